@@ -1,0 +1,514 @@
+"""The verbs: each takes a job as it was and returns the change to commit. The only place that writes a status.
+
+A verb returns None when there is nothing to do (a cancel of a cancelled job), raises `NotAllowed` when the job's
+status does not admit it, and `LeaseLost` when the caller is an attempt that no longer counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import quote
+
+from msgspec.structs import replace
+
+from packhorse.core import retention
+from packhorse.core.model import (
+    Change,
+    DropStages,
+    Effect,
+    EndLease,
+    Event,
+    Failure,
+    Grant,
+    Guard,
+    Holds,
+    Job,
+    KeepResult,
+    KeepSpec,
+    KeyUnused,
+    MakeDue,
+    Overdue,
+    Plan,
+    ReleaseSlot,
+    RememberKey,
+    Result,
+    SlotFree,
+    Spec,
+    Stage,
+    StagePlan,
+    Status,
+    Stopping,
+    TakeBack,
+    TakeSlot,
+    Task,
+    TaskId,
+    Waiting,
+)
+from packhorse.core.retry import delay
+from packhorse.errors import JobNotFound, LeaseLost, NotAllowed
+
+PENDING, RUNNING, COMPLETED, FAILED, CANCELLED = Status
+ACTIVE = frozenset({PENDING, RUNNING})
+
+FROM: Mapping[str, frozenset[Status]] = {  # keyed by verb: two verbs share an edge, only one may repeat
+    "start": ACTIVE,
+    "finish": frozenset({RUNNING}),
+    "fail": frozenset({RUNNING}),
+    "later": frozenset({RUNNING}),
+    "hand back": frozenset({RUNNING}),
+    "lose": frozenset({RUNNING}),
+    "cancel": ACTIVE,
+    "expire": ACTIVE,
+    "retry": frozenset({FAILED, CANCELLED, COMPLETED}),
+    "purge": frozenset({FAILED, CANCELLED, COMPLETED}),
+    "tidy": frozenset({FAILED, CANCELLED, COMPLETED}),
+}
+
+STALLED = Failure("STALLED", "The stage reported no progress for too long.")
+TIMED_OUT = Failure("TIMEOUT", "The stage took longer than its timeout.")
+WORKER_LOST = Failure("WORKER_LOST", "The worker died or went silent while running the stage.")
+DEADLINE = Failure("DEADLINE", "The job did not end before its deadline.", permanent=True)
+
+
+def slot_key(tenant: str, user: str, slot: str) -> str:
+    """One key per (tenant, user, slot); escaped, so that no user name can spell another tenant's slot."""
+    return "/".join(quote(part, safe="") for part in (tenant, user, slot))
+
+
+def submit(
+    plan: Plan,
+    spec: Spec,
+    *,
+    job_id: str,
+    user: str,
+    now: float,
+    tenant: str = "default",
+    client: str | None = None,
+    priority: int = 0,
+    delay: float = 0.0,
+    trace_id: str = "",
+    key: str | None = None,
+    fingerprint: str = "",
+) -> Change:
+    """Admit a job: its first stages are due at once, or after ``delay`` seconds."""
+    not_before = now + delay
+    slot = slot_key(tenant, user, plan.slot) if plan.slot is not None else None
+    job = Job(
+        id=job_id,
+        plan=plan,
+        user=user,
+        tenant=tenant,
+        client=client,
+        priority=priority,
+        created_at=now,
+        not_before=not_before,
+        trace_id=trace_id,
+        slot=slot,
+        deadline_at=not_before + plan.deadline,
+        stages=tuple(_blank(stage) for stage in plan.stages),
+    )
+    draft = _Draft(job, now)
+    if key is not None:
+        draft.require(KeyUnused(key)).do(RememberKey(key, fingerprint))
+    if slot is not None:
+        draft.require(SlotFree(slot)).do(TakeSlot(slot))
+    draft.do(KeepSpec(spec)).say("submitted", pipeline=plan.pipeline, user_id=user)
+    draft.advance(not_before)
+    return replace(draft.change(), before=None)
+
+
+def start(job: Job, at: TaskId, *, token: str, worker: str, lease: float, now: float) -> Change:
+    """Count an attempt and give the worker the lease. A job that is being stopped starts nothing more."""
+    task = job.task(at)
+    if job.stopping or task is None or task.status is not PENDING or task.ready_at is None:
+        raise NotAllowed(verb="start", status=job.status.value)
+    draft = _draft(job, "start", now)
+    draft.require(Waiting(at)).do(TakeBack(at)).do(Grant(at, token, worker, lease))
+    if job.status is PENDING:
+        draft.set(status=RUNNING, started_at=now)
+        draft.say("started", run=job.run)
+    attempt = task.attempt + 1
+    draft.put(
+        at, replace(task, status=RUNNING, attempt=attempt, token=token, started_at=now, ended_at=None, error=None)
+    )
+    draft.say("stage_started", **_where(job, at), attempt=attempt, worker=worker)
+    return draft.change()
+
+
+def finish(job: Job, at: TaskId, *, token: str, result: Result, width: int | None = None, now: float) -> Change:
+    """Keep what the task returned and make due what was waiting for it.
+
+    ``width`` is the length of the returned list, None if it was no list. A result that comes in while the job is being
+    stopped is kept all the same: a retry will not have to make it again.
+    """
+    task = _held(job, "finish", at, token)
+    too_many = _refuse_width(job, at, width)
+    if too_many:
+        return fail(job, at, token=token, error=too_many, luck=0.0, now=now)
+    draft = _draft(job, "finish", now).require(Holds(at, token)).do(EndLease(at)).do(KeepResult(at, result))
+    draft.put(at, replace(task, status=COMPLETED, token=None, ended_at=now, is_alone=False))
+    draft.say("stage_completed", **_where(job, at), attempt=task.attempt)
+    draft.widen(at.stage, width)
+    return _went_on(draft, now)
+
+
+def fail(job: Job, at: TaskId, *, token: str, error: Failure, luck: float, now: float, alone: bool = False) -> Change:
+    """Give the task another attempt if one is left. A job asked to stop is not retried."""
+    task = _held(job, "fail", at, token)
+    wait = delay(job.plan.stage(at.stage).backoff, task.attempt, luck)
+    draft = _draft(job, "fail", now).require(Holds(at, token))
+    return _spent(draft, at, task, error, not_before=now + wait, alone=alone)
+
+
+def stall(job: Job, at: TaskId, *, token: str, luck: float, now: float) -> Change:
+    """The stage has reported nothing for too long, and its process has been ended."""
+    return fail(job, at, token=token, error=STALLED, luck=luck, now=now)
+
+
+def time_out(job: Job, at: TaskId, *, token: str, luck: float, now: float) -> Change:
+    """The attempt took too long, and its process has been ended."""
+    return fail(job, at, token=token, error=TIMED_OUT, luck=luck, now=now)
+
+
+def lose(job: Job, at: TaskId, *, token: str, now: float, witnessed: bool = False) -> Change:
+    """Take the lease from a worker that is gone. The attempt counts: a stage that kills its worker must end some time.
+
+    ``witnessed`` says that somebody saw the worker dead. Otherwise the change holds only if the lease is still overdue
+    when it is committed: the worker may have renewed it since we looked.
+    """
+    task = _held(job, "lose", at, token)
+    draft = _draft(job, "lose", now).require(Holds(at, token) if witnessed else Overdue(at, token))
+    return _spent(draft, at, task, WORKER_LOST, not_before=now)
+
+
+def later(job: Job, at: TaskId, *, token: str, seconds: float, now: float) -> Change:
+    """The stage asked to be called again later; the attempt does not count."""
+    return _uncounted(job, "later", at, token, not_before=now + seconds, why="later", now=now)
+
+
+def hand_back(job: Job, at: TaskId, *, token: str, now: float) -> Change:
+    """The worker is leaving, or had to end the process for a neighbour's sake; the attempt does not count."""
+    return _uncounted(job, "hand back", at, token, not_before=now, why="handed_back", now=now)
+
+
+def cancel(job: Job, *, now: float) -> Change | None:
+    """Cancel now if nothing runs, else ask what runs to stop. What is already being stopped stays as it is."""
+    if job.status is CANCELLED or (job.status in ACTIVE and job.stopping):
+        return None
+    return _stop(_draft(job, "cancel", now), "cancel")
+
+
+def expire(job: Job, *, now: float) -> Change | None:
+    """The run's deadline has passed: it fails for good, now or when what runs has stopped."""
+    if job.status not in ACTIVE or job.stopping or job.deadline_at is None or job.deadline_at > now:
+        return None
+    return _stop(_draft(job, "expire", now).set(error=DEADLINE), "expire")
+
+
+def retry(job: Job, *, stage: str | None = None, now: float) -> Change | None:
+    """Start a new run: what has not finished (default), a stage and all that follows it, or everything (``*``).
+
+    An active job is left as it is. The slot is taken again, attempts are counted anew, events go on.
+    """
+    if job.status in ACTIVE:
+        return None
+    if job.is_purging:
+        raise JobNotFound(job_id=job.id)
+    redo = _redone(job, stage)
+    if not redo and job.status is COMPLETED:
+        raise NotAllowed(
+            "The job is completed: name the stage to do again, or * for everything.",
+            verb="retry",
+            status=job.status.value,
+        )
+    draft = _draft(job, "retry", now)
+    if job.slot is not None:
+        draft.require(SlotFree(job.slot)).do(TakeSlot(job.slot))
+    if redo:
+        draft.do(DropStages(tuple(job.plan.stages[i].name for i in sorted(redo))))
+    draft.set(
+        status=PENDING,
+        run=job.run + 1,
+        error=None,
+        started_at=None,
+        completed_at=None,
+        purge_at=None,
+        deadline_at=now + job.plan.deadline,
+        has_litter=job.has_litter or bool(redo),
+        not_before=now,
+    )
+    for i in range(len(job.stages)):
+        draft.stages[i] = _again(job, i, redo)
+    draft.say("retrying", run=job.run + 1, why="retry", stage=stage)
+    draft.advance(now)
+    if all(s.status is COMPLETED for s in draft.stages):  # only the bookkeeping of the last run was missing
+        draft.end(COMPLETED)
+    return draft.change()
+
+
+def purge(job: Job, *, now: float) -> Change | None:
+    """Mark an ended job whose time is over, so that nobody can retry it while its objects are being deleted."""
+    if job.is_purging or job.purge_at is None or job.purge_at > now:
+        return None
+    return _draft(job, "purge", now).set(is_purging=True).change()
+
+
+def tidied(job: Job, *, now: float) -> Change | None:
+    """The objects that nothing referred to are gone."""
+    if not job.has_litter:
+        return None
+    return _draft(job, "tidy", now).set(has_litter=False).change()
+
+
+# What several verbs share.
+
+
+class _Draft:
+    """A change in the making."""
+
+    def __init__(self, job: Job, now: float) -> None:
+        self.before = job
+        self.now = now
+        self.stages = list(job.stages)
+        self.fields: dict[str, Any] = {}
+        self.guards: list[Guard] = []
+        self.effects: list[Effect] = []
+        self.events: list[Event] = []
+
+    def set(self, **fields: Any) -> _Draft:
+        self.fields.update(fields)
+        return self
+
+    def require(self, guard: Guard) -> _Draft:
+        self.guards.append(guard)
+        return self
+
+    def do(self, effect: Effect) -> _Draft:
+        self.effects.append(effect)
+        return self
+
+    def say(self, type: str, **data: Any) -> None:
+        facts = {name: value for name, value in data.items() if value is not None}
+        self.events.append(Event(self.before.events + len(self.events) + 1, type, self.now, facts))
+
+    def put(self, at: TaskId, task: Task) -> None:
+        i = self.before.plan.index[at.stage]
+        tasks = self.stages[i].tasks or ()
+        self.stages[i] = Stage((*tasks[: at.element], task, *tasks[at.element + 1 :]))
+
+    def widen(self, stage: str, width: int | None) -> None:
+        """Give the stages that run over ``stage`` their elements, now that their number is known."""
+        for i in self.before.plan.followers[stage]:
+            if self.before.plan.stages[i].over == stage and self.stages[i].tasks is None:
+                known = self._elements(stage, width)
+                if known is not None:
+                    self.stages[i] = Stage((Task(),) * known)
+
+    def _elements(self, stage: str, width: int | None) -> int | None:
+        i = self.before.plan.index[stage]
+        if self.before.plan.stages[i].over is None:
+            return width
+        tasks = self.stages[i].tasks
+        return len(tasks) if tasks is not None and self.stages[i].status is COMPLETED else None
+
+    def advance(self, not_before: float) -> None:
+        """Make due every task that waits for nothing more. In graph order, so that empty stages are passed through."""
+        plan = self.before.plan
+        for i, stage in enumerate(plan.stages):
+            if any(self.stages[plan.index[need.stage]].status is not COMPLETED for need in stage.needs):
+                continue
+            if self.stages[i].tasks is None and stage.over is not None:
+                self.widen(stage.over, None)
+            for n, task in enumerate(self.stages[i].tasks or ()):
+                if task.status is PENDING and task.ready_at is None:
+                    self.make_due(TaskId(stage.name, n), task, not_before)
+
+    def make_due(self, at: TaskId, task: Task, not_before: float) -> None:
+        plan = self.before.plan.stage(at.stage)
+        self.put(at, replace(task, ready_at=not_before))
+        self.do(MakeDue(at, plan.queue, plan.kind, self.before.priority, not_before))
+
+    def take_back(self) -> None:
+        """Nothing that waits may start any more."""
+        for i, stage in enumerate(self.stages):
+            for n, task in enumerate(stage.tasks or ()):
+                if task.status is PENDING:
+                    at = TaskId(self.before.plan.stages[i].name, n)
+                    if task.ready_at is not None:
+                        self.do(TakeBack(at))
+                    self.put(at, replace(task, status=CANCELLED, ready_at=None))
+
+    def end(self, status: Status) -> None:
+        """The run is over: status, slot, event and purge time in one step."""
+        self.take_back()
+        self.set(
+            status=status,
+            completed_at=self.now,
+            deadline_at=None,
+            stopping=None,
+            purge_at=retention.purge_at(self.before.plan, status, self.now),
+        )
+        if self.before.slot is not None:
+            self.do(ReleaseSlot(self.before.slot))
+        error: Failure | None = self.fields.get("error", self.before.error)
+        facts = (
+            {"code": error.code, "message": error.message, "stage": error.stage} if error and status is FAILED else {}
+        )
+        self.say(status.value, run=self.fields.get("run", self.before.run), **facts)
+
+    def is_running(self) -> bool:
+        return any(task.status is RUNNING for stage in self.stages for task in stage.tasks or ())
+
+    def change(self) -> Change:
+        after = replace(
+            self.before,
+            **self.fields,
+            stages=tuple(self.stages),
+            version=self.before.version + 1,
+            events=self.before.events + len(self.events),
+            updated_at=self.now,
+        )
+        return Change(self.before, after, tuple(self.guards), tuple(self.effects), tuple(self.events))
+
+
+ENDS_AS: Mapping[Stopping, Status] = {"cancel": CANCELLED, "fail": FAILED, "expire": FAILED}
+
+
+def _draft(job: Job, verb: str, now: float) -> _Draft:
+    if job.status not in FROM[verb] or (job.is_purging and verb != "purge"):
+        raise NotAllowed(verb=verb, status=job.status.value)
+    return _Draft(job, now)
+
+
+def _held(job: Job, verb: str, at: TaskId, token: str) -> Task:
+    """The token before the state: a late worker hears LeaseLost, whatever has become of the job."""
+    task = job.task(at)
+    if task is None or task.token != token:
+        raise LeaseLost(job_id=job.id, stage=at.stage, element=at.element)
+    if task.status is not RUNNING:
+        raise NotAllowed(verb=verb, status=task.status.value)
+    return task
+
+
+def _stop(draft: _Draft, why: Stopping) -> Change:
+    draft.take_back()
+    if draft.is_running():
+        draft.set(stopping=why)
+        if why == "cancel":
+            draft.say("cancelling")
+    else:
+        draft.end(ENDS_AS[why])
+    return draft.change()
+
+
+def _went_on(draft: _Draft, not_before: float) -> Change:
+    """After a task ended well: end the run, or go on."""
+    why = draft.fields.get("stopping", draft.before.stopping)
+    if why is not None:
+        if not draft.is_running():
+            draft.end(ENDS_AS[why])
+    else:
+        draft.advance(not_before)
+        if all(stage.status is COMPLETED for stage in draft.stages):
+            draft.end(COMPLETED)
+    return draft.change()
+
+
+def _spent(draft: _Draft, at: TaskId, task: Task, error: Failure, *, not_before: float, alone: bool = False) -> Change:
+    """After an attempt that counts and brought nothing: another one, or the end of the run."""
+    job, where = draft.before, _where(draft.before, at)
+    error = replace(error, stage=at.stage, element=where.get("element"))
+    is_last = error.permanent or task.attempt > job.plan.stage(at.stage).retries
+    draft.do(EndLease(at)).set(has_litter=True)
+    ended = replace(task, token=None, ended_at=draft.now, ready_at=None, error=error, is_alone=task.is_alone or alone)
+    facts = {**where, "attempt": task.attempt, "code": error.code, "message": error.message}
+    if job.stopping:
+        draft.put(at, replace(ended, status=CANCELLED))
+        draft.say("stage_failed", **facts)
+        return _went_on(draft, not_before)
+    if not is_last:
+        draft.make_due(at, replace(ended, status=PENDING), not_before)
+        draft.say("retrying", **facts, at=not_before)
+        return draft.change()
+    draft.put(at, replace(ended, status=FAILED))
+    draft.say("stage_failed", **facts)
+    draft.set(error=error)
+    return _stop(draft, "fail")
+
+
+def _uncounted(job: Job, verb: str, at: TaskId, token: str, *, not_before: float, why: str, now: float) -> Change:
+    task = _held(job, verb, at, token)
+    draft = _draft(job, verb, now).require(Holds(at, token)).do(EndLease(at)).set(has_litter=True)
+    ended = replace(task, token=None, attempt=task.attempt - 1, ended_at=now, ready_at=None)
+    if job.stopping:
+        draft.put(at, replace(ended, status=CANCELLED))
+        return _went_on(draft, not_before)
+    draft.make_due(at, replace(ended, status=PENDING), not_before)
+    draft.say("retrying", **_where(job, at), attempt=task.attempt, why=why, at=not_before)
+    return draft.change()
+
+
+def _refuse_width(job: Job, at: TaskId, width: int | None) -> Failure | None:
+    """The plan was checked when it was made; what a stage really returned can only be checked now."""
+    for i in job.plan.followers[at.stage]:
+        stage = job.plan.stages[i]
+        if stage.over != at.stage or job.plan.stage(at.stage).over is not None:
+            continue
+        if width is None:
+            return Failure(
+                "NOT_A_LIST", f"{stage.name} runs once per element, but {at.stage} returned no list.", permanent=True
+            )
+        if width > stage.elements:
+            return Failure(
+                "TOO_MANY_ELEMENTS",
+                f"{at.stage} returned {width} elements; {stage.name} takes at most {stage.elements}.",
+                permanent=True,
+            )
+    return None
+
+
+def _redone(job: Job, stage: str | None) -> set[int]:
+    """The stages to be done again from the start, finished or not."""
+    if stage is None:
+        return set()
+    if stage == "*":
+        return set(range(len(job.plan.stages)))
+    if stage not in job.plan.index:
+        raise NotAllowed(
+            f"The pipeline has no stage {stage!r}; it has {', '.join(job.plan.index)}.",
+            verb="retry",
+            status=job.status.value,
+        )
+    return _reach(job.plan, [job.plan.index[stage]])
+
+
+def _reach(plan: Plan, roots: Iterable[int]) -> set[int]:
+    seen = set(roots)
+    for i, stage in enumerate(plan.stages):  # graph order: one pass finds everything that follows
+        if any(plan.index[need.stage] in seen for need in stage.needs):
+            seen.add(i)
+    return seen
+
+
+def _again(job: Job, i: int, redo: set[int]) -> Stage:
+    """How a stage begins the next run."""
+    stage, plan = job.stages[i], job.plan.stages[i]
+    if i not in redo:
+        if stage.tasks is None:
+            return stage
+        return Stage(tuple(task if task.status is COMPLETED else Task() for task in stage.tasks))
+    if plan.over is not None and stage.tasks is not None and job.plan.index[plan.over] not in redo:
+        return Stage((Task(),) * len(stage.tasks))
+    return _blank(plan)
+
+
+def _blank(plan: StagePlan) -> Stage:
+    return Stage((Task(),) if plan.over is None else None)
+
+
+def _where(job: Job, at: TaskId) -> dict[str, Any]:
+    """How events name a task: the element only where there are several."""
+    if job.plan.stage(at.stage).over is None:
+        return {"stage": at.stage}
+    return {"stage": at.stage, "element": at.element}

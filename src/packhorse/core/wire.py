@@ -1,0 +1,85 @@
+"""Values to bytes and back: the only JSON in the house, and the version it is written in."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from packhorse.core.model import Event, Failure, Plan, Result, Spec, Stage, Stopping
+from packhorse.errors import CorruptRecord
+
+VERSION = 1
+"""Of the stored state. A reader refuses a newer one: half-understood state is worse than none."""
+
+T = TypeVar("T")
+
+
+class State(Struct, frozen=True, array_like=True):
+    """The part of a job that changes and that nobody queries by."""
+
+    v: int
+    run: int
+    events: int
+    stopping: Stopping | None
+    error: Failure | None
+    stages: tuple[Stage, ...]
+
+
+_encoder = msgspec.json.Encoder()
+_state = msgspec.json.Decoder(State)
+_plan = msgspec.json.Decoder(Plan)
+_spec = msgspec.json.Decoder(Spec)
+_result = msgspec.json.Decoder(Result)
+_events = msgspec.json.Decoder(tuple[Event, ...])
+
+encode = _encoder.encode
+
+
+def decode(data: bytes | str, type: type[T] = Any) -> T:  # type: ignore[assignment]
+    return msgspec.json.decode(data, type=type)
+
+
+def state_from(data: bytes, job_id: str) -> State:
+    try:
+        state = _state.decode(data)
+    except msgspec.DecodeError as error:
+        raise CorruptRecord(what="state", job_id=job_id, reason=str(error)) from error
+    if state.v > VERSION:
+        raise CorruptRecord(
+            what="state", job_id=job_id, reason=f"it has version {state.v}, this packhorse reads {VERSION}"
+        )
+    return state
+
+
+def plan_from(data: bytes) -> Plan:
+    return _plan.decode(data)
+
+
+def spec_from(data: bytes, job_id: str) -> Spec:
+    try:
+        return _spec.decode(data)
+    except msgspec.DecodeError as error:
+        raise CorruptRecord(what="spec", job_id=job_id, reason=str(error)) from error
+
+
+def result_from(data: bytes, job_id: str) -> Result:
+    try:
+        return _result.decode(data)
+    except msgspec.DecodeError as error:
+        raise CorruptRecord(what="result", job_id=job_id, reason=str(error)) from error
+
+
+def events_from(data: bytes, job_id: str) -> tuple[Event, ...]:
+    try:
+        return _events.decode(data)
+    except msgspec.DecodeError as error:
+        raise CorruptRecord(what="events", job_id=job_id, reason=str(error)) from error
+
+
+def fingerprint(value: Any) -> str:
+    """The same for equal values, in every process: keys sorted, then hashed."""
+    data = msgspec.json.encode(value, order="sorted")
+    return hashlib.sha256(data).hexdigest()[:32]

@@ -1,0 +1,33 @@
+"""Named places where a process may die. Tests hang a SIGKILL on them; otherwise passing one costs a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+POINTS = frozenset(
+    {
+        "store.write.before",  # a group of writes was taken, nothing of it is in the store
+        "store.write.open",  # its transaction is open and full, not committed
+        "store.write.after",  # it is committed, nobody has been told
+        "blob.put.before",  # nothing of the object is on disk
+        "blob.put.written",  # its bytes are on disk under a temporary name
+        "blob.put.after",  # it has its name, nobody refers to it
+        "blob.delete.after",  # one object of a prefix is gone
+        "admit.objects.after",  # all inputs are stored, the job is not
+        "admit.job.after",  # the job is stored, the caller has not heard
+        "attempt.claimed",  # the lease is granted, no process has been given the work
+        "attempt.sent",  # a process has the work
+        "attempt.done",  # it has returned, nothing is published
+        "attempt.published",  # its files are in the object store, the record does not know
+        "attempt.settled",  # the record knows, scratch is still there
+        "purge.marked",  # the tombstone is set, the objects are there
+        "purge.objects.gone",  # the objects are gone, the record is there
+    }
+)
+
+hook: Callable[[str], None] | None = None
+
+
+def passing(point: str) -> None:
+    if hook is not None:
+        hook(point)

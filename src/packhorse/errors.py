@@ -1,0 +1,227 @@
+"""Every error packhorse raises, once: its docstring is its message, its facts are keywords, its status is beside it.
+
+PackhorseError
+├── Refused                 the caller asked for something that cannot be had
+│   ├── InvalidInput        ├── UnknownPipeline  ├── TooLarge  ├── UnsupportedMedia  ├── KeyReused
+│   ├── NotFound            ├── JobNotFound  ├── ArtifactNotFound
+│   ├── NotAllowed          the job's status does not admit the verb
+│   │   └── NotFinished
+│   └── SlotTaken           the user has an active job already
+├── Conflict                the state moved between deciding and committing; look again
+│   ├── LeaseLost           another attempt has taken over, or the job was ended
+│   └── AlreadySubmitted    this idempotency key has a job
+├── DefinitionError         a pipeline in the user's file cannot work
+├── SettingError            a setting is unknown or malformed
+├── StoreError
+│   ├── StoreUnavailable    ├── UnknownOutcome  ├── SchemaTooNew  └── CorruptRecord
+├── BlobError
+│   ├── BlobUnavailable     ├── BlobNotFound  ├── BlobExists  └── PathRefused
+└── Unreachable             the client got no answer from the server
+"""
+
+from __future__ import annotations
+
+import string
+from typing import Any, ClassVar
+
+
+class PackhorseError(Exception):
+    """Something went wrong inside packhorse."""
+
+    status: ClassVar[int] = 500
+    exit_code: ClassVar[int] = 1
+    hint: ClassVar[str] = ""
+    """The next thing a person can do about it; the CLI prints it last."""
+
+    def __init__(self, message: str | None = None, /, **facts: Any) -> None:
+        self.facts = facts
+        self.message = message or _Lenient().format(_first_line(type(self)), **facts)
+        super().__init__(self.message)
+
+    @classmethod
+    def type(cls) -> str:
+        """The stable word for this error in problems, JSON output and docs: ``slot-taken``."""
+        return "".join("-" + c.lower() if c.isupper() else c for c in cls.__name__).lstrip("-")
+
+
+class Refused(PackhorseError):
+    """The request was refused."""
+
+    status = 400
+    exit_code = 3
+
+
+class InvalidInput(Refused):
+    """The input is not valid."""
+
+    status = 422
+
+    def __init__(self, message: str | None = None, /, **facts: Any) -> None:
+        super().__init__(message, **facts)
+        self.errors: list[dict[str, str]] = facts.get("errors") or (
+            [{"field": str(facts["field"]), "message": self.message}] if "field" in facts else []
+        )
+
+
+class UnknownPipeline(InvalidInput):
+    """There is no pipeline named {pipeline!r}."""
+
+    hint = "A worker publishes its pipelines when it starts: is one running with the file that defines it?"
+
+
+class TooLarge(InvalidInput):
+    """{field} is larger than the {limit} bytes allowed."""
+
+    status = 413
+
+
+class UnsupportedMedia(InvalidInput):
+    """The body must be JSON or multipart/form-data."""
+
+    status = 415
+
+
+class KeyReused(InvalidInput):
+    """This idempotency key was used for a different request."""
+
+    hint = "Use a new key for a new request; repeat the first body to get the first job."
+
+
+class NotFound(Refused):
+    """There is nothing here."""
+
+    status = 404
+
+
+class JobNotFound(NotFound):
+    """There is no job {job_id!r}."""
+
+    hint = "See the jobs there are with: packhorse jobs"
+
+
+class ArtifactNotFound(NotFound):
+    """Job {job_id} has no artifact {name!r}."""
+
+
+class NotAllowed(Refused):
+    """A {status} job cannot be asked to {verb}."""
+
+    status = 409
+
+
+class NotFinished(NotAllowed):
+    """Job {job_id} is {status}; it has no result yet."""
+
+    hint = "Follow it with: packhorse show --follow"
+
+
+class SlotTaken(Refused):
+    """Job {active_job_id} is still active, and only one may be at a time."""
+
+    status = 409
+    hint = "Wait for it, or cancel it: packhorse cancel JOB"
+
+
+class Conflict(PackhorseError):
+    """The job changed in the meantime."""
+
+    status = 409
+
+
+class LeaseLost(Conflict):
+    """This attempt no longer holds the lease of {stage}."""
+
+
+class AlreadySubmitted(Conflict):
+    """This idempotency key has job {job_id}."""
+
+
+class DefinitionError(PackhorseError):
+    """The pipeline cannot work as written."""
+
+    status = 500
+    exit_code = 2
+
+
+class SettingError(PackhorseError):
+    """The setting {name} cannot be {value!r}."""
+
+    exit_code = 2
+    hint = "See every setting and where its value comes from: packhorse config"
+
+
+class StoreError(PackhorseError):
+    """The store failed."""
+
+    status = 503
+    exit_code = 5
+
+
+class StoreUnavailable(StoreError):
+    """The store does not answer."""
+
+    hint = "Look at it with: packhorse doctor"
+
+
+class UnknownOutcome(StoreError):
+    """The store's answer was lost: the change may or may not have been made."""
+
+
+class SchemaTooNew(StoreError):
+    """The store has schema {found}, made by a newer packhorse; this one knows {known}."""
+
+    hint = "Upgrade packhorse here, or point PACKHORSE_STORE at another store."
+
+
+class CorruptRecord(StoreError):
+    """The {what} of job {job_id} cannot be read: {reason}."""
+
+    status = 500
+
+
+class BlobError(PackhorseError):
+    """The object store failed."""
+
+    status = 502
+    exit_code = 5
+
+
+class BlobUnavailable(BlobError):
+    """The object store does not answer: {reason}."""
+
+
+class BlobNotFound(BlobError):
+    """There is no object {key!r}."""
+
+    status = 404
+
+
+class BlobExists(BlobError):
+    """The object {key!r} is already there, and objects are never overwritten."""
+
+    status = 409
+
+
+class PathRefused(BlobError):
+    """{key!r} is not a name an object may have."""
+
+    status = 422
+
+
+class Unreachable(PackhorseError):
+    """No packhorse answers at {url}."""
+
+    status = 503
+    exit_code = 5
+    hint = "Start one with: packhorse dev (or set PACKHORSE_URL)"
+
+
+class _Lenient(string.Formatter):
+    """A message whose fact was left out names the gap instead of failing while an error is being raised."""
+
+    def get_value(self, key: int | str, _args: Any, kwargs: Any) -> Any:
+        return kwargs.get(str(key), "?")
+
+
+def _first_line(cls: type[PackhorseError]) -> str:
+    return (cls.__doc__ or cls.__name__).strip().splitlines()[0]

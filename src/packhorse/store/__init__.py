@@ -1,0 +1,1 @@
+"""Remembering: the contract every store keeps, and the stores that keep it."""

@@ -1,0 +1,274 @@
+"""The contract of a store. Three groups of engines keep it; one suite in tests/contract holds them to it.
+
+Two handles on one store, in one process, in two, or on two machines, see one state. Every method may raise
+`StoreUnavailable`; a write may raise `UnknownOutcome`, after which the caller must look before it does anything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from msgspec import Struct
+
+from packhorse.core.model import Change, Event, Job, Result, Spec, Status, TaskId
+from packhorse.errors import PackhorseError
+
+Decide = Callable[[Job, TaskId], Change | None]
+
+
+class Claim(Struct, frozen=True):
+    """An attempt that was started, with all it needs to run."""
+
+    job: Job
+    task: TaskId
+    spec: Spec
+    upstream: Mapping[str, tuple[Result, ...]]
+    """For each stage the task needs, its results in element order."""
+
+    @property
+    def token(self) -> str:
+        task = self.job.task(self.task)
+        assert task is not None
+        assert task.token is not None
+        return task.token
+
+
+class Lease(NamedTuple):
+    job_id: str
+    task: TaskId
+    token: str
+
+
+class Renewal(Struct, frozen=True):
+    lost: frozenset[Lease]
+    """No longer ours: whatever runs there must be ended, and nothing of it counts."""
+    stopping: frozenset[Lease]
+    """Still ours, but the job is being stopped."""
+
+
+class Filter(Struct, frozen=True):
+    tenant: str | None = None
+    user: str | None = None
+    status: Status | None = None
+    pipeline: str | None = None
+    created_from: float | None = None
+    created_until: float | None = None
+
+
+class Report(Struct, frozen=True):
+    """Progress of one attempt. Never history: the latest value replaces the one before."""
+
+    job_id: str
+    task: TaskId
+    token: str
+    run: int
+    at: float
+    current: float = 0.0
+    total: float | None = None
+    message: str = ""
+
+    @property
+    def fraction(self) -> float:
+        return min(1.0, max(0.0, self.current / self.total)) if self.total else 0.0
+
+
+class Progress(Struct, frozen=True):
+    """The latest report of a task, and the furthest it has been in this run."""
+
+    task: TaskId
+    run: int
+    at: float
+    current: float
+    total: float | None
+    message: str
+    peak: float
+
+
+class Line(Struct, frozen=True):
+    """Log text of one attempt. ``n`` is given by the store, rising per job, gaps where old lines were dropped."""
+
+    job_id: str
+    task: TaskId
+    attempt: int
+    at: float
+    text: str
+    n: int = 0
+
+
+class Sample(Struct, frozen=True):
+    job_id: str
+    task: TaskId
+    at: float
+    cpu: float
+    """Of one core, over the time since the last sample."""
+    memory: int
+
+
+class WorkerCard(Struct, frozen=True):
+    """Who a worker is, so precisely that a neighbour on its host can tell whether it is dead."""
+
+    id: str
+    host: str
+    boot: str
+    pid_space: str
+    pid: int
+    born: float
+    """The start time of the process: a pid is used again, a pid with its start time is not."""
+    version: str
+    queues: Mapping[str, int]
+    seen_at: float = 0.0
+    scratch: str = ""
+
+
+class Definition(Struct, frozen=True):
+    """A pipeline as a worker published it: all that an API host needs to validate and admit a job."""
+
+    app: str
+    pipeline: str
+    plan: bytes
+    schema: bytes
+    """JSON Schema of the parameters, files as ``{"type": "string", "format": "binary"}``."""
+    fingerprint: str
+    published_at: float = 0.0
+    description: str = ""
+
+
+class Jobs(Protocol):
+    async def commit(self, changes: Sequence[Change]) -> list[PackhorseError | None]:
+        """Make each change whole or not at all, in order; say per change why it was refused, or None.
+
+        A change is made if the stored version is still ``before.version`` (None: the job does not exist) and every
+        guard holds. Refusals: `Conflict`, `LeaseLost`, `SlotTaken`, `AlreadySubmitted`. Changes of one job may
+        follow each other in one call, each decided on the ``after`` of the one before. A refusal or an error of one
+        is its own: its neighbours are made. When this returns, what was made is durable.
+        """
+
+    async def get(self, job_ids: Sequence[str]) -> list[Job | None]:
+        """The jobs in the order asked for, None where there is none."""
+
+    async def find(self, filter: Filter, *, before: str | None = None, limit: int = 50) -> list[Job]:
+        """Jobs, newest first, older than the job id ``before``. Never reads more than about ``limit`` matching rows."""
+
+    async def specs(self, job_ids: Sequence[str]) -> dict[str, Spec]: ...
+
+    async def results(self, job_ids: Sequence[str]) -> dict[str, dict[TaskId, Result]]: ...
+
+    async def events(self, job_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
+        """Events numbered ``after`` + 1 and on, without gaps."""
+
+    async def made(self, job_id: str, change_id: str) -> bool:
+        """Whether this change was committed: what to ask after `UnknownOutcome`."""
+
+    async def keyed(self, key: str) -> tuple[str, str] | None:
+        """Job id and fingerprint that an idempotency key was used for."""
+
+    async def holder(self, slot: str) -> str | None:
+        """The job that holds the slot."""
+
+
+class Queue(Protocol):
+    async def claim(self, wants: Mapping[str, int], kinds: Collection[str], decide: Decide) -> list[Claim]:
+        """Commit ``decide(job, task)`` for due tasks of these kinds, up to so many per queue, most urgent first.
+
+        Urgent means priority, then age of the job. Two callers never receive the same attempt. The store picks,
+        ``decide`` decides; where it returns None or refuses, the entry is removed, for nothing will ever start it.
+        """
+
+    async def renew(self, leases: Sequence[Lease], seconds: float) -> Renewal:
+        """Move the deadline of the leases that still carry their token. One call for all of a worker's leases."""
+
+    async def overdue(self, limit: int) -> list[tuple[Job, TaskId]]:
+        """Tasks whose lease is over by the store's clock."""
+
+    async def held_by(self, worker: str, limit: int) -> list[tuple[Job, TaskId]]:
+        """Tasks leased to the worker."""
+
+    async def expired(self, limit: int) -> list[Job]:
+        """Active jobs, not being stopped yet, whose deadline is over."""
+
+
+class Notes(Protocol):
+    """What changes often and is not history: batched, no version, no event."""
+
+    async def report(self, reports: Sequence[Report]) -> None:
+        """Keep the latest progress per task. What carries a superseded token is dropped."""
+
+    async def log(self, lines: Sequence[Line], *, keep: int) -> None:
+        """Append, and drop the oldest lines of a job that has more than ``keep`` bytes."""
+
+    async def sample(self, samples: Sequence[Sample], *, keep: int) -> None:
+        """Append, and drop the oldest of a job that has more than ``keep``."""
+
+    async def progress(self, job_ids: Sequence[str]) -> dict[str, dict[TaskId, Progress]]: ...
+
+    async def lines(
+        self, job_id: str, *, after: int = 0, limit: int = 1000, stage: str | None = None
+    ) -> list[Line]: ...
+
+    async def samples(self, job_id: str) -> list[Sample]: ...
+
+
+class Watch(Protocol):
+    async def changed(self, timeout: float) -> None:
+        """Return soon after anybody committed anything since the last call of this method, or after ``timeout``.
+
+        A hint: it may return for nothing, so look again afterwards.
+        """
+
+    async def touched(self, since: int | None) -> tuple[int, Collection[str] | None]:
+        """A cursor, and the ids of the jobs with anything new since ``since``; None for "cannot say, look at all"."""
+
+
+class Registry(Protocol):
+    async def publish(self, definitions: Sequence[Definition]) -> None: ...
+
+    async def definitions(self) -> list[Definition]: ...
+
+    async def enroll(self, card: WorkerCard) -> None:
+        """Say that the worker is there. Repeated as a sign of life."""
+
+    async def workers(self) -> list[WorkerCard]: ...
+
+    async def dismiss(self, worker: str) -> None:
+        """Forget a worker, unless it still holds a lease: who prunes it first would lose track of its jobs."""
+
+
+class Upkeep(Protocol):
+    async def purgeable(self, limit: int) -> list[Job]:
+        """Ended jobs whose purge time is over, and those whose purge was begun."""
+
+    async def littered(self, limit: int) -> list[Job]:
+        """Ended jobs that may have objects nothing refers to."""
+
+    async def erase(self, job_id: str) -> None:
+        """Delete a job marked as purging, with everything kept under its id. Any other is left alone."""
+
+    async def known(self, job_ids: Sequence[str]) -> set[str]:
+        """Which of these ids have a job."""
+
+    async def bookmark(self, name: str) -> str | None: ...
+
+    async def set_bookmark(self, name: str, value: str) -> None: ...
+
+    async def trim(self) -> None:
+        """Drop what only serves watchers and is older than any of them waits for."""
+
+
+class Finding(Struct, frozen=True):
+    """One line of the self-check."""
+
+    name: str
+    is_ok: bool
+    value: str
+    meaning: str
+
+
+class Store(Jobs, Queue, Notes, Watch, Registry, Upkeep, Protocol):
+    def now(self) -> float:
+        """The store's clock, as far as this process knows it."""
+
+    async def check(self) -> list[Finding]:
+        """The store's own settings, each with what it means for the promise."""
+
+    async def close(self) -> None: ...
