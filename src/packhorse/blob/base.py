@@ -1,6 +1,6 @@
 """The contract of an object store: create-only objects under slash-separated keys.
 
-Keys are made by packhorse, never by users: `jobs/{job}/input/...` and `jobs/{job}/output/{stage}/{element}/{token}/...`.
+Keys are made by packhorse, never by users: `jobs/{job}/input/...` and `jobs/{job}/output/{stage}/{token}/...`.
 Every method may raise `BlobUnavailable`. A key that would leave the store, or is not a plain relative path, is refused
 with `PathRefused` by every method, before anything is touched.
 """

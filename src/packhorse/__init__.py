@@ -1,0 +1,1 @@
+"""packhorse carries long jobs: from "a user pressed the button" to "here is your file"."""
