@@ -210,8 +210,8 @@ class Notes(Protocol):
 
 
 class Watch(Protocol):
-    async def changed(self, timeout: float) -> None:
-        """Return soon after anybody committed anything since the last call of this method, or after ``timeout``.
+    async def changed(self, mark: int | None, timeout: float) -> int:
+        """Return a new mark soon after anybody committed anything since ``mark``, or the same one after ``timeout``.
 
         A hint: it may return for nothing, so look again afterwards.
         """

@@ -1,0 +1,88 @@
+"""Claiming: pick what is most urgent, let the lifecycle decide, commit, and hand over all an attempt needs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import apsw
+
+from packhorse.core import wire
+from packhorse.core.model import Job, Result, TaskId
+from packhorse.errors import CorruptRecord, PackhorseError
+from packhorse.store.base import Claim, Decide
+from packhorse.store.sqlite import reads, rows
+from packhorse.store.sqlite.commit import DROP_READY, READY, make
+from packhorse.store.sqlite.rows import Plans
+
+PROMOTE = 1000
+"""Delayed entries made ready per claim at most: what is left is found by the next claim."""
+
+# One walk per kind, each in key order and cut at the limit: entries of a kind this worker lacks can not hide others.
+ORDER = "rank, job_id, stage, element"
+WALK = f"SELECT * FROM (SELECT {READY[1:-1]} FROM ready WHERE queue = ? AND kind = ? ORDER BY {ORDER} LIMIT ?)"
+
+Entry = tuple[str, str, int, str, str, int]
+
+
+def claim(
+    db: apsw.Connection, wants: Mapping[str, int], kinds: Collection[str], decide: Decide, now: float, plans: Plans
+) -> list[Claim]:
+    _promote(db, now)
+    jobs: dict[str, Job] = {}
+    started: list[tuple[str, TaskId]] = []
+    for queue, limit in wants.items():
+        for entry in _pick(db, queue, kinds, limit):
+            job_id, task = entry[3], TaskId(entry[4], entry[5])
+            if _start(db, entry, jobs, decide, now, plans):
+                started.append((job_id, task))
+    cache: dict[str, dict[TaskId, Result]] = {}
+    return [_claim(db, jobs[job_id], task, cache) for job_id, task in started]
+
+
+def _promote(db: apsw.Connection, now: float) -> None:
+    due = db.execute(
+        f"SELECT not_before, {READY[1:-1]} FROM delayed WHERE not_before <= ? ORDER BY not_before LIMIT ?",
+        (now, PROMOTE),
+    ).fetchall()
+    for row in due:
+        db.execute(f"DELETE FROM delayed WHERE (not_before, {READY[1:-1]}) = (?, ?, ?, ?, ?, ?, ?)", row)
+        db.execute(f"INSERT OR IGNORE INTO ready {READY} VALUES (?, ?, ?, ?, ?, ?)", row[1:])
+
+
+def _pick(db: apsw.Connection, queue: str, kinds: Collection[str], limit: int) -> list[Entry]:
+    if limit <= 0 or not kinds:
+        return []
+    query = " UNION ALL ".join([WALK] * len(kinds)) + f" ORDER BY {ORDER} LIMIT ?"
+    bindings: list[str | int] = []
+    for kind in kinds:
+        bindings += (queue, kind, limit)
+    found: list[Entry] = db.execute(query, (*bindings, limit)).fetchall()  # type: ignore[assignment]
+    return found
+
+
+def _start(db: apsw.Connection, entry: Entry, jobs: dict[str, Job], decide: Decide, now: float, plans: Plans) -> bool:
+    """Start one task in the job as it is now, which an earlier task of the same claim may have moved."""
+    job_id, task = entry[3], TaskId(entry[4], entry[5])
+    try:
+        job = jobs.get(job_id) or rows.read(db, job_id, plans)
+        change = decide(job, task) if job is not None else None
+        if change is not None:
+            make(db, change, now, plans)
+            jobs[job_id] = change.after
+            return True
+    except PackhorseError:
+        # A record nobody can read, or an entry the lifecycle will not start: it must not stop those behind it.
+        pass
+    db.execute(DROP_READY, entry)
+    return False
+
+
+def _claim(db: apsw.Connection, job: Job, task: TaskId, cache: dict[str, dict[TaskId, Result]]) -> Claim:
+    row = db.execute("SELECT body FROM specs WHERE job_id = ?", (job.id,)).fetchone()
+    if row is None:
+        raise CorruptRecord(what="spec", job_id=job.id, reason="it is missing")
+    needed = {need.stage for need in job.plan.stage(task.stage).needs}
+    if needed and job.id not in cache:
+        cache[job.id] = reads.results(db, [job.id]).get(job.id, {})
+    upstream = {stage: tuple(result for at, result in cache[job.id].items() if at.stage == stage) for stage in needed}
+    return Claim(job, task, wire.spec_from(row[0], job.id), upstream)

@@ -1,0 +1,142 @@
+"""Making a change: guards first, then the job by its version, then effects and events."""
+
+from __future__ import annotations
+
+import apsw
+
+from packhorse.core import wire
+from packhorse.core.model import (
+    Change,
+    DropStages,
+    Effect,
+    EndLease,
+    Grant,
+    Guard,
+    Holds,
+    Job,
+    KeepResult,
+    KeepSpec,
+    KeyUnused,
+    MakeDue,
+    Overdue,
+    ReleaseSlot,
+    RememberKey,
+    SlotFree,
+    TakeBack,
+    TakeSlot,
+    TaskId,
+    Waiting,
+)
+from packhorse.errors import AlreadySubmitted, Conflict, LeaseLost, SlotTaken
+from packhorse.store.sqlite import rows
+from packhorse.store.sqlite.rows import Plans
+
+LEASE = "SELECT token, until FROM leases WHERE job_id = ? AND stage = ? AND element = ?"
+GRANT = "INSERT INTO leases (job_id, stage, element, token, worker, until) VALUES (?, ?, ?, ?, ?, ?)"
+READY = "(queue, kind, rank, job_id, stage, element)"
+PUT_READY = f"INSERT OR IGNORE INTO ready {READY} VALUES (?, ?, ?, ?, ?, ?)"
+PUT_DELAYED = (
+    "INSERT OR IGNORE INTO delayed (queue, kind, rank, job_id, stage, element, not_before) VALUES (?, ?, ?, ?, ?, ?, ?)"
+)
+IS_READY = f"SELECT 1 FROM ready WHERE {READY} = (?, ?, ?, ?, ?, ?)"
+DROP_READY = f"DELETE FROM ready WHERE {READY} = (?, ?, ?, ?, ?, ?)"
+DROP_DELAYED = f"DELETE FROM delayed WHERE not_before = ? AND {READY} = (?, ?, ?, ?, ?, ?)"
+
+
+def make(db: apsw.Connection, change: Change, now: float, plans: Plans) -> None:
+    """Raise the refusal before anything is written, or write everything."""
+    job = change.after
+    for guard in change.guards:
+        _check(db, guard, job, now)
+    if change.before is None:
+        plans.keep(db, job.plan)
+        if not rows.insert(db, job):
+            raise Conflict(f"There is a job {job.id} already.", job_id=job.id)
+    elif not rows.update(db, job, change.before.version):
+        raise Conflict(job_id=job.id)
+    for effect in change.effects:
+        _apply(db, effect, change, now)
+    if change.events:
+        db.execute(
+            "INSERT INTO events VALUES (?, ?, ?, ?, ?)",
+            (job.id, change.events[0].n, change.events[-1].n, change.id, wire.encode(change.events)),
+        )
+    touch(db, job.id)
+
+
+def touch(db: apsw.Connection, job_id: str) -> None:
+    """Tell watchers that the job has something new."""
+    db.execute("INSERT INTO feed (job_id) VALUES (?)", (job_id,))
+
+
+def entry(job: Job, at: TaskId) -> tuple[str, str, int, str, str, int]:
+    """The key of a task in its queue. Rank is the negated priority, so that urgent comes first in key order."""
+    stage = job.plan.stage(at.stage)
+    return (stage.queue, stage.kind, -job.priority, job.id, at.stage, at.element)
+
+
+def _check(db: apsw.Connection, guard: Guard, job: Job, now: float) -> None:
+    match guard:
+        case Holds(task, token):
+            if _lease(db, job, task)[0] != token:
+                raise LeaseLost(job_id=job.id, stage=task.stage)
+        case Overdue(task, token):
+            held, until = _lease(db, job, task)
+            if held != token or until > now:
+                raise Conflict(f"The lease of {task.stage} was renewed in the meantime.", job_id=job.id)
+        case Waiting(task):
+            if db.execute(IS_READY, entry(job, task)).fetchone() is None:
+                raise Conflict(f"{task.stage} is not waiting in its queue any more.", job_id=job.id)
+        case KeyUnused(key):
+            row = db.execute("SELECT job_id, fingerprint FROM idempotency WHERE key = ?", (key,)).fetchone()
+            if row is not None:
+                raise AlreadySubmitted(job_id=row[0], fingerprint=row[1])
+        case SlotFree(slot):
+            row = db.execute("SELECT job_id FROM slots WHERE slot = ?", (slot,)).fetchone()
+            if row is not None and row[0] != job.id:
+                raise SlotTaken(active_job_id=row[0])
+
+
+def _lease(db: apsw.Connection, job: Job, at: TaskId) -> tuple[str | None, float]:
+    row = db.execute(LEASE, (job.id, *at)).fetchone()
+    return (None, 0.0) if row is None else (row[0], row[1])
+
+
+def _apply(db: apsw.Connection, effect: Effect, change: Change, now: float) -> None:
+    job = change.after
+    match effect:
+        case MakeDue(task, not_before=not_before):
+            if not_before <= now:
+                db.execute(PUT_READY, entry(job, task))
+            else:
+                db.execute(PUT_DELAYED, (*entry(job, task), not_before))
+        case TakeBack(task):
+            _take_back(db, change, task)
+        case Grant(task, token, worker, seconds):
+            db.execute(GRANT, (job.id, *task, token, worker, now + seconds))
+        case EndLease(task):
+            db.execute("DELETE FROM leases WHERE job_id = ? AND stage = ? AND element = ?", (job.id, *task))
+        case TakeSlot(slot):
+            db.execute("INSERT OR REPLACE INTO slots VALUES (?, ?)", (slot, job.id))
+        case ReleaseSlot(slot):
+            db.execute("DELETE FROM slots WHERE slot = ? AND job_id = ?", (slot, job.id))
+        case KeepSpec(spec):
+            key = next((e.key for e in change.effects if isinstance(e, RememberKey)), None)
+            db.execute("INSERT INTO specs VALUES (?, ?, ?)", (job.id, key, wire.encode(spec)))
+        case RememberKey(key, fingerprint):
+            db.execute("INSERT INTO idempotency VALUES (?, ?, ?)", (key, job.id, fingerprint))
+        case KeepResult(task, result):
+            db.execute("INSERT OR REPLACE INTO results VALUES (?, ?, ?, ?)", (job.id, *task, wire.encode(result)))
+        case DropStages(stages):
+            for stage in stages:
+                db.execute("DELETE FROM results WHERE job_id = ? AND stage = ?", (job.id, stage))
+                db.execute("DELETE FROM progress WHERE job_id = ? AND stage = ?", (job.id, stage))
+
+
+def _take_back(db: apsw.Connection, change: Change, at: TaskId) -> None:
+    key = entry(change.after, at)
+    db.execute(DROP_READY, key)
+    if db.changes() == 0 and change.before is not None:
+        task = change.before.task(at)
+        if task is not None and task.ready_at is not None:
+            db.execute(DROP_DELAYED, (task.ready_at, *key))

@@ -1,0 +1,95 @@
+"""Opening a database file: the settings the promise depends on, and the migrations."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+
+import apsw
+
+from packhorse.errors import SchemaTooNew, StoreUnavailable
+
+PATIENCE = 10.0
+"""Seconds to wait for another process's write lock before giving up."""
+
+STATEMENTS = 300
+"""Prepared statements kept: more than this adapter has."""
+
+
+def connect(path: Path, *, read_only: bool = False) -> apsw.Connection:
+    """A connection with settings checked, not assumed: another default would break the promise silently."""
+    flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_NOMUTEX
+    try:
+        db = apsw.Connection(str(path), flags=flags, statementcachesize=STATEMENTS)
+        db.set_busy_handler(_wait_a_little())
+        mode = db.pragma("journal_mode", "wal")
+        db.pragma("synchronous", "full")
+        db.pragma("cache_size", -32_000)
+        db.pragma("journal_size_limit", 64 * 1024 * 1024)
+        if read_only:
+            db.pragma("query_only", True)
+        synchronous = db.pragma("synchronous")
+    except apsw.Error as error:
+        raise StoreUnavailable(f"SQLite cannot open {path}: {error}") from error
+    if mode != "wal" or synchronous != 2:
+        raise StoreUnavailable(
+            f"SQLite gave journal_mode={mode}, synchronous={synchronous} for {path}; need wal, 2 (full)."
+        )
+    return db
+
+
+def migrate(db: apsw.Connection, scripts: list[tuple[int, str]] | None = None) -> int:
+    """Bring an older schema up to this one; refuse a newer one. Returns the version it found."""
+    scripts = scripts if scripts is not None else list(migrations())
+    known = scripts[-1][0]
+    found = _version(db)
+    if found < known:
+        # IMMEDIATE takes the write lock before looking: two processes that start together migrate one after the other.
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            found = _version(db)
+            for version, script in scripts:
+                if version > found:
+                    db.execute(script)
+                    db.pragma("user_version", version)
+            db.execute("COMMIT")
+        except BaseException:
+            db.execute("ROLLBACK")
+            raise
+    if found > known:
+        raise SchemaTooNew(found=found, known=known)
+    return found
+
+
+def migrations() -> Iterator[tuple[int, str]]:
+    folder = resources.files(__package__) / "migrations"
+    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        if entry.name.endswith(".sql"):
+            yield int(entry.name.removesuffix(".sql")), entry.read_text()
+
+
+def _version(db: apsw.Connection) -> int:
+    version = db.pragma("user_version")
+    assert isinstance(version, int)
+    return version
+
+
+class _wait_a_little:
+    """A busy handler: a millisecond or two, spread so that two writers do not keep meeting.
+
+    SQLite's own backs off to 100 ms, which is a hundred commits of the process that holds the lock.
+    """
+
+    def __init__(self) -> None:
+        self.since = 0.0
+
+    def __call__(self, calls: int) -> bool:
+        if calls == 0:
+            self.since = time.monotonic()
+        if time.monotonic() - self.since > PATIENCE:
+            return False
+        time.sleep(random.uniform(0.0005, 0.002))  # noqa: S311
+        return True

@@ -1,0 +1,77 @@
+"""Progress, log and samples: what changes often and is not history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from operator import attrgetter
+
+import apsw
+
+from packhorse.store.base import Line, Report, Sample
+from packhorse.store.sqlite.commit import touch
+
+# The peak is the furthest point of this run, so that the whole never goes backwards when an attempt starts over.
+# The lease in the SELECT drops what a superseded attempt still had to say.
+REPORT = """
+INSERT INTO progress (job_id, stage, element, run, at, current, total, message, peak)
+SELECT job_id, stage, element, ?, ?, ?, ?, ?, ? FROM leases
+WHERE job_id = ? AND stage = ? AND element = ? AND token = ?
+ON CONFLICT DO UPDATE SET run = excluded.run, at = excluded.at, current = excluded.current, total = excluded.total,
+    message = excluded.message,
+    peak = CASE WHEN run = excluded.run THEN max(peak, excluded.peak) ELSE excluded.peak END
+"""
+
+SIZE = """
+INSERT INTO log_size (job_id, last, bytes) VALUES (?, ?, ?)
+ON CONFLICT DO UPDATE SET last = excluded.last, bytes = excluded.bytes
+"""
+
+
+def report(db: apsw.Connection, reports: Sequence[Report]) -> None:
+    for r in reports:
+        written = (r.run, r.at, r.current, r.total, r.message, r.fraction)
+        db.execute(REPORT, (*written, r.job_id, *r.task, r.token))
+        if db.changes():
+            touch(db, r.job_id)
+
+
+def log(db: apsw.Connection, lines: Sequence[Line], keep: int) -> None:
+    for job_id, group in groupby(sorted(lines, key=attrgetter("job_id")), key=attrgetter("job_id")):
+        _append(db, job_id, group, keep)
+        touch(db, job_id)
+
+
+def _append(db: apsw.Connection, job_id: str, lines: Iterable[Line], keep: int) -> None:
+    row = db.execute("SELECT last, bytes FROM log_size WHERE job_id = ?", (job_id,)).fetchone()
+    last, size = row or (0, 0)
+    for line in lines:
+        last, size = last + 1, size + len(line.text)
+        db.execute(
+            "INSERT INTO log VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (job_id, last, *line.task, line.attempt, line.at, line.text),
+        )
+    if size > keep:
+        size -= _drop_oldest(db, job_id, size - keep)
+    db.execute(SIZE, (job_id, last, size))
+
+
+def _drop_oldest(db: apsw.Connection, job_id: str, excess: int) -> int:
+    """Drop whole lines from the front until at least ``excess`` is gone; how much that was."""
+    dropped, until = 0, 0
+    for n, length in db.execute("SELECT n, length(text) FROM log WHERE job_id = ? ORDER BY n", (job_id,)):
+        dropped, until = dropped + length, n
+        if dropped >= excess:
+            break
+    db.execute("DELETE FROM log WHERE job_id = ? AND n <= ?", (job_id, until))
+    return dropped
+
+
+def sample(db: apsw.Connection, samples: Sequence[Sample], keep: int) -> None:
+    for s in samples:
+        db.execute(
+            "INSERT OR REPLACE INTO samples VALUES (?, ?, ?, ?, ?, ?)", (s.job_id, s.at, *s.task, s.cpu, s.memory)
+        )
+    for job_id in {s.job_id for s in samples}:
+        oldest = "SELECT at FROM samples WHERE job_id = ? ORDER BY at DESC LIMIT 1 OFFSET ?"
+        db.execute(f"DELETE FROM samples WHERE job_id = ? AND at <= ({oldest})", (job_id, job_id, keep))

@@ -1,0 +1,147 @@
+"""Questions about jobs. None of them reads more rows than it returns, give or take a few."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import apsw
+
+from packhorse.core import wire
+from packhorse.core.model import Event, Job, Result, Spec, Status, TaskId
+from packhorse.store.base import Filter, Line, Progress, Sample
+from packhorse.store.sqlite import rows
+from packhorse.store.sqlite.rows import Plans
+
+
+def jobs(db: apsw.Connection, job_ids: Sequence[str], plans: Plans) -> list[Job | None]:
+    return [rows.read(db, job_id, plans) for job_id in job_ids]
+
+
+def find(db: apsw.Connection, filter: Filter, before: str | None, limit: int, plans: Plans) -> list[Job]:
+    """Newest first. Filters by pipeline and status are merged from short walks of one index, one per combination."""
+    walks = list(_walks(db, filter))
+    ids: list[str] = []
+    for where, bindings in walks:
+        where, bindings = _bounded(where, bindings, filter, before)
+        query = f"SELECT id FROM jobs WHERE {where} ORDER BY id DESC LIMIT ?"
+        ids += [row[0] for row in db.execute(query, (*bindings, limit))]
+    return [job for job in jobs(db, sorted(ids, reverse=True)[:limit], plans) if job is not None]
+
+
+def _walks(db: apsw.Connection, filter: Filter) -> Iterable[tuple[str, list[Any]]]:
+    if filter.user is not None or (filter.pipeline is None and filter.status is None):
+        yield _plain(filter)
+        return
+    tenants = [filter.tenant] if filter.tenant is not None else _distinct(db, "tenant", "1")
+    for tenant in tenants:
+        named = [filter.pipeline] if filter.pipeline is not None else _distinct(db, "pipeline", "tenant = ?", tenant)
+        for pipeline in named:
+            for status in [filter.status] if filter.status is not None else list(Status):
+                yield "tenant = ? AND pipeline = ? AND status = ?", [tenant, pipeline, status.value]
+
+
+def _plain(filter: Filter) -> tuple[str, list[Any]]:
+    named = {"tenant": filter.tenant, "user": filter.user, "pipeline": filter.pipeline, "status": filter.status}
+    given = {name: value for name, value in named.items() if value is not None}
+    return " AND ".join(f"{name} = ?" for name in given) or "1", [str(value) for value in given.values()]
+
+
+def _bounded(where: str, bindings: list[Any], filter: Filter, before: str | None) -> tuple[str, list[Any]]:
+    for clause, value in (
+        ("id < ?", before),
+        ("created_at >= ?", filter.created_from),
+        ("created_at < ?", filter.created_until),
+    ):
+        if value is not None:
+            where, bindings = f"{where} AND {clause}", [*bindings, value]
+    return where, bindings
+
+
+def _distinct(db: apsw.Connection, column: str, where: str, *bindings: str) -> list[str]:
+    """The few different values of an index's next column, by jumping from one to the next instead of reading all."""
+    found: list[str] = []
+    query = f"SELECT min({column}) FROM jobs INDEXED BY jobs_by_kind WHERE {where} AND {column} > ?"
+    last = ""
+    while (row := db.execute(query, (*bindings, last)).fetchone()) and row[0] is not None:
+        found.append(last := row[0])
+    return found
+
+
+def specs(db: apsw.Connection, job_ids: Sequence[str]) -> dict[str, Spec]:
+    found = _by_job(db, "SELECT job_id, body FROM specs WHERE job_id = ?", job_ids)
+    return {row[0]: wire.spec_from(row[1], row[0]) for row in found}
+
+
+def results(db: apsw.Connection, job_ids: Sequence[str]) -> dict[str, dict[TaskId, Result]]:
+    found: dict[str, dict[TaskId, Result]] = {}
+    query = "SELECT job_id, stage, element, body FROM results WHERE job_id = ? ORDER BY stage, element"
+    for job_id, stage, element, body in _by_job(db, query, job_ids):
+        found.setdefault(job_id, {})[TaskId(stage, element)] = wire.result_from(body, job_id)
+    return found
+
+
+def events(db: apsw.Connection, job_id: str, after: int, limit: int) -> list[Event]:
+    found: list[Event] = []
+    # From the row that contains the number after `after`: rows hold ranges, and `last` of the one before is in it.
+    query = "SELECT body FROM events WHERE job_id = ? AND last > ? ORDER BY n LIMIT ?"
+    for (body,) in db.execute(query, (job_id, after, limit)):
+        found += [event for event in wire.events_from(body, job_id) if event.n > after]
+    return found[:limit]
+
+
+def made(db: apsw.Connection, job_id: str, change_id: str) -> bool:
+    query = "SELECT 1 FROM events WHERE job_id = ? AND change_id = ?"
+    return db.execute(query, (job_id, change_id)).fetchone() is not None
+
+
+def keyed(db: apsw.Connection, key: str) -> tuple[str, str] | None:
+    row = db.execute("SELECT job_id, fingerprint FROM idempotency WHERE key = ?", (key,)).fetchone()
+    return None if row is None else (row[0], row[1])
+
+
+def holder(db: apsw.Connection, slot: str) -> str | None:
+    row = db.execute("SELECT job_id FROM slots WHERE slot = ?", (slot,)).fetchone()
+    return None if row is None else str(row[0])
+
+
+def progress(db: apsw.Connection, job_ids: Sequence[str]) -> dict[str, dict[TaskId, Progress]]:
+    found: dict[str, dict[TaskId, Progress]] = {}
+    query = "SELECT job_id, stage, element, run, at, current, total, message, peak FROM progress WHERE job_id = ?"
+    for job_id, stage, element, *values in _by_job(db, query, job_ids):
+        task = TaskId(stage, element)
+        found.setdefault(job_id, {})[task] = Progress(task, *values)
+    return found
+
+
+def lines(db: apsw.Connection, job_id: str, after: int, limit: int, stage: str | None) -> list[Line]:
+    where, bindings = ("", []) if stage is None else (" AND stage = ?", [stage])
+    query = f"SELECT n, stage, element, attempt, at, text FROM log WHERE job_id = ? AND n > ?{where} ORDER BY n LIMIT ?"
+    return [
+        Line(job_id, TaskId(name, element), attempt, at, text, n)
+        for n, name, element, attempt, at, text in db.execute(query, (job_id, after, *bindings, limit))
+    ]
+
+
+def samples(db: apsw.Connection, job_id: str) -> list[Sample]:
+    query = "SELECT stage, element, at, cpu, memory FROM samples WHERE job_id = ? ORDER BY at"
+    return [Sample(job_id, TaskId(row[0], row[1]), *row[2:]) for row in db.execute(query, (job_id,))]
+
+
+def touched(db: apsw.Connection, since: int | None) -> tuple[int, set[str] | None]:
+    row = db.execute("SELECT coalesce(min(seq), 1), coalesce(max(seq), 0) FROM feed").fetchone()
+    assert row is not None
+    first, last = row
+    if since is None or since + 1 < first or last - since > MANY:
+        return last, None
+    found = db.execute("SELECT job_id FROM feed WHERE seq > ? AND seq <= ?", (since, last))
+    return last, {row[0] for row in found}
+
+
+MANY = 10_000
+"""Feed rows past which it is cheaper to look at what one watches than at what has moved."""
+
+
+def _by_job(db: apsw.Connection, query: str, job_ids: Sequence[str]) -> Iterable[tuple[Any, ...]]:
+    for job_id in job_ids:
+        yield from db.execute(query, (job_id,))

@@ -1,0 +1,92 @@
+"""Between a job and its row: the columns people query, and the compact state beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import apsw
+
+from packhorse.core import wire
+from packhorse.core.model import Job, Plan, Status
+from packhorse.errors import CorruptRecord
+
+COLUMNS = (
+    "id, tenant, user, client, plan, priority, created_at, trace_id, slot, status, version, not_before,"
+    " started_at, completed_at, updated_at, deadline_at, purge_at, is_purging, has_litter, state"
+)
+
+INSERT = """
+INSERT INTO jobs (id, tenant, user, client, pipeline, plan, priority, created_at, trace_id, slot, status, version,
+    not_before, started_at, completed_at, updated_at, deadline_at, purge_at, is_purging, is_stopping, has_litter, state)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT DO NOTHING
+"""
+
+# The version in the WHERE is the one door of the house: who decided on an older job writes nothing.
+UPDATE = """
+UPDATE jobs SET status = ?, version = ?, not_before = ?, started_at = ?, completed_at = ?, updated_at = ?,
+    deadline_at = ?, purge_at = ?, is_purging = ?, is_stopping = ?, has_litter = ?, state = ?
+WHERE id = ? AND version = ?
+"""
+
+
+class Plans:
+    """Plans by fingerprint. They never change, so one read per process is enough."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Plan] = {}
+
+    def keep(self, db: apsw.Connection, plan: Plan) -> None:
+        db.execute("INSERT OR IGNORE INTO plans VALUES (?, ?)", (plan.fingerprint, wire.encode(plan)))
+
+    def get(self, db: apsw.Connection, fingerprint: str, job_id: str) -> Plan:
+        if fingerprint not in self._known:
+            row = db.execute("SELECT body FROM plans WHERE fingerprint = ?", (fingerprint,)).fetchone()
+            if row is None:
+                raise CorruptRecord(what="plan", job_id=job_id, reason=f"there is no plan {fingerprint}")
+            self._known[fingerprint] = wire.plan_from(row[0])
+        return self._known[fingerprint]
+
+
+def insert(db: apsw.Connection, job: Job) -> bool:
+    fixed = (
+        job.id, job.tenant, job.user, job.client, job.plan.pipeline, job.plan.fingerprint, job.priority,
+        job.created_at, job.trace_id, job.slot,
+    )  # fmt: skip
+    db.execute(INSERT, fixed + _moving(job))
+    return db.changes() == 1
+
+
+def update(db: apsw.Connection, job: Job, version: int) -> bool:
+    db.execute(UPDATE, (*_moving(job), job.id, version))
+    return db.changes() == 1
+
+
+def read(db: apsw.Connection, job_id: str, plans: Plans) -> Job | None:
+    row = db.execute(f"SELECT {COLUMNS} FROM jobs WHERE id = ?", (job_id,)).fetchone()
+    return None if row is None else job_from(db, row, plans)
+
+
+def job_from(db: apsw.Connection, row: Sequence[Any], plans: Plans) -> Job:
+    (id, tenant, user, client, plan, priority, created_at, trace_id, slot, status, version, not_before,
+     started_at, completed_at, updated_at, deadline_at, purge_at, is_purging, has_litter, body) = row  # fmt: skip
+    state = wire.state_from(body, id)
+    graph = plans.get(db, plan, id)
+    if len(state.stages) != len(graph.stages):
+        raise CorruptRecord(what="state", job_id=id, reason="it does not have the stages of its plan")
+    return Job(
+        id=id, plan=graph, user=user, tenant=tenant, client=client, priority=priority, created_at=created_at,
+        not_before=not_before, trace_id=trace_id, slot=slot, status=Status(status), run=state.run, version=version,
+        events=state.events, started_at=started_at, completed_at=completed_at, updated_at=updated_at,
+        deadline_at=deadline_at, purge_at=purge_at, is_purging=bool(is_purging), stopping=state.stopping,
+        has_litter=bool(has_litter), error=state.error, stages=state.stages,
+    )  # fmt: skip
+
+
+def _moving(job: Job) -> tuple[Any, ...]:
+    state = wire.State(wire.VERSION, job.run, job.events, job.stopping, job.error, job.stages)
+    return (
+        job.status.value, job.version, job.not_before, job.started_at, job.completed_at, job.updated_at,
+        job.deadline_at, job.purge_at, job.is_purging, job.stopping is not None, job.has_litter, wire.encode(state),
+    )  # fmt: skip

@@ -1,0 +1,245 @@
+"""The SQLite store: which thread does what. Writes go to one writer, questions to a few readers."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
+
+import apsw
+from msgspec.structs import replace
+
+from packhorse.core.model import Change, Event, Job, Result, Spec, TaskId
+from packhorse.errors import PackhorseError, StoreUnavailable
+from packhorse.store.base import (
+    Claim,
+    Definition,
+    Decide,
+    Filter,
+    Finding,
+    Lease,
+    Line,
+    Progress,
+    Renewal,
+    Report,
+    Sample,
+    WorkerCard,
+)
+from packhorse.store.sqlite import claim, commit, notes, reads, upkeep
+from packhorse.store.sqlite.connection import connect, migrate
+from packhorse.store.sqlite.rows import Plans
+from packhorse.store.sqlite.writer import Writer
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+READERS = 2
+EAGER, PATIENT = 0.002, 0.02
+"""Seconds between looks at another process's commits: while things happen, and after a quiet second."""
+QUIET = 1.0
+
+
+class SqliteStore:
+    def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
+        self.path = path
+        self.now = clock
+        self._plans = Plans()
+        self._local = threading.local()
+        self._connections: list[apsw.Connection] = []
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._watcher = connect(path)
+        migrate(self._watcher)
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="packhorse-sqlite-reader")
+        self._writer = Writer(lambda: connect(path))
+        self._moved_at = 0.0
+
+    @classmethod
+    async def open(cls, path: Path, clock: Callable[[], float] = time.time) -> SqliteStore:
+        return await asyncio.to_thread(cls, path, clock)
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        self._writer.close()
+        self._readers.shutdown()
+        for connection in (*self._connections, self._watcher):
+            connection.close()
+
+    # Jobs
+
+    async def commit(self, changes: Sequence[Change]) -> list[PackhorseError | None]:
+        """Each change is an operation of its own for the writer, so that one refusal is nobody else's."""
+        outcomes = await asyncio.gather(*(self._writer.run(self._making(c)) for c in changes), return_exceptions=True)
+        for outcome in outcomes:
+            if outcome is not None and not isinstance(outcome, PackhorseError):
+                raise outcome
+        return [outcome if isinstance(outcome, PackhorseError) else None for outcome in outcomes]
+
+    def _making(self, change: Change) -> Callable[[apsw.Connection], None]:
+        return lambda db: commit.make(db, change, self.now(), self._plans)
+
+    async def get(self, job_ids: Sequence[str]) -> list[Job | None]:
+        return await self._read(reads.jobs, job_ids, self._plans)
+
+    async def find(self, filter: Filter, *, before: str | None = None, limit: int = 50) -> list[Job]:
+        return await self._read(reads.find, filter, before, limit, self._plans)
+
+    async def specs(self, job_ids: Sequence[str]) -> dict[str, Spec]:
+        return await self._read(reads.specs, job_ids)
+
+    async def results(self, job_ids: Sequence[str]) -> dict[str, dict[TaskId, Result]]:
+        return await self._read(reads.results, job_ids)
+
+    async def events(self, job_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
+        return await self._read(reads.events, job_id, after, limit)
+
+    async def made(self, job_id: str, change_id: str) -> bool:
+        return await self._read(reads.made, job_id, change_id)
+
+    async def keyed(self, key: str) -> tuple[str, str] | None:
+        return await self._read(reads.keyed, key)
+
+    async def holder(self, slot: str) -> str | None:
+        return await self._read(reads.holder, slot)
+
+    # Queue
+
+    async def claim(self, wants: Mapping[str, int], kinds: Collection[str], decide: Decide) -> list[Claim]:
+        return await self._writer.run(lambda db: claim.claim(db, wants, kinds, decide, self.now(), self._plans))
+
+    async def renew(self, leases: Sequence[Lease], seconds: float) -> Renewal:
+        return await self._writer.run(lambda db: upkeep.renew(db, leases, self.now() + seconds))
+
+    async def overdue(self, limit: int) -> list[tuple[Job, TaskId]]:
+        return await self._read(upkeep.overdue, self.now(), limit, self._plans)
+
+    async def held_by(self, worker: str, limit: int) -> list[tuple[Job, TaskId]]:
+        return await self._read(upkeep.held_by, worker, limit, self._plans)
+
+    async def expired(self, limit: int) -> list[Job]:
+        return await self._read(upkeep.expired, self.now(), limit, self._plans)
+
+    # Notes
+
+    async def report(self, reports: Sequence[Report]) -> None:
+        await self._writer.run(lambda db: notes.report(db, reports))
+
+    async def log(self, lines: Sequence[Line], *, keep: int) -> None:
+        await self._writer.run(lambda db: notes.log(db, lines, keep))
+
+    async def sample(self, samples: Sequence[Sample], *, keep: int) -> None:
+        await self._writer.run(lambda db: notes.sample(db, samples, keep))
+
+    async def progress(self, job_ids: Sequence[str]) -> dict[str, dict[TaskId, Progress]]:
+        return await self._read(reads.progress, job_ids)
+
+    async def lines(self, job_id: str, *, after: int = 0, limit: int = 1000, stage: str | None = None) -> list[Line]:
+        return await self._read(reads.lines, job_id, after, limit, stage)
+
+    async def samples(self, job_id: str) -> list[Sample]:
+        return await self._read(reads.samples, job_id)
+
+    # Watch
+
+    async def changed(self, mark: int | None, timeout: float) -> int:
+        """The mark is the data version as this connection sees it: it moves with every commit of any other."""
+        deadline = time.monotonic() + timeout
+        while (found := self._watcher.data_version()) == mark and (left := deadline - time.monotonic()) > 0:
+            is_quiet = time.monotonic() - self._moved_at > QUIET
+            await asyncio.sleep(min(left, PATIENT if is_quiet else EAGER))
+        if found != mark:
+            self._moved_at = time.monotonic()
+        return found
+
+    async def touched(self, since: int | None) -> tuple[int, Collection[str] | None]:
+        return await self._read(reads.touched, since)
+
+    # Registry
+
+    async def publish(self, definitions: Sequence[Definition]) -> None:
+        stamped = [replace(definition, published_at=self.now()) for definition in definitions]
+        await self._writer.run(lambda db: upkeep.publish(db, stamped))
+
+    async def definitions(self) -> list[Definition]:
+        return await self._read(upkeep.definitions)
+
+    async def enroll(self, card: WorkerCard) -> None:
+        await self._writer.run(lambda db: upkeep.enroll(db, replace(card, seen_at=self.now())))
+
+    async def workers(self) -> list[WorkerCard]:
+        return await self._read(upkeep.workers)
+
+    async def dismiss(self, worker: str) -> None:
+        await self._writer.run(lambda db: upkeep.dismiss(db, worker))
+
+    # Upkeep
+
+    async def purgeable(self, limit: int) -> list[Job]:
+        return await self._read(upkeep.purgeable, self.now(), limit, self._plans)
+
+    async def littered(self, limit: int) -> list[Job]:
+        return await self._read(upkeep.littered, limit, self._plans)
+
+    async def erase(self, job_id: str) -> None:
+        await self._writer.run(lambda db: upkeep.erase(db, job_id))
+
+    async def known(self, job_ids: Sequence[str]) -> set[str]:
+        return await self._read(upkeep.known, job_ids)
+
+    async def bookmark(self, name: str) -> str | None:
+        return await self._read(upkeep.bookmark, name)
+
+    async def set_bookmark(self, name: str, value: str) -> None:
+        await self._writer.run(lambda db: upkeep.set_bookmark(db, name, value))
+
+    async def trim(self) -> None:
+        await self._writer.run(upkeep.trim)
+
+    async def check(self) -> list[Finding]:
+        return await self._read(_findings)
+
+    # Reading
+
+    async def _read(self, question: Callable[Concatenate[apsw.Connection, P], T], *args: P.args, **kw: P.kwargs) -> T:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(
+                self._readers, lambda: question(self._db(), *args, **kw)
+            )
+        except (apsw.Error, RuntimeError) as error:
+            raise StoreUnavailable(f"SQLite: {error}") from error
+
+    def _db(self) -> apsw.Connection:
+        if not hasattr(self._local, "db"):
+            self._local.db = connect(self.path, read_only=True)
+            self._connections.append(self._local.db)
+        db: apsw.Connection = self._local.db
+        return db
+
+
+def _findings(db: apsw.Connection) -> list[Finding]:
+    version = apsw.sqlite_lib_version()
+    is_current = tuple(map(int, version.split("."))) >= (3, 51, 3)
+    free = 0
+    with suppress(OSError):
+        free = _free_bytes(Path(db.filename))
+    return [
+        Finding("SQLite version", is_current, version, "older than 3.51.3 can corrupt a WAL that is reset while read"),
+        Finding(
+            "journal_mode", db.pragma("journal_mode") == "wal", str(db.pragma("journal_mode")), "readers never wait"
+        ),
+        Finding(
+            "synchronous", db.pragma("synchronous") == 2, str(db.pragma("synchronous")), "2: a job survives a power cut"
+        ),
+        Finding("free disk", free > 512 * 1024 * 1024, f"{free // 1024 // 1024} MiB", "a full disk refuses new jobs"),
+    ]
+
+
+def _free_bytes(path: Path) -> int:
+    return shutil.disk_usage(path.parent).free

@@ -1,0 +1,118 @@
+"""Leases over time, sweeps, purge, and who is there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import apsw
+
+from packhorse.core import wire
+from packhorse.core.model import Job, TaskId
+from packhorse.store.base import Definition, Lease, Renewal, WorkerCard
+from packhorse.store.sqlite import rows
+from packhorse.store.sqlite.rows import COLUMNS, Plans
+
+FEED = 50_000
+"""Rows of the feed kept for watchers that are a little behind; who is further behind looks at everything."""
+
+PER_JOB = ("specs", "results", "events", "leases", "progress", "log", "log_size", "samples")
+
+
+def renew(db: apsw.Connection, leases: Sequence[Lease], until: float) -> Renewal:
+    lost, stopping = set(), set()
+    for lease in leases:
+        db.execute(
+            "UPDATE leases SET until = ? WHERE job_id = ? AND stage = ? AND element = ? AND token = ?",
+            (until, lease.job_id, *lease.task, lease.token),
+        )
+        if db.changes() == 0:
+            lost.add(lease)
+        elif db.execute("SELECT is_stopping FROM jobs WHERE id = ?", (lease.job_id,)).fetchone() == (1,):
+            stopping.add(lease)
+    return Renewal(frozenset(lost), frozenset(stopping))
+
+
+def overdue(db: apsw.Connection, now: float, limit: int, plans: Plans) -> list[tuple[Job, TaskId]]:
+    return _leased(db, "until <= ? ORDER BY until", now, limit, plans)
+
+
+def held_by(db: apsw.Connection, worker: str, limit: int, plans: Plans) -> list[tuple[Job, TaskId]]:
+    return _leased(db, "worker = ? ORDER BY until", worker, limit, plans)
+
+
+def _leased(db: apsw.Connection, where: str, value: float | str, limit: int, plans: Plans) -> list[tuple[Job, TaskId]]:
+    query = f"SELECT job_id, stage, element FROM leases WHERE {where} LIMIT ?"
+    found: list[tuple[str, str, int]] = db.execute(query, (value, limit)).fetchall()  # type: ignore[assignment]
+    return [
+        (job, TaskId(stage, element))
+        for job_id, stage, element in found
+        if (job := rows.read(db, job_id, plans)) is not None
+    ]
+
+
+def expired(db: apsw.Connection, now: float, limit: int, plans: Plans) -> list[Job]:
+    return _jobs(db, "deadline_at <= ? AND NOT is_stopping ORDER BY deadline_at", (now,), limit, plans)
+
+
+def purgeable(db: apsw.Connection, now: float, limit: int, plans: Plans) -> list[Job]:
+    return _jobs(db, "purge_at <= ? ORDER BY purge_at", (now,), limit, plans)
+
+
+def littered(db: apsw.Connection, limit: int, plans: Plans) -> list[Job]:
+    return _jobs(db, "has_litter AND completed_at IS NOT NULL AND NOT is_purging ORDER BY id", (), limit, plans)
+
+
+def _jobs(db: apsw.Connection, where: str, bindings: tuple[float, ...], limit: int, plans: Plans) -> list[Job]:
+    query = f"SELECT {COLUMNS} FROM jobs WHERE {where} LIMIT ?"
+    return [rows.job_from(db, row, plans) for row in db.execute(query, (*bindings, limit)).fetchall()]
+
+
+def erase(db: apsw.Connection, job_id: str) -> None:
+    db.execute("DELETE FROM jobs WHERE id = ? AND is_purging", (job_id,))
+    if db.changes() == 0:
+        return
+    db.execute("DELETE FROM idempotency WHERE key = (SELECT idempotency_key FROM specs WHERE job_id = ?)", (job_id,))
+    for table in PER_JOB:
+        db.execute(f"DELETE FROM {table} WHERE job_id = ?", (job_id,))
+
+
+def known(db: apsw.Connection, job_ids: Sequence[str]) -> set[str]:
+    query = "SELECT 1 FROM jobs WHERE id = ?"
+    return {job_id for job_id in job_ids if db.execute(query, (job_id,)).fetchone() is not None}
+
+
+def bookmark(db: apsw.Connection, name: str) -> str | None:
+    row = db.execute("SELECT value FROM bookmarks WHERE name = ?", (name,)).fetchone()
+    return None if row is None else str(row[0])
+
+
+def set_bookmark(db: apsw.Connection, name: str, value: str) -> None:
+    db.execute("INSERT OR REPLACE INTO bookmarks VALUES (?, ?)", (name, value))
+
+
+def trim(db: apsw.Connection) -> None:
+    db.execute("DELETE FROM feed WHERE seq <= (SELECT max(seq) FROM feed) - ?", (FEED,))
+
+
+def publish(db: apsw.Connection, definitions: Sequence[Definition]) -> None:
+    for definition in definitions:
+        body = wire.encode(definition)
+        db.execute("INSERT OR REPLACE INTO definitions VALUES (?, ?)", (definition.pipeline, body))
+
+
+def definitions(db: apsw.Connection) -> list[Definition]:
+    return [wire.decode(body, Definition) for (body,) in db.execute("SELECT body FROM definitions ORDER BY pipeline")]
+
+
+def enroll(db: apsw.Connection, card: WorkerCard) -> None:
+    db.execute("INSERT OR REPLACE INTO workers VALUES (?, ?)", (card.id, wire.encode(card)))
+
+
+def workers(db: apsw.Connection) -> list[WorkerCard]:
+    return [wire.decode(body, WorkerCard) for (body,) in db.execute("SELECT body FROM workers ORDER BY id")]
+
+
+def dismiss(db: apsw.Connection, worker: str) -> None:
+    db.execute(
+        "DELETE FROM workers WHERE id = ? AND NOT EXISTS (SELECT 1 FROM leases WHERE worker = ?)", (worker, worker)
+    )

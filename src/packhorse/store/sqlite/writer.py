@@ -1,0 +1,138 @@
+"""The one thread of a process that writes: what waits for it travels in one transaction, with one sync of the disk."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+import apsw
+
+from packhorse.crashpoints import passing
+from packhorse.errors import PackhorseError, StoreUnavailable, UnknownOutcome
+
+T = TypeVar("T")
+Operation = Callable[[apsw.Connection], T]
+
+GROUP = 512
+"""Operations in one transaction at most, so that the first caller does not wait for ever more to join."""
+
+
+class _Waiting(NamedTuple):
+    operation: Operation[Any]
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[Any]
+
+
+class Writer:
+    def __init__(self, connect: Callable[[], apsw.Connection]) -> None:
+        self._inbox: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
+        self._connect = connect
+        self._thread = threading.Thread(target=self._work, name="packhorse-sqlite-writer", daemon=True)
+        self._thread.start()
+        self._is_closed = False
+
+    async def run(self, operation: Operation[T]) -> T:
+        """Commit what the operation does, together with whatever else is waiting. Its errors are its own."""
+        if self._is_closed:
+            raise StoreUnavailable("The store is closed.")
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        self._inbox.put(_Waiting(operation, loop, future))
+        return await future
+
+    def close(self) -> None:
+        """Commit what is waiting, then stop."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._inbox.put(None)
+            self._thread.join()
+
+    def _work(self) -> None:
+        db = self._connect()
+        with contextlib.closing(db):
+            while group := self._next_group():
+                self._answer(group, self._transact(db, [waiting.operation for waiting in group]))
+
+    def _next_group(self) -> list[_Waiting]:
+        """Wait for one operation, then take all that came meanwhile. No timer: an idle store answers at once."""
+        group: list[_Waiting] = []
+        with contextlib.suppress(queue.Empty):
+            while len(group) < GROUP:
+                waiting = self._inbox.get(block=not group)
+                if waiting is None:
+                    if group:
+                        self._inbox.put(None)  # answer the group first, then stop at the next turn
+                    break
+                group.append(waiting)
+        return group
+
+    def _transact(self, db: apsw.Connection, operations: list[Operation[Any]]) -> list[Any]:
+        """Outcomes, an exception being one of them."""
+        passing("store.write.before")
+        try:
+            # IMMEDIATE takes the write lock before reading: a deferred transaction would read an old
+            # snapshot and fail, or worse decide on it, when it turns into a write.
+            db.execute("BEGIN IMMEDIATE")
+        except apsw.Error as error:
+            return [_unavailable(error) for _ in operations]
+        outcomes = []
+        for operation in operations:
+            outcomes.append(_one(db, operation))
+            if not db.in_transaction:  # a full disk makes SQLite roll back the whole transaction by itself
+                return [StoreUnavailable("SQLite took the transaction back: is the disk full?") for _ in operations]
+        passing("store.write.open")
+        try:
+            db.execute("COMMIT")
+        except apsw.Error as error:
+            with contextlib.suppress(apsw.Error):
+                db.execute("ROLLBACK")
+            return [_unknown(error) for _ in operations]
+        passing("store.write.after")
+        return outcomes
+
+    @staticmethod
+    def _answer(group: list[_Waiting], outcomes: list[Any]) -> None:
+        """One wake-up per event loop, not per operation."""
+        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any]]] = {}
+        for waiting, outcome in zip(group, outcomes, strict=True):
+            by_loop.setdefault(waiting.loop, []).append((waiting.future, outcome))
+        for loop, answers in by_loop.items():
+            with contextlib.suppress(RuntimeError):  # the loop was closed: its callers are gone, the others are not
+                loop.call_soon_threadsafe(_resolve, answers)
+
+
+def _one(db: apsw.Connection, operation: Operation[Any]) -> Any:
+    """Run one operation in a savepoint: a failure takes back its own writes and nobody else's."""
+    db.execute("SAVEPOINT one")
+    try:
+        outcome = operation(db)
+    except Exception as error:  # broad: whatever one member trips over must not take its neighbours along
+        if db.in_transaction:
+            db.execute("ROLLBACK TO one")
+            db.execute("RELEASE one")
+        return error if isinstance(error, PackhorseError) or not isinstance(error, apsw.Error) else _unavailable(error)
+    db.execute("RELEASE one")
+    return outcome
+
+
+def _resolve(answers: list[tuple[asyncio.Future[Any], Any]]) -> None:
+    for future, outcome in answers:
+        if future.done():
+            continue
+        if isinstance(outcome, Exception):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)
+
+
+def _unavailable(error: apsw.Error) -> StoreUnavailable:
+    return StoreUnavailable(f"SQLite: {error}")
+
+
+def _unknown(error: apsw.Error) -> PackhorseError:
+    """A commit that failed on input or output may still be found by the next reader; any other failure is a no."""
+    return UnknownOutcome(f"SQLite: {error}") if isinstance(error, apsw.IOError) else _unavailable(error)
