@@ -1,1 +1,22 @@
 """packhorse carries long jobs: from "a user pressed the button" to "here is your file"."""
+
+from packhorse.app import App
+from packhorse.define import Context, File, JobHandle, Later, Params, Permanent, each, gather, needs
+from packhorse.errors import PackhorseError
+from packhorse.version import VERSION
+
+__version__ = VERSION
+
+__all__ = [
+    "App",
+    "Context",
+    "File",
+    "JobHandle",
+    "Later",
+    "PackhorseError",
+    "Params",
+    "Permanent",
+    "each",
+    "gather",
+    "needs",
+]

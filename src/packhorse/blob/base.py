@@ -2,14 +2,18 @@
 
 Keys are made by packhorse, never by users: `jobs/{job}/input/...` and `jobs/{job}/output/{stage}/{token}/...`.
 Every method may raise `BlobUnavailable`. A key that would leave the store, or is not a plain relative path, is refused
-with `PathRefused` by every method, before anything is touched.
+with `PathRefused` by every method, before anything is touched. A prefix is the name of a folder, without a slash at its
+end, and obeys the same rules. No key may be a folder of another: `a` and `a/b` do not go together. Order is that of the
+strings, which is also that of their bytes in UTF-8.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Protocol
+from unicodedata import is_normalized
 
 from msgspec import Struct
 
@@ -17,6 +21,15 @@ from packhorse.errors import PathRefused
 
 CHUNK = 256 * 1024
 """Bytes read and written at a time: large enough to keep a disk busy, small enough to hold two thousand of."""
+
+LONGEST_KEY = 1024
+"""Bytes of UTF-8, the limit of S3."""
+
+LONGEST_PART = 255
+"""Bytes of UTF-8, the limit of nearly every file system."""
+
+MOST_PARTS = 32
+"""A folder store holds a file descriptor per part; our own keys have six and the slashes of an artifact's name."""
 
 
 class Sum(Struct, frozen=True):
@@ -35,7 +48,7 @@ class Blobs(Protocol):
         """
 
     async def put_file(self, key: str, path: Path) -> Sum:
-        """The same from a local file."""
+        """The same from a local file. What goes wrong with reading it is raised as it is, an `OSError`."""
 
     def read(self, key: str, *, start: int = 0, length: int | None = None) -> AsyncIterator[bytes]:
         """Stream an object or a part of it; `BlobNotFound` on the first step."""
@@ -44,9 +57,12 @@ class Blobs(Protocol):
         """Bytes of the object, None if there is none."""
 
     async def fetch(self, key: str, to: Path) -> None:
-        """Make the object readable at ``to``, whose folder exists. May be a link: the file must not be written to."""
+        """Make the object readable at ``to``, a new name in a folder that exists.
 
-    async def list(self, prefix: str, *, after: str | None = None, limit: int = 1000) -> list[str]:
+        May be a link: the file must not be written to. It stays whole when the object is deleted.
+        """
+
+    async def keys(self, prefix: str, *, after: str | None = None, limit: int = 1000) -> list[str]:
         """Keys below the folder ``prefix`` in order, those greater than ``after``."""
 
     async def folders(self, prefix: str, *, after: str | None = None, limit: int = 1000) -> list[str]:
@@ -68,10 +84,17 @@ def checked(key: str) -> str:
     """The key itself if it is a plain relative path; a name that could mean anything else is refused."""
     parts = key.split("/")
     if (
-        not key
-        or len(key) > 1024
-        or any(part in ("", ".", "..") or part.startswith(".") for part in parts)
-        or any(ord(c) < 32 or c in '\\:*?"<>|' or ord(c) == 127 for c in key)
+        len(key) > LONGEST_KEY  # before anything that looks at every character
+        or _ODD.search(key)  # before encoding: half a surrogate pair has no bytes
+        or not is_normalized("NFC", key)
+        or len(key.encode()) > LONGEST_KEY
+        or len(parts) > MOST_PARTS
+        or any(not part or part.startswith(".") or len(part.encode()) > LONGEST_PART for part in parts)
     ):
         raise PathRefused(key=key)
     return key
+
+
+_ODD = re.compile(r'[\x00-\x1f\x7f-\x9f\\:*?"<>|\u2028\u2029\ud800-\udfff\ufffe\uffff]')
+"""Control characters and line ends; what some file system or shell reads as more than a letter; what XML, the language
+of S3 listings, cannot carry."""

@@ -451,10 +451,13 @@ def _uncounted(job: Job, verb: str, at: TaskId, token: str, *, not_before: float
 
 def _refuse_width(job: Job, at: TaskId, width: int | None) -> Failure | None:
     """The plan was checked when it was made; what a stage really returned can only be checked now."""
-    for i in job.plan.followers[at.stage]:
-        stage = job.plan.stages[i]
-        if stage.over != at.stage or job.plan.stage(at.stage).over is not None:
+    if job.plan.stage(at.stage).over is not None:
+        return None
+    as_wide = {at.stage}
+    for stage in job.plan.stages:  # graph order: what runs over an element stage has as many elements as that one
+        if stage.over not in as_wide:
             continue
+        as_wide.add(stage.name)
         if width is None:
             return Failure(
                 "NOT_A_LIST", f"{stage.name} runs once per element, but {at.stage} returned no list.", permanent=True

@@ -97,6 +97,19 @@ class Plan(Struct, frozen=True, omit_defaults=True, dict=True):
         return self.stages[self.index[name]]
 
 
+class Definition(Struct, frozen=True):
+    """A pipeline as a worker published it: all that an API host needs to validate and admit a job."""
+
+    app: str
+    pipeline: str
+    plan: bytes
+    schema: bytes
+    """JSON Schema of the parameters, files as ``{"type": "string", "format": "binary"}``."""
+    fingerprint: str
+    published_at: float = 0.0
+    description: str = ""
+
+
 # The job: what has happened so far. Small, because it is rewritten with every step.
 
 

@@ -43,10 +43,7 @@ def decode(data: bytes | str, type: type[T] = Any) -> T:  # type: ignore[assignm
 
 
 def state_from(data: bytes, job_id: str) -> State:
-    try:
-        state = _state.decode(data)
-    except msgspec.DecodeError as error:
-        raise CorruptRecord(what="state", job_id=job_id, reason=str(error)) from error
+    state = _read(_state, data, "state", job_id)
     if state.v > VERSION:
         raise CorruptRecord(
             what="state", job_id=job_id, reason=f"it has version {state.v}, this packhorse reads {VERSION}"
@@ -59,27 +56,25 @@ def plan_from(data: bytes) -> Plan:
 
 
 def spec_from(data: bytes, job_id: str) -> Spec:
-    try:
-        return _spec.decode(data)
-    except msgspec.DecodeError as error:
-        raise CorruptRecord(what="spec", job_id=job_id, reason=str(error)) from error
+    return _read(_spec, data, "spec", job_id)
 
 
 def result_from(data: bytes, job_id: str) -> Result:
-    try:
-        return _result.decode(data)
-    except msgspec.DecodeError as error:
-        raise CorruptRecord(what="result", job_id=job_id, reason=str(error)) from error
+    return _read(_result, data, "result", job_id)
 
 
 def events_from(data: bytes, job_id: str) -> tuple[Event, ...]:
-    try:
-        return _events.decode(data)
-    except msgspec.DecodeError as error:
-        raise CorruptRecord(what="events", job_id=job_id, reason=str(error)) from error
+    return _read(_events, data, "events", job_id)
 
 
 def fingerprint(value: Any) -> str:
     """The same for equal values, in every process: keys sorted, then hashed."""
     data = msgspec.json.encode(value, order="sorted")
     return hashlib.sha256(data).hexdigest()[:32]
+
+
+def _read(decoder: msgspec.json.Decoder[T], data: bytes, what: str, job_id: str) -> T:
+    try:
+        return decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:  # the latter from a broken byte inside a string
+        raise CorruptRecord(what=what, job_id=job_id, reason=str(error)) from error

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 from msgspec import Struct
 
 from packhorse.core.model import Change, Event, Job, Result, Spec, Status, TaskId
+from packhorse.core.model import Definition as Definition
 from packhorse.errors import PackhorseError
 
 Decide = Callable[[Job, TaskId], Change | None]
@@ -121,19 +122,6 @@ class WorkerCard(Struct, frozen=True):
     scratch: str = ""
 
 
-class Definition(Struct, frozen=True):
-    """A pipeline as a worker published it: all that an API host needs to validate and admit a job."""
-
-    app: str
-    pipeline: str
-    plan: bytes
-    schema: bytes
-    """JSON Schema of the parameters, files as ``{"type": "string", "format": "binary"}``."""
-    fingerprint: str
-    published_at: float = 0.0
-    description: str = ""
-
-
 class Jobs(Protocol):
     async def commit(self, changes: Sequence[Change]) -> list[PackhorseError | None]:
         """Make each change whole or not at all, in order; say per change why it was refused, or None.
@@ -177,6 +165,9 @@ class Queue(Protocol):
 
     async def renew(self, leases: Sequence[Lease], seconds: float) -> Renewal:
         """Move the deadline of the leases that still carry their token. One call for all of a worker's leases."""
+
+    async def standing(self, leases: Sequence[Lease]) -> Renewal:
+        """What `renew` would say of these leases, without moving their deadline."""
 
     async def overdue(self, limit: int) -> list[tuple[Job, TaskId]]:
         """Tasks whose lease is over by the store's clock."""

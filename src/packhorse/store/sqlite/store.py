@@ -19,8 +19,8 @@ from packhorse.core.model import Change, Event, Job, Result, Spec, TaskId
 from packhorse.errors import PackhorseError, StoreUnavailable
 from packhorse.store.base import (
     Claim,
-    Definition,
     Decide,
+    Definition,
     Filter,
     Finding,
     Lease,
@@ -116,6 +116,9 @@ class SqliteStore:
 
     async def renew(self, leases: Sequence[Lease], seconds: float) -> Renewal:
         return await self._writer.run(lambda db: upkeep.renew(db, leases, self.now() + seconds))
+
+    async def standing(self, leases: Sequence[Lease]) -> Renewal:
+        return await self._read(upkeep.standing, leases)
 
     async def overdue(self, limit: int) -> list[tuple[Job, TaskId]]:
         return await self._read(upkeep.overdue, self.now(), limit, self._plans)

@@ -19,15 +19,25 @@ PER_JOB = ("specs", "results", "events", "leases", "progress", "log", "log_size"
 
 
 def renew(db: apsw.Connection, leases: Sequence[Lease], until: float) -> Renewal:
-    lost, stopping = set(), set()
     for lease in leases:
         db.execute(
             "UPDATE leases SET until = ? WHERE job_id = ? AND stage = ? AND element = ? AND token = ?",
             (until, lease.job_id, *lease.task, lease.token),
         )
-        if db.changes() == 0:
+    return standing(db, leases)
+
+
+def standing(db: apsw.Connection, leases: Sequence[Lease]) -> Renewal:
+    lost, stopping = set(), set()
+    query = (
+        "SELECT jobs.is_stopping FROM leases JOIN jobs ON jobs.id = leases.job_id"
+        " WHERE job_id = ? AND stage = ? AND element = ? AND token = ?"
+    )
+    for lease in leases:
+        row = db.execute(query, (lease.job_id, *lease.task, lease.token)).fetchone()
+        if row is None:
             lost.add(lease)
-        elif db.execute("SELECT is_stopping FROM jobs WHERE id = ?", (lease.job_id,)).fetchone() == (1,):
+        elif row[0]:
             stopping.add(lease)
     return Renewal(frozenset(lost), frozenset(stopping))
 

@@ -1,0 +1,63 @@
+"""The app a team writes its pipelines with. Light: what it takes to submit is loaded when something is submitted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+
+from packhorse.define.options import PipelineOptions
+from packhorse.define.pipelines import Pipeline
+from packhorse.define.registry import Code
+from packhorse.define.signature import JobDecorator
+from packhorse.define.submitting import JobHandle, Options
+
+if TYPE_CHECKING:
+    from packhorse.runtime import Runtime
+
+P = TypeVar("P")
+
+
+class App:
+    """Holds pipelines. ``packhorse dev FILE`` finds it; ``.submit()`` writes to the store that the settings name."""
+
+    def __init__(self, name: str) -> None:
+        self.code = Code(name)
+        self._runtime: Runtime | None = None
+
+    @property
+    def name(self) -> str:
+        return self.code.app
+
+    def pipeline(self, name: str, params: type[P], **options: Unpack[PipelineOptions]) -> Pipeline[P]:
+        """A pipeline for jobs with such parameters; add stages with ``@pipeline.stage``."""
+        pipeline = Pipeline(name, params, **options)
+        self._adopt(pipeline)
+        return pipeline
+
+    @property
+    def job(self) -> JobDecorator:
+        """``@app.job``: a pipeline of one stage, straight from a function's signature."""
+        return JobDecorator(self._adopt)
+
+    def close(self) -> None:
+        """Let go of the store, if anything was submitted."""
+        if self._runtime is not None:
+            self._runtime.close()
+            self._runtime = None
+
+    def submit(self, pipeline: Pipeline[Any], params: object, options: Options) -> JobHandle[Any]:
+        return self.runtime.submit(pipeline, params, options)
+
+    async def a_submit(self, pipeline: Pipeline[Any], params: object, options: Options) -> JobHandle[Any]:
+        return await self.runtime.a_submit(pipeline, params, options)
+
+    @property
+    def runtime(self) -> Runtime:
+        if self._runtime is None:
+            from packhorse.runtime import Runtime
+
+            self._runtime = Runtime()
+        return self._runtime
+
+    def _adopt(self, pipeline: Pipeline[Any]) -> None:
+        self.code.add(pipeline)
+        pipeline.submitter = self

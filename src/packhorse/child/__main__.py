@@ -1,0 +1,53 @@
+"""`python -m packhorse.child FD MODE APP` serves stages over a socket; `describe APP` prints what the app defines."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+
+from packhorse.child.kernel import die_with_parent
+from packhorse.child.messages import Broken, framed
+from packhorse.core import wire
+from packhorse.define.loading import load
+from packhorse.errors import PackhorseError
+
+
+def main() -> None:
+    parent = os.environ.pop("PACKHORSE_CHILD_OF", None)
+    if parent is not None:
+        die_with_parent(int(parent))
+    if sys.argv[1] == "describe":
+        _describe(sys.argv[2])
+        return
+    link, mode, app = socket.socket(fileno=int(sys.argv[1])), sys.argv[2], sys.argv[3]
+    os.set_inheritable(link.fileno(), False)  # what a stage starts must not speak for it
+    try:
+        code = load(app)
+    except PackhorseError as error:
+        link.sendall(framed(Broken(error.message)))
+        return
+    if mode == "shared":
+        from packhorse.child.shared import Shared
+
+        asyncio.run(Shared(code).serve(link))
+    else:
+        from packhorse.child.single import Single
+
+        Single(link, code).serve()
+
+
+def _describe(app: str) -> None:
+    """On the standard output alone: what the app prints while it is loaded goes to the standard error."""
+    out, sys.stdout = sys.stdout, sys.stderr
+    try:
+        answer = wire.encode({"definitions": load(app).definitions()})
+    except PackhorseError as error:
+        answer = wire.encode({"error": error.message})
+    out.write(answer.decode())
+    out.flush()
+
+
+if __name__ == "__main__":
+    main()

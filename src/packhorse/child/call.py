@@ -1,0 +1,80 @@
+"""One call of a stage: decode what it gets, run it, and say how it ended."""
+
+from __future__ import annotations
+
+import inspect
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from packhorse.child.context import ChildContext
+from packhorse.child.messages import Document, Postponed, Raised, Returned, Run
+from packhorse.core import wire
+from packhorse.define.files import File
+from packhorse.define.outcomes import Later, Permanent
+from packhorse.define.pipelines import Pipeline
+from packhorse.define.stages import Stage
+from packhorse.define.values import encode_result
+from packhorse.errors import InvalidInput
+
+DETAIL = 8000
+"""Characters of a traceback that are kept; the end tells most."""
+
+Outcome = Returned | Raised | Postponed
+
+
+class Stopped(BaseException):
+    """Raised inside a stage when its process is asked to end, so that ``finally`` blocks run."""
+
+
+def prepared(pipeline: Pipeline[Any], stage: Stage[..., Any], run: Run, context: ChildContext) -> Callable[[], Any]:
+    """The stage as a call without arguments. What does not fit its types is INVALID and never retried."""
+    params = pipeline.schema.decode(run.parameters.value, _files(run.parameters))
+    given = {each.parameter: [(doc.value, _files(doc)) for doc in each.values] for each in run.arguments}
+    arguments = stage.arguments(given)
+    return lambda: stage.function(context, params, **arguments)
+
+
+def returned(stage: Stage[..., Any], run: Run, context: ChildContext, value: object) -> Outcome:
+    if isinstance(value, Later):
+        return Postponed(run.call, value.seconds)
+    if inspect.isawaitable(value):
+        return raised(run, TypeError(f"{stage.name} returned {value!r}: a stage that awaits must be async def"))
+    data, files = encode_result(value, f"Stage {stage.name!r}")
+    if len(data) > run.limit:
+        message = f"The stage's result has {len(data)} bytes; at most {run.limit} are kept. Return a File instead."
+        return Raised(run.call, "RESULT_TOO_LARGE", message, True, "")
+    kept = tuple((str(context.kept(file)), file.name) for file in files)
+    return Returned(run.call, Document(data, kept), _width(data))
+
+
+def raised(run: Run, error: BaseException) -> Raised:
+    code, message, permanent = "EXCEPTION", _said(error), False
+    match error:
+        case Permanent():
+            code, message, permanent = error.code, error.message, True
+        case InvalidInput():
+            fields = "; ".join(f"{each['field']}: {each['message']}" for each in error.errors)
+            code, message, permanent = "INVALID", fields or error.message, True
+        case MemoryError():
+            code = "OUT_OF_MEMORY"
+        case SystemExit():
+            message = f"The stage called exit({error.code})."
+    detail = "".join(traceback.format_exception(error))[-DETAIL:]
+    return Raised(run.call, code, message[:2000], permanent, detail)
+
+
+def _said(error: BaseException) -> str:
+    text = str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _files(document: Document) -> Sequence[File]:
+    return [File(Path(path), name) for path, name in document.files]
+
+
+def _width(data: bytes) -> int | None:
+    if not data.startswith(b"["):
+        return None
+    return len(wire.decode(data, list[Any]))

@@ -1,0 +1,82 @@
+"""What a stage speaks with in a child: every call becomes a message to the supervisor."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from packhorse.child.messages import FromChild, Made, Moved, Run
+from packhorse.define.context import Context
+from packhorse.define.files import File, sanitised
+
+EVERY = 0.05
+"""Seconds between progress messages: a stage may report as often as it likes, a person cannot see more."""
+
+
+class ChildContext(Context):
+    def __init__(self, run: Run, send: Callable[[FromChild], None]) -> None:
+        self.job_id = run.job_id
+        self.user_id = run.user_id
+        self.attempt = run.attempt
+        self.trace_id = run.trace_id
+        self.log = logging.getLogger(f"stage.{run.kind.partition('#')[0].replace('/', '.')}")
+        self.is_cancelled = False
+        self._call = run.call
+        self._folder = Path(run.scratch)
+        self._send = send
+        self._waiting: Moved | None = None
+        self._sent_at = 0.0
+        self._copies = 0
+
+    @property
+    def scratch(self) -> Path:  # type: ignore[override]
+        """Made when it is first used: most stages of some pipelines have no need of it."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        return self._folder
+
+    @property
+    def cancelled(self) -> bool:
+        return self.is_cancelled
+
+    def progress(self, current: float, total: float | None = None, message: str = "") -> None:
+        moved = Moved(self._call, float(current), None if total is None else float(total), str(message))
+        now = time.monotonic()
+        if now - self._sent_at < EVERY:
+            self._waiting = moved
+            return
+        self._sent_at = now
+        self._waiting = None
+        self._send(moved)
+
+    def flush(self) -> None:
+        """The last report must not be the one that was held back."""
+        if self._waiting is not None:
+            self._send(self._waiting)
+            self._waiting = None
+
+    def artifact(self, name: str, content: Path | str | bytes) -> None:
+        name = sanitised(name)
+        if isinstance(content, bytes):
+            path = self._place(name)
+            path.write_bytes(content)
+        else:
+            path = self.kept(File(content, name))
+        self._send(Made(self._call, name, str(path)))
+
+    def kept(self, file: File) -> Path:
+        """Where the supervisor may take the file from: it takes nothing from outside scratch."""
+        real = file.path.resolve(strict=True)
+        if real.is_relative_to(self._folder.resolve()):
+            return real
+        path = self._place(file.name)
+        shutil.copyfile(real, path)
+        return path
+
+    def _place(self, name: str) -> Path:
+        self._copies += 1
+        folder = self.scratch / "out" / str(self._copies)
+        folder.mkdir(parents=True)
+        return folder / name

@@ -1,0 +1,107 @@
+"""A child that runs async stages side by side in one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+import os
+import signal
+import socket
+import sys
+from contextvars import ContextVar
+from typing import TextIO
+
+from packhorse.child.call import prepared, raised, returned
+from packhorse.child.context import ChildContext
+from packhorse.child.messages import Frames, FromChild, Raised, Ready, Run, Said, Stop, framed, to_child
+from packhorse.define.registry import Code
+
+_call: ContextVar[int | None] = ContextVar("packhorse_call", default=None)
+
+
+class Shared(asyncio.Protocol):
+    def __init__(self, code: Code) -> None:
+        self._kinds = code.by_kind
+        self._frames = Frames()
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._outbox: list[bytes] = []
+        self._transport: asyncio.WriteTransport | None = None
+
+    async def serve(self, link: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        link.setblocking(False)
+        sys.stdout, sys.stderr = _Attributed(self, sys.stdout), _Attributed(self, sys.stderr)
+        logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+        loop.add_signal_handler(signal.SIGTERM, os._exit, 0)
+        await loop.create_connection(lambda: self, sock=link)
+        self.send(Ready(tuple(self._kinds)))
+        await asyncio.Event().wait()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.WriteTransport)
+        self._transport = transport
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        os.killpg(0, signal.SIGKILL)  # the supervisor is gone: nobody would hear us, and nothing we started may stay
+
+    def data_received(self, data: bytes) -> None:
+        for body in self._frames.feed(data):
+            message = to_child(body)
+            match message:
+                case Run():
+                    task = asyncio.get_running_loop().create_task(self._run(message))
+                    self._tasks[message.call] = task
+                case Stop() if message.call in self._tasks:
+                    self._tasks[message.call].cancel()
+
+    async def _run(self, run: Run) -> None:
+        _call.set(run.call)
+        context = ChildContext(run, self.send)
+        pipeline, stage = self._kinds[run.kind]
+        try:
+            outcome = returned(stage, run, context, await prepared(pipeline, stage, run, context)())
+        except asyncio.CancelledError:
+            outcome = Raised(run.call, "STOPPED", "The stage was asked to stop.", False, "")
+        except BaseException as error:  # broad: whatever a stage raises, SystemExit too, is how it ended
+            outcome = raised(run, error)
+        context.flush()
+        self.send(outcome)
+        del self._tasks[run.call]
+
+    def send(self, message: FromChild) -> None:
+        """Messages of one turn of the loop travel in one write."""
+        if not self._outbox:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._outbox.append(framed(message))
+
+    def _flush(self) -> None:
+        data, self._outbox = b"".join(self._outbox), []
+        assert self._transport is not None
+        self._transport.write(data)
+
+
+class _Attributed(io.TextIOBase):
+    """Standard output that knows which stage is speaking; what no stage says goes where it always went."""
+
+    def __init__(self, shared: Shared, original: TextIO) -> None:
+        self._shared = shared
+        self._original = original
+        self._rest: dict[int, str] = {}
+
+    def write(self, text: str) -> int:
+        call = _call.get()
+        if call is None:
+            return self._original.write(text)
+        *lines, rest = (self._rest.pop(call, "") + text).split("\n")
+        for line in lines:
+            self._shared.send(Said(call, line))
+        if rest:
+            self._rest[call] = rest
+        return len(text)
+
+    def flush(self) -> None:
+        self._original.flush()
+
+    def writable(self) -> bool:
+        return True

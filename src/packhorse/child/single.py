@@ -1,0 +1,71 @@
+"""A child that runs one stage at a time, in its main thread."""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+
+from packhorse.child.call import Stopped, prepared, raised, returned
+from packhorse.child.context import ChildContext
+from packhorse.child.messages import Frames, FromChild, Ready, Run, framed, to_child
+from packhorse.define.registry import Code
+
+
+class Single:
+    def __init__(self, link: socket.socket, code: Code) -> None:
+        self._link = link
+        self._kinds = code.by_kind
+        self._sending = threading.Lock()
+        self._inbox: queue.SimpleQueue[Run] = queue.SimpleQueue()
+        self._current: ChildContext | None = None
+
+    def serve(self) -> None:
+        signal.signal(signal.SIGTERM, self._asked_to_end)
+        logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+        threading.Thread(target=self._read, name="packhorse-link", daemon=True).start()
+        self._send(Ready(tuple(self._kinds)))
+        try:
+            while True:
+                self._run(self._inbox.get())
+        except Stopped:
+            os._exit(0)
+
+    def _run(self, run: Run) -> None:
+        context = self._current = ChildContext(run, self._send)
+        pipeline, stage = self._kinds[run.kind]
+        try:
+            call = prepared(pipeline, stage, run, context)
+            outcome = returned(stage, run, context, call())
+        except Stopped:
+            raise
+        except BaseException as error:  # broad: whatever a stage raises, SystemExit too, is how it ended
+            outcome = raised(run, error)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        context.flush()
+        self._send(outcome)
+
+    def _asked_to_end(self, _number: int, _frame: object) -> None:
+        if self._current is not None:
+            self._current.is_cancelled = True
+        raise Stopped
+
+    def _read(self) -> None:
+        frames = Frames()
+        while data := self._link.recv(65536):
+            for body in frames.feed(data):
+                message = to_child(body)
+                if isinstance(message, Run):
+                    self._inbox.put(message)
+                elif self._current is not None:
+                    self._current.is_cancelled = True
+        os.killpg(0, signal.SIGKILL)  # the supervisor is gone: nobody would hear us, and nothing we started may stay
+
+    def _send(self, message: FromChild) -> None:
+        with self._sending:
+            self._link.sendall(framed(message))

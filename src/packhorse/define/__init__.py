@@ -1,0 +1,33 @@
+"""How a team writes its pipelines: plain typed functions. Light to import, because every child process does."""
+
+from packhorse.define.context import Context
+from packhorse.define.files import File, sanitised
+from packhorse.define.outcomes import Later, Permanent
+from packhorse.define.params import Params, Schema
+from packhorse.define.pipelines import Pipeline
+from packhorse.define.registry import Code
+from packhorse.define.signature import Function, JobDecorator
+from packhorse.define.stages import Stage, each, gather, needs
+from packhorse.define.submitting import JobHandle, JobSnapshot, Options, Submitter
+
+__all__ = [
+    "Code",
+    "Context",
+    "File",
+    "Function",
+    "JobDecorator",
+    "JobHandle",
+    "JobSnapshot",
+    "Later",
+    "Options",
+    "Params",
+    "Permanent",
+    "Pipeline",
+    "Schema",
+    "Stage",
+    "Submitter",
+    "each",
+    "gather",
+    "needs",
+    "sanitised",
+]

@@ -1,0 +1,46 @@
+"""What a running stage is given to speak with: progress, log, artifacts, and who it runs for."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sized
+from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class Context(ABC):
+    """Nothing here is a coroutine and nothing waits for the network, so sync and async stages read the same."""
+
+    job_id: str
+    user_id: str
+    attempt: int
+    """1 for the first attempt of a run."""
+    trace_id: str
+    scratch: Path
+    """A folder of this attempt alone, gone when it ends."""
+    log: logging.Logger
+
+    @property
+    @abstractmethod
+    def cancelled(self) -> bool:
+        """Whether the job is being stopped. A stage that looks can tidy up; one that does not is ended all the same."""
+
+    @abstractmethod
+    def progress(self, current: float, total: float | None = None, message: str = "") -> None:
+        """Say how far it is. Call it as often as you like: only the latest of each moment travels."""
+
+    @abstractmethod
+    def artifact(self, name: str, content: Path | str | bytes) -> None:
+        """Publish a file beside the result. A ``str`` is a path; bytes are the content itself."""
+
+    def track(self, iterable: Iterable[T], total: float | None = None, message: str = "") -> Iterator[T]:
+        """Go through ``iterable`` and report each element when the loop is done with it."""
+        if total is None and isinstance(iterable, Sized):
+            total = len(iterable)
+        self.progress(0, total, message)
+        for done, element in enumerate(iterable, start=1):
+            yield element
+            self.progress(done, total, message)

@@ -1,0 +1,111 @@
+"""A file as user code sees it: on this machine, with the name a person gave it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import unicodedata
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
+
+F = TypeVar("F")
+
+LONGEST_NAME = 255
+"""Bytes. What file systems allow for one name."""
+LONGEST_SUFFIX = 32
+"""Bytes. A suffix up to here is kept when a name has to be cut; past it, it is hardly one."""
+
+BIDI = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufeff")
+"""They reorder what a person reads: ``invoice``, U+202E, ``fdp.exe`` would look like a PDF."""
+
+
+class File:
+    """A path that may not exist yet: it is looked at when it is read, submitted or returned."""
+
+    __slots__ = ("_sha256", "name", "path")
+
+    def __init__(self, path: str | os.PathLike[str], name: str | None = None) -> None:
+        self.path = Path(path)
+        self.name = sanitised(self.path.name if name is None else name)
+        self._sha256: str | None = None
+
+    @property
+    def size(self) -> int:
+        return self.path.stat().st_size
+
+    @property
+    def sha256(self) -> str:
+        """Hex. Computed once: a file that changes afterwards keeps the sum it had."""
+        if self._sha256 is None:
+            with self.path.open("rb") as content:
+                self._sha256 = hashlib.file_digest(content, "sha256").hexdigest()
+        return self._sha256
+
+    def open(self) -> BinaryIO:
+        return self.path.open("rb")
+
+    def read_bytes(self) -> bytes:
+        return self.path.read_bytes()
+
+    def read_text(self, encoding: str = "utf-8") -> str:
+        return self.path.read_text(encoding)
+
+    def __eq__(self, other: object) -> bool:
+        return self.path == other.path if isinstance(other, File) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.path)
+
+    def __repr__(self) -> str:
+        return f"File({str(self.path)!r}, name={self.name!r})"
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _source: Any, _handler: Any) -> Any:
+        """Lets a pydantic model have a File. Called by pydantic only, so the import costs nobody else."""
+        from pydantic_core import core_schema
+
+        def read(value: Any, info: Any) -> File:
+            return value if isinstance(value, File) else referred(value, (info.context or {}).get("files", ()))
+
+        return core_schema.with_info_plain_validator_function(read)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, _schema: Any, _handler: Any) -> dict[str, str]:
+        return dict(SCHEMA)
+
+
+SCHEMA = {"type": "string", "format": "binary"}
+
+
+def referred(value: object, files: Sequence[F]) -> F:
+    """What the number in ``{"$file": n}`` stands for. Raises ValueError if it is no such thing or stands for none."""
+    match value:
+        case {"$file": int(n), **rest} if not rest and not isinstance(n, bool):
+            if 0 <= n < len(files):
+                return files[n]
+            raise ValueError(f"There is no file number {n}")
+    raise ValueError("Expected a file")
+
+
+def sanitised(name: str) -> str:
+    """A client's file name made safe to store, show and download: one name, no path, nothing invisible, never empty."""
+    last = next((part for part in reversed(name.replace("\\", "/").split("/")) if part.strip(". \t")), "")
+    seen = "".join(c for c in last if unicodedata.category(c) not in {"Cc", "Cs", "Zl", "Zp"} and c not in BIDI)
+    return _cut(_trimmed(unicodedata.normalize("NFC", seen))) or "file"
+
+
+def _trimmed(name: str) -> str:
+    while name != (bare := name.strip().lstrip(".")):
+        name = bare
+    return name
+
+
+def _cut(name: str) -> str:
+    if len(name.encode()) <= LONGEST_NAME:
+        return name
+    stem, dot, suffix = name.rpartition(".")
+    if not stem or len(suffix.encode()) > LONGEST_SUFFIX:
+        stem, dot, suffix = name, "", ""
+    room = LONGEST_NAME - len((dot + suffix).encode())
+    return stem.encode()[:room].decode(errors="ignore").rstrip() + dot + suffix

@@ -1,0 +1,53 @@
+"""Turns what the decoders complain about into fields and messages that a form can show."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import msgspec
+
+from packhorse.define import models
+from packhorse.errors import InvalidInput
+
+Mistake = dict[str, str]
+
+_AT = re.compile(r"(?P<message>.*?)(?: - at `(?:key` in `)?\$(?P<path>[^`]*)`)?", re.DOTALL)
+_MISSING = re.compile(r"Object missing required field `(?P<name>[^`]*)`")
+_UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>[^`]*)`")
+
+UNDECODABLE = (msgspec.DecodeError, ValueError, RecursionError)
+"""What decoding bytes from outside can raise: for bad JSON or types, bad UTF-8 or a user's own check, deep nesting."""
+
+
+def invalid(what: str, mistakes: Iterable[Mistake]) -> InvalidInput:
+    errors = list(mistakes)
+    said = "; ".join(f"{m['field']}: {m['message']}" if m["field"] else m["message"] for m in errors)
+    return InvalidInput(f"{what}: {said}", errors=errors)
+
+
+def unknown(fields: Iterable[str]) -> list[Mistake]:
+    return [{"field": field, "message": "There is no parameter of this name"} for field in fields]
+
+
+def mistakes_in(error: BaseException) -> list[Mistake]:
+    if isinstance(error, RecursionError):
+        return [{"field": "", "message": "It is nested too deeply"}]
+    found = models.errors_in(error)
+    if found is not None:
+        return found
+    parts = _AT.fullmatch(str(error))
+    assert parts is not None  # every part of the pattern may be empty
+    message, path = parts["message"], (parts["path"] or "").lstrip(".")
+    inner = models.errors_in(error.__cause__)
+    if inner is not None:  # a pydantic model inside a struct
+        return [{**mistake, "field": _joined(path, mistake["field"])} for mistake in inner]
+    if missing := _MISSING.fullmatch(message):
+        return [{"field": _joined(path, missing["name"]), "message": "This is required"}]
+    if surplus := _UNKNOWN.fullmatch(message):
+        return unknown([_joined(path, surplus["name"])])
+    return [{"field": path, "message": message}]
+
+
+def _joined(path: str, name: str) -> str:
+    return f"{path}.{name}" if path and name else path or name

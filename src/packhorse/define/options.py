@@ -1,0 +1,122 @@
+"""What can be said about a stage or a pipeline beside its code, and what it comes to in the plan."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Literal, TypedDict
+
+from packhorse.core.model import TERMINAL, Backoff, Status
+from packhorse.define.durations import Duration, Size, seconds, size
+from packhorse.define.source import checked_name
+
+
+class StageOptions(TypedDict, total=False):
+    name: str
+    """Keeps the stored name when the function is renamed. Default: the function's name."""
+    queue: str
+    """Which workers take it. Default: ``default``."""
+    retries: int
+    """Attempts after the first. Default: 3."""
+    backoff: Duration | tuple[Duration, Duration]
+    """Wait before the second attempt, doubling; and the longest wait. Default: ``("1s", "60s")``."""
+    timeout: Duration
+    """Limit of one attempt. Default: ``10m``."""
+    stall: Duration | None
+    """Limit of the time without any progress. Default: none."""
+    memory: Size | None
+    """Limit of the process tree, such as ``512MB``. Default: none."""
+    weight: float
+    """Share of the job's progress, against the other stages. Default: 1."""
+    elements: int
+    """How many elements ``each`` may give it. Default: 1000."""
+
+
+class PipelineOptions(TypedDict, total=False):
+    one_per: Literal["user"] | None
+    """Admit one active job at a time of each user. Default: any number."""
+    slot: str | None
+    """Pipelines that name the same slot share it. Default: the pipeline's name."""
+    keep: Duration | Mapping[str, Duration]
+    """How long ended jobs are kept, in all or per status. Default: ``7d``."""
+    deadline: Duration
+    """Limit of a whole run. Default: ``24h``."""
+    description: str
+
+
+class JobOptions(StageOptions, PipelineOptions, total=False):
+    pass
+
+
+def stage_limits(
+    *,
+    queue: str = "default",
+    retries: int = 3,
+    backoff: Duration | tuple[Duration, Duration] = (1.0, 60.0),
+    timeout: Duration = 600.0,
+    stall: Duration | None = None,
+    memory: Size | None = None,
+    weight: float = 1.0,
+    elements: int = 1000,
+) -> dict[str, Any]:
+    """The fields of a `StagePlan`. Raises ValueError."""
+    return {
+        "queue": checked_name(queue),
+        "retries": whole("retries", retries, 0),
+        "backoff": _backoff(backoff),
+        "timeout": _positive("timeout", seconds(timeout)),
+        "stall": None if stall is None else _positive("stall", seconds(stall)),
+        "memory": None if memory is None else int(_positive("memory", size(memory))),
+        "weight": _positive("weight", weight),
+        "elements": whole("elements", elements, 1),
+    }
+
+
+def pipeline_limits(
+    name: str,
+    *,
+    one_per: Literal["user"] | None = None,
+    slot: str | None = None,
+    keep: Duration | Mapping[str, Duration] | None = None,
+    deadline: Duration = 86_400.0,
+) -> dict[str, Any]:
+    """The fields of a `Plan`. Raises ValueError."""
+    if one_per not in (None, "user"):
+        raise ValueError(f'one_per can only be "user", not {one_per!r}')
+    if slot is not None and one_per is None:
+        raise ValueError('slot= says what is admitted one at a time, so it needs one_per="user"')
+    return {
+        "slot": None if one_per is None else checked_name(name if slot is None else slot),
+        "keep": {} if keep is None else _keep(keep),
+        "deadline": _positive("deadline", seconds(deadline)),
+    }
+
+
+def whole(what: str, value: Any, least: int, most: float = math.inf) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        bound = f"at least {least}" if most == math.inf else f"from {least} to {most}"
+        raise ValueError(f"{what} must be a whole number, {bound}, not {value!r}")
+    return value
+
+
+def _positive(what: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise ValueError(f"{what} must be more than 0, not {value!r}")
+    return float(value)
+
+
+def _backoff(value: Duration | tuple[Duration, Duration]) -> Backoff:
+    base, cap = (seconds(part) for part in value) if isinstance(value, tuple) else (seconds(value), None)
+    if cap is None:
+        cap = max(base, Backoff().cap)
+    if cap < base:
+        raise ValueError(f"backoff cannot start at {base:g}s and stop growing at {cap:g}s")
+    return Backoff(base, cap)
+
+
+def _keep(value: Duration | Mapping[str, Duration]) -> dict[Status, float]:
+    if not isinstance(value, Mapping):
+        return dict.fromkeys(sorted(TERMINAL), seconds(value))
+    if not value.keys() <= TERMINAL:
+        raise ValueError(f"keep is per {', '.join(sorted(TERMINAL))}; {sorted(value)} has other names")
+    return {Status(status): seconds(time) for status, time in value.items()}

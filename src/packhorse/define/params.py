@@ -1,0 +1,125 @@
+"""The parameters of a pipeline: their type, its schema, and the way to JSON and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, dataclass_transform
+
+import msgspec
+
+from packhorse.define import models
+from packhorse.define.fields import Many, fields_of, files_in
+from packhorse.define.files import File, referred
+from packhorse.define.mistakes import UNDECODABLE, invalid, mistakes_in, unknown
+from packhorse.define.schemas import schema_of, unknown_names
+from packhorse.errors import DefinitionError, InvalidInput
+
+NOT_VALID = "The parameters are not valid"
+
+
+class _KeywordOnly(msgspec.StructMeta):
+    """msgspec asks every subclass anew whether it is keyword-only; ours are."""
+
+    def __new__(mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **config: Any) -> Any:
+        return super().__new__(mcls, name, bases, namespace, **{"kw_only": True} | config)
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(msgspec.field,))
+class Params(msgspec.Struct, metaclass=_KeywordOnly, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """What a job is submitted with. Subclass it and write the parameters down as typed fields."""
+
+
+def params_type(name: str, module: str, fields: Mapping[str, tuple[Any, Any]]) -> type[Params]:
+    """A `Params` class made of name, type and `msgspec.field` each."""
+    types = {field: hint for field, (hint, _) in fields.items()}
+    defaults = {field: default for field, (_, default) in fields.items()}
+    made: type[Params] = _KeywordOnly(
+        name, (Params,), {"__module__": module, "__qualname__": name, "__annotations__": types, **defaults}
+    )
+    return made
+
+
+class Schema:
+    """How values of a parameter type look as JSON. Raises DefinitionError for a type that cannot."""
+
+    def __init__(self, type: type[Any]) -> None:
+        self.type = type
+        try:
+            fields = list(fields_of(type))
+            self.files: Mapping[str, Many] = {
+                field.name: how for field in fields if (how := files_in(field.hint)) is not None
+            }
+            if any(isinstance(field.default, File) for field in fields):
+                raise TypeError("a File cannot be a default; write `File | None = None`")
+            if not models.is_model(type):
+                msgspec.json.Decoder(type)
+            self._schema = schema_of(type)
+            if self._schema.get("type") != "object":
+                raise TypeError("it is not an object in JSON, so it has no named parameters")
+        except (TypeError, ValueError, NameError, RuntimeError) as error:
+            raise DefinitionError(f"{type.__name__} cannot be the parameters of a job: {error}.") from error
+
+    def json_schema(self) -> dict[str, Any]:
+        return self._schema
+
+    def encode(self, value: object) -> tuple[bytes, list[tuple[str, int, File]]]:
+        """JSON with each File as ``{"$file": n}``, and parameter, index and File for each n.
+
+        Raises InvalidInput for what `decode` would refuse, and for a File that is not there.
+        """
+        if not isinstance(value, self.type):
+            raise InvalidInput(f"Expected {self.type.__name__}, got {type(value).__name__}.")
+        files: list[File] = []
+
+        def plain(inner: Any) -> Any:
+            if isinstance(inner, File):
+                files.append(inner)
+                return {"$file": len(files) - 1}
+            if models.is_model(type(inner)):
+                return models.plain(inner, plain)
+            raise TypeError(f"a value of type {type(inner).__name__} cannot be a parameter")
+
+        try:
+            data = msgspec.json.encode(value, enc_hook=plain)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidInput(f"{NOT_VALID}: {error}.") from error
+        self.decode(data, files)
+        found = self._places(msgspec.json.decode(data), files)
+        if len(found) != len(files):
+            raise InvalidInput(f"{NOT_VALID}: a File is only possible where the type says File.")
+        missing = [
+            {"field": name if self.files[name] == "one" else f"{name}[{i}]", "message": f"There is no file {file.path}"}
+            for name, i, file in found
+            if not file.path.is_file()
+        ]
+        if missing:
+            raise invalid(NOT_VALID, missing)
+        return data, found
+
+    def decode(self, data: bytes, files: Sequence[File]) -> object:
+        """The value again, with ``files`` where their numbers were. Raises InvalidInput with a message per field."""
+
+        def revive(hint: Any, value: Any) -> Any:
+            if hint is File:
+                return referred(value, files)
+            return models.parse(hint, msgspec.json.encode(value)) if models.is_model(hint) else value
+
+        try:
+            surplus = unknown_names(msgspec.json.decode(data), self._schema)
+            if surplus:
+                raise invalid(NOT_VALID, unknown(surplus))
+            if models.is_model(self.type):
+                return models.parse(self.type, data, files)
+            return msgspec.json.decode(data, type=self.type, dec_hook=revive)
+        except UNDECODABLE as error:
+            raise invalid(NOT_VALID, mistakes_in(error)) from error
+
+    def _places(self, plain: Mapping[str, Any], files: Sequence[File]) -> list[tuple[str, int, File]]:
+        """Which parameter each file belongs to. Fields are written in their order, so the numbers rise."""
+        found = []
+        for name, how in self.files.items():
+            given = plain.get(name)
+            for i, reference in enumerate(given or ()) if how == "many" else ((0, given),):
+                if reference is not None:
+                    found.append((name, i, files[reference["$file"]]))
+        return found

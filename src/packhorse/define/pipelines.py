@@ -1,0 +1,145 @@
+"""A pipeline: a parameter type and the stages that jobs with such parameters go through."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, overload
+
+from msgspec.structs import replace
+
+from packhorse.core import wire
+from packhorse.core.model import Definition, Plan
+from packhorse.core.pipeline import check
+from packhorse.define.context import Context
+from packhorse.define.options import PipelineOptions, StageOptions, pipeline_limits, stage_limits
+from packhorse.define.params import Schema
+from packhorse.define.source import Scope, caller, checked_name, hint, place_of, refusal, require_function
+from packhorse.define.stages import Stage, markers_of, planned, returned
+from packhorse.define.submitting import JobHandle, SubmitOptions, Submitter, options_from
+from packhorse.errors import DefinitionError
+
+P = TypeVar("P")
+Q = ParamSpec("Q")
+R = TypeVar("R")
+
+
+class Pipeline(Generic[P]):
+    """Made by ``app.pipeline(...)``. Stages are added with the ``stage`` decorator, each after those it needs."""
+
+    def __init__(self, name: str, params: type[P], **options: Unpack[PipelineOptions]) -> None:
+        self.place, _ = caller()
+        self.params = params
+        self.stages: dict[str, Stage[..., Any]] = {}
+        self.submitter: Submitter | None = None
+        """Set by the app that the pipeline belongs to."""
+        limits: dict[str, Any] = dict(options)
+        self.description: str = limits.pop("description", "")
+        try:
+            self.name = checked_name(name)
+            self._limits = pipeline_limits(name, **limits)
+            self.schema = Schema(params)
+        except (ValueError, TypeError, DefinitionError) as error:
+            raise refusal(f"Pipeline {name!r}: {error}", self.place) from error
+
+    @property
+    def stage(self) -> StageDecorator[P]:
+        """``@convert.stage`` or ``@convert.stage(queue="onnx", timeout="10m")``."""
+        return StageDecorator(self)
+
+    def plan(self) -> Plan:
+        plan = Plan(self.name, tuple(stage.plan for stage in self.stages.values()), **self._limits)
+        try:
+            check(plan)
+        except DefinitionError as error:
+            raise refusal(error.message, self.place) from error
+        return replace(plan, fingerprint=wire.fingerprint(plan))
+
+    def definition(self, app: str) -> Definition:
+        plan, schema = self.plan(), self.schema.json_schema()
+        return Definition(
+            app=app,
+            pipeline=self.name,
+            plan=wire.encode(plan),
+            schema=wire.encode(schema),
+            fingerprint=wire.fingerprint([plan.fingerprint, schema, self.description]),
+            description=self.description,
+        )
+
+    def submit(self, params: P, **options: Unpack[SubmitOptions]) -> JobHandle[Any]:
+        return self._submitter().submit(self, params, options_from(**options))
+
+    async def a_submit(self, params: P, **options: Unpack[SubmitOptions]) -> JobHandle[Any]:
+        return await self._submitter().a_submit(self, params, options_from(**options))
+
+    def add(self, stage: Stage[..., Any]) -> None:
+        """Take the stage in, unless the plan could not run with it."""
+        mine = self.stages.values()
+        for marker in stage.markers.values():
+            if marker.stage not in mine:
+                raise refusal(f"{_title(self, stage.name)} needs {marker.stage!r} of another pipeline", stage.place)
+        twin = next((other for other in mine if other.name.lower() == stage.name.lower()), None)
+        if twin is not None:
+            raise refusal(f"{_title(self, stage.name)} has the name of {twin.name!r} at {twin.place}", stage.place)
+        try:
+            check(Plan(self.name, (*(other.plan for other in mine), stage.plan)))
+        except DefinitionError as error:
+            raise refusal(error.message, stage.place) from error
+        self.stages[stage.name] = stage
+
+    def _submitter(self) -> Submitter:
+        if self.submitter is None:
+            raise refusal(f"Pipeline {self.name!r} belongs to no app, so there is nowhere to submit to", self.place)
+        return self.submitter
+
+    def __repr__(self) -> str:
+        return f"<pipeline {self.name} at {self.place}>"
+
+
+class StageDecorator(Generic[P]):
+    def __init__(self, pipeline: Pipeline[P], options: StageOptions | None = None) -> None:
+        self._pipeline = pipeline
+        self._options = options or StageOptions()
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[Context, P, Q], R], /
+    ) -> Stage[Concatenate[Context, P, Q], R]: ...
+    @overload
+    def __call__(self, function: None = None, /, **options: Unpack[StageOptions]) -> StageDecorator[P]: ...
+    def __call__(self, function: Callable[..., Any] | None = None, /, **options: Unpack[StageOptions]) -> Any:
+        if function is None:
+            return StageDecorator(self._pipeline, {**self._options, **options})
+        require_function(function)
+        stage = _stage_of(self._pipeline, function, self._options, caller()[1])
+        self._pipeline.add(stage)
+        return stage
+
+
+def _stage_of(
+    pipeline: Pipeline[Any], function: Callable[..., Any], options: StageOptions, scope: Scope
+) -> Stage[..., Any]:
+    limits: dict[str, Any] = dict(options)
+    name = limits.pop("name", function.__name__)
+    place = place_of(function)
+    try:
+        markers = markers_of(function)
+        _check_second(pipeline, function, scope)
+        plan = planned(pipeline.name, checked_name(name), function, markers, stage_limits(**limits))
+        return Stage(function, plan, place=place, markers=markers, returns=returned(function, scope))
+    except (TypeError, ValueError, NameError) as error:
+        raise refusal(f"{_title(pipeline, name)}: {error}", place) from error
+
+
+def _check_second(pipeline: Pipeline[Any], function: Callable[..., Any], scope: Scope) -> None:
+    """What mypy says, for those who do not ask it. A type that is not there at run time is left to mypy."""
+    second = list(inspect.signature(function).parameters)[1]
+    with suppress(NameError):
+        written = hint(function, second, scope)
+        if isinstance(written, type) and not issubclass(pipeline.params, written):
+            raise TypeError(f"parameter {second!r} must be {pipeline.params.__name__}, not {written.__name__}")
+
+
+def _title(pipeline: Pipeline[Any], stage: str) -> str:
+    return f"Stage {stage!r} of {pipeline.name!r}"

@@ -1,0 +1,167 @@
+"""A job straight from a function: its own parameters are the parameters of a pipeline of one stage."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, overload
+
+import msgspec
+
+from packhorse.define.context import Context
+from packhorse.define.options import JobOptions, PipelineOptions, stage_limits
+from packhorse.define.outcomes import Later
+from packhorse.define.params import params_type
+from packhorse.define.pipelines import Pipeline
+from packhorse.define.source import Scope, caller, checked_name, hint, place_of, refusal, require_function
+from packhorse.define.stages import Stage, planned, returned
+from packhorse.define.submitting import JobHandle, SubmitOptions
+
+C = ParamSpec("C")
+Q = ParamSpec("Q")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+T = TypeVar("T")
+
+
+class Submits(Generic[Q, R_co]):
+    """Takes the function's arguments without the context, and gives a job whose result has the function's type."""
+
+    def __init__(self, pipeline: Pipeline[Any], signature: inspect.Signature, options: SubmitOptions) -> None:
+        self.pipeline = pipeline
+        self._signature = signature
+        self._options = options
+
+    @overload
+    def submit(self: Submits[Q, Coroutine[Any, Any, T | Later]], *args: Q.args, **kwargs: Q.kwargs) -> JobHandle[T]: ...
+    @overload
+    def submit(self: Submits[Q, T | Later], *args: Q.args, **kwargs: Q.kwargs) -> JobHandle[T]: ...
+    def submit(self, *args: Any, **kwargs: Any) -> JobHandle[Any]:
+        return self.pipeline.submit(self._bound(args, kwargs), **self._options)
+
+    @overload
+    async def a_submit(
+        self: Submits[Q, Coroutine[Any, Any, T | Later]], *args: Q.args, **kwargs: Q.kwargs
+    ) -> JobHandle[T]: ...
+    @overload
+    async def a_submit(self: Submits[Q, T | Later], *args: Q.args, **kwargs: Q.kwargs) -> JobHandle[T]: ...
+    async def a_submit(self, *args: Any, **kwargs: Any) -> JobHandle[Any]:
+        return await self.pipeline.a_submit(self._bound(args, kwargs), **self._options)
+
+    def _bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        return self.pipeline.params(**self._signature.bind(*args, **kwargs).arguments)
+
+
+class Function(Submits[Q, R_co], Generic[C, Q, R_co]):
+    """What ``@app.job`` makes of a function. It can still be called as the function it was."""
+
+    def __init__(self, function: Callable[C, R_co], pipeline: Pipeline[Any], signature: inspect.Signature) -> None:
+        super().__init__(pipeline, signature, SubmitOptions())
+        functools.update_wrapper(self, function)
+        self.function = function
+
+    def __call__(self, *args: C.args, **kwargs: C.kwargs) -> R_co:
+        return self.function(*args, **kwargs)
+
+    def using(self, **options: Unpack[SubmitOptions]) -> Submits[Q, R_co]:
+        """``add.using(user="ann", priority=3).submit(a=1)``."""
+        return Submits(self.pipeline, self._signature, options)
+
+    @property
+    def name(self) -> str:
+        return self.pipeline.name
+
+    @property
+    def stage(self) -> Stage[..., R_co]:
+        return self.pipeline.stages[self.name]
+
+
+class JobDecorator:
+    """``@app.job`` or ``@app.job(queue="gpu", retries=0)``; the app is told of each function by ``adopt``."""
+
+    def __init__(self, adopt: Callable[[Pipeline[Any]], None], options: JobOptions | None = None) -> None:
+        self._adopt = adopt
+        self._options = options or JobOptions()
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[Context, Q], R], /
+    ) -> Function[Concatenate[Context, Q], Q, R]: ...
+    @overload
+    def __call__(self, function: Callable[Q, R], /) -> Function[Q, Q, R]: ...
+    @overload
+    def __call__(self, function: None = None, /, **options: Unpack[JobOptions]) -> JobDecorator: ...
+    def __call__(self, function: Callable[..., Any] | None = None, /, **options: Unpack[JobOptions]) -> Any:
+        if function is None:
+            return JobDecorator(self._adopt, {**self._options, **options})
+        require_function(function)
+        made = _made(function, self._options, caller()[1])
+        self._adopt(made.pipeline)
+        return made
+
+
+def _made(function: Callable[..., Any], options: JobOptions, scope: Scope) -> Function[..., ..., Any]:
+    place = place_of(function)
+    rest: dict[str, Any] = dict(options)
+    name = rest.pop("name", function.__name__)
+    about = {key: rest.pop(key) for key in PipelineOptions.__annotations__ if key in rest}
+    about.setdefault("description", inspect.getdoc(function) or "")
+    signature = inspect.signature(function)
+    has_context = _has_context(function, signature, scope)
+    own = list(signature.parameters.values())[has_context:]
+    try:
+        fields = {parameter.name: _field(function, parameter, scope) for parameter in own}
+        params = params_type(function.__name__, function.__module__, fields)
+        plan = planned(checked_name(name), name, function, {}, stage_limits(**rest))
+        returns = returned(function, scope)
+    except (TypeError, ValueError, NameError) as error:
+        raise refusal(f"Job {name!r}: {error}", place) from error
+    pipeline = Pipeline(name, params, **about)
+    pipeline.place = place
+    pipeline.add(Stage(_unpacking(function, own, has_context), plan, place=place, markers={}, returns=returns))
+    return Function(function, pipeline, signature.replace(parameters=own))
+
+
+def _unpacking(function: Callable[..., Any], own: list[inspect.Parameter], has_context: bool) -> Callable[..., Any]:
+    """The function as a stage: it gets its parameters one by one instead of in one object."""
+    by_place = [p.name for p in own if p.kind is p.POSITIONAL_ONLY]
+    by_name = [p.name for p in own if p.kind is not p.POSITIONAL_ONLY]
+
+    @functools.wraps(function)
+    def stage(ctx: Context, params: Any) -> Any:
+        first = (ctx,) if has_context else ()
+        placed = (getattr(params, name) for name in by_place)
+        return function(*first, *placed, **{name: getattr(params, name) for name in by_name})
+
+    return stage
+
+
+def _has_context(function: Callable[..., Any], signature: inspect.Signature, scope: Scope) -> bool:
+    first = next(iter(signature.parameters.values()), None)
+    if first is None or first.kind not in (first.POSITIONAL_ONLY, first.POSITIONAL_OR_KEYWORD):
+        return False
+    if first.annotation is first.empty:
+        return first.name == "ctx"
+    try:
+        written = hint(function, first.name, scope)
+    except NameError:  # imported for the type checker only: go by the words
+        return str(first.annotation).rpartition(".")[2] == "Context"
+    return isinstance(written, type) and issubclass(written, Context)
+
+
+def _field(function: Callable[..., Any], parameter: inspect.Parameter, scope: Scope) -> tuple[Any, Any]:
+    name, default = parameter.name, parameter.default
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        raise TypeError(f"parameter {name!r} stands for any number of others; name each of them")
+    if parameter.annotation is parameter.empty:
+        raise TypeError(f"parameter {name!r} has no type")
+    written = hint(function, name, scope)
+    if isinstance(written, type) and issubclass(written, Context):
+        raise TypeError(f"parameter {name!r} is the context, which comes first")
+    if default is parameter.empty:
+        return written, msgspec.field()
+    if isinstance(default, list | dict | set | bytearray):  # shared between calls, unless each gets its own
+        return written, msgspec.field(default_factory=functools.partial(copy.deepcopy, default))
+    return written, msgspec.field(default=default)

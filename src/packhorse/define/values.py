@@ -1,0 +1,121 @@
+"""What stages return, as JSON and back: a File anywhere in it becomes ``{"$file": n}``.
+
+A mapping of the user's own that has such a key keeps it: ``$file`` is written as ``$$file``, ``$$file`` as
+``$$$file``, and so on, and read back with one ``$`` less.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from packhorse.define import models
+from packhorse.define.files import File, referred
+from packhorse.define.mistakes import UNDECODABLE, invalid, mistakes_in
+from packhorse.define.schemas import schema_of
+from packhorse.errors import InvalidInput
+
+REFERENCE = "$file"
+
+F = TypeVar("F")
+
+_LIKE_ONE = re.compile(r"\$+file")
+_ESCAPED = re.compile(r"\$\$+file")
+
+
+def check_type(hint: Any) -> None:
+    """Raise TypeError if values of this type cannot be kept and read back."""
+    msgspec.json.Decoder(hint)
+    schema_of(hint)
+
+
+def encode_result(value: object, who: str = "The stage") -> tuple[bytes, list[File]]:
+    """JSON, and the File for each number in it. As in JavaScript, NaN and the infinities become null."""
+    files: list[File] = []
+    # Between the two steps a reference must not look like anything the user can have returned.
+    mark = os.urandom(8).hex()
+
+    def plain(inner: Any) -> Any:
+        if isinstance(inner, File):
+            files.append(inner)
+            return {mark: len(files) - 1}
+        if models.is_model(type(inner)):
+            return models.plain(inner, plain)
+        raise TypeError(_advice(inner))
+
+    try:
+        found = msgspec.to_builtins(value, enc_hook=plain, str_keys=True)
+        data = msgspec.json.encode(_renamed(found, lambda key: REFERENCE if key == mark else _escaped(key)))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"{who} returned a value of type {_name(value)} that cannot be kept: {error}.") from error
+    for file in files:
+        if not file.path.is_file():
+            raise InvalidInput(f"{who} returned a File that is not there: {file.path}.")
+    return data, files
+
+
+def decode_result(data: bytes, type: Any, files: Sequence[Any], what: str = "The result") -> Any:
+    """The value as ``type``, with ``files[n]`` where the numbers were. For `Any`, the files may be anything."""
+    try:
+        value = _referred(msgspec.json.decode(data), files)
+        if type is Any:
+            return value
+        return msgspec.convert(value, type, dec_hook=lambda hint, inner: _revived(hint, inner, files), str_keys=True)
+    except UNDECODABLE as error:
+        raise invalid(f"{what} is not what its type says", mistakes_in(error)) from error
+
+
+def element(data: bytes, files: Sequence[F], index: int) -> tuple[bytes, list[F]]:
+    """One element of a list result as a result of its own: whoever needs only that one fetches only its files."""
+    kept: list[F] = []
+
+    def renumbered(value: Any) -> Any:
+        if isinstance(value, list):
+            return [renumbered(inner) for inner in value]
+        if not isinstance(value, dict):
+            return value
+        if REFERENCE in value:
+            kept.append(referred(value, files))
+            return {REFERENCE: len(kept) - 1}
+        return {key: renumbered(inner) for key, inner in value.items()}
+
+    return msgspec.json.encode(renumbered(msgspec.json.decode(data)[index])), kept
+
+
+def _renamed(value: Any, rename: Callable[[str], str]) -> Any:
+    if isinstance(value, dict):
+        return {rename(key): _renamed(inner, rename) for key, inner in value.items()}
+    return [_renamed(inner, rename) for inner in value] if isinstance(value, list) else value
+
+
+def _escaped(key: str) -> str:
+    return f"${key}" if _LIKE_ONE.fullmatch(key) else key
+
+
+def _referred(value: Any, files: Sequence[Any]) -> Any:
+    if isinstance(value, list):
+        return [_referred(inner, files) for inner in value]
+    if not isinstance(value, dict):
+        return value
+    if REFERENCE in value:
+        return referred(value, files)
+    return {key[1:] if _ESCAPED.fullmatch(key) else key: _referred(inner, files) for key, inner in value.items()}
+
+
+def _revived(hint: Any, value: Any, files: Sequence[Any]) -> Any:
+    return models.revive(hint, value, files) if models.is_model(hint) else value
+
+
+def _advice(value: object) -> str:
+    if isinstance(value, os.PathLike):
+        return "a path means nothing on another machine; return File(path)"
+    return f"{_name(value)} is neither JSON nor a File; return a mapping, list, dataclass or Struct of such"
+
+
+def _name(value: object) -> str:
+    kind = type(value)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

@@ -1,0 +1,146 @@
+"""Admitting a job: objects first, the record second, and nothing left behind by a refusal."""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import uuid_utils
+
+from packhorse.blob.base import Blobs
+from packhorse.core import lifecycle, wire
+from packhorse.core.model import Input, Job, Plan, Spec, Stored
+from packhorse.crashpoints import passing
+from packhorse.define.files import sanitised
+from packhorse.define.submitting import Options
+from packhorse.engine import artifacts
+from packhorse.errors import (
+    AlreadySubmitted,
+    BlobError,
+    KeyReused,
+    PackhorseError,
+    StoreError,
+    TooLarge,
+    UnknownOutcome,
+)
+from packhorse.settings import Settings
+from packhorse.store.base import Store
+
+
+class Intake:
+    """A job on its way in. Leave it with an exception, and what it had uploaded is removed.
+
+    Except after `UnknownOutcome`: then the job may be there, and its files are left to the sweep if it is not.
+    """
+
+    def __init__(self, store: Store, blobs: Blobs, settings: Settings) -> None:
+        self.job_id = str(uuid_utils.uuid7())
+        self.inputs: list[Input] = []
+        self._store = store
+        self._blobs = blobs
+        self._settings = settings
+        self._counts: Counter[str] = Counter()
+        self._is_kept = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, _t: type[BaseException] | None, error: BaseException | None, _b: TracebackType | None
+    ) -> None:
+        if not self._is_kept and not isinstance(error, UnknownOutcome):
+            with suppress(BlobError):  # what cannot be removed now is an orphan for the sweep
+                await self._blobs.delete_all(f"jobs/{self.job_id}")
+
+    async def upload(self, parameter: str, name: str, chunks: AsyncIterator[bytes]) -> dict[str, int]:
+        """Store a file; what stands for it among the parameters."""
+        key, name = self._named(parameter, name)
+        return self._took(
+            parameter, name, key, *_facts(await self._blobs.put(key, chunks, limit=self._settings.file_limit))
+        )
+
+    async def take(self, parameter: str, path: Path, name: str) -> dict[str, int]:
+        """The same for a file of this machine."""
+        key, name = self._named(parameter, name)
+        if path.stat().st_size > self._settings.file_limit:  # noqa: ASYNC240 (a stat)
+            raise TooLarge(field=parameter, limit=self._settings.file_limit)
+        return self._took(parameter, name, key, *_facts(await self._blobs.put_file(key, path)))
+
+    async def admit(
+        self, plan: Plan, parameters: bytes, options: Options, *, tenant: str = "default", origin: str = "api"
+    ) -> Job:
+        """Commit the job. A repeated idempotency key gives the first one's job."""
+        if len(parameters) > self._settings.parameters_limit:
+            raise TooLarge(field="parameters", limit=self._settings.parameters_limit)
+        passing("admit.objects.after")
+        fingerprint = self._fingerprint(plan, parameters, options)
+        change = lifecycle.submit(
+            plan,
+            Spec(parameters, tuple(self.inputs), options.metadata, origin),
+            job_id=self.job_id,
+            user=options.user,
+            tenant=tenant,
+            priority=options.priority,
+            delay=options.delay,
+            trace_id=secrets.token_hex(16),
+            key=None if options.key is None else f"{tenant}/{options.key}",
+            fingerprint=fingerprint,
+            now=self._store.now(),
+        )
+        try:
+            [refusal] = await self._store.commit([change])
+        except StoreError as error:
+            refusal = error
+        if refusal is None:
+            self._is_kept = True
+            passing("admit.job.after")
+            return change.after
+        return await self._refused(refusal, fingerprint)
+
+    async def _refused(self, refusal: PackhorseError, fingerprint: str) -> Job:
+        if isinstance(refusal, AlreadySubmitted):
+            if refusal.facts["fingerprint"] != fingerprint:
+                raise KeyReused(field="Idempotency-Key")
+            first = await self._job(refusal.facts["job_id"])
+            if first is not None:
+                return first
+        if isinstance(refusal, UnknownOutcome):
+            made = await self._job(self.job_id)
+            if made is not None:
+                self._is_kept = True
+                return made
+        raise refusal
+
+    async def _job(self, job_id: str) -> Job | None:
+        try:
+            [job] = await self._store.get([job_id])
+        except StoreError as error:
+            raise UnknownOutcome from error
+        return job
+
+    def _named(self, parameter: str, name: str) -> tuple[str, str]:
+        name = sanitised(name)
+        return artifacts.input_key(self.job_id, parameter, self._counts[parameter], name), name
+
+    def _took(self, parameter: str, name: str, key: str, size: int, sha256: str) -> dict[str, int]:
+        stored = Stored(key, name, size, sha256, artifacts.content_type(name))
+        self.inputs.append(Input(parameter, self._counts[parameter], stored))
+        self._counts[parameter] += 1
+        return {"$file": len(self.inputs) - 1}
+
+    def _fingerprint(self, plan: Plan, parameters: bytes, options: Options) -> str:
+        """Of names, values and file hashes, never of raw bytes: a repeated request may be written differently."""
+        files: list[Mapping[str, Any]] = [
+            {"parameter": each.parameter, "name": each.file.name, "sha256": each.file.sha256} for each in self.inputs
+        ]
+        asked = [options.user, options.priority, options.delay, options.metadata]
+        return wire.fingerprint([plan.pipeline, wire.decode(parameters), files, asked])
+
+
+def _facts(summed: Any) -> tuple[int, str]:
+    return summed.size, summed.sha256

@@ -1,0 +1,256 @@
+"""One attempt at one task: from the claim to the settled outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import time
+from collections.abc import Callable
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from packhorse.blob.base import Blobs
+from packhorse.child.messages import Argument, Document, Made, Moved, Postponed, Raised, Returned, Run, Stop
+from packhorse.core import lifecycle
+from packhorse.core.model import Change, Failure
+from packhorse.crashpoints import passing
+from packhorse.engine import artifacts
+from packhorse.engine.pool import Pool
+from packhorse.engine.process import Call, Child, ChildDied
+from packhorse.engine.scribe import Scribe, Throttle
+from packhorse.engine.settle import Settle, Verb
+from packhorse.errors import BlobError, Conflict, DefinitionError, InvalidInput, LeaseLost, Refused, StoreError
+from packhorse.store.base import Claim, Lease, Line, Report
+from packhorse.telemetry import log
+
+PATIENCE = 1.0
+"""Seconds between tries to tell a store that is away how the attempt ended."""
+
+
+class Why(Enum):
+    """Why we ended an attempt that would have gone on."""
+
+    LOST = "its lease was lost"
+    STOPPED = "its job is being stopped"
+    TIMEOUT = "it took too long"
+    STALLED = "it reported no progress for too long"
+    MEMORY = "it used too much memory"
+    LEAVING = "its worker is leaving"
+
+
+class Tools:
+    """What every attempt of a worker works with."""
+
+    def __init__(
+        self, *, blobs: Blobs, settle: Settle, pool: Pool, scribe: Scribe, scratch: Path,
+        now: Callable[[], float], luck: Callable[[], float], grace: float, result_limit: int, log_rate: int,
+    ) -> None:  # fmt: skip
+        self.blobs = blobs
+        self.settle = settle
+        self.pool = pool
+        self.scribe = scribe
+        self.scratch = scratch
+        self.now = now
+        self.luck = luck
+        self.grace = grace
+        self.result_limit = result_limit
+        self.log_rate = log_rate
+
+
+class Attempt:
+    def __init__(self, claim: Claim, tools: Tools) -> None:
+        task = claim.job.task(claim.task)
+        assert task is not None
+        self.claim = claim
+        self.plan = claim.job.plan.stage(claim.task.stage)
+        self.lease = Lease(claim.job.id, claim.task, claim.token)
+        self.number = task.attempt
+        self.is_alone = task.is_alone
+        self.began = self.moved_at = time.monotonic()
+        self.has_returned = asyncio.Event()
+        """The stage is through: its slot is free, only the outcome is still to be told."""
+        self.why: Why | None = None
+        self.child: Child | None = None
+        self._call: Call | None = None
+        self._tools = tools
+        self._made: list[Made] = []
+        self._throttle = Throttle(tools.log_rate)
+        self._scratch = tools.scratch / claim.token
+        self._ending: asyncio.Task[None] | None = None
+
+    async def carry(self) -> None:
+        """Run the stage and settle how it ended. Raises nothing: whatever goes wrong is an outcome."""
+        passing("attempt.claimed")
+        try:
+            verb = await self._outcome()
+            self.has_returned.set()
+            if verb is not None:
+                await self._tell(verb)
+        except Exception as error:  # broad: a fault of ours must end as a failed attempt, not as a silent lease
+            log.attempt_broke(self.lease, error)
+            await self._tell(self._fail("INTERNAL", f"packhorse could not carry this attempt: {error!r}"))
+        finally:
+            self.has_returned.set()
+            passing("attempt.settled")
+            if self._ending is not None:
+                await self._ending
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def stop(self, why: Why) -> None:
+        """End it now. The first reason counts."""
+        if self.why is not None or self.has_returned.is_set():
+            if why is Why.LOST:
+                self.why = why
+            return
+        self.why = why
+        if self.child is not None:
+            self._ending = asyncio.create_task(self._end(self.child))
+
+    async def _end(self, child: Child) -> None:
+        """A shared process gets the chance to end this call alone before all of it has to go."""
+        if child.is_shared and self._call is not None:
+            child.send(Stop(self._call.number))
+            done, _ = await asyncio.wait([self._call.outcome], timeout=self._tools.grace)
+            if done:
+                return
+        await self._tools.pool.end(child)
+
+    # What the stage says while it runs.
+
+    def moved(self, message: Moved) -> None:
+        self.moved_at = time.monotonic()
+        who = self.lease
+        run, now = self.claim.job.run, self._tools.now()
+        self._tools.scribe.report(
+            Report(who.job_id, who.task, who.token, run, now, message.current, message.total, message.message)
+        )
+
+    def made(self, message: Made) -> None:
+        self._made.append(message)
+
+    def said(self, text: str) -> None:
+        for line in self._throttle.admit(text):
+            self._write(line)
+
+    def _write(self, text: str) -> None:
+        self._tools.scribe.line(Line(self.lease.job_id, self.lease.task, self.number, self._tools.now(), text))
+
+    # How it ends.
+
+    async def _outcome(self) -> Verb | None:
+        """The verb that says how the attempt ended, None if nobody wants to hear it."""
+        try:
+            outcome = await self._run()
+        except BlobError as error:
+            return self._fail("BLOB_UNAVAILABLE", f"The stage's inputs cannot be had: {error}")
+        except DefinitionError as error:
+            return self._fail("BROKEN_APP", str(error))
+        except ChildDied as died:
+            if self.why is not None or (self.child is not None and self.child.is_ending):
+                return self._ended()
+            return self._fail("CRASHED", f"The stage's process {died}.", alone=self.plan.is_async)
+        finally:
+            for line in self._throttle.remainder():
+                self._write(line)
+        passing("attempt.done")
+        if self.why is Why.LOST:
+            return None
+        match outcome:
+            case Returned():
+                return await self._publish(outcome)
+            case Postponed():
+                return self._does(lifecycle.later, seconds=outcome.seconds)
+            case Raised() if self.why is not None:
+                return self._ended()
+            case Raised():
+                return self._fail(outcome.code, outcome.message, permanent=outcome.permanent, detail=outcome.detail)
+
+    async def _run(self) -> Returned | Raised | Postponed:
+        materials = artifacts.Materials(self._tools.blobs, self._scratch)
+        parameters = await materials.parameters(self.claim)
+        arguments = await materials.arguments(self.claim)
+        child = await self._borrow()
+        try:
+            if self.why is not None:
+                raise ChildDied("was not given the stage, which had been ended before")
+            self.child = child
+            self.began = self.moved_at = time.monotonic()
+            self._call = child.run(self._message(child.number(), parameters, arguments), self)
+            passing("attempt.sent")
+            return await self._call.outcome
+        finally:
+            self._tools.pool.give_back(child)
+
+    def _message(self, number: int, parameters: Document, arguments: tuple[Argument, ...]) -> Run:
+        job = self.claim.job
+        return Run(
+            call=number,
+            kind=self.plan.kind,
+            job_id=job.id,
+            user_id=job.user,
+            trace_id=job.trace_id,
+            attempt=self.number,
+            element=self.claim.task.element,
+            scratch=str(self._scratch),
+            parameters=parameters,
+            arguments=arguments,
+            limit=self._tools.result_limit,
+        )
+
+    async def _borrow(self) -> Child:
+        if self.plan.is_async and not self.is_alone:
+            return await self._tools.pool.shared()
+        return await self._tools.pool.single()
+
+    async def _publish(self, returned: Returned) -> Verb:
+        try:
+            result = await artifacts.publish(self._tools.blobs, self.claim, self._scratch, returned.result, self._made)
+        except BlobError as error:
+            await self._discard()
+            return self._fail("BLOB_UNAVAILABLE", f"The stage's files cannot be stored: {error}")
+        except InvalidInput as error:
+            await self._discard()
+            return self._fail("INVALID_RESULT", str(error), permanent=True)
+        passing("attempt.published")
+        return self._does(lifecycle.finish, result=result, width=returned.width)
+
+    def _ended(self) -> Verb | None:
+        """What to tell of an attempt whose process we ended, for its own sake or for a neighbour's."""
+        match self.why:
+            case Why.LOST:
+                return None
+            case Why.TIMEOUT:
+                return self._does(lifecycle.time_out, luck=self._tools.luck())
+            case Why.STALLED:
+                return self._does(lifecycle.stall, luck=self._tools.luck())
+            case Why.MEMORY:
+                return self._fail("OUT_OF_MEMORY", f"The stage used more than its {(self.plan.memory or 0) >> 20} MiB.")
+        return self._does(lifecycle.hand_back)
+
+    def _fail(self, code: str, message: str, *, permanent: bool = False, detail: str = "", alone: bool = False) -> Verb:
+        error = Failure(code, message, permanent=permanent, detail=detail or None)
+        return self._does(lifecycle.fail, error=error, luck=self._tools.luck(), alone=alone)
+
+    def _does(self, verb: Callable[..., Change], **facts: Any) -> Verb:
+        return lambda job: verb(job, self.lease.task, token=self.lease.token, now=self._tools.now(), **facts)
+
+    async def _tell(self, verb: Verb) -> None:
+        """Settle, however long the store is away. The token names the change, so a lost answer is looked up first."""
+        while True:
+            try:
+                await self._tools.settle(self.lease.job_id, verb, change_id=self.lease.token)
+            except (LeaseLost, Refused):
+                log.attempt_came_late(self.lease)
+                await self._discard()
+            except (StoreError, Conflict):
+                await asyncio.sleep(PATIENCE)
+                continue
+            return
+
+    async def _discard(self) -> None:
+        """Nothing refers to what this attempt has published. If it cannot be deleted now, a sweep will."""
+        with contextlib.suppress(BlobError):
+            prefix = artifacts.output_prefix(self.lease.job_id, self.lease.task.stage, self.lease.token)
+            await self._tools.blobs.delete_all(prefix)

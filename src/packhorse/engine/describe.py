@@ -1,0 +1,48 @@
+"""What an app defines, as told by a child: the supervisor never imports user code."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from packhorse.core import wire
+from packhorse.core.model import Definition
+from packhorse.engine.pool import child_environment
+from packhorse.errors import DefinitionError
+
+
+class Description(Struct, frozen=True):
+    definitions: Sequence[Definition]
+    kinds: frozenset[str]
+    queues: tuple[str, ...]
+
+
+class _Told(Struct):
+    definitions: list[Definition] = []
+    error: str | None = None
+
+
+async def describe(app: str) -> Description:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "packhorse.child",
+        "describe",
+        app,
+        stdout=asyncio.subprocess.PIPE,
+        env=child_environment(),
+    )
+    out, _ = await process.communicate()
+    told = wire.decode(out, _Told) if out else _Told(error=f"{app} ended the process that loads it.")
+    if told.error is not None:
+        raise DefinitionError(told.error)
+    plans = [wire.plan_from(definition.plan) for definition in told.definitions]
+    stages = [stage for plan in plans for stage in plan.stages]
+    return Description(
+        told.definitions,
+        frozenset(stage.kind for stage in stages),
+        tuple(sorted({stage.queue for stage in stages})),
+    )

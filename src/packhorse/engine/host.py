@@ -1,0 +1,42 @@
+"""This machine as far as liveness goes: who a process is, and whether it still is."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import psutil
+
+
+def boot() -> str:
+    """Different after each start of the machine."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return f"{socket.gethostname()}-{psutil.boot_time():.0f}"
+
+
+def pid_space() -> str:
+    """Which set of pids ours belongs to: containers of one host have their own."""
+    try:
+        return str(os.stat("/proc/self/ns/pid").st_ino)
+    except OSError:
+        return "host"
+
+
+def born(pid: int) -> float | None:
+    """When the process started, None if there is none. A zombie has ended: nobody has asked for its status yet."""
+    try:
+        process = psutil.Process(pid)
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return None
+        return process.create_time()
+    except psutil.Error:
+        return None
+
+
+def is_alive(pid: int, born_at: float) -> bool:
+    """A pid is used again, a pid with its start time is not."""
+    found = born(pid)
+    return found is not None and abs(found - born_at) < 0.05

@@ -1,0 +1,129 @@
+"""The children of a worker: warm ones are used again, old ones replaced, and none outlives us."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import psutil
+
+from packhorse.child import guard, kernel
+from packhorse.engine.process import Child
+
+
+class Pool:
+    def __init__(self, app: str, *, recycle: int, grace: float, scratch: Path, log: Callable[[str], None]) -> None:
+        self._app = app
+        self._recycle = recycle
+        self._grace = grace
+        self._scratch = scratch
+        self._log = log
+        self._idle: list[Child] = []
+        self._all: set[Child] = set()
+        self._shared: Child | None = None
+        self._starting = asyncio.Lock()
+        self._guard: asyncio.subprocess.Process | None = None
+
+    async def open(self) -> None:
+        kernel.adopt_orphans()
+        self._guard = await asyncio.create_subprocess_exec(
+            sys.executable, "-ISE", guard.__file__, stdin=asyncio.subprocess.PIPE, start_new_session=True
+        )
+        self._tell(f"{self._scratch}")
+
+    async def single(self) -> Child:
+        """A process that runs nothing else."""
+        while self._idle:
+            child = self._idle.pop()
+            if not child.has_ended.is_set():
+                return child
+        return await self._start(shared=False)
+
+    async def shared(self) -> Child:
+        """The process in which async stages run side by side."""
+        async with self._starting:
+            child = self._shared
+            if child is None or child.is_ending or child.has_ended.is_set():
+                self._shared = child = await self._start(shared=True)
+            elif child.runs >= self._recycle * 100:  # stages here are many and small
+                self._shared = None
+                self._retire_when_empty(child)
+                self._shared = child = await self._start(shared=True)
+            return child
+
+    def give_back(self, child: Child) -> None:
+        """It is free again. One that ended, or has run enough, is replaced when the next is needed."""
+        if child.is_shared or child.is_ending or child.has_ended.is_set():
+            return
+        if child.runs >= self._recycle:
+            self._retire_when_empty(child)
+        else:
+            self._idle.append(child)
+
+    async def end(self, child: Child) -> None:
+        """End a child and everything it started, whatever it takes."""
+        await child.end(self._grace)
+
+    def trees(self) -> Mapping[Child, list[psutil.Process]]:
+        return {child: child.tree() for child in self._all if child.calls}
+
+    async def close(self) -> None:
+        await asyncio.gather(*(child.end(min(self._grace, 1.0)) for child in list(self._all)))
+        self._end_orphans()
+        if self._guard is not None and self._guard.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._guard.stdin.close()
+            await self._guard.wait()
+
+    async def _start(self, *, shared: bool) -> Child:
+        child = await Child.start(self._app, shared=shared, env=child_environment(), log=self._log)
+        self._all.add(child)
+        self._tell(f"+{child.pid}")
+        asyncio.create_task(self._forget(child)).add_done_callback(_no_exception)
+        return child
+
+    async def _forget(self, child: Child) -> None:
+        await child.has_ended.wait()
+        self._all.discard(child)
+        if child in self._idle:
+            self._idle.remove(child)
+        self._tell(f"-{child.pid}")
+        self._end_orphans()
+
+    def _retire_when_empty(self, child: Child) -> None:
+        async def retire() -> None:
+            await asyncio.gather(*(call.outcome for call in child.calls.values()), return_exceptions=True)
+            await child.end(self._grace)
+
+        asyncio.create_task(retire()).add_done_callback(_no_exception)
+
+    def _tell(self, line: str) -> None:
+        if self._guard is not None and self._guard.stdin is not None and not self._guard.stdin.is_closing():
+            self._guard.stdin.write(line.encode() + b"\n")
+
+    def _end_orphans(self) -> None:
+        """End what dead children left behind, even where it had taken a session of its own."""
+        ours = {child.pid for child in self._all} | {self._guard.pid if self._guard else 0}
+        sessions = {child.pid for child in self._all}
+        for process in psutil.Process().children():
+            with contextlib.suppress(OSError, psutil.Error):
+                if process.pid in ours or os.getsid(process.pid) in sessions | {os.getsid(0)}:
+                    continue
+                os.kill(process.pid, signal.SIGKILL)
+                os.waitpid(process.pid, 0)
+
+
+def child_environment() -> dict[str, str]:
+    """The user's environment without our own settings: a stage needs no store and must not find the way to it."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PACKHORSE_")}
+    return kept | {"PYTHONUNBUFFERED": "1", "PACKHORSE_CHILD_OF": str(os.getpid())}
+
+
+def _no_exception(task: asyncio.Task[None]) -> None:
+    if not task.cancelled():
+        task.result()

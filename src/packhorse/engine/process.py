@@ -1,0 +1,259 @@
+"""One child as its supervisor sees it: start it, talk to it, read what it prints, end it with all it started."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import signal
+import socket
+import sys
+import time
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import msgspec
+import psutil
+
+from packhorse.child.messages import (
+    Broken,
+    Frames,
+    FromChild,
+    Made,
+    Moved,
+    Postponed,
+    Raised,
+    Ready,
+    Returned,
+    Run,
+    Said,
+    Stop,
+    framed,
+    from_child,
+)
+from packhorse.errors import DefinitionError
+
+Outcome = Returned | Raised | Postponed
+READ = 64 * 1024
+START = 60.0
+"""Seconds a child may take to load the user's code; models are loaded then."""
+
+
+class ChildDied(Exception):
+    """The process ended by itself, without a result."""
+
+
+class Listener(Protocol):
+    """What an attempt hears of its call while it runs."""
+
+    def moved(self, message: Moved) -> None: ...
+
+    def made(self, message: Made) -> None: ...
+
+    def said(self, text: str) -> None: ...
+
+
+class Call:
+    """One stage in the hands of a child."""
+
+    def __init__(self, number: int, listener: Listener) -> None:
+        self.number = number
+        self.listener = listener
+        self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+
+class Child:
+    """Started with `Child.start`; `run` as often as you like; `end` once."""
+
+    def __init__(self, process: Process, is_shared: bool) -> None:
+        self.process = process
+        self.is_shared = is_shared
+        self.born = time.monotonic()
+        self.calls: dict[int, Call] = {}
+        self.runs = 0
+        self.is_ending = False
+        self.has_ended = asyncio.Event()
+        self.ready: asyncio.Future[Ready] = asyncio.get_running_loop().create_future()
+        self.transport: asyncio.WriteTransport | None = None
+        self._numbers = itertools.count(1)
+        self._last = 0
+        self._outbox: list[bytes] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._tree: dict[int, psutil.Process] = {}
+
+    @classmethod
+    async def start(cls, app: str, *, shared: bool, env: Mapping[str, str], log: Callable[[str], None]) -> Child:
+        """A fresh interpreter with the app loaded; `DefinitionError` if it cannot be."""
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        mode = "shared" if shared else "single"
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "packhorse.child", str(theirs.fileno()), mode, app,
+                stdin=asyncio.subprocess.DEVNULL, stdout=PIPE, stderr=asyncio.subprocess.STDOUT,
+                pass_fds=[theirs.fileno()], start_new_session=True, env=dict(env), limit=READ,
+            )  # fmt: skip
+        finally:
+            theirs.close()
+        child = cls(process, shared)
+        await asyncio.get_running_loop().create_connection(lambda: _Wire(child), sock=ours)
+        child._tasks = [asyncio.create_task(child._watch()), asyncio.create_task(child._listen(log))]
+        try:
+            await asyncio.wait_for(asyncio.shield(child.ready), START)
+        except TimeoutError:
+            await child.end(0)
+            raise DefinitionError(f"{app} took longer than {START:.0f} s to load.") from None
+        except BaseException:
+            await child.end(0)
+            raise
+        return child
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def run(self, message: Run, listener: Listener) -> Call:
+        call = Call(message.call, listener)
+        self.calls[call.number] = call
+        self._last = call.number
+        self.runs += 1
+        self.send(message)
+        return call
+
+    def number(self) -> int:
+        return next(self._numbers)
+
+    def send(self, message: Run | Stop) -> None:
+        """Messages of one turn of the loop travel in one write."""
+        if not self._outbox:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._outbox.append(framed(message))
+
+    def _flush(self) -> None:
+        data, self._outbox = b"".join(self._outbox), []
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.write(data)
+
+    def received(self, message: FromChild) -> None:
+        match message:
+            case Ready():
+                _set(self.ready, message)
+            case Broken():
+                _set(self.ready, DefinitionError(message.message))
+            case Moved() | Made() | Said() | Returned() | Raised() | Postponed():
+                call = self.calls.get(message.call)
+                if call is not None:
+                    self._heard(call, message)
+
+    def _heard(self, call: Call, message: Moved | Made | Said | Outcome) -> None:
+        match message:
+            case Moved():
+                call.listener.moved(message)
+            case Made():
+                call.listener.made(message)
+            case Said():
+                call.listener.said(message.text)
+            case _:
+                del self.calls[call.number]
+                _set(call.outcome, message)
+
+    def terminate(self) -> None:
+        self.is_ending = True
+        self._signal(signal.SIGTERM)
+
+    async def end(self, grace: float) -> None:
+        """SIGTERM to the process group, a grace, SIGKILL; nothing of the group is left when this returns."""
+        self.terminate()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.has_ended.wait(), grace)
+        self._signal(signal.SIGKILL)
+        await self.has_ended.wait()
+
+    def tree(self) -> list[psutil.Process]:
+        """The process and all it started, the same objects each time: CPU use is told since the last look at one."""
+        try:
+            root = psutil.Process(self.pid)
+            found = {process.pid: process for process in [root, *root.children(recursive=True)]}
+        except psutil.Error:
+            return []
+        self._tree = {pid: self._tree.get(pid, process) for pid, process in found.items()}
+        return list(self._tree.values())
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
+
+    async def _watch(self) -> None:
+        code = await self.process.wait()
+        self._signal(signal.SIGKILL)  # grandchildren that outlived it
+        if self.transport is not None:
+            self.transport.close()
+        self.has_ended.set()
+        died = ChildDied(_how(code))
+        _set(self.ready, DefinitionError(f"The process that loads the app {_how(code)}."))
+        for call in list(self.calls.values()):
+            _set(call.outcome, died)
+        self.calls.clear()
+
+    async def _listen(self, log: Callable[[str], None]) -> None:
+        """What is printed belongs to the call that runs; in a shared process, where that cannot be told, to the worker.
+
+        Lines may come a moment after the result: they are still the last call's.
+        """
+        stream = self.process.stdout
+        assert stream is not None
+        rest = ""
+        listener: Listener | None = None
+        while data := await stream.read(READ):
+            if not self.is_shared and self._last in self.calls:
+                listener = self.calls[self._last].listener
+            text = rest + data.decode("utf-8", "replace")
+            *lines, rest = text.split("\n")
+            if len(rest) > READ:
+                lines, rest = [*lines, rest], ""
+            for line in lines:
+                if listener is not None:
+                    listener.said(line)
+                else:
+                    log(line)
+            if len(data) == READ:
+                await asyncio.sleep(0.001)  # who floods waits for the others
+        if rest:
+            (listener.said if listener is not None else log)(rest)
+
+
+class _Wire(asyncio.Protocol):
+    def __init__(self, child: Child) -> None:
+        self.child = child
+        self._frames = Frames()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.WriteTransport)
+        self.child.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for body in self._frames.feed(data):
+                self.child.received(from_child(body))
+        except msgspec.DecodeError:
+            self.child._signal(signal.SIGKILL)  # it does not speak our language any more: nothing it says counts
+
+
+def _set(future: asyncio.Future[object] | asyncio.Future[Ready] | asyncio.Future[Outcome], value: object) -> None:
+    if future.done():
+        return
+    if isinstance(value, Exception):
+        future.set_exception(value)
+        future.exception()  # nobody has to ask for it
+    else:
+        future.set_result(value)  # type: ignore[arg-type]
+
+
+def _how(code: int) -> str:
+    if code >= 0:
+        return f"exited with status {code} and no result"
+    with contextlib.suppress(ValueError):
+        return f"was killed by {signal.Signals(-code).name}"
+    return f"was killed by signal {-code}"

@@ -1,0 +1,59 @@
+"""How far a job is, as a number a person can watch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from packhorse.core.model import Job, Stage, StagePlan, Status, TaskId
+from packhorse.store.base import Progress
+
+
+def whole(job: Job, reported: Mapping[TaskId, Progress]) -> float:
+    """0 to 100 over all stages by weight. Built from the furthest each task has been, so it never goes backwards."""
+    if job.status is Status.COMPLETED:
+        return 100.0
+    stages = list(zip(job.plan.stages, job.stages, strict=True))
+    total = sum(plan.weight for plan, _ in stages)
+    done = sum(plan.weight * _peak(job, plan, stage, reported) for plan, stage in stages)
+    return round(100.0 * done / total, 2)
+
+
+def of_stage(job: Job, name: str, reported: Mapping[TaskId, Progress]) -> float:
+    """0 to 100 of one stage, as its present attempts report it."""
+    tasks = job.stage(name).tasks
+    if tasks is None:
+        return 0.0
+    fractions = [_now(job, TaskId(name, i), reported) for i in range(len(tasks))]
+    return round(100.0 * sum(fractions) / len(fractions), 2) if fractions else 100.0
+
+
+def current_stage(job: Job) -> str | None:
+    """The earliest unfinished stage in graph order."""
+    for plan, stage in zip(job.plan.stages, job.stages, strict=True):
+        if stage.status is not Status.COMPLETED:
+            return plan.name
+    return None
+
+
+def _peak(job: Job, plan: StagePlan, stage: Stage, reported: Mapping[TaskId, Progress]) -> float:
+    if stage.tasks is None:
+        return 0.0
+    if not stage.tasks:
+        return 1.0
+    done = 0.0
+    for i, task in enumerate(stage.tasks):
+        report = reported.get(TaskId(plan.name, i))
+        if task.status is Status.COMPLETED:
+            done += 1.0
+        elif report is not None and report.run == job.run:
+            done += min(report.peak, 1.0)
+    return done / len(stage.tasks)
+
+
+def _now(job: Job, at: TaskId, reported: Mapping[TaskId, Progress]) -> float:
+    task, report = job.task(at), reported.get(at)
+    if task is None or task.status is Status.COMPLETED:
+        return 1.0
+    if report is None or report.run != job.run or not report.total or task.status is not Status.RUNNING:
+        return 0.0
+    return min(1.0, max(0.0, report.current / report.total))

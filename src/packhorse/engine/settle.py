@@ -1,0 +1,165 @@
+"""The one door to a job: read, decide, commit, and look again when it moved meanwhile.
+
+What is asked for while a commit is under way travels together in the next one. Verbs on one job follow each other in
+it, each decided on what the one before left, so parallel stages of one job do not fight over its record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Iterable
+
+from msgspec.structs import replace
+
+from packhorse.core.model import Change, Job
+from packhorse.errors import Conflict, JobNotFound, PackhorseError, StoreError, UnknownOutcome
+from packhorse.store.base import Store
+
+Verb = Callable[[Job], Change | None]
+
+TRIES = 20
+"""Looks at a job that keeps moving. Each round somebody has got through, so this many means something is broken."""
+
+REMEMBERED = 10_000
+"""Jobs whose latest state is kept as a first guess. A wrong guess costs a refusal, never a wrong write."""
+
+
+class _Ask:
+    def __init__(self, job_id: str, verb: Verb, change_id: str) -> None:
+        self.job_id = job_id
+        self.verb = verb
+        self.change_id = change_id
+        self.tries = 0
+        self.done: asyncio.Future[Job] = asyncio.get_running_loop().create_future()
+
+
+class Settle:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._waiting: list[_Ask] = []
+        self._pump: asyncio.Task[None] | None = None
+        self._latest: dict[str, Job] = {}
+        self._doubtful: set[str] = set()
+
+    async def __call__(self, job_id: str, verb: Verb, *, change_id: str | None = None) -> Job:
+        """The job after the verb was committed, or as it is if there was nothing to do.
+
+        Raises what the verb raises on the job as it really is. After `UnknownOutcome`, call again with the same
+        ``change_id``: it is looked up before anything is decided.
+        """
+        ask = _Ask(job_id, verb, change_id or secrets.token_hex(8))
+        self._waiting.append(ask)
+        if self._pump is None or self._pump.done():
+            self._pump = asyncio.create_task(self._work())
+        return await ask.done
+
+    def learn(self, jobs: Iterable[Job]) -> None:
+        """Remember jobs as just read or committed."""
+        for job in jobs:
+            self._latest.pop(job.id, None)
+            if not job.status.is_terminal:
+                self._latest[job.id] = job
+        while len(self._latest) > REMEMBERED:
+            del self._latest[next(iter(self._latest))]
+
+    async def _work(self) -> None:
+        while self._waiting:
+            asks, self._waiting = self._waiting, []
+            try:
+                await self._round(asks)
+            except Exception as error:  # broad: whoever waits must hear of it, and the next round must run
+                for ask in asks:
+                    if not ask.done.done():
+                        ask.done.set_exception(error)
+
+    async def _round(self, asks: list[_Ask]) -> None:
+        asks = [ask for ask in asks if not await self._was_made(ask)]
+        jobs = await self._load(asks)
+        decided: list[tuple[_Ask, Change]] = []
+        for ask in asks:
+            change = self._decide(ask, jobs)
+            if change is not None:
+                decided.append((ask, change))
+        if not decided:
+            return
+        outcomes = await self._commit([change for _, change in decided])
+        for (ask, change), outcome in zip(decided, outcomes, strict=True):
+            self._conclude(ask, change, outcome)
+
+    async def _was_made(self, ask: _Ask) -> bool:
+        """After a lost answer, look whether the change is there before doing anything else."""
+        if ask.change_id not in self._doubtful or not await self._store.made(ask.job_id, ask.change_id):
+            return False
+        self._doubtful.discard(ask.change_id)
+        [job] = await self._store.get([ask.job_id])
+        self._answer(ask, job, JobNotFound(job_id=ask.job_id))
+        return True
+
+    async def _load(self, asks: list[_Ask]) -> dict[str, Job]:
+        """A first guess may come from memory; who was refused once reads."""
+        fresh = {ask.job_id for ask in asks if ask.tries > 0}
+        jobs = {a.job_id: self._latest[a.job_id] for a in asks if a.job_id in self._latest and a.job_id not in fresh}
+        missing = list({ask.job_id for ask in asks} - jobs.keys())
+        if missing:
+            jobs |= {job.id: job for job in await self._store.get(missing) if job is not None}
+            for ask in asks:
+                ask.tries += ask.job_id in missing
+        return jobs
+
+    def _decide(self, ask: _Ask, jobs: dict[str, Job]) -> Change | None:
+        job = jobs.get(ask.job_id)
+        if job is None:
+            self._answer(ask, None, JobNotFound(job_id=ask.job_id))
+            return None
+        try:
+            change = ask.verb(job)
+        except PackhorseError as error:
+            self._disappoint(ask, None, error)
+            return None
+        if change is None:
+            self._disappoint(ask, job, None)
+            return None
+        jobs[ask.job_id] = change.after
+        return replace(change, id=ask.change_id)
+
+    def _disappoint(self, ask: _Ask, job: Job | None, error: PackhorseError | None) -> None:
+        """A no that was decided on a remembered job is decided again on the real one."""
+        if ask.tries == 0:
+            self._again(ask)
+        else:
+            self._answer(ask, job, error)
+
+    async def _commit(self, changes: list[Change]) -> list[PackhorseError | None]:
+        try:
+            return await self._store.commit(changes)
+        except StoreError as error:
+            return [error] * len(changes)
+
+    def _conclude(self, ask: _Ask, change: Change, outcome: PackhorseError | None) -> None:
+        if outcome is None:
+            self.learn([change.after])
+            self._answer(ask, change.after, None)
+            return
+        self._latest.pop(ask.job_id, None)
+        if isinstance(outcome, UnknownOutcome):
+            self._doubtful.add(ask.change_id)
+        if isinstance(outcome, Conflict) and ask.tries < TRIES:
+            self._again(ask)
+        else:
+            self._answer(ask, None, outcome)
+
+    def _again(self, ask: _Ask) -> None:
+        ask.tries += 1
+        self._latest.pop(ask.job_id, None)
+        self._waiting.append(ask)
+
+    @staticmethod
+    def _answer(ask: _Ask, job: Job | None, error: PackhorseError | None) -> None:
+        if ask.done.done():
+            return
+        if job is not None:
+            ask.done.set_result(job)
+        else:
+            assert error is not None
+            ask.done.set_exception(error)

@@ -1,0 +1,295 @@
+"""The supervisor: claims due tasks, has children run them, keeps their leases, and runs no user code itself."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import secrets
+import shutil
+import socket
+import time
+from collections import Counter
+from collections.abc import Collection, Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from packhorse.blob.base import Blobs
+from packhorse.core import lifecycle
+from packhorse.core.model import Change, Definition, Job, TaskId
+from packhorse.engine import host
+from packhorse.engine.attempt import Attempt, Tools, Why
+from packhorse.engine.describe import Description
+from packhorse.engine.duty import Duty, keep
+from packhorse.engine.janitor import Janitor
+from packhorse.engine.neighbours import Neighbours
+from packhorse.engine.pool import Pool
+from packhorse.engine.process import Child
+from packhorse.engine.reaper import Reaper
+from packhorse.engine.scribe import Scribe
+from packhorse.engine.settle import Settle
+from packhorse.errors import StoreError
+from packhorse.settings import Settings
+from packhorse.store.base import Claim, Lease, Renewal, Sample, Store, WorkerCard
+from packhorse.telemetry import log
+from packhorse.version import VERSION
+
+POLL = 0.25
+"""Seconds after which a worker looks for due tasks even if nothing told it to: a delay ends without a commit."""
+OVERSEE = 0.05
+"""Seconds between looks at timeouts and stalls."""
+SAMPLE = 1.0
+"""Seconds between samples of CPU and memory; a memory limit is checked at the same time."""
+SETTLED_IN = 0.2
+"""Seconds an attempt has to run before we look whether it should stop: most are through by then."""
+RETRY = 0.5
+"""Seconds between tries while the store is away."""
+
+
+class Worker:
+    def __init__(self, store: Store, blobs: Blobs, settings: Settings, described: Description) -> None:
+        self._store = store
+        self._blobs = blobs
+        self._settings = settings
+        self._kinds = described.kinds
+        self._definitions: Sequence[Definition] = described.definitions
+        self._queues = settings.queues or dict.fromkeys(described.queues, settings.slots)
+        self._running: dict[Lease, Attempt] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._busy: Counter[str] = Counter()
+        self._wake = asyncio.Event()
+        self._is_draining = False
+        self._is_away = False
+        self.card = _card(self._queues, Path(settings.scratch))
+        self._settle = Settle(store)
+        self._scribe = Scribe(store, log_limit=settings.log_limit, samples=settings.samples)
+        self._pool = Pool(
+            settings.app,
+            recycle=settings.recycle,
+            grace=settings.grace,
+            scratch=Path(self.card.scratch),
+            log=log.printed,
+        )
+        self._tools = Tools(
+            blobs=blobs,
+            settle=self._settle,
+            pool=self._pool,
+            scribe=self._scribe,
+            scratch=Path(self.card.scratch),
+            now=store.now,
+            luck=random.random,
+            grace=settings.grace,
+            result_limit=settings.result_limit,
+            log_rate=settings.log_rate,
+        )
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until ``stop`` is set, then drain: finish what can be finished in time, hand back the rest."""
+        Path(self.card.scratch).mkdir(parents=True)  # noqa: ASYNC240 (once, at the start)
+        await self._pool.open()
+        await self._store.publish(self._definitions)
+        await self._store.enroll(self.card)
+        log.worker_started(self.card.id, self._queues)
+        loops = [asyncio.create_task(loop) for loop in self._loops()]
+        stopped: asyncio.Task[Any] = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait([*loops, stopped], return_when=asyncio.FIRST_COMPLETED)
+            for loop in loops:
+                if loop.done():
+                    loop.result()  # a loop never ends by itself: raise what ended it
+            await self._drain()
+        finally:
+            for loop in [*loops, stopped]:
+                loop.cancel()
+            await asyncio.gather(*loops, stopped, return_exceptions=True)
+            await self._leave()
+
+    def _loops(self) -> list[Coroutine[Any, Any, None]]:
+        duties: list[Duty] = [
+            Reaper(self._store, self._settle, self._settings.lease),
+            Neighbours(self._store, self._settle, self.card, self._settings.lease),
+            Janitor(self._store, self._blobs, self._settle, self._settings.orphan_after),
+        ]
+        loops = [self._claiming(), self._watching(), self._renewing(), self._overseeing(), self._sampling()]
+        return [*loops, self._scribe.work(), *(keep(duty) for duty in duties)]
+
+    # Claiming.
+
+    async def _claiming(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            if self._is_draining:
+                continue
+            wants = {queue: slots - self._busy[queue] for queue, slots in self._queues.items()}
+            if max(wants.values()) <= 0:
+                continue
+            try:
+                claims = await self._store.claim(wants, self._kinds, self._start)
+            except StoreError as error:
+                await self._away(error)
+                self._wake.set()
+                continue
+            self._settle.learn(claim.job for claim in claims)
+            for claim in claims:
+                self._begin(claim)
+            if len(claims) == sum(max(0, want) for want in wants.values()):
+                self._wake.set()  # there may be more by the time a slot is free
+
+    def _start(self, job: Job, task: TaskId) -> Change:
+        return lifecycle.start(
+            job,
+            task,
+            token=secrets.token_hex(8),
+            worker=self.card.id,
+            lease=self._settings.lease,
+            now=self._store.now(),
+        )
+
+    def _begin(self, claim: Claim) -> None:
+        attempt = Attempt(claim, self._tools)
+        self._running[attempt.lease] = attempt
+        self._busy[attempt.plan.queue] += 1
+        task = asyncio.create_task(self._carry(attempt))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _carry(self, attempt: Attempt) -> None:
+        carrying = asyncio.ensure_future(attempt.carry())
+        try:
+            await attempt.has_returned.wait()
+            self._busy[attempt.plan.queue] -= 1
+            self._wake.set()
+            await carrying
+        finally:
+            del self._running[attempt.lease]
+            self._wake.set()
+
+    async def _watching(self) -> None:
+        """Somebody committed something: there may be work, or a job of ours may have to stop."""
+        mark: int | None = None
+        cursor: int | None = None
+        while True:
+            try:
+                mark = await self._store.changed(mark, POLL)
+                self._wake.set()
+                if self._settled_in():
+                    cursor, touched = await self._store.touched(cursor)
+                    await self._look(touched)
+            except StoreError as error:
+                await self._away(error)
+
+    def _settled_in(self) -> list[Attempt]:
+        now = time.monotonic()
+        return [attempt for attempt in self._running.values() if now - attempt.began > SETTLED_IN]
+
+    async def _look(self, touched: Collection[str] | None) -> None:
+        leases = [a.lease for a in self._settled_in() if touched is None or a.lease.job_id in touched]
+        if leases:
+            self._heed(await self._store.standing(leases))
+
+    # Keeping.
+
+    async def _renewing(self) -> None:
+        """Never from anything that runs user code, and all leases in one call."""
+        while True:
+            await asyncio.sleep(self._settings.lease / 3)
+            try:
+                if self._running:
+                    self._heed(await self._store.renew(list(self._running), self._settings.lease))
+                await self._store.enroll(self.card)
+                if self._is_away:
+                    self._is_away = False
+                    log.store_back()
+            except StoreError as error:
+                await self._away(error)
+
+    def _heed(self, renewal: Renewal) -> None:
+        for leases, why in ((renewal.lost, Why.LOST), (renewal.stopping, Why.STOPPED)):
+            for lease in leases:
+                if lease in self._running:
+                    self._running[lease].stop(why)
+
+    async def _away(self, error: StoreError) -> None:
+        if not self._is_away:
+            self._is_away = True
+            log.store_away(error)
+        await asyncio.sleep(RETRY)
+
+    async def _overseeing(self) -> None:
+        while True:
+            await asyncio.sleep(OVERSEE)
+            now = time.monotonic()
+            for attempt in list(self._running.values()):
+                if now - attempt.began > attempt.plan.timeout:
+                    attempt.stop(Why.TIMEOUT)
+                elif attempt.plan.stall is not None and now - attempt.moved_at > attempt.plan.stall:
+                    attempt.stop(Why.STALLED)
+
+    async def _sampling(self) -> None:
+        while True:
+            await asyncio.sleep(SAMPLE)
+            used = await asyncio.to_thread(self._measure)
+            for attempt in self._settled_in():
+                if attempt.child in used:
+                    cpu, memory = used[attempt.child]
+                    lease = attempt.lease
+                    self._scribe.sample(Sample(lease.job_id, lease.task, self._store.now(), cpu, memory))
+                    if attempt.plan.memory is not None and memory > attempt.plan.memory:
+                        attempt.stop(Why.MEMORY)
+
+    def _measure(self) -> dict[Child | None, tuple[float, int]]:
+        return {child: _used(tree) for child, tree in self._pool.trees().items()}
+
+    # Leaving.
+
+    async def _drain(self) -> None:
+        self._is_draining = True
+        log.worker_drains(len(self._running), self._settings.drain)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=self._settings.drain)
+        for attempt in self._running.values():
+            attempt.stop(Why.LEAVING)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=self._settings.grace + self._settings.lease)
+
+    async def _leave(self) -> None:
+        await self._pool.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        with contextlib.suppress(StoreError):
+            await self._scribe.flush()
+            await self._store.dismiss(self.card.id)
+        shutil.rmtree(self.card.scratch, ignore_errors=True)
+        log.worker_stopped()
+
+
+def _card(queues: dict[str, int], scratch: Path) -> WorkerCard:
+    name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+    born = host.born(os.getpid())
+    assert born is not None
+    return WorkerCard(
+        id=name,
+        host=socket.gethostname(),
+        boot=host.boot(),
+        pid_space=host.pid_space(),
+        pid=os.getpid(),
+        born=born,
+        version=VERSION,
+        queues=queues,
+        scratch=str(scratch.absolute() / name),
+    )
+
+
+def _used(tree: list[psutil.Process]) -> tuple[float, int]:
+    """CPU of one core since the last look, and resident memory, of a process and all it started."""
+    cpu, memory = 0.0, 0
+    for process in tree:
+        with contextlib.suppress(psutil.Error):
+            cpu += process.cpu_percent(None) / 100
+            memory += process.memory_info().rss
+    return cpu, memory

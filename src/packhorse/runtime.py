@@ -1,0 +1,227 @@
+"""Submitting and following jobs from Python: writes to the store directly and starts no worker."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from msgspec import Struct
+
+from packhorse.blob.base import Blobs
+from packhorse.core import lifecycle
+from packhorse.core.model import Event, Failure, Job, Result, Status, TaskId
+from packhorse.define.files import File
+from packhorse.define.pipelines import Pipeline
+from packhorse.define.stages import Marker, Stage
+from packhorse.define.submitting import Options
+from packhorse.define.values import decode_result
+from packhorse.engine.admission import Intake
+from packhorse.engine.progress import whole
+from packhorse.engine.settle import Settle, Verb
+from packhorse.errors import InvalidInput, JobNotFound, NotFinished
+from packhorse.settings import Settings, load
+from packhorse.store.base import Store
+from packhorse.wiring import opened
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+LOOK = 1.0
+"""Seconds after which a waiting handle looks at the job even if nothing told it to."""
+
+
+class Runtime:
+    """A store and an object store, and a thread with an event loop for those who call without one."""
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.settings = settings or load().settings
+        self._opened: tuple[Store, Blobs] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._downloads: Path | None = None
+
+    async def open(self) -> tuple[Store, Blobs]:
+        if self._opened is None:
+            self._opened = await opened(self.settings)
+        return self._opened
+
+    def submit(self, pipeline: Pipeline[Any], params: object, options: Options) -> Handle[Any]:
+        return self.wait_for(self.a_submit(pipeline, params, options))
+
+    async def a_submit(self, pipeline: Pipeline[Any], params: object, options: Options) -> Handle[Any]:
+        data, files = pipeline.schema.encode(params)
+        for parameter, _, file in files:
+            if not file.path.is_file():
+                raise InvalidInput(f"{file.path} is not a file.", field=parameter)
+        store, blobs = await self.open()
+        async with Intake(store, blobs, self.settings) as intake:
+            for parameter, _, file in files:
+                await intake.take(parameter, file.path, file.name)
+            job = await intake.admit(pipeline.plan(), data, options, origin="python")
+        return Handle(self, job.id, pipeline)
+
+    def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine from code that has no event loop."""
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            threading.Thread(target=self._loop.run_forever, name="packhorse-runtime", daemon=True).start()
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def close(self) -> None:
+        if self._opened is not None:
+            store, blobs = self._opened
+            self.wait_for(store.close())
+            self.wait_for(blobs.close())
+            self._opened = None
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._loop = None
+
+    def downloads(self, job_id: str) -> Path:
+        """Where files of results are put; gone when the process ends."""
+        if self._downloads is None:
+            self._downloads = Path(tempfile.mkdtemp(prefix="packhorse-"))
+            atexit.register(shutil.rmtree, self._downloads, ignore_errors=True)
+        folder = self._downloads / job_id
+        folder.mkdir(exist_ok=True)
+        return folder
+
+
+class Snapshot(Struct, Generic[R], frozen=True):
+    """A job as it was at one moment."""
+
+    id: str
+    status: Status
+    progress: float
+    error: Failure | None
+    value: Any
+
+    @property
+    def result(self) -> R:
+        """The value of the only last stage, else a mapping by last stage."""
+        if self.status is not Status.COMPLETED:
+            raise NotFinished(job_id=self.id, status=self.status.value, verb="give its result")
+        value: R = self.value
+        return value
+
+
+class Handle(Generic[R]):
+    """A submitted job. Each verb is there twice: plain, and as a coroutine with the prefix ``a_``."""
+
+    def __init__(self, runtime: Runtime, job_id: str, pipeline: Pipeline[Any]) -> None:
+        self.id = job_id
+        self._runtime = runtime
+        self._pipeline = pipeline
+
+    def wait(self, timeout: float | None = None) -> Snapshot[R]:
+        return self._runtime.wait_for(self.a_wait(timeout))
+
+    async def a_wait(self, timeout: float | None = None) -> Snapshot[R]:
+        """Until it has ended, or ``timeout`` seconds have passed: look at the status of what you get."""
+        store, _ = await self._runtime.open()
+        deadline = None if timeout is None else time.monotonic() + timeout
+        mark: int | None = None
+        while not (job := await self._job(store)).status.is_terminal:
+            left = LOOK if deadline is None else deadline - time.monotonic()
+            if left <= 0:
+                break
+            mark = await store.changed(mark, min(left, LOOK))
+        return await self._snapshot(job)
+
+    def events(self, after: int = 0) -> Iterator[Event]:
+        events = self.a_events(after)
+        while True:
+            try:
+                yield self._runtime.wait_for(_next(events))
+            except StopAsyncIteration:
+                return
+
+    async def a_events(self, after: int = 0) -> AsyncIterator[Event]:
+        """Events numbered ``after`` + 1 and on, as they come, until the job has ended."""
+        store, _ = await self._runtime.open()
+        mark: int | None = None
+        while True:
+            is_over = (await self._job(store)).status.is_terminal
+            for event in await store.events(self.id, after=after):
+                after = event.n
+                yield event
+            if is_over and after >= (await self._job(store)).events:
+                return
+            mark = await store.changed(mark, LOOK)
+
+    def cancel(self) -> Snapshot[R]:
+        return self._runtime.wait_for(self.a_cancel())
+
+    async def a_cancel(self) -> Snapshot[R]:
+        store, _ = await self._runtime.open()
+        return await self._settle(store, lambda job: lifecycle.cancel(job, now=store.now()))
+
+    def retry(self, stage: str | None = None) -> Snapshot[R]:
+        return self._runtime.wait_for(self.a_retry(stage))
+
+    async def a_retry(self, stage: str | None = None) -> Snapshot[R]:
+        """Start a new run: from what failed, from a stage, or of everything (``*``)."""
+        store, _ = await self._runtime.open()
+        return await self._settle(store, lambda job: lifecycle.retry(job, stage=stage, now=store.now()))
+
+    def result_of(self, stage: Any) -> Any:
+        return self._runtime.wait_for(self.a_result_of(stage))
+
+    async def a_result_of(self, stage: Any) -> Any:
+        """What the stage returned; for ``gather(stage)``, the list of what its elements returned."""
+        store, _ = await self._runtime.open()
+        job = await self._job(store)
+        named = stage.stage if isinstance(stage, Marker) else stage
+        return await self._value(job, await self._results(store), named)
+
+    async def _settle(self, store: Store, verb: Verb) -> Snapshot[R]:
+        return await self._snapshot(await Settle(store)(self.id, verb))
+
+    async def _job(self, store: Store) -> Job:
+        [job] = await store.get([self.id])
+        if job is None:
+            raise JobNotFound(job_id=self.id)
+        return job
+
+    async def _results(self, store: Store) -> dict[TaskId, Result]:
+        return (await store.results([self.id])).get(self.id, {})
+
+    async def _snapshot(self, job: Job) -> Snapshot[R]:
+        store, _ = await self._runtime.open()
+        reported = (await store.progress([self.id])).get(self.id, {})
+        value = None
+        if job.status is Status.COMPLETED:
+            results = await self._results(store)
+            values = {
+                plan.name: await self._value(job, results, self._pipeline.stages[plan.name]) for plan in job.plan.sinks
+            }
+            value = next(iter(values.values())) if len(values) == 1 else values
+        return Snapshot(self.id, job.status, whole(job, reported), job.error, value)
+
+    async def _value(self, job: Job, results: dict[TaskId, Result], stage: Stage[..., Any]) -> Any:
+        if job.stage(stage.name).status is not Status.COMPLETED:
+            raise NotFinished(job_id=self.id, status=job.stage(stage.name).status.value, verb="give its result")
+        mine = [result for task, result in results.items() if task.stage == stage.name]
+        values = [await self._decoded(result, stage) for result in mine]
+        return values if job.plan.stage(stage.name).over is not None else values[0]
+
+    async def _decoded(self, result: Result, stage: Stage[..., Any]) -> Any:
+        _, blobs = await self._runtime.open()
+        folder = self._runtime.downloads(self.id)
+        files: list[File] = []
+        for artifact in result.files:
+            path = folder / artifact.file.key.replace("/", "-")
+            if not path.exists():
+                await blobs.fetch(artifact.file.key, path)
+            files.append(File(path, artifact.file.name))
+        return decode_result(result.value, stage.returns, files)
+
+
+async def _next(events: AsyncIterator[Event]) -> Event:
+    return await anext(events)

@@ -1,0 +1,167 @@
+"""Every setting, once: its name, type, default and meaning; and where each value came from.
+
+Flags win over the environment, which wins over `.env`, which wins over `[tool.packhorse]` in pyproject.toml. A name
+that is not a setting is refused, because a misspelt limit that is silently ignored is worse than none.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from packhorse.errors import SettingError
+
+PREFIX = "PACKHORSE_"
+FOLDER = ".packhorse"
+
+
+def seconds(text: str) -> float:
+    """``90``, ``250ms``, ``10m``, ``24h``, ``7d``."""
+    units = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "": 1.0}
+    return _measured(text, units)
+
+
+def size(text: str) -> int:
+    """``1024``, ``256KB``, ``2GB``; K, M and G are powers of 1024."""
+    units = {"": 1, "b": 1} | {u + s: 1024**n for n, u in enumerate("kmg", 1) for s in ("", "b", "ib")}
+    return int(_measured(text, units))
+
+
+def _measured(text: str, units: Mapping[str, float]) -> float:
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text.lower())
+    if found is None or found[2] not in units:
+        raise ValueError(f"{text!r} is not a number with one of {', '.join(unit for unit in units if unit)}")
+    return float(found[1]) * units[found[2]]
+
+
+def flag(text: str) -> bool:
+    words = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+    if text.lower() not in words:
+        raise ValueError(f"{text!r} is neither yes nor no")
+    return words[text.lower()]
+
+
+def queues(text: str) -> dict[str, int]:
+    """``onnx=2,bie=1``; a name alone means one slot."""
+    found: dict[str, int] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, _, count = part.partition("=")
+        if not re.fullmatch(r"[A-Za-z0-9_-]{1,63}", name) or not (count or "1").isdigit() or int(count or 1) < 1:
+            raise ValueError(f"{part!r} is not NAME=SLOTS")
+        found[name] = int(count or 1)
+    return found
+
+
+def port(text: str) -> int:
+    if not text.isdigit() or int(text) > 65_535:
+        raise ValueError(f"{text!r} is not a port")
+    return int(text)
+
+
+def _is(default: Any, meaning: str, parse: Callable[[str], Any] = str) -> Any:
+    make = default if callable(default) else lambda: default
+    return field(default_factory=make, metadata={"meaning": meaning, "parse": parse})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    app: str = _is("", "file.py or module:attribute with the pipelines; empty: the built-in sample")
+    store: str = _is(lambda: f"sqlite://{Path.cwd() / FOLDER / 'packhorse.db'}", "where jobs are remembered")
+    blobs: str = _is(lambda: f"file://{Path.cwd() / FOLDER / 'blobs'}", "where files are kept")
+    scratch: str = _is(lambda: str(Path.cwd() / FOLDER / "scratch"), "folder in which running stages work")
+    url: str = _is("", "the server that the command line and the client talk to")
+    host: str = _is("127.0.0.1", "address to listen on")
+    port: int = _is(3002, "port to listen on; dev uses 3003", port)
+    queues: dict[str, int] = _is(  # noqa: RUF009 (a default factory, made by _is)
+        dict, "slots per queue of a worker, as onnx=2,bie=1; empty: every queue of its app", queues
+    )
+    slots: int = _is(lambda: os.cpu_count() or 1, "slots of a queue whose number is not given", int)
+    lease: float = _is(15.0, "seconds after which a silent worker is given up; renewed every third of it", seconds)
+    grace: float = _is(10.0, "seconds a stage has between being asked to stop and being killed", seconds)
+    drain: float = _is(30.0, "seconds a worker that was told to stop lets its stages finish", seconds)
+    recycle: int = _is(1000, "stages a process runs before it is replaced", int)
+    result_limit: int = _is(256 * 1024, "bytes of a stage's result besides its files", size)
+    parameters_limit: int = _is(256 * 1024, "bytes of a job's parameters besides its files", size)
+    file_limit: int = _is(2 * 1024**3, "bytes of one uploaded file", size)
+    log_limit: int = _is(1024**2, "bytes of log kept per job; the oldest lines go first", size)
+    log_rate: int = _is(
+        256 * 1024, "bytes of output per second a stage may add to its log; the rest is counted, not kept", size
+    )
+    samples: int = _is(100, "CPU and memory samples kept per job", int)
+    orphan_after: float = _is(2 * 86_400.0, "age at which objects that no job refers to are deleted", seconds)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    settings: Settings
+    origins: Mapping[str, str]
+    """For each setting, where its value came from."""
+
+
+def load(
+    flags: Mapping[str, Any] | None = None, *, env: Mapping[str, str] | None = None, folder: Path | None = None
+) -> Loaded:
+    folder = folder or Path.cwd()
+    values: dict[str, Any] = {}
+    origins = {each.name: "default" for each in fields(Settings)}
+    sources = [
+        ("pyproject.toml", _from_pyproject(folder)),
+        (".env", _from_file(folder / ".env")),
+        ("environment", _from_names(os.environ if env is None else env)),
+        ("flag", {name: value for name, value in (flags or {}).items() if value is not None}),
+    ]
+    for origin, found in sources:
+        for name, value in found.items():
+            values[name] = _parsed(name, value, origin)
+            origins[name] = origin
+    return Loaded(Settings(**values), origins)
+
+
+def meanings() -> dict[str, str]:
+    """What each setting is for, by its name in the environment."""
+    return {PREFIX + each.name.upper(): each.metadata["meaning"] for each in fields(Settings)}
+
+
+def _parsed(name: str, value: Any, origin: str) -> Any:
+    known = {each.name: each for each in fields(Settings)}
+    if name not in known:
+        close = ", ".join(sorted(n for n in known if n[:3] == name[:3])) or "none like it"
+        raise SettingError(f"There is no setting {name!r} ({origin}); there is {close}.", name=name, value=value)
+    if not isinstance(value, str):
+        value = ",".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, Mapping) else str(value)
+    try:
+        parsed = known[name].metadata["parse"](value)
+    except ValueError as error:
+        raise SettingError(
+            f"The setting {name} ({origin}) cannot be {value!r}: {error}.", name=name, value=value
+        ) from error
+    if name in ("lease", "slots", "recycle") and parsed <= 0:
+        raise SettingError(f"The setting {name} ({origin}) must be more than zero.", name=name, value=value)
+    return parsed
+
+
+def _from_names(env: Mapping[str, str]) -> dict[str, str]:
+    return {name.removeprefix(PREFIX).lower(): value for name, value in env.items() if name.startswith(PREFIX)}
+
+
+def _from_file(path: Path) -> dict[str, str]:
+    if not path.is_file():
+        return {}
+    pairs = (line.partition("=") for line in path.read_text().splitlines() if not line.lstrip().startswith("#"))
+    return _from_names({name.strip().removeprefix("export "): value.strip().strip("\"'") for name, _, value in pairs})
+
+
+def _from_pyproject(folder: Path) -> dict[str, Any]:
+    path = folder / "pyproject.toml"
+    if not path.is_file():
+        return {}
+    try:
+        found = tomllib.loads(path.read_text()).get("tool", {}).get("packhorse", {})
+    except tomllib.TOMLDecodeError as error:
+        raise SettingError(f"{path} cannot be read: {error}.", name="app", value="") from error
+    return {name.replace("-", "_"): value for name, value in found.items()}

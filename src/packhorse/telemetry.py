@@ -1,0 +1,55 @@
+"""The sentences packhorse writes into its own log, in one place, each with the facts that go with it."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+logger = logging.getLogger("packhorse")
+
+
+class Log:
+    """One method per sentence. What a stage prints is the job's log and does not come here."""
+
+    def worker_started(self, worker: str, queues: dict[str, int]) -> None:
+        slots = ", ".join(f"{name}={count}" for name, count in queues.items())
+        logger.info("worker %s serves %s", worker, slots)
+
+    def worker_drains(self, running: int, seconds: float) -> None:
+        logger.info("no more claims; waiting up to %.0f s for %d running stages", seconds, running)
+
+    def worker_stopped(self) -> None:
+        logger.info("worker stopped")
+
+    def attempt_broke(self, lease: Any, error: Exception) -> None:
+        logger.error("attempt at %s of %s broke: %r", lease.task.stage, lease.job_id, error, exc_info=error)
+
+    def attempt_came_late(self, lease: Any) -> None:
+        logger.warning("%s of %s was taken over; this attempt's work is dropped", lease.task.stage, lease.job_id)
+
+    def attempt_stopped(self, lease: Any, why: str) -> None:
+        logger.info("%s of %s is ended: %s", lease.task.stage, lease.job_id, why)
+
+    def worker_lost(self, worker: str, stages: int) -> None:
+        logger.warning("worker %s is dead; %d stages it held are free again", worker, stages)
+
+    def lease_overdue(self, job_id: str, stage: str) -> None:
+        logger.warning("the lease of %s of %s ran out; the stage is free again", stage, job_id)
+
+    def clock_jumped(self, seconds: float) -> None:
+        logger.warning("the clock jumped by %.1f s; no lease is given up for one lease", seconds)
+
+    def store_away(self, error: Exception) -> None:
+        logger.warning("the store does not answer (%s); running stages go on", error)
+
+    def store_back(self) -> None:
+        logger.info("the store answers again")
+
+    def duty_failed(self, duty: str, error: Exception) -> None:
+        logger.error("%s failed and will be tried again: %r", duty, error)
+
+    def printed(self, line: str) -> None:
+        logger.info("printed outside any stage: %s", line)
+
+
+log = Log()

@@ -1,0 +1,674 @@
+"""What only a local folder can get wrong: syncing, links, names on disk, system calls that fail."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import fcntl
+import itertools
+import os
+import stat
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from packhorse import crashpoints
+from packhorse.blob import folder, open_blobs
+from packhorse.blob.base import CHUNK, Sum
+from packhorse.blob.folder import Folder
+from packhorse.errors import BlobExists, BlobNotFound, BlobUnavailable, PathRefused, SettingError
+from tests.contract.blob_fixtures import content, stream
+
+KEY = "jobs/1/input/model.onnx"
+CALLS = ("open", "mkdir", "fchmod", "write", "fsync", "link", "stat", "fstat", "unlink", "pread")
+
+
+def tree(root: Path) -> list[str]:
+    """Everything below the root but the folder of unfinished puts itself."""
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path != root / ".partial")
+
+
+def descriptors() -> int:
+    return len(os.listdir("/dev/fd"))
+
+
+def in_store() -> bool:
+    return threading.current_thread().name.startswith("packhorse-blob")
+
+
+@contextmanager
+def watching(on: Callable[..., None], *names: str) -> Iterator[None]:
+    """Hand every such system call of the store's threads to ``on`` before it is made."""
+
+    def watched(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if in_store():
+                on(name, *args)
+            return real(*args, **kwargs)
+
+        return call
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in names:
+            patch.setattr(os, name, watched(name, getattr(os, name)))
+        yield
+
+
+def failing(code: int) -> Callable[..., None]:
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError(code, os.strerror(code))
+
+    return fail
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "objects"
+
+
+@pytest.fixture
+async def blobs(root: Path) -> AsyncIterator[Folder]:
+    """A folder that exists and has been used."""
+    blobs = Folder(root)
+    await blobs.size("nothing")
+    yield blobs
+    await blobs.close()
+
+
+# --- opening
+
+
+async def test_a_file_url_opens_the_folder_it_names(tmp_path: Path) -> None:
+    blobs = open_blobs((tmp_path / "my objects #1").as_uri())
+    await blobs.put(KEY, stream(b"x"))
+    await blobs.close()
+
+    assert (tmp_path / "my objects #1" / KEY).read_bytes() == b"x"
+
+
+@pytest.mark.parametrize(
+    "url", ["", "/data", "file:/data", "file://", "file://host/data", "ftp:///data", "sqlite:///data"]
+)
+def test_an_address_that_is_no_object_store_names_the_setting(url: str) -> None:
+    with pytest.raises(SettingError, match="PACKHORSE_BLOBS"):
+        open_blobs(url)
+
+
+async def test_a_refused_key_does_not_even_make_the_root(root: Path) -> None:
+    blobs = Folder(root)
+
+    with pytest.raises(PathRefused):
+        await blobs.put("../x", stream(b"x"))
+    await blobs.close()
+
+    assert not root.exists()
+
+
+async def test_the_root_is_made_private_on_first_use(tmp_path: Path) -> None:
+    blobs = Folder(tmp_path / "new" / "objects")
+
+    assert await blobs.keys("jobs") == []
+    await blobs.close()
+
+    assert stat.S_IMODE((tmp_path / "new" / "objects").stat().st_mode) == 0o700
+
+
+async def test_a_folder_that_was_there_keeps_its_mode(root: Path) -> None:
+    root.mkdir()
+    root.chmod(0o750)
+    blobs = Folder(root)
+
+    await blobs.put(KEY, stream(b"x"))
+    await blobs.close()
+
+    assert stat.S_IMODE(root.stat().st_mode) == 0o750
+
+
+async def test_a_new_root_is_used_by_several_at_once(root: Path) -> None:
+    handles = [Folder(root) for _ in range(4)]
+
+    await asyncio.gather(*(handle.put(f"jobs/{n}/x", stream(b"x")) for n, handle in enumerate(handles)))
+
+    assert len(await handles[0].keys("jobs")) == 4
+    for handle in handles:
+        await handle.close()
+
+
+# --- a power cut
+
+
+@contextmanager
+def syncs(seen: list[object]) -> Iterator[None]:
+    """What is synced and named, in order; files by their inode, which stays when they get their name."""
+
+    def on(name: str, *args: Any) -> None:
+        seen.append("named" if name in ("link", "rename") else os.fstat(args[0]).st_ino)
+
+    with watching(on, "fsync", "link", "rename"):
+        yield
+
+
+def inodes(*paths: Path) -> list[int]:
+    return [path.stat().st_ino for path in paths]
+
+
+async def test_bytes_are_synced_before_the_name_and_every_new_folder_after_it(blobs: Folder, root: Path) -> None:
+    seen: list[object] = []
+
+    with syncs(seen):
+        await blobs.put(KEY, stream(b"x"))
+
+    named = seen.index("named")
+    assert seen[:named] == inodes(root / KEY)
+    assert sorted(map(str, seen[named + 1 :])) == sorted(
+        map(str, inodes(root / "jobs/1/input", root / "jobs/1", root / "jobs", root))
+    )
+
+
+async def test_folders_known_to_be_synced_are_not_synced_again(blobs: Folder, root: Path) -> None:
+    await blobs.put(KEY, stream(b"x"))
+    seen: list[object] = []
+
+    with syncs(seen):
+        await blobs.put("jobs/1/input/second", stream(b"x"))
+
+    assert seen == [*inodes(root / "jobs/1/input/second"), "named", *inodes(root / "jobs/1/input")]
+
+
+async def test_a_folder_whose_maker_did_not_come_to_syncing_it_is_synced_by_the_next(blobs: Folder, root: Path) -> None:
+    (root / "jobs/1/input").mkdir(parents=True)
+    seen: list[object] = []
+
+    with syncs(seen):
+        await blobs.put(KEY, stream(b"x"))
+
+    assert {*inodes(root, root / "jobs", root / "jobs/1")} <= {*seen}
+
+
+async def test_the_way_to_a_new_root_is_synced(tmp_path: Path) -> None:
+    blobs = Folder(tmp_path / "new" / "objects")
+    seen: list[object] = []
+
+    with syncs(seen):
+        await blobs.size("x")
+    await blobs.close()
+
+    assert sorted(map(str, seen)) == sorted(map(str, inodes(tmp_path, tmp_path / "new")))
+
+
+async def test_the_points_of_a_crash_are_passed_in_order(blobs: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    passed: list[str] = []
+    monkeypatch.setattr(crashpoints, "hook", passed.append)
+
+    await blobs.put("jobs/1/a", stream(b"x"))
+    await blobs.put("jobs/1/in/b", stream(b"x"))
+    await blobs.delete(["jobs/1/a", "jobs/1/missing"])
+    await blobs.delete_all("jobs")
+
+    put = ["blob.put.before", "blob.put.written", "blob.put.after"]
+    assert passed == [*put, *put, "blob.delete.after", "blob.delete.after"]
+    assert set(passed) <= crashpoints.POINTS
+
+
+# --- all or nothing, whatever happens
+
+
+async def test_a_put_leaves_the_object_and_nothing_else(blobs: Folder, root: Path) -> None:
+    await blobs.put(KEY, stream(b"x"))
+
+    assert tree(root) == ["jobs", "jobs/1", "jobs/1/input", KEY]
+
+
+async def test_an_object_cannot_be_written_to_whatever_the_mask(blobs: Folder, root: Path) -> None:
+    mask = os.umask(0o077)
+    try:
+        await blobs.put(KEY, stream(b"x"))
+    finally:
+        os.umask(mask)
+
+    assert stat.S_IMODE((root / KEY).stat().st_mode) == 0o444
+
+
+async def test_a_put_whose_sender_breaks_leaves_nothing_on_disk(blobs: Folder, root: Path) -> None:
+    async def broken() -> AsyncIterator[bytes]:
+        yield b"x" * CHUNK
+        assert len(tree(root)) == 1  # the unfinished one
+        raise ConnectionResetError
+
+    with pytest.raises(ConnectionResetError):
+        await blobs.put(KEY, broken())
+
+    assert tree(root) == []
+
+
+async def test_a_put_that_fails_at_any_system_call_leaves_nothing(blobs: Folder, root: Path) -> None:
+    before = descriptors()
+    outcomes = []
+
+    for nth in itertools.count(1):
+        countdown = itertools.count(1 - nth)
+
+        def fail_once(*_: Any, countdown: Iterator[int] = countdown) -> None:
+            if next(countdown) == 0:
+                failing(errno.EIO)()
+
+        with watching(fail_once, *CALLS):
+            try:
+                outcomes.append(str(await blobs.put(KEY, stream(b"x" * CHUNK, b"y"))))
+            except BlobUnavailable as error:
+                outcomes.append(error.facts["reason"])
+                assert tree(root) == []
+        await blobs.delete_all("jobs")
+        await blobs.abandon(older_than=0)
+        if next(countdown) <= 0:  # it ended before the nth call
+            break
+
+    assert outcomes.count(os.strerror(errno.EIO)) > 20
+    assert descriptors() == before
+
+
+async def test_a_put_cancelled_at_any_system_call_leaves_nothing(blobs: Folder, root: Path) -> None:
+    before = descriptors()
+    loop = asyncio.get_running_loop()
+
+    for nth in itertools.count(1):
+        countdown = itertools.count(1 - nth)
+        put = asyncio.create_task(blobs.put(KEY, stream(b"x" * CHUNK, b"y")))
+
+        def cancel_once(*_: Any, countdown: Iterator[int] = countdown, put: asyncio.Task[Sum] = put) -> None:
+            if next(countdown) == 0:
+                asyncio.run_coroutine_threadsafe(cancelled(put), loop).result()
+
+        with watching(cancel_once, *CALLS):
+            [end] = await asyncio.gather(put, return_exceptions=True)
+        if next(countdown) <= 0:
+            break
+        assert isinstance(end, asyncio.CancelledError)
+        assert tree(root) == []
+
+    assert nth > 20
+    assert descriptors() == before
+
+
+async def cancelled(task: asyncio.Task[Any]) -> None:
+    task.cancel()
+    await asyncio.sleep(0)  # let it hear
+    task.cancel()  # an impatient caller
+
+
+async def test_a_read_cancelled_at_any_system_call_closes_the_file(blobs: Folder) -> None:
+    await blobs.put(KEY, stream(b"x" * 2 * CHUNK))
+    before = descriptors()
+    loop = asyncio.get_running_loop()
+
+    for nth in itertools.count(1):
+        countdown = itertools.count(1 - nth)
+        read = asyncio.create_task(content(blobs, KEY))
+
+        def cancel_once(*_: Any, countdown: Iterator[int] = countdown, read: asyncio.Task[bytes] = read) -> None:
+            if next(countdown) == 0:
+                asyncio.run_coroutine_threadsafe(cancelled(read), loop).result()
+
+        with watching(cancel_once, *CALLS):
+            await asyncio.gather(read, return_exceptions=True)
+        assert descriptors() == before
+        if next(countdown) <= 0:
+            break
+
+    assert nth > 5
+
+
+async def test_a_read_that_is_left_halfway_closes_the_file(blobs: Folder) -> None:
+    await blobs.put(KEY, stream(b"x" * 2 * CHUNK))
+    before = descriptors()
+    reading = blobs.read(KEY)
+    await anext(reading)
+    assert descriptors() == before + 1
+
+    await reading.aclose()
+
+    assert descriptors() == before
+
+
+async def test_an_object_deleted_while_it_is_read_is_read_to_its_end(blobs: Folder) -> None:
+    await blobs.put(KEY, stream(b"x" * 3 * CHUNK))
+    reading = blobs.read(KEY)
+    read = await anext(reading)
+
+    await blobs.delete([KEY])
+
+    assert read + b"".join([piece async for piece in reading]) == b"x" * 3 * CHUNK
+
+
+async def test_small_chunks_are_written_together(blobs: Folder) -> None:
+    writes: list[object] = []
+
+    with watching(lambda *args: writes.append(args), "write"):
+        await blobs.put(KEY, stream(*[b"x" * 1024] * 1024))
+
+    assert len(writes) == 1024 * 1024 // CHUNK
+
+
+async def test_a_short_write_is_continued(blobs: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: real(fd, data[:1000] if in_store() else data))
+    whole = bytes(range(256)) * 40
+
+    await blobs.put(KEY, stream(whole))
+
+    assert await content(blobs, KEY) == whole
+
+
+# --- the disk says no
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EROFS, errno.EDQUOT])
+async def test_a_put_the_disk_refuses_says_why_and_leaves_nothing(blobs: Folder, root: Path, code: int) -> None:
+    with watching(failing(code), "write"), pytest.raises(BlobUnavailable) as refused:
+        await blobs.put(KEY, stream(b"x"))
+
+    assert refused.value.facts == {"reason": os.strerror(code)}
+    assert tree(root) == []
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EIO, errno.EMFILE])
+async def test_a_folder_that_cannot_be_opened_is_unavailable_not_empty(blobs: Folder, code: int) -> None:
+    await blobs.put(KEY, stream(b"x"))
+
+    for ask in (lambda: blobs.size(KEY), lambda: blobs.keys("jobs"), lambda: content(blobs, KEY)):
+        with watching(failing(code), "open"), pytest.raises(BlobUnavailable):
+            await ask()
+
+
+async def test_a_root_that_went_away_is_unavailable_not_empty(blobs: Folder, root: Path, tmp_path: Path) -> None:
+    (tmp_path / "source").write_bytes(b"x")
+    (root / ".partial").mkdir(exist_ok=True)
+    root.rename(tmp_path / "elsewhere")
+
+    for ask in (
+        lambda: blobs.put(KEY, stream(b"x")),
+        lambda: blobs.put_file(KEY, tmp_path / "source"),
+        lambda: content(blobs, KEY),
+        lambda: blobs.size(KEY),
+        lambda: blobs.fetch(KEY, tmp_path / "fetched"),
+        lambda: blobs.keys("jobs"),
+        lambda: blobs.folders("jobs"),
+        lambda: blobs.delete([KEY]),
+        lambda: blobs.delete_all("jobs"),
+        lambda: blobs.abandon(0),
+    ):
+        with pytest.raises(BlobUnavailable):
+            await ask()
+
+    assert not root.exists()
+
+
+async def test_a_root_that_is_a_file_is_unavailable(root: Path) -> None:
+    root.write_text("not a folder")
+    blobs = Folder(root)
+
+    with pytest.raises(BlobUnavailable):
+        await blobs.size(KEY)
+    await blobs.close()
+
+
+# --- names
+
+
+async def test_an_object_and_a_folder_cannot_share_a_name(blobs: Folder, root: Path) -> None:
+    await blobs.put("jobs/1/a", stream(b"x"))
+
+    for key in ("jobs/1", "jobs/1/a/b", "jobs/1/a/b/c"):
+        with pytest.raises(PathRefused):
+            await blobs.put(key, stream(b"x"))
+
+    assert tree(root) == ["jobs", "jobs/1", "jobs/1/a"]
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    outside = tmp_path / "outside"
+    (outside / "deep").mkdir(parents=True)
+    (outside / "secret").write_bytes(b"secret")
+    return outside
+
+
+@pytest.mark.parametrize("key", ["jobs/1/file", "jobs/1/folder/secret", "jobs/1/dangling", "jobs/1/folder/deep/x"])
+async def test_a_link_that_leads_outside_is_not_followed(
+    blobs: Folder, root: Path, outside: Path, tmp_path: Path, key: str
+) -> None:
+    (root / "jobs/1").mkdir(parents=True)
+    (root / "jobs/1/file").symlink_to(outside / "secret")
+    (root / "jobs/1/folder").symlink_to(outside)
+    (root / "jobs/1/dangling").symlink_to(outside / "new")
+    before = tree(outside)
+
+    assert await blobs.size(key) is None
+    with pytest.raises(BlobNotFound):
+        await content(blobs, key)
+    with pytest.raises(BlobNotFound):
+        await blobs.fetch(key, tmp_path / "fetched")
+    with pytest.raises(PathRefused):
+        await blobs.put(key, stream(b"x"))
+    assert await blobs.keys("jobs") == await blobs.keys("jobs/1/folder") == await blobs.folders("jobs/1") == []
+    await blobs.delete([key])
+    await blobs.delete_all("jobs/1/folder")
+    await blobs.delete_all("jobs")
+
+    assert tree(outside) == before
+    assert tree(root) == []
+
+
+async def test_unfinished_puts_are_not_written_through_a_link(blobs: Folder, root: Path, outside: Path) -> None:
+    (root / ".partial").symlink_to(outside)
+
+    with pytest.raises(BlobUnavailable):
+        await blobs.put(KEY, stream(b"x"))
+    assert await blobs.abandon(older_than=-3600) == 0
+
+    assert tree(outside) == ["deep", "secret"]
+
+
+async def test_the_root_itself_may_be_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    blobs = Folder(tmp_path / "link")
+
+    await blobs.put(KEY, stream(b"x"))
+    await blobs.close()
+
+    assert (tmp_path / "real" / KEY).read_bytes() == b"x"
+
+
+async def test_what_strangers_left_is_not_listed_but_deleted_with_the_folder(blobs: Folder, root: Path) -> None:
+    await blobs.put("jobs/1/a", stream(b"x"))
+    for name in (b".DS_Store", b"caf\xe9", b"a\\b", b"a\nb"):
+        Path(os.fsdecode(bytes(root / "jobs/1") + b"/" + name)).write_bytes(b"")
+    (root / "jobs/.nfs").mkdir()
+    os.mkfifo(root / "jobs/1/pipe")
+
+    assert await blobs.keys("jobs") == ["jobs/1/a"]
+    assert await blobs.folders("jobs") == ["1"]
+    await blobs.delete_all("jobs")
+
+    assert tree(root) == []
+
+
+async def test_a_pipe_is_no_object_and_holds_nobody_up(blobs: Folder, root: Path, tmp_path: Path) -> None:
+    (root / "jobs").mkdir()
+    os.mkfifo(root / "jobs/pipe")
+    os.mkfifo(tmp_path / "pipe")
+
+    with pytest.raises(BlobNotFound):
+        await content(blobs, "jobs/pipe")
+    with pytest.raises(FileNotFoundError):
+        await blobs.put_file(KEY, tmp_path / "pipe")
+
+
+async def test_a_page_of_keys_opens_no_folder_it_does_not_need(blobs: Folder) -> None:
+    await asyncio.gather(*(blobs.put(f"jobs/{number}/x", stream(b"x")) for number in range(10, 60)))
+    scans: list[object] = []
+
+    with watching(lambda *args: scans.append(args), "scandir"):
+        assert await blobs.keys("jobs", after="jobs/30/x", limit=2) == ["jobs/31/x", "jobs/32/x"]
+
+    assert len(scans) == 4  # jobs, and 30 to 32
+
+
+# --- folders that come and go
+
+
+async def test_the_last_object_takes_its_folders_along(blobs: Folder, root: Path) -> None:
+    await blobs.put("jobs/1/in/a", stream(b"x"))
+    await blobs.put("jobs/1/b", stream(b"x"))
+
+    await blobs.delete(["jobs/1/in/a"])
+    assert tree(root) == ["jobs", "jobs/1", "jobs/1/b"]
+    await blobs.delete_all("jobs/1")
+
+    assert tree(root) == []
+
+
+async def test_deleting_finishes_what_a_killed_delete_began(blobs: Folder, root: Path) -> None:
+    (root / "jobs/1/in").mkdir(parents=True)
+    (root / "jobs/2/in").mkdir(parents=True)
+
+    await blobs.delete(["jobs/1/in/a"])
+    await blobs.delete_all("jobs/2")
+
+    assert tree(root) == []
+
+
+async def test_a_put_makes_its_folder_again_when_a_delete_took_it(blobs: Folder, root: Path) -> None:
+    named: list[object] = []
+
+    def prune_first(*args: Any) -> None:
+        if not named:
+            os.removedirs(root / "jobs/1/input")
+        named.append(args)
+
+    (root / "keep").mkdir()  # removedirs would take the root too
+    with watching(prune_first, "link"):
+        await blobs.put(KEY, stream(b"x"))
+
+    assert len(named) == 2
+    assert await content(blobs, KEY) == b"x"
+
+
+async def test_a_put_whose_bytes_were_swept_away_says_so(blobs: Folder, root: Path) -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        yield b"x" * CHUNK
+        assert await blobs.abandon(older_than=-3600) == 1
+
+    with pytest.raises(BlobUnavailable):
+        await blobs.put(KEY, chunks())
+
+    assert tree(root) == []
+
+
+async def test_only_old_unfinished_puts_are_abandoned(blobs: Folder, root: Path) -> None:
+    await blobs.put(KEY, stream(b"x"))
+    for name, at in (("old", 1_000), ("older", 1_000), ("young", None)):
+        (root / ".partial" / name).write_bytes(b"half")
+        if at is not None:
+            os.utime(root / ".partial" / name, (at, at))
+
+    assert await blobs.abandon(older_than=3600) == 2
+
+    assert tree(root) == [".partial/young", "jobs", "jobs/1", "jobs/1/input", KEY]
+
+
+# --- links
+
+
+async def test_a_fetched_object_is_a_link_not_a_copy(blobs: Folder, root: Path, tmp_path: Path) -> None:
+    await blobs.put(KEY, stream(b"x"))
+
+    await blobs.fetch(KEY, tmp_path / "fetched")
+
+    assert (tmp_path / "fetched").samefile(root / KEY)
+
+
+@pytest.mark.parametrize("code", [errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOENT])
+async def test_where_it_cannot_be_linked_an_object_is_copied(
+    blobs: Folder, root: Path, tmp_path: Path, code: int
+) -> None:
+    await blobs.put(KEY, stream(b"x" * CHUNK, b"y"))
+
+    with watching(failing(code), "link"):
+        await blobs.fetch(KEY, tmp_path / "fetched")
+
+    assert not (tmp_path / "fetched").samefile(root / KEY)
+    assert (tmp_path / "fetched").read_bytes() == b"x" * CHUNK + b"y"
+    assert stat.S_IMODE((tmp_path / "fetched").stat().st_mode) == 0o444
+
+
+async def test_a_copy_that_fails_leaves_no_half(blobs: Folder, tmp_path: Path) -> None:
+    await blobs.put(KEY, stream(b"x"))
+
+    with watching(failing(errno.EXDEV), "link"), watching(failing(errno.EIO), "fchmod"), pytest.raises(BlobUnavailable):
+        await blobs.fetch(KEY, tmp_path / "fetched")
+
+    assert not (tmp_path / "fetched").exists()
+
+
+async def test_fetching_overwrites_no_file(blobs: Folder, tmp_path: Path) -> None:
+    await blobs.put(KEY, stream(b"x"))
+    (tmp_path / "fetched").write_bytes(b"mine")
+
+    with pytest.raises(BlobUnavailable):
+        await blobs.fetch(KEY, tmp_path / "fetched")
+
+    assert (tmp_path / "fetched").read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize("code", [errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS])
+async def test_a_disk_without_links_keeps_the_promise_too(blobs: Folder, root: Path, code: int) -> None:
+    seen: list[object] = []
+
+    with watching(failing(code), "link"), syncs(seen):
+        await blobs.put(KEY, stream(b"first"))
+        with pytest.raises(BlobExists):
+            await blobs.put(KEY, stream(b"second"))
+
+    assert await content(blobs, KEY) == b"first"
+    assert tree(root) == ["jobs", "jobs/1", "jobs/1/input", KEY]
+    assert seen[0] == (root / KEY).stat().st_ino
+    assert {*inodes(root, root / "jobs", root / "jobs/1", root / "jobs/1/input")} <= {*seen[seen.index("named") :]}
+
+
+async def test_on_a_disk_without_links_one_process_at_a_time_gives_names(blobs: Folder, root: Path) -> None:
+    locked: list[bool] = []
+
+    def look(*_: Any) -> None:
+        mine = os.open(root, os.O_RDONLY)
+        try:
+            fcntl.flock(mine, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            locked.append(False)
+        except BlockingIOError:
+            locked.append(True)
+        finally:
+            os.close(mine)
+
+    with watching(failing(errno.EPERM), "link"), watching(look, "rename", "listdir"):
+        await blobs.put(KEY, stream(b"x"))
+
+    assert locked == [True, True]
+
+
+async def test_giving_up_on_a_folder_that_always_goes_leaves_nothing(blobs: Folder, root: Path) -> None:
+    named: list[object] = []
+
+    def never(*args: Any) -> None:
+        named.append(args)
+        failing(errno.ENOENT)()
+
+    with watching(never, "link"), pytest.raises(BlobUnavailable):
+        await blobs.put(KEY, stream(b"x"))
+
+    assert len(named) == folder.TRIES
+    assert tree(root) == []

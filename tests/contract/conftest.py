@@ -1,0 +1,70 @@
+"""One empty store for each test and each sort of store, with as many handles on it as the test asks for."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from packhorse.store.base import Store
+from tests.contract.stores import STORES, Clock, Now, OpenStore, fresh_address, open_at
+
+EPOCH = 1_800_000_000.0
+
+
+MEMORY = Path("/dev/shm")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """In memory where the system offers that: hundreds of stores are made, and what a sync costs is not asked here."""
+    if not os.access(MEMORY, os.W_OK):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir=MEMORY, prefix="packhorse-") as name:
+        yield Path(name)
+
+
+@pytest.fixture(params=STORES)
+def address(request: pytest.FixtureRequest, folder: Path) -> str:
+    return fresh_address(request.param, folder)
+
+
+@pytest.fixture
+async def open_store(address: str) -> AsyncIterator[OpenStore]:
+    handles: list[Store] = []
+
+    async def opened(*, clock: Now = time.time) -> Store:
+        handles.append(await open_at(address, clock))
+        return handles[-1]
+
+    yield opened
+    for handle in handles:
+        await handle.close()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """One clock for all handles of a test in which time is the point."""
+    return Clock(EPOCH)
+
+
+@pytest.fixture
+async def store(open_store: OpenStore) -> Store:
+    return await open_store()
+
+
+@pytest.fixture
+async def other(open_store: OpenStore) -> Store:
+    """A second handle on the same state."""
+    return await open_store()
+
+
+@pytest.fixture
+async def timed(open_store: OpenStore, clock: Clock) -> Store:
+    """A handle whose time stands still until the test moves it."""
+    return await open_store(clock=clock)

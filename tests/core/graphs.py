@@ -1,0 +1,41 @@
+"""Random plans: the shapes people draw, and any other graph that may run."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from packhorse.core import pipeline
+from packhorse.core.model import Need, Plan, Status
+from tests.core.plans import APART, CHAIN, DIAMOND, FAN, NESTED, ONE, each, gather, needs, plan, stage
+
+WIDEST = 2
+DEADLINE = 1_000.0
+KEEP = {Status.COMPLETED: 5_000.0, Status.FAILED: 6_000.0, Status.CANCELLED: 7_000.0}
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> Plan:
+    """With and without a slot, with zero to two retries per stage."""
+    shape = draw(st.sampled_from([ONE, CHAIN, APART, DIAMOND, FAN, NESTED]) | graphs())
+    stages = (replace(s, retries=draw(st.integers(0, 2)), elements=WIDEST) for s in shape.stages)
+    made = plan(*stages, slot=draw(st.none() | st.just("slot")), deadline=DEADLINE, keep=KEEP)
+    pipeline.check(made)
+    return made
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> Plan:
+    runs_over: dict[str, bool] = {}
+    stages = []
+    for i in range(draw(st.integers(1, 4))):
+        needed: list[Need] = []
+        over = draw(st.none() | st.sampled_from(list(runs_over))) if runs_over else None
+        for name, has_elements in runs_over.items():
+            if name == over:
+                needed.append(each(name))
+            elif draw(st.booleans()):
+                needed.append(gather(name) if has_elements else needs(name))
+        runs_over[f"s{i}"] = over is not None
+        stages.append(stage(f"s{i}", *needed))
+    return plan(*stages)

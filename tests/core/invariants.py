@@ -1,0 +1,128 @@
+"""What holds of every job in a store, after every step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from packhorse.core.model import Change, Job, Status, Task, TaskId
+from tests.core.memory import Entry, Memory
+
+PENDING, RUNNING, COMPLETED, FAILED, CANCELLED = Status
+TERMINAL = frozenset({COMPLETED, FAILED, CANCELLED})
+TERMINAL_EVENTS = frozenset(status.value for status in TERMINAL)
+ORDER = {PENDING: 0, RUNNING: 1, COMPLETED: 2, FAILED: 2, CANCELLED: 2}
+
+Starts = Mapping[tuple[Entry, int], int]
+"""Attempts that count, by task and run."""
+
+
+def tasks(job: Job) -> Iterator[tuple[TaskId, Task]]:
+    for planned, stage in zip(job.plan.stages, job.stages, strict=True):
+        for n, task in enumerate(stage.tasks or ()):
+            yield TaskId(planned.name, n), task
+
+
+def goes_forward(change: Change) -> None:
+    """Within a run nothing that has ended moves again; the next run begins only after the end of this one."""
+    before, after = change.before, change.after
+    if before is None:
+        assert (after.version, after.run, after.status) == (1, 1, PENDING)
+        return
+    assert after.version == before.version + 1
+    if after.run == before.run:
+        assert ORDER[after.status] >= ORDER[before.status]
+        assert before.status not in TERMINAL or after.status is before.status
+        assert all(after.task(at) == task for at, task in tasks(before) if task.status in TERMINAL)
+    else:
+        assert (after.run, before.status in TERMINAL) == (before.run + 1, True)
+
+
+def everything_holds(store: Memory, starts: Starts) -> None:
+    for job in store.jobs.values():
+        a_run_ends_once_and_says_so(store, job)
+        event_numbers_are_dense(store, job)
+        attempts_stay_within_the_limit(starts, job)
+        what_is_kept_is_what_completed(store, job)
+        nothing_was_begun_before_what_it_needs(job)
+        a_stage_has_as_many_elements_as_its_list(store, job)
+        times_and_reasons_fit_the_status(job)
+    a_slot_is_held_exactly_while_its_job_is_active(store)
+    what_is_due_is_what_may_start(store)
+    what_is_leased_is_what_runs(store)
+    who_is_active_has_something_to_do(store)
+
+
+def a_run_ends_once_and_says_so(store: Memory, job: Job) -> None:
+    ends = [event for event in store.events[job.id] if event.type in TERMINAL_EVENTS]
+    assert [event.data["run"] for event in ends] == list(range(1, job.run + (job.status in TERMINAL)))
+    if job.status in TERMINAL:
+        assert store.events[job.id][-1].type == job.status.value
+
+
+def event_numbers_are_dense(store: Memory, job: Job) -> None:
+    assert [event.n for event in store.events[job.id]] == list(range(1, job.events + 1))
+
+
+def attempts_stay_within_the_limit(starts: Starts, job: Job) -> None:
+    for at, task in tasks(job):
+        counted = starts.get((Entry(job.id, at), job.run), 0)
+        assert counted <= job.plan.stage(at.stage).retries + 1
+        assert task.attempt == counted or task.status is COMPLETED  # perhaps in an earlier run
+
+
+def what_is_kept_is_what_completed(store: Memory, job: Job) -> None:
+    assert set(store.results.get(job.id, ())) == {at for at, task in tasks(job) if task.status is COMPLETED}
+
+
+def nothing_was_begun_before_what_it_needs(job: Job) -> None:
+    for at, task in tasks(job):
+        if task.ready_at is not None or task.status in {RUNNING, COMPLETED}:
+            assert all(job.stage(need.stage).status is COMPLETED for need in job.plan.stage(at.stage).needs)
+
+
+def a_stage_has_as_many_elements_as_its_list(store: Memory, job: Job) -> None:
+    for planned, stage in zip(job.plan.stages, job.stages, strict=True):
+        if planned.over is None:
+            assert stage.tasks is not None
+            assert len(stage.tasks) == 1
+        elif stage.tasks is not None:
+            listed = [result for at, result in store.results[job.id].items() if at.stage == planned.over]
+            is_nested = job.plan.stage(planned.over).over is not None
+            assert len(stage.tasks) == (len(listed) if is_nested else int(listed[0].value))
+            assert len(stage.tasks) <= planned.elements
+
+
+def times_and_reasons_fit_the_status(job: Job) -> None:
+    has_ended = job.status in TERMINAL
+    assert (job.completed_at is not None, job.purge_at is not None, job.deadline_at is None) == (has_ended,) * 3
+    assert job.stopping is None or job.running()
+    assert (job.error is not None) == (job.status is FAILED or job.stopping in {"fail", "expire"})
+
+
+def a_slot_is_held_exactly_while_its_job_is_active(store: Memory) -> None:
+    active = [job for job in store.jobs.values() if job.slot is not None and job.status not in TERMINAL]
+    assert sorted(store.slots.items()) == sorted((job.slot or "", job.id) for job in active)
+
+
+def what_is_due_is_what_may_start(store: Memory) -> None:
+    assert {at: entry.not_before for at, entry in store.due.items()} == {
+        Entry(job.id, at): task.ready_at
+        for job in store.jobs.values()
+        if job.status not in TERMINAL and job.stopping is None
+        for at, task in tasks(job)
+        if task.status is PENDING and task.ready_at is not None
+    }
+
+
+def what_is_leased_is_what_runs(store: Memory) -> None:
+    assert {at: lease.token for at, lease in store.leases.items()} == {
+        Entry(job.id, at): task.token
+        for job in store.jobs.values()
+        for at, task in tasks(job)
+        if task.status is RUNNING or task.token is not None
+    }
+
+
+def who_is_active_has_something_to_do(store: Memory) -> None:
+    active = {job.id for job in store.jobs.values() if job.status not in TERMINAL}
+    assert active == {at.job_id for at in (*store.due, *store.leases)}

@@ -1,0 +1,128 @@
+"""What a store promises about a commit, in memory and small enough to be seen to be right."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from packhorse.core.model import (
+    Change,
+    DropStages,
+    Effect,
+    EndLease,
+    Event,
+    Grant,
+    Guard,
+    Holds,
+    Job,
+    KeepResult,
+    KeepSpec,
+    KeyUnused,
+    MakeDue,
+    Overdue,
+    ReleaseSlot,
+    RememberKey,
+    Result,
+    SlotFree,
+    Spec,
+    TakeBack,
+    TakeSlot,
+    TaskId,
+    Waiting,
+)
+from packhorse.errors import AlreadySubmitted, Conflict, LeaseLost, SlotTaken
+
+
+class Entry(NamedTuple):
+    """A task of a job: what is due, and what is leased."""
+
+    job_id: str
+    task: TaskId
+
+
+class Lease(NamedTuple):
+    token: str
+    until: float
+
+
+class Memory:
+    """Stricter than a store need be: an effect on something that is not there is a mistake of whoever decided it."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.jobs: dict[str, Job] = {}
+        self.specs: dict[str, Spec] = {}
+        self.results: dict[str, dict[TaskId, Result]] = {}
+        self.events: dict[str, list[Event]] = {}
+        self.due: dict[Entry, MakeDue] = {}
+        self.leases: dict[Entry, Lease] = {}
+        self.slots: dict[str, str] = {}
+        self.keys: dict[str, str] = {}
+
+    def commit(self, change: Change) -> None:
+        job_id = change.after.id
+        stored = self.jobs.get(job_id)
+        if (stored and stored.version) != (change.before and change.before.version):
+            raise Conflict
+        for guard in change.guards:
+            self._check(job_id, guard)
+        for effect in change.effects:
+            self._apply(job_id, effect)
+        self.events.setdefault(job_id, []).extend(change.events)
+        self.jobs[job_id] = change.after
+
+    def renew(self, at: Entry, seconds: float) -> None:
+        self.leases[at] = self.leases[at]._replace(until=self.now + seconds)
+
+    def erase(self, job_id: str) -> None:
+        assert self.jobs.pop(job_id).is_purging
+        del self.events[job_id], self.specs[job_id]
+        self.results.pop(job_id, None)
+        self.keys = {key: owner for key, owner in self.keys.items() if owner != job_id}
+
+    def _check(self, job_id: str, guard: Guard) -> None:
+        match guard:
+            case Holds(task, token):
+                lease = self.leases.get(Entry(job_id, task))
+                if lease is None or lease.token != token:
+                    raise LeaseLost
+            case Overdue(task, token):
+                lease = self.leases.get(Entry(job_id, task))
+                if lease is None or lease.token != token:
+                    raise LeaseLost
+                if lease.until > self.now:
+                    raise Conflict
+            case Waiting(task):
+                if Entry(job_id, task) not in self.due:
+                    raise Conflict
+            case SlotFree(slot):
+                if self.slots.get(slot, job_id) != job_id:
+                    raise SlotTaken(active_job_id=self.slots[slot])
+            case KeyUnused(key):
+                if key in self.keys:
+                    raise AlreadySubmitted(job_id=self.keys[key])
+
+    def _apply(self, job_id: str, effect: Effect) -> None:
+        match effect:
+            case MakeDue(task):
+                assert Entry(job_id, task) not in self.due
+                self.due[Entry(job_id, task)] = effect
+            case TakeBack(task):
+                del self.due[Entry(job_id, task)]
+            case Grant(task, token, _, seconds):
+                assert Entry(job_id, task) not in self.leases
+                self.leases[Entry(job_id, task)] = Lease(token, self.now + seconds)
+            case EndLease(task):
+                del self.leases[Entry(job_id, task)]
+            case TakeSlot(slot):
+                self.slots[slot] = job_id
+            case ReleaseSlot(slot):
+                assert self.slots.pop(slot) == job_id
+            case KeepSpec(spec):
+                self.specs[job_id] = spec
+            case RememberKey(key):
+                self.keys[key] = job_id
+            case KeepResult(task, result):
+                self.results.setdefault(job_id, {})[task] = result
+            case DropStages(stages):
+                kept = self.results.get(job_id, {})
+                self.results[job_id] = {task: result for task, result in kept.items() if task.stage not in stages}
