@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from itertools import islice
 
 import msgspec
 
@@ -20,10 +21,17 @@ UNDECODABLE = (msgspec.DecodeError, ValueError, RecursionError)
 """What decoding bytes from outside can raise: for bad JSON or types, bad UTF-8 or a user's own check, deep nesting."""
 
 
+MOST_TOLD = 50
+LONGEST_TOLD = 300
+"""Characters. What was sent is part of many messages, and may be megabytes of it."""
+MOST_SAID = 5
+
+
 def invalid(what: str, mistakes: Iterable[Mistake]) -> InvalidInput:
-    errors = list(mistakes)
-    said = "; ".join(f"{m['field']}: {m['message']}" if m["field"] else m["message"] for m in errors)
-    return InvalidInput(f"{what}: {said}", errors=errors)
+    """All of them as ``errors``, the first few also in the message. Bounded, however much nonsense was sent."""
+    errors = [{key: text[:LONGEST_TOLD] for key, text in m.items()} for m in islice(mistakes, MOST_TOLD)]
+    said = (f"{m['field']}: {m['message']}" if m["field"] else m["message"] for m in errors[:MOST_SAID])
+    return InvalidInput(f"{what}: {'; '.join(said)}", errors=errors)
 
 
 def unknown(fields: Iterable[str]) -> list[Mistake]:

@@ -28,18 +28,21 @@ R = TypeVar("R")
 class Pipeline(Generic[P]):
     """Made by ``app.pipeline(...)``. Stages are added with the ``stage`` decorator, each after those it needs."""
 
-    def __init__(self, name: str, params: type[P], **options: Unpack[PipelineOptions]) -> None:
-        self.place, _ = caller()
+    def __init__(
+        self, name: str, params: type[P], *, place: str | None = None, **options: Unpack[PipelineOptions]
+    ) -> None:
+        self.place = place or caller()[0]
         self.params = params
         self.stages: dict[str, Stage[..., Any]] = {}
         self.submitter: Submitter | None = None
         """Set by the app that the pipeline belongs to."""
         limits: dict[str, Any] = dict(options)
-        self.description: str = limits.pop("description", "")
+        described = limits.pop("description", None)
         try:
             self.name = checked_name(name)
             self._limits = pipeline_limits(name, **limits)
             self.schema = Schema(params)
+            self.description: str = described or self.schema.json_schema().get("description", "")
         except (ValueError, TypeError, DefinitionError) as error:
             raise refusal(f"Pipeline {name!r}: {error}", self.place) from error
 
@@ -137,7 +140,7 @@ def _check_second(pipeline: Pipeline[Any], function: Callable[..., Any], scope: 
     second = list(inspect.signature(function).parameters)[1]
     with suppress(NameError):
         written = hint(function, second, scope)
-        if isinstance(written, type) and not issubclass(pipeline.params, written):
+        if written is not Any and isinstance(written, type) and not issubclass(pipeline.params, written):
             raise TypeError(f"parameter {second!r} must be {pipeline.params.__name__}, not {written.__name__}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -43,7 +44,8 @@ def _custom(hint: Any, defs: dict[str, Any]) -> dict[str, Any]:
         return {}
     if models.is_model(hint):
         return models.schema_of(hint, defs)
-    raise NotImplementedError
+    advice = "; use File" if isinstance(hint, type) and issubclass(hint, os.PathLike) else ""
+    raise TypeError(f"{getattr(hint, '__qualname__', hint)} is not a type that JSON can carry{advice}")
 
 
 def _close(schema: dict[str, Any]) -> None:

@@ -118,8 +118,7 @@ def _made(function: Callable[..., Any], options: JobOptions, scope: Scope) -> Fu
         returns = returned(function, scope)
     except (TypeError, ValueError, NameError) as error:
         raise refusal(f"Job {name!r}: {error}", place) from error
-    pipeline = Pipeline(name, params, **about)
-    pipeline.place = place
+    pipeline = Pipeline(name, params, place=place, **about)
     pipeline.add(Stage(_unpacking(function, own, has_context), plan, place=place, markers={}, returns=returns))
     return Function(function, pipeline, signature.replace(parameters=own))
 

@@ -58,7 +58,8 @@ def hint(function: Callable[..., Any], name: str, scope: Scope) -> Any:
     if name not in function.__annotations__:
         return Any
     alone = types.SimpleNamespace(__annotations__={name: function.__annotations__[name]})
-    return get_type_hints(alone, {**function.__globals__, **scope}, include_extras=True)[name]
+    local = dict(scope) if "<locals>" in function.__qualname__ else None
+    return get_type_hints(alone, function.__globals__, local, include_extras=True)[name]
 
 
 def alternatives(hint: Any) -> tuple[Any, ...]:

@@ -128,8 +128,6 @@ def gather(stage: Stage[..., Any]) -> Any:
 
 def markers_of(function: Callable[..., Any]) -> dict[str, Marker]:
     """The parameters after context and parameters. Raises TypeError for one that nothing would fill."""
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise TypeError("a stage returns its result, it cannot yield")
     parameters = list(inspect.signature(function).parameters.values())
     first, rest = parameters[:2], parameters[2:]
     if len(first) < 2 or any(isinstance(p.default, Marker) or p.kind not in _POSITIONAL for p in first):
@@ -159,6 +157,8 @@ def planned(
 
 def returned(function: Callable[..., Any], scope: Scope) -> Any:
     """The type of the function's result, without `Later`. Raises TypeError if it cannot be kept and read back."""
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise TypeError("a stage returns its result, it cannot yield")
     written = hint(function, "return", scope)
     kept = tuple(part for part in alternatives(written) if part is not Later)
     found = Union[kept] if kept else NoneType  # noqa: UP007  (a union made of a tuple has no other spelling)

@@ -89,7 +89,7 @@ def element(data: bytes, files: Sequence[F], index: int) -> tuple[bytes, list[F]
 def _renamed(value: Any, rename: Callable[[str], str]) -> Any:
     if isinstance(value, dict):
         return {rename(key): _renamed(inner, rename) for key, inner in value.items()}
-    return [_renamed(inner, rename) for inner in value] if isinstance(value, list) else value
+    return [_renamed(inner, rename) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def _escaped(key: str) -> str:

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from packhorse.define import Options, Params, Pipeline
+from packhorse.errors import DefinitionError, InvalidInput
+from tests.define.recorder import Recorder
+
+
+class Convert(Params):
+    platform: str = "520"
+
+
+@pytest.fixture
+def convert() -> Pipeline[Convert]:
+    pipeline = Pipeline("convert", Convert)
+    pipeline.submitter = Recorder()
+    return pipeline
+
+
+async def test_a_submit_reaches_the_app_with_what_was_asked_for(convert: Pipeline[Convert]) -> None:
+    recorder = convert.submitter = Recorder()
+
+    handle: object = convert.submit(Convert(), user="ann", priority=3, delay="5m", key="k", metadata={"a": [1]})
+    await convert.a_submit(Convert(platform="720"))
+
+    assert handle == "handle"
+    assert recorder.calls == [
+        (convert, Convert(), Options(user="ann", priority=3, delay=300, key="k", metadata={"a": [1]})),
+        (convert, Convert(platform="720"), Options()),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("user", ""),
+        ("user", 3),
+        ("user", "x" * 256),
+        ("priority", "high"),
+        ("priority", True),
+        ("priority", 1001),
+        ("delay", "soon"),
+        ("delay", -1),
+        ("key", ""),
+        ("metadata", {"a": object()}),
+    ],
+)
+def test_an_option_that_makes_no_sense_is_refused_by_name(convert: Pipeline[Convert], option: str, value: Any) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        convert.submit(Convert(), **{option: value})
+
+    assert [mistake["field"] for mistake in refused.value.errors] == [option]
+
+
+def test_a_pipeline_of_no_app_has_nowhere_to_submit_to() -> None:
+    with pytest.raises(DefinitionError, match=r"belongs to no app.*test_submitting.py:\d+$"):
+        Pipeline("convert", Convert).submit(Convert())
