@@ -294,6 +294,23 @@ async def test_a_put_cancelled_at_any_system_call_leaves_nothing(blobs: Folder, 
     assert descriptors() == before
 
 
+async def test_a_put_cancelled_while_the_root_cannot_be_made_is_cancelled(root: Path) -> None:
+    root.write_text("not a folder")
+    blobs = Folder(root)
+    loop = asyncio.get_running_loop()
+    put = asyncio.create_task(blobs.put(KEY, stream(b"x")))
+
+    def cancel_once(*_: Any) -> None:
+        if not put.cancelling():
+            asyncio.run_coroutine_threadsafe(cancelled(put), loop).result()
+
+    with watching(cancel_once, "mkdir"):
+        [end] = await asyncio.gather(put, return_exceptions=True)
+    await blobs.close()
+
+    assert isinstance(end, asyncio.CancelledError)
+
+
 async def cancelled(task: asyncio.Task[Any]) -> None:
     task.cancel()
     await asyncio.sleep(0)  # let it hear
@@ -376,12 +393,26 @@ async def test_a_put_the_disk_refuses_says_why_and_leaves_nothing(blobs: Folder,
 
 
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EIO, errno.EMFILE])
-async def test_a_folder_that_cannot_be_opened_is_unavailable_not_empty(blobs: Folder, code: int) -> None:
+@pytest.mark.parametrize("part", ["jobs", "1"])
+async def test_a_folder_that_cannot_be_opened_is_unavailable_not_empty(blobs: Folder, code: int, part: str) -> None:
     await blobs.put(KEY, stream(b"x"))
 
-    for ask in (lambda: blobs.size(KEY), lambda: blobs.keys("jobs"), lambda: content(blobs, KEY)):
-        with watching(failing(code), "open"), pytest.raises(BlobUnavailable):
+    def fail_there(_: str, path: object, *__: object) -> None:
+        if path == part:
+            failing(code)()
+
+    for ask in (
+        lambda: blobs.size(KEY),
+        lambda: content(blobs, KEY),
+        lambda: blobs.keys("jobs"),
+        lambda: blobs.folders("jobs/1"),
+        lambda: blobs.delete([KEY]),
+        lambda: blobs.delete_all("jobs"),
+    ):
+        with watching(fail_there, "open"), pytest.raises(BlobUnavailable, match=os.strerror(code)):
             await ask()
+
+    assert await blobs.size(KEY) == 1
 
 
 async def test_a_root_that_went_away_is_unavailable_not_empty(blobs: Folder, root: Path, tmp_path: Path) -> None:

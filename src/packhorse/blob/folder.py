@@ -219,15 +219,14 @@ class _Put:
 
 
 def _move(name: str, at: int, to: str, folder: int, *, lock: int) -> None:
-    """Give the file its new name, unless that is taken."""
+    """Give the file its new name, unless that is taken: a link is refused then, and where there are none we look."""
     try:
         os.link(name, to, src_dir_fd=at, dst_dir_fd=folder, follow_symlinks=False)
     except OSError as error:
         if error.errno not in NO_LINKS:
             raise
-        fcntl.flock(
-            lock, fcntl.LOCK_EX
-        )  # rename overwrites, so one looks and renames at a time; ends with the descriptor
+        # Rename overwrites, so one looks and renames at a time. The lock ends with its descriptor, and so with us.
+        fcntl.flock(lock, fcntl.LOCK_EX)
         if to in os.listdir(folder):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), to) from None
         os.rename(name, to, src_dir_fd=at, dst_dir_fd=folder)
