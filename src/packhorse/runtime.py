@@ -44,6 +44,7 @@ class Runtime:
         self.settings = settings or load().settings
         self._opened: tuple[Store, Blobs] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
         self._downloads: Path | None = None
 
     async def open(self) -> tuple[Store, Blobs]:
@@ -70,7 +71,8 @@ class Runtime:
         """Run a coroutine from code that has no event loop."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-            threading.Thread(target=self._loop.run_forever, name="packhorse-runtime", daemon=True).start()
+            self._thread = threading.Thread(target=self._loop.run_forever, name="packhorse-runtime", daemon=True)
+            self._thread.start()
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def close(self) -> None:
@@ -79,9 +81,11 @@ class Runtime:
             self.wait_for(store.close())
             self.wait_for(blobs.close())
             self._opened = None
-        if self._loop is not None:
+        if self._loop is not None and self._thread is not None:
             self._loop.call_soon_threadsafe(self._loop.stop)
-            self._loop = None
+            self._thread.join()
+            self._loop.close()
+            self._loop = self._thread = None
 
     def downloads(self, job_id: str) -> Path:
         """Where files of results are put; gone when the process ends."""

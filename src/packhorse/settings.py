@@ -93,6 +93,7 @@ class Settings:
         256 * 1024, "bytes of output per second a stage may add to its log; the rest is counted, not kept", size
     )
     samples: int = _is(100, "CPU and memory samples kept per job", int)
+    sweep: float = _is(5.0, "seconds between clean-ups of expired jobs and unreferenced files", seconds)
     orphan_after: float = _is(2 * 86_400.0, "age at which objects that no job refers to are deleted", seconds)
 
 

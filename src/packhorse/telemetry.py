@@ -48,6 +48,18 @@ class Log:
     def duty_failed(self, duty: str, error: Exception) -> None:
         logger.error("%s failed and will be tried again: %r", duty, error)
 
+    def serving(self, host: str, port: int) -> None:
+        logger.info("serving http://%s:%d", f"[{host}]" if ":" in host else host, port)
+
+    def request_failed(self, method: str, path: str, error: Exception) -> None:
+        logger.error("%s %s failed: %r", method, path, error, exc_info=error)
+
+    def request_unserved(self, method: str, path: str, error: Exception) -> None:
+        logger.warning("%s %s could not be served: %s", method, path, error)
+
+    def requests_cut(self, count: int) -> None:
+        logger.warning("%d requests were still open and are cut", count)
+
     def printed(self, line: str) -> None:
         logger.info("printed outside any stage: %s", line)
 

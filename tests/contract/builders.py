@@ -96,6 +96,14 @@ def finishing(claim: Claim, result: Result = RESULT, *, now: float, width: int |
     return lifecycle.finish(claim.job, claim.task, token=claim.token, result=result, width=width, now=now)
 
 
+def start_of(at: TaskId, token: str, now: float) -> Callable[[Job], Change]:
+    return lambda job: lifecycle.start(job, at, token=token, worker="w", lease=LEASE, now=now)
+
+
+def finish_of(at: TaskId, token: str, now: float) -> Callable[[Job], Change]:
+    return lambda job: lifecycle.finish(job, at, token=token, result=RESULT, now=now)
+
+
 def sure(change: Change | None) -> Change:
     """A change that is expected to be there."""
     assert change is not None
@@ -202,6 +210,10 @@ async def failed(store: Store, plan: Plan = ONE, **options: Any) -> Job:
     return await fail(store, await started(store, plan, **options))
 
 
+async def cancelled(store: Store, plan: Plan = ONE, **options: Any) -> Job:
+    return await cancel(store, (await submit(store, plan, **options)).id)
+
+
 async def split(store: Store, width: int, plan: Plan = FAN) -> Job:
     """A job whose first stage has returned a list."""
     return await finish(store, await started(store, plan), width=width)
@@ -251,6 +263,19 @@ def ids(jobs: Sequence[Job]) -> list[str]:
 
 def tasks(claims: Sequence[Claim]) -> list[tuple[str, TaskId]]:
     return [(claim.job.id, claim.task) for claim in claims]
+
+
+def token_of(job: Job, at: TaskId) -> str:
+    task = job.task(at)
+    assert task is not None
+    assert task.token is not None
+    return task.token
+
+
+def attempt_of(job: Job, at: TaskId = ONLY) -> int:
+    task = job.task(at)
+    assert task is not None
+    return task.attempt
 
 
 async def words(store: Store, job_id: str) -> list[str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -11,22 +9,15 @@ from pathlib import Path
 import pytest
 
 from packhorse.store.base import Store
-from tests.contract.stores import STORES, Clock, Now, OpenStore, fresh_address, open_at
+from tests.contract.stores import STORES, Clock, Now, OpenStore, fresh_address, open_at, quick_folder
 
 EPOCH = 1_800_000_000.0
 
 
-MEMORY = Path("/dev/shm")
-
-
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """In memory where the system offers that: hundreds of stores are made, and what a sync costs is not asked here."""
-    if not os.access(MEMORY, os.W_OK):
-        yield tmp_path
-        return
-    with tempfile.TemporaryDirectory(dir=MEMORY, prefix="packhorse-") as name:
-        yield Path(name)
+def folder() -> Iterator[Path]:
+    with quick_folder() as path:
+        yield path
 
 
 @pytest.fixture(params=STORES)

@@ -28,12 +28,14 @@ from tests.contract.builders import (
     SPEC,
     UNKNOWN,
     cancel,
+    cancelled,
     claim,
     claim_one,
     completed,
     dump,
     fail,
     failed,
+    finish,
     finishing,
     held,
     ids,
@@ -73,10 +75,6 @@ async def _stopping(store: Store) -> Job:
     return await cancel(store, (await started(store)).job.id)
 
 
-async def _cancelled(store: Store) -> Job:
-    return await cancel(store, (await submit(store)).id)
-
-
 async def _purging(store: Store) -> Job:
     return await marked(store, await completed(store))
 
@@ -105,7 +103,7 @@ POINTS: dict[str, Callable[[Store], Awaitable[Job]]] = {
     "completed": completed,
     "failed": failed,
     "stopping": _stopping,
-    "cancelled": _cancelled,
+    "cancelled": cancelled,
     "retried": _retried,
     "tidied": _tidied,
     "purging": _purging,
@@ -151,7 +149,7 @@ async def test_an_event_is_written_in_the_same_step_as_the_status_it_tells_of(st
 
 @pytest.mark.parametrize("status", [Status.COMPLETED, Status.FAILED, Status.CANCELLED])
 async def test_every_terminal_status_comes_with_its_own_event(store: Store, status: Status) -> None:
-    points = {Status.COMPLETED: completed, Status.FAILED: failed, Status.CANCELLED: _cancelled}
+    points = {Status.COMPLETED: completed, Status.FAILED: failed, Status.CANCELLED: cancelled}
 
     job = await points[status](store)
 
@@ -390,6 +388,21 @@ async def test_a_change_decided_on_a_refused_one_is_refused_too(store: Store) ->
     assert [type(outcome) for outcome in outcomes] == [type(None), Conflict, Conflict]
     assert await held(store, job.id) == first.after
     assert await waiting(store) == [(job.id, RIGHT)]
+
+
+async def test_a_change_decided_on_a_refused_one_is_refused_even_where_the_versions_meet_again(store: Store) -> None:
+    job = await split(store, 3)
+    [first, second, third] = await claim(store, limit=3)
+    stale = await held(store, job.id)
+    fresh = await finish(store, third)
+    one = finishing(replace(first, job=stale), now=1.0)
+    two = finishing(replace(second, job=one.after), now=1.0)
+
+    outcomes = await store.commit([one, two])
+
+    assert fresh.version == one.after.version
+    assert [type(outcome) for outcome in outcomes] == [Conflict, Conflict]
+    assert await held(store, job.id) == fresh
 
 
 async def test_changes_are_made_in_the_order_given(store: Store) -> None:

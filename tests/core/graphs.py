@@ -16,9 +16,9 @@ KEEP = {Status.COMPLETED: 5_000.0, Status.FAILED: 6_000.0, Status.CANCELLED: 7_0
 
 @st.composite
 def plans(draw: st.DrawFn) -> Plan:
-    """With and without a slot, with zero to two retries per stage."""
+    """With and without a slot, up to two retries per stage, up to one or two elements."""
     shape = draw(st.sampled_from([ONE, CHAIN, APART, DIAMOND, FAN, NESTED]) | graphs())
-    stages = (replace(s, retries=draw(st.integers(0, 2)), elements=WIDEST) for s in shape.stages)
+    stages = [replace(s, retries=draw(st.integers(0, 2)), elements=draw(st.integers(1, WIDEST))) for s in shape.stages]
     made = plan(*stages, slot=draw(st.none() | st.just("slot")), deadline=DEADLINE, keep=KEEP)
     pipeline.check(made)
     return made

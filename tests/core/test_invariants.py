@@ -54,11 +54,7 @@ class Jobs(RuleBasedStateMachine):
         rounds = 0
         while (self.store.due or self.store.leases) and rounds < MOST_ROUNDS:
             rounds += 1
-            for at in sorted(self.store.due):
-                self.start(at)
-            for at in sorted(self.store.leases):
-                self.end(at, "finish", width=1)
-            self.holds()
+            self.go_on(width=1)
 
         assert [job.id for job in self.store.jobs.values() if job.status not in TERMINAL] == []
         assert (self.store.due, self.store.leases, self.store.slots) == ({}, {}, {})
@@ -102,6 +98,16 @@ class Jobs(RuleBasedStateMachine):
     @rule(data=st.data(), ending=endings, width=st.none() | st.integers(0, WIDEST + 1))
     def end_what_runs(self, data: st.DataObject, ending: Ending, width: int | None) -> None:
         self.end(data.draw(st.sampled_from(sorted(self.store.leases))), ending, width)
+
+    @precondition(lambda self: self.store.due or self.store.leases)
+    @rule(width=st.integers(0, WIDEST))
+    def go_on(self, width: int) -> None:
+        """Everything that can move goes well: this is what brings a run into the depth of its graph."""
+        for at in sorted(self.store.due):
+            self.start(at)
+        for at in sorted(self.store.leases):
+            self.end(at, "finish", width)
+            self.holds()
 
     @precondition(lambda self: self.attempts)
     @rule(data=st.data(), ending=endings)
@@ -265,4 +271,4 @@ def decide(job: Job, attempt: Attempt, ending: Ending, width: int | None, now: f
 
 
 TestJobs = Jobs.TestCase
-TestJobs.settings = settings(max_examples=300, stateful_step_count=50, deadline=None)
+TestJobs.settings = settings(max_examples=400, stateful_step_count=50, deadline=None)

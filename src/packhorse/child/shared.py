@@ -24,7 +24,7 @@ class Shared(asyncio.Protocol):
     def __init__(self, code: Code) -> None:
         self._kinds = code.by_kind
         self._frames = Frames()
-        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._calls: dict[int, tuple[asyncio.Task[None], ChildContext]] = {}
         self._outbox: list[bytes] = []
         self._transport: asyncio.WriteTransport | None = None
 
@@ -50,14 +50,16 @@ class Shared(asyncio.Protocol):
             message = to_child(body)
             match message:
                 case Run():
-                    task = asyncio.get_running_loop().create_task(self._run(message))
-                    self._tasks[message.call] = task
-                case Stop() if message.call in self._tasks:
-                    self._tasks[message.call].cancel()
+                    context = ChildContext(message, self.send)
+                    task = asyncio.get_running_loop().create_task(self._run(message, context))
+                    self._calls[message.call] = task, context
+                case Stop() if message.call in self._calls:
+                    task, context = self._calls[message.call]
+                    context.is_cancelled = True
+                    task.cancel()
 
-    async def _run(self, run: Run) -> None:
+    async def _run(self, run: Run, context: ChildContext) -> None:
         _call.set(run.call)
-        context = ChildContext(run, self.send)
         pipeline, stage = self._kinds[run.kind]
         try:
             outcome = returned(stage, run, context, await prepared(pipeline, stage, run, context)())
@@ -67,7 +69,7 @@ class Shared(asyncio.Protocol):
             outcome = raised(run, error)
         context.flush()
         self.send(outcome)
-        del self._tasks[run.call]
+        del self._calls[run.call]
 
     def send(self, message: FromChild) -> None:
         """Messages of one turn of the loop travel in one write."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import queue
@@ -40,7 +41,10 @@ class Single:
         pipeline, stage = self._kinds[run.kind]
         try:
             call = prepared(pipeline, stage, run, context)
-            outcome = returned(stage, run, context, call())
+            value = call()
+            if stage.is_async:  # it died in company once, so now it runs alone
+                value = asyncio.run(value)
+            outcome = returned(stage, run, context, value)
         except Stopped:
             raise
         except BaseException as error:  # broad: whatever a stage raises, SystemExit too, is how it ended

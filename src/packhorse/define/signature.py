@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, overload
 
 import msgspec
@@ -32,14 +32,14 @@ class Submits(Generic[Q, R_co]):
     def __init__(self, pipeline: Pipeline[Any], signature: inspect.Signature, options: SubmitOptions) -> None:
         self.pipeline = pipeline
         self._signature = signature
-        self._options = options
+        self.options = options
 
     @overload
     def submit(self: Submits[Q, Coroutine[Any, Any, T | Later]], *args: Q.args, **kwargs: Q.kwargs) -> JobHandle[T]: ...
     @overload
     def submit(self: Submits[Q, T | Later], *args: Q.args, **kwargs: Q.kwargs) -> JobHandle[T]: ...
     def submit(self, *args: Any, **kwargs: Any) -> JobHandle[Any]:
-        return self.pipeline.submit(self._bound(args, kwargs), **self._options)
+        return self.pipeline.submit(self.params_from(*args, **kwargs), **self.options)
 
     @overload
     async def a_submit(
@@ -48,9 +48,10 @@ class Submits(Generic[Q, R_co]):
     @overload
     async def a_submit(self: Submits[Q, T | Later], *args: Q.args, **kwargs: Q.kwargs) -> JobHandle[T]: ...
     async def a_submit(self, *args: Any, **kwargs: Any) -> JobHandle[Any]:
-        return await self.pipeline.a_submit(self._bound(args, kwargs), **self._options)
+        return await self.pipeline.a_submit(self.params_from(*args, **kwargs), **self.options)
 
-    def _bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    def params_from(self, *args: Any, **kwargs: Any) -> Any:
+        """The function's arguments as the parameters of its pipeline."""
         return self.pipeline.params(**self._signature.bind(*args, **kwargs).arguments)
 
 

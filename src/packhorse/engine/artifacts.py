@@ -74,22 +74,23 @@ class Materials:
 
 async def publish(blobs: Blobs, claim: Claim, scratch: Path, document: Document, made: Sequence[Made]) -> Result:
     """Put the files of a result into the object store, bytes before any record of them."""
-    names: set[str] = set()
-    put = _Putter(blobs, claim, scratch, names)
+    if not document.files and not made:
+        return Result(document.value)
+    put = _Putter(blobs, claim, scratch)
     files = [await put.file(Path(path), name) for path, name in document.files]
     extra = [await put.file(Path(each.path), each.name) for each in made]
     return Result(document.value, tuple(files), tuple(extra))
 
 
 class _Putter:
-    def __init__(self, blobs: Blobs, claim: Claim, scratch: Path, names: set[str]) -> None:
+    def __init__(self, blobs: Blobs, claim: Claim, scratch: Path) -> None:
         self._blobs = blobs
         self._prefix = output_prefix(claim.job.id, claim.task.stage, claim.token)
         self._scratch = scratch.resolve()
         self._named = f"{claim.task.stage}/"
         if claim.job.plan.stage(claim.task.stage).over is not None:
             self._named += f"{claim.task.element}/"
-        self._names = names
+        self._names: set[str] = set()
         self._count = 0
 
     async def file(self, path: Path, name: str) -> Artifact:

@@ -96,7 +96,8 @@ class Attempt:
             passing("attempt.settled")
             if self._ending is not None:
                 await self._ending
-            shutil.rmtree(self._scratch, ignore_errors=True)
+            if self._scratch.exists():
+                await asyncio.to_thread(shutil.rmtree, self._scratch, ignore_errors=True)
 
     def stop(self, why: Why) -> None:
         """End it now. The first reason counts."""

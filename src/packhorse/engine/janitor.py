@@ -16,14 +16,13 @@ from packhorse.errors import Conflict, Refused
 from packhorse.store.base import Store
 
 BATCH = 100
-PERIOD = 5.0
 SWEEP = "orphans"
 
 
 class Janitor:
     """Purges and tidies on every tick, and walks a page of the object store for orphans."""
 
-    def __init__(self, store: Store, blobs: Blobs, settle: Settle, orphan_after: float, period: float = PERIOD) -> None:
+    def __init__(self, store: Store, blobs: Blobs, settle: Settle, orphan_after: float, period: float) -> None:
         self._store = store
         self._blobs = blobs
         self._settle = settle

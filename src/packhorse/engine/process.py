@@ -8,11 +8,12 @@ import itertools
 import os
 import signal
 import socket
+import subprocess
 import sys
+import threading
 import time
-from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 import psutil
@@ -39,6 +40,8 @@ Outcome = Returned | Raised | Postponed
 READ = 64 * 1024
 START = 60.0
 """Seconds a child may take to load the user's code; models are loaded then."""
+LAST_WORDS = 1.0
+"""Seconds in which output of a dead process is still read: somebody else may hold the other end for ever."""
 
 
 class ChildDied(Exception):
@@ -67,7 +70,7 @@ class Call:
 class Child:
     """Started with `Child.start`; `run` as often as you like; `end` once."""
 
-    def __init__(self, process: Process, is_shared: bool) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], is_shared: bool) -> None:
         self.process = process
         self.is_shared = is_shared
         self.born = time.monotonic()
@@ -77,6 +80,7 @@ class Child:
         self.has_ended = asyncio.Event()
         self.ready: asyncio.Future[Ready] = asyncio.get_running_loop().create_future()
         self.transport: asyncio.WriteTransport | None = None
+        self._pipe: asyncio.ReadTransport | None = None
         self._numbers = itertools.count(1)
         self._last = 0
         self._outbox: list[bytes] = []
@@ -90,11 +94,16 @@ class Child:
         ours.setblocking(False)
         mode = "shared" if shared else "single"
         try:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "packhorse.child", str(theirs.fileno()), mode, app,
-                stdin=asyncio.subprocess.DEVNULL, stdout=PIPE, stderr=asyncio.subprocess.STDOUT,
-                pass_fds=[theirs.fileno()], start_new_session=True, env=dict(env), limit=READ,
-            )  # fmt: skip
+            # Not asyncio's own: its wait() also waits for everybody who inherited the pipe, daemons included.
+            process = subprocess.Popen(  # noqa: ASYNC220 (a few milliseconds)
+                [sys.executable, "-m", "packhorse.child", str(theirs.fileno()), mode, app],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+                env=dict(env),
+            )
         finally:
             theirs.close()
         child = cls(process, shared)
@@ -186,7 +195,7 @@ class Child:
             os.killpg(self.pid, number)
 
     async def _watch(self) -> None:
-        code = await self.process.wait()
+        code = await _exit_of(self.process)
         self._signal(signal.SIGKILL)  # grandchildren that outlived it
         if self.transport is not None:
             self.transport.close()
@@ -196,14 +205,21 @@ class Child:
         for call in list(self.calls.values()):
             _set(call.outcome, died)
         self.calls.clear()
+        await asyncio.sleep(LAST_WORDS)
+        if self._pipe is not None:
+            self._pipe.close()
 
     async def _listen(self, log: Callable[[str], None]) -> None:
         """What is printed belongs to the call that runs; in a shared process, where that cannot be told, to the worker.
 
         Lines may come a moment after the result: they are still the last call's.
         """
-        stream = self.process.stdout
-        assert stream is not None
+        stream = asyncio.StreamReader(limit=READ)
+        assert self.process.stdout is not None
+        pipe, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(stream), self.process.stdout
+        )
+        self._pipe = pipe
         rest = ""
         listener: Listener | None = None
         while data := await stream.read(READ):
@@ -241,14 +257,28 @@ class _Wire(asyncio.Protocol):
             self.child._signal(signal.SIGKILL)  # it does not speak our language any more: nothing it says counts
 
 
-def _set(future: asyncio.Future[object] | asyncio.Future[Ready] | asyncio.Future[Outcome], value: object) -> None:
+async def _exit_of(process: subprocess.Popen[bytes]) -> int:
+    """Its status, waited for in a thread of its own: any number of children may be waited for at once."""
+    loop = asyncio.get_running_loop()
+    status: asyncio.Future[int] = loop.create_future()
+
+    def wait() -> None:
+        code = process.wait()
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to be told
+            loop.call_soon_threadsafe(_set, status, code)
+
+    threading.Thread(target=wait, name=f"packhorse-wait-{process.pid}", daemon=True).start()
+    return await status
+
+
+def _set(future: asyncio.Future[Any], value: object) -> None:
     if future.done():
         return
     if isinstance(value, Exception):
         future.set_exception(value)
         future.exception()  # nobody has to ask for it
     else:
-        future.set_result(value)  # type: ignore[arg-type]
+        future.set_result(value)
 
 
 def _how(code: int) -> str:

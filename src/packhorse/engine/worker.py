@@ -111,7 +111,7 @@ class Worker:
         duties: list[Duty] = [
             Reaper(self._store, self._settle, self._settings.lease),
             Neighbours(self._store, self._settle, self.card, self._settings.lease),
-            Janitor(self._store, self._blobs, self._settle, self._settings.orphan_after),
+            Janitor(self._store, self._blobs, self._settle, self._settings.orphan_after, self._settings.sweep),
         ]
         loops = [self._claiming(), self._watching(), self._renewing(), self._overseeing(), self._sampling()]
         return [*loops, self._scribe.work(), *(keep(duty) for duty in duties)]

@@ -128,8 +128,9 @@ class Jobs(Protocol):
 
         A change is made if the stored version is still ``before.version`` (None: the job does not exist) and every
         guard holds. Refusals: `Conflict`, `LeaseLost`, `SlotTaken`, `AlreadySubmitted`. Changes of one job may
-        follow each other in one call, each decided on the ``after`` of the one before. A refusal or an error of one
-        is its own: its neighbours are made. When this returns, what was made is durable.
+        follow each other in one call, each decided on the ``after`` of the one before; behind a refused one they are
+        refused too, for the version they were decided on may by now be somebody else's. Otherwise a refusal or an
+        error is its own: the neighbours are made. When this returns, what was made is durable.
         """
 
     async def get(self, job_ids: Sequence[str]) -> list[Job | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 import apsw
+from msgspec.structs import replace
 
 from packhorse.core import wire
 from packhorse.core.model import Job, Result, TaskId
@@ -16,6 +17,9 @@ from packhorse.store.sqlite.rows import Plans
 
 PROMOTE = 1000
 """Delayed entries made ready per claim at most: what is left is found by the next claim."""
+
+TERMS = 400
+"""Kinds in one query at most: SQLite joins no more than 500 walks."""
 
 # One walk per kind, each in key order and cut at the limit: entries of a kind this worker lacks can not hide others.
 ORDER = "rank, job_id, stage, element"
@@ -29,14 +33,14 @@ def claim(
 ) -> list[Claim]:
     _promote(db, now)
     jobs: dict[str, Job] = {}
-    started: list[tuple[str, TaskId]] = []
+    cache: dict[str, dict[TaskId, Result]] = {}
+    started: list[Claim] = []
     for queue, limit in wants.items():
         for entry in _pick(db, queue, kinds, limit):
-            job_id, task = entry[3], TaskId(entry[4], entry[5])
-            if _start(db, entry, jobs, decide, now, plans):
-                started.append((job_id, task))
-    cache: dict[str, dict[TaskId, Result]] = {}
-    return [_claim(db, jobs[job_id], task, cache) for job_id, task in started]
+            claimed = _start(db, entry, jobs, cache, decide, now, plans)
+            if claimed is not None:
+                started.append(claimed)
+    return [replace(claimed, job=jobs[claimed.job.id]) for claimed in started]
 
 
 def _promote(db: apsw.Connection, now: float) -> None:
@@ -52,29 +56,42 @@ def _promote(db: apsw.Connection, now: float) -> None:
 def _pick(db: apsw.Connection, queue: str, kinds: Collection[str], limit: int) -> list[Entry]:
     if limit <= 0 or not kinds:
         return []
-    query = " UNION ALL ".join([WALK] * len(kinds)) + f" ORDER BY {ORDER} LIMIT ?"
-    bindings: list[str | int] = []
-    for kind in kinds:
-        bindings += (queue, kind, limit)
-    found: list[Entry] = db.execute(query, (*bindings, limit)).fetchall()  # type: ignore[assignment]
-    return found
+    found: list[Entry] = []
+    names = list(kinds)
+    for first in range(0, len(names), TERMS):
+        some = names[first : first + TERMS]
+        query = " UNION ALL ".join([WALK] * len(some)) + f" ORDER BY {ORDER} LIMIT ?"
+        bindings: list[str | int] = []
+        for kind in some:
+            bindings += (queue, kind, limit)
+        found += db.execute(query, (*bindings, limit)).fetchall()  # type: ignore[arg-type]
+    return sorted(found, key=lambda entry: entry[2:])[:limit]
 
 
-def _start(db: apsw.Connection, entry: Entry, jobs: dict[str, Job], decide: Decide, now: float, plans: Plans) -> bool:
+def _start(
+    db: apsw.Connection,
+    entry: Entry,
+    jobs: dict[str, Job],
+    cache: dict[str, dict[TaskId, Result]],
+    decide: Decide,
+    now: float,
+    plans: Plans,
+) -> Claim | None:
     """Start one task in the job as it is now, which an earlier task of the same claim may have moved."""
     job_id, task = entry[3], TaskId(entry[4], entry[5])
     try:
         job = jobs.get(job_id) or rows.read(db, job_id, plans)
         change = decide(job, task) if job is not None else None
         if change is not None:
+            claimed = _claim(db, change.after, task, cache)  # before it is made: what cannot be read is not started
             make(db, change, now, plans)
             jobs[job_id] = change.after
-            return True
+            return claimed
     except PackhorseError:
         # A record nobody can read, or an entry the lifecycle will not start: it must not stop those behind it.
         pass
     db.execute(DROP_READY, entry)
-    return False
+    return None
 
 
 def _claim(db: apsw.Connection, job: Job, task: TaskId, cache: dict[str, dict[TaskId, Result]]) -> Claim:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+
 import apsw
 
 from packhorse.core import wire
@@ -27,9 +30,10 @@ from packhorse.core.model import (
     TaskId,
     Waiting,
 )
-from packhorse.errors import AlreadySubmitted, Conflict, LeaseLost, SlotTaken
+from packhorse.errors import AlreadySubmitted, Conflict, LeaseLost, PackhorseError, SlotTaken, StoreError
 from packhorse.store.sqlite import rows
 from packhorse.store.sqlite.rows import Plans
+from packhorse.store.sqlite.writer import alone
 
 LEASE = "SELECT token, until FROM leases WHERE job_id = ? AND stage = ? AND element = ?"
 GRANT = "INSERT INTO leases (job_id, stage, element, token, worker, until) VALUES (?, ?, ?, ?, ?, ?)"
@@ -41,6 +45,22 @@ PUT_DELAYED = (
 IS_READY = f"SELECT 1 FROM ready WHERE {READY} = (?, ?, ?, ?, ?, ?)"
 DROP_READY = f"DELETE FROM ready WHERE {READY} = (?, ?, ?, ?, ?, ?)"
 DROP_DELAYED = f"DELETE FROM delayed WHERE not_before = ? AND {READY} = (?, ?, ?, ?, ?, ?)"
+
+
+def make_all(db: apsw.Connection, changes: Sequence[Change], now: float, plans: Plans) -> list[PackhorseError | None]:
+    """Make each, in a savepoint of its own. What follows a refused change of its job was decided on what never was."""
+    outcomes: list[PackhorseError | None] = []
+    refused: set[str] = set()
+    for change in changes:
+        job_id = change.after.id
+        if job_id in refused:
+            outcomes.append(Conflict(job_id=job_id))
+            continue
+        outcome = alone(db, partial(make, change=change, now=now, plans=plans))
+        outcomes.append(_refusal(outcome))
+        if outcome is not None:
+            refused.add(job_id)
+    return outcomes
 
 
 def make(db: apsw.Connection, change: Change, now: float, plans: Plans) -> None:
@@ -61,7 +81,18 @@ def make(db: apsw.Connection, change: Change, now: float, plans: Plans) -> None:
             "INSERT INTO events VALUES (?, ?, ?, ?, ?)",
             (job.id, change.events[0].n, change.events[-1].n, change.id, wire.encode(change.events)),
         )
+    elif change.id:  # nothing to tell, but whether it was made may be asked: a number that no event has
+        db.execute("INSERT INTO events VALUES (?, ?, 0, ?, '[]')", (job.id, -job.version, change.id))
     touch(db, job.id)
+
+
+def _refusal(outcome: Exception | None) -> PackhorseError | None:
+    """Why a change was not made. Also what nobody foresaw is told to its own caller: the neighbours' changes stand."""
+    if outcome is None or isinstance(outcome, PackhorseError):
+        return outcome
+    error = StoreError(f"{type(outcome).__name__}: {outcome}")
+    error.__cause__ = outcome
+    return error
 
 
 def touch(db: apsw.Connection, job_id: str) -> None:

@@ -57,7 +57,8 @@ def migrate(db: apsw.Connection, scripts: list[tuple[int, str]] | None = None) -
                     db.pragma("user_version", version)
             db.execute("COMMIT")
         except BaseException:
-            db.execute("ROLLBACK")
+            if db.in_transaction:  # a full disk makes SQLite roll back by itself
+                db.execute("ROLLBACK")
             raise
     if found > known:
         raise SchemaTooNew(found=found, known=known)

@@ -22,6 +22,8 @@ ON CONFLICT DO UPDATE SET run = excluded.run, at = excluded.at, current = exclud
     peak = CASE WHEN run = excluded.run THEN max(peak, excluded.peak) ELSE excluded.peak END
 """
 
+SAMPLE = "at, stage, element"
+
 SIZE = """
 INSERT INTO log_size (job_id, last, bytes) VALUES (?, ?, ?)
 ON CONFLICT DO UPDATE SET last = excluded.last, bytes = excluded.bytes
@@ -46,7 +48,7 @@ def _append(db: apsw.Connection, job_id: str, lines: Iterable[Line], keep: int) 
     row = db.execute("SELECT last, bytes FROM log_size WHERE job_id = ?", (job_id,)).fetchone()
     last, size = row or (0, 0)
     for line in lines:
-        last, size = last + 1, size + len(line.text)
+        last, size = last + 1, size + len(line.text.encode())
         db.execute(
             "INSERT INTO log VALUES (?, ?, ?, ?, ?, ?, ?)",
             (job_id, last, *line.task, line.attempt, line.at, line.text),
@@ -59,7 +61,7 @@ def _append(db: apsw.Connection, job_id: str, lines: Iterable[Line], keep: int) 
 def _drop_oldest(db: apsw.Connection, job_id: str, excess: int) -> int:
     """Drop whole lines from the front until at least ``excess`` is gone; how much that was."""
     dropped, until = 0, 0
-    for n, length in db.execute("SELECT n, length(text) FROM log WHERE job_id = ? ORDER BY n", (job_id,)):
+    for n, length in db.execute("SELECT n, octet_length(text) FROM log WHERE job_id = ? ORDER BY n", (job_id,)):
         dropped, until = dropped + length, n
         if dropped >= excess:
             break
@@ -73,5 +75,9 @@ def sample(db: apsw.Connection, samples: Sequence[Sample], keep: int) -> None:
             "INSERT OR REPLACE INTO samples VALUES (?, ?, ?, ?, ?, ?)", (s.job_id, s.at, *s.task, s.cpu, s.memory)
         )
     for job_id in {s.job_id for s in samples}:
-        oldest = "SELECT at FROM samples WHERE job_id = ? ORDER BY at DESC LIMIT 1 OFFSET ?"
-        db.execute(f"DELETE FROM samples WHERE job_id = ? AND at <= ({oldest})", (job_id, job_id, keep))
+        # By the whole key: parallel tasks are sampled at one time, and going by time alone would drop all of them.
+        oldest = f"SELECT {SAMPLE} FROM samples WHERE job_id = ? ORDER BY at DESC, stage DESC, element DESC"
+        db.execute(
+            f"DELETE FROM samples WHERE job_id = ? AND ({SAMPLE}) <= ({oldest} LIMIT 1 OFFSET ?)",
+            (job_id, job_id, keep),
+        )

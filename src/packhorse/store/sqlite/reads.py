@@ -20,31 +20,35 @@ def jobs(db: apsw.Connection, job_ids: Sequence[str], plans: Plans) -> list[Job 
 
 def find(db: apsw.Connection, filter: Filter, before: str | None, limit: int, plans: Plans) -> list[Job]:
     """Newest first. Filters by pipeline and status are merged from short walks of one index, one per combination."""
-    walks = list(_walks(db, filter))
     ids: list[str] = []
-    for where, bindings in walks:
-        where, bindings = _bounded(where, bindings, filter, before)
-        query = f"SELECT id FROM jobs WHERE {where} ORDER BY id DESC LIMIT ?"
-        ids += [row[0] for row in db.execute(query, (*bindings, limit))]
-    return [job for job in jobs(db, sorted(ids, reverse=True)[:limit], plans) if job is not None]
+    with db:  # one snapshot: a job that changed status between two walks would be found twice, or not at all
+        for where, bindings in list(_walks(db, filter)):
+            where, bindings = _bounded(where, bindings, filter, before)
+            query = f"SELECT id FROM jobs WHERE {where} ORDER BY id DESC LIMIT ?"
+            ids += [row[0] for row in db.execute(query, (*bindings, limit))]
+        found = jobs(db, sorted(ids, reverse=True)[:limit], plans)
+    return [job for job in found if job is not None]
 
 
 def _walks(db: apsw.Connection, filter: Filter) -> Iterable[tuple[str, list[Any]]]:
-    if filter.user is not None or (filter.pipeline is None and filter.status is None):
-        yield _plain(filter)
+    if filter.tenant is filter.user is filter.pipeline is filter.status is None:
+        yield "1", []
         return
     tenants = [filter.tenant] if filter.tenant is not None else _distinct(db, "tenant", "1")
     for tenant in tenants:
+        if filter.user is not None:
+            yield _of_user(tenant, filter)
+            continue
         named = [filter.pipeline] if filter.pipeline is not None else _distinct(db, "pipeline", "tenant = ?", tenant)
         for pipeline in named:
             for status in [filter.status] if filter.status is not None else list(Status):
                 yield "tenant = ? AND pipeline = ? AND status = ?", [tenant, pipeline, status.value]
 
 
-def _plain(filter: Filter) -> tuple[str, list[Any]]:
-    named = {"tenant": filter.tenant, "user": filter.user, "pipeline": filter.pipeline, "status": filter.status}
+def _of_user(tenant: str, filter: Filter) -> tuple[str, list[Any]]:
+    named = {"tenant": tenant, "user": filter.user, "pipeline": filter.pipeline, "status": filter.status}
     given = {name: value for name, value in named.items() if value is not None}
-    return " AND ".join(f"{name} = ?" for name in given) or "1", [str(value) for value in given.values()]
+    return " AND ".join(f"{name} = ?" for name in given), [str(value) for value in given.values()]
 
 
 def _bounded(where: str, bindings: list[Any], filter: Filter, before: str | None) -> tuple[str, list[Any]]:
@@ -129,7 +133,9 @@ def samples(db: apsw.Connection, job_id: str) -> list[Sample]:
 
 
 def touched(db: apsw.Connection, since: int | None) -> tuple[int, set[str] | None]:
-    row = db.execute("SELECT coalesce(min(seq), 1), coalesce(max(seq), 0) FROM feed").fetchone()
+    # Two questions, for each of which one end of the table is enough: min and max in one would read all of it.
+    ends = "SELECT coalesce((SELECT min(seq) FROM feed), 1), coalesce((SELECT max(seq) FROM feed), 0)"
+    row = db.execute(ends).fetchone()
     assert row is not None
     first, last = row
     if since is None or since + 1 < first or last - since > MANY:

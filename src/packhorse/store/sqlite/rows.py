@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import apsw
+from msgspec import DecodeError
 
 from packhorse.core import wire
 from packhorse.core.model import Job, Plan, Status
@@ -45,7 +46,10 @@ class Plans:
             row = db.execute("SELECT body FROM plans WHERE fingerprint = ?", (fingerprint,)).fetchone()
             if row is None:
                 raise CorruptRecord(what="plan", job_id=job_id, reason=f"there is no plan {fingerprint}")
-            self._known[fingerprint] = wire.plan_from(row[0])
+            try:
+                self._known[fingerprint] = wire.plan_from(row[0])
+            except (DecodeError, UnicodeDecodeError) as error:
+                raise CorruptRecord(what="plan", job_id=job_id, reason=str(error)) from error
         return self._known[fingerprint]
 
 

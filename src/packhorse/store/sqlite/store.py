@@ -16,7 +16,7 @@ import apsw
 from msgspec.structs import replace
 
 from packhorse.core.model import Change, Event, Job, Result, Spec, TaskId
-from packhorse.errors import PackhorseError, StoreUnavailable
+from packhorse.errors import PackhorseError, StoreError, StoreUnavailable
 from packhorse.store.base import (
     Claim,
     Decide,
@@ -52,11 +52,16 @@ class SqliteStore:
         self._plans = Plans()
         self._local = threading.local()
         self._connections: list[apsw.Connection] = []
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._watcher = connect(path)
-        migrate(self._watcher)
+        self._watcher = _opened(path)
+        try:
+            migrate(self._watcher)
+            self._writer = Writer(connect(path))
+        except BaseException as error:
+            self._watcher.close()
+            if isinstance(error, apsw.Error):
+                raise StoreUnavailable(f"SQLite cannot migrate {path}: {error}") from error
+            raise
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="packhorse-sqlite-reader")
-        self._writer = Writer(lambda: connect(path))
         self._moved_at = 0.0
 
     @classmethod
@@ -75,15 +80,10 @@ class SqliteStore:
     # Jobs
 
     async def commit(self, changes: Sequence[Change]) -> list[PackhorseError | None]:
-        """Each change is an operation of its own for the writer, so that one refusal is nobody else's."""
-        outcomes = await asyncio.gather(*(self._writer.run(self._making(c)) for c in changes), return_exceptions=True)
-        for outcome in outcomes:
-            if outcome is not None and not isinstance(outcome, PackhorseError):
-                raise outcome
-        return [outcome if isinstance(outcome, PackhorseError) else None for outcome in outcomes]
-
-    def _making(self, change: Change) -> Callable[[apsw.Connection], None]:
-        return lambda db: commit.make(db, change, self.now(), self._plans)
+        try:
+            return await self._writer.run(lambda db: commit.make_all(db, changes, self.now(), self._plans))
+        except StoreError as error:
+            return [error] * len(changes)
 
     async def get(self, job_ids: Sequence[str]) -> list[Job | None]:
         return await self._read(reads.jobs, job_ids, self._plans)
@@ -154,12 +154,21 @@ class SqliteStore:
     async def changed(self, mark: int | None, timeout: float) -> int:
         """The mark is the data version as this connection sees it: it moves with every commit of any other."""
         deadline = time.monotonic() + timeout
-        while (found := self._watcher.data_version()) == mark and (left := deadline - time.monotonic()) > 0:
+        while (found := self._data_version()) == mark and (left := deadline - time.monotonic()) > 0:
             is_quiet = time.monotonic() - self._moved_at > QUIET
             await asyncio.sleep(min(left, PATIENT if is_quiet else EAGER))
         if found != mark:
             self._moved_at = time.monotonic()
         return found
+
+    def _data_version(self) -> int:
+        """Asked as a pragma, which looks at the file; apsw's own data_version() says what this connection last saw."""
+        try:
+            version = self._watcher.pragma("data_version")
+        except apsw.Error as error:
+            raise StoreUnavailable(f"SQLite: {error}") from error
+        assert isinstance(version, int)
+        return version
 
     async def touched(self, since: int | None) -> tuple[int, Collection[str] | None]:
         return await self._read(reads.touched, since)
@@ -224,6 +233,14 @@ class SqliteStore:
             self._connections.append(self._local.db)
         db: apsw.Connection = self._local.db
         return db
+
+
+def _opened(path: Path) -> apsw.Connection:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreUnavailable(f"SQLite cannot open {path}: {error}") from error
+    return connect(path)
 
 
 def _findings(db: apsw.Connection) -> list[Finding]:

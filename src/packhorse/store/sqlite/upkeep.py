@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 import apsw
 
 from packhorse.core import wire
 from packhorse.core.model import Job, TaskId
+from packhorse.errors import CorruptRecord
 from packhorse.store.base import Definition, Lease, Renewal, WorkerCard
 from packhorse.store.sqlite import rows
 from packhorse.store.sqlite.rows import COLUMNS, Plans
@@ -51,13 +53,15 @@ def held_by(db: apsw.Connection, worker: str, limit: int, plans: Plans) -> list[
 
 
 def _leased(db: apsw.Connection, where: str, value: float | str, limit: int, plans: Plans) -> list[tuple[Job, TaskId]]:
-    query = f"SELECT job_id, stage, element FROM leases WHERE {where} LIMIT ?"
-    found: list[tuple[str, str, int]] = db.execute(query, (value, limit)).fetchall()  # type: ignore[assignment]
-    return [
-        (job, TaskId(stage, element))
-        for job_id, stage, element in found
-        if (job := rows.read(db, job_id, plans)) is not None
-    ]
+    found: list[tuple[Job, TaskId]] = []
+    for job_id, stage, element in db.execute(f"SELECT job_id, stage, element FROM leases WHERE {where}", (value,)):
+        if len(found) == limit:
+            break
+        with suppress(CorruptRecord):  # a sweep goes round what nobody can read; who asks for that job is told
+            job = rows.read(db, str(job_id), plans)
+            if job is not None:
+                found.append((job, TaskId(str(stage), int(element))))
+    return found
 
 
 def expired(db: apsw.Connection, now: float, limit: int, plans: Plans) -> list[Job]:
@@ -65,7 +69,9 @@ def expired(db: apsw.Connection, now: float, limit: int, plans: Plans) -> list[J
 
 
 def purgeable(db: apsw.Connection, now: float, limit: int, plans: Plans) -> list[Job]:
-    return _jobs(db, "purge_at <= ? ORDER BY purge_at", (now,), limit, plans)
+    """Begun purges first, whatever the time: the clock that decided them may have been ahead of this one."""
+    begun = _jobs(db, "is_purging ORDER BY id", (), limit, plans)
+    return begun + _jobs(db, "purge_at <= ? AND NOT is_purging ORDER BY purge_at", (now,), limit - len(begun), plans)
 
 
 def littered(db: apsw.Connection, limit: int, plans: Plans) -> list[Job]:
@@ -73,8 +79,13 @@ def littered(db: apsw.Connection, limit: int, plans: Plans) -> list[Job]:
 
 
 def _jobs(db: apsw.Connection, where: str, bindings: tuple[float, ...], limit: int, plans: Plans) -> list[Job]:
-    query = f"SELECT {COLUMNS} FROM jobs WHERE {where} LIMIT ?"
-    return [rows.job_from(db, row, plans) for row in db.execute(query, (*bindings, limit)).fetchall()]
+    found: list[Job] = []
+    for row in db.execute(f"SELECT {COLUMNS} FROM jobs WHERE {where}", bindings):
+        if len(found) == limit:
+            break
+        with suppress(CorruptRecord):  # as above
+            found.append(rows.job_from(db, row, plans))
+    return found
 
 
 def erase(db: apsw.Connection, job_id: str) -> None:

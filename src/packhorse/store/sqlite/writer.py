@@ -28,31 +28,32 @@ class _Waiting(NamedTuple):
 
 
 class Writer:
-    def __init__(self, connect: Callable[[], apsw.Connection]) -> None:
+    def __init__(self, db: apsw.Connection) -> None:
         self._inbox: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
-        self._connect = connect
-        self._thread = threading.Thread(target=self._work, name="packhorse-sqlite-writer", daemon=True)
-        self._thread.start()
+        self._lock = threading.Lock()
         self._is_closed = False
+        self._thread = threading.Thread(target=self._work, args=(db,), name="packhorse-sqlite-writer", daemon=True)
+        self._thread.start()
 
     async def run(self, operation: Operation[T]) -> T:
         """Commit what the operation does, together with whatever else is waiting. Its errors are its own."""
-        if self._is_closed:
-            raise StoreUnavailable("The store is closed.")
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        self._inbox.put(_Waiting(operation, loop, future))
+        with self._lock:  # what came in behind the word to stop would never be answered
+            if self._is_closed:
+                raise StoreUnavailable("The store is closed.")
+            self._inbox.put(_Waiting(operation, loop, future))
         return await future
 
     def close(self) -> None:
         """Commit what is waiting, then stop."""
-        if not self._is_closed:
-            self._is_closed = True
-            self._inbox.put(None)
-            self._thread.join()
+        with self._lock:
+            if not self._is_closed:
+                self._is_closed = True
+                self._inbox.put(None)
+        self._thread.join()
 
-    def _work(self) -> None:
-        db = self._connect()
+    def _work(self, db: apsw.Connection) -> None:
         with contextlib.closing(db):
             while group := self._next_group():
                 self._answer(group, self._transact(db, [waiting.operation for waiting in group]))
@@ -79,17 +80,16 @@ class Writer:
             db.execute("BEGIN IMMEDIATE")
         except apsw.Error as error:
             return [_unavailable(error) for _ in operations]
-        outcomes = []
-        for operation in operations:
-            outcomes.append(_one(db, operation))
-            if not db.in_transaction:  # a full disk makes SQLite roll back the whole transaction by itself
-                return [StoreUnavailable("SQLite took the transaction back: is the disk full?") for _ in operations]
+        try:
+            outcomes = [alone(db, operation) for operation in operations]
+        except StoreUnavailable as error:  # a member could not be taken back, so nobody's work may stay
+            _roll_back(db)
+            return [StoreUnavailable(error.message) for _ in operations]
         passing("store.write.open")
         try:
             db.execute("COMMIT")
         except apsw.Error as error:
-            with contextlib.suppress(apsw.Error):
-                db.execute("ROLLBACK")
+            _roll_back(db)
             return [_unknown(error) for _ in operations]
         passing("store.write.after")
         return outcomes
@@ -105,18 +105,34 @@ class Writer:
                 loop.call_soon_threadsafe(_resolve, answers)
 
 
-def _one(db: apsw.Connection, operation: Operation[Any]) -> Any:
-    """Run one operation in a savepoint: a failure takes back its own writes and nobody else's."""
+def alone(db: apsw.Connection, operation: Operation[Any]) -> Any:
+    """Run one operation in a savepoint: a failure takes back its own writes, nobody else's, and is the outcome.
+
+    Raises `StoreUnavailable` when that is not possible any more: the whole transaction is lost.
+    """
     db.execute("SAVEPOINT one")
     try:
         outcome = operation(db)
     except Exception as error:  # broad: whatever one member trips over must not take its neighbours along
-        if db.in_transaction:
-            db.execute("ROLLBACK TO one")
-            db.execute("RELEASE one")
-        return error if isinstance(error, PackhorseError) or not isinstance(error, apsw.Error) else _unavailable(error)
+        _take_back(db)
+        return _unavailable(error) if isinstance(error, apsw.Error) else error
     db.execute("RELEASE one")
     return outcome
+
+
+def _take_back(db: apsw.Connection) -> None:
+    if not db.in_transaction:
+        raise StoreUnavailable("SQLite took the transaction back: is the disk full?")
+    try:
+        db.execute("ROLLBACK TO one")
+        db.execute("RELEASE one")
+    except apsw.Error as error:
+        raise _unavailable(error) from error
+
+
+def _roll_back(db: apsw.Connection) -> None:
+    with contextlib.suppress(apsw.Error):
+        db.execute("ROLLBACK")
 
 
 def _resolve(answers: list[tuple[asyncio.Future[Any], Any]]) -> None:

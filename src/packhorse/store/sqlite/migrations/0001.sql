@@ -36,6 +36,7 @@ CREATE INDEX jobs_by_user ON jobs (tenant, user, id);
 CREATE INDEX jobs_by_kind ON jobs (tenant, pipeline, status, id);
 CREATE INDEX jobs_by_deadline ON jobs (deadline_at) WHERE deadline_at IS NOT NULL AND NOT is_stopping;
 CREATE INDEX jobs_by_purge ON jobs (purge_at) WHERE purge_at IS NOT NULL;
+CREATE INDEX jobs_being_purged ON jobs (id) WHERE is_purging;
 CREATE INDEX jobs_with_litter ON jobs (id) WHERE has_litter AND completed_at IS NOT NULL;
 
 CREATE TABLE specs (
@@ -52,7 +53,8 @@ CREATE TABLE results (
     PRIMARY KEY (job_id, stage, element)
 ) WITHOUT ROWID;
 
--- One row per change: the events numbered `n` to `last`.
+-- One row per change: the events numbered `n` to `last`. A change with an id and without events has `last` 0 and an `n`
+-- below that, where no reader of events looks.
 CREATE TABLE events (
     job_id TEXT NOT NULL,
     n INTEGER NOT NULL,

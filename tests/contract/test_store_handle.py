@@ -1,0 +1,123 @@
+"""The handle itself: its clock, its self-check, and its end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from packhorse.errors import StoreUnavailable
+from packhorse.store.base import Filter, Store
+from tests.contract.builders import KINDS, ONLY, UNKNOWN, card, claim, held, starter, submission, submit
+from tests.contract.stores import Clock, OpenStore
+
+CALLS: dict[str, Callable[[Store], Awaitable[object]]] = {
+    "commit": lambda store: store.commit([submission(now=1.0)]),
+    "get": lambda store: store.get([UNKNOWN]),
+    "find": lambda store: store.find(Filter()),
+    "specs": lambda store: store.specs([UNKNOWN]),
+    "results": lambda store: store.results([UNKNOWN]),
+    "events": lambda store: store.events(UNKNOWN),
+    "made": lambda store: store.made(UNKNOWN, "c"),
+    "keyed": lambda store: store.keyed("k"),
+    "holder": lambda store: store.holder("s"),
+    "claim": lambda store: store.claim({"default": 1}, KINDS, starter(store)),
+    "renew": lambda store: store.renew([], 1.0),
+    "standing": lambda store: store.standing([]),
+    "overdue": lambda store: store.overdue(1),
+    "held_by": lambda store: store.held_by("w", 1),
+    "expired": lambda store: store.expired(1),
+    "report": lambda store: store.report([]),
+    "log": lambda store: store.log([], keep=1),
+    "sample": lambda store: store.sample([], keep=1),
+    "progress": lambda store: store.progress([UNKNOWN]),
+    "lines": lambda store: store.lines(UNKNOWN),
+    "samples": lambda store: store.samples(UNKNOWN),
+    "changed": lambda store: store.changed(None, 0),
+    "touched": lambda store: store.touched(None),
+    "publish": lambda store: store.publish([]),
+    "definitions": lambda store: store.definitions(),
+    "enroll": lambda store: store.enroll(card()),
+    "workers": lambda store: store.workers(),
+    "dismiss": lambda store: store.dismiss("w"),
+    "purgeable": lambda store: store.purgeable(1),
+    "littered": lambda store: store.littered(1),
+    "erase": lambda store: store.erase(UNKNOWN),
+    "known": lambda store: store.known([UNKNOWN]),
+    "bookmark": lambda store: store.bookmark("b"),
+    "set_bookmark": lambda store: store.set_bookmark("b", "v"),
+    "trim": lambda store: store.trim(),
+    "check": lambda store: store.check(),
+}
+
+
+def test_every_method_of_the_contract_is_called_here() -> None:
+    methods = {name for part in Store.__mro__ for name in vars(part) if not name.startswith("_")}
+
+    assert methods - {"now", "close"} == set(CALLS)
+
+
+@pytest.mark.parametrize("name", CALLS)
+async def test_a_closed_store_says_that_it_is_unavailable(store: Store, name: str) -> None:
+    await store.close()
+
+    with pytest.raises(StoreUnavailable):
+        await _raised(CALLS[name](store))
+
+
+async def _raised(call: Awaitable[object]) -> None:
+    """What the call raises; a commit answers per change instead."""
+    match await call:
+        case [StoreUnavailable() as error]:
+            raise error
+
+
+async def test_closing_twice_is_harmless(store: Store) -> None:
+    await store.close()
+
+    await store.close()
+
+
+async def test_closing_one_handle_leaves_the_others_open(store: Store, other: Store) -> None:
+    await store.close()
+
+    job = await submit(other)
+
+    assert await held(other, job.id) == job
+
+
+async def test_closing_finishes_what_was_asked_before(open_store: OpenStore) -> None:
+    first = await open_store()
+    changes = [submission(now=1.0) for _ in range(50)]
+    asked = [asyncio.create_task(first.commit([change])) for change in changes]
+    await asyncio.sleep(0)
+
+    await first.close()
+
+    outcomes = await asyncio.gather(*asked)
+    known = await (await open_store()).known([change.after.id for change in changes])
+    made = {change.after.id for change, outcome in zip(changes, outcomes, strict=True) if outcome == [None]}
+    assert known == made
+
+
+async def test_the_stores_time_is_that_of_its_clock(timed: Store, clock: Clock) -> None:
+    clock.forward(5.0)
+
+    assert timed.now() == clock()
+
+
+async def test_the_self_check_says_what_each_setting_means(store: Store) -> None:
+    findings = await store.check()
+
+    assert findings
+    assert all(finding.name and finding.value and finding.meaning for finding in findings)
+
+
+async def test_the_self_check_moves_nothing(store: Store) -> None:
+    job = await submit(store)
+
+    await store.check()
+
+    assert await held(store, job.id) == job
+    assert [claimed.task for claimed in await claim(store)] == [ONLY]

@@ -1,0 +1,240 @@
+"""A place where journeys happen: a store, objects, worker processes, and a ledger that only the stages write."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+
+from packhorse.blob import open_blobs
+from packhorse.core import lifecycle
+from packhorse.core.model import Event, Job, Status
+from packhorse.define.submitting import Options
+from packhorse.engine.artifacts import referenced
+from packhorse.engine.janitor import Janitor
+from packhorse.engine.settle import Settle
+from packhorse.runtime import Handle, Runtime
+from packhorse.settings import Settings, load
+from packhorse.store.base import Filter
+from packhorse.store.sqlite import SqliteStore
+from tests.journey import stages
+
+ROOT = Path(__file__).parents[2]
+LEASE = 1.0
+GRACE = 0.5
+
+
+class Entry(NamedTuple):
+    what: str
+    job_id: str
+    stage: str
+    element: int
+    attempt: int
+    pid: int
+    at: float
+
+
+class Site:
+    def __init__(self, folder: Path, **settings: Any) -> None:
+        self.folder = folder
+        self.ledger_path = folder / "ledger"
+        given = {
+            "app": str(Path(stages.__file__)),
+            "store": f"sqlite://{folder / 'store.db'}",
+            "blobs": f"file://{folder / 'blobs'}",
+            "scratch": str(folder / "scratch"),
+            "lease": LEASE,
+            "grace": GRACE,
+            "drain": 5,
+            "sweep": 0.3,
+            "slots": 2,
+        } | settings
+        self.env = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("PACKHORSE_")},
+            **{f"PACKHORSE_{name.upper()}": str(value) for name, value in given.items()},
+            "JOURNEY_LEDGER": str(self.ledger_path),
+            "PYTHONPATH": str(ROOT),
+        }
+        self.settings: Settings = load(given, env={}, folder=folder).settings
+        self.runtime = Runtime(self.settings)
+        self.workers: list[subprocess.Popen[bytes]] = []
+        self.log = (folder / "workers.log").open("ab")
+
+    # Processes.
+
+    def start_worker(self, *, crash: str | None = None, **settings: Any) -> subprocess.Popen[bytes]:
+        env = self.env | {f"PACKHORSE_{name.upper()}": str(value) for name, value in settings.items()}
+        if crash is not None:
+            env["JOURNEY_CRASH"] = crash
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "tests.journey.worker_process"],
+            env=env,
+            cwd=self.folder,
+            stdout=self.log,
+            stderr=self.log,
+        )
+        self.workers.append(worker)
+        return worker
+
+    async def close(self) -> None:
+        for worker in self.workers:
+            if worker.poll() is None:
+                worker.send_signal(signal.SIGCONT)
+                worker.kill()
+            worker.wait()
+        await asyncio.to_thread(self.runtime.close)
+        self.log.close()
+
+    def log_text(self) -> str:
+        return (self.folder / "workers.log").read_text()
+
+    # Jobs.
+
+    async def store(self) -> SqliteStore:
+        store, _ = await self.runtime.open()
+        assert isinstance(store, SqliteStore)
+        return store
+
+    async def submit(
+        self, name: str, user: str = "ann", options: dict[str, Any] | None = None, **parameters: Any
+    ) -> Handle[Any]:
+        pipeline = stages.app.code.pipelines[name]
+        return await self.runtime.a_submit(
+            pipeline, pipeline.params(**parameters), Options(user=user, **(options or {}))
+        )
+
+    async def abandon_as_if_on_another_host(self, handle: Handle[Any]) -> None:
+        """Claim the job for a worker that nobody here can see, and never come back."""
+        store = await self.store()
+        kinds = [stage.kind for stage in (await self.job(handle)).plan.stages]
+        claimed = await store.claim(
+            {"default": 1},
+            kinds,
+            lambda job, task: lifecycle.start(job, task, token="away", worker="away", lease=LEASE, now=store.now()),
+        )
+        assert [claim.job.id for claim in claimed] == [handle.id]
+
+    async def job(self, handle: Handle[Any]) -> Job:
+        [job] = await (await self.store()).get([handle.id])
+        assert job is not None
+        return job
+
+    async def ended(self, handle: Handle[Any], within: float = 20.0) -> Job:
+        """The job when it has ended."""
+
+        async def look() -> Job | None:
+            job = await self.job(handle)
+            return job if job.status.is_terminal else None
+
+        return await until(look, within, lambda: f"{handle.id} has not ended\n{self.log_text()[-3000:]}")
+
+    async def started(self, handle: Handle[Any], stage: str | None = None, within: float = 20.0) -> Entry:
+        """What the stage itself wrote when it began."""
+
+        async def look() -> Entry | None:
+            mine = [e for e in self.ledger() if e.job_id == handle.id and e.what == "begin"]
+            return next((e for e in mine if stage is None or e.stage == stage), None)
+
+        return await until(look, within, lambda: f"{handle.id} has not begun\n{self.log_text()[-3000:]}")
+
+    async def started_again(self, handle: Handle[Any], within: float = 20.0) -> Entry:
+        async def look() -> Entry | None:
+            mine = [e for e in self.ledger() if e.job_id == handle.id and e.what == "begin" and e.attempt > 1]
+            return mine[0] if mine else None
+
+        return await until(look, within, lambda: f"{handle.id} was not begun again\n{self.log_text()[-3000:]}")
+
+    def ledger(self) -> list[Entry]:
+        if not self.ledger_path.exists():
+            return []
+        rows = (line.split() for line in self.ledger_path.read_text().splitlines())
+        return [Entry(w, j, s, int(e), int(a), int(p), float(t)) for w, j, s, e, a, p, t in rows]
+
+    async def jobs(self) -> list[Job]:
+        return await (await self.store()).find(Filter(), limit=10_000)
+
+    async def events(self, job_id: str) -> list[Event]:
+        return await (await self.store()).events(job_id, limit=10_000)
+
+    # What must hold.
+
+    async def assert_whole(self) -> None:
+        """Invariants I1 to I7 after quiet, from the ledger and from what the store really has."""
+        jobs = await self.jobs()
+        for job in jobs:
+            assert job.status.is_terminal, f"I1: {job.id} is {job.status}"
+            self._assert_events(job, await self.events(job.id))
+            self._assert_attempts(job)
+        await self._assert_nothing_held()
+        await self._assert_objects(jobs)
+
+    def _assert_events(self, job: Job, events: list[Event]) -> None:
+        assert [event.n for event in events] == list(range(1, job.events + 1)), f"I6: {job.id}"
+        ends = [event for event in events if event.type in Status._value2member_map_ and Status(event.type).is_terminal]
+        assert len(ends) == job.run, f"I2: {job.id} ended {len(ends)} times in {job.run} runs"
+        assert ends[-1].type == job.status.value, f"I2: {job.id}"
+        done = [
+            (e.data["stage"], e.data.get("element"), e.data["attempt"]) for e in events if e.type == "stage_completed"
+        ]
+        assert len(done) == len(set(done)), f"I3: {job.id} counted a stage twice: {done}"
+
+    def _assert_attempts(self, job: Job) -> None:
+        for plan, stage in zip(job.plan.stages, job.stages, strict=True):
+            for task in stage.tasks or ():
+                assert task.attempt <= plan.retries + 1, f"I4: {job.id} {plan.name} had {task.attempt} attempts"
+
+    async def _assert_nothing_held(self) -> None:
+        store = await self.store()
+        counts = await store._read(
+            lambda db: {
+                table: db.execute(f"SELECT count(*) FROM {table}").fetchone()
+                for table in ("slots", "leases", "ready", "delayed")
+            }
+        )
+        assert all(count == (0,) for count in counts.values()), f"I5: {counts}"
+
+    async def _assert_objects(self, jobs: list[Job]) -> None:
+        store = await self.store()
+        blobs = open_blobs(self.settings.blobs)
+        await Janitor(store, blobs, Settle(store), orphan_after=0, period=0).tick()
+        ids = [job.id for job in jobs]
+        specs, results = await store.specs(ids), await store.results(ids)
+        wanted = {each.file.key for spec in specs.values() for each in spec.inputs}
+        for kept in results.values():
+            wanted |= referenced(kept)
+        found = {
+            str(path.relative_to(self.folder / "blobs"))
+            for path in (self.folder / "blobs").rglob("*")
+            if path.is_file()
+        }
+        assert found == wanted, f"I7: orphans {found - wanted}, dangling {wanted - found}"
+
+
+async def until(look: Callable[[], Awaitable[Any]], within: float, why: Callable[[], str]) -> Any:
+    """Look until there is something to see; fail with a reason when there never is."""
+    deadline = time.monotonic() + within
+    while time.monotonic() < deadline:
+        if (found := await look()) is not None:
+            return found
+        await asyncio.sleep(0.02)
+    raise AssertionError(why())
+
+
+def is_running(pid: int) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def descendants(process: subprocess.Popen[bytes]) -> Iterator[psutil.Process]:
+    with contextlib.suppress(psutil.Error):
+        yield from psutil.Process(process.pid).children(recursive=True)

@@ -1,0 +1,133 @@
+"""A SIGKILL at every named place of the code: whoever comes next finds the invariants whole and finishes the work."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from packhorse.core.model import Job, Status
+from packhorse.crashpoints import POINTS
+from packhorse.define import File
+from tests.journey.site import Site, until
+
+WHILE_WORKING = {
+    # Around the very first writes of a worker, around its claim, and deep in the work.
+    "store.write.before": (1, 4, 9),
+    "store.write.open": (1, 4, 9),
+    "store.write.after": (1, 4, 9),
+    "attempt.claimed": (1, 3),
+    "attempt.sent": (1, 3),
+    "attempt.done": (1, 3),
+    "attempt.published": (1, 3),
+    "attempt.settled": (1, 3),
+    "blob.put.before": (1, 2),
+    "blob.put.written": (1, 2),
+    "blob.put.after": (1, 2),
+}
+WHILE_PURGING = {"purge.marked": 1, "purge.objects.gone": 1, "blob.delete.after": 2}
+WHILE_SUBMITTING = (
+    "blob.put.before",
+    "blob.put.written",
+    "blob.put.after",
+    "admit.objects.after",
+    "store.write.before",
+    "store.write.open",
+    "store.write.after",
+    "admit.job.after",
+)
+
+
+def test_every_point_in_the_code_is_hit_by_one_of_these_tests() -> None:
+    assert {*WHILE_WORKING, *WHILE_PURGING, *WHILE_SUBMITTING} == POINTS
+
+
+async def died(worker: subprocess.Popen[bytes], site: Site) -> None:
+    async def look() -> int | None:
+        return worker.poll()
+
+    code = await until(look, 30, lambda: f"the point was never passed\n{site.log_text()[-2000:]}")
+    assert code == -signal.SIGKILL, site.log_text()[-2000:]
+
+
+@pytest.mark.parametrize(
+    ("point", "number"), [(point, number) for point, numbers in WHILE_WORKING.items() for number in numbers]
+)
+async def test_a_worker_killed_there_costs_nothing_but_an_attempt(site: Site, point: str, number: int) -> None:
+    text = site.folder / "in.txt"
+    text.write_text("one three")
+    handle = await site.submit("words", text=File(text))
+    worker = site.start_worker(crash=f"{point}:{number}")
+    await died(worker, site)
+
+    site.start_worker()
+    job = await site.ended(handle)
+
+    assert job.status is Status.COMPLETED
+    assert (await handle.a_wait()).result.read_text() == "3,5"
+    await site.assert_whole()
+
+
+@pytest.mark.parametrize("point", WHILE_PURGING)
+async def test_a_purge_that_was_cut_off_is_finished_by_the_next(site: Site, point: str) -> None:
+    text = site.folder / "in.txt"
+    text.write_text("soon gone")
+    await site.submit("brief", text=File(text))
+    worker = site.start_worker(crash=f"{point}:{WHILE_PURGING[point]}")
+    await died(worker, site)
+
+    site.start_worker()
+
+    async def look() -> bool | None:
+        return None if await site.jobs() else True
+
+    await until(look, 20, lambda: f"still there\n{site.log_text()[-2000:]}")
+    await site.assert_whole()
+
+
+@pytest.mark.parametrize("point", WHILE_SUBMITTING)
+async def test_a_submitter_killed_there_leaves_a_whole_job_or_none(site: Site, point: str) -> None:
+    text = site.folder / "in.txt"
+    text.write_text("one three")
+    store = await site.store()
+
+    code = await submit_elsewhere(site, text, crash=f"{point}:1")
+
+    assert code == -signal.SIGKILL
+    jobs = await site.jobs()
+    is_stored = point in ("store.write.after", "admit.job.after")
+    assert len(jobs) == is_stored
+    assert bool(await store.holder("default/ann/words")) == is_stored  # no slot without a job
+    site.start_worker()
+    if not is_stored:
+        assert await submit_elsewhere(site, text) == 0
+    [job] = await ended(site)
+    assert job.status is Status.COMPLETED
+    await site.assert_whole()
+
+
+async def submit_elsewhere(site: Site, text: Path, crash: str | None = None) -> int:
+    env = site.env | ({"JOURNEY_CRASH": crash} if crash else {})
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "tests.journey.submit_process",
+        os.fspath(text),
+        env=env,
+        stdout=asyncio.subprocess.DEVNULL,
+    )
+    return await process.wait()
+
+
+async def ended(site: Site) -> list[Job]:
+    async def look() -> list[Job] | None:
+        jobs = await site.jobs()
+        return jobs if jobs and all(job.status.is_terminal for job in jobs) else None
+
+    found: list[Job] = await until(look, 20, lambda: site.log_text()[-2000:])
+    return found

@@ -1,0 +1,45 @@
+"""A worker as a process of its own, as `packhorse worker` is; a crash point may be hung with a SIGKILL."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections import Counter
+
+from packhorse import crashpoints
+from packhorse.engine.describe import describe
+from packhorse.engine.worker import Worker
+from packhorse.settings import load
+from packhorse.wiring import opened
+
+
+def hang(point: str, pass_number: int) -> None:
+    """Die at the n-th pass of the point, as a power cut of this process alone would have it."""
+    passes: Counter[str] = Counter()
+
+    def passing(name: str) -> None:
+        passes[name] += 1
+        if name == point and passes[name] == pass_number:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    crashpoints.hook = passing
+
+
+async def main() -> None:
+    settings = load().settings
+    store, blobs = await opened(settings)
+    worker = Worker(store, blobs, settings, await describe(settings.app))
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    if "JOURNEY_CRASH" in os.environ:
+        point, _, number = os.environ["JOURNEY_CRASH"].partition(":")
+        hang(point, int(number))
+    await worker.run(stop)
+    await store.close()
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, format="%(process)d %(message)s")
+    asyncio.run(main())
