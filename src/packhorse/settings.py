@@ -14,29 +14,13 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from packhorse.core.model import Backoff, Defaults
+from packhorse.define.durations import seconds, size
 from packhorse.errors import SettingError
 
 PREFIX = "PACKHORSE_"
+POSITIVE = frozenset({"lease", "slots", "recycle", "timeout", "deadline", "sweep", "samples"})
 FOLDER = ".packhorse"
-
-
-def seconds(text: str) -> float:
-    """``90``, ``250ms``, ``10m``, ``24h``, ``7d``."""
-    units = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "": 1.0}
-    return _measured(text, units)
-
-
-def size(text: str) -> int:
-    """``1024``, ``256KB``, ``2GB``; K, M and G are powers of 1024."""
-    units = {"": 1, "b": 1} | {u + s: 1024**n for n, u in enumerate("kmg", 1) for s in ("", "b", "ib")}
-    return int(_measured(text, units))
-
-
-def _measured(text: str, units: Mapping[str, float]) -> float:
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text.lower())
-    if found is None or found[2] not in units:
-        raise ValueError(f"{text!r} is not a number with one of {', '.join(unit for unit in units if unit)}")
-    return float(found[1]) * units[found[2]]
 
 
 def flag(text: str) -> bool:
@@ -85,6 +69,12 @@ class Settings:
     grace: float = _is(10.0, "seconds a stage has between being asked to stop and being killed", seconds)
     drain: float = _is(30.0, "seconds a worker that was told to stop lets its stages finish", seconds)
     recycle: int = _is(1000, "stages a process runs before it is replaced", int)
+    retries: int = _is(3, "attempts after the first, where a stage does not say", int)
+    backoff: float = _is(1.0, "wait before the second attempt, doubling, where a stage does not say", seconds)
+    backoff_cap: float = _is(60.0, "the longest such wait", seconds)
+    timeout: float = _is(600.0, "limit of one attempt, where a stage does not say", seconds)
+    deadline: float = _is(86_400.0, "limit of a whole run, where a pipeline does not say", seconds)
+    keep: float = _is(7 * 86_400.0, "how long ended jobs are kept, where a pipeline does not say", seconds)
     result_limit: int = _is(256 * 1024, "bytes of a stage's result besides its files", size)
     parameters_limit: int = _is(256 * 1024, "bytes of a job's parameters besides its files", size)
     file_limit: int = _is(2 * 1024**3, "bytes of one uploaded file", size)
@@ -95,6 +85,12 @@ class Settings:
     samples: int = _is(100, "CPU and memory samples kept per job", int)
     sweep: float = _is(5.0, "seconds between clean-ups of expired jobs and unreferenced files", seconds)
     orphan_after: float = _is(2 * 86_400.0, "age at which objects that no job refers to are deleted", seconds)
+
+    @property
+    def defaults(self) -> Defaults:
+        """What applies where a pipeline does not say."""
+        backoff = Backoff(self.backoff, max(self.backoff, self.backoff_cap))
+        return Defaults(self.retries, backoff, self.timeout, self.deadline, self.keep)
 
 
 @dataclass(frozen=True)
@@ -141,8 +137,10 @@ def _parsed(name: str, value: Any, origin: str) -> Any:
         raise SettingError(
             f"The setting {name} ({origin}) cannot be {value!r}: {error}.", name=name, value=value
         ) from error
-    if name in ("lease", "slots", "recycle") and parsed <= 0:
+    if name in POSITIVE and parsed <= 0:
         raise SettingError(f"The setting {name} ({origin}) must be more than zero.", name=name, value=value)
+    if isinstance(parsed, int) and parsed < 0:
+        raise SettingError(f"The setting {name} ({origin}) must not be negative.", name=name, value=value)
     return parsed
 
 

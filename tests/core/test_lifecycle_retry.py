@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from packhorse.core import lifecycle
 from packhorse.core.model import (
@@ -83,7 +84,19 @@ def test_a_retry_keeps_finished_stages_and_makes_the_failed_one_due() -> None:
     change = sure(lifecycle.retry(before, now=LATER))
 
     assert change.effects == (MakeDue(BIE, "default", "", 0, LATER),)
-    assert change.after.stages == (before.stages[0], Stage((Task(ready_at=LATER),)), Stage((Task(),)))
+    [done] = before.stages[0].tasks or ()
+    kept = Stage((replace(done, attempt=0),))
+    assert change.after.stages == (kept, Stage((Task(ready_at=LATER),)), Stage((Task(),)))
+
+
+def test_retries_of_the_last_run_are_not_counted_in_the_next() -> None:
+    before = broken_at_bie()
+    [done] = before.stages[0].tasks or ()
+    before = replace(before, stages=(Stage((replace(done, attempt=3),)), *before.stages[1:]))
+
+    change = sure(lifecycle.retry(before, now=LATER))
+
+    assert change.after.retry_count == 0
 
 
 def test_a_retry_is_told_and_events_go_on() -> None:

@@ -41,7 +41,7 @@ def test_a_plan_that_can_run_is_accepted(good: Plan) -> None:
         (plan(stage("a", needs("a"))), "Stage 'a' of 'convert' needs 'a', which no earlier stage is named."),
         (
             plan(stage("a"), stage("b", each("a")), stage("c", needs("b"))),
-            "Stage 'b' runs once per element, so 'c' must say gather(b) or each(b).",
+            "Stage 'b' runs once per element, so 'c' must say gather(b) or each(gather(b)).",
         ),
         (
             plan(stage("a"), stage("b", gather("a"))),

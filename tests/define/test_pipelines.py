@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from packhorse.core import wire
-from packhorse.core.model import Backoff, Plan, StagePlan, Status
+from packhorse.core.model import Backoff, Defaults, Plan, StagePlan, Status
+from packhorse.core.pipeline import filled
 from packhorse.define import Context, File, Params, Pipeline, Stage, each, gather, needs
 from packhorse.errors import DefinitionError
 
@@ -67,12 +68,27 @@ def test_options_reach_the_plan() -> None:
     assert plan.keep == dict.fromkeys((Status.COMPLETED, Status.FAILED, Status.CANCELLED), 604_800)
 
 
-def test_without_options_the_plan_has_the_defaults(convert: Pipeline[Convert]) -> None:
+def test_without_options_the_plan_has_the_defaults_and_leaves_them_to_the_deployment(
+    convert: Pipeline[Convert],
+) -> None:
     convert.stage(onnx)
 
     plan = convert.plan()
 
-    assert plan == Plan("convert", (StagePlan("onnx", kind=plan.stages[0].kind),), fingerprint=plan.fingerprint)
+    kind, left = plan.stages[0].kind, ("retries", "backoff", "timeout")
+    stage = StagePlan("onnx", kind=kind, unset=left)
+    assert plan == Plan("convert", (stage,), unset=("deadline", "keep"), fingerprint=plan.fingerprint)
+
+
+def test_a_deployment_fills_in_only_what_was_left_open(convert: Pipeline[Convert]) -> None:
+    convert.stage(retries=7)(onnx)
+
+    plan = filled(convert.plan(), Defaults(retries=1, timeout=5.0, deadline=60.0, keep=30.0))
+
+    [stage] = plan.stages
+    assert (stage.retries, stage.timeout, stage.unset) == (7, 5.0, ())
+    assert (plan.deadline, plan.keep[Status.FAILED], plan.unset) == (60.0, 30.0, ())
+    assert plan.fingerprint != convert.plan().fingerprint
 
 
 def test_decorators_can_be_kept_and_used_again(convert: Pipeline[Convert]) -> None:

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import psutil
 
@@ -27,6 +27,8 @@ from packhorse.settings import Settings, load
 from packhorse.store.base import Filter
 from packhorse.store.sqlite import SqliteStore
 from tests.journey import stages
+
+T = TypeVar("T")
 
 ROOT = Path(__file__).parents[2]
 LEASE = 1.0
@@ -219,7 +221,7 @@ class Site:
         assert found == wanted, f"I7: orphans {found - wanted}, dangling {wanted - found}"
 
 
-async def until(look: Callable[[], Awaitable[Any]], within: float, why: Callable[[], str]) -> Any:
+async def until(look: Callable[[], Awaitable[T | None]], within: float, why: Callable[[], str]) -> T:
     """Look until there is something to see; fail with a reason when there never is."""
     deadline = time.monotonic() + within
     while time.monotonic() < deadline:

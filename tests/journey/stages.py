@@ -1,7 +1,8 @@
-"""The app that journeys run: steady stages, and nasty ones. Each writes its own ledger, which packhorse cannot touch."""
+"""The app that journeys run: steady stages and nasty ones. Each writes a ledger, which packhorse cannot touch."""
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import os
 import signal
@@ -215,8 +216,6 @@ def says(ctx: Context, text: str) -> str:
 
 @app.job(retries=2, backoff="10ms", queue="side")
 async def beside(ctx: Context, seconds: float = 0.0, die: bool = False) -> int:
-    import asyncio
-
     note("begin", ctx, "beside")
     if die and ctx.attempt == 1:
         await asyncio.sleep(0.3)
@@ -231,8 +230,6 @@ async def blocks(ctx: Context, seconds: float) -> str:
     note("begin", ctx, "blocks")
     while seconds > 0:
         try:
-            import asyncio
-
             await asyncio.sleep(0.1)
         except asyncio.CancelledError:
             time.sleep(60)  # does not let itself be cancelled, and lets nobody else run

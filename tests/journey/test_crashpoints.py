@@ -113,14 +113,8 @@ async def test_a_submitter_killed_there_leaves_a_whole_job_or_none(site: Site, p
 
 async def submit_elsewhere(site: Site, text: Path, crash: str | None = None) -> int:
     env = site.env | ({"JOURNEY_CRASH": crash} if crash else {})
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "tests.journey.submit_process",
-        os.fspath(text),
-        env=env,
-        stdout=asyncio.subprocess.DEVNULL,
-    )
+    command = [sys.executable, "-m", "tests.journey.submit_process", os.fspath(text)]
+    process = await asyncio.create_subprocess_exec(*command, env=env, stdout=asyncio.subprocess.DEVNULL)
     return await process.wait()
 
 

@@ -500,7 +500,8 @@ def _again(job: Job, i: int, redo: set[int]) -> Stage:
     if i not in redo:
         if stage.tasks is None:
             return stage
-        return Stage(tuple(task if task.status is COMPLETED else Task() for task in stage.tasks))
+        kept = (replace(task, attempt=0) if task.status is COMPLETED else Task() for task in stage.tasks)
+        return Stage(tuple(kept))
     if plan.over is not None and stage.tasks is not None and job.plan.index[plan.over] not in redo:
         return Stage((Task(),) * len(stage.tasks))
     return _blank(plan)

@@ -58,6 +58,8 @@ class StagePlan(Struct, frozen=True, omit_defaults=True):
     is_async: bool = False
     elements: int = 1000
     """How many elements an ``each`` stage may have."""
+    unset: tuple[str, ...] = ()
+    """What its author left to the deployment; filled in when a job is admitted."""
 
     @property
     def over(self) -> str | None:
@@ -75,6 +77,7 @@ class Plan(Struct, frozen=True, omit_defaults=True, dict=True):
     """Seconds a job is kept after it ended, per status."""
     slot: str | None = None
     """Jobs of one user that name the same slot are admitted one at a time; None admits any number."""
+    unset: tuple[str, ...] = ()
     fingerprint: str = ""
 
     @cached_property
@@ -110,6 +113,16 @@ class Definition(Struct, frozen=True):
     description: str = ""
 
 
+class Defaults(Struct, frozen=True):
+    """What a deployment says where a pipeline does not."""
+
+    retries: int = 3
+    backoff: Backoff = Backoff()
+    timeout: float = 600.0
+    deadline: float = 86_400.0
+    keep: float = 604_800.0
+
+
 # The job: what has happened so far. Small, because it is rewritten with every step.
 
 
@@ -130,7 +143,7 @@ class TaskId(NamedTuple):
     element: int = 0
 
 
-class Task(Struct, frozen=True, array_like=True, omit_defaults=True):
+class Task(Struct, frozen=True, array_like=True):
     status: Status = Status.PENDING
     attempt: int = 0
     """How many attempts were started in this run; hand-backs and ``Later`` are taken off again."""

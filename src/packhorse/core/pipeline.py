@@ -1,10 +1,14 @@
-"""Which plans can run: the rules of the graph, checked before anything is submitted to it."""
+"""Plans: which of them can run, and what a deployment adds to them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
-from packhorse.core.model import Plan, StagePlan
+from msgspec.structs import replace
+
+from packhorse.core import wire
+from packhorse.core.model import TERMINAL, Defaults, Plan, StagePlan
 from packhorse.errors import DefinitionError
 
 
@@ -23,6 +27,18 @@ def check(plan: Plan) -> None:
         raise DefinitionError(f"Pipeline {plan.pipeline!r} has no stages.")
 
 
+def filled(plan: Plan, defaults: Defaults) -> Plan:
+    """The plan with the deployment's word wherever its author left something open."""
+    stages = tuple(
+        replace(stage, **{name: getattr(defaults, name) for name in stage.unset}, unset=()) for stage in plan.stages
+    )
+    rest: dict[str, Any] = {"deadline": defaults.deadline} if "deadline" in plan.unset else {}
+    if "keep" in plan.unset:
+        rest["keep"] = dict.fromkeys(sorted(TERMINAL), defaults.keep)
+    bare = replace(plan, stages=stages, unset=(), fingerprint="", **rest)
+    return replace(bare, fingerprint=wire.fingerprint(bare))
+
+
 def _check_need(pipeline: str, stage: StagePlan, needed: str, how: str, seen: Mapping[str, StagePlan]) -> None:
     if needed not in seen:
         raise DefinitionError(
@@ -31,7 +47,8 @@ def _check_need(pipeline: str, stage: StagePlan, needed: str, how: str, seen: Ma
     runs_over = seen[needed].over is not None
     if how == "needs" and runs_over:
         raise DefinitionError(
-            f"Stage {needed!r} runs once per element, so {stage.name!r} must say gather({needed}) or each({needed})."
+            f"Stage {needed!r} runs once per element, so {stage.name!r} must say gather({needed})"
+            f" or each(gather({needed}))."
         )
     if how == "gather" and not runs_over:
         raise DefinitionError(f"Stage {needed!r} runs once, so {stage.name!r} must say needs({needed}), not gather.")

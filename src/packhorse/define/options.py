@@ -48,6 +48,15 @@ class JobOptions(StageOptions, PipelineOptions, total=False):
     pass
 
 
+OF_STAGES = ("retries", "backoff", "timeout")
+OF_PIPELINES = ("deadline", "keep")
+
+
+def left_open(given: Mapping[str, Any], names: tuple[str, ...]) -> tuple[str, ...]:
+    """What nobody said, and the deployment's settings therefore decide."""
+    return tuple(name for name in names if name not in given)
+
+
 def stage_limits(
     *,
     queue: str = "default",

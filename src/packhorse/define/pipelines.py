@@ -13,7 +13,15 @@ from packhorse.core import wire
 from packhorse.core.model import Definition, Plan
 from packhorse.core.pipeline import check
 from packhorse.define.context import Context
-from packhorse.define.options import PipelineOptions, StageOptions, pipeline_limits, stage_limits
+from packhorse.define.options import (
+    OF_PIPELINES,
+    OF_STAGES,
+    PipelineOptions,
+    StageOptions,
+    left_open,
+    pipeline_limits,
+    stage_limits,
+)
 from packhorse.define.params import Schema
 from packhorse.define.source import Scope, caller, checked_name, hint, place_of, refusal, require_function
 from packhorse.define.stages import Stage, markers_of, planned, returned
@@ -40,7 +48,7 @@ class Pipeline(Generic[P]):
         described = limits.pop("description", None)
         try:
             self.name = checked_name(name)
-            self._limits = pipeline_limits(name, **limits)
+            self._limits = pipeline_limits(name, **limits) | {"unset": left_open(limits, OF_PIPELINES)}
             self.schema = Schema(params)
             self.description: str = described or self.schema.json_schema().get("description", "")
         except (ValueError, TypeError, DefinitionError) as error:
@@ -126,10 +134,11 @@ def _stage_of(
     limits: dict[str, Any] = dict(options)
     name = limits.pop("name", function.__name__)
     place = place_of(function)
+    left = {"unset": left_open(limits, OF_STAGES)}
     try:
         markers = markers_of(function)
         _check_second(pipeline, function, scope)
-        plan = planned(pipeline.name, checked_name(name), function, markers, stage_limits(**limits))
+        plan = planned(pipeline.name, checked_name(name), function, markers, stage_limits(**limits) | left)
         return Stage(function, plan, place=place, markers=markers, returns=returned(function, scope))
     except (TypeError, ValueError, NameError) as error:
         raise refusal(f"{_title(pipeline, name)}: {error}", place) from error

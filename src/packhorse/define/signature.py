@@ -11,7 +11,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, overlo
 import msgspec
 
 from packhorse.define.context import Context
-from packhorse.define.options import JobOptions, PipelineOptions, stage_limits
+from packhorse.define.options import OF_STAGES, JobOptions, PipelineOptions, left_open, stage_limits
 from packhorse.define.outcomes import Later
 from packhorse.define.params import params_type
 from packhorse.define.pipelines import Pipeline
@@ -109,13 +109,14 @@ def _made(function: Callable[..., Any], options: JobOptions, scope: Scope) -> Fu
     name = rest.pop("name", function.__name__)
     about = {key: rest.pop(key) for key in PipelineOptions.__annotations__ if key in rest}
     about.setdefault("description", inspect.getdoc(function) or "")
+    left = {"unset": left_open(rest, OF_STAGES)}
     signature = inspect.signature(function)
     has_context = _has_context(function, signature, scope)
     own = list(signature.parameters.values())[has_context:]
     try:
         fields = {parameter.name: _field(function, parameter, scope) for parameter in own}
         params = params_type(function.__name__, function.__module__, fields)
-        plan = planned(checked_name(name), name, function, {}, stage_limits(**rest))
+        plan = planned(checked_name(name), name, function, {}, stage_limits(**rest) | left)
         returns = returned(function, scope)
     except (TypeError, ValueError, NameError) as error:
         raise refusal(f"Job {name!r}: {error}", place) from error

@@ -15,6 +15,7 @@ import uuid_utils
 from packhorse.blob.base import Blobs
 from packhorse.core import lifecycle, wire
 from packhorse.core.model import Input, Job, Plan, Spec, Stored
+from packhorse.core.pipeline import filled
 from packhorse.crashpoints import passing
 from packhorse.define.files import sanitised
 from packhorse.define.submitting import Options
@@ -35,7 +36,8 @@ from packhorse.store.base import Store
 class Intake:
     """A job on its way in. Leave it with an exception, and what it had uploaded is removed.
 
-    Except after `UnknownOutcome`: then the job may be there, and its files are left to the sweep if it is not.
+    Except when it is not known whether the job is there: after `UnknownOutcome`, or when the caller was cancelled while
+    the job was on its way to the store. Then its files are left to the sweep, which looks.
     """
 
     def __init__(self, store: Store, blobs: Blobs, settings: Settings) -> None:
@@ -51,9 +53,9 @@ class Intake:
         return self
 
     async def __aexit__(
-        self, _t: type[BaseException] | None, error: BaseException | None, _b: TracebackType | None
+        self, _t: type[BaseException] | None, _e: BaseException | None, _b: TracebackType | None
     ) -> None:
-        if not self._is_kept and not isinstance(error, UnknownOutcome):
+        if not self._is_kept:
             with suppress(BlobError):  # what cannot be removed now is an orphan for the sweep
                 await self._blobs.delete_all(f"jobs/{self.job_id}")
 
@@ -78,6 +80,7 @@ class Intake:
         if len(parameters) > self._settings.parameters_limit:
             raise TooLarge(field="parameters", limit=self._settings.parameters_limit)
         passing("admit.objects.after")
+        plan = filled(plan, self._settings.defaults)
         fingerprint = self._fingerprint(plan, parameters, options)
         change = lifecycle.submit(
             plan,
@@ -92,14 +95,15 @@ class Intake:
             fingerprint=fingerprint,
             now=self._store.now(),
         )
+        self._is_kept = True  # from here on only a clear no may take it away again
         try:
             [refusal] = await self._store.commit([change])
         except StoreError as error:
             refusal = error
         if refusal is None:
-            self._is_kept = True
             passing("admit.job.after")
             return change.after
+        self._is_kept = isinstance(refusal, UnknownOutcome)
         return await self._refused(refusal, fingerprint)
 
     async def _refused(self, refusal: PackhorseError, fingerprint: str) -> Job:
@@ -112,7 +116,6 @@ class Intake:
         if isinstance(refusal, UnknownOutcome):
             made = await self._job(self.job_id)
             if made is not None:
-                self._is_kept = True
                 return made
         raise refusal
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from msgspec.structs import replace
 
 from packhorse.core.model import Change, Job
-from packhorse.errors import Conflict, JobNotFound, PackhorseError, StoreError, UnknownOutcome
+from packhorse.errors import Conflict, CorruptRecord, JobNotFound, PackhorseError, StoreError, UnknownOutcome
 from packhorse.store.base import Store
 
 Verb = Callable[[Job], Change | None]
@@ -31,6 +31,7 @@ class _Ask:
         self.verb = verb
         self.change_id = change_id
         self.tries = 0
+        self.refusals = 0
         self.done: asyncio.Future[Job] = asyncio.get_running_loop().create_future()
 
 
@@ -74,27 +75,39 @@ class Settle:
                         ask.done.set_exception(error)
 
     async def _round(self, asks: list[_Ask]) -> None:
-        asks = [ask for ask in asks if not await self._was_made(ask)]
-        jobs = await self._load(asks)
+        asks.sort(key=lambda ask: ask.refusals)  # nobody else shall be decided on what may be refused once more
+        for ask in asks:
+            await self._look_up(ask)
+        jobs = await self._load([ask for ask in asks if not ask.done.done()])
+        hoped: set[str] = set()
         decided: list[tuple[_Ask, Change]] = []
         for ask in asks:
-            change = self._decide(ask, jobs)
+            change = None if ask.done.done() else self._decide(ask, jobs, hoped)
             if change is not None:
                 decided.append((ask, change))
         if not decided:
             return
         outcomes = await self._commit([change for _, change in decided])
+        refused: set[str] = set()
         for (ask, change), outcome in zip(decided, outcomes, strict=True):
+            if outcome is not None:
+                ask.refusals += ask.job_id not in refused  # those behind it were only decided on what was refused
+                refused.add(ask.job_id)
             self._conclude(ask, change, outcome)
 
-    async def _was_made(self, ask: _Ask) -> bool:
+    async def _look_up(self, ask: _Ask) -> None:
         """After a lost answer, look whether the change is there before doing anything else."""
-        if ask.change_id not in self._doubtful or not await self._store.made(ask.job_id, ask.change_id):
-            return False
+        if ask.change_id not in self._doubtful:
+            return
+        try:
+            if not await self._store.made(ask.job_id, ask.change_id):
+                return
+            [job] = await self._store.get([ask.job_id])
+        except StoreError as error:
+            self._answer(ask, None, error)
+            return
         self._doubtful.discard(ask.change_id)
-        [job] = await self._store.get([ask.job_id])
         self._answer(ask, job, JobNotFound(job_id=ask.job_id))
-        return True
 
     async def _load(self, asks: list[_Ask]) -> dict[str, Job]:
         """A first guess may come from memory; who was refused once reads."""
@@ -102,30 +115,43 @@ class Settle:
         jobs = {a.job_id: self._latest[a.job_id] for a in asks if a.job_id in self._latest and a.job_id not in fresh}
         missing = list({ask.job_id for ask in asks} - jobs.keys())
         if missing:
-            jobs |= {job.id: job for job in await self._store.get(missing) if job is not None}
+            jobs |= await self._read(missing, asks)
             for ask in asks:
                 ask.tries += ask.job_id in missing
         return jobs
 
-    def _decide(self, ask: _Ask, jobs: dict[str, Job]) -> Change | None:
+    async def _read(self, job_ids: list[str], asks: list[_Ask]) -> dict[str, Job]:
+        try:
+            return {job.id: job for job in await self._store.get(job_ids) if job is not None}
+        except CorruptRecord as error:
+            if len(job_ids) > 1:  # it is the trouble of those who asked for it, and of nobody else
+                return {id: job for each in job_ids for id, job in (await self._read([each], asks)).items()}
+            for ask in asks:
+                if ask.job_id in job_ids:
+                    self._answer(ask, None, error)
+            return {}
+
+    def _decide(self, ask: _Ask, jobs: dict[str, Job], hoped: set[str]) -> Change | None:
+        """Decide on the job as the asks before this one will leave it, if all goes well."""
         job = jobs.get(ask.job_id)
         if job is None:
             self._answer(ask, None, JobNotFound(job_id=ask.job_id))
             return None
         try:
             change = ask.verb(job)
-        except PackhorseError as error:
-            self._disappoint(ask, None, error)
+        except Exception as error:  # broad: what is wrong with one verb is told to its caller, not to all who wait
+            self._disappoint(ask, None, error, hoped)
             return None
         if change is None:
-            self._disappoint(ask, job, None)
+            self._disappoint(ask, job, None, hoped)
             return None
         jobs[ask.job_id] = change.after
+        hoped.add(ask.job_id)
         return replace(change, id=ask.change_id)
 
-    def _disappoint(self, ask: _Ask, job: Job | None, error: PackhorseError | None) -> None:
-        """A no that was decided on a remembered job is decided again on the real one."""
-        if ask.tries == 0:
+    def _disappoint(self, ask: _Ask, job: Job | None, error: Exception | None, hoped: set[str]) -> None:
+        """A no that was decided on a remembered or only hoped-for job is decided again on the real one."""
+        if ask.tries == 0 or ask.job_id in hoped:
             self._again(ask)
         else:
             self._answer(ask, job, error)
@@ -138,6 +164,7 @@ class Settle:
 
     def _conclude(self, ask: _Ask, change: Change, outcome: PackhorseError | None) -> None:
         if outcome is None:
+            self._doubtful.discard(ask.change_id)
             self.learn([change.after])
             self._answer(ask, change.after, None)
             return
@@ -155,7 +182,7 @@ class Settle:
         self._waiting.append(ask)
 
     @staticmethod
-    def _answer(ask: _Ask, job: Job | None, error: PackhorseError | None) -> None:
+    def _answer(ask: _Ask, job: Job | None, error: Exception | None) -> None:
         if ask.done.done():
             return
         if job is not None:
