@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from packhorse import crashpoints
-from packhorse.blob import folder, open_blobs
+from packhorse.blob import open_blobs, put
 from packhorse.blob.base import CHUNK, Sum
 from packhorse.blob.folder import Folder
 from packhorse.errors import BlobExists, BlobNotFound, BlobUnavailable, PathRefused, SettingError
@@ -701,5 +701,5 @@ async def test_giving_up_on_a_folder_that_always_goes_leaves_nothing(blobs: Fold
     with watching(never, "link"), pytest.raises(BlobUnavailable):
         await blobs.put(KEY, stream(b"x"))
 
-    assert len(named) == folder.TRIES
+    assert len(named) == put.TRIES
     assert tree(root) == []

@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 from contextvars import ContextVar
-from typing import TextIO
+from typing import TextIO, cast
 
 from packhorse.child.call import prepared, raised, returned
 from packhorse.child.context import ChildContext
@@ -39,8 +39,7 @@ class Shared(asyncio.Protocol):
         await asyncio.Event().wait()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.WriteTransport)
-        self._transport = transport
+        self._transport = cast(asyncio.WriteTransport, transport)
 
     def connection_lost(self, _error: Exception | None) -> None:
         os.killpg(0, signal.SIGKILL)  # the supervisor is gone: nobody would hear us, and nothing we started may stay

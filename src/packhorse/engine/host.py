@@ -26,7 +26,22 @@ def pid_space() -> str:
 
 
 def born(pid: int) -> float | None:
-    """When the process started, None if there is none. A zombie has ended: nobody has asked for its status yet."""
+    """When the process started, None if there is none. A zombie has ended: nobody has asked for its status yet.
+
+    In seconds since the machine started, where that can be had: a time of day moves when the clock is set, and then
+    every neighbour would look like a process that has taken over a dead one's pid.
+    """
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except ProcessLookupError:
+        return None
+    except OSError:
+        return _born_by_the_clock(pid)
+    state, *fields = stat.rpartition(b")")[2].split()  # the name before it may have spaces and brackets of its own
+    return None if state in (b"Z", b"X") else int(fields[18]) / os.sysconf("SC_CLK_TCK")
+
+
+def _born_by_the_clock(pid: int) -> float | None:
     try:
         process = psutil.Process(pid)
         if process.status() == psutil.STATUS_ZOMBIE:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
+from typing import TypeVar
 
 import uuid_utils
 
 from packhorse.blob.base import Blobs
 from packhorse.core import lifecycle
-from packhorse.core.model import Job
+from packhorse.core.model import Change, Job
 from packhorse.crashpoints import passing
 from packhorse.engine import artifacts
 from packhorse.engine.settle import Settle
-from packhorse.errors import Conflict, Refused
+from packhorse.errors import BlobError, Conflict, CorruptRecord, PackhorseError, Refused
 from packhorse.store.base import Store
 
+T = TypeVar("T")
+
 BATCH = 100
+PAGE = 1000
 SWEEP = "orphans"
 
 
@@ -31,15 +36,25 @@ class Janitor:
 
     async def tick(self) -> float:
         purged = await self._store.purgeable(BATCH)
-        for job in purged:
-            await self._purge(job)
+        stuck = await self._each(purged, self._purge)
         littered = await self._store.littered(BATCH)
-        for job in littered:
-            await self._tidy(job)
-        await self._sweep()
+        stuck += await self._each(littered, self._tidy)
+        stuck += await self._each(await self._orphans(), self._blobs.delete_all)
         await self._blobs.abandon(self._orphan_after)
         await self._store.trim()
+        if stuck:
+            raise stuck[0]
         return 0.0 if BATCH in (len(purged), len(littered)) else self._period
+
+    async def _each(self, found: Iterable[T], clear: Callable[[T], Awaitable[None]]) -> list[PackhorseError]:
+        """Clear each, and say what could not be: one that sticks must not keep all others from going, for ever."""
+        stuck: list[PackhorseError] = []
+        for one in found:
+            try:
+                await clear(one)
+            except (BlobError, CorruptRecord) as error:
+                stuck.append(error)
+        return stuck
 
     async def _purge(self, job: Job) -> None:
         """Mark, delete the objects, delete the record: a retry that comes between finds the mark, not half a job."""
@@ -53,32 +68,46 @@ class Janitor:
             await self._store.erase(job.id)
 
     async def _tidy(self, job: Job) -> None:
-        """Delete outputs that no result refers to. The run has ended: nobody is publishing any more."""
-        results = (await self._store.results([job.id])).get(job.id, {})
-        kept = artifacts.referenced(results)
-        found = await self._blobs.keys(f"jobs/{job.id}/output", limit=10_000)
+        """Delete outputs that no result refers to, unless a retry has begun by the time we have read all.
+
+        A new run publishes before any result refers to it; of a run that has ended, nobody publishes any more.
+        """
+        found = await self._outputs(job.id)
+        kept = artifacts.referenced((await self._store.results([job.id])).get(job.id, {}))
+        [now] = await self._store.get([job.id])
+        if now is None or now.version != job.version:
+            return
         await self._blobs.delete([key for key in found if key not in kept])
         with suppress(Conflict, Refused):
-            await self._settle(job.id, lambda now: lifecycle.tidied(now, now=self._store.now()))
+            await self._settle(job.id, lambda now: self._tidied(now) if now.version == job.version else None)
 
-    async def _sweep(self) -> None:
+    def _tidied(self, job: Job) -> Change | None:
+        return lifecycle.tidied(job, now=self._store.now())
+
+    async def _outputs(self, job_id: str) -> list[str]:
+        keys: list[str] = []
+        prefix = f"jobs/{job_id}/output"
+        while page := await self._blobs.keys(prefix, after=keys[-1] if keys else None, limit=PAGE):
+            keys += page
+        return keys
+
+    async def _orphans(self) -> list[str]:
         """Objects without a job: an upload whose submit was refused or cut off. Oldest first, from where we stopped."""
         after = await self._store.bookmark(SWEEP)
         folders = await self._blobs.folders("jobs", after=after, limit=BATCH)
-        old = [job_id for job_id in folders if self._is_old(job_id)]
+        ages = {name: self._age(name) for name in folders}
+        old = [name for name, age in ages.items() if age is not None and age > self._orphan_after]
         known = await self._store.known(old)
-        for job_id in old:
-            if job_id not in known:
-                await self._blobs.delete_all(f"jobs/{job_id}")
-        # The next page, or from the start again once the young ones are reached.
-        cursor = old[-1] if len(old) == BATCH else ""
+        # The next page, or from the start again once the young ones are reached. A stranger's folder is no sign of it.
+        is_young = any(age is not None and age <= self._orphan_after for age in ages.values())
+        cursor = folders[-1] if len(folders) == BATCH and not is_young else ""
         if cursor != (after or ""):
             await self._store.set_bookmark(SWEEP, cursor)
+        return [f"jobs/{job_id}" for job_id in old if job_id not in known]
 
-    def _is_old(self, job_id: str) -> bool:
+    def _age(self, job_id: str) -> float | None:
         """The id says when it was made. What is young may be an upload under way."""
         try:
-            made_at = uuid_utils.UUID(job_id).timestamp / 1000
+            return self._store.now() - uuid_utils.UUID(job_id).timestamp / 1000
         except ValueError:
-            return False
-        return self._store.now() - made_at > self._orphan_after
+            return None

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import msgspec
 import psutil
@@ -246,8 +246,7 @@ class _Wire(asyncio.Protocol):
         self._frames = Frames()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.WriteTransport)
-        self.child.transport = transport
+        self.child.transport = cast(asyncio.WriteTransport, transport)  # uvloop's is one without saying so
 
     def data_received(self, data: bytes) -> None:
         try:

@@ -15,6 +15,7 @@ from packhorse.store.base import Store
 from packhorse.telemetry import log
 
 BATCH = 100
+WATCH = "reaper"
 
 
 class Reaper:
@@ -35,11 +36,12 @@ class Reaper:
         self._last: tuple[float, float] | None = None
 
     async def tick(self) -> float:
-        await self._store.definitions()  # any answer will do: a store that is away ends the watch
-        self._look_at_the_clock()
+        # A write, because nobody can renew in a store that only answers questions, as on a full disk.
+        await self._store.set_bookmark(WATCH, "")
+        overdue = await self._store.overdue(BATCH)
+        self._look_at_the_clock()  # after the question: had the clock jumped before it, everybody would be overdue
         found = 0
         if self._monotonic() - self._watching_since >= self._lease:
-            overdue = await self._store.overdue(BATCH)
             for job, task in overdue:
                 await self._lose(job, task)
             found = len(overdue)

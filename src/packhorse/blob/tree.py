@@ -1,0 +1,205 @@
+"""The folder tree below a root: entered by descriptor, one part at a time and never through a symbolic link."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import stat
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from itertools import islice
+from pathlib import Path
+
+from packhorse import crashpoints
+from packhorse.blob.base import CHUNK, checked
+from packhorse.errors import BlobNotFound, BlobUnavailable, PathRefused
+
+PARTIAL = ".partial"
+
+ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP})
+
+
+def make_root(root: Path) -> None:
+    missing = [path for path in (root, *root.parents) if not path.exists()]
+    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for path in missing:
+        with open_folder(path.parent) as above:
+            os.fsync(above)
+
+
+@contextmanager
+def entered(root: Path, folder: Sequence[str], *, make: bool = False) -> Iterator[list[int]]:
+    """Descriptors of the root and of each folder on the way down, the last one last."""
+    with ExitStack() as opened:
+        try:
+            folders = [opened.enter_context(open_folder(root))]
+        except OSError as error:  # a root that is gone must not look like an object that is not there
+            raise BlobUnavailable(reason=error.strerror) from error
+        for part in folder:
+            if make:
+                with suppress(FileExistsError):
+                    os.mkdir(part, 0o700, dir_fd=folders[-1])
+            folders.append(opened.enter_context(open_folder(part, folders[-1])))
+        yield folders
+
+
+@contextmanager
+def open_folder(folder: str | Path, at: int | None = None) -> Iterator[int]:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=at)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def if_there() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in ABSENT:
+            raise
+
+
+def open_object(root: Path, key: str, opened: ExitStack) -> int:
+    *folder, name = key.split("/")
+    with if_there(), entered(root, folder) as folders:
+        return open_file(name, opened, os.O_NOFOLLOW, dir_fd=folders[-1])
+    raise BlobNotFound(key=key)
+
+
+def open_file(path: str | Path, opened: ExitStack, flags: int = 0, *, dir_fd: int | None = None) -> int:
+    """Open a regular file and nothing else: a pipe would hold the thread for ever, a device need not end.
+
+    It is closed with ``opened``, which the caller has in hand even if it is cancelled before it gets the answer.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | flags, dir_fd=dir_fd)
+    opened.callback(os.close, fd)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        raise FileNotFoundError(errno.ENOENT, "Not a regular file", str(path))
+    return fd
+
+
+def size(root: Path, key: str) -> int | None:
+    with suppress(BlobNotFound), ExitStack() as opened:
+        return os.fstat(open_object(root, key, opened)).st_size
+    return None
+
+
+def fetch(root: Path, key: str, to: Path) -> None:
+    with ExitStack() as opened:
+        fd = open_object(root, key, opened)
+        try:
+            os.link(root / key, to, follow_symlinks=False)
+        except OSError:  # another device, too many links, deleted a moment ago: a copy serves, or says what is wrong
+            _copy(fd, to)
+
+
+def _copy(fd: int, to: Path) -> None:
+    with open(fd, "rb", closefd=False) as source, open(to, "xb") as target:
+        try:
+            shutil.copyfileobj(source, target, CHUNK)
+            os.fchmod(target.fileno(), 0o444)
+        except BaseException:
+            to.unlink()
+            raise
+
+
+def keys(root: Path, prefix: str, after: str, limit: int) -> list[str]:
+    with (
+        if_there(),
+        entered(root, prefix.split("/")) as folders,
+        closing(_walk(folders[-1], prefix + "/", after)) as found,
+    ):
+        return list(islice(found, limit))
+    return []
+
+
+def _walk(fd: int, at: str, after: str) -> Generator[str]:
+    """Keys in order. A folder sorts with its slash: `a-b` comes before `a/b`, though `a` is less than `a-b`."""
+    with os.scandir(fd) as entries:
+        names = sorted(entry.name + "/" * _is_folder(entry) for entry in entries if _is_ours(entry, at))
+    for name in names:
+        key = at + name
+        if not name.endswith("/"):
+            if key > after:
+                yield key
+        elif key > after or after.startswith(key):  # else everything below it comes before
+            with if_there(), open_folder(name[:-1], fd) as folder:
+                yield from _walk(folder, key, after)
+
+
+def folders(root: Path, prefix: str, after: str, limit: int) -> list[str]:
+    with if_there(), entered(root, prefix.split("/")) as folders, os.scandir(folders[-1]) as entries:
+        names = [entry.name for entry in entries if _is_folder(entry) and _is_ours(entry, prefix + "/")]
+        return sorted(name for name in names if name > after)[:limit]
+    return []
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    return entry.is_dir(follow_symlinks=False)
+
+
+def _is_ours(entry: os.DirEntry[str], at: str) -> bool:
+    """Whether it is a file, or a folder of files, that can be asked for."""
+    with suppress(PathRefused):
+        checked(at + entry.name)
+        return _is_folder(entry) or entry.is_file(follow_symlinks=False)
+    return False
+
+
+def delete(root: Path, keys: Sequence[str]) -> None:
+    for key in keys:
+        *folder, name = key.split("/")
+        with if_there(), entered(root, folder) as folders:
+            os.unlink(name, dir_fd=folders[-1])
+            crashpoints.passing("blob.delete.after")
+        prune(root, folder)
+
+
+def delete_all(root: Path, prefix: str) -> None:
+    folder = prefix.split("/")
+    with if_there(), entered(root, folder) as folders:
+        _empty(folders[-1])
+    prune(root, folder)
+
+
+def _empty(fd: int) -> None:
+    """Remove whatever lies in the folder, a stranger's file too: what is purged must be gone."""
+    with os.scandir(fd) as entries:
+        found = [(entry.name, _is_folder(entry)) for entry in entries]
+    for name, is_folder in found:
+        with if_there():
+            if is_folder:
+                with open_folder(name, fd) as folder:
+                    _empty(folder)
+                with suppress(OSError):  # not empty again: somebody is putting
+                    os.rmdir(name, dir_fd=fd)
+            else:
+                os.unlink(name, dir_fd=fd)
+                crashpoints.passing("blob.delete.after")
+
+
+def prune(root: Path, folder: Sequence[str]) -> None:
+    """Remove the folder and those above it as far as they are empty; one that stays hurts nobody."""
+    for depth in range(len(folder), 0, -1):
+        try:
+            with entered(root, folder[: depth - 1]) as folders:
+                os.rmdir(folder[depth - 1], dir_fd=folders[-1])
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return
+
+
+def abandon(root: Path, before: float) -> int:
+    """By age alone: whether a process lives cannot be told from its number, which another container may have given."""
+    gone = 0
+    with if_there(), entered(root, [PARTIAL]) as (_, partials), os.scandir(partials) as entries:
+        for entry in entries:
+            with if_there():
+                if entry.stat(follow_symlinks=False).st_mtime <= before:
+                    os.unlink(entry.name, dir_fd=partials)
+                    gone += 1
+    return gone
