@@ -71,7 +71,9 @@ async def test_a_stage_past_its_timeout_is_killed_and_tried_again(site: Site) ->
 
     assert job.error is not None
     assert job.error.code == "TIMEOUT"
-    assert [e.attempt for e in site.ledger()] == [1, 2]
+    starts = [event.data["attempt"] for event in await site.events(job.id) if event.type == "stage_started"]
+    assert starts == [1, 2]
+    assert not any(is_running(entry.pid) for entry in site.ledger())
 
 
 async def test_a_stage_without_progress_is_killed(site: Site) -> None:

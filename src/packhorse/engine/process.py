@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import contextlib
 import itertools
 import os
@@ -82,7 +83,7 @@ class Child:
         self.transport: asyncio.WriteTransport | None = None
         self._pipe: asyncio.ReadTransport | None = None
         self._numbers = itertools.count(1)
-        self._last = 0
+        self._listener: Listener | None = None
         self._outbox: list[bytes] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._tree: dict[int, psutil.Process] = {}
@@ -126,7 +127,8 @@ class Child:
     def run(self, message: Run, listener: Listener) -> Call:
         call = Call(message.call, listener)
         self.calls[call.number] = call
-        self._last = call.number
+        if not self.is_shared:
+            self._listener = listener
         self.runs += 1
         self.send(message)
         return call
@@ -220,24 +222,18 @@ class Child:
             lambda: asyncio.StreamReaderProtocol(stream), self.process.stdout
         )
         self._pipe = pipe
+        text = codecs.getincrementaldecoder("utf-8")("replace")
         rest = ""
-        listener: Listener | None = None
         while data := await stream.read(READ):
-            if not self.is_shared and self._last in self.calls:
-                listener = self.calls[self._last].listener
-            text = rest + data.decode("utf-8", "replace")
-            *lines, rest = text.split("\n")
+            *lines, rest = (rest + text.decode(data)).split("\n")
             if len(rest) > READ:
                 lines, rest = [*lines, rest], ""
             for line in lines:
-                if listener is not None:
-                    listener.said(line)
-                else:
-                    log(line)
+                (self._listener.said if self._listener is not None else log)(line)
             if len(data) == READ:
                 await asyncio.sleep(0.001)  # who floods waits for the others
         if rest:
-            (listener.said if listener is not None else log)(rest)
+            (self._listener.said if self._listener is not None else log)(rest)
 
 
 class _Wire(asyncio.Protocol):
