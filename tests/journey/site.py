@@ -130,7 +130,7 @@ class Site:
         assert job is not None
         return job
 
-    async def ended(self, handle: Handle[Any], within: float = 20.0) -> Job:
+    async def ended(self, handle: Handle[Any], within: float = 40.0) -> Job:
         """The job when it has ended."""
 
         async def look() -> Job | None:
@@ -139,7 +139,7 @@ class Site:
 
         return await until(look, within, lambda: f"{handle.id} has not ended\n{self.log_text()[-3000:]}")
 
-    async def started(self, handle: Handle[Any], stage: str | None = None, within: float = 20.0) -> Entry:
+    async def started(self, handle: Handle[Any], stage: str | None = None, within: float = 40.0) -> Entry:
         """What the stage itself wrote when it began."""
 
         async def look() -> Entry | None:
@@ -148,7 +148,7 @@ class Site:
 
         return await until(look, within, lambda: f"{handle.id} has not begun\n{self.log_text()[-3000:]}")
 
-    async def started_again(self, handle: Handle[Any], within: float = 20.0) -> Entry:
+    async def started_again(self, handle: Handle[Any], within: float = 40.0) -> Entry:
         async def look() -> Entry | None:
             mine = [e for e in self.ledger() if e.job_id == handle.id and e.what == "begin" and e.attempt > 1]
             return mine[0] if mine else None

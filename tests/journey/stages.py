@@ -226,6 +226,13 @@ async def beside(ctx: Context, seconds: float = 0.0, die: bool = False) -> int:
 
 
 @app.job(retries=0, queue="side")
+async def speaks_from_a_thread(ctx: Context) -> str:
+    await asyncio.to_thread(ctx.progress, 1, 2, "from a thread")
+    print("no line end", end="")
+    return "said"
+
+
+@app.job(retries=0, queue="side")
 async def blocks(ctx: Context, seconds: float) -> str:
     note("begin", ctx, "blocks")
     while seconds > 0:

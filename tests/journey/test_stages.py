@@ -126,12 +126,12 @@ async def test_a_result_that_is_too_large_says_so(site: Site) -> None:
 async def test_what_a_stage_prints_is_its_log_and_it_sees_no_store(site: Site) -> None:
     site.start_worker()
     handle = await site.submit("says", text="hello there")
+
     await site.ended(handle)
 
-    lines = await until_lines(site, handle.id, 2)
-
-    assert lines[0] == "hello there"
-    assert lines[1].endswith("logged hello there")
+    printed, logged = [line.text for line in await (await site.store()).lines(handle.id)]
+    assert printed == "hello there"
+    assert logged.endswith("logged hello there")
     assert (await handle.a_wait()).result == "no store to be seen"
 
 
@@ -260,6 +260,19 @@ async def test_async_stages_share_a_process(site: Site) -> None:
 
     results = {(await handle.a_wait()).result for handle in handles}
     assert len(results) == 1
+
+
+async def test_an_async_stage_may_report_from_a_thread_and_leave_a_line_open(site: Site) -> None:
+    site.start_worker(queues="side=10")
+    handle = await site.submit("speaks_from_a_thread")
+
+    job = await site.ended(handle)
+
+    store = await site.store()
+    assert job.status is Status.COMPLETED, job.error
+    assert [line.text for line in await store.lines(handle.id)] == ["no line end"]
+    [progress] = (await store.progress([handle.id]))[handle.id].values()
+    assert progress.message == "from a thread"
 
 
 async def test_a_shared_process_that_dies_costs_everyone_in_it_an_attempt_and_they_run_alone_next(site: Site) -> None:

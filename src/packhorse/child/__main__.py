@@ -29,9 +29,9 @@ def main() -> None:
         link.sendall(framed(Broken(error.message)))
         return
     if mode == "shared":
-        from packhorse.child.shared import Shared
+        from packhorse.child.shared import serve
 
-        asyncio.run(Shared(code).serve(link))
+        asyncio.run(serve(code, link))
     else:
         from packhorse.child.single import Single
 
@@ -39,14 +39,15 @@ def main() -> None:
 
 
 def _describe(app: str) -> None:
-    """On the standard output alone: what the app prints while it is loaded goes to the standard error."""
-    out, sys.stdout = sys.stdout, sys.stderr
+    """On the standard output alone: what the app and its processes print meanwhile goes to the standard error."""
+    out = os.dup(1)
+    os.dup2(2, 1)
     try:
         answer = wire.encode({"definitions": load(app).definitions()})
     except PackhorseError as error:
         answer = wire.encode({"error": error.message})
-    out.write(answer.decode())
-    out.flush()
+    with open(out, "wb") as told:
+        told.write(answer)
 
 
 if __name__ == "__main__":

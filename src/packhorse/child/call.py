@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from packhorse.child.context import ChildContext
-from packhorse.child.messages import Document, Postponed, Raised, Returned, Run
+from packhorse.child.messages import Document, Postponed, Raised, Returned, Run, sayable
 from packhorse.core import wire
 from packhorse.define.files import File
 from packhorse.define.outcomes import Later, Permanent
@@ -22,10 +22,18 @@ DETAIL = 8000
 """Characters of a traceback that are kept; the end tells most."""
 
 Outcome = Returned | Raised | Postponed
+Code = tuple[Pipeline[Any], Stage[..., Any]]
 
 
 class Stopped(BaseException):
     """Raised inside a stage when its process is asked to end, so that ``finally`` blocks run."""
+
+
+def chosen(kinds: Mapping[str, Code], run: Run) -> Code:
+    """The code to run. A child loads what is on disk now, which may have changed since its worker looked."""
+    if run.kind not in kinds:
+        raise LookupError(f"The app has no stage {run.kind} any more: its code has changed since the worker started.")
+    return kinds[run.kind]
 
 
 def prepared(pipeline: Pipeline[Any], stage: Stage[..., Any], run: Run, context: ChildContext) -> Callable[[], Any]:
@@ -50,10 +58,11 @@ def returned(stage: Stage[..., Any], run: Run, context: ChildContext, value: obj
 
 
 def raised(run: Run, error: BaseException) -> Raised:
+    """Whatever it is, it can be told: an error that cannot would look like a process that died."""
     code, message, permanent = "EXCEPTION", _said(error), False
     match error:
         case Permanent():
-            code, message, permanent = error.code, error.message, True
+            code, message, permanent = sayable(error.code), str(error.message), True
         case InvalidInput():
             fields = "; ".join(f"{each['field']}: {each['message']}" for each in error.errors)
             code, message, permanent = "INVALID", fields or error.message, True
@@ -61,12 +70,15 @@ def raised(run: Run, error: BaseException) -> Raised:
             code = "OUT_OF_MEMORY"
         case SystemExit():
             message = f"The stage called exit({error.code})."
-    detail = "".join(traceback.format_exception(error))[-DETAIL:]
-    return Raised(run.call, code, message[:2000], permanent, detail)
+    detail = sayable("".join(traceback.format_exception(error)))[-DETAIL:]
+    return Raised(run.call, code, sayable(message)[:2000], permanent, detail)
 
 
 def _said(error: BaseException) -> str:
-    text = str(error)
+    try:
+        text = str(error)
+    except Exception:  # broad: how an error describes itself is the user's code too
+        text = ""
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from packhorse.child.messages import FromChild, Made, Moved, Run
+from packhorse.child.messages import FromChild, Made, Moved, Run, sayable
 from packhorse.define.context import Context
 from packhorse.define.files import File, sanitised
 
@@ -17,7 +17,9 @@ EVERY = 0.05
 
 
 class ChildContext(Context):
-    def __init__(self, run: Run, send: Callable[[FromChild], None]) -> None:
+    def __init__(
+        self, run: Run, send: Callable[[FromChild], None], monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         self.job_id = run.job_id
         self.user_id = run.user_id
         self.attempt = run.attempt
@@ -27,8 +29,9 @@ class ChildContext(Context):
         self._call = run.call
         self._folder = Path(run.scratch)
         self._send = send
+        self._monotonic = monotonic
         self._waiting: Moved | None = None
-        self._sent_at = 0.0
+        self._sent_at = -EVERY
         self._copies = 0
 
     @property
@@ -42,8 +45,8 @@ class ChildContext(Context):
         return self.is_cancelled
 
     def progress(self, current: float, total: float | None = None, message: str = "") -> None:
-        moved = Moved(self._call, float(current), None if total is None else float(total), str(message))
-        now = time.monotonic()
+        moved = Moved(self._call, float(current), None if total is None else float(total), sayable(message))
+        now = self._monotonic()
         if now - self._sent_at < EVERY:
             self._waiting = moved
             return
@@ -67,9 +70,9 @@ class ChildContext(Context):
         self._send(Made(self._call, name, str(path)))
 
     def kept(self, file: File) -> Path:
-        """Where the supervisor may take the file from: it takes nothing from outside scratch."""
+        """Where the supervisor may take the file from: nothing outside scratch, nothing it cannot name."""
         real = file.path.resolve(strict=True)
-        if real.is_relative_to(self._folder.resolve()):
+        if real.is_relative_to(self._folder.resolve()) and sayable(real) == str(real):
             return real
         path = self._place(file.name)
         shutil.copyfile(real, path)

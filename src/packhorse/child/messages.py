@@ -122,6 +122,11 @@ def framed(message: ToChild | FromChild) -> bytes:
     return len(body).to_bytes(4, "big") + body
 
 
+def sayable(text: object) -> str:
+    """As text that can be sent: half a surrogate pair, as in a file name of unknown encoding, has no bytes."""
+    return str(text).encode(errors="backslashreplace").decode()
+
+
 class Frames:
     """Cuts a stream into messages. A frame that is too long or does not fit the types ends the conversation."""
 

@@ -9,15 +9,21 @@ import os
 import signal
 import socket
 import sys
+import threading
 from contextvars import ContextVar
+from functools import partial
 from typing import TextIO, cast
 
-from packhorse.child.call import prepared, raised, returned
+from packhorse.child.call import chosen, prepared, raised, returned
 from packhorse.child.context import ChildContext
 from packhorse.child.messages import Frames, FromChild, Raised, Ready, Run, Said, Stop, framed, to_child
 from packhorse.define.registry import Code
 
 _call: ContextVar[int | None] = ContextVar("packhorse_call", default=None)
+
+
+async def serve(code: Code, link: socket.socket) -> None:
+    await Shared(code).serve(link)
 
 
 class Shared(asyncio.Protocol):
@@ -27,11 +33,14 @@ class Shared(asyncio.Protocol):
         self._calls: dict[int, tuple[asyncio.Task[None], ChildContext]] = {}
         self._outbox: list[bytes] = []
         self._transport: asyncio.WriteTransport | None = None
+        self._outputs: tuple[_Attributed, ...] = ()
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
 
     async def serve(self, link: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
+        loop = self._loop
         link.setblocking(False)
-        sys.stdout, sys.stderr = _Attributed(self, sys.stdout), _Attributed(self, sys.stderr)
+        sys.stdout, sys.stderr = self._outputs = _Attributed(self, sys.stdout), _Attributed(self, sys.stderr)
         logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
         loop.add_signal_handler(signal.SIGTERM, os._exit, 0)
         await loop.create_connection(lambda: self, sock=link)
@@ -52,6 +61,7 @@ class Shared(asyncio.Protocol):
                     context = ChildContext(message, self.send)
                     task = asyncio.get_running_loop().create_task(self._run(message, context))
                     self._calls[message.call] = task, context
+                    task.add_done_callback(partial(self._ended, message.call))
                 case Stop() if message.call in self._calls:
                     task, context = self._calls[message.call]
                     context.is_cancelled = True
@@ -59,27 +69,41 @@ class Shared(asyncio.Protocol):
 
     async def _run(self, run: Run, context: ChildContext) -> None:
         _call.set(run.call)
-        pipeline, stage = self._kinds[run.kind]
         try:
+            pipeline, stage = chosen(self._kinds, run)
             outcome = returned(stage, run, context, await prepared(pipeline, stage, run, context)())
         except asyncio.CancelledError:
-            outcome = Raised(run.call, "STOPPED", "The stage was asked to stop.", False, "")
+            outcome = _stopped(run.call)
         except BaseException as error:  # broad: whatever a stage raises, SystemExit too, is how it ended
             outcome = raised(run, error)
+        for output in self._outputs:
+            output.end_line()
         context.flush()
         self.send(outcome)
         del self._calls[run.call]
 
+    def _ended(self, call: int, _task: asyncio.Task[None]) -> None:
+        """A call that was stopped before it had begun has not answered for itself."""
+        if self._calls.pop(call, None) is not None:
+            self.send(_stopped(call))
+
     def send(self, message: FromChild) -> None:
-        """Messages of one turn of the loop travel in one write."""
+        """Messages of one turn of the loop travel in one write. A stage may report from a thread of its own, too."""
+        if threading.get_ident() != self._thread:
+            self._loop.call_soon_threadsafe(self.send, message)
+            return
         if not self._outbox:
-            asyncio.get_running_loop().call_soon(self._flush)
+            self._loop.call_soon(self._flush)
         self._outbox.append(framed(message))
 
     def _flush(self) -> None:
         data, self._outbox = b"".join(self._outbox), []
         assert self._transport is not None
         self._transport.write(data)
+
+
+def _stopped(call: int) -> Raised:
+    return Raised(call, "STOPPED", "The stage was asked to stop.", False, "")
 
 
 class _Attributed(io.TextIOBase):
@@ -100,6 +124,12 @@ class _Attributed(io.TextIOBase):
         if rest:
             self._rest[call] = rest
         return len(text)
+
+    def end_line(self) -> None:
+        """The stage is through: what it left without a line end is a line too."""
+        call = _call.get()
+        if call in self._rest:
+            self._shared.send(Said(call, self._rest.pop(call)))
 
     def flush(self) -> None:
         self._original.flush()

@@ -11,7 +11,7 @@ import socket
 import sys
 import threading
 
-from packhorse.child.call import Stopped, prepared, raised, returned
+from packhorse.child.call import Stopped, chosen, prepared, raised, returned
 from packhorse.child.context import ChildContext
 from packhorse.child.messages import Frames, FromChild, Ready, Run, framed, to_child
 from packhorse.define.registry import Code
@@ -38,8 +38,8 @@ class Single:
 
     def _run(self, run: Run) -> None:
         context = self._current = ChildContext(run, self._send)
-        pipeline, stage = self._kinds[run.kind]
         try:
+            pipeline, stage = chosen(self._kinds, run)
             call = prepared(pipeline, stage, run, context)
             value = call()
             if stage.is_async:  # it died in company once, so now it runs alone

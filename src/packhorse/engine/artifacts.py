@@ -12,6 +12,7 @@ from packhorse.blob.base import Blobs
 from packhorse.child.messages import Argument, Document, Made
 from packhorse.core.model import Artifact, Need, Result, Stored
 from packhorse.define import values
+from packhorse.define.files import sanitised
 from packhorse.errors import InvalidInput
 from packhorse.store.base import Claim
 
@@ -97,6 +98,7 @@ class _Putter:
         real = path.resolve()  # noqa: ASYNC240 (a stat or two)
         if not real.is_relative_to(self._scratch) or not real.is_file():
             raise InvalidInput(f"The stage named {name!r} as a file, but there is none in its scratch folder.")
+        name = sanitised(name)  # it came from a child, and will be the name of a file in another attempt's scratch
         key = f"{self._prefix}/{self._count}{_suffix(name)}"
         self._count += 1
         summed = await self._blobs.put_file(key, real)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import shutil
 import time
 from collections.abc import Callable
@@ -76,6 +77,7 @@ class Attempt:
         self._call: Call | None = None
         self._tools = tools
         self._made: list[Made] = []
+        self._has_spoken = False
         self._throttle = Throttle(tools.log_rate)
         self._scratch = tools.scratch / claim.token
         self._ending: asyncio.Task[None] | None = None
@@ -86,6 +88,8 @@ class Attempt:
         try:
             verb = await self._outcome()
             self.has_returned.set()
+            if self._has_spoken:  # what it had to say is written before anybody hears that it has ended
+                await self._tools.scribe.flush()
             if verb is not None:
                 await self._tell(verb)
         except Exception as error:  # broad: a fault of ours must end as a failed attempt, not as a silent lease
@@ -122,11 +126,13 @@ class Attempt:
 
     def moved(self, message: Moved) -> None:
         self.moved_at = time.monotonic()
+        self._has_spoken = True
         who = self.lease
         run, now = self.claim.job.run, self._tools.now()
-        self._tools.scribe.report(
-            Report(who.job_id, who.task, who.token, run, now, message.current, message.total, message.message)
-        )
+        # What is no number cannot be stored, and would keep everybody's reports of the same moment out.
+        current = message.current if math.isfinite(message.current) else 0.0
+        total = message.total if message.total is not None and math.isfinite(message.total) else None
+        self._tools.scribe.report(Report(who.job_id, who.task, who.token, run, now, current, total, message.message))
 
     def made(self, message: Made) -> None:
         self._made.append(message)
@@ -136,6 +142,7 @@ class Attempt:
             self._write(line)
 
     def _write(self, text: str) -> None:
+        self._has_spoken = True
         self._tools.scribe.line(Line(self.lease.job_id, self.lease.task, self.number, self._tools.now(), text))
 
     # How it ends.

@@ -71,8 +71,9 @@ class Call:
 class Child:
     """Started with `Child.start`; `run` as often as you like; `end` once."""
 
-    def __init__(self, process: subprocess.Popen[bytes], is_shared: bool) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], is_shared: bool, log: Callable[[str], None]) -> None:
         self.process = process
+        self._log = log
         self.is_shared = is_shared
         self.born = time.monotonic()
         self.calls: dict[int, Call] = {}
@@ -81,11 +82,11 @@ class Child:
         self.has_ended = asyncio.Event()
         self.ready: asyncio.Future[Ready] = asyncio.get_running_loop().create_future()
         self.transport: asyncio.WriteTransport | None = None
-        self._pipe: asyncio.ReadTransport | None = None
+        self.output: asyncio.ReadTransport | None = None
         self._numbers = itertools.count(1)
         self._listener: Listener | None = None
         self._outbox: list[bytes] = []
-        self._tasks: list[asyncio.Task[None]] = []
+        self._watching: asyncio.Task[None] | None = None
         self._tree: dict[int, psutil.Process] = {}
 
     @classmethod
@@ -107,9 +108,11 @@ class Child:
             )
         finally:
             theirs.close()
-        child = cls(process, shared)
+        child = cls(process, shared, log)
         await asyncio.get_running_loop().create_connection(lambda: _Wire(child), sock=ours)
-        child._tasks = [asyncio.create_task(child._watch()), asyncio.create_task(child._listen(log))]
+        assert process.stdout is not None
+        await asyncio.get_running_loop().connect_read_pipe(lambda: _Output(child), process.stdout)
+        child._watching = asyncio.create_task(child._watch())
         try:
             await asyncio.wait_for(asyncio.shield(child.ready), START)
         except TimeoutError:
@@ -168,7 +171,8 @@ class Child:
                 call.listener.said(message.text)
             case _:
                 del self.calls[call.number]
-                _set(call.outcome, message)
+                # Its last lines are ready to be read, if they have not been: let them come first.
+                asyncio.get_running_loop().call_soon(_set, call.outcome, message)
 
     def terminate(self) -> None:
         self.is_ending = True
@@ -208,32 +212,52 @@ class Child:
             _set(call.outcome, died)
         self.calls.clear()
         await asyncio.sleep(LAST_WORDS)
-        if self._pipe is not None:
-            self._pipe.close()
+        if self.output is not None:
+            self.output.close()
 
-    async def _listen(self, log: Callable[[str], None]) -> None:
+    def printed(self, line: str) -> None:
         """What is printed belongs to the call that runs; in a shared process, where that cannot be told, to the worker.
 
         Lines may come a moment after the result: they are still the last call's.
         """
-        stream = asyncio.StreamReader(limit=READ)
-        assert self.process.stdout is not None
-        pipe, _ = await asyncio.get_running_loop().connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(stream), self.process.stdout
-        )
-        self._pipe = pipe
-        text = codecs.getincrementaldecoder("utf-8")("replace")
-        rest = ""
-        while data := await stream.read(READ):
-            *lines, rest = (rest + text.decode(data)).split("\n")
-            if len(rest) > READ:
-                lines, rest = [*lines, rest], ""
-            for line in lines:
-                (self._listener.said if self._listener is not None else log)(line)
-            if len(data) == READ:
-                await asyncio.sleep(0.001)  # who floods waits for the others
-        if rest:
-            (self._listener.said if self._listener is not None else log)(rest)
+        (self._listener.said if self._listener is not None else self._log)(line)
+
+
+class _Output(asyncio.Protocol):
+    """Cuts what a child prints into lines."""
+
+    def __init__(self, child: Child) -> None:
+        self._child = child
+        self._text = codecs.getincrementaldecoder("utf-8")("replace")
+        self._rest = ""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._child.output = cast(asyncio.ReadTransport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        *lines, self._rest = (self._rest + self._text.decode(data)).split("\n")
+        if len(self._rest) > READ:
+            lines, self._rest = [*lines, self._rest], ""
+        for line in lines:
+            self._child.printed(line)
+        if len(data) >= READ:
+            self._pause()
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        if self._rest:
+            self._child.printed(self._rest)
+
+    def _pause(self) -> None:
+        """Who floods waits for the others."""
+        output = self._child.output
+        assert output is not None
+        output.pause_reading()
+        asyncio.get_running_loop().call_later(0.001, self._go_on, output)
+
+    @staticmethod
+    def _go_on(output: asyncio.ReadTransport) -> None:
+        if not output.is_closing():
+            output.resume_reading()
 
 
 class _Wire(asyncio.Protocol):

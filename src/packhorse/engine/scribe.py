@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 
 from packhorse.core.model import TaskId
 from packhorse.errors import StoreError
@@ -45,8 +46,10 @@ class Scribe:
         try:
             if reports:
                 await self._store.report(list(reports.values()))
+                reports = {}
             if lines:
                 await self._store.log(lines, keep=self._log_limit)
+                lines = []  # written: if what follows fails, they must not be written again
             if samples:
                 await self._store.sample(samples, keep=self._keep)
         except StoreError:
@@ -67,14 +70,15 @@ def _tail(lines: list[Line], limit: int) -> list[Line]:
 class Throttle:
     """Lets so many bytes a second through, and counts the lines it held back."""
 
-    def __init__(self, rate: int) -> None:
+    def __init__(self, rate: int, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._rate = rate
+        self._monotonic = monotonic
         self._left = float(rate)
-        self._at = time.monotonic()
+        self._at = monotonic()
         self._held_back = 0
 
     def admit(self, text: str) -> list[str]:
-        now = time.monotonic()
+        now = self._monotonic()
         self._left = min(self._rate, self._left + (now - self._at) * self._rate)
         self._at = now
         if len(text) > self._left:
