@@ -1,0 +1,70 @@
+"""The docs say what the code does: the reference is made from it, and what is shown there runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from packhorse.define.loading import load
+
+ROOT = Path(__file__).parents[1]
+
+
+def named_blocks(page: Path) -> dict[str, str]:
+    """The Python blocks that begin with the name of a file."""
+    blocks = re.findall(r"```python\n# ([\w.]+)\n(.*?)```", page.read_text(), re.DOTALL)
+    return dict(blocks)
+
+
+def test_the_reference_is_what_the_code_says() -> None:
+    pages = runpy.run_path(str(ROOT / "docs" / "generate.py"))["pages"]()
+
+    kept = {name: (ROOT / "docs" / "reference" / name).read_text() for name in pages}
+
+    assert kept == pages, "run: make docs"
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/tour.md", "docs/architecture.md", "CONTRIBUTING.md"])
+def test_links_between_pages_lead_somewhere(page: str) -> None:
+    path = ROOT / page
+
+    targets = re.findall(r"\]\(((?!http)[^)#]+)", path.read_text())
+
+    assert [target for target in targets if not (path.parent / target).exists()] == []
+
+
+def test_the_pipeline_of_the_readme_can_be_loaded(tmp_path: Path) -> None:
+    [(name, code)] = named_blocks(ROOT / "README.md").items()
+    (tmp_path / name).write_text(code)
+
+    loaded = load(str(tmp_path / name))
+
+    [plan] = [pipeline.plan() for pipeline in loaded.pipelines.values()]
+    assert [stage.name for stage in plan.stages] == ["sort", "shrink", "sheet"]
+
+
+def test_the_tour_runs_as_it_stands(tmp_path: Path) -> None:
+    for name, code in named_blocks(ROOT / "docs" / "tour.md").items():
+        (tmp_path / name).write_text(code)
+    (tmp_path / "README.md").write_text("a fine day\n\nfor packhorses")
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("PACKHORSE_", "PYTEST_"))}
+    packhorse = [sys.executable, "-m", "packhorse.cli"]
+
+    tested = subprocess.run([sys.executable, "-m", "pytest", "-q"], cwd=tmp_path, env=env, capture_output=True, text=True)
+    worker = subprocess.Popen([*packhorse, "worker", "words.py"], cwd=tmp_path, env=env)
+    try:
+        submitted = subprocess.run(
+            [sys.executable, "submit.py"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60
+        )
+    finally:
+        worker.terminate()
+        worker.wait(30)
+
+    assert tested.returncode == 0, tested.stdout
+    assert "2 words in 2 lines" in submitted.stdout.splitlines(), submitted.stderr
