@@ -110,12 +110,12 @@ def sure(change: Change | None) -> Change:
     return change
 
 
-def starter(store: Store, *, worker: str = "w", lease: float = LEASE, token: str | None = None) -> Decide:
+def starter(store: Store, *, worker: str = "w", lease: float = LEASE) -> Decide:
     """What a worker decides about an entry: start it, under a token nobody else has."""
     tokens = (f"{worker}-{n}" for n in _numbers)
 
     def decide(job: Job, at: TaskId) -> Change:
-        return lifecycle.start(job, at, token=token or next(tokens), worker=worker, lease=lease, now=store.now())
+        return lifecycle.start(job, at, token=next(tokens), worker=worker, lease=lease, now=store.now())
 
     return decide
 
@@ -302,6 +302,13 @@ async def dump(store: Store) -> dict[str, Any]:
         "lines": {id: await store.lines(id) for id in found},
         "samples": {id: await store.samples(id) for id in found},
     }
+
+
+async def offered(store: Store) -> list[tuple[str, TaskId]]:
+    """What a claim would ask to be decided. Whatever it is, it is not started, and not asked again."""
+    found: list[tuple[str, TaskId]] = []
+    await store.claim({"default": 1000}, KINDS, lambda job, at: found.append((job.id, at)))
+    return found
 
 
 async def waiting(store: Store) -> list[tuple[str, TaskId]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from packhorse.store.base import Store
-from tests.contract.stores import STORES, Clock, Now, OpenStore, fresh_address, open_at, quick_folder
+from tests.contract.stores import STORES, Clock, Now, OpenStore, open_at, quick_folder
 
 EPOCH = 1_800_000_000.0
 
@@ -22,7 +22,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture(params=STORES)
 def address(request: pytest.FixtureRequest, folder: Path) -> str:
-    return fresh_address(request.param, folder)
+    return STORES[request.param].fresh(folder)
 
 
 @pytest.fixture

@@ -6,16 +6,30 @@ import contextlib
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from packhorse.store.base import Store
 from packhorse.store.sqlite import SqliteStore
 
 Now = Callable[[], float]
 
-STORES = ["sqlite"]
+
+class Sort(NamedTuple):
+    fresh: Callable[[Path], str]
+    """Where a new, empty store is, if it may use this folder."""
+    open: Callable[[str, Now], Awaitable[Store]]
+
+
+def _file(address: str) -> Path:
+    return Path(address.removeprefix("sqlite://"))
+
+
+STORES: dict[str, Sort] = {
+    "sqlite": Sort(lambda folder: f"sqlite://{folder}/store.db", lambda at, clock: SqliteStore.open(_file(at), clock)),
+}
+"""By the scheme of their addresses. A store that is added here is held to the whole contract."""
 
 
 class OpenStore(Protocol):
@@ -45,12 +59,7 @@ def quick_folder() -> Iterator[Path]:
         yield Path(name)
 
 
-def fresh_address(name: str, folder: Path) -> str:
-    """Where a new, empty store of this sort is."""
-    return {"sqlite": f"sqlite://{folder}/store.db"}[name]
-
-
 async def open_at(address: str, clock: Now = time.time) -> Store:
-    scheme, _, rest = address.partition("://")
-    assert scheme == "sqlite"
-    return await SqliteStore.open(Path(rest), clock)
+    """A handle on the store at the address, in whichever process."""
+    scheme, _, _ = address.partition("://")
+    return await STORES[scheme].open(address, clock)

@@ -12,6 +12,9 @@ from packhorse.store.base import Filter, Store
 from tests.contract.builders import KINDS, ONLY, UNKNOWN, card, claim, held, starter, submission, submit
 from tests.contract.stores import Clock, OpenStore
 
+LIMIT = 10.0
+"""Seconds after which a call is taken for one that never ends."""
+
 CALLS: dict[str, Callable[[Store], Awaitable[object]]] = {
     "commit": lambda store: store.commit([submission(now=1.0)]),
     "get": lambda store: store.get([UNKNOWN]),
@@ -63,7 +66,7 @@ async def test_a_closed_store_says_that_it_is_unavailable(store: Store, name: st
     await store.close()
 
     with pytest.raises(StoreUnavailable):
-        await _raised(CALLS[name](store))
+        await asyncio.wait_for(_raised(CALLS[name](store)), LIMIT)
 
 
 async def _raised(call: Awaitable[object]) -> None:

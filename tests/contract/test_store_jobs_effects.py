@@ -35,6 +35,7 @@ from tests.contract.builders import (
     held,
     lease_of,
     made,
+    offered,
     page,
     report,
     settled,
@@ -105,7 +106,7 @@ async def test_a_cancelled_job_has_nothing_due(store: Store) -> None:
 
     await cancel(store, job.id)
 
-    assert await waiting(store) == []
+    assert await offered(store) == []
 
 
 async def test_a_cancelled_job_that_was_to_come_later_never_comes(timed: Store, clock: Clock) -> None:
@@ -114,7 +115,7 @@ async def test_a_cancelled_job_that_was_to_come_later_never_comes(timed: Store, 
 
     clock.forward(61.0)
 
-    assert await waiting(timed) == []
+    assert await offered(timed) == []
 
 
 async def test_a_cancelled_job_that_had_become_due_meanwhile_never_comes(timed: Store, clock: Clock) -> None:
@@ -124,7 +125,19 @@ async def test_a_cancelled_job_that_had_become_due_meanwhile_never_comes(timed: 
 
     await cancel(timed, job.id)
 
-    assert await waiting(timed) == []
+    assert await offered(timed) == []
+
+
+async def test_an_entry_taken_back_does_not_come_back_in_the_next_run(timed: Store, clock: Clock) -> None:
+    """Else it would start the task before the time it has asked for."""
+    job = await cancel(timed, (await submit(timed, delay=60.0)).id)
+    await made(timed, lifecycle.retry(job, now=clock()))
+    claimed = await claim_one(timed)
+    await made(timed, lifecycle.later(claimed.job, ONLY, token=claimed.token, seconds=600.0, now=clock()))
+
+    clock.forward(61.0)
+
+    assert await claim(timed) == []
 
 
 async def test_taking_back_one_job_leaves_its_neighbours_due(store: Store) -> None:

@@ -25,7 +25,7 @@ def connect(path: Path, *, read_only: bool = False) -> apsw.Connection:
     try:
         db = apsw.Connection(str(path), flags=flags, statementcachesize=STATEMENTS)
         db.set_busy_handler(_wait_a_little())
-        mode = db.pragma("journal_mode", "wal")
+        mode = _into_wal(db)
         db.pragma("synchronous", "full")
         db.pragma("cache_size", -32_000)
         db.pragma("journal_size_limit", 64 * 1024 * 1024)
@@ -39,6 +39,21 @@ def connect(path: Path, *, read_only: bool = False) -> apsw.Connection:
             f"SQLite gave journal_mode={mode}, synchronous={synchronous} for {path}; need wal, 2 (full)."
         )
     return db
+
+
+def _into_wal(db: apsw.Connection) -> object:
+    """The journal mode, asked for again while it is busy.
+
+    Of two processes that make a new file together, SQLite tells one "busy" without asking its busy handler.
+    """
+    wait, calls = _wait_a_little(), 0
+    while True:
+        try:
+            return db.pragma("journal_mode", "wal")
+        except apsw.BusyError:
+            if not wait(calls):
+                raise
+            calls += 1
 
 
 def migrate(db: apsw.Connection, scripts: list[tuple[int, str]] | None = None) -> int:

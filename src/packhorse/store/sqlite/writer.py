@@ -82,9 +82,9 @@ class Writer:
             return [_unavailable(error) for _ in operations]
         try:
             outcomes = [alone(db, operation) for operation in operations]
-        except StoreUnavailable as error:  # a member could not be taken back, so nobody's work may stay
+        except (StoreUnavailable, apsw.Error) as error:  # a member could not be taken back: nobody's work may stay
             _roll_back(db)
-            return [StoreUnavailable(error.message) for _ in operations]
+            return [StoreUnavailable(str(error)) for _ in operations]
         passing("store.write.open")
         try:
             db.execute("COMMIT")

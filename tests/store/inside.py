@@ -1,0 +1,55 @@
+"""Ways into a SQLite store that only its own tests may take."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import apsw
+
+from packhorse.store.sqlite import SqliteStore
+
+LIMIT = 30.0
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + LIMIT
+    while not condition():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.001)
+
+
+async def write(store: SqliteStore, sql: str, *bindings: Any) -> None:
+    """Change a row behind the store's back."""
+    await store._writer.run(lambda db: db.execute(sql, bindings).fetchall())
+
+
+@asynccontextmanager
+async def stopped(store: SqliteStore, first: Callable[[apsw.Connection], object] = id) -> AsyncIterator[None]:
+    """The writer stands still inside a transaction, after it has done this much in it."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(db: apsw.Connection) -> None:
+        first(db)
+        begun.set()
+        assert go_on.wait(LIMIT)
+
+    asked = asyncio.create_task(store._writer.run(slow))
+    await until(begun.is_set)
+    try:
+        yield
+    finally:
+        go_on.set()
+        await asked
+
+
+async def together(store: SqliteStore, asked: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
+    """The outcomes of what waited for the writer at the same time, an exception being one of them."""
+    async with stopped(store):
+        waiting = [asyncio.create_task(each) for each in asked]
+        await until(lambda: store._writer._inbox.qsize() >= len(asked))
+    return await asyncio.gather(*waiting, return_exceptions=True)

@@ -1,0 +1,263 @@
+"""The one thread that writes: what waits travels together, fails alone, and survives a full disk."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import apsw
+import pytest
+
+from packhorse.core.model import Spec
+from packhorse.errors import SlotTaken, StoreUnavailable, UnknownOutcome
+from packhorse.store.sqlite import SqliteStore
+from packhorse.store.sqlite.connection import connect
+from tests.contract.builders import SLOT, SLOTTED, dump, submission, submit, waiting
+from tests.store.inside import stopped, together, until, write
+
+BIG = Spec(b'"' + b"x" * 2_000_000 + b'"')
+
+
+# together
+
+
+async def counted(store: SqliteStore) -> list[str]:
+    """A list that grows by one with every transaction from now on."""
+    commits: list[str] = []
+
+    def hook() -> bool:
+        commits.append("commit")
+        return False
+
+    await store._writer.run(lambda db: db.set_commit_hook(hook))
+    commits.clear()
+    return commits
+
+
+async def test_what_waits_together_is_one_transaction(store: SqliteStore) -> None:
+    commits = await counted(store)
+
+    outcomes = await together(store, [store.commit([submission(now=1.0)]) for _ in range(50)])
+
+    assert outcomes == [[None]] * 50
+    assert len(commits) == 2  # the one that everybody waited for, and theirs
+
+
+async def test_changes_of_one_call_are_one_transaction(store: SqliteStore) -> None:
+    commits = await counted(store)
+
+    outcomes = await store.commit([submission(now=1.0) for _ in range(50)])
+
+    assert outcomes == [None] * 50
+    assert len(commits) == 1
+
+
+async def test_more_than_a_group_still_gets_through(store: SqliteStore) -> None:
+    outcomes = await together(store, [store.set_bookmark(str(n), "x") for n in range(1200)])
+
+    assert outcomes == [None] * 1200
+    assert await store.bookmark("1199") == "x"
+
+
+async def test_a_member_that_fails_halfway_leaves_nothing_while_its_neighbours_are_there(store: SqliteStore) -> None:
+    def halfway(db: apsw.Connection) -> None:
+        db.execute("INSERT INTO bookmarks VALUES ('halfway', 'x')")
+        raise ZeroDivisionError
+
+    outcomes = await together(
+        store, [store.set_bookmark("first", "x"), store._writer.run(halfway), store.set_bookmark("last", "x")]
+    )
+
+    assert [type(outcome) for outcome in outcomes] == [type(None), ZeroDivisionError, type(None)]
+    assert [await store.bookmark(name) for name in ("first", "halfway", "last")] == ["x", None, "x"]
+
+
+async def test_a_refused_member_of_a_group_writes_none_of_its_neighbours_work_and_none_of_its_own(
+    store: SqliteStore,
+) -> None:
+    first, second, third = (submission(SLOTTED, now=store.now(), key=key) for key in ("k", "k2", None))
+
+    outcomes = await together(store, [store.commit([change]) for change in (first, second, third)])
+
+    assert [type(error) for [error] in outcomes] == [type(None), SlotTaken, SlotTaken]
+    assert [job.id for job in (await dump(store))["jobs"]] == [first.after.id]
+    assert (await store.keyed("k"), await store.keyed("k2")) == ((first.after.id, ""), None)
+    assert await waiting(store) == [(first.after.id, ("only", 0))]
+
+
+async def test_an_error_of_sqlite_is_the_members_own(store: SqliteStore) -> None:
+    outcomes = await together(
+        store, [store.set_bookmark("first", "x"), write(store, "NONSENSE"), store.set_bookmark("last", "x")]
+    )
+
+    assert [type(outcome) for outcome in outcomes] == [type(None), StoreUnavailable, type(None)]
+    assert [await store.bookmark(name) for name in ("first", "last")] == ["x", "x"]
+
+
+def _releases_and_fails(db: apsw.Connection) -> None:
+    db.execute("INSERT INTO bookmarks VALUES ('rude', 'x')")
+    db.execute("RELEASE one")
+    raise ZeroDivisionError
+
+
+def _releases_and_goes_on(db: apsw.Connection) -> None:
+    db.execute("INSERT INTO bookmarks VALUES ('rude', 'x')")
+    db.execute("RELEASE one")
+
+
+@pytest.mark.parametrize("rude", [_releases_and_fails, _releases_and_goes_on])
+async def test_where_a_members_work_cannot_be_told_from_the_others_nobodys_stays(
+    store: SqliteStore, rude: Callable[[apsw.Connection], None]
+) -> None:
+    outcomes = await together(store, [store.set_bookmark("first", "x"), store._writer.run(rude)])
+
+    assert [type(outcome) for outcome in outcomes] == [StoreUnavailable, StoreUnavailable]
+    assert [await store.bookmark(name) for name in ("first", "rude")] == [None, None]
+    await store.set_bookmark("next", "x")
+
+
+async def test_a_caller_that_went_away_harms_nobody(store: SqliteStore) -> None:
+    async with stopped(store):
+        gone = asyncio.create_task(store.set_bookmark("gone", "x"))
+        there = asyncio.create_task(store.set_bookmark("there", "x"))
+        await until(lambda: store._writer._inbox.qsize() == 2)
+        gone.cancel()
+        await asyncio.gather(gone, return_exceptions=True)
+
+    await there
+    assert gone.cancelled()
+    assert await store.bookmark("there") == "x"
+
+
+# locks
+
+
+async def test_readers_see_only_what_is_committed(store: SqliteStore) -> None:
+    async with stopped(store, lambda db: db.execute("INSERT INTO bookmarks VALUES ('b', 'x')")):
+        meanwhile = await store.bookmark("b")
+
+    assert meanwhile is None
+    assert await store.bookmark("b") == "x"
+
+
+async def test_the_write_lock_is_taken_before_anything_is_read(store: SqliteStore, path: Path) -> None:
+    """Else two processes read the same state, and one of them decides on it after the other has moved it."""
+    rival = connect(path)
+    rival.set_busy_handler(None)
+
+    async with stopped(store, lambda db: db.execute("SELECT count(*) FROM jobs").fetchall()):
+        with pytest.raises(apsw.BusyError):
+            rival.execute("BEGIN IMMEDIATE")
+
+    rival.execute("BEGIN IMMEDIATE")
+    rival.close()
+
+
+async def test_a_write_waits_for_the_lock_of_another_process(store: SqliteStore, path: Path) -> None:
+    rival = connect(path)
+    rival.execute("BEGIN IMMEDIATE")
+    asked = asyncio.create_task(store.set_bookmark("b", "x"))
+    await until(lambda: store._writer._inbox.qsize() == 0)
+
+    rival.execute("COMMIT")
+
+    await asked
+    rival.close()
+    assert await store.bookmark("b") == "x"
+
+
+async def test_a_lock_that_is_never_released_is_told_to_everybody_who_waits(
+    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("packhorse.store.sqlite.connection.PATIENCE", 0.01)
+    rival = connect(path)
+    rival.execute("BEGIN IMMEDIATE")
+
+    outcomes = await asyncio.gather(*(store.set_bookmark(name, "x") for name in "abc"), return_exceptions=True)
+
+    rival.execute("COMMIT")
+    rival.close()
+    assert [type(outcome) for outcome in outcomes] == [StoreUnavailable] * 3
+    await store.set_bookmark("a", "y")
+    assert [await store.bookmark(name) for name in "abc"] == ["y", None, None]
+
+
+# a full disk
+
+
+@contextmanager
+def no_file_grows_beyond(size: int) -> Iterator[None]:
+    """What a full disk does, without filling one: writing past this size fails."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+async def _limit_pages(store: SqliteStore, more: int | None) -> None:
+    """Let the database grow by so many pages and no further."""
+
+    def limit(db: apsw.Connection) -> None:
+        pages = db.pragma("page_count")
+        assert isinstance(pages, int)
+        db.pragma("max_page_count", pages + more if more is not None else 1_000_000)
+
+    await store._writer.run(limit)
+
+
+async def test_on_a_full_disk_everybody_in_the_transaction_hears_that_it_was_not_made(store: SqliteStore) -> None:
+    before = await dump(store)
+    await _limit_pages(store, 2)
+    changes = [
+        submission(SLOTTED, spec, now=store.now(), user=user) for spec, user in ((Spec(b"1"), "ann"), (BIG, "b"))
+    ]
+
+    outcomes = await together(store, [store.commit([change]) for change in changes])
+
+    assert [type(error) for [error] in outcomes] == [StoreUnavailable, StoreUnavailable]
+    assert await dump(store) == before
+    assert await store.holder(SLOT) is None
+
+
+async def test_after_a_full_disk_the_same_can_be_asked_again(store: SqliteStore) -> None:
+    change = submission(SLOTTED, BIG, now=store.now(), key="k")
+    await _limit_pages(store, 2)
+    assert [type(error) for error in await store.commit([change])] == [StoreUnavailable]
+    assert (await store.holder(SLOT), await store.keyed("k")) == (None, None)
+
+    await _limit_pages(store, None)
+
+    assert await store.commit([change]) == [None]
+    assert await store.specs([change.after.id]) == {change.after.id: BIG}
+    assert await store.holder(SLOT) == change.after.id
+
+
+async def test_a_full_disk_does_not_stop_reading(store: SqliteStore) -> None:
+    job = await submit(store)
+    await _limit_pages(store, 0)
+    await store.commit([submission(SLOTTED, BIG, now=store.now())])
+
+    assert await store.get([job.id]) == [job]
+    assert await waiting(store) == [(job.id, ("only", 0))]
+
+
+async def test_a_commit_whose_writing_fails_is_of_unknown_outcome_to_everybody_in_it(store: SqliteStore) -> None:
+    job = await submit(store)
+    before = await dump(store)
+    changes = [submission(now=store.now()), submission(SLOTTED, BIG, now=store.now())]
+
+    with no_file_grows_beyond(1_000_000):
+        outcomes = await together(store, [store.commit([change]) for change in changes])
+
+    assert [type(error) for [error] in outcomes] == [UnknownOutcome, UnknownOutcome]
+    assert await dump(store) == before
+    assert await store.commit(changes) == [None, None]
+    assert await store.known([job.id, *(change.after.id for change in changes)]) == {
+        job.id,
+        *(change.after.id for change in changes),
+    }
