@@ -12,7 +12,7 @@ import pytest
 
 from packhorse.core.model import Job, Status
 from packhorse.core.retention import KEEP
-from packhorse.errors import CorruptRecord
+from packhorse.errors import CorruptRecord, SchemaTooNew
 from packhorse.store.base import Claim, Filter
 from packhorse.store.sqlite import SqliteStore, claim, reads, upkeep
 from packhorse.store.sqlite.connection import connect
@@ -60,8 +60,19 @@ async def test_a_state_of_a_newer_packhorse_is_not_half_understood(store: Sqlite
     job = await submit(store)
     await write(store, "UPDATE jobs SET state = replace(CAST(state AS TEXT), '[1,', '[2,') WHERE id = ?", job.id)
 
-    with pytest.raises(CorruptRecord, match="it has version 2"):
+    with pytest.raises(SchemaTooNew):
         await store.get([job.id])
+
+
+async def test_a_job_of_a_newer_packhorse_is_left_in_its_queue_for_a_newer_worker(store: SqliteStore) -> None:
+    job = await submit(store)
+    await write(store, "UPDATE jobs SET state = replace(CAST(state AS TEXT), '[1,', '[2,') WHERE id = ?", job.id)
+
+    claims = await claim_all(store)
+
+    assert claims == []
+    await write(store, "UPDATE jobs SET state = replace(CAST(state AS TEXT), '[2,', '[1,') WHERE id = ?", job.id)
+    assert [claimed.job.id for claimed in await claim_all(store)] == [job.id]
 
 
 @pytest.mark.parametrize(

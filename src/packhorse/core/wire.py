@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from packhorse.core.model import Event, Failure, Plan, Result, Spec, Stage, Stopping
-from packhorse.errors import CorruptRecord
+from packhorse.errors import CorruptRecord, SchemaTooNew
 
 VERSION = 1
 """Of the stored state. A reader refuses a newer one: half-understood state is worse than none."""
@@ -45,9 +45,7 @@ def decode(data: bytes | str, type: type[T] = Any) -> T:  # type: ignore[assignm
 def state_from(data: bytes, job_id: str) -> State:
     state = _read(_state, data, "state", job_id)
     if state.v > VERSION:
-        raise CorruptRecord(
-            what="state", job_id=job_id, reason=f"it has version {state.v}, this packhorse reads {VERSION}"
-        )
+        raise SchemaTooNew(found=state.v, known=VERSION, job_id=job_id)
     return state
 
 

@@ -187,10 +187,14 @@ class Notes(Protocol):
         """Keep the latest progress per task. What carries a superseded token is dropped."""
 
     async def log(self, lines: Sequence[Line], *, keep: int) -> None:
-        """Append, and drop the oldest lines of a job that has more than ``keep`` bytes."""
+        """Append, and drop the oldest lines of a job that has more than ``keep`` bytes.
+
+        Lines of a job that is not there are dropped. Those of a superseded attempt are kept, under its number: what a
+        lost worker had to say helps the person who looks for the reason, and nothing is decided by it.
+        """
 
     async def sample(self, samples: Sequence[Sample], *, keep: int) -> None:
-        """Append, and drop the oldest of a job that has more than ``keep``."""
+        """Append, and drop the oldest of a job that has more than ``keep``; none for a job that is not there."""
 
     async def progress(self, job_ids: Sequence[str]) -> dict[str, dict[TaskId, Progress]]: ...
 

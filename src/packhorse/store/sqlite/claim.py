@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from packhorse.core import wire
 from packhorse.core.model import Job, Result, TaskId
-from packhorse.errors import CorruptRecord, PackhorseError
+from packhorse.errors import CorruptRecord, PackhorseError, SchemaTooNew
 from packhorse.store.base import Claim, Decide
 from packhorse.store.sqlite import reads, rows
 from packhorse.store.sqlite.commit import DROP_READY, READY, make
@@ -87,6 +87,8 @@ def _start(
             make(db, change, now, plans)
             jobs[job_id] = change.after
             return claimed
+    except SchemaTooNew:  # an upgrade is under way: a newer worker will understand it
+        return None
     except PackhorseError:
         # A record nobody can read, or an entry the lifecycle will not start: it must not stop those behind it.
         pass

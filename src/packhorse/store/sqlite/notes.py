@@ -40,8 +40,14 @@ def report(db: apsw.Connection, reports: Sequence[Report]) -> None:
 
 def log(db: apsw.Connection, lines: Sequence[Line], keep: int) -> None:
     for job_id, group in groupby(sorted(lines, key=attrgetter("job_id")), key=attrgetter("job_id")):
-        _append(db, job_id, group, keep)
-        touch(db, job_id)
+        if _is_there(db, job_id):
+            _append(db, job_id, group, keep)
+            touch(db, job_id)
+
+
+def _is_there(db: apsw.Connection, job_id: str) -> bool:
+    """What comes after the purge must not bring anything back."""
+    return db.execute("SELECT 1 FROM jobs WHERE id = ?", (job_id,)).fetchone() is not None
 
 
 def _append(db: apsw.Connection, job_id: str, lines: Iterable[Line], keep: int) -> None:
@@ -70,11 +76,12 @@ def _drop_oldest(db: apsw.Connection, job_id: str, excess: int) -> int:
 
 
 def sample(db: apsw.Connection, samples: Sequence[Sample], keep: int) -> None:
-    for s in samples:
+    there = {job_id for job_id in {s.job_id for s in samples} if _is_there(db, job_id)}
+    for s in (s for s in samples if s.job_id in there):
         db.execute(
             "INSERT OR REPLACE INTO samples VALUES (?, ?, ?, ?, ?, ?)", (s.job_id, s.at, *s.task, s.cpu, s.memory)
         )
-    for job_id in {s.job_id for s in samples}:
+    for job_id in there:
         # By the whole key: parallel tasks are sampled at one time, and going by time alone would drop all of them.
         oldest = f"SELECT {SAMPLE} FROM samples WHERE job_id = ? ORDER BY at DESC, stage DESC, element DESC"
         db.execute(

@@ -39,6 +39,7 @@ class Plans:
         self._known: dict[str, Plan] = {}
 
     def keep(self, db: apsw.Connection, plan: Plan) -> None:
+        assert plan.fingerprint, "a plan without a fingerprint would be taken for another one"
         db.execute("INSERT OR IGNORE INTO plans VALUES (?, ?)", (plan.fingerprint, wire.encode(plan)))
 
     def get(self, db: apsw.Connection, fingerprint: str, job_id: str) -> Plan:

@@ -9,7 +9,7 @@ import apsw
 
 from packhorse.core import wire
 from packhorse.core.model import Job, TaskId
-from packhorse.errors import CorruptRecord
+from packhorse.errors import CorruptRecord, SchemaTooNew
 from packhorse.store.base import Definition, Lease, Renewal, WorkerCard
 from packhorse.store.sqlite import rows
 from packhorse.store.sqlite.rows import COLUMNS, Plans
@@ -57,7 +57,7 @@ def _leased(db: apsw.Connection, where: str, value: float | str, limit: int, pla
     for job_id, stage, element in db.execute(f"SELECT job_id, stage, element FROM leases WHERE {where}", (value,)):
         if len(found) == limit:
             break
-        with suppress(CorruptRecord):  # a sweep goes round what nobody can read; who asks for that job is told
+        with suppress(CorruptRecord, SchemaTooNew):  # a sweep goes round what nobody can read; who asks for that job is told
             job = rows.read(db, str(job_id), plans)
             if job is not None:
                 found.append((job, TaskId(str(stage), int(element))))
@@ -83,7 +83,7 @@ def _jobs(db: apsw.Connection, where: str, bindings: tuple[float, ...], limit: i
     for row in db.execute(f"SELECT {COLUMNS} FROM jobs WHERE {where}", bindings):
         if len(found) == limit:
             break
-        with suppress(CorruptRecord):  # as above
+        with suppress(CorruptRecord, SchemaTooNew):  # as above
             found.append(rows.job_from(db, row, plans))
     return found
 
