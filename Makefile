@@ -1,0 +1,49 @@
+# One door to everything: `make` lists what there is, `make setup run` shows it at work.
+
+PYTHON ?= python3
+JOBS ?= 2
+BIN := .venv/bin
+READY := .venv/.ready
+CODE := $(wildcard src tests bench examples)
+LOCK := $(BIN)/uv pip compile --quiet --generate-hashes --no-header --universal --no-emit-index-url
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test check bench docs lock clean
+
+help: ## List what can be made
+	@sed -nE 's/^([a-z]+):.*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name meaning; do printf '  make %-8s %s\n' "$$name" "$$meaning"; done
+
+setup: $(READY) ## Make .venv with exactly the locked packages
+
+$(READY): requirements/uv.txt requirements/dev.txt pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/uv.txt
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/dev.txt
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
+	touch $@
+
+run: setup ## Run it: a server, a worker, and a job that survives a kill -9 (CHECK=1: end after the checked result)
+	$(BIN)/python -m packhorse.cli.demo
+
+test: setup check ## Check everything, then run all tests
+	$(BIN)/pytest -n $(JOBS) --dist loadfile
+
+check: setup ## Format, lint, types and the direction of imports
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache  # its cache keeps imports of modules that have been added since
+
+bench: setup ## Measure it
+	$(BIN)/python -m bench
+
+docs: setup ## Write docs/reference from the code
+	$(BIN)/python docs/generate.py
+
+lock: setup ## Resolve the newest allowed packages and pin them with their hashes
+	$(LOCK) --upgrade requirements/uv.in -o requirements/uv.txt
+	$(LOCK) --upgrade --all-extras --group dev pyproject.toml -o requirements/dev.txt
+
+clean: ## Remove whatever was made here
+	rm -rf .venv .packhorse .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist build
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

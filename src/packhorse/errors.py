@@ -3,6 +3,8 @@
 PackhorseError
 ├── Refused                 the caller asked for something that cannot be had
 │   ├── InvalidInput        ├── UnknownPipeline  ├── TooLarge  ├── UnsupportedMedia  ├── KeyReused
+│   ├── Malformed           the request cannot be read at all
+│   ├── TooSlow  ├── WrongMethod  ├── Foreign
 │   ├── NotFound            ├── JobNotFound  ├── ArtifactNotFound
 │   ├── NotAllowed          the job's status does not admit the verb
 │   │   └── NotFinished
@@ -85,6 +87,29 @@ class KeyReused(InvalidInput):
     """This idempotency key was used for a different request."""
 
     hint = "Use a new key for a new request; repeat the first body to get the first job."
+
+
+class Malformed(Refused):
+    """The request cannot be read: {reason}."""
+
+
+class TooSlow(Refused):
+    """The body came too slowly to go on waiting for it."""
+
+    status = 408
+
+
+class WrongMethod(Refused):
+    """This address does not take {method}."""
+
+    status = 405
+
+
+class Foreign(Refused):
+    """Only this machine's own addresses are served: {name} was {value!r}."""
+
+    status = 403
+    hint = "Use http://localhost or http://127.0.0.1 with the port the server listens on."
 
 
 class NotFound(Refused):

@@ -57,6 +57,9 @@ class Log:
     def request_unserved(self, method: str, path: str, error: Exception) -> None:
         logger.warning("%s %s could not be served: %s", method, path, error)
 
+    def stream_cut(self, path: str, error: BaseException) -> None:
+        logger.warning("%s was cut while it was being sent: %r", path, error)
+
     def requests_cut(self, count: int) -> None:
         logger.warning("%d requests were still open and are cut", count)
 

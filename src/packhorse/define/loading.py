@@ -59,8 +59,10 @@ def _code(module: ModuleType, where: str, attribute: str) -> Code:
 
 
 def _last_line(error: BaseException) -> str:
-    """The error, and the place in the user's file where it came up."""
+    """The error, and the place in the user's file where it came up, be it deep in a library called from there."""
     said = traceback.format_exception_only(error)[-1].strip()
+    if isinstance(error, SyntaxError):
+        return f"{said} ({error.filename}:{error.lineno})"
     frames = traceback.extract_tb(error.__traceback__)
-    place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
-    return said + place
+    place = next((frame for frame in reversed(frames) if frame.name == "<module>"), frames[-1])
+    return f"{said} ({place.filename}:{place.lineno})"

@@ -154,6 +154,8 @@ class Attempt:
         except BlobError as error:
             return self._fail("BLOB_UNAVAILABLE", f"The stage's inputs cannot be had: {error}")
         except DefinitionError as error:
+            if self.why is not None:  # its process was ended before it had loaded the app
+                return self._ended()
             return self._fail("BROKEN_APP", str(error))
         except ChildDied as died:
             if self.why is not None or (self.child is not None and self.child.is_ending):

@@ -86,8 +86,11 @@ class Worker:
             log_rate=settings.log_rate,
         )
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Work until ``stop`` is set, then drain: finish what can be finished in time, hand back the rest."""
+    async def run(self, stop: asyncio.Event, hurry: asyncio.Event | None = None) -> None:
+        """Work until ``stop`` is set, then drain: finish what can be finished in time, hand back the rest.
+
+        ``hurry`` ends the draining: the rest is handed back at once.
+        """
         Path(self.card.scratch).mkdir(parents=True)  # noqa: ASYNC240 (once, at the start)
         await self._pool.open()
         await self._store.publish(self._definitions)
@@ -100,7 +103,7 @@ class Worker:
             for loop in loops:
                 if loop.done():
                     loop.result()  # a loop never ends by itself: raise what ended it
-            await self._drain()
+            await self._drain(hurry or asyncio.Event())
         finally:
             for loop in [*loops, stopped]:
                 loop.cancel()
@@ -246,11 +249,13 @@ class Worker:
 
     # Leaving.
 
-    async def _drain(self) -> None:
+    async def _drain(self, hurry: asyncio.Event) -> None:
         self._is_draining = True
         log.worker_drains(len(self._running), self._settings.drain)
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=self._settings.drain)
+        ended = asyncio.gather(*self._tasks, return_exceptions=True)
+        hurrying = asyncio.create_task(hurry.wait())
+        await asyncio.wait([ended, hurrying], timeout=self._settings.drain, return_when=asyncio.FIRST_COMPLETED)
+        hurrying.cancel()
         for attempt in self._running.values():
             attempt.stop(Why.LEAVING)
         if self._tasks:

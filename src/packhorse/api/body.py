@@ -1,0 +1,72 @@
+"""A request's body as it comes in, with a limit to patience."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from litestar.types import Receive
+
+from packhorse.errors import Malformed, PackhorseError, TooLarge, TooSlow
+
+SILENCE = 30.0
+"""Seconds without a byte after which a sender is given up."""
+SLOWEST = 1024.0
+"""Bytes per second a sender must come to on the whole, else a few of them could hold every connection for days."""
+DRAINED = 4 * 1024 * 1024
+"""Bytes of a refused body that are read all the same: who has sent everything is sure to see the answer."""
+DRAINING = 1.0
+
+
+class Body:
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._size = 0
+        self._began = time.monotonic()
+        self._is_over = False
+        self.is_begun = False
+
+    async def read(self) -> bytes | None:
+        """The next piece, None after the last."""
+        while not self._is_over:
+            piece = await self._next()
+            if piece:
+                return piece
+        return None
+
+    async def whole(self, limit: int) -> bytes:
+        pieces = []
+        while piece := await self.read():
+            if self._size > limit:
+                raise TooLarge(field="body", limit=limit)
+            pieces.append(piece)
+        return b"".join(pieces)
+
+    async def drain(self) -> None:
+        """Read on for a while without keeping anything."""
+        until = self._size + DRAINED
+        try:
+            async with asyncio.timeout(DRAINING):
+                while self._size < until and await self.read():
+                    pass
+        except (TimeoutError, PackhorseError):  # whatever was wrong with the rest, the answer is on its way
+            pass
+
+    async def _next(self) -> bytes:
+        self.is_begun = True
+        try:
+            async with asyncio.timeout(SILENCE):
+                message = await self._receive()
+        except TimeoutError:
+            self._is_over = True
+            raise TooSlow(seconds=SILENCE) from None
+        if message["type"] != "http.request":
+            self._is_over = True
+            raise Malformed(reason="the connection ended before the body did")
+        piece = message.get("body", b"")
+        self._is_over = not message.get("more_body", False)
+        self._size += len(piece)
+        took = time.monotonic() - self._began
+        if took > SILENCE and self._size < SLOWEST * (took - SILENCE):
+            raise TooSlow(seconds=took)
+        return piece

@@ -1,0 +1,164 @@
+"""The pipelines that workers have published, and what may be submitted to each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal
+
+import jsonschema_rs
+
+from packhorse.api.given import decoded
+from packhorse.core import wire
+from packhorse.core.model import Definition
+from packhorse.define.files import SCHEMA as FILE
+from packhorse.define.mistakes import Mistake, unknown
+from packhorse.errors import InvalidInput, UnknownPipeline
+from packhorse.store.base import Registry
+
+FRESH = 2.0
+"""Seconds for which what was read is taken for true. A name that is not among it is looked for at once."""
+
+Json = Mapping[str, Any]
+Many = Literal["one", "many"]
+
+
+class Published:
+    """One pipeline: its plan, and the rules of its parameters."""
+
+    def __init__(self, definition: Definition) -> None:
+        self.definition = definition
+        self.plan = wire.plan_from(definition.plan)
+        self._schema: dict[str, Any] = wire.decode(definition.schema)
+        self._properties: Json = self._schema.get("properties", {})
+        self.files = {name: how for name, part in self._properties.items() if (how := self._file(part)) is not None}
+        self._validator = jsonschema_rs.validator_for(
+            self._schema, validate_formats=True, formats={"date-time": _is_time}, offline=True
+        )
+
+    def takes(self, name: str) -> bool:
+        return name in self._properties or self._schema.get("additionalProperties") is not False
+
+    def read(self, name: str, text: bytes) -> Any:
+        """The value of a part: as it is where a text may stand, else JSON. Raises ValueError."""
+        rest = self._schema.get("additionalProperties")
+        schema = self._properties.get(name, rest if isinstance(rest, Mapping) else {})
+        return text.decode() if self._is_text(schema) else decoded(text)
+
+    def mistakes(self, values: Json) -> list[Mistake]:
+        """What is wrong with parameters in which each file is a text."""
+        return [mistake for error in self._validator.iter_errors(values) for mistake in _mistakes(error)]
+
+    def _file(self, schema: Json) -> Many | None:
+        branches = [part for part in self._branches(schema) if part.get("type") != "null"]
+        if len(branches) != 1:
+            return None
+        if _is_file(branches[0]):
+            return "one"
+        items = branches[0].get("items")
+        return "many" if isinstance(items, Mapping) and _is_file(self._resolved(items)) else None
+
+    def _is_text(self, schema: Json) -> bool:
+        return any(
+            "string" in _several(part.get("type"))
+            or any(isinstance(value, str) for value in (*part.get("enum", ()), part.get("const")))
+            for part in self._branches(schema)
+        )
+
+    def _branches(self, schema: Json) -> Iterator[Json]:
+        schema = self._resolved(schema)
+        inner = schema.get("anyOf") or schema.get("oneOf")
+        if inner:
+            for part in inner:
+                yield from self._branches(part)
+        else:
+            yield schema
+
+    def _resolved(self, schema: Json) -> Json:
+        while "$ref" in schema:
+            schema = self._schema["$defs"][schema["$ref"].rpartition("/")[2]]
+        return schema
+
+
+class Catalog:
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._found: dict[str, Published] = {}
+        self._read_at = -FRESH
+
+    async def all(self) -> Sequence[Published]:
+        await self._refresh()
+        return list(self._found.values())
+
+    async def get(self, name: str | None) -> Published:
+        """The pipeline of that name; without one, the only pipeline there is."""
+        await self._refresh()
+        if (name is not None and name not in self._found) or not self._found:
+            await self._refresh(always=True)
+        if name is not None:
+            if name not in self._found:
+                raise UnknownPipeline(field="pipeline", pipeline=name)
+            return self._found[name]
+        if len(self._found) != 1:
+            raise InvalidInput(_choice(sorted(self._found)), field="pipeline")
+        return next(iter(self._found.values()))
+
+    async def _refresh(self, *, always: bool = False) -> None:
+        if not always and time.monotonic() - self._read_at < FRESH:
+            return
+        found = {definition.pipeline: definition for definition in await self._registry.definitions()}
+        self._found = {name: self._kept(definition) for name, definition in found.items()}
+        self._read_at = time.monotonic()
+
+    def _kept(self, definition: Definition) -> Published:
+        """Rules are compiled once: a definition is published again with every start of a worker."""
+        known = self._found.get(definition.pipeline)
+        if known is not None and known.definition.fingerprint == definition.fingerprint:
+            known.definition = definition
+            return known
+        return Published(definition)
+
+
+def _choice(names: Sequence[str]) -> str:
+    if not names:
+        return "No pipeline is published; a worker publishes its own when it starts."
+    return f"Which pipeline? There is {', '.join(names)}."
+
+
+def _mistakes(error: jsonschema_rs.ValidationError) -> list[Mistake]:
+    path = _path(error.instance_path)
+    match error.kind:
+        case jsonschema_rs.ValidationErrorKind.Required():
+            return [{"field": _joined(path, error.kind.property), "message": "This is required"}]
+        case jsonschema_rs.ValidationErrorKind.AdditionalProperties():
+            return unknown(_joined(path, name) for name in error.kind.unexpected)
+    return [{"field": path, "message": error.message}]
+
+
+def _path(steps: Sequence[str | int]) -> str:
+    path = ""
+    for step in steps:
+        path = f"{path}[{step}]" if isinstance(step, int) else _joined(path, step)
+    return path
+
+
+def _joined(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _is_file(schema: Json) -> bool:
+    return all(schema.get(key) == value for key, value in FILE.items())
+
+
+def _several(kind: Any) -> Sequence[Any]:
+    return kind if isinstance(kind, list) else [kind]
+
+
+def _is_time(text: str) -> bool:
+    """As Python reads it: a time without a zone is one, too."""
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True

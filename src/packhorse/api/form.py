@@ -1,0 +1,139 @@
+"""The parts of a submitted form: files are stored as they come, the rest is put together when all of it is there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import Any
+
+from packhorse.api.body import Body
+from packhorse.api.catalog import Published
+from packhorse.api.given import decoded
+from packhorse.api.multipart import Multipart, Part
+from packhorse.define.mistakes import UNDECODABLE, Mistake, invalid, mistakes_in, unknown
+from packhorse.engine.admission import Intake
+from packhorse.errors import InvalidInput, TooLarge
+
+NOT_VALID = "The request is not valid"
+
+TEXTS = frozenset({"pipeline", "user_id", "delay"})
+VALUES = frozenset({"parameters", "priority", "metadata"})
+
+NAME = re.compile(r"\w[\w.-]{0,99}")
+"""What a file's parameter can be called; it becomes a part of the object's key."""
+
+Values = dict[str, Any]
+
+
+class Form:
+    def __init__(self, intake: Intake, limit: int, pipeline: Published | None) -> None:
+        """With ``pipeline`` known, a file that it does not take is refused before it is stored."""
+        self._intake = intake
+        self._left = limit
+        self._pipeline = pipeline
+        self._texts: dict[str, bytes] = {}
+        self._files: dict[str, list[tuple[str, dict[str, int]]]] = {}
+        """For each parameter, file names and what stands for them among the parameters."""
+
+    async def read(self, body: Body, content_type: str) -> None:
+        form = Multipart(body, content_type)
+        async with aclosing(form.parts()) as parts:
+            async for part in parts:
+                if part.filename is None or part.name in TEXTS | VALUES:
+                    await self._take_text(part.name, form)
+                else:
+                    await self._take_file(part, part.filename, form)
+
+    def named(self) -> Values:
+        """What is not a parameter, as it would be in JSON."""
+        found: Values = {name: _text(name, text) for name, text in self._texts.items() if name in TEXTS}
+        return found | {name: _value(name, text) for name, text in self._texts.items() if name in VALUES}
+
+    def parameters(self, pipeline: Published, given: Values) -> tuple[Values, Values]:
+        """The parameters with each file as its name, and with each file as what stands for it in the record."""
+        mistakes = [*self._misplaced(pipeline, given)]
+        values: Values = dict(given)
+        for name, text in self._texts.items():
+            if name in TEXTS | VALUES or name in pipeline.files:
+                continue
+            try:
+                values[name] = pipeline.read(name, text)
+            except UNDECODABLE as error:
+                mistakes += [{**each, "field": name} for each in mistakes_in(error)]
+        if mistakes:
+            raise invalid(NOT_VALID, mistakes)
+        names = {name: [named for named, _ in files] for name, files in self._files.items()}
+        references = {name: [reference for _, reference in files] for name, files in self._files.items()}
+        return values | _arranged(pipeline, names), values | _arranged(pipeline, references)
+
+    def _misplaced(self, pipeline: Published, given: Values) -> list[Mistake]:
+        texts = self._texts.keys() - TEXTS - VALUES
+        strange = {name for name in texts | self._files.keys() if not pipeline.takes(name)}
+        doubled = given.keys() & (texts | self._files.keys()) | texts & self._files.keys()
+        doubled |= {name for name, files in self._files.items() if len(files) > 1 and pipeline.files.get(name) == "one"}
+        unsent = (texts | {name for name, value in given.items() if value is not None}) & pipeline.files.keys()
+        return [
+            *unknown(sorted(strange)),
+            *_each(doubled, "This is given twice"),
+            *_each(unsent - doubled, "This has to be sent as a file, with a file name"),
+            *_each(self._files.keys() - pipeline.files.keys() - strange, "This is not a file"),
+        ]
+
+    async def _take_text(self, name: str, form: Multipart) -> None:
+        if name in self._texts:
+            raise InvalidInput(f"{name} is given twice.", field=name)
+        text = await form.text(name, self._left)
+        self._left -= len(text) + len(name)
+        self._texts[name] = text
+
+    async def _take_file(self, part: Part, filename: str, form: Multipart) -> None:
+        self._admit(part.name)
+        async with aclosing(form.chunks()) as chunks:
+            first = await anext(chunks, b"")
+            if not first and not filename:  # how a browser says that no file was chosen
+                return
+            try:
+                reference = await self._intake.upload(part.name, filename, _following(first, chunks))
+            except TooLarge as error:  # the object store calls it by its key
+                raise TooLarge(field=part.name, limit=error.facts["limit"]) from error
+        self._files.setdefault(part.name, []).append((self._intake.inputs[-1].file.name, reference))
+
+    def _admit(self, name: str) -> None:
+        """What cannot be right is refused before it is stored."""
+        if not NAME.fullmatch(name) or (self._pipeline is not None and not self._pipeline.takes(name)):
+            raise invalid(NOT_VALID, unknown([name]))
+        how = "many" if self._pipeline is None else self._pipeline.files.get(name)
+        if how is None:
+            raise InvalidInput(f"{name} is not a file.", field=name)
+        if how == "one" and name in self._files:
+            raise InvalidInput(f"{name} is given twice.", field=name)
+
+
+def _arranged(pipeline: Published, files: Mapping[str, list[Any]]) -> Values:
+    return {name: each[0] if pipeline.files[name] == "one" else each for name, each in files.items()}
+
+
+def _each(names: set[str], message: str) -> list[Mistake]:
+    return [{"field": name, "message": message} for name in sorted(names)]
+
+
+def _text(name: str, data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise InvalidInput(f"{name} is not UTF-8.", field=name) from None
+
+
+def _value(name: str, data: bytes) -> Any:
+    try:
+        return decoded(data)
+    except UNDECODABLE as error:
+        raise invalid(NOT_VALID, [{**each, "field": name} for each in mistakes_in(error)]) from error
+
+
+async def _following(first: bytes, rest: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+    if first:
+        yield first
+    async for chunk in rest:
+        yield chunk

@@ -1,0 +1,58 @@
+"""Lets in only what comes from this machine, as long as nobody has a key.
+
+A page of another site can make a browser send requests here, or point a name of its own at 127.0.0.1 and be taken for
+us. The Host and the Origin give both away.
+"""
+
+from __future__ import annotations
+
+import re
+from ipaddress import ip_address
+
+from litestar.enums import ScopeType
+from litestar.types import ASGIApp, Receive, Scope, Send
+
+from packhorse.errors import Foreign
+
+SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+
+HOST = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)(?::[0-9]{1,5})?")
+ORIGIN = re.compile(rf"https?://{HOST.pattern}")
+
+
+class Gate:
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == ScopeType.HTTP:
+            _check(scope["method"], [(name.lower(), value.decode("latin-1")) for name, value in scope["headers"]])
+        await self._app(scope, receive, send)
+
+
+def is_local(host: str) -> bool:
+    """Whether a host, without its port, can only mean this machine."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _check(method: str, headers: list[tuple[bytes, str]]) -> None:
+    hosts = [value for name, value in headers if name == b"host"]
+    if len(hosts) != 1 or not _is_local_address(HOST, hosts[0]):
+        raise Foreign(name="Host", value=", ".join(hosts)[:100])
+    if method in SAFE:
+        return
+    for name, value in headers:
+        if name == b"origin" and not _is_local_address(ORIGIN, value):
+            raise Foreign(name="Origin", value=value[:100])
+        if name == b"sec-fetch-site" and value == "cross-site":
+            raise Foreign(name="Sec-Fetch-Site", value=value)
+
+
+def _is_local_address(pattern: re.Pattern[str], address: str) -> bool:
+    found = pattern.fullmatch(address)
+    return found is not None and is_local(found["host"].strip("[]"))

@@ -1,0 +1,118 @@
+"""Jobs: listed, looked at, cancelled, retried, and what they had to say."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from litestar import Request, get, post
+from litestar.datastructures import State
+from litestar.di import NamedDependency
+from litestar.params import FromPath, FromQuery, QueryParameter
+from litestar.response.base import ASGIResponse
+from litestar.types import ASGIApp
+
+from packhorse.api import shapes
+from packhorse.api.shapes import Json
+from packhorse.api.tools import Tools
+from packhorse.core import lifecycle, wire
+from packhorse.core.model import Change, Job, Status
+from packhorse.errors import InvalidInput
+from packhorse.store.base import Filter, Line
+
+TENANT = "default"
+JOB_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+Limit = Annotated[int, QueryParameter(ge=1, le=200)]
+Lines = Annotated[int, QueryParameter(ge=1, le=5000)]
+Number = Annotated[int, QueryParameter(ge=0)]
+
+
+@get("/jobs")
+async def list_jobs(
+    tools: NamedDependency[Tools],
+    user_id: FromQuery[str | None] = None,
+    status: FromQuery[Status | None] = None,
+    pipeline: FromQuery[str | None] = None,
+    created_from: FromQuery[datetime | None] = None,
+    created_until: FromQuery[datetime | None] = None,
+    cursor: FromQuery[str | None] = None,
+    limit: Limit = 50,
+) -> Json:
+    """Jobs, newest first. `next` is the cursor of the next page."""
+    if cursor is not None and not JOB_ID.fullmatch(cursor):
+        raise InvalidInput("The cursor must be what an earlier page gave as next.", field="cursor")
+    wanted = Filter(
+        tenant=TENANT,
+        user=user_id,
+        status=status,
+        pipeline=pipeline,
+        created_from=_seconds(created_from),
+        created_until=_seconds(created_until),
+    )
+    found = await tools.store.find(wanted, before=cursor, limit=limit + 1)
+    return shapes.page(await tools.shown(found[:limit]), found[limit - 1].id if len(found) > limit else None)
+
+
+@get("/jobs/{job_id:str}")
+async def get_job(tools: NamedDependency[Tools], job_id: FromPath[str]) -> Json:
+    """One job."""
+    [shape] = await tools.shown([await tools.job(job_id)])
+    return shape
+
+
+@post("/jobs/{job_id:str}/cancel", status_code=202)
+async def cancel(tools: NamedDependency[Tools], job_id: FromPath[str]) -> Json:
+    """Cancel now, or ask the worker to."""
+    await tools.job(job_id)
+    job = await tools.settle(job_id, lambda job: lifecycle.cancel(job, now=tools.store.now()))
+    [shape] = await tools.shown([job])
+    return shape
+
+
+@post("/jobs/{job_id:str}/retry", status_code=202)
+async def retry(tools: NamedDependency[Tools], job_id: FromPath[str], stage: FromQuery[str | None] = None) -> Json:
+    """Start a new run: of what has not finished, of a stage and what follows it, or of everything (`*`)."""
+    await tools.job(job_id)
+
+    def again(job: Job) -> Change | None:
+        if stage not in (None, "*", *job.plan.index):
+            raise InvalidInput(f"There is no stage {stage!r}; there is {', '.join(job.plan.index)}.", field="stage")
+        return lifecycle.retry(job, stage=stage, now=tools.store.now())
+
+    [shape] = await tools.shown([await tools.settle(job_id, again)])
+    return shape
+
+
+@get("/jobs/{job_id:str}/log")
+async def log(
+    request: Request[Any, Any, State],
+    tools: NamedDependency[Tools],
+    job_id: FromPath[str],
+    after: Number = 0,
+    stage: FromQuery[str | None] = None,
+    limit: Lines = 1000,
+) -> ASGIApp:
+    """What the stages have printed, in lines numbered `after` + 1 and on; as plain text if that is asked for."""
+    await tools.job(job_id)
+    found = await tools.store.lines(job_id, after=after, limit=limit + 1, stage=stage)
+    lines, following = found[:limit], found[limit - 1].n if len(found) > limit else None
+    if request.accept.best_match(["application/json", "text/plain"]) == "text/plain":
+        return ASGIResponse(body=_text(lines), media_type="text/plain", headers=HEADERS)
+    body = wire.encode(shapes.page((shapes.line(line) for line in lines), following))
+    return ASGIResponse(body=body, media_type="application/json", headers=HEADERS)
+
+
+HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+
+
+def _text(lines: list[Line]) -> str:
+    return "".join(line.text.rstrip("\n") + "\n" for line in lines)
+
+
+def _seconds(at: datetime | None) -> float | None:
+    """A time without a zone is UTC."""
+    if at is None:
+        return None
+    return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()

@@ -1,0 +1,100 @@
+"""Errors as RFC 9457 problems: the one place where HTTP hears of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from litestar import Request, Response
+from litestar.exceptions import HTTPException, ValidationException
+
+from packhorse.core import wire
+from packhorse.define.mistakes import invalid
+from packhorse.errors import (
+    BlobError,
+    InvalidInput,
+    NotFound,
+    PackhorseError,
+    Refused,
+    StoreError,
+    WrongMethod,
+)
+from packhorse.telemetry import log
+
+MEDIA_TYPE = "application/problem+json"
+RETRY_AFTER = "2"
+"""Seconds. About what a store or an object store needs to be restarted."""
+
+RENAMED = {"status": "job_status", "type": "error_type", "title": "error_title", "detail": "error_detail"}
+"""Facts whose names mean something else in a problem."""
+
+
+def problem(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+    known = _known(request, error)
+    if isinstance(known, StoreError | BlobError) and known.status >= 500:
+        log.request_unserved(request.method, request.url.path, known)
+    elif known.status >= 500:
+        log.request_failed(request.method, request.url.path, error)
+    return Response(
+        wire.encode(shape(known)), status_code=known.status, media_type=MEDIA_TYPE, headers=_headers(known, error)
+    )
+
+
+def shape(error: PackhorseError) -> dict[str, Any]:
+    facts = {RENAMED.get(name, name): value for name, value in error.facts.items() if _is_plain(value)}
+    errors = {"errors": error.errors} if isinstance(error, InvalidInput) else {}
+    return {
+        "type": f"urn:packhorse:{error.type()}",
+        "title": error.type().replace("-", " ").capitalize(),
+        "status": error.status,
+        "detail": error.message,
+        **facts,
+        **errors,
+    }
+
+
+def _known(request: Request[Any, Any, Any], error: Exception) -> PackhorseError:
+    if isinstance(error, StoreError | BlobError) and error.status >= 500:
+        return _without_internals(error)
+    if isinstance(error, PackhorseError):
+        return error
+    if isinstance(error, ValidationException):
+        return invalid("The query is not valid", _mistakes(error))
+    if isinstance(error, HTTPException) and error.status_code < 500:
+        return _http(request, error)
+    return PackhorseError()
+
+
+def _without_internals(error: StoreError | BlobError) -> PackhorseError:
+    """What the driver said is for the log."""
+    return type(error)(reason="it was asked and failed")
+
+
+def _http(request: Request[Any, Any, Any], error: HTTPException) -> PackhorseError:
+    match error.status_code:
+        case 404:
+            return NotFound(path=request.url.path)
+        case 405:
+            return WrongMethod(method=request.method)
+    return Refused(error.detail)
+
+
+def _mistakes(error: ValidationException) -> list[dict[str, str]]:
+    extra = error.extra if isinstance(error.extra, list) else []
+    found = [each for each in extra if isinstance(each, Mapping)]
+    return [{"field": str(each.get("key", "")), "message": str(each.get("message", ""))} for each in found] or [
+        {"field": "", "message": error.detail}
+    ]
+
+
+def _headers(known: PackhorseError, error: Exception) -> dict[str, str]:
+    headers = {"Cache-Control": "no-store"}
+    if isinstance(known, StoreError | BlobError) and known.status >= 500:
+        headers["Retry-After"] = RETRY_AFTER
+    if isinstance(error, HTTPException) and error.headers:
+        headers |= error.headers  # such as Allow
+    return headers
+
+
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, str | int | float | bool)

@@ -1,0 +1,186 @@
+"""The HTTP server: the routes put together, and a process that serves them until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from typing import Any
+
+import uvloop
+from granian.constants import HTTPModes, Interfaces
+from granian.http import HTTP1Settings
+from granian.server.embed import Server
+from litestar import Litestar, Router
+from litestar.di import Provide
+from litestar.openapi.config import OpenAPIConfig
+from litestar.openapi.plugins import JsonRenderPlugin
+from litestar.types import ASGIApp, Receive, Scope, Send
+
+from packhorse.api import events, jobs, problems, queries, results, submit, system
+from packhorse.api.gate import Gate, is_local
+from packhorse.api.tools import Tools, tools_of
+from packhorse.errors import PackhorseError, SettingError
+from packhorse.settings import Settings, load
+from packhorse.telemetry import log
+from packhorse.version import VERSION
+from packhorse.web import page
+from packhorse.wiring import opened
+
+BASE = "/api/v1"
+
+GRACE = 1.5
+"""Seconds that requests have to end by themselves when the server stops."""
+LAST_GRACE = 0.6
+"""Seconds the server has to close what is left before the process ends all the same."""
+
+ROUTES = [
+    submit.submit,
+    jobs.list_jobs,
+    jobs.get_job,
+    jobs.cancel,
+    jobs.retry,
+    jobs.log,
+    events.events,
+    results.artifacts,
+    results.artifact,
+    results.result,
+    system.pipelines,
+]
+
+
+def build(settings: Settings) -> Litestar:
+    """The application; it opens store and objects when it is started."""
+
+    @contextlib.asynccontextmanager
+    async def living(app: Litestar) -> AsyncIterator[None]:
+        try:
+            store, blobs = await opened(settings)
+        except Exception as error:
+            app.state.failure = error  # the server only knows that it did not start
+            raise
+        tools = app.state.tools = Tools(settings, store, blobs)
+        feeding = asyncio.create_task(tools.feed.run())
+        log.serving(settings.host, settings.port)
+        try:
+            yield
+        finally:
+            tools.feed.close()
+            feeding.cancel()
+            await asyncio.gather(feeding, return_exceptions=True)
+            await store.close()
+            await blobs.close()
+
+    api = Router(BASE, route_handlers=ROUTES)
+    return Litestar(
+        [api, system.healthz, system.readyz, *page.ROUTES],
+        dependencies={"tools": Provide(tools_of, sync_to_thread=False)},
+        before_request=queries.check,
+        exception_handlers={Exception: problems.problem},
+        middleware=[Gate],
+        lifespan=[living],
+        openapi_config=OpenAPIConfig(
+            title="packhorse",
+            version=VERSION,
+            path="/openapi.json",
+            render_plugins=[JsonRenderPlugin(path="/")],  # the others load scripts from a CDN
+            use_handler_docstrings=True,
+        ),
+        logging_config=None,
+    )
+
+
+def serve(settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT. Raises SettingError for an address that cannot be served."""
+    check_address(settings.host, settings.port)
+    logging.getLogger("python_multipart").setLevel(logging.ERROR)  # it warns about every malformed request
+    uvloop.run(_serve(settings))
+
+
+def check_address(host: str, port: int) -> None:
+    if not is_local(host):
+        raise SettingError(
+            f"packhorse would be open to everybody who can reach {host}: without keys it serves this machine only. "
+            "Set PACKHORSE_HOST to 127.0.0.1.",
+            name="host",
+            value=host,
+        )
+    # The server shares a port with whoever asks (SO_REUSEPORT), and would take half of another one's requests.
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            taken = "something else listens there already" if error.errno == errno.EADDRINUSE else str(error.strerror)
+            raise SettingError(f"{host}:{port} cannot be served: {taken}.", name="port", value=port) from error
+
+
+async def _serve(settings: Settings) -> None:
+    app = build(settings)
+    requests = _Requests(app)
+    server = Server(
+        requests,
+        address="127.0.0.1" if settings.host == "localhost" else settings.host,  # it takes no names
+        port=settings.port,
+        interface=Interfaces.ASGI,
+        http=HTTPModes.http1,
+        http1_settings=HTTP1Settings(header_read_timeout=10_000),
+        websockets=False,
+        log_enabled=False,
+    )
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    serving = asyncio.create_task(server.serve())
+    await asyncio.wait([serving, asyncio.create_task(stop.wait())], return_when=asyncio.FIRST_COMPLETED)
+    if serving.done():
+        error = serving.exception() or PackhorseError("The server ended by itself.")
+        raise app.state.get("failure", error)
+    server.stop()  # type: ignore[no-untyped-call]
+    if "tools" in app.state:
+        app.state.tools.feed.close()
+    await requests.end()
+    await asyncio.wait([serving], timeout=LAST_GRACE)
+    if not serving.done():
+        os._exit(0)  # a connection that will not close; everything acknowledged is durable
+    serving.result()
+
+
+class _Requests:
+    """Knows what is being served, so that a stop need not wait for the slowest reader."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._open: set[asyncio.Task[Any]] = set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        task = asyncio.current_task()
+        if scope["type"] == "lifespan" or task is None:  # type: ignore[comparison-overlap]
+            await self._app(scope, receive, send)
+            return
+        self._open.add(task)
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._open.discard(task)
+
+    async def end(self) -> None:
+        if self._open:
+            await asyncio.wait(self._open, timeout=GRACE)
+        if self._open:
+            log.requests_cut(len(self._open))
+            for task in self._open:
+                task.cancel()
+            await asyncio.wait(self._open, timeout=LAST_GRACE)
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(message)s")
+    serve(load().settings)

@@ -1,0 +1,171 @@
+"""``POST /jobs``: a request on its way to be a job. Files go straight to the object store while they come in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from litestar import Request, Response, post
+from litestar.datastructures import State
+from litestar.di import NamedDependency
+from litestar.params import FromQuery
+from msgspec import Struct, field
+
+from packhorse.api.body import Body
+from packhorse.api.catalog import Published
+from packhorse.api.described import SubmitOperation
+from packhorse.api.form import Form
+from packhorse.api.given import decoded
+from packhorse.api.shapes import Json, shown
+from packhorse.api.tools import Tools
+from packhorse.core import wire
+from packhorse.core.lifecycle import slot_key
+from packhorse.core.model import Job, Spec
+from packhorse.define.mistakes import UNDECODABLE, Mistake, invalid, mistakes_in
+from packhorse.define.submitting import Options, options_from
+from packhorse.engine.admission import Intake
+from packhorse.errors import InvalidInput, Malformed, SlotTaken, TooLarge, UnsupportedMedia
+
+TENANT = "default"
+LOCAL_USER = "local"
+ORIGIN = "api"
+
+BESIDES = 64 * 1024
+"""Bytes a request may have besides its parameters and files: metadata, names, punctuation."""
+LONGEST_DELAY = 10 * 366 * 86_400.0
+
+NOT_VALID = "The request is not valid"
+
+
+class Asked(Struct, forbid_unknown_fields=True):
+    """What a request says besides its files; the same names in JSON, as parts and as query parameters."""
+
+    pipeline: str | None = None
+    user_id: str | None = None
+    parameters: dict[str, Any] = field(default_factory=dict)
+    priority: int = 0
+    delay: float | str = 0.0
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+@post("/jobs", status_code=202, request_max_body_size=None, operation_class=SubmitOperation)
+async def submit(
+    request: Request[Any, Any, State],
+    tools: NamedDependency[Tools],
+    pipeline: FromQuery[str | None] = None,
+    user_id: FromQuery[str | None] = None,
+) -> Response[Json]:
+    """Submit a job, as JSON or as multipart/form-data with its files."""
+    query = {name: value for name, value in (("pipeline", pipeline), ("user_id", user_id)) if value is not None}
+    body = Body(request.receive)
+    try:
+        async with Intake(tools.store, tools.blobs, tools.settings) as intake:
+            shape = await Submission(tools, intake, query, request.headers.get("idempotency-key")).job(
+                body, request.headers.get("content-type", "")
+            )
+    except Exception:
+        if body.is_begun or "expect" not in request.headers:  # else reading on would ask for what nobody wants
+            await body.drain()
+        raise
+    return Response(shape, status_code=202, headers={"Location": f"{request.url.path.rstrip('/')}/{shape['job_id']}"})
+
+
+class Submission:
+    def __init__(self, tools: Tools, intake: Intake, query: Mapping[str, str], key: str | None) -> None:
+        self._tools = tools
+        self._intake = intake
+        self._query = query
+        self._key = key
+        self._limit = tools.settings.parameters_limit + BESIDES
+
+    async def job(self, body: Body, content_type: str) -> Json:
+        kind = content_type.partition(";")[0].strip().lower()
+        if kind == "application/json":
+            return await self._from_json(await body.whole(self._limit))
+        if kind == "multipart/form-data":
+            return await self._from_form(body, content_type)
+        raise UnsupportedMedia(content_type=kind[:100])
+
+    async def _from_json(self, data: bytes) -> Json:
+        try:
+            given = decoded(data)
+        except UNDECODABLE as error:
+            raise Malformed(reason=f"as JSON, {mistakes_in(error)[0]['message']}") from error
+        if not isinstance(given, dict):
+            raise InvalidInput("The body must be a JSON object.", field="")
+        asked = self._asked(given)
+        pipeline = await self._tools.catalog.get(asked.pipeline)
+        _refuse(
+            [
+                {"field": name, "message": "A file has to be sent as a part of a multipart form"}
+                for name in pipeline.files
+                if asked.parameters.get(name) is not None
+            ]
+        )
+        _refuse(pipeline.mistakes(asked.parameters))
+        return await self._admit(pipeline, asked, asked.parameters)
+
+    async def _from_form(self, body: Body, content_type: str) -> Json:
+        early = await self._tools.catalog.get(self._query["pipeline"]) if "pipeline" in self._query else None
+        await self._refuse_early(early)
+        form = Form(self._intake, self._limit, early)
+        await form.read(body, content_type)
+        asked = self._asked(form.named())
+        pipeline = early or await self._tools.catalog.get(asked.pipeline)
+        named, stored = form.parameters(pipeline, asked.parameters)
+        _refuse(pipeline.mistakes(named))
+        return await self._admit(pipeline, asked, stored)
+
+    async def _refuse_early(self, pipeline: Published | None) -> None:
+        """A taken slot is known before the first byte, unless a key might name the very job that holds it."""
+        if pipeline is None or pipeline.plan.slot is None or "user_id" not in self._query or self._key is not None:
+            return
+        holder = await self._tools.store.holder(slot_key(TENANT, self._query["user_id"], pipeline.plan.slot))
+        if holder is not None:
+            raise SlotTaken(active_job_id=holder)
+
+    def _asked(self, given: Mapping[str, Any]) -> Asked:
+        _refuse([{"field": name, "message": "This is given twice"} for name in self._query if name in given])
+        try:
+            return msgspec.convert({**given, **self._query}, Asked)
+        except UNDECODABLE as error:
+            raise invalid(NOT_VALID, mistakes_in(error)) from error
+
+    async def _admit(self, pipeline: Published, asked: Asked, parameters: Mapping[str, Any]) -> Json:
+        data = wire.encode(parameters)
+        if len(data) > self._tools.settings.parameters_limit:
+            raise TooLarge(field="parameters", limit=self._tools.settings.parameters_limit)
+        job = await self._intake.admit(pipeline.plan, data, self._options(asked), tenant=TENANT, origin=ORIGIN)
+        return await self._shown(job, Spec(data, tuple(self._intake.inputs), asked.metadata, ORIGIN))
+
+    async def _shown(self, job: Job, spec: Spec) -> Json:
+        if job.id == self._intake.job_id:
+            return shown(job, spec, {}, {})
+        [first] = await self._tools.shown([job])  # this key was used before, and that job may have got far
+        return first
+
+    def _options(self, asked: Asked) -> Options:
+        try:
+            options = options_from(
+                user=LOCAL_USER if asked.user_id is None else asked.user_id,
+                priority=asked.priority,
+                delay=asked.delay,
+                key=self._key,
+                metadata=asked.metadata,
+            )
+        except InvalidInput as error:
+            renamed = [{**each, "field": NAMES.get(each["field"], each["field"])} for each in error.errors]
+            raise invalid(NOT_VALID, renamed) from error
+        if options.delay > LONGEST_DELAY:
+            raise InvalidInput("delay: It is more than ten years.", field="delay")
+        return options
+
+
+NAMES = {"user": "user_id", "key": "Idempotency-Key"}
+"""What Python calls differently."""
+
+
+def _refuse(mistakes: list[Mistake]) -> None:
+    if mistakes:
+        raise invalid(NOT_VALID, mistakes)

@@ -1,0 +1,50 @@
+"""What the routes work with, opened once per process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from litestar.datastructures import State
+
+from packhorse.api.catalog import Catalog
+from packhorse.api.feed import Feed
+from packhorse.api.shapes import Json, shown
+from packhorse.blob.base import Blobs
+from packhorse.core.model import Job
+from packhorse.engine.settle import Settle
+from packhorse.errors import JobNotFound
+from packhorse.settings import Settings
+from packhorse.store.base import Store
+
+
+class Tools:
+    def __init__(self, settings: Settings, store: Store, blobs: Blobs) -> None:
+        self.settings = settings
+        self.store = store
+        self.blobs = blobs
+        self.settle = Settle(store)
+        self.catalog = Catalog(store)
+        self.feed = Feed(store)
+
+    async def job(self, job_id: str) -> Job:
+        """A job whose purge has begun is as good as gone: its files may be already."""
+        [job] = await self.store.get([job_id])
+        if job is None or job.is_purging:
+            raise JobNotFound(job_id=job_id)
+        return job
+
+    async def shown(self, jobs: Sequence[Job]) -> list[Json]:
+        ids = [job.id for job in jobs]
+        specs = await self.store.specs(ids)
+        results = await self.store.results(ids)
+        progress = await self.store.progress(ids)
+        return [
+            shown(job, specs.get(job.id), results.get(job.id, {}), progress.get(job.id, {}))
+            for job in jobs
+            if not job.is_purging
+        ]
+
+
+def tools_of(state: State) -> Any:
+    return state.tools

@@ -1,0 +1,43 @@
+"""The table of commands. Each module is loaded when its command is called, so that none pays for the others."""
+
+from __future__ import annotations
+
+from cyclopts import App, Group, Parameter
+
+from packhorse.version import VERSION
+
+RUNNING, JOBS, LOOKING = (Group.create_ordered(name) for name in ("Running", "Jobs", "Looking after it"))
+
+app = App(
+    "packhorse",
+    help="Carries long jobs: from a pressed button to a finished file.",
+    version=VERSION,
+    default_parameter=Parameter(negative=(), show_default=False),
+    help_format="plaintext",
+    exit_on_error=False,
+    print_error=False,
+    verbose=False,
+    suppress_keyboard_interrupt=False,
+    result_action="return_value",
+    group_commands=Group("Options", sort_key=9),
+)
+
+COMMANDS = (
+    (RUNNING, "dev", "packhorse.cli.dev:dev", "Run server and worker here, and restart them when the code changes."),
+    (RUNNING, "serve", "packhorse.cli.processes:serve", "Run the server."),
+    (RUNNING, "worker", "packhorse.cli.processes:worker", "Run a worker."),
+    (JOBS, "submit", "packhorse.cli.submitting:submit", "Submit a job."),
+    (JOBS, "jobs", "packhorse.cli.jobs:jobs", "List jobs, newest first."),
+    (JOBS, "show", "packhorse.cli.jobs:show", "Show a job, or follow it until it has ended."),
+    (JOBS, "logs", "packhorse.cli.jobs:logs", "Print what a job's stages have printed."),
+    (JOBS, "cancel", "packhorse.cli.jobs:cancel", "Cancel a job."),
+    (JOBS, "retry", "packhorse.cli.jobs:retry", "Run a job again, from the stage that failed."),
+    (JOBS, "result", "packhorse.cli.jobs:result", "Download a job's result."),
+    (JOBS, "pipelines", "packhorse.cli.jobs:pipelines", "List what can be submitted."),
+    (LOOKING, "doctor", "packhorse.cli.doctor:doctor", "Check store, files and workers; needs no server."),
+    (LOOKING, "config", "packhorse.cli.config:config", "Show every setting and where its value comes from."),
+)
+
+for place, (group, name, where, meaning) in enumerate(COMMANDS):
+    app.command(where, name=name, help=meaning, group=group, sort_key=place)
+app.command("packhorse.cli.demo:demo", name="demo", help="What `make run` runs.", show=False)

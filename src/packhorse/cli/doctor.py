@@ -1,0 +1,117 @@
+"""`packhorse doctor`: whether store, files and workers can keep the promise. Needs no server."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from packhorse.blob import open_blobs
+from packhorse.blob.base import Blobs
+from packhorse.cli import printing
+from packhorse.cli.options import Output, Places, settings_from
+from packhorse.engine import host
+from packhorse.errors import PackhorseError
+from packhorse.settings import Settings
+from packhorse.store.base import Finding, Store
+from packhorse.wiring import open_store
+
+ENOUGH = 512 * 1024**2
+"""Bytes of free disk below which running stages and uploads are likely to fail."""
+
+
+def doctor(*, output: Output = Output(), places: Places = Places()) -> int:
+    """Check store, files and workers; the exit code is 1 if anything is bad."""
+    settings = settings_from(places).settings
+    findings = asyncio.run(examined(settings))
+    if output.json:
+        printing.document(findings)
+    else:
+        rows = [("ok" if each.is_ok else "BAD", each.name, each.value, each.meaning) for each in findings]
+        printing.table(("", "what", "is", "meaning"), rows)
+    return 0 if all(each.is_ok for each in findings) else 1
+
+
+async def examined(settings: Settings) -> list[Finding]:
+    return [*await _store(settings), *await _blobs(settings), _scratch(settings)]
+
+
+async def _store(settings: Settings) -> list[Finding]:
+    try:
+        store = await open_store(settings.store)
+    except PackhorseError as error:
+        return [Finding("store", False, settings.store, f"{error.message} {error.hint}".strip())]
+    try:
+        opened = Finding("store", True, settings.store, "where jobs are remembered")
+        return [opened, *await store.check(), *await _workers(store, settings), *await _definitions(store)]
+    except PackhorseError as error:
+        return [Finding("store", False, settings.store, error.message)]
+    finally:
+        await store.close()
+
+
+async def _workers(store: Store, settings: Settings) -> list[Finding]:
+    cards = await store.workers()
+    if not cards:
+        return [Finding("workers", True, "none", "jobs wait until one is started: packhorse worker FILE")]
+    found = []
+    for card in cards:
+        age = max(0.0, store.now() - card.seen_at)
+        is_here = (card.boot, card.pid_space) == (host.boot(), host.pid_space())
+        is_dead = is_here and not host.is_alive(card.pid, card.born)
+        slots = ", ".join(f"{name}={count}" for name, count in card.queues.items())
+        state = "is dead; the next worker takes over its jobs" if is_dead else f"pid {card.pid} on {card.host}, {slots}"
+        found.append(Finding(f"worker {card.id}", not is_dead and age < settings.lease, f"seen {age:.0f} s ago", state))
+    return found
+
+
+async def _definitions(store: Store) -> list[Finding]:
+    definitions = await store.definitions()
+    if not definitions:
+        return [Finding("pipelines", True, "none", "a worker publishes its pipelines when it starts")]
+    return [
+        Finding(f"pipeline {each.pipeline}", True, f"of {each.app}", each.description.partition("\n")[0])
+        for each in definitions
+    ]
+
+
+async def _blobs(settings: Settings) -> list[Finding]:
+    try:
+        blobs = open_blobs(settings.blobs)
+        try:
+            await _probe(blobs)
+        finally:
+            await blobs.close()
+    except (PackhorseError, OSError) as error:
+        return [Finding("files", False, settings.blobs, f"{error}")]
+    return [Finding("files", True, settings.blobs, "written, read and deleted one")]
+
+
+async def _probe(blobs: Blobs) -> None:
+    """Write, read and delete an object under a name that no job has."""
+    content = secrets.token_bytes(1024)
+    key = f"doctor/{secrets.token_hex(8)}"
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield content
+
+    await blobs.put(key, chunks())
+    try:
+        found = b"".join([chunk async for chunk in blobs.read(key)])
+        if found != content:
+            raise PackhorseError("What is read is not what was written.")
+    finally:
+        await blobs.delete([key])
+    if await blobs.size(key) is not None:
+        raise PackhorseError("What was deleted is still there.")
+
+
+def _scratch(settings: Settings) -> Finding:
+    """Free disk where stages work: of the folder, or of the nearest that exists."""
+    folder = Path(settings.scratch).absolute()
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    return Finding("free disk for stages", free > ENOUGH, f"{free // 1024**2} MiB", f"in {settings.scratch}")

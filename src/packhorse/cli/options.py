@@ -1,0 +1,69 @@
+"""Options that several commands share, and the settings they come to."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from packhorse.settings import Loaded, load
+
+SAMPLE = "packhorse.sample"
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    json: bool = False
+    "Print JSON, as the API gives it, one document per line."
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Remote(Output):
+    url: str | None = None
+    "The server to ask; else PACKHORSE_URL, else a local packhorse dev."
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Places:
+    store: str | None = None
+    "Where jobs are remembered, as sqlite:///path."
+    blobs: str | None = None
+    "Where files are kept, as file:///path."
+    scratch: str | None = None
+    "Folder in which running stages work."
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Pace:
+    queues: Annotated[list[str] | None, Parameter(name="--queue", negative=())] = None
+    "Slots per queue, as onnx=2,bie=1; may be repeated."
+    slots: str | None = None
+    "Slots of a queue whose number is not given."
+    lease: str | None = None
+    "After how long a silent worker is given up, as 15s."
+    grace: str | None = None
+    "How long a stage has between being asked to stop and being killed."
+    drain: str | None = None
+    "How long a worker that was told to stop lets its stages finish."
+
+
+def settings_from(*groups: Places | Pace, **flags: str | None) -> Loaded:
+    """Flags win over everything else; those that were not given say nothing."""
+    given: dict[str, str | list[str] | None] = {name: value for g in groups for name, value in asdict(g).items()}
+    given |= flags
+    return load({name: ",".join(value) if isinstance(value, list) else value for name, value in given.items()})
+
+
+def flags_of(*groups: Places | Pace) -> list[str]:
+    """The flags again, for a process that is to have the same."""
+    given = [(name, value) for group in groups for name, value in asdict(group).items() if value is not None]
+    return [
+        word
+        for name, value in given
+        for word in (("--queue", ",".join(value)) if name == "queues" else (f"--{name}", value))
+    ]

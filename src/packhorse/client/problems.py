@@ -1,0 +1,60 @@
+"""Turns a problem back into the error it was, and a silence into `Unreachable`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx2
+import msgspec
+
+from packhorse import errors
+from packhorse.errors import InvalidInput, PackhorseError, Unreachable
+
+URN = "urn:packhorse:"
+
+
+@contextmanager
+def reaching(url: str) -> Iterator[None]:
+    try:
+        yield
+    except httpx2.LocalProtocolError as error:  # ours: the body was not as long as we had said
+        raise InvalidInput(f"A file changed while it was being sent ({error}).") from error
+    except (httpx2.TransportError, httpx2.InvalidURL) as error:
+        raise Unreachable(url=url, reason=str(error) or type(error).__name__) from error
+
+
+def checked(response: httpx2.Response) -> Any:
+    """The JSON of a good answer. The body of a bad one must have been read."""
+    if response.is_success:
+        return _decoded(response)
+    raise error_of(response)
+
+
+def error_of(response: httpx2.Response) -> PackhorseError:
+    found = _decoded(response)
+    if not isinstance(found, dict) or not str(found.get("type", "")).startswith(URN):
+        return Unreachable(
+            f"What answers at {response.url} is not packhorse: {response.status_code} {response.reason_phrase}.",
+            url=str(response.url),
+        )
+    facts = {name: value for name, value in found.items() if name not in ("type", "title", "status", "detail")}
+    named = KNOWN.get(found["type"].removeprefix(URN), PackhorseError)
+    return named(str(found.get("detail") or found.get("title") or named.type()), **facts)
+
+
+def _decoded(response: httpx2.Response) -> Any:
+    try:
+        return msgspec.json.decode(response.content)
+    except msgspec.DecodeError:
+        return None
+
+
+def _all(root: type[PackhorseError]) -> Iterator[type[PackhorseError]]:
+    yield root
+    for child in root.__subclasses__():
+        yield from _all(child)
+
+
+KNOWN = {each.type(): each for each in _all(PackhorseError) if each.__module__ == errors.__name__}

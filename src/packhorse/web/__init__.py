@@ -1,0 +1,1 @@
+"""Showing: the page. It talks to the API like any other client."""

@@ -1,0 +1,41 @@
+"""The page at ``/``: three files, read once, nothing from anywhere else."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+from litestar import Response, get
+from litestar.params import FromPath
+
+from packhorse.errors import NotFound
+
+STATIC = {"page.js": "text/javascript", "page.css": "text/css"}
+
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+
+
+def _read(name: str) -> bytes:
+    return files("packhorse.web").joinpath("static", name).read_bytes()
+
+
+@get("/", include_in_schema=False, sync_to_thread=False)
+def index() -> Response[bytes]:
+    return Response(_read("index.html"), media_type="text/html", headers=HEADERS)
+
+
+@get("/static/{name:str}", include_in_schema=False, sync_to_thread=False)
+def static(name: FromPath[str]) -> Response[bytes]:
+    if name not in STATIC:
+        raise NotFound(path=f"/static/{name}")
+    return Response(_read(name), media_type=STATIC[name], headers=HEADERS)
+
+
+ROUTES = [index, static]

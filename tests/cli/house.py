@@ -1,0 +1,149 @@
+"""Real `packhorse` processes in a folder of their own, and a way to wait for what they do."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import psutil
+
+from packhorse.cli import ports
+from packhorse.cli.__main__ import PARENT
+from packhorse.client import Client
+from packhorse.errors import Unreachable
+
+T = TypeVar("T")
+
+PACKHORSE = [sys.executable, "-m", "packhorse.cli"]
+FLOW = Path(__file__).with_name("flow.py")
+LONGEST = 40.0
+"""Seconds. Much more than anything takes, for a machine that is busy with other things."""
+
+
+def until(condition: Callable[[], T], limit: float = LONGEST) -> T:
+    """What the condition says as soon as it says yes."""
+    end = time.monotonic() + limit
+    while not (found := condition()):
+        assert time.monotonic() < end, f"not so after {limit:.0f} s: {condition}"
+        time.sleep(0.02)
+    return found
+
+
+class Said(NamedTuple):
+    """What a command that has ended said."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def last_line(self) -> str:
+        return self.err.strip().splitlines()[-1]
+
+
+class House:
+    """A folder in which packhorse is at home: no setting of ours gets in."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port = ports.free()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.env = {name: value for name, value in os.environ.items() if not name.startswith("PACKHORSE_")}
+        self.output = folder / "output.txt"
+        self._started: list[subprocess.Popen[bytes]] = []
+
+    def run(self, *arguments: str, env: Mapping[str, str] | None = None) -> Said:
+        ended = subprocess.run(
+            [*PACKHORSE, *arguments],
+            cwd=self.folder,
+            env=self.env | dict(env or {}),
+            capture_output=True,
+            text=True,
+            timeout=LONGEST,
+        )
+        assert "Traceback" not in ended.stderr, ended.stderr
+        return Said(ended.returncode, ended.stdout, ended.stderr)
+
+    def ask(self, command: str, *arguments: str) -> Said:
+        """The same with our server."""
+        return self.run(command, *arguments, "--url", self.url)
+
+    def start(self, *arguments: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+        """It ends with the tests, even if they are killed."""
+        with self.output.open("ab") as output:
+            process = subprocess.Popen(
+                [*PACKHORSE, *arguments],
+                cwd=self.folder,
+                env=self.env | dict(env or {}) | {PARENT: str(os.getpid())},
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+            )
+        self._started.append(process)
+        return process
+
+    def said(self, text: str) -> bool:
+        return text in self.output.read_text()
+
+    def end(self) -> None:
+        """By pid, and only what was started here."""
+        for process in self._started:
+            if process.poll() is None:
+                tree = psutil.Process(process.pid).children(recursive=True)
+                process.terminate()
+                try:
+                    process.wait(LONGEST)
+                finally:
+                    process.kill()
+                    for left in tree:
+                        with contextlib.suppress(psutil.Error):
+                            left.kill()
+
+
+class Dev(House):
+    """A house in which `packhorse dev flow.py` runs."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.app = folder / "flow.py"
+        self.app.write_text(FLOW.read_text())
+        self.process = self.start("dev", "flow.py", "--port", str(self.port))
+        self.client = Client(self.url)
+        until(self._is_up)
+
+    def _is_up(self) -> bool:
+        assert self.process.poll() is None, self.output.read_text()
+        return self.said(f"runs at {self.url}") and self.answers()
+
+    def answers(self) -> bool:
+        """A server that knows the pipelines."""
+        with contextlib.suppress(Unreachable):
+            return bool(self.client.pipelines())
+        return False
+
+    def child(self, role: str) -> psutil.Process | None:
+        """The newest process that dev has given this role."""
+        found = [each for each in psutil.Process(self.process.pid).children() if role in _words(each)]
+        return max(found, key=lambda each: each.create_time(), default=None)
+
+    def end(self) -> None:
+        self.client.close()
+        super().end()
+
+
+def _words(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []

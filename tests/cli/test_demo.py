@@ -1,0 +1,37 @@
+"""What `make run` shows is true: the job survives the kill, and its result is checked."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from packhorse.cli import demo, journey
+from packhorse.errors import PackhorseError
+from tests.cli.house import House
+
+
+def test_a_checked_run_ends_by_itself_with_a_killed_worker_and_the_right_result(house: House) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "packhorse.cli.demo"],
+        cwd=house.folder,
+        env=house.env | {"CHECK": "1"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "kill -9" in ended.stdout
+    assert "sections were lost and done again" in ended.stdout
+    assert "report.json is what it should be" in ended.stdout
+    assert list(house.folder.iterdir()) == []
+
+
+def test_a_wrong_result_is_told_by_what_is_wrong() -> None:
+    found = journey.expected()
+    found["sections"][3]["words"] += 1
+
+    with pytest.raises(PackhorseError, match="The result is wrong: sections"):
+        demo._compare(found, journey.expected())

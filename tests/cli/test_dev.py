@@ -1,0 +1,103 @@
+"""`packhorse dev`: it keeps server and worker running, with the newest code, and takes all along when it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import psutil
+
+from packhorse.client import Json
+from tests.cli.house import LONGEST, Dev, House, until
+
+
+def greeted(dev: Dev) -> Json:
+    job = dev.client.submit("greet", {"name": "ann"}, user="ann")
+    ended: Json = dev.client.wait(job["job_id"], LONGEST)
+    return ended
+
+
+def changed(dev: Dev, old: str, new: str) -> None:
+    """New code, and a worker that runs it."""
+    before = dev.child("worker")
+    dev.app.write_text(dev.app.read_text().replace(old, new))
+    until(lambda: dev.child("worker") not in (before, None))
+
+
+def killed(dev: Dev, role: str) -> None:
+    """Dead, and replaced."""
+    old = dev.child(role)
+    assert old is not None
+    old.kill()
+    until(lambda: dev.child(role) not in (old, None))
+
+
+def test_a_killed_worker_and_a_killed_server_are_replaced(shared: Dev) -> None:
+    killed(shared, "worker")
+    killed(shared, "serve")
+    until(shared.answers)
+
+    job = greeted(shared)
+
+    assert job["status"] == "completed"
+    assert shared.said("ended with status -9")
+
+
+def test_new_jobs_run_the_new_code_and_a_running_one_keeps_the_old(shared: Dev, tmp_path: Path) -> None:
+    flag = tmp_path / "flag"
+    running = shared.client.submit("wait", {"flag": str(flag)}, user="ann")
+    until(Path(f"{flag}.awaited").exists)
+
+    changed(shared, 'VERSION = "one"', 'VERSION = "two"')
+    new = greeted(shared)
+    flag.touch()
+    old = shared.client.wait(running["job_id"], LONGEST)
+
+    assert new["result"]["version"] == "two"
+    assert (old["status"], old["result"], old["retry_count"]) == ("completed", "one", 0)
+
+
+def test_code_that_cannot_be_loaded_is_told_and_the_worker_stays(shared: Dev) -> None:
+    before = greeted(shared)  # in a process that has the code
+    worker = shared.child("worker")
+
+    shared.app.write_text(shared.app.read_text() + "\noops(\n")
+    until(lambda: shared.said("The worker is restarted when it can be loaded again."))
+    after = greeted(shared)
+
+    assert before["status"] == after["status"] == "completed"
+    assert shared.child("worker") == worker
+    assert shared.said("flow.py cannot be loaded: SyntaxError")
+    changed(shared, "oops(", "")
+
+
+def test_ctrl_c_ends_all_it_started(dev: Dev, tmp_path: Path) -> None:
+    flag = tmp_path / "flag"
+    dev.client.submit("wait", {"flag": str(flag)}, user="ann")
+    until(Path(f"{flag}.awaited").exists)
+    tree = psutil.Process(dev.process.pid).children(recursive=True)
+
+    dev.process.send_signal(signal.SIGINT)
+    code = dev.process.wait(LONGEST)
+
+    assert code == 0
+    assert len(tree) >= 4  # server, worker, guard, and the process with the stage
+    until(lambda: not any(each.is_running() for each in tree))
+
+
+def test_what_it_started_does_not_outlive_its_kill(dev: Dev) -> None:
+    tree = psutil.Process(dev.process.pid).children(recursive=True)
+
+    os.kill(dev.process.pid, signal.SIGKILL)
+
+    until(lambda: not any(each.is_running() for each in tree))
+
+
+def test_a_server_that_cannot_run_like_this_ends_it(house: House) -> None:
+    dev = house.start("dev", "--port", str(house.port), env={"PACKHORSE_HOST": "0.0.0.0"})
+
+    code = dev.wait(LONGEST)
+
+    assert code == 2
+    assert house.said("packhorse would be open to everybody")

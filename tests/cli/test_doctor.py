@@ -1,0 +1,53 @@
+"""`packhorse doctor`: what it finds, without a server."""
+
+from __future__ import annotations
+
+from tests.cli.house import House, until
+
+
+def findings(house: House, *arguments: str) -> dict[str, dict[str, object]]:
+    return {each["name"]: each for each in house.run("doctor", "--json", *arguments).json}
+
+
+def test_a_fresh_folder_is_well(house: House) -> None:
+    said = house.run("doctor")
+
+    assert said.code == 0
+    assert "BAD" not in said.out
+    assert "written, read and deleted one" in said.out
+    assert list((house.folder / ".packhorse" / "blobs").rglob("*/*")) == []
+
+
+def test_files_that_cannot_be_written_are_bad_and_exit_1(house: House) -> None:
+    said = house.run("doctor", "--blobs", "file:///proc/nowhere")
+
+    assert said.code == 1
+    assert "BAD  files" in said.out
+
+
+def test_a_store_that_cannot_be_opened_is_bad_and_says_why(house: House) -> None:
+    (house.folder / "file").write_text("not a database " * 100)
+
+    said = house.run("doctor", "--json", "--store", f"sqlite://{house.folder}/file")
+
+    assert said.code == 1
+    [store] = [each for each in said.json if each["name"] == "store"]
+    assert not store["is_ok"]
+    assert "not a database" in store["meaning"]
+
+
+def test_it_sees_a_worker_its_pipelines_and_its_death(house: House) -> None:
+    worker = house.start("worker")
+    until(lambda: house.said("serves default"))
+
+    [alive] = [each for name, each in findings(house).items() if name.startswith("worker ")]
+    worker.kill()
+    worker.wait()
+    found = findings(house)
+    [dead] = [each for name, each in found.items() if name.startswith("worker ")]
+
+    assert alive["is_ok"]
+    assert f"pid {worker.pid} on" in str(alive["meaning"])
+    assert not dead["is_ok"]
+    assert "is dead" in str(dead["meaning"])
+    assert found["pipeline report"]["value"] == "of sample"

@@ -1,0 +1,249 @@
+"""The commands about jobs, against a real server and a real worker."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Tell
+from tests.cli.house import LONGEST, Dev, until
+
+
+@pytest.fixture
+def ask(tell: Tell, shared: Dev, monkeypatch: pytest.MonkeyPatch) -> Tell:
+    monkeypatch.setenv("PACKHORSE_URL", shared.url)
+    return tell
+
+
+def made(ask: Tell, *arguments: str) -> str:
+    """The id of a job."""
+    return ask("submit", *arguments).out.strip()
+
+
+def test_a_submitted_job_is_named_on_the_standard_output(ask: Tell, shared: Dev) -> None:
+    said = ask("submit", "greet", "name=ann", "--user", "ann", "--priority", "3")
+
+    job_id = said.out.strip()
+    job = shared.client.get(job_id)
+    assert said.code == 0
+    assert (job["user_id"], job["priority"], job["parameters"]["name"]) == ("ann", 3, "ann")
+    assert said.last_line == f"Follow it with: packhorse show {job_id} --follow"
+
+
+def test_values_are_what_the_schema_says(ask: Tell) -> None:
+    said = ask("submit", "greet", "name=12", "tags=a", "tags=2", "loud=true", "--wait", "--json")
+
+    assert said.code == 0
+    assert said.json["result"] == {"hello": "12", "tags": ["a", "2"], "loud": True, "version": "one"}
+
+
+def test_files_go_in_and_the_result_comes_out(ask: Tell, shared: Dev) -> None:
+    Path("a.txt").write_text("first")
+    Path("b.txt").write_text("second")
+
+    said = shared.ask(
+        "submit", "copy", f"files=@{Path('a.txt').absolute()}", f"files=@{Path('b.txt').absolute()}", "times=2",
+        "shout=true", "--output", str(Path("out.txt").absolute()),
+    )  # fmt: skip
+
+    assert said.code == 0
+    assert Path("out.txt").read_text() == "FIRST\nSECOND\nFIRST\nSECOND"
+    assert said.out.strip() == str(Path("out.txt").absolute())
+    assert "change[1] completed" in said.err
+
+
+def test_a_failed_job_exits_1_with_its_reason_and_what_to_do(ask: Tell) -> None:
+    said = ask("submit", "fail", "why=because", "--wait")
+
+    assert said.code == 1
+    assert "failed in fail: ASKED_FOR: because" in said.err
+    assert "packhorse retry" in said.last_line
+
+
+def test_a_cancelled_job_exits_4(ask: Tell, tmp_path: Path) -> None:
+    job_id = made(ask, "wait", f"flag={tmp_path}/never")
+    until((tmp_path / "never.awaited").exists)
+
+    cancelled = ask("cancel", job_id)
+    said = ask("show", job_id, "--follow")
+
+    assert cancelled.code == 0
+    assert f"Job {job_id} is " in cancelled.out
+    assert said.code == 4
+    assert f"packhorse retry {job_id}" in said.last_line
+
+
+def test_the_same_key_gives_the_same_job(ask: Tell) -> None:
+    first = made(ask, "greet", "name=ann", "--key", "k1")
+    second = made(ask, "greet", "name=ann", "--key", "k1")
+    other = ask("submit", "greet", "name=bob", "--key", "k1")
+
+    assert first == second
+    assert other.code == 3
+    assert other.last_line.startswith("Use a new key")
+
+
+def test_a_delayed_job_waits(ask: Tell, shared: Dev) -> None:
+    job_id = made(ask, "greet", "name=ann", "--delay", "1h")
+
+    job = shared.client.get(job_id)
+
+    assert job["status"] == "pending"
+    assert job["not_before"] is not None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["greet"], "name"),
+        (["greet", "name=a", "naem=b"], "naem"),
+        (["copy", "times=many"], "times"),
+        (["greet", "name=a", "name=b"], "name was given 2 times"),
+        (["copy", "files=@nowhere.txt"], "There is no file nowhere.txt"),
+        (["nope"], "There is no pipeline named 'nope'"),
+    ],
+)
+def test_what_the_server_would_not_take_is_refused_with_exit_3(ask: Tell, arguments: list[str], sentence: str) -> None:
+    said = ask("submit", *arguments)
+
+    assert (said.code, said.out) == (3, "")
+    assert sentence in said.err
+
+
+def test_an_unknown_job_is_refused_with_the_way_to_the_known_ones(ask: Tell) -> None:
+    for command in ("show", "logs", "cancel", "retry", "result"):
+        said = ask(command, "01a1de8a-dac9-7252-af02-b5b5a003b862")
+
+        assert (said.code, said.out) == (3, "")
+        assert said.last_line == "See the jobs there are with: packhorse jobs"
+
+
+def test_jobs_are_listed_by_what_was_asked_for(ask: Tell) -> None:
+    job_id = made(ask, "fail", "why=listed", "--user", "lister", "--wait")
+    assert job_id == ""  # a failed job has no result to name
+
+    page = ask("jobs", "--user", "lister", "--status", "failed", "--pipeline", "fail", "--json").json
+    shown = ask("jobs", "--user", "lister")
+    none = ask("jobs", "--user", "nobody")
+
+    [job] = page["items"]
+    assert (job["status"], job["user_id"], job["pipeline"]) == ("failed", "lister", "fail")
+    assert job["job_id"] in shown.out
+    assert "There are no such jobs" in none.err
+
+
+def test_a_limit_leaves_a_way_to_the_rest(ask: Tell) -> None:
+    for _ in range(2):
+        made(ask, "greet", "name=ann")
+
+    page = ask("jobs", "--limit", "1", "--json").json
+
+    assert len(page["items"]) == 1
+    assert page["next"]
+
+
+def test_a_job_is_shown_with_its_stages_and_its_json_is_the_apis_own(ask: Tell, shared: Dev) -> None:
+    job = ask("submit", "greet", "name=ann", "--wait", "--json").json
+
+    shown = ask("show", job["job_id"])
+    as_json = ask("show", job["job_id"], "--json").json
+
+    assert as_json == shared.client.get(job["job_id"])
+    assert "completed" in shown.out
+    assert "greet" in shown.out
+    assert '"hello":"ann"' in shown.out
+
+
+def test_following_as_json_is_a_document_per_event(ask: Tell) -> None:
+    job_id = made(ask, "greet", "name=ann")
+
+    said = ask("show", job_id, "--follow", "--json")
+
+    events = [json.loads(line) for line in said.out.splitlines()]
+    assert said.code == 0
+    assert events[0]["type"] == "snapshot"
+    assert next(each["type"] for each in events if each["n"]) == "submitted"
+    assert events[-1]["type"] == "completed"
+
+
+def test_logs_are_what_the_stages_printed(ask: Tell, shared: Dev, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("first")
+    job_id = made(ask, "copy", "files=@a.txt")
+
+    followed = ask("logs", job_id, "-f", "--json")
+    plain = ask("logs", job_id)
+    of_stage = ask("logs", job_id, "--stage", "change")
+
+    texts = [json.loads(line)["text"] for line in followed.out.splitlines()]
+    assert texts == ["reading 1 files", "changing first"]
+    assert [line.partition("│ ")[2] for line in plain.out.splitlines()] == texts
+    assert "changing first" in of_stage.out
+    assert "reading" not in of_stage.out
+
+
+def test_a_failed_job_is_retried(ask: Tell, shared: Dev) -> None:
+    job_id = ask("submit", "fail", "why=once more", "--json").json["job_id"]
+    shared.client.wait(job_id, LONGEST)
+
+    said = ask("retry", job_id, "--json")
+
+    assert said.code == 0
+    assert said.json["run"] == 2
+
+
+def test_a_completed_job_cannot_be_cancelled(ask: Tell, shared: Dev) -> None:
+    job_id = made(ask, "greet", "name=ann")
+    shared.client.wait(job_id, LONGEST)
+
+    said = ask("cancel", job_id)
+
+    assert said.code == 3
+    assert "completed" in said.err
+
+
+def test_a_result_without_files_is_printed_or_written(ask: Tell, shared: Dev, tmp_path: Path) -> None:
+    job_id = made(ask, "greet", "name=ann")
+    shared.client.wait(job_id, LONGEST)
+
+    printed = ask("result", job_id)
+    written = ask("result", job_id, "--output", "value.json")
+
+    assert printed.json["hello"] == "ann"
+    assert json.loads((tmp_path / "value.json").read_text()) == printed.json
+    assert (written.code, written.out) == (0, "")
+
+
+def test_a_result_that_is_not_there_yet_is_refused(ask: Tell) -> None:
+    job_id = made(ask, "greet", "name=ann", "--delay", "1h")
+
+    said = ask("result", job_id)
+
+    assert said.code == 3
+    assert said.last_line == "Follow it with: packhorse show --follow"
+
+
+def test_pipelines_are_listed_with_their_parameters(ask: Tell, shared: Dev) -> None:
+    shown = ask("pipelines")
+    as_json = ask("pipelines", "--json").json
+
+    assert "files [times] [shout]" in shown.out
+    assert "Says hello." in shown.out
+    assert as_json["items"] == shared.client.pipelines()
+
+
+def test_ctrl_c_leaves_the_job_alone_and_says_how_to_come_back(shared: Dev, tmp_path: Path) -> None:
+    flag = tmp_path / "flag"
+    process = shared.start("submit", "wait", f"flag={flag}", "--wait", "--user", "ctrl-c", "--url", shared.url)
+    [job] = until(lambda: shared.client.list(user="ctrl-c")["items"])
+    until(lambda: shared.said("wait started"))
+
+    process.send_signal(signal.SIGINT)
+    code = process.wait(LONGEST)
+
+    assert code == 130
+    assert shared.said(f"The job goes on. Follow it again with: packhorse show {job['job_id']} --follow")
+    flag.touch()
+    assert shared.client.wait(job["job_id"], LONGEST)["status"] == "completed"

@@ -1,0 +1,112 @@
+"""What the command line says and how it exits when nothing runs."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from packhorse.cli import ports
+from packhorse.cli.commands import COMMANDS
+from packhorse.version import VERSION
+from tests.cli.conftest import Tell
+from tests.cli.house import PACKHORSE, House
+
+
+def test_it_knows_its_version(house: House) -> None:
+    said = house.run("--version")
+
+    assert (said.code, said.out.strip()) == (0, VERSION)
+
+
+def test_without_a_command_it_lists_them_all(house: House) -> None:
+    said = house.run()
+
+    assert said.code == 0
+    for _, name, _, meaning in COMMANDS:
+        assert f"│ {name} " in said.out
+        assert meaning in said.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["nope"], "packhorse --help"),
+        (["jobs", "--nope"], "packhorse jobs --help"),
+        (["jobs", "--limit", "many"], "packhorse jobs --help"),
+        (["jobs", "--status", "done"], "packhorse jobs --help"),
+        (["show"], "packhorse show --help"),
+        (["submit", "p", "--delay", "soon"], "packhorse submit --help"),
+    ],
+)
+def test_a_mistake_in_usage_exits_2_and_says_where_to_look(tell: Tell, arguments: list[str], hint: str) -> None:
+    said = tell(*arguments)
+
+    assert (said.code, said.out) == (2, "")
+    assert said.last_line == f"See how it is used: {hint}"
+
+
+@pytest.mark.parametrize("command", ["jobs", "pipelines", "show JOB", "logs JOB", "cancel JOB", "submit report"])
+def test_no_server_exits_5_and_says_how_to_start_one(tell: Tell, command: str) -> None:
+    url = f"http://127.0.0.1:{ports.free()}"
+
+    said = tell(*command.split(), "--url", url)
+
+    assert (said.code, said.out) == (5, "")
+    assert f"No packhorse answers at {url}" in said.err
+    assert said.last_line == "Start one with: packhorse dev (or set PACKHORSE_URL)"
+
+
+@pytest.mark.parametrize("command", ["config", "doctor", "worker", "dev", "jobs"])
+def test_an_unknown_setting_is_refused_by_every_command(tell: Tell, command: str) -> None:
+    said = tell(command, env={"PACKHORSE_LEESE": "1"})
+
+    assert said.code == 2
+    assert "There is no setting 'leese' (environment)" in said.err
+    assert said.last_line == "See every setting and where its value comes from: packhorse config"
+
+
+@pytest.mark.parametrize("command", ["dev", "serve"])
+def test_a_taken_port_is_refused_before_anything_starts(tell: Tell, command: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        said = tell(command, "--port", str(port))
+
+    assert said.code == 2
+    assert f"Port {port} of 127.0.0.1 is taken" in said.err
+    assert said.last_line == "Choose another port with --port, or end what listens there."
+    assert list(Path().iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["dev", "worker"])
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (None, "There is no file app.py."),
+        ("x = 1", "app.py has no app."),
+        ("raise SystemExit('no')", "app.py cannot be loaded: SystemExit: no"),
+    ],
+)
+def test_a_broken_file_exits_2_with_one_sentence(tell: Tell, command: str, content: str | None, sentence: str) -> None:
+    if content is not None:
+        Path("app.py").write_text(content)
+
+    said = tell(command, "app.py")
+
+    assert said.code == 2
+    assert said.err.startswith(sentence)
+
+
+def test_a_reader_that_has_enough_gets_no_traceback(house: House) -> None:
+    piped = subprocess.run(
+        ["bash", "-c", f"{' '.join(PACKHORSE)} config --json | true; exit ${{PIPESTATUS[0]}}"],
+        cwd=house.folder,
+        env=house.env,
+        capture_output=True,
+        text=True,
+    )
+
+    assert piped.stderr == ""
+    assert piped.returncode in (0, 141)

@@ -1,0 +1,96 @@
+"""`name=value` words become what the pipeline's schema says they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from cyclopts import CycloptsError
+
+from packhorse import File, Params
+from packhorse.cli.values import parameters_from
+from packhorse.define import Schema
+from packhorse.errors import InvalidInput
+
+
+class Inner(Params):
+    x: int
+
+
+class Everything(Params):
+    text: str = ""
+    number: int = 0
+    share: float = 0
+    is_fast: bool = False
+    maybe: int | None = None
+    maybe_text: str | None = None
+    platform: Literal["520", "720"] = "520"
+    level: Literal[1, 2] = 1
+    tags: list[str] = []  # noqa: RUF012
+    sizes: list[int] = []  # noqa: RUF012
+    inner: Inner | None = None
+    inners: list[Inner] = []  # noqa: RUF012
+    free: Any = None
+    model: File | None = None
+    images: list[File] = []  # noqa: RUF012
+
+
+SCHEMA = Schema(Everything).json_schema()
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["text=12"], {"text": "12"}),
+        (["text=a=b"], {"text": "a=b"}),
+        (["text=@ann"], {"text": "@ann"}),
+        (["text="], {"text": ""}),
+        (["number=12"], {"number": 12}),
+        (["number=-1"], {"number": -1}),
+        (["share=0.5"], {"share": 0.5}),
+        (["is_fast=true"], {"is_fast": True}),
+        (["is_fast=False"], {"is_fast": False}),
+        (["maybe=null"], {"maybe": None}),
+        (["maybe=3"], {"maybe": 3}),
+        (["maybe_text=null"], {"maybe_text": "null"}),
+        (["platform=720"], {"platform": "720"}),
+        (["level=2"], {"level": 2}),
+        (["tags=a"], {"tags": ["a"]}),
+        (["tags=1", "tags=2"], {"tags": ["1", "2"]}),
+        (['tags=["a","b"]'], {"tags": ["a", "b"]}),
+        (["tags=[]"], {"tags": []}),
+        (["sizes=1", "sizes=2"], {"sizes": [1, 2]}),
+        (['inner={"x":1}'], {"inner": {"x": 1}}),
+        (['inners={"x":1}', 'inners={"x":2}'], {"inners": [{"x": 1}, {"x": 2}]}),
+        (["free=text"], {"free": "text"}),
+        (["unknown=1"], {"unknown": "1"}),
+        (["number=many"], {"number": "many"}),
+    ],
+)
+def test_a_value_is_what_the_schema_says(words: list[str], found: dict[str, Any]) -> None:
+    assert parameters_from(words, SCHEMA) == (found, {})
+
+
+def test_a_file_is_named_by_its_path() -> None:
+    words = ["model=@m.onnx", "images=@a.png", "images=@b.png"]
+
+    values, files = parameters_from(words, SCHEMA)
+
+    assert values == {}
+    assert files == {"model": Path("m.onnx"), "images": [Path("a.png"), Path("b.png")]}
+
+
+def test_one_file_for_a_list_is_a_list_of_one() -> None:
+    assert parameters_from(["images=@a.png"], SCHEMA)[1] == {"images": [Path("a.png")]}
+
+
+def test_a_second_value_for_what_takes_one_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="number was given 2 times"):
+        parameters_from(["number=1", "number=2"], SCHEMA)
+
+
+@pytest.mark.parametrize("word", ["text", "=1", ""])
+def test_a_word_without_a_name_is_a_mistake_in_usage(word: str) -> None:
+    with pytest.raises(CycloptsError, match="is not NAME=VALUE"):
+        parameters_from([word], SCHEMA)

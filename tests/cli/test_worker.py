@@ -1,0 +1,78 @@
+"""`packhorse worker` as a process: how it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from packhorse.core.model import Job
+from packhorse.store.base import Filter
+from packhorse.wiring import open_store
+from tests.cli.house import FLOW, LONGEST, House, until
+
+SUBMIT = "import sys; from flow import wait; wait.submit(sys.argv[1])"
+
+
+def submitted(house: House, flag: Path) -> None:
+    """A job that waits for the flag, and runs."""
+    (house.folder / "flow.py").write_text(FLOW.read_text())
+    subprocess.run([sys.executable, "-c", SUBMIT, str(flag)], cwd=house.folder, env=house.env, check=True)
+    until(Path(f"{flag}.awaited").exists)
+
+
+def job_of(house: House) -> Job:
+    async def look() -> Job:
+        store = await open_store(f"sqlite://{house.folder}/.packhorse/packhorse.db")
+        try:
+            [job] = await store.find(Filter())
+            return job
+        finally:
+            await store.close()
+
+    return asyncio.run(look())
+
+
+def test_the_first_signal_lets_a_stage_finish(house: House, tmp_path: Path) -> None:
+    worker = house.start("worker", str(FLOW))
+    submitted(house, tmp_path / "flag")
+
+    worker.send_signal(signal.SIGTERM)
+    until(lambda: house.said("no more claims"))
+    (tmp_path / "flag").touch()
+    code = worker.wait(LONGEST)
+
+    assert code == 0
+    assert job_of(house).status == "completed"
+
+
+def test_the_second_signal_hands_it_back_uncounted(house: House, tmp_path: Path) -> None:
+    worker = house.start("worker", str(FLOW), "--drain", "1h")
+    submitted(house, tmp_path / "flag")
+
+    worker.send_signal(signal.SIGTERM)
+    until(lambda: house.said("no more claims"))
+    worker.send_signal(signal.SIGTERM)
+    code = worker.wait(LONGEST)
+
+    [task] = job_of(house).stages[0].tasks or ()
+    assert code == 0
+    assert (job_of(house).status, task.status, task.attempt) == ("running", "pending", 0)
+
+
+def test_queues_and_slots_are_as_the_flags_say(house: House) -> None:
+    house.start("worker", "--queue", "onnx=2,bie=1", "--queue", "nef")
+
+    until(lambda: house.said("serves onnx=2, bie=1, nef=1"))
+
+
+def test_without_a_file_it_takes_the_one_in_the_settings(house: House) -> None:
+    (house.folder / "flow.py").write_text("raise SystemExit('taken')")
+    (house.folder / "pyproject.toml").write_text('[tool.packhorse]\napp = "flow.py"\n')
+
+    said = house.run("worker")
+
+    assert said.code == 2
+    assert "taken" in said.err

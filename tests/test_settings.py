@@ -1,0 +1,159 @@
+"""Settings: which source wins, what is refused, and how values are written."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from packhorse.errors import SettingError
+from packhorse.settings import Settings, load, meanings, queues
+
+
+def written(folder: Path, *, pyproject: str = "", env: str = "") -> Path:
+    if pyproject:
+        (folder / "pyproject.toml").write_text(f"[tool.packhorse]\n{pyproject}\n")
+    if env:
+        (folder / ".env").write_text(env)
+    return folder
+
+
+def test_every_setting_has_a_default_and_a_meaning(tmp_path: Path) -> None:
+    loaded = load(env={}, folder=tmp_path)
+
+    assert set(loaded.origins.values()) == {"default"}
+    assert set(loaded.origins) == {each.name for each in fields(Settings)}
+    assert all(meanings().values())
+
+
+def test_by_default_everything_is_kept_below_the_folder_we_are_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    settings = load(env={}).settings
+
+    assert settings.store == f"sqlite://{tmp_path}/.packhorse/packhorse.db"
+    assert settings.blobs == f"file://{tmp_path}/.packhorse/blobs"
+    assert settings.scratch == f"{tmp_path}/.packhorse/scratch"
+
+
+SOURCES = ["pyproject.toml", ".env", "environment", "flag"]
+
+
+@pytest.mark.parametrize("winner", range(len(SOURCES)))
+def test_a_flag_beats_the_environment_beats_dot_env_beats_pyproject(tmp_path: Path, winner: int) -> None:
+    given = SOURCES[: winner + 1]
+    folder = written(
+        tmp_path,
+        pyproject="port = 1001" if "pyproject.toml" in given else "",
+        env="PACKHORSE_PORT=1002" if ".env" in given else "",
+    )
+
+    loaded = load(
+        {"port": "1004"} if "flag" in given else {},
+        env={"PACKHORSE_PORT": "1003"} if "environment" in given else {},
+        folder=folder,
+    )
+
+    assert loaded.settings.port == 1001 + winner
+    assert loaded.origins["port"] == SOURCES[winner]
+    assert loaded.origins["host"] == "default"
+
+
+def test_a_flag_that_was_not_given_says_nothing(tmp_path: Path) -> None:
+    loaded = load({"port": None}, env={"PACKHORSE_PORT": "1003"}, folder=tmp_path)
+
+    assert loaded.settings.port == 1003
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_an_unknown_name_is_refused_with_where_it_stands_and_what_it_could_be(tmp_path: Path, source: str) -> None:
+    folder = written(
+        tmp_path,
+        pyproject='leese = "1s"' if source == "pyproject.toml" else "",
+        env="PACKHORSE_LEESE=1" if source == ".env" else "",
+    )
+    flags = {"leese": "1s"} if source == "flag" else {}
+    env = {"PACKHORSE_LEESE": "1"} if source == "environment" else {}
+
+    with pytest.raises(SettingError) as refused:
+        load(flags, env=env, folder=folder)
+
+    assert f"no setting 'leese' ({source})" in refused.value.message
+    assert refused.value.exit_code == 2
+
+
+def test_a_close_name_is_suggested(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="there is lease"):
+        load(env={"PACKHORSE_LEASES": "1"}, folder=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("port", "65536"),
+        ("port", "-1"),
+        ("port", "http"),
+        ("lease", "soon"),
+        ("lease", "0"),
+        ("lease", "-1s"),
+        ("slots", "0"),
+        ("slots", "many"),
+        ("recycle", "0"),
+        ("retries", "-1"),
+        ("file_limit", "2 bananas"),
+        ("queues", "onnx=0"),
+        ("queues", "onnx=two"),
+        ("queues", "a b=1"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_by_name(tmp_path: Path, name: str, value: str) -> None:
+    with pytest.raises(SettingError, match=name):
+        load({name: value}, env={}, folder=tmp_path)
+
+
+def test_dot_env_is_read_as_a_shell_would_write_it(tmp_path: Path) -> None:
+    text = "# a comment\n\nexport PACKHORSE_HOST='0.0.0.0'\nPACKHORSE_APP = \"flow.py\"\nOTHER=1\nnonsense\n"
+
+    settings = load(env={}, folder=written(tmp_path, env=text)).settings
+
+    assert (settings.host, settings.app) == ("0.0.0.0", "flow.py")
+
+
+def test_pyproject_may_use_its_own_types_and_dashes(tmp_path: Path) -> None:
+    folder = written(tmp_path, pyproject='port = 4000\nfile-limit = "1GB"\nlease = 2.5\nqueues = {onnx = 2, bie = 1}')
+
+    settings = load(env={}, folder=folder).settings
+
+    assert (settings.port, settings.file_limit, settings.lease) == (4000, 1024**3, 2.5)
+    assert settings.queues == {"onnx": 2, "bie": 1}
+
+
+def test_a_pyproject_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.packhorse\n")
+
+    with pytest.raises(SettingError, match=r"pyproject\.toml cannot be read"):
+        load(env={}, folder=tmp_path)
+
+
+def test_the_rest_of_pyproject_and_of_the_environment_is_not_ours(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "x"\n[tool.other]\nleese = 1\n')
+
+    loaded = load(env={"PATH": "/bin", "PACK": "1"}, folder=tmp_path)
+
+    assert set(loaded.origins.values()) == {"default"}
+
+
+def test_durations_and_sizes_are_written_with_their_unit(tmp_path: Path) -> None:
+    flags = {"lease": "1.5m", "grace": "250ms", "keep": "2d", "file_limit": "1MiB"}
+
+    settings = load(flags, env={}, folder=tmp_path).settings
+
+    assert (settings.lease, settings.grace, settings.keep, settings.file_limit) == (90, 0.25, 172_800, 1024**2)
+
+
+def test_a_queue_without_a_number_has_one_slot() -> None:
+    assert queues("onnx=2, bie,") == {"onnx": 2, "bie": 1}
+    assert queues("") == {}
