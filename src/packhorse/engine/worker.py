@@ -252,10 +252,10 @@ class Worker:
     async def _drain(self, hurry: asyncio.Event) -> None:
         self._is_draining = True
         log.worker_drains(len(self._running), self._settings.drain)
-        ended = asyncio.gather(*self._tasks, return_exceptions=True)
-        hurrying = asyncio.create_task(hurry.wait())
-        await asyncio.wait([ended, hurrying], timeout=self._settings.drain, return_when=asyncio.FIRST_COMPLETED)
-        hurrying.cancel()
+        ends: list[asyncio.Future[Any]] = [asyncio.gather(*self._tasks, return_exceptions=True)]
+        ends.append(asyncio.ensure_future(hurry.wait()))
+        await asyncio.wait(ends, timeout=self._settings.drain, return_when=asyncio.FIRST_COMPLETED)
+        ends[-1].cancel()
         for attempt in self._running.values():
             attempt.stop(Why.LEAVING)
         if self._tasks:

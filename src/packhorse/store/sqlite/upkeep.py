@@ -57,7 +57,7 @@ def _leased(db: apsw.Connection, where: str, value: float | str, limit: int, pla
     for job_id, stage, element in db.execute(f"SELECT job_id, stage, element FROM leases WHERE {where}", (value,)):
         if len(found) == limit:
             break
-        with suppress(CorruptRecord, SchemaTooNew):  # a sweep goes round what nobody can read; who asks for that job is told
+        with suppress(CorruptRecord, SchemaTooNew):  # a sweep goes round what we cannot read; who asks for it is told
             job = rows.read(db, str(job_id), plans)
             if job is not None:
                 found.append((job, TaskId(str(stage), int(element))))
