@@ -1,0 +1,49 @@
+"""A background role goes on for ever, whatever one of its steps runs into."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from packhorse.engine.duty import keep
+from packhorse.errors import BlobUnavailable, StoreUnavailable
+
+
+class Steps:
+    """Goes through what it is told to do, and then says that it is through."""
+
+    def __init__(self, *steps: Exception | float) -> None:
+        self._steps = list(steps)
+        self.taken = 0
+        self.is_through = asyncio.Event()
+
+    async def tick(self) -> float:
+        self.taken += 1
+        if not self._steps:
+            self.is_through.set()
+            return 3_600.0
+        step = self._steps.pop(0)
+        if isinstance(step, Exception):
+            raise step
+        return step
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("packhorse.engine.duty.AFTER_FAILURE", 0.0)
+
+
+async def test_a_failed_step_does_not_end_a_duty() -> None:
+    duty = Steps(StoreUnavailable(), 0.0, BlobUnavailable(reason="away"), OSError("no space"), 0.0)
+
+    keeping = asyncio.create_task(keep(duty))
+    await duty.is_through.wait()
+    keeping.cancel()
+
+    assert duty.taken == 6
+
+
+async def test_a_bug_ends_a_duty_where_everybody_can_see_it() -> None:
+    with pytest.raises(KeyError):
+        await keep(Steps(0.0, KeyError("a bug")))
