@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from packhorse.core import wire
@@ -30,6 +30,7 @@ Results = Mapping[TaskId, Result]
 Reported = Mapping[TaskId, Progress]
 
 NO_SPEC = Spec(parameters=b"{}")
+EPOCH = datetime(1970, 1, 1)
 LAST_TIME = 253_402_300_799.0
 """The end of the year 9999, past which there is no ISO time; a delay may be any number."""
 
@@ -153,9 +154,11 @@ def page(items: Iterable[Json], next: str | int | None = None) -> Json:
 
 
 def iso(at: float | None) -> str | None:
+    """UTC, cut to microseconds, never rounded up: who filters by the time a job shows finds that job."""
     if at is None:
         return None
-    return datetime.fromtimestamp(min(at, LAST_TIME), UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    over, under = min(at, LAST_TIME).as_integer_ratio()
+    return (EPOCH + timedelta(microseconds=over * 1_000_000 // under)).isoformat(timespec="microseconds") + "Z"
 
 
 def _input(parameter: str, file: Stored) -> Json:

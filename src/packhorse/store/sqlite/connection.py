@@ -27,6 +27,8 @@ def connect(path: Path, *, read_only: bool = False) -> apsw.Connection:
         db.set_busy_handler(_wait_a_little())
         mode = _into_wal(db)
         db.pragma("synchronous", "full")
+        # A savepoint keeps what it may have to put back, past 64 KiB in a file: that was a third of a commit's work.
+        db.pragma("temp_store", "memory")
         db.pragma("cache_size", -32_000)
         db.pragma("journal_size_limit", 64 * 1024 * 1024)
         if read_only:

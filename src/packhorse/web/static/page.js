@@ -128,8 +128,9 @@ async function refresh(id) {
 }
 
 function follow(id) {
-  source = new EventSource(`${API}/jobs/${encodeURIComponent(id)}/events`);
-  const on = (type, act) => source.addEventListener(type, (event) => act(JSON.parse(event.data)));
+  const mine = new EventSource(`${API}/jobs/${encodeURIComponent(id)}/events`);
+  source = mine;
+  const on = (type, act) => mine.addEventListener(type, (event) => act(JSON.parse(event.data)));
   on("snapshot", (data) => { job = data; show(); say(""); });
   on("progress", (data) => {
     Object.assign(job, { stage: data.stage, stage_progress: data.stage_progress, progress: data.progress });
@@ -137,11 +138,13 @@ function follow(id) {
     show();
   });
   on("log", logged);
-  for (const type of EVENTS) on(type, () => refresh(id).catch((error) => say(error.message)));
-  source.onerror = () => {
-    if (job && ENDED.includes(job.status)) source.close(); // the stream ends with the run
-    else say("Connection lost; trying again.");
-  };
+  for (const type of EVENTS) {
+    on(type, (data) => {
+      if (ENDED.includes(type) && data.n >= job.last_event) mine.close(); // an earlier run has ended, too
+      refresh(id).catch((error) => say(error.message));
+    });
+  }
+  mine.onerror = () => say("Connection lost; trying again.");
 }
 
 async function open(id) {

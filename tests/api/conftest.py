@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from litestar.testing import AsyncTestClient
+
+from packhorse.api.serving import build
+from packhorse.client import Client
+from packhorse.define.loading import load
+from packhorse.store.base import Store
+from packhorse.wiring import open_store
+from tests.api.processes import SAMPLE, Place, Server, served, until, working
+
+
+def publish(place: Place) -> None:
+    """What a worker does when it starts."""
+
+    async def tell() -> None:
+        store = await open_store(place.settings.store)
+        await store.publish(load(str(SAMPLE)).definitions())
+        await store.close()
+
+    asyncio.run(tell())
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    place = Place(tmp_path)
+    publish(place)
+    return place
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server without a worker, for one module: jobs stay where they are."""
+    place = Place(tmp_path_factory.mktemp("served"), file_limit=1_000_000, parameters_limit=20_000)
+    publish(place)
+    with served(place) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server and a worker, for one module."""
+    place = Place(tmp_path_factory.mktemp("running"))
+    with served(place) as server, working(place), Client(server.url) as client:
+        until(client.pipelines)
+        yield server
+
+
+@pytest.fixture
+def client(running: Server) -> Iterator[Client]:
+    with Client(running.url) as client:
+        yield client
+
+
+@pytest.fixture
+async def store(place: Place) -> AsyncIterator[Store]:
+    """A second handle on what the server of the test works with."""
+    store = await open_store(place.settings.store)
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def http(place: Place) -> AsyncIterator[AsyncTestClient[Any]]:
+    """The application without sockets."""
+    async with AsyncTestClient(build(place.settings), base_url="http://127.0.0.1/api/v1/") as http:
+        yield http

@@ -1,0 +1,166 @@
+"""Servers and workers as real processes on real sockets, and what they leave behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import psutil
+
+from packhorse.core.model import Job
+from packhorse.settings import Settings
+from packhorse.store.base import Filter
+from packhorse.wiring import open_store
+
+SAMPLE = Path(__file__).with_name("sample.py")
+ROOT = Path(__file__).parents[2]
+LIMIT = 20.0
+
+
+def until(condition: Callable[[], Any], limit: float = LIMIT) -> Any:
+    """What the condition came to, as soon as it holds."""
+    end = time.monotonic() + limit
+    while not (found := condition()):
+        assert time.monotonic() < end, f"still not so after {limit} s"
+        time.sleep(0.02)
+    return found
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Place:
+    """A store and an object store in a folder."""
+
+    def __init__(self, folder: Path, **settings: Any) -> None:
+        self.folder = folder
+        self.blobs = folder / "blobs"
+        self.settings = Settings(
+            app=str(SAMPLE),
+            store=f"sqlite://{folder / 'packhorse.db'}",
+            blobs=f"file://{self.blobs}",
+            scratch=str(folder / "scratch"),
+            port=free_port(),
+            **settings,
+        )
+
+    def environment(self) -> dict[str, str]:
+        mine = {
+            f"PACKHORSE_{name.upper()}": str(getattr(self.settings, name))
+            for name in (
+                "app",
+                "store",
+                "blobs",
+                "scratch",
+                "host",
+                "port",
+                "file_limit",
+                "parameters_limit",
+                "log_limit",
+            )
+        }
+        return {**os.environ, **mine, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "default"}
+
+    def objects(self) -> set[str]:
+        """Every file below the root of the object store, whatever it is."""
+        return {str(path.relative_to(self.blobs)) for path in self.blobs.rglob("*") if path.is_file()}
+
+    def jobs(self) -> list[Job]:
+        async def read() -> list[Job]:
+            store = await open_store(self.settings.store)
+            try:
+                return await store.find(Filter(), limit=1000)
+            finally:
+                await store.close()
+
+        return asyncio.run(read())
+
+    def left(self) -> tuple[set[str], set[str]]:
+        return self.objects(), {job.id for job in self.jobs()}
+
+
+class Process:
+    def __init__(self, module: str, place: Place) -> None:
+        self.log = place.folder / f"{module.rpartition('.')[2]}.log"
+        with self.log.open("ab") as out:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", module], env=place.environment(), stdout=out, stderr=out, cwd=place.folder
+            )
+        self.pid = self._process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    def signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def ended(self, limit: float = LIMIT) -> int:
+        return self._process.wait(limit)
+
+    def memory(self) -> int:
+        found: int = psutil.Process(self.pid).memory_info().rss
+        return found
+
+    def stop(self) -> None:
+        if self.is_alive:
+            self.signal(signal.SIGTERM)
+            try:
+                self.ended()
+            except subprocess.TimeoutExpired:
+                self.signal(signal.SIGKILL)
+                self.ended()
+
+
+class Server(Process):
+    def __init__(self, place: Place) -> None:
+        super().__init__("packhorse.api.serving", place)
+        self.place = place
+        self.port = place.settings.port
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.api = f"{self.url}/api/v1"
+        until(self._answers)
+
+    def _answers(self) -> bool:
+        assert self.is_alive, self.log.read_text()
+        try:
+            return httpx2.get(f"{self.url}/healthz").is_success
+        except httpx2.TransportError:
+            return False
+
+    def connection(self) -> socket.socket:
+        found = socket.create_connection(("127.0.0.1", self.port))
+        found.settimeout(LIMIT)
+        return found
+
+
+@contextmanager
+def served(place: Place) -> Iterator[Server]:
+    server = Server(place)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@contextmanager
+def working(place: Place) -> Iterator[Process]:
+    worker = Process("tests.api.worker", place)
+    try:
+        yield worker
+    finally:
+        worker.stop()

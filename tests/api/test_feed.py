@@ -1,0 +1,244 @@
+"""The feed: one reader for all watchers, bounded memory, and nobody misses a number."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from packhorse.api import feed as feeds
+from packhorse.api.feed import Feed, Watcher
+from packhorse.core import lifecycle
+from packhorse.core.model import Job, Plan, Spec, StagePlan, TaskId
+from packhorse.engine.settle import Settle
+from packhorse.errors import StoreUnavailable
+from packhorse.store.base import Line, Report
+from packhorse.store.sqlite import SqliteStore
+
+PLAN = Plan("p", (StagePlan("s", retries=10**6),), fingerprint="f")
+AT = TaskId("s")
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    store = await SqliteStore.open(tmp_path / "packhorse.db")
+    yield store
+    await store.close()
+
+
+@asynccontextmanager
+async def fed(store: Any) -> AsyncIterator[Feed]:
+    feed = Feed(store)
+    running = asyncio.create_task(feed.run())
+    yield feed
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def admitted(store: SqliteStore, job_id: str = "j1") -> Job:
+    change = lifecycle.submit(PLAN, Spec(b"{}"), job_id=job_id, user="u", now=store.now())
+    assert await store.commit([change]) == [None]
+    return change.after
+
+
+async def moved(store: SqliteStore, job_id: str = "j1") -> None:
+    """Two events: an attempt started, and handed back."""
+    settle = Settle(store)
+    await settle(job_id, lambda job: lifecycle.start(job, AT, token="t", worker="w", lease=60, now=store.now()))
+    await settle(job_id, lambda job: lifecycle.hand_back(job, AT, token="t", now=store.now()))
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 (a flag, as the stream reads it)
+            await asyncio.sleep(0.01)
+
+
+async def numbers(watcher: Watcher, count: int) -> list[int]:
+    found: list[int] = []
+    async with asyncio.timeout(10):
+        while len(found) < count:
+            got = await watcher.next(1.0)
+            assert not watcher.is_behind
+            found += [event.n for event in got.events] if got else []
+    return found
+
+
+async def test_a_watcher_is_handed_what_happens_after_what_it_read(store: SqliteStore) -> None:
+    job = await admitted(store)
+    async with fed(store) as feed:
+        with feed.watch("j1") as watcher:
+            watcher.catch_up()
+            watcher.reached(job.events, 0)
+
+            await moved(store)
+
+            assert await numbers(watcher, 3) == [2, 3, 4]
+
+
+async def test_what_happened_between_reading_and_watching_is_not_missed(store: SqliteStore) -> None:
+    """Though nothing touches the job any more after the watcher has said how far it read."""
+    job = await admitted(store)
+    async with fed(store) as feed:
+        with feed.watch("j1") as watcher:
+            watcher.catch_up()
+            await moved(store)
+            await asyncio.sleep(0.1)
+
+            watcher.reached(job.events, 0)
+
+            assert await numbers(watcher, 3) == [2, 3, 4]
+
+
+async def test_a_hundred_watchers_cost_one_reader(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = await admitted(store)
+    reads = 0
+    real = store.events
+
+    async def counted(*args: Any, **options: Any) -> Any:
+        nonlocal reads
+        reads += 1
+        return await real(*args, **options)
+
+    async with fed(store) as feed:
+        watchers = [feed.watch("j1") for _ in range(100)]
+        entered = [watcher.__enter__() for watcher in watchers]
+        for watcher in entered:
+            watcher.catch_up()
+            watcher.reached(job.events, 0)
+        monkeypatch.setattr(store, "events", counted)
+
+        await moved(store)
+
+        assert [await numbers(watcher, 3) for watcher in entered] == [[2, 3, 4]] * 100
+        assert reads <= 3
+        for each in watchers:
+            each.__exit__(None, None, None)
+
+
+async def test_nobody_watching_costs_no_reader(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = await admitted(store)
+    async with fed(store) as feed:
+        with feed.watch("j1") as watcher:
+            watcher.catch_up()
+            watcher.reached(job.events, 0)
+            await moved(store)
+            await numbers(watcher, 3)
+        await asyncio.sleep(0.1)
+        asked = 0
+
+        async def counted(*_: Any) -> Any:
+            nonlocal asked
+            asked += 1
+            return 0
+
+        monkeypatch.setattr(store, "changed", counted)
+        await asyncio.sleep(0.2)
+
+    assert asked == 0
+
+
+async def test_a_watcher_that_does_not_keep_up_is_told_so_and_holds_little(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeds, "WAITING", 3)
+    monkeypatch.setattr(feeds, "PAUSE", 0.0)
+    job = await admitted(store)
+    async with fed(store) as feed:
+        with feed.watch("j1") as slow:
+            slow.catch_up()
+            slow.reached(job.events, 0)
+            for _ in range(20):
+                await moved(store)
+                await asyncio.sleep(0.01)
+
+            await until(lambda: slow.is_behind)
+
+            assert await slow.next(0.1) is None
+            slow.catch_up()
+            [now] = await store.get(["j1"])
+            assert now is not None
+            await moved(store)
+            assert [n for n in await numbers(slow, 2) if n > now.events] == [now.events + 1, now.events + 2]
+
+
+async def test_lines_and_progress_come_along(store: SqliteStore) -> None:
+    job = await admitted(store)
+    settle = Settle(store)
+    await settle("j1", lambda job: lifecycle.start(job, AT, token="t", worker="w", lease=60, now=store.now()))
+    async with fed(store) as feed:
+        with feed.watch("j1") as watcher, feed.watch("j1", wants_log=False):
+            watcher.catch_up()
+            watcher.reached(job.events + 2, 0)
+
+            await store.report([Report("j1", AT, "t", 1, store.now(), 1.0, 4.0, "first")])
+            await store.log([Line("j1", AT, 1, store.now(), "hello")], keep=1000)
+
+            lines: list[str] = []
+            progress: set[float] = set()
+            async with asyncio.timeout(10):
+                while not lines or 25.0 not in progress:
+                    got = await watcher.next(1.0)
+                    if got is not None:
+                        lines += [line.text for line in got.lines]
+                        progress.add(got.position["progress"])
+    assert lines == ["hello"]
+
+
+async def test_after_an_outage_of_the_store_watchers_get_the_rest(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeds, "RETRY", 0.01)
+    job = await admitted(store)
+    real, is_away = store.get, True
+
+    async def flaky(*args: Any) -> Any:
+        if is_away:
+            raise StoreUnavailable
+        return await real(*args)
+
+    async with fed(store) as feed:
+        with feed.watch("j1") as watcher:
+            watcher.catch_up()
+            watcher.reached(job.events, 0)
+            await moved(store)
+            monkeypatch.setattr(store, "get", flaky)
+            await asyncio.sleep(0.1)
+
+            is_away = False
+
+            assert await numbers(watcher, 3) == [2, 3, 4]
+
+
+async def test_a_job_that_is_gone_lets_its_watchers_go(store: SqliteStore) -> None:
+    job = await admitted(store)
+    settle = Settle(store)
+    async with fed(store) as feed:
+        with feed.watch("j1") as watcher:
+            watcher.catch_up()
+            await settle("j1", lambda job: lifecycle.cancel(job, now=store.now()))
+            await settle("j1", lambda job: lifecycle.purge(job, now=store.now() + 1e9))
+            await store.erase("j1")
+
+            watcher.reached(job.events, 0)
+
+            await until(lambda: watcher.is_closed)
+
+
+async def test_a_closed_feed_lets_everybody_go(store: SqliteStore) -> None:
+    async with fed(store) as feed:
+        with feed.watch("j1") as watcher:
+            watcher.catch_up()
+            waiting = asyncio.create_task(watcher.next(60.0))
+            await asyncio.sleep(0.01)
+
+            feed.close()
+
+            assert await asyncio.wait_for(waiting, 1) is None
+            assert watcher.is_closed
+        with feed.watch("j2") as late:
+            assert late.is_closed

@@ -1,0 +1,72 @@
+"""Who is let in as long as nobody has a key."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from litestar.testing import AsyncTestClient
+
+from packhorse.api.gate import is_local
+
+Http = AsyncTestClient[Any]
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.0.0.1:3002", "[::1]", "[::1]:80", "localhost:9"])
+async def test_a_local_host_is_served(http: Http, host: str) -> None:
+    assert (await http.get("jobs", headers={"Host": host})).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "evil.example:3002", "localhost.evil.example", "127.0.0.1.evil.example", "192.168.1.2", "0.0.0.0",
+     "user@localhost", "localhost@evil.example", "[::1", "localhost:abc:1", "", "[::ffff:8.8.8.8]"],
+)  # fmt: skip
+async def test_a_foreign_host_is_refused(http: Http, host: str) -> None:
+    answer = await http.get("jobs", headers={"Host": host})
+
+    assert answer.status_code == 403
+    assert answer.json()["type"] == "urn:packhorse:foreign"
+
+
+@pytest.mark.parametrize("path", ["/", "/static/page.js", "/healthz", "/readyz", "/openapi.json", "/api/v1/pipelines"])
+async def test_every_page_has_the_gate(http: Http, path: str) -> None:
+    assert (await http.get(f"http://localhost{path}")).status_code == 200
+    assert (await http.get(f"http://localhost{path}", headers={"Host": "evil.example"})).status_code == 403
+
+
+@pytest.mark.parametrize(
+    "origin", ["http://evil.example", "null", "http://localhost.evil.example", "https://127.0.0.1@x"]
+)
+async def test_a_write_from_a_foreign_page_is_refused(http: Http, origin: str) -> None:
+    body = {"pipeline": "add", "parameters": {"a": 1}}
+
+    answer = await http.post("jobs", json=body, headers={"Origin": origin})
+
+    assert answer.status_code == 403
+    assert (await http.get("jobs")).json()["items"] == []
+
+
+async def test_a_write_that_the_browser_calls_cross_site_is_refused(http: Http) -> None:
+    answer = await http.post("jobs/x/cancel", headers={"Sec-Fetch-Site": "cross-site"})
+
+    assert answer.status_code == 403
+
+
+@pytest.mark.parametrize("origin", ["http://localhost:3002", "http://127.0.0.1:3003", "http://[::1]:1"])
+async def test_a_write_from_our_own_page_is_taken(http: Http, origin: str) -> None:
+    body = {"pipeline": "add", "parameters": {"a": 1}}
+
+    assert (await http.post("jobs", json=body, headers={"Origin": origin})).status_code == 202
+
+
+async def test_reading_does_not_ask_for_the_origin(http: Http) -> None:
+    answer = await http.get("jobs", headers={"Origin": "http://evil.example"})
+
+    assert answer.status_code == 200
+    assert "access-control-allow-origin" not in answer.headers
+
+
+def test_only_what_can_only_be_this_machine_is_local() -> None:
+    assert [is_local(host) for host in ("127.0.0.1", "::1", "localhost")] == [True] * 3
+    assert [is_local(host) for host in ("0.0.0.0", "::", "10.0.0.1", "example.com", "")] == [False] * 5

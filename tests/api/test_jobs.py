@@ -1,0 +1,251 @@
+"""Jobs listed, looked at, cancelled and retried."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from litestar.testing import AsyncTestClient
+from msgspec.structs import replace
+
+from packhorse.core import lifecycle
+from packhorse.core.model import Failure, TaskId
+from packhorse.engine.settle import Settle
+from packhorse.store.base import Line, Store
+
+Http = AsyncTestClient[Any]
+Json = dict[str, Any]
+
+UNKNOWN = "01890a5d-ac96-774b-bcce-b302099a8057"
+
+
+async def submitted(http: Http, pipeline: str = "add", user: str = "ann", **parameters: Any) -> str:
+    body = {"pipeline": pipeline, "user_id": user, "parameters": parameters or {"a": 1}}
+    answer = await http.post("jobs", json=body)
+    job_id: str = answer.json()["job_id"]
+    return job_id
+
+
+async def failed(store: Store, job_id: str, stage: str = "add") -> None:
+    settle, at, error = Settle(store), TaskId(stage), Failure("BROKEN", "It broke.", permanent=True, detail="line 1")
+    await settle(job_id, lambda job: lifecycle.start(job, at, token="t", worker="w", lease=60, now=store.now()))
+    await settle(job_id, lambda job: lifecycle.fail(job, at, token="t", error=error, luck=0, now=store.now()))
+
+
+async def ids(http: Http, query: str = "") -> list[str]:
+    return [job["job_id"] for job in (await http.get(f"jobs{query}")).json()["items"]]
+
+
+async def test_jobs_are_listed_newest_first(http: Http) -> None:
+    made = [await submitted(http) for _ in range(3)]
+
+    page = (await http.get("jobs")).json()
+
+    assert [job["job_id"] for job in page["items"]] == made[::-1]
+    assert page["next"] is None
+
+
+async def test_pages_follow_each_other_without_gap_or_double(http: Http) -> None:
+    made = [await submitted(http) for _ in range(7)]
+    found, cursor, sizes = [], "", []
+
+    while cursor is not None:
+        page = (await http.get(f"jobs?limit=3{f'&cursor={cursor}' if cursor else ''}")).json()
+        found += [job["job_id"] for job in page["items"]]
+        sizes.append(len(page["items"]))
+        cursor = page["next"]
+
+    assert found == made[::-1]
+    assert sizes == [3, 3, 1]
+
+
+async def test_a_full_last_page_has_no_next(http: Http) -> None:
+    for _ in range(2):
+        await submitted(http)
+
+    assert (await http.get("jobs?limit=2")).json()["next"] is None
+
+
+async def test_filters_are_anded(http: Http, store: Store) -> None:
+    one = await submitted(http, user="ann")
+    two = await submitted(http, user="bob")
+    three = await submitted(http, "hold", user="ann", seconds=1)
+    await failed(store, two)
+
+    assert await ids(http, "?user_id=ann") == [three, one]
+    assert await ids(http, "?status=failed") == [two]
+    assert await ids(http, "?pipeline=add") == [two, one]
+    assert await ids(http, "?pipeline=add&user_id=ann&status=pending") == [one]
+    assert await ids(http, "?user_id=nobody") == []
+
+
+async def test_times_are_filters(http: Http) -> None:
+    one = await submitted(http)
+    two = await submitted(http)
+    at = (await http.get(f"jobs/{two}")).json()["created_at"]
+
+    assert await ids(http, f"?created_from={at}") == [two]
+    assert await ids(http, f"?created_until={at}") == [one]
+    assert await ids(http, "?created_from=2100-01-01T00:00:00") == []
+    assert await ids(http, "?created_until=2100-01-01T00:00:00%2B02:00") == [two, one]
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ("status=done", "status"),
+        ("limit=0", "limit"),
+        ("limit=201", "limit"),
+        ("limit=x", "limit"),
+        ("cursor=zzz", "cursor"),
+        ("cursor=' OR 1=1 --", "cursor"),
+        ("created_from=yesterday", "created_from"),
+        ("colour=red", "colour"),
+        ("status=failed&status=completed", "status"),
+    ],
+)
+async def test_a_filter_that_is_wrong_is_named(http: Http, query: str, field: str) -> None:
+    answer = await http.get(f"jobs?{query}")
+
+    assert answer.status_code == 422
+    assert [error["field"] for error in answer.json()["errors"]] == [field]
+
+
+@pytest.mark.parametrize("job_id", [UNKNOWN, "x", "..%2f..", "%00", "a" * 3000])
+@pytest.mark.parametrize("path", ["", "/events", "/log", "/artifacts", "/artifacts/a/b", "/result"])
+async def test_a_job_that_is_not_there_is_404_everywhere(http: Http, job_id: str, path: str) -> None:
+    answer = await http.get(f"jobs/{job_id}{path}")
+
+    assert answer.status_code == 404
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize("verb", ["cancel", "retry"])
+async def test_what_is_not_there_cannot_be_asked_for_anything(http: Http, verb: str) -> None:
+    answer = await http.post(f"jobs/{UNKNOWN}/{verb}")
+
+    assert answer.status_code == 404
+    assert answer.json()["job_id"] == UNKNOWN
+
+
+async def test_a_job_that_is_being_purged_is_gone(http: Http, store: Store) -> None:
+    job_id = await submitted(http)
+    await failed(store, job_id)
+    settle = Settle(store)
+    await settle(job_id, lambda job: lifecycle.purge(job, now=store.now() + 1e9))
+
+    assert (await http.get(f"jobs/{job_id}")).status_code == 404
+    assert (await http.post(f"jobs/{job_id}/retry")).status_code == 404
+    assert await ids(http) == []
+
+
+async def test_a_waiting_job_is_cancelled_at_once_and_once(http: Http, store: Store) -> None:
+    job_id = await submitted(http)
+
+    first = await http.post(f"jobs/{job_id}/cancel")
+    second = await http.post(f"jobs/{job_id}/cancel")
+
+    assert (first.status_code, second.status_code) == (202, 202)
+    assert first.json()["status"] == "cancelled"
+    assert second.json() == first.json()
+    assert [event.type for event in await store.events(job_id)] == ["submitted", "cancelled"]
+
+
+async def test_a_failed_job_cannot_be_cancelled(http: Http, store: Store) -> None:
+    job_id = await submitted(http)
+    await failed(store, job_id)
+
+    answer = await http.post(f"jobs/{job_id}/cancel")
+
+    assert answer.status_code == 409
+    assert answer.json()["type"] == "urn:packhorse:not-allowed"
+    assert (answer.json()["status"], answer.json()["job_status"]) == (409, "failed")
+
+
+async def test_a_failed_job_shows_why(http: Http, store: Store) -> None:
+    job_id = await submitted(http)
+    await failed(store, job_id)
+
+    job = (await http.get(f"jobs/{job_id}")).json()
+
+    assert job["error"] == {"code": "BROKEN", "message": "It broke.", "stage": "add", "detail": "line 1"}
+    assert job["completed_at"] is not None
+    assert job["expires_at"] > job["completed_at"]
+
+
+async def test_a_retry_starts_a_new_run(http: Http, store: Store) -> None:
+    job_id = await submitted(http)
+    await failed(store, job_id)
+
+    answer = await http.post(f"jobs/{job_id}/retry")
+
+    assert answer.status_code == 202
+    assert (answer.json()["status"], answer.json()["run"], answer.json()["error"]) == ("pending", 2, None)
+    assert (await http.post(f"jobs/{job_id}/retry")).json()["run"] == 2
+
+
+async def test_a_retry_from_a_stage_there_is_not_is_422(http: Http, store: Store) -> None:
+    job_id = await submitted(http)
+    await failed(store, job_id)
+
+    answer = await http.post(f"jobs/{job_id}/retry?stage=nope")
+
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["field"] == "stage"
+    assert (await http.post(f"jobs/{job_id}/retry?stage=add")).status_code == 202
+
+
+async def test_a_retry_is_409_while_another_job_holds_the_slot(http: Http) -> None:
+    files = {"model": ("m.onnx", b"weights")}
+    first = (await http.post("jobs?pipeline=convert&user_id=ann", files=files)).json()["job_id"]
+    await http.post(f"jobs/{first}/cancel")
+    second = (await http.post("jobs?pipeline=convert&user_id=ann", files=files)).json()["job_id"]
+
+    answer = await http.post(f"jobs/{first}/retry")
+
+    assert answer.status_code == 409
+    assert answer.json()["active_job_id"] == second
+
+
+async def test_the_result_of_an_unfinished_job_is_409(http: Http, store: Store) -> None:
+    job_id = await submitted(http)
+
+    for status in ("pending", "failed"):
+        answer = await http.get(f"jobs/{job_id}/result")
+
+        assert answer.status_code == 409
+        assert answer.json()["type"] == "urn:packhorse:not-finished"
+        assert answer.json()["job_status"] == status
+        if status == "pending":
+            await failed(store, job_id)
+
+
+async def logged(store: Store, job_id: str, count: int) -> None:
+    line = Line(job_id, TaskId("add"), 1, 0.0, "")
+    await store.log([replace(line, text=f"line <{i}>") for i in range(count)], keep=10**6)
+
+
+async def test_a_log_is_read_in_pages(http: Http, store: Store) -> None:
+    job_id = await submitted(http)
+    await logged(store, job_id, 5)
+
+    first = (await http.get(f"jobs/{job_id}/log?limit=3")).json()
+    rest = (await http.get(f"jobs/{job_id}/log?after={first['next']}")).json()
+
+    assert [line["text"] for line in first["items"] + rest["items"]] == [f"line <{i}>" for i in range(5)]
+    assert first["items"][0].keys() == {"n", "stage", "element", "attempt", "at", "text"}
+    assert (first["next"], rest["next"]) == (3, None)
+    assert (await http.get(f"jobs/{job_id}/log?stage=other")).json()["items"] == []
+
+
+async def test_a_log_is_plain_text_for_who_asks_for_it(http: Http, store: Store) -> None:
+    job_id = await submitted(http)
+    await logged(store, job_id, 2)
+
+    text = await http.get(f"jobs/{job_id}/log", headers={"Accept": "text/plain"})
+    json = await http.get(f"jobs/{job_id}/log", headers={"Accept": "*/*"})
+
+    assert text.text == "line <0>\nline <1>\n"
+    assert text.headers["content-type"] == "text/plain; charset=utf-8"
+    assert text.headers["x-content-type-options"] == "nosniff"
+    assert json.headers["content-type"] == "application/json"

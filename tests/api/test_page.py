@@ -1,0 +1,45 @@
+"""The page: ours alone, and nothing on it that a user could make run."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from litestar.testing import AsyncTestClient
+
+Http = AsyncTestClient[Any]
+
+ROOT = "http://127.0.0.1"
+
+
+async def test_the_page_and_its_files_are_served(http: Http) -> None:
+    page = await http.get(f"{ROOT}/")
+    named = re.findall(r'(?:src|href)="(/[^"]+)"', page.text)
+
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert named == ["/static/page.css", "/static/page.js"]
+    for path in named:
+        assert (await http.get(ROOT + path)).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/", "/static/page.js", "/static/page.css"])
+async def test_nothing_comes_from_elsewhere_and_nothing_runs_inline(http: Http, path: str) -> None:
+    answer = await http.get(ROOT + path)
+
+    policy = answer.headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'; script-src 'self'; ")
+    assert "unsafe" not in policy
+    assert "://" not in answer.text
+    assert not re.search(r"<script(?![^>]*src=)|\son\w+=|<style|style=", answer.text)
+
+
+async def test_the_script_never_writes_markup(http: Http) -> None:
+    script = (await http.get(f"{ROOT}/static/page.js")).text
+
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", script)
+
+
+@pytest.mark.parametrize("name", ["nope.js", "..%2fpage.py", "index.html", "%2e%2e%2f__init__.py"])
+async def test_only_the_files_of_the_page_are_served(http: Http, name: str) -> None:
+    assert (await http.get(f"{ROOT}/static/{name}")).status_code == 404

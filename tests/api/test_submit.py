@@ -1,0 +1,426 @@
+"""Submitting: JSON and forms, what is refused, and that a refusal leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from litestar.testing import AsyncTestClient
+
+from packhorse.store.base import Filter, Store
+from tests.api.processes import Place
+
+Http = AsyncTestClient[Any]
+Json = dict[str, Any]
+
+MODEL: Json = {"model": ("m.onnx", b"weights")}
+
+
+def fields(answer: Any) -> set[str]:
+    return {error["field"] for error in answer.json()["errors"]}
+
+
+async def nothing_is_left(place: Place, store: Store) -> bool:
+    return not place.objects() and not await store.find(Filter())
+
+
+# As JSON
+
+
+async def test_a_job_is_admitted_and_can_be_found(http: Http, store: Store) -> None:
+    body = {"pipeline": "add", "user_id": "ann", "parameters": {"a": 1, "b": 2}, "priority": 5, "metadata": {"k": [1]}}
+
+    answer = await http.post("jobs", json=body)
+
+    job = answer.json()
+    assert answer.status_code == 202
+    assert answer.headers["location"] == f"/api/v1/jobs/{job['job_id']}"
+    assert (await http.get(f"http://127.0.0.1{answer.headers['location']}")).json() == job
+    assert (job["user_id"], job["pipeline"], job["status"]) == ("ann", "add", "pending")
+    assert (job["parameters"], job["priority"], job["metadata"]) == ({"a": 1, "b": 2}, 5, {"k": [1]})
+    assert [found.id for found in await store.find(Filter())] == [job["job_id"]]
+
+
+async def test_pipeline_and_user_may_be_in_the_query(http: Http) -> None:
+    answer = await http.post("jobs?pipeline=add&user_id=bob", json={"parameters": {"a": 1}})
+
+    assert (answer.json()["pipeline"], answer.json()["user_id"]) == ("add", "bob")
+
+
+async def test_without_a_user_it_is_local(http: Http) -> None:
+    assert (await http.post("jobs", json={"pipeline": "add", "parameters": {"a": 1}})).json()["user_id"] == "local"
+
+
+async def test_a_delay_is_a_duration(http: Http) -> None:
+    body = {"pipeline": "add", "parameters": {"a": 1}, "delay": "1h30m"}
+
+    job = (await http.post("jobs", json=body)).json()
+
+    assert job["not_before"] > job["created_at"]
+
+
+@pytest.mark.parametrize(
+    ("body", "wrong"),
+    [
+        ({"pipeline": "nope"}, {"pipeline"}),
+        ({}, {"pipeline"}),
+        ({"pipeline": "add"}, {"a"}),
+        ({"pipeline": "add", "parameters": {"a": "x"}}, {"a"}),
+        ({"pipeline": "add", "parameters": {"a": 1, "c": 2, "d": 3}}, {"c", "d"}),
+        ({"pipeline": "add", "parameters": {"a": 1, "b": None}}, {"b"}),
+        ({"pipeline": "add", "parameters": [1]}, {"parameters"}),
+        ({"pipeline": 7}, {"pipeline"}),
+        ({"pipeline": "add", "parameters": {"a": 1}, "colour": "red"}, {"colour"}),
+        ({"pipeline": "add", "parameters": {"a": 1}, "priority": "high"}, {"priority"}),
+        ({"pipeline": "add", "parameters": {"a": 1}, "priority": 1001}, {"priority"}),
+        ({"pipeline": "add", "parameters": {"a": 1}, "delay": -1}, {"delay"}),
+        ({"pipeline": "add", "parameters": {"a": 1}, "delay": 1e300}, {"delay"}),
+        ({"pipeline": "add", "parameters": {"a": 1}, "delay": "soon"}, {"delay"}),
+        ({"pipeline": "add", "parameters": {"a": 1}, "user_id": ""}, {"user_id"}),
+        ({"pipeline": "add", "parameters": {"a": 1}, "user_id": "x" * 256}, {"user_id"}),
+        ({"pipeline": "add", "parameters": {"a": 1}, "metadata": "m"}, {"metadata"}),
+        ({"pipeline": "convert", "parameters": {"model": "m.onnx"}}, {"model"}),
+        ({"pipeline": "convert", "parameters": {"model": {"$file": 0}}}, {"model"}),
+        ({"pipeline": "convert", "parameters": {"ref_images": ["a"]}}, {"ref_images"}),
+        ({"pipeline": "convert", "parameters": {"platform": "999"}}, {"platform", "model"}),
+    ],
+)
+async def test_what_is_wrong_is_named(http: Http, place: Place, store: Store, body: Json, wrong: set[str]) -> None:
+    answer = await http.post("jobs", json=body)
+
+    assert answer.status_code == 422, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert fields(answer) == wrong
+    assert await nothing_is_left(place, store)
+
+
+@pytest.mark.parametrize("name", ["pipeline", "user_id"])
+async def test_a_name_in_query_and_body_is_given_twice(http: Http, name: str) -> None:
+    answer = await http.post(f"jobs?{name}=add", json={"pipeline": "add", "user_id": "add", "parameters": {"a": 1}})
+
+    assert answer.status_code == 422
+    assert fields(answer) == {name}
+
+
+@pytest.mark.parametrize("query", ["colour=red", "user_id=a&user_id=b", "pipeline=add&PIPELINE=add"])
+async def test_a_query_that_is_not_known_is_refused(http: Http, query: str) -> None:
+    assert (await http.post(f"jobs?{query}", json={"parameters": {"a": 1}})).status_code == 422
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"nope", b"[" * 100_000, b'{"pipeline": "add", "parameters": {"a": "\xff"}}', b"\x00"]
+)
+async def test_what_is_not_json_is_malformed(http: Http, place: Place, store: Store, body: bytes) -> None:
+    answer = await http.post("jobs", content=body, headers={"Content-Type": "application/json"})
+
+    assert answer.status_code == 400
+    assert answer.json()["type"] == "urn:packhorse:malformed"
+    assert await nothing_is_left(place, store)
+
+
+@pytest.mark.parametrize("depth", [63, 200, 300, 1000, 5000])
+@pytest.mark.parametrize("name", ["parameters", "metadata", "labels"])
+async def test_depth_has_a_limit_and_no_surprise(http: Http, place: Place, name: str, depth: int) -> None:
+    deep = "[" * depth + "]" * depth
+    value = deep if name == "labels" else f'{{"x": {deep}}}'
+
+    as_json = await http.post(
+        "jobs?pipeline=add", content=f'{{"{name}": {value}}}', headers={"Content-Type": "application/json"}
+    )
+    as_form = await http.post("jobs?pipeline=convert", files={**MODEL, name: (None, value)})
+
+    assert as_json.status_code in (400, 422)
+    assert as_form.status_code == (202 if (name, depth) == ("metadata", 63) else 422)
+
+
+@pytest.mark.parametrize("body", [b"[]", b"null", b"3", b'"add"'])
+async def test_json_that_is_no_object_is_refused(http: Http, body: bytes) -> None:
+    answer = await http.post("jobs", content=body, headers={"Content-Type": "application/json"})
+
+    assert answer.status_code == 422
+
+
+@pytest.mark.parametrize(
+    "kind", ["", "text/plain", "application/x-www-form-urlencoded", "application/xml", "multipart/mixed"]
+)
+async def test_another_content_type_is_415(http: Http, kind: str) -> None:
+    answer = await http.post("jobs", content=b"a=1", headers={"Content-Type": kind} if kind else {})
+
+    assert answer.status_code == 415
+
+
+async def test_parameters_past_the_limit_are_413(http: Http, place: Place, store: Store) -> None:
+    body = {"pipeline": "fail", "parameters": {"message": "x" * place.settings.parameters_limit}}
+
+    answer = await http.post("jobs", json=body)
+
+    assert (answer.status_code, fields(answer)) == (413, {"parameters"})
+    assert await nothing_is_left(place, store)
+
+
+async def test_a_body_past_any_sense_is_413(http: Http, place: Place) -> None:
+    body = {"pipeline": "add", "metadata": {"m": "x" * (place.settings.parameters_limit + 200_000)}}
+
+    assert (await http.post("jobs", json=body)).status_code == 413
+
+
+# As a form
+
+
+async def test_a_form_carries_files_and_values(http: Http, place: Place) -> None:
+    files = [
+        ("model", ("m.onnx", b"weights")),
+        ("ref_images", ("a.png", b"a")),
+        ("ref_images", ("b.png", b"bb")),
+    ]
+    data = {
+        "pipeline": "convert",
+        "user_id": "ann",
+        "platform": "720",
+        "enable_evaluate": "true",
+        "version": "3",
+        "note": "123",
+        "labels": '["x", "y"]',
+        "metadata": '{"ticket": 7}',
+        "priority": "9",
+        "delay": "10m",
+    }
+
+    answer = await http.post("jobs", data=data, files=files)
+
+    job = answer.json()
+    assert answer.status_code == 202, answer.text
+    assert job["parameters"] == {
+        "platform": "720",
+        "enable_evaluate": True,
+        "version": 3,
+        "note": "123",
+        "labels": ["x", "y"],
+        "model": "m.onnx",
+        "ref_images": ["a.png", "b.png"],
+    }
+    assert (job["metadata"], job["priority"], job["user_id"]) == ({"ticket": 7}, 9, "ann")
+    assert [(each["parameter"], each["filename"], each["size_bytes"]) for each in job["inputs"]] == [
+        ("model", "m.onnx", 7),
+        ("ref_images", "a.png", 1),
+        ("ref_images", "b.png", 2),
+    ]
+    assert (job["source_filename"], job["input"]) == ("m.onnx", job["inputs"][0])
+    assert place.objects() == {each["object_key"] for each in job["inputs"]}
+
+
+async def test_parameters_may_be_one_json_part(http: Http) -> None:
+    data = {
+        "pipeline": "convert",
+        "parameters": json.dumps({"platform": "720", "version": 2}),
+        "enable_evaluate": "true",
+    }
+
+    job = (await http.post("jobs", data=data, files=MODEL)).json()
+
+    assert job["parameters"] == {"platform": "720", "version": 2, "enable_evaluate": True, "model": "m.onnx"}
+
+
+async def test_parameters_may_be_sent_as_a_file(http: Http) -> None:
+    """As curl and browsers do when they are given a type to send with it."""
+    files = {**MODEL, "parameters": ("blob", b'{"version": 2}', "application/json")}
+
+    job = (await http.post("jobs", data={"pipeline": "convert"}, files=files)).json()
+
+    assert job["parameters"] == {"version": 2, "model": "m.onnx"}
+
+
+async def test_the_pipeline_may_come_after_the_files(http: Http) -> None:
+    files = [("model", ("m.onnx", b"weights")), ("pipeline", (None, b"convert"))]
+
+    assert (await http.post("jobs", files=files)).json()["parameters"] == {"model": "m.onnx"}
+
+
+async def test_a_file_that_was_not_chosen_is_not_there(http: Http, place: Place) -> None:
+    """As browsers send it."""
+    body = (
+        b'--b\r\nContent-Disposition: form-data; name="model"; filename="m.onnx"\r\n\r\nweights\r\n'
+        b'--b\r\nContent-Disposition: form-data; name="ref_images"; filename=""\r\n'
+        b"Content-Type: application/octet-stream\r\n\r\n\r\n--b--\r\n"
+    )
+    kind = {"Content-Type": "multipart/form-data; boundary=b"}
+
+    job = (await http.post("jobs?pipeline=convert", content=body, headers=kind)).json()
+
+    assert job["parameters"] == {"model": "m.onnx"}
+    assert len(place.objects()) == 1
+
+
+async def test_an_empty_file_is_a_file(http: Http) -> None:
+    job = (await http.post("jobs?pipeline=convert", files={"model": ("m.onnx", b"")})).json()
+
+    assert (job["input"]["filename"], job["input"]["size_bytes"]) == ("m.onnx", 0)
+
+
+@pytest.mark.parametrize("query", ["", "?pipeline=convert"])
+@pytest.mark.parametrize(
+    ("parts", "wrong"),
+    [
+        ([("model", (None, b"text"))], {"model"}),
+        ([("colour", (None, b"red"))], {"colour"}),
+        ([("colour", ("c.txt", b"red"))], {"colour"}),
+        ([("platform", (None, b"720")), ("platform", (None, b"720"))], {"platform"}),
+        ([("model", ("2.onnx", b"x"))], {"model"}),
+        ([("version", (None, b"three"))], {"version"}),
+        ([("version", (None, b'"3"'))], {"version"}),
+        ([("version", ("v.txt", b"3"))], {"version"}),
+        ([("platform", (None, b"999"))], {"platform"}),
+        ([("labels", (None, b"x"))], {"labels"}),
+        ([("note", (None, b"\xff"))], {"note"}),
+        ([("parameters", (None, b"{}")), ("parameters", (None, b"{}"))], {"parameters"}),
+        ([("parameters", (None, b'{"version": 1}')), ("version", (None, b"1"))], {"version"}),
+        ([("parameters", (None, b'{"model": "m.onnx"}'))], {"model"}),
+        ([("parameters", (None, b"[1]"))], {"parameters"}),
+        ([("parameters", (None, b"{"))], {"parameters"}),
+        ([("metadata", (None, b"7"))], {"metadata"}),
+        ([("user_id", (None, b"\xff"))], {"user_id"}),
+        ([("user_id", (None, b"a")), ("user_id", (None, b"b"))], {"user_id"}),
+        ([("priority", (None, b"1.5"))], {"priority"}),
+        ([("ref_images", (None, b"text"))], {"ref_images"}),
+        ([("../../etc/passwd", ("p", b"x"))], {"../../etc/passwd"}),
+        ([("a/b", ("p", b"x"))], {"a/b"}),
+    ],
+)  # fmt: skip
+async def test_a_wrong_part_is_named_and_nothing_is_left(
+    http: Http, place: Place, store: Store, parts: list[Any], wrong: set[str], query: str
+) -> None:
+    given = [("model", ("m.onnx", b"weights")), *parts]
+    if not query:
+        given.append(("pipeline", (None, b"convert")))
+
+    answer = await http.post(f"jobs{query}", files=given)
+
+    assert answer.status_code == 422, answer.text
+    assert fields(answer) == wrong
+    assert await nothing_is_left(place, store)
+
+
+async def test_a_missing_file_is_named(http: Http, place: Place, store: Store) -> None:
+    answer = await http.post("jobs", files={"pipeline": (None, b"convert"), "ref_images": ("a.png", b"x")})
+
+    assert (answer.status_code, fields(answer)) == (422, {"model"})
+    assert await nothing_is_left(place, store)
+
+
+async def test_two_bad_parts_are_both_named(http: Http) -> None:
+    data = {"pipeline": "convert", "version": "x", "platform": "999", "enable_evaluate": "maybe"}
+
+    answer = await http.post("jobs", data=data, files=MODEL)
+
+    assert fields(answer) == {"version", "enable_evaluate"}  # what can be read at all comes before what it may be
+
+
+async def test_a_form_for_a_pipeline_nobody_has_leaves_nothing(http: Http, place: Place, store: Store) -> None:
+    for query, data in (("?pipeline=nope", {}), ("", {"pipeline": "nope"}), ("", {})):
+        answer = await http.post(f"jobs{query}", data=data, files=MODEL)
+
+        assert (answer.status_code, fields(answer)) == (422, {"pipeline"})
+        assert await nothing_is_left(place, store)
+
+
+# One active job per user
+
+
+async def test_a_second_job_of_a_user_is_409_and_names_the_first(http: Http, place: Place, store: Store) -> None:
+    first = (await http.post("jobs?pipeline=convert&user_id=ann", files=MODEL)).json()
+    before = place.objects()
+
+    for query in ("?pipeline=convert&user_id=ann", "?pipeline=convert"):
+        data = {} if "user_id" in query else {"user_id": "ann"}
+        answer = await http.post(f"jobs{query}", data=data, files=MODEL)
+
+        assert answer.status_code == 409
+        assert answer.json()["type"] == "urn:packhorse:slot-taken"
+        assert answer.json()["active_job_id"] == first["job_id"]
+    assert place.objects() == before
+    assert len(await store.find(Filter())) == 1
+
+
+async def test_fifty_at_once_make_one_job(http: Http, place: Place, store: Store) -> None:
+    answers = await asyncio.gather(
+        *(http.post("jobs", data={"pipeline": "convert", "user_id": "ann"}, files=MODEL) for _ in range(50))
+    )
+
+    admitted = [answer.json()["job_id"] for answer in answers if answer.status_code == 202]
+    refused = [answer.json()["active_job_id"] for answer in answers if answer.status_code == 409]
+    assert len(admitted) == 1
+    assert refused == admitted * 49
+    assert len(place.objects()) == 1
+
+
+async def test_a_cancelled_job_gives_its_place_away(http: Http) -> None:
+    first = (await http.post("jobs?pipeline=convert&user_id=ann", files=MODEL)).json()
+    await http.post(f"jobs/{first['job_id']}/cancel")
+
+    assert (await http.post("jobs?pipeline=convert&user_id=ann", files=MODEL)).status_code == 202
+
+
+# Idempotency
+
+
+async def test_the_same_key_and_request_give_the_first_job(http: Http, place: Place, store: Store) -> None:
+    key = {"Idempotency-Key": "k1"}
+    first = await http.post("jobs?pipeline=convert&user_id=ann", files=MODEL, headers=key)
+
+    second = await http.post(
+        "jobs", data={"user_id": "ann", "pipeline": "convert", "parameters": "{}"}, files=MODEL, headers=key
+    )
+
+    assert second.status_code == 202
+    assert second.json() == first.json()
+    assert second.headers["location"] == first.headers["location"]
+    assert len(await store.find(Filter())) == 1
+    assert len(place.objects()) == 1
+
+
+@pytest.mark.parametrize(
+    ("data", "files"),
+    [
+        ({"user_id": "bob"}, MODEL),
+        ({"user_id": "ann", "version": "2"}, MODEL),
+        ({"user_id": "ann"}, {"model": ("m.onnx", b"other")}),
+        ({"user_id": "ann"}, {"model": ("n.onnx", b"weights")}),
+        ({"user_id": "ann", "metadata": '{"a": 1}'}, MODEL),
+        ({"user_id": "ann", "priority": "1"}, MODEL),
+    ],
+)
+async def test_the_same_key_for_another_request_is_422(http: Http, place: Place, data: Json, files: Json) -> None:
+    key = {"Idempotency-Key": "k1"}
+    await http.post("jobs?pipeline=convert&user_id=ann", files=MODEL, headers=key)
+
+    answer = await http.post("jobs?pipeline=convert", data=data, files=files, headers=key)
+
+    assert answer.status_code == 422
+    assert answer.json()["type"] == "urn:packhorse:key-reused"
+    assert fields(answer) == {"Idempotency-Key"}
+    assert len(place.objects()) == 1
+
+
+@pytest.mark.parametrize("key", ["", "x" * 256])
+async def test_a_key_that_cannot_be_one_is_named(http: Http, key: str) -> None:
+    body = {"pipeline": "add", "parameters": {"a": 1}}
+
+    answer = await http.post("jobs", json=body, headers={"Idempotency-Key": key})
+
+    assert (answer.status_code, fields(answer)) == (422, {"Idempotency-Key"})
+
+
+# Stores that fail
+
+
+async def test_objects_that_do_not_answer_are_502_and_leave_no_job(http: Http, place: Place, store: Store) -> None:
+    place.blobs.write_text("not a folder")
+
+    answer = await http.post("jobs?pipeline=convert", files=MODEL)
+
+    assert answer.status_code == 502
+    assert answer.headers["retry-after"]
+    assert str(place.blobs) not in answer.text
+    assert not await store.find(Filter())
