@@ -1,4 +1,4 @@
-"""Writes docs/reference from the code: every setting, error, route and command. `make docs` runs it, a test compares."""
+"""Writes docs/reference from the code: every setting, error, route and command. A test compares the two."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def settings() -> str:
     rows = [(f"`{name}`", _default(name), meaning) for name, meaning in meanings().items()]
     return _page(
         "Settings",
-        "From flags, the environment, `.env`, or `[tool.packhorse]` in pyproject.toml (there in lower case, without the "
-        "prefix); the first that says something wins. Times are `250ms`, `90s`, `10m`, `24h`, `7d`; sizes `256KB`, `2GB`. An unknown "
-        "name is refused. `packhorse config` shows each value and where it came from.",
+        "From flags, the environment, `.env`, or `[tool.packhorse]` in pyproject.toml (there in lower case, without "
+        "the prefix); the first that says something wins. Times are `250ms`, `90s`, `10m`, `24h`, `7d`; sizes `256KB`, "
+        "`2GB`. An unknown name is refused. `packhorse config` shows each value and where it came from.",
         _table(("setting", "default", "meaning"), rows),
     )
 
@@ -44,12 +44,13 @@ def _default(name: str) -> str:
 
 def all_errors() -> str:
     rows = [
-        (f"`{cls.type()}`", str(cls.status), str(cls.exit_code), _sentence(cls), cls.hint) for cls in _classes(PackhorseError)
+        (f"`{cls.type()}`", str(cls.status), str(cls.exit_code), _sentence(cls), cls.hint)
+        for cls in _classes(PackhorseError)
     ]
     return _page(
         "Errors",
-        "Over HTTP each is a problem (RFC 9457) whose `type` is `urn:packhorse:` and the word below; in Python the class "
-        "of that name in `packhorse.errors`; on the command line a sentence, the hint, and the exit code.",
+        "Over HTTP each is a problem (RFC 9457) whose `type` is `urn:packhorse:` and the word below; in Python the "
+        "class of that name in `packhorse.errors`; on the command line a sentence, the hint, and the exit code.",
         _table(("type", "HTTP", "exit", "sentence", "hint"), rows),
     )
 
@@ -80,8 +81,8 @@ def commands() -> str:
     rows = [(f"`packhorse {name}`", meaning) for _, name, _, meaning in COMMANDS]
     return _page(
         "Commands",
-        "`packhorse COMMAND --help` tells the options. Exit codes: 0, 1 the job failed, 2 usage, 3 refused, 4 cancelled, 5 "
-        "unreachable. `--json` prints what the API says.",
+        "`packhorse COMMAND --help` tells the options. Exit codes: 0, 1 the job failed, 2 usage, 3 refused, "
+        "4 cancelled, 5 unreachable. `--json` prints what the API says.",
         _table(("command", "what"), rows),
     )
 

@@ -56,7 +56,9 @@ def test_the_tour_runs_as_it_stands(tmp_path: Path) -> None:
     env = {name: value for name, value in os.environ.items() if not name.startswith(("PACKHORSE_", "PYTEST_"))}
     packhorse = [sys.executable, "-m", "packhorse.cli"]
 
-    tested = subprocess.run([sys.executable, "-m", "pytest", "-q"], cwd=tmp_path, env=env, capture_output=True, text=True)
+    tested = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q"], cwd=tmp_path, env=env, capture_output=True, text=True
+    )
     worker = subprocess.Popen([*packhorse, "worker", "words.py"], cwd=tmp_path, env=env)
     try:
         submitted = subprocess.run(

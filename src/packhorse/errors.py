@@ -14,6 +14,7 @@ PackhorseError
 │   └── AlreadySubmitted    this idempotency key has a job
 ├── DefinitionError         a pipeline in the user's file cannot work
 ├── SettingError            a setting is unknown or malformed
+│   └── PortTaken
 ├── StoreError
 │   ├── StoreUnavailable    ├── UnknownOutcome  ├── SchemaTooNew  └── CorruptRecord
 ├── BlobError
@@ -173,6 +174,12 @@ class SettingError(PackhorseError):
 
     exit_code = 2
     hint = "See every setting and where its value comes from: packhorse config"
+
+
+class PortTaken(SettingError):
+    """Port {port} of {host} is taken: something else listens there."""
+
+    hint = "Choose another port with --port, or end what listens there."
 
 
 class StoreError(PackhorseError):

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import psutil
 
-from packhorse.cli import ports
+from packhorse import ports
 from packhorse.cli.__main__ import PARENT
 from packhorse.client import Client
 from packhorse.errors import Unreachable

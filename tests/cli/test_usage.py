@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from packhorse.cli import ports
+from packhorse import ports
 from packhorse.cli.commands import COMMANDS
 from packhorse.version import VERSION
 from tests.cli.conftest import Tell

@@ -214,6 +214,22 @@ def says(ctx: Context, text: str) -> str:
     return os.environ.get("PACKHORSE_STORE", "no store to be seen")
 
 
+@app.job(retries=0)
+def leaves_a_line_open(ctx: Context, text: str) -> int:
+    note("begin", ctx, "leaves_a_line_open")
+    sys.stdout.write(text)
+    return os.getpid()
+
+
+@app.job(retries=0)
+def falls_silent(ctx: Context) -> str:
+    ctx.progress(1, 10)
+    ctx.progress(2, 10, "the second")
+    note("begin", ctx, "falls_silent")
+    time.sleep(60)
+    return "woke up"
+
+
 @app.job(retries=2, backoff="10ms", queue="side")
 async def beside(ctx: Context, seconds: float = 0.0, die: bool = False) -> int:
     note("begin", ctx, "beside")

@@ -144,6 +144,32 @@ async def until_lines(site: Site, job_id: str, count: int) -> list[str]:
     return found
 
 
+async def test_what_one_job_leaves_unfinished_is_not_found_in_the_log_of_the_next(site: Site) -> None:
+    site.start_worker(queues="default=1")
+
+    handles = [await site.submit("leaves_a_line_open", user=f"u{i}", text=f"secret {i}") for i in range(5)]
+    for handle in handles:
+        await site.ended(handle)
+
+    store = await site.store()
+    assert len({(await handle.a_wait()).result for handle in handles}) == 1  # they shared a warm process
+    logs = [[line.text for line in await store.lines(handle.id)] for handle in handles]
+    assert logs == [[f"secret {i}"] for i in range(5)]
+
+
+async def test_a_report_that_was_held_back_arrives_even_if_nothing_follows(site: Site) -> None:
+    site.start_worker()
+    handle = await site.submit("falls_silent")
+
+    async def look() -> str | None:
+        reported = (await (await site.store()).progress([handle.id])).get(handle.id, {})
+        return next((each.message for each in reported.values() if each.message), None)
+
+    assert await until(look, 20, lambda: "the second report never came") == "the second"
+    await handle.a_cancel()
+    await site.ended(handle)
+
+
 async def test_a_flood_of_output_is_bounded_and_counted(tmp_path: Path) -> None:
     site = Site(tmp_path, log_limit="64KB", log_rate="32KB")
     try:

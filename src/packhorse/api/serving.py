@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import logging
 import os
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator
 from typing import Any
@@ -27,6 +25,7 @@ from packhorse.api import events, jobs, problems, queries, results, submit, syst
 from packhorse.api.gate import Gate, is_local
 from packhorse.api.tools import Tools, tools_of
 from packhorse.errors import PackhorseError, SettingError
+from packhorse.ports import require_free
 from packhorse.settings import Settings, load
 from packhorse.telemetry import log
 from packhorse.version import VERSION
@@ -112,14 +111,7 @@ def check_address(host: str, port: int) -> None:
             value=host,
         )
     # The server shares a port with whoever asks (SO_REUSEPORT), and would take half of another one's requests.
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            taken = "something else listens there already" if error.errno == errno.EADDRINUSE else str(error.strerror)
-            raise SettingError(f"{host}:{port} cannot be served: {taken}.", name="port", value=port) from error
+    require_free(host, port)
 
 
 async def _serve(settings: Settings) -> None:

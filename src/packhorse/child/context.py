@@ -18,7 +18,11 @@ EVERY = 0.05
 
 class ChildContext(Context):
     def __init__(
-        self, run: Run, send: Callable[[FromChild], None], monotonic: Callable[[], float] = time.monotonic
+        self,
+        run: Run,
+        send: Callable[[FromChild], None],
+        monotonic: Callable[[], float] = time.monotonic,
+        later: Callable[[float, Callable[[], None]], object] = lambda _seconds, _call: None,
     ) -> None:
         self.job_id = run.job_id
         self.user_id = run.user_id
@@ -30,6 +34,7 @@ class ChildContext(Context):
         self._folder = Path(run.scratch)
         self._send = send
         self._monotonic = monotonic
+        self._later = later
         self._waiting: Moved | None = None
         self._sent_at = -EVERY
         self._copies = 0
@@ -48,6 +53,8 @@ class ChildContext(Context):
         moved = Moved(self._call, float(current), None if total is None else float(total), sayable(message))
         now = self._monotonic()
         if now - self._sent_at < EVERY:
+            if self._waiting is None:  # the stage may say nothing more for an hour
+                self._later(EVERY, self.flush)
             self._waiting = moved
             return
         self._sent_at = now
@@ -56,9 +63,9 @@ class ChildContext(Context):
 
     def flush(self) -> None:
         """The last report must not be the one that was held back."""
-        if self._waiting is not None:
-            self._send(self._waiting)
-            self._waiting = None
+        moved, self._waiting = self._waiting, None
+        if moved is not None:
+            self._send(moved)
 
     def artifact(self, name: str, content: Path | str | bytes) -> None:
         name = sanitised(name)

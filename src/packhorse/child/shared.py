@@ -10,6 +10,7 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from contextvars import ContextVar
 from functools import partial
 from typing import TextIO, cast
@@ -58,7 +59,7 @@ class Shared(asyncio.Protocol):
             message = to_child(body)
             match message:
                 case Run():
-                    context = ChildContext(message, self.send)
+                    context = ChildContext(message, self.send, later=self._later)
                     task = asyncio.get_running_loop().create_task(self._run(message, context))
                     self._calls[message.call] = task, context
                     task.add_done_callback(partial(self._ended, message.call))
@@ -95,6 +96,9 @@ class Shared(asyncio.Protocol):
         if not self._outbox:
             self._loop.call_soon(self._flush)
         self._outbox.append(framed(message))
+
+    def _later(self, seconds: float, call: Callable[[], None]) -> None:
+        self._loop.call_soon_threadsafe(self._loop.call_later, seconds, call)
 
     def _flush(self) -> None:
         data, self._outbox = b"".join(self._outbox), []

@@ -10,6 +10,7 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Callable
 
 from packhorse.child.call import Stopped, chosen, prepared, raised, returned
 from packhorse.child.context import ChildContext
@@ -37,7 +38,7 @@ class Single:
             os._exit(0)
 
     def _run(self, run: Run) -> None:
-        context = self._current = ChildContext(run, self._send)
+        context = self._current = ChildContext(run, self._send, later=_later)
         try:
             pipeline, stage = chosen(self._kinds, run)
             call = prepared(pipeline, stage, run, context)
@@ -73,3 +74,9 @@ class Single:
     def _send(self, message: FromChild) -> None:
         with self._sending:
             self._link.sendall(framed(message))
+
+
+def _later(seconds: float, call: Callable[[], None]) -> None:
+    timer = threading.Timer(seconds, call)
+    timer.daemon = True
+    timer.start()

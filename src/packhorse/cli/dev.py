@@ -11,11 +11,11 @@ from dataclasses import replace
 from packhorse.cli import USAGE
 from packhorse.cli.kept import Kept
 from packhorse.cli.options import SAMPLE, Places, flags_of, settings_from
-from packhorse.cli.ports import require_free
 from packhorse.cli.printing import forwarded
 from packhorse.cli.watched import Watched
 from packhorse.engine.describe import describe
 from packhorse.errors import PackhorseError
+from packhorse.ports import require_free
 from packhorse.settings import Settings
 from packhorse.wiring import opened
 

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from packhorse.cli.options import SAMPLE, Pace, Places, settings_from
-from packhorse.cli.ports import require_free
 from packhorse.engine.describe import describe
 from packhorse.engine.worker import Worker
 from packhorse.settings import Settings
@@ -29,7 +28,6 @@ def serve(*, host: str | None = None, port: str | None = None, places: Places = 
     from packhorse.api.serving import serve as serve_api
 
     settings = settings_from(places, host=host, port=port).settings
-    require_free(settings.host, settings.port)
     _log()
     serve_api(settings)
 

@@ -41,6 +41,8 @@ Outcome = Returned | Raised | Postponed
 READ = 64 * 1024
 START = 60.0
 """Seconds a child may take to load the user's code; models are loaded then."""
+LAST_READS = 16
+"""Reads of a pipe at the end of a call: it holds less, unless somebody else goes on writing."""
 LAST_WORDS = 1.0
 """Seconds in which output of a dead process is still read: somebody else may hold the other end for ever."""
 
@@ -82,7 +84,7 @@ class Child:
         self.has_ended = asyncio.Event()
         self.ready: asyncio.Future[Ready] = asyncio.get_running_loop().create_future()
         self.transport: asyncio.WriteTransport | None = None
-        self.output: asyncio.ReadTransport | None = None
+        self._output: _Output | None = None
         self._numbers = itertools.count(1)
         self._listener: Listener | None = None
         self._outbox: list[bytes] = []
@@ -111,7 +113,8 @@ class Child:
         child = cls(process, shared, log)
         await asyncio.get_running_loop().create_connection(lambda: _Wire(child), sock=ours)
         assert process.stdout is not None
-        await asyncio.get_running_loop().connect_read_pipe(lambda: _Output(child), process.stdout)
+        output = child._output = _Output(child, process.stdout.fileno())
+        await asyncio.get_running_loop().connect_read_pipe(lambda: output, process.stdout)
         child._watching = asyncio.create_task(child._watch())
         try:
             await asyncio.wait_for(asyncio.shield(child.ready), START)
@@ -171,8 +174,9 @@ class Child:
                 call.listener.said(message.text)
             case _:
                 del self.calls[call.number]
-                # Its last lines are ready to be read, if they have not been: let them come first.
-                asyncio.get_running_loop().call_soon(_set, call.outcome, message)
+                if self._output is not None and not self.is_shared:
+                    self._output.end()
+                _set(call.outcome, message)
 
     def terminate(self) -> None:
         self.is_ending = True
@@ -212,8 +216,8 @@ class Child:
             _set(call.outcome, died)
         self.calls.clear()
         await asyncio.sleep(LAST_WORDS)
-        if self.output is not None:
-            self.output.close()
+        if self._output is not None:
+            self._output.close()
 
     def printed(self, line: str) -> None:
         """What is printed belongs to the call that runs; in a shared process, where that cannot be told, to the worker.
@@ -226,38 +230,59 @@ class Child:
 class _Output(asyncio.Protocol):
     """Cuts what a child prints into lines."""
 
-    def __init__(self, child: Child) -> None:
+    def __init__(self, child: Child, fd: int) -> None:
         self._child = child
+        self._fd = fd
         self._text = codecs.getincrementaldecoder("utf-8")("replace")
         self._rest = ""
+        self._transport: asyncio.ReadTransport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._child.output = cast(asyncio.ReadTransport, transport)
+        self._transport = cast(asyncio.ReadTransport, transport)
 
     def data_received(self, data: bytes) -> None:
+        self._take(data)
+        if len(data) >= READ:
+            self._pause()
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        self._end_line()
+
+    def end(self) -> None:
+        """A call is through: what it has written so far is its own, read or not, with a line end or without.
+
+        Otherwise the next job on this child would find it in its log.
+        """
+        with contextlib.suppress(OSError):
+            for _ in range(LAST_READS):
+                self._take(os.read(self._fd, READ))
+        self._end_line()
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+    def _take(self, data: bytes) -> None:
         *lines, self._rest = (self._rest + self._text.decode(data)).split("\n")
         if len(self._rest) > READ:
             lines, self._rest = [*lines, self._rest], ""
         for line in lines:
             self._child.printed(line)
-        if len(data) >= READ:
-            self._pause()
 
-    def connection_lost(self, _error: Exception | None) -> None:
+    def _end_line(self) -> None:
         if self._rest:
             self._child.printed(self._rest)
+            self._rest = ""
 
     def _pause(self) -> None:
         """Who floods waits for the others."""
-        output = self._child.output
-        assert output is not None
-        output.pause_reading()
-        asyncio.get_running_loop().call_later(0.001, self._go_on, output)
+        assert self._transport is not None
+        self._transport.pause_reading()
+        asyncio.get_running_loop().call_later(0.001, self._go_on)
 
-    @staticmethod
-    def _go_on(output: asyncio.ReadTransport) -> None:
-        if not output.is_closing():
-            output.resume_reading()
+    def _go_on(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
 
 
 class _Wire(asyncio.Protocol):

@@ -5,13 +5,7 @@ from __future__ import annotations
 import errno
 import socket
 
-from packhorse.errors import SettingError
-
-
-class PortTaken(SettingError):
-    """Port {port} of {host} is taken: something else listens there."""
-
-    hint = "Choose another port with --port, or end what listens there."
+from packhorse.errors import PortTaken, SettingError
 
 
 def require_free(host: str, port: int) -> None:

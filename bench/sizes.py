@@ -1,0 +1,58 @@
+"""How much of everything is measured. Quick shows that the benchmark works, not how fast anything is."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class Sizes(Struct, frozen=True):
+    seconds: float = 2.0
+    """Of each rate of the store."""
+    disk_seconds: float = 0.5
+    """Of raw writes, before each rate that is compared with them."""
+    callers: int = 64
+    warm: int = 100
+    """Jobs before anything of a worker is measured, so that its children are up."""
+    drain: int = 5000
+    drain_sync: int = 1000
+    pipelines: int = 1000
+    pick_ups: int = 300
+    pick_up_gap: float = 0.02
+    quiet_pick_ups: int = 8
+    quiet_gap: float = 1.5
+    """Long enough for a worker to look less often."""
+    crashed: int = 20
+    """Jobs that run when their worker is killed."""
+    crashed_seconds: float = 2.0
+    lease: float = 3.0
+    few: int = 1000
+    many: int = 1_000_000
+    claims: int = 300
+    """Claims of one task each, per queue length and round; with the batches fewer than the short queue has."""
+    batches: int = 5
+    """Claims of a hundred tasks each, likewise."""
+    looks: int = 50
+    """Calls of each question."""
+
+
+FULL = Sizes()
+
+QUICK = Sizes(
+    seconds=0.1,
+    disk_seconds=0.05,
+    callers=16,
+    warm=10,
+    drain=300,
+    drain_sync=50,
+    pipelines=50,
+    pick_ups=30,
+    quiet_pick_ups=2,
+    crashed=5,
+    crashed_seconds=1.0,
+    lease=1.0,
+    few=1000,
+    many=20_000,
+    claims=30,
+    batches=2,
+    looks=10,
+)

@@ -1,0 +1,47 @@
+"""The benchmark runs and says what it found. How fast anything is, no test can say."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+ROWS = [
+    "raw append 4 KiB + fdatasync",
+    "adds, 1 caller",
+    "adds, 16 callers",
+    "commits, 1 caller",
+    "commits, 16 callers",
+    "claim+finish, 1 caller",
+    "claim+finish, 16 callers",
+    "claim+finish, 100 at a time",
+]
+
+
+def test_the_benchmark_prints_every_row_and_judges_what_was_expected(tmp_path: Path) -> None:
+    told = tmp_path / "told.json"
+    command = [sys.executable, "-m", "bench", "store", "--quick", "--rounds", "1", "--json", str(told)]
+
+    ran = subprocess.run(
+        [*command, "--folder", str(tmp_path / "bench")], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+
+    assert ran.returncode == 0, ran.stderr
+    table, _, summary = ran.stdout.partition("SUMMARY")
+    assert [name for name in ROWS if f"  {name}  " not in table] == []
+    verdicts = [line.split()[0] for line in summary.splitlines() if line.startswith(("OK", "BEHIND"))]
+    assert len(verdicts) == 3
+    assert verdicts == sorted(verdicts)  # BEHIND comes before OK
+    rows = json.loads(told.read_text())["rows"]
+    assert [row["name"] for row in rows] == ROWS
+    assert all(len(row["values"]) == 1 and row["values"][0] > 0 for row in rows)
+
+
+def test_the_benchmark_refuses_a_section_it_does_not_have() -> None:
+    ran = subprocess.run([sys.executable, "-m", "bench", "stroe"], cwd=ROOT, capture_output=True, text=True, timeout=60)
+
+    assert ran.returncode == 2
+    assert "there is no section 'stroe'" in ran.stderr
