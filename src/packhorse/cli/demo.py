@@ -20,7 +20,8 @@ from typing import Any, NoReturn
 
 import psutil
 
-from packhorse.cli import journey, main, ports
+from packhorse import ports
+from packhorse.cli import journey, main
 from packhorse.cli.__main__ import PARENT
 from packhorse.cli.options import SAMPLE
 from packhorse.cli.printing import line
