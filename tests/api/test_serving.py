@@ -39,7 +39,7 @@ def test_a_second_server_on_the_port_ends_at_once(server: Server) -> None:
     )
 
     assert done.returncode != 0
-    assert b"listens there already" in done.stderr
+    assert b"something else listens there" in done.stderr
 
 
 def test_it_is_healthy_and_ready(server: Server) -> None:

@@ -26,7 +26,7 @@ from packhorse.cli.__main__ import PARENT
 from packhorse.cli.options import SAMPLE
 from packhorse.cli.printing import line
 from packhorse.client import Client
-from packhorse.errors import PackhorseError, Unreachable
+from packhorse.errors import PackhorseError, PortTaken, Unreachable
 from packhorse.settings import FOLDER
 
 PORT = 3003
@@ -128,7 +128,7 @@ def _port(is_check: bool) -> int:
         return ports.free()
     try:
         ports.require_free("127.0.0.1", PORT)
-    except ports.PortTaken:
+    except PortTaken:
         return ports.free()
     return PORT
 

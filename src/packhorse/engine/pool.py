@@ -7,7 +7,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -69,8 +69,8 @@ class Pool:
         """End a child and everything it started, whatever it takes."""
         await child.end(self._grace)
 
-    def trees(self) -> Mapping[Child, list[psutil.Process]]:
-        return {child: child.tree() for child in self._all if child.calls}
+    def busy(self) -> list[Child]:
+        return [child for child in self._all if child.calls]
 
     async def close(self) -> None:
         await asyncio.gather(*(child.end(min(self._grace, 1.0)) for child in list(self._all)))

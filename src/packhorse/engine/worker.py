@@ -235,7 +235,7 @@ class Worker:
     async def _sampling(self) -> None:
         while True:
             await asyncio.sleep(SAMPLE)
-            used = await asyncio.to_thread(self._measure)
+            used = await asyncio.to_thread(_measured, self._pool.busy())
             for attempt in self._settled_in():
                 if attempt.child in used:
                     cpu, memory = used[attempt.child]
@@ -243,9 +243,6 @@ class Worker:
                     self._scribe.sample(Sample(lease.job_id, lease.task, self._store.now(), cpu, memory))
                     if attempt.plan.memory is not None and memory > attempt.plan.memory:
                         attempt.stop(Why.MEMORY)
-
-    def _measure(self) -> dict[Child | None, tuple[float, int]]:
-        return {child: _used(tree) for child, tree in self._pool.trees().items()}
 
     # Leaving.
 
@@ -288,6 +285,10 @@ def _card(queues: dict[str, int], scratch: Path) -> WorkerCard:
         queues=queues,
         scratch=str(scratch.absolute() / name),
     )
+
+
+def _measured(children: list[Child]) -> dict[Child | None, tuple[float, int]]:
+    return {child: _used(child.tree()) for child in children}
 
 
 def _used(tree: list[psutil.Process]) -> tuple[float, int]:
