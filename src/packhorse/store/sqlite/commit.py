@@ -72,7 +72,7 @@ def make(db: apsw.Connection, change: Change, now: float, plans: Plans) -> None:
         plans.keep(db, job.plan)
         if not rows.insert(db, job):
             raise Conflict(f"There is a job {job.id} already.", job_id=job.id)
-    elif not rows.update(db, job, change.before.version):
+    elif not rows.update(db, change.before, job):
         raise Conflict(job_id=job.id)
     for effect in change.effects:
         _apply(db, effect, change, now)

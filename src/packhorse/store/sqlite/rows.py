@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import apsw
@@ -17,18 +18,17 @@ COLUMNS = (
     " started_at, completed_at, updated_at, deadline_at, purge_at, is_purging, has_litter, state"
 )
 
-INSERT = """
-INSERT INTO jobs (id, tenant, user, client, pipeline, plan, priority, created_at, trace_id, slot, status, version,
-    not_before, started_at, completed_at, updated_at, deadline_at, purge_at, is_purging, is_stopping, has_litter, state)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT DO NOTHING
-"""
+MOVING = (
+    "status", "not_before", "started_at", "completed_at", "deadline_at", "purge_at", "is_purging", "is_stopping",
+    "has_litter",
+)  # fmt: skip
+"""What a change may move beside version, time and state."""
 
-# The version in the WHERE is the one door of the house: who decided on an older job writes nothing.
-UPDATE = """
-UPDATE jobs SET status = ?, version = ?, not_before = ?, started_at = ?, completed_at = ?, updated_at = ?,
-    deadline_at = ?, purge_at = ?, is_purging = ?, is_stopping = ?, has_litter = ?, state = ?
-WHERE id = ? AND version = ?
+INSERT = f"""
+INSERT INTO jobs (id, tenant, user, client, pipeline, plan, priority, created_at, trace_id, slot, version, updated_at,
+    {", ".join(MOVING)}, state)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {", ".join("?" for _ in MOVING)}, ?)
+ON CONFLICT DO NOTHING
 """
 
 
@@ -55,17 +55,28 @@ class Plans:
 
 
 def insert(db: apsw.Connection, job: Job) -> bool:
-    fixed = (
-        job.id, job.tenant, job.user, job.client, job.plan.pipeline, job.plan.fingerprint, job.priority,
-        job.created_at, job.trace_id, job.slot,
+    row = (
+        job.id, job.tenant, job.user, job.client, job.plan.pipeline, job.plan.fingerprint, job.priority, job.created_at,
+        job.trace_id, job.slot, job.version, job.updated_at, *_moving(job), _state(job),
     )  # fmt: skip
-    db.execute(INSERT, fixed + _moving(job))
+    db.execute(INSERT, row)
     return db.changes() == 1
 
 
-def update(db: apsw.Connection, job: Job, version: int) -> bool:
-    db.execute(UPDATE, (*_moving(job), job.id, version))
+def update(db: apsw.Connection, before: Job, after: Job) -> bool:
+    """Write only what moved: SQLite rewrites every index whose column is named, whether or not its value is new."""
+    was, now = _moving(before), _moving(after)
+    moved = tuple(i for i in range(len(MOVING)) if was[i] != now[i])
+    values = (*(now[i] for i in moved), after.version, after.updated_at, _state(after), after.id, before.version)
+    db.execute(_update(moved), values)
     return db.changes() == 1
+
+
+@cache
+def _update(moved: tuple[int, ...]) -> str:
+    """The version in the WHERE is the one door of the house: who decided on an older job writes nothing."""
+    columns = ", ".join(f"{name} = ?" for name in [*(MOVING[i] for i in moved), "version", "updated_at", "state"])
+    return f"UPDATE jobs SET {columns} WHERE id = ? AND version = ?"
 
 
 def read(db: apsw.Connection, job_id: str, plans: Plans) -> Job | None:
@@ -90,8 +101,11 @@ def job_from(db: apsw.Connection, row: Sequence[Any], plans: Plans) -> Job:
 
 
 def _moving(job: Job) -> tuple[Any, ...]:
-    state = wire.State(wire.VERSION, job.run, job.events, job.stopping, job.error, job.stages)
     return (
-        job.status.value, job.version, job.not_before, job.started_at, job.completed_at, job.updated_at,
-        job.deadline_at, job.purge_at, job.is_purging, job.stopping is not None, job.has_litter, wire.encode(state),
+        job.status.value, job.not_before, job.started_at, job.completed_at, job.deadline_at, job.purge_at,
+        job.is_purging, job.stopping is not None, job.has_litter,
     )  # fmt: skip
+
+
+def _state(job: Job) -> bytes:
+    return wire.encode(wire.State(wire.VERSION, job.run, job.events, job.stopping, job.error, job.stages))
