@@ -83,6 +83,8 @@ class EngineSection:
         began = time.time()
         submitted = await site.submit_many(stages.three, count, callers=self._sizes.callers)
         jobs = await _completed(site, submitted)
+        for stage in stages.three.stages:
+            _check_ran_once(site, stage, submitted)
         rate = count / (max(job.completed_at or 0.0 for job in jobs) - began)
         book.note(SECTION, "3-stage jobs, submitted meanwhile", rate, "/s", ratio=rate / raw, to=TO)
 

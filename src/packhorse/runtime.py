@@ -43,14 +43,22 @@ class Runtime:
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings or load().settings
         self._opened: tuple[Store, Blobs] | None = None
+        self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._downloads: Path | None = None
 
     async def open(self) -> tuple[Store, Blobs]:
         if self._opened is None:
-            self._opened = await opened(self.settings)
+            await asyncio.to_thread(self._open_once)
+        assert self._opened is not None
         return self._opened
+
+    def _open_once(self) -> None:
+        """Whoever comes first opens, from whatever thread or loop; the others find it open."""
+        with self._lock:
+            if self._opened is None:
+                self._opened = asyncio.run(opened(self.settings))
 
     def submit(self, pipeline: Pipeline[Any], params: object, options: Options) -> Handle[Any]:
         return self.wait_for(self.a_submit(pipeline, params, options))
@@ -69,10 +77,11 @@ class Runtime:
 
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine from code that has no event loop."""
-        if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(target=self._loop.run_forever, name="packhorse-runtime", daemon=True)
-            self._thread.start()
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(target=self._loop.run_forever, name="packhorse-runtime", daemon=True)
+                self._thread.start()
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def close(self) -> None:

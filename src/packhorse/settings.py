@@ -11,6 +11,7 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,7 @@ class Settings:
     grace: float = _is(10.0, "seconds a stage has between being asked to stop and being killed", seconds)
     drain: float = _is(30.0, "seconds a worker that was told to stop lets its stages finish", seconds)
     recycle: int = _is(1000, "stages a process runs before it is replaced", int)
+    recycle_memory: int = _is(0, "bytes above which a process is replaced after its stage; 0: never", size)
     retries: int = _is(3, "attempts after the first, where a stage does not say", int)
     backoff: float = _is(1.0, "wait before the second attempt, doubling, where a stage does not say", seconds)
     backoff_cap: float = _is(60.0, "the longest such wait", seconds)
@@ -127,7 +129,7 @@ def meanings() -> dict[str, str]:
 def _parsed(name: str, value: Any, origin: str) -> Any:
     known = {each.name: each for each in fields(Settings)}
     if name not in known:
-        close = ", ".join(sorted(n for n in known if n[:3] == name[:3])) or "none like it"
+        close = ", ".join(get_close_matches(name, known)) or ", ".join(known)
         raise SettingError(f"There is no setting {name!r} ({origin}); there is {close}.", name=name, value=value)
     if not isinstance(value, str):
         value = ",".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, Mapping) else str(value)

@@ -33,6 +33,9 @@ class Log:
     def worker_lost(self, worker: str, stages: int) -> None:
         logger.warning("worker %s is dead; %d stages it held are free again", worker, stages)
 
+    def entry_dropped(self, job_id: str, stage: str, error: Exception) -> None:
+        logger.error("%s of %s cannot be started and was taken from its queue: %s", stage, job_id, error)
+
     def lease_overdue(self, job_id: str, stage: str) -> None:
         logger.warning("the lease of %s of %s ran out; the stage is free again", stage, job_id)
 

@@ -6,12 +6,14 @@ import asyncio
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from packhorse.blob.base import Blobs
 from packhorse.child.messages import Made, Moved, Postponed, Raised, Run
 from packhorse.core.model import Failure, Input, Job, Spec, Status, Stored
+from packhorse.engine import artifacts
 from packhorse.engine.attempt import Attempt, Why
 from packhorse.engine.process import ChildDied, Listener, Outcome
 from packhorse.engine.settle import Settle
@@ -195,8 +197,25 @@ async def test_a_stage_whose_lease_is_lost_before_it_begins_is_never_run(store: 
     await carrying
 
     assert on.puppet.runs == []
-    assert on.pool.given_back == 1
+    assert on.pool.given_back == 0
     assert await on.job() == taken
+
+
+async def test_while_its_files_are_stored_an_attempt_has_no_hold_on_the_process_any_more(
+    store: Store, stand: MakeStand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on = stand(await started(store), returns_files("a.txt"))
+    publish, held = artifacts.publish, []
+
+    async def publishing(*args: Any) -> Any:
+        held.append(on.attempt.child)
+        return await publish(*args)
+
+    monkeypatch.setattr(artifacts, "publish", publishing)
+    await on.attempt.carry()
+
+    assert held == [None]
+    assert (await on.job()).status is Status.COMPLETED
 
 
 @pytest.mark.parametrize("at_end", [dies, returns_files("a.txt")], ids=["dies", "returns"])

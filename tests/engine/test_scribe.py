@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from packhorse.engine.scribe import Scribe, Throttle
+from packhorse.engine.scribe import LINE, Scribe, Throttle
 from packhorse.errors import StoreUnavailable, UnknownOutcome
 from packhorse.store.base import Store
 from tests.contract.builders import ONLY, line, report, sample, started
@@ -149,10 +149,10 @@ async def test_samples_do_not_grow_past_their_limit_while_the_store_is_away(
 
 def test_a_throttle_lets_its_rate_through_and_counts_what_it_held_back() -> None:
     clock = Clock(50.0)
-    throttle = Throttle(10, clock)
+    throttle = Throttle(2 * (5 + LINE), clock)
 
     admitted = [throttle.admit(text) for text in ("12345", "67890", "a", "b", "c")]
-    clock.forward(0.2)
+    clock.forward(0.5)
     admitted.append(throttle.admit("d"))
 
     assert admitted == [["12345"], ["67890"], [], [], [], ["... 3 lines held back ...", "d"]]
@@ -160,12 +160,20 @@ def test_a_throttle_lets_its_rate_through_and_counts_what_it_held_back() -> None
 
 def test_a_throttle_does_not_save_up_more_than_one_second() -> None:
     clock = Clock(50.0)
-    throttle = Throttle(10, clock)
+    throttle = Throttle(2 * (5 + LINE), clock)
     clock.forward(3_600.0)
 
     admitted = [throttle.admit("12345") for _ in range(3)]
 
     assert admitted == [["12345"], ["12345"], []]
+
+
+def test_empty_lines_are_not_free() -> None:
+    throttle = Throttle(1000, Clock(50.0))
+
+    admitted = [throttle.admit("") for _ in range(10_000)]
+
+    assert sum(map(len, admitted)) <= 1000 / LINE
 
 
 def test_what_was_held_back_at_the_end_is_told_once() -> None:

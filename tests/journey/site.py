@@ -170,12 +170,13 @@ class Site:
     # What must hold.
 
     async def assert_whole(self) -> None:
-        """Invariants I1 to I7 after quiet, from the ledger and from what the store really has."""
+        """Invariants I1 to I7 after quiet: from the store, the objects, and the ledger that only the stages write."""
         jobs = await self.jobs()
         for job in jobs:
             assert job.status.is_terminal, f"I1: {job.id} is {job.status}"
             self._assert_events(job, await self.events(job.id))
             self._assert_attempts(job)
+            self._assert_ledger(job)
         await self._assert_nothing_held()
         await self._assert_objects(jobs)
 
@@ -193,6 +194,20 @@ class Site:
         for plan, stage in zip(job.plan.stages, job.stages, strict=True):
             for task in stage.tasks or ():
                 assert task.attempt <= plan.retries + 1, f"I4: {job.id} {plan.name} had {task.attempt} attempts"
+
+    def _assert_ledger(self, job: Job) -> None:
+        """What the stages themselves wrote: nobody began more often than it may, and nobody ended without beginning."""
+        mine = [entry for entry in self.ledger() if entry.job_id == job.id]
+        for plan in job.plan.stages:
+            begun = [(e.element, e.attempt) for e in mine if e.stage == plan.name and e.what == "begin"]
+            ended = [(e.element, e.attempt) for e in mine if e.stage == plan.name and e.what == "end"]
+            most = (plan.retries + 1) * job.run
+            assert all(len([b for b in begun if b[0] == e]) <= most for e, _ in begun), (
+                f"I4: {job.id} {plan.name}: {begun}"
+            )
+            assert set(ended) <= set(begun), f"I1: {job.id} {plan.name} ended without beginning: {ended}"
+            if job.status is Status.COMPLETED and any(e.stage == plan.name for e in self.ledger()):
+                assert begun, f"I1: {job.id} is completed, but {plan.name} never ran"
 
     async def _assert_nothing_held(self) -> None:
         store = await self.store()

@@ -63,6 +63,28 @@ def join(ctx: Context, p: Words, lengths: list[File] = gather(measure)) -> File:
     return File(path)
 
 
+class Fat(Params):
+    elements: int
+
+
+fat = app.pipeline("fat", Fat)
+
+
+@fat.stage
+def thin(ctx: Context, p: Fat) -> list[int]:
+    return list(range(p.elements))
+
+
+@fat.stage
+def fatten(ctx: Context, p: Fat, n: int = each(thin)) -> str:
+    return "x" * 200_000
+
+
+@fat.stage
+def swallow(ctx: Context, p: Fat, all_of_it: list[str] = gather(fatten)) -> int:
+    return sum(map(len, all_of_it))
+
+
 class Brief(Params):
     text: File
 
@@ -245,6 +267,13 @@ async def beside(ctx: Context, seconds: float = 0.0, die: bool = False) -> int:
 async def speaks_from_a_thread(ctx: Context) -> str:
     await asyncio.to_thread(ctx.progress, 1, 2, "from a thread")
     print("no line end", end="")
+    return "said"
+
+
+@app.job(retries=0, queue="side")
+async def speaks_at_length(ctx: Context) -> str:
+    print("x" * 17_000_000)
+    ctx.progress(1, 2, "y" * 17_000_000)
     return "said"
 
 

@@ -170,6 +170,34 @@ async def test_a_report_that_was_held_back_arrives_even_if_nothing_follows(site:
     await site.ended(handle)
 
 
+async def test_more_than_a_stage_can_be_given_is_refused_at_once(site: Site) -> None:
+    site.start_worker()
+
+    job = await site.ended(await site.submit("fat", elements=80))
+
+    assert job.error is not None
+    assert (job.error.code, job.error.stage) == ("ARGUMENTS_TOO_LARGE", "swallow")
+
+
+async def test_a_line_of_any_length_ends_no_process(site: Site) -> None:
+    site.start_worker(queues="side=2")
+
+    job = await site.ended(await site.submit("speaks_at_length"))
+
+    assert (job.status, job.retry_count) == (Status.COMPLETED, 0), job.error
+
+
+async def test_the_traceback_of_a_failed_stage_is_in_its_log(site: Site) -> None:
+    site.start_worker()
+    handle = await site.submit("fails_at_first", times=99)
+
+    await site.ended(handle)
+
+    text = [line.text for line in await (await site.store()).lines(handle.id)]
+    assert "RuntimeError: attempt 3 fails" in text
+    assert any("stages.py" in line for line in text)
+
+
 async def test_a_flood_of_output_is_bounded_and_counted(tmp_path: Path) -> None:
     site = Site(tmp_path, log_limit="64KB", log_rate="32KB")
     try:
@@ -345,12 +373,24 @@ async def test_retry_goes_on_at_the_stage_that_failed(site: Site) -> None:
 
 async def test_scratch_is_always_removed(site: Site) -> None:
     worker = site.start_worker()
+    [own] = await until_there(site.folder / "scratch")
     text = site.folder / "in.txt"
     text.write_text("a bb")
     await site.ended(await site.submit("words", text=File(text)))
     await site.ended(await site.submit("segfault"))
 
+    async def is_empty() -> bool | None:
+        return None if list(own.iterdir()) else True
+
+    await until(is_empty, 10, lambda: f"left while the worker lives: {list(own.iterdir())}")
     worker.terminate()
     await asyncio.to_thread(worker.wait, 20)
 
     assert list((site.folder / "scratch").iterdir()) == []
+
+
+async def until_there(folder: Path) -> list[Path]:
+    async def look() -> list[Path] | None:
+        return (list(folder.iterdir()) or None) if folder.exists() else None
+
+    return await until(look, 20, lambda: f"nothing in {folder}")

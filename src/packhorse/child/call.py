@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -55,6 +57,12 @@ def returned(stage: Stage[..., Any], run: Run, context: ChildContext, value: obj
         return Raised(run.call, "RESULT_TOO_LARGE", message, True, "")
     kept = tuple((str(context.kept(file)), file.name) for file in files)
     return Returned(run.call, Document(data, kept), _width(data))
+
+
+def said(error: BaseException) -> None:
+    """Into the job's log, where people look first. An error that cannot be printed is told by its kind alone."""
+    with contextlib.suppress(Exception):
+        sys.stderr.write("".join(traceback.format_exception(error))[-DETAIL:])
 
 
 def raised(run: Run, error: BaseException) -> Raised:

@@ -12,6 +12,8 @@ from packhorse.child.messages import FromChild, Made, Moved, Run, sayable
 from packhorse.define.context import Context
 from packhorse.define.files import File, sanitised
 
+LONGEST = 1000
+"""Characters of a progress message that are kept."""
 EVERY = 0.05
 """Seconds between progress messages: a stage may report as often as it likes, a person cannot see more."""
 
@@ -50,7 +52,7 @@ class ChildContext(Context):
         return self.is_cancelled
 
     def progress(self, current: float, total: float | None = None, message: str = "") -> None:
-        moved = Moved(self._call, float(current), None if total is None else float(total), sayable(message))
+        moved = Moved(self._call, float(current), None if total is None else float(total), sayable(message)[:LONGEST])
         now = self._monotonic()
         if now - self._sent_at < EVERY:
             if self._waiting is None:  # the stage may say nothing more for an hour

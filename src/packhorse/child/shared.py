@@ -15,10 +15,13 @@ from contextvars import ContextVar
 from functools import partial
 from typing import TextIO, cast
 
-from packhorse.child.call import chosen, prepared, raised, returned
+from packhorse.child.call import chosen, prepared, raised, returned, said
 from packhorse.child.context import ChildContext
 from packhorse.child.messages import Frames, FromChild, Raised, Ready, Run, Said, Stop, framed, to_child
 from packhorse.define.registry import Code
+
+LONGEST = 64 * 1024
+"""Characters of one line of output; a longer one comes in pieces."""
 
 _call: ContextVar[int | None] = ContextVar("packhorse_call", default=None)
 
@@ -76,6 +79,7 @@ class Shared(asyncio.Protocol):
         except asyncio.CancelledError:
             outcome = _stopped(run.call)
         except BaseException as error:  # broad: whatever a stage raises, SystemExit too, is how it ended
+            said(error)
             outcome = raised(run, error)
         for output in self._outputs:
             output.end_line()
@@ -123,8 +127,11 @@ class _Attributed(io.TextIOBase):
         if call is None:
             return self._original.write(text)
         *lines, rest = (self._rest.pop(call, "") + text).split("\n")
+        if len(rest) > LONGEST:
+            lines, rest = [*lines, rest], ""
         for line in lines:
-            self._shared.send(Said(call, line))
+            for start in range(0, len(line) or 1, LONGEST):
+                self._shared.send(Said(call, line[start : start + LONGEST]))
         if rest:
             self._rest[call] = rest
         return len(text)

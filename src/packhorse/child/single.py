@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable
 
-from packhorse.child.call import Stopped, chosen, prepared, raised, returned
+from packhorse.child.call import Stopped, chosen, prepared, raised, returned, said
 from packhorse.child.context import ChildContext
 from packhorse.child.messages import Frames, FromChild, Ready, Run, framed, to_child
 from packhorse.define.registry import Code
@@ -49,6 +49,7 @@ class Single:
         except Stopped:
             raise
         except BaseException as error:  # broad: whatever a stage raises, SystemExit too, is how it ended
+            said(error)
             outcome = raised(run, error)
         sys.stdout.flush()
         sys.stderr.flush()
@@ -61,15 +62,18 @@ class Single:
         raise Stopped
 
     def _read(self) -> None:
-        frames = Frames()
-        while data := self._link.recv(65536):
-            for body in frames.feed(data):
-                message = to_child(body)
-                if isinstance(message, Run):
-                    self._inbox.put(message)
-                elif self._current is not None:
-                    self._current.is_cancelled = True
-        os.killpg(0, signal.SIGKILL)  # the supervisor is gone: nobody would hear us, and nothing we started may stay
+        try:
+            frames = Frames()
+            while data := self._link.recv(65536):
+                for body in frames.feed(data):
+                    message = to_child(body)
+                    if isinstance(message, Run):
+                        self._inbox.put(message)
+                    elif self._current is not None:
+                        self._current.is_cancelled = True
+        finally:
+            # The supervisor is gone or not to be understood: nobody would hear us, and nothing we started may stay.
+            os.killpg(0, signal.SIGKILL)
 
     def _send(self, message: FromChild) -> None:
         with self._sending:

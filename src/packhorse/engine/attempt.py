@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from packhorse.blob.base import Blobs
-from packhorse.child.messages import Argument, Document, Made, Moved, Postponed, Raised, Returned, Run, Stop
+from packhorse.child.messages import FRAME, Argument, Document, Made, Moved, Postponed, Raised, Returned, Run, Stop
 from packhorse.core import lifecycle
 from packhorse.core.model import Change, Failure
 from packhorse.crashpoints import passing
@@ -22,10 +22,22 @@ from packhorse.engine.pool import Pool
 from packhorse.engine.process import Call, Child, ChildDied
 from packhorse.engine.scribe import Scribe, Throttle
 from packhorse.engine.settle import Settle, Verb
-from packhorse.errors import BlobError, Conflict, DefinitionError, InvalidInput, LeaseLost, Refused, StoreError
+from packhorse.errors import (
+    BlobError,
+    Conflict,
+    CorruptRecord,
+    DefinitionError,
+    InvalidInput,
+    LeaseLost,
+    Refused,
+    SchemaTooNew,
+    StoreError,
+)
 from packhorse.store.base import Claim, Lease, Line, Report
 from packhorse.telemetry import log
 
+MOST = FRAME - 1024 * 1024
+"""Bytes of values a stage can be handed: what fits into one message, with room for the rest of it."""
 PATIENCE = 1.0
 """Seconds between tries to tell a store that is away how the attempt ended."""
 
@@ -71,9 +83,12 @@ class Attempt:
         self.is_alone = task.is_alone
         self.began = self.moved_at = time.monotonic()
         self.has_returned = asyncio.Event()
-        """The stage is through: its slot is free, only the outcome is still to be told."""
+        """The stage is through and its files are stored: its slot is free, only the outcome is still to be told."""
         self.why: Why | None = None
         self.child: Child | None = None
+        """The process that runs it, for as long as it does."""
+        self._was_ended = False
+        self._preparing: asyncio.Future[Any] | None = None
         self._call: Call | None = None
         self._tools = tools
         self._made: list[Made] = []
@@ -110,6 +125,8 @@ class Attempt:
                 self.why = why
             return
         self.why = why
+        if self._preparing is not None and not self._preparing.done():
+            self._preparing.cancel()
         if self.child is not None:
             self._ending = asyncio.create_task(self._end(self.child))
 
@@ -153,12 +170,14 @@ class Attempt:
             outcome = await self._run()
         except BlobError as error:
             return self._fail("BLOB_UNAVAILABLE", f"The stage's inputs cannot be had: {error}")
+        except InvalidInput as error:
+            return self._fail("ARGUMENTS_TOO_LARGE", str(error), permanent=True)
         except DefinitionError as error:
             if self.why is not None:  # its process was ended before it had loaded the app
                 return self._ended()
             return self._fail("BROKEN_APP", str(error))
         except ChildDied as died:
-            if self.why is not None or (self.child is not None and self.child.is_ending):
+            if self.why is not None or self._was_ended:
                 return self._ended()
             return self._fail("CRASHED", f"The stage's process {died}.", alone=self.plan.is_async)
         finally:
@@ -178,10 +197,13 @@ class Attempt:
                 return self._fail(outcome.code, outcome.message, permanent=outcome.permanent, detail=outcome.detail)
 
     async def _run(self) -> Returned | Raised | Postponed:
-        materials = artifacts.Materials(self._tools.blobs, self._scratch)
-        parameters = await materials.parameters(self.claim)
-        arguments = await materials.arguments(self.claim)
-        child = await self._borrow()
+        try:
+            self._preparing = asyncio.ensure_future(self._prepare())
+            parameters, arguments, child = await self._preparing
+        except asyncio.CancelledError:
+            if self.why is None:
+                raise
+            raise ChildDied("was not given the stage, which had been ended before") from None
         try:
             if self.why is not None:
                 raise ChildDied("was not given the stage, which had been ended before")
@@ -191,7 +213,21 @@ class Attempt:
             passing("attempt.sent")
             return await self._call.outcome
         finally:
+            # From here on the child may be another attempt's: nothing that befalls this one may befall it.
+            self._was_ended = child.is_ending
+            self.child = None
             self._tools.pool.give_back(child)
+
+    async def _prepare(self) -> tuple[Document, tuple[Argument, ...], Child]:
+        materials = artifacts.Materials(self._tools.blobs, self._scratch)
+        parameters = await materials.parameters(self.claim)
+        arguments = await materials.arguments(self.claim)
+        size = len(parameters.value) + sum(len(value.value) for each in arguments for value in each.values)
+        if size > MOST:
+            raise InvalidInput(
+                f"What the stage needs has {size} bytes besides files; at most {MOST} can be given to it."
+            )
+        return parameters, arguments, await self._borrow()
 
     def _message(self, number: int, parameters: Document, arguments: tuple[Argument, ...]) -> Run:
         job = self.claim.job
@@ -254,6 +290,8 @@ class Attempt:
             except (LeaseLost, Refused):
                 log.attempt_came_late(self.lease)
                 await self._discard()
+            except (CorruptRecord, SchemaTooNew) as error:  # nothing will come of trying again
+                log.attempt_broke(self.lease, error)
             except (StoreError, Conflict):
                 await asyncio.sleep(PATIENCE)
                 continue

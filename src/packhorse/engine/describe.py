@@ -39,6 +39,8 @@ async def describe(app: str) -> Description:
     told = wire.decode(out, _Told) if out else _Told(error=f"{app} ended the process that loads it.")
     if told.error is not None:
         raise DefinitionError(told.error)
+    if not told.definitions:
+        raise DefinitionError(f"{app} defines no pipeline: add one with app.pipeline(...) or @app.job.")
     plans = [wire.plan_from(definition.plan) for definition in told.definitions]
     stages = [stage for plan in plans for stage in plan.stages]
     return Description(

@@ -44,8 +44,9 @@ class Neighbours:
 
     async def _bury(self, card: WorkerCard) -> None:
         """Its jobs before itself: who forgot the worker first would lose track of what it held."""
-        freed = 0
-        while held := await self._store.held_by(card.id, BATCH):
+        freed, before = 0, -1
+        while freed > before and (held := await self._store.held_by(card.id, BATCH)):
+            before = freed
             for job, task in held:
                 lease = job.task(task)
                 if lease is None or lease.token is None:

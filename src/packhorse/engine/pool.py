@@ -17,9 +17,12 @@ from packhorse.engine.process import Child
 
 
 class Pool:
-    def __init__(self, app: str, *, recycle: int, grace: float, scratch: Path, log: Callable[[str], None]) -> None:
+    def __init__(
+        self, app: str, *, recycle: int, memory: int, grace: float, scratch: Path, log: Callable[[str], None]
+    ) -> None:
         self._app = app
         self._recycle = recycle
+        self._memory = memory
         self._grace = grace
         self._scratch = scratch
         self._log = log
@@ -40,7 +43,7 @@ class Pool:
         """A process that runs nothing else."""
         while self._idle:
             child = self._idle.pop()
-            if not child.has_ended.is_set():
+            if not child.has_ended.is_set() and not child.is_ending:
                 return child
         return await self._start(shared=False)
 
@@ -60,7 +63,7 @@ class Pool:
         """It is free again. One that ended, or has run enough, is replaced when the next is needed."""
         if child.is_shared or child.is_ending or child.has_ended.is_set():
             return
-        if child.runs >= self._recycle:
+        if child.runs >= self._recycle or (self._memory and child.memory > self._memory):
             self._retire_when_empty(child)
         else:
             self._idle.append(child)
@@ -74,18 +77,20 @@ class Pool:
 
     async def close(self) -> None:
         await asyncio.gather(*(child.end(min(self._grace, 1.0)) for child in list(self._all)))
-        self._end_orphans()
+        await self._end_orphans()
         if self._guard is not None and self._guard.stdin is not None:
             with contextlib.suppress(OSError):
                 self._guard.stdin.close()
             await self._guard.wait()
 
     async def _start(self, *, shared: bool) -> Child:
-        child = await Child.start(self._app, shared=shared, env=child_environment(), log=self._log)
+        return await Child.start(self._app, shared=shared, env=child_environment(), log=self._log, born=self._register)
+
+    def _register(self, child: Child) -> None:
+        """As soon as the process is there, long before it is ready: who is not known here is an orphan to be ended."""
         self._all.add(child)
         self._tell(f"+{child.pid}")
         asyncio.create_task(self._forget(child)).add_done_callback(_no_exception)
-        return child
 
     async def _forget(self, child: Child) -> None:
         await child.has_ended.wait()
@@ -93,7 +98,7 @@ class Pool:
         if child in self._idle:
             self._idle.remove(child)
         self._tell(f"-{child.pid}")
-        self._end_orphans()
+        await self._end_orphans()
 
     def _retire_when_empty(self, child: Child) -> None:
         async def retire() -> None:
@@ -106,16 +111,18 @@ class Pool:
         if self._guard is not None and self._guard.stdin is not None and not self._guard.stdin.is_closing():
             self._guard.stdin.write(line.encode() + b"\n")
 
-    def _end_orphans(self) -> None:
+    async def _end_orphans(self) -> None:
         """End what dead children left behind, even where it had taken a session of its own."""
-        ours = {child.pid for child in self._all} | {self._guard.pid if self._guard else 0}
-        sessions = {child.pid for child in self._all}
-        for process in psutil.Process().children():
+        found = await asyncio.to_thread(psutil.Process().children)  # it looks at every process of the machine
+        # Only now, back in the loop where children are started and registered in one go, is it sure who is ours.
+        ours = {child.pid for child in self._all}
+        guard_pid = self._guard.pid if self._guard else 0
+        for process in found:
             with contextlib.suppress(OSError, psutil.Error):
-                if process.pid in ours or os.getsid(process.pid) in sessions | {os.getsid(0)}:
+                if process.pid in ours | {guard_pid} or os.getsid(process.pid) in ours | {os.getsid(0)}:
                     continue
                 os.kill(process.pid, signal.SIGKILL)
-                os.waitpid(process.pid, 0)
+                os.waitpid(process.pid, os.WNOHANG)  # noqa: ASYNC222 (it does not wait; the rest is reaped next time)
 
 
 def child_environment() -> dict[str, str]:

@@ -80,6 +80,8 @@ class Child:
         self.born = time.monotonic()
         self.calls: dict[int, Call] = {}
         self.runs = 0
+        self.memory = 0
+        """Bytes of it and all it started, when it was last measured."""
         self.is_ending = False
         self.has_ended = asyncio.Event()
         self.ready: asyncio.Future[Ready] = asyncio.get_running_loop().create_future()
@@ -92,7 +94,15 @@ class Child:
         self._tree: dict[int, psutil.Process] = {}
 
     @classmethod
-    async def start(cls, app: str, *, shared: bool, env: Mapping[str, str], log: Callable[[str], None]) -> Child:
+    async def start(
+        cls,
+        app: str,
+        *,
+        shared: bool,
+        env: Mapping[str, str],
+        log: Callable[[str], None],
+        born: Callable[[Child], None] = lambda _child: None,
+    ) -> Child:
         """A fresh interpreter with the app loaded; `DefinitionError` if it cannot be."""
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
@@ -111,11 +121,12 @@ class Child:
         finally:
             theirs.close()
         child = cls(process, shared, log)
+        child._watching = asyncio.create_task(child._watch())
+        born(child)
         await asyncio.get_running_loop().create_connection(lambda: _Wire(child), sock=ours)
         assert process.stdout is not None
         output = child._output = _Output(child, process.stdout.fileno())
         await asyncio.get_running_loop().connect_read_pipe(lambda: output, process.stdout)
-        child._watching = asyncio.create_task(child._watch())
         try:
             await asyncio.wait_for(asyncio.shield(child.ready), START)
         except TimeoutError:
@@ -184,6 +195,8 @@ class Child:
 
     async def end(self, grace: float) -> None:
         """SIGTERM to the process group, a grace, SIGKILL; nothing of the group is left when this returns."""
+        if self.has_ended.is_set():  # its pid may be somebody else's by now
+            return
         self.terminate()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.has_ended.wait(), grace)

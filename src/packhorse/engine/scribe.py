@@ -10,6 +10,8 @@ from packhorse.core.model import TaskId
 from packhorse.errors import StoreError
 from packhorse.store.base import Line, Report, Sample, Store
 
+LINE = 32
+"""What a line costs besides its text: without it, empty lines would be free."""
 PERIOD = 0.1
 """Seconds between writes: a watcher shall see progress within a quarter of a second."""
 
@@ -22,6 +24,7 @@ class Scribe:
         self._reports: dict[tuple[str, TaskId], Report] = {}
         self._lines: list[Line] = []
         self._samples: list[Sample] = []
+        self._writing = asyncio.Lock()
 
     def report(self, report: Report) -> None:
         """Only the latest counts."""
@@ -39,7 +42,14 @@ class Scribe:
             await self.flush()
 
     async def flush(self) -> None:
-        """Write what there is. While the store is away, progress waits, and log lines up to what a job may keep."""
+        """Write what there is. While the store is away, progress waits, and log lines up to what a job may keep.
+
+        One at a time: who returns from here knows that everything said before is written.
+        """
+        async with self._writing:
+            await self._flush()
+
+    async def _flush(self) -> None:
         reports, self._reports = self._reports, {}
         lines, self._lines = self._lines, []
         samples, self._samples = self._samples, []
@@ -81,10 +91,11 @@ class Throttle:
         now = self._monotonic()
         self._left = min(self._rate, self._left + (now - self._at) * self._rate)
         self._at = now
-        if len(text) > self._left:
+        cost = len(text) + LINE
+        if cost > self._left:
             self._held_back += 1
             return []
-        self._left -= len(text)
+        self._left -= cost
         return [*self.remainder(), text]
 
     def remainder(self) -> list[str]:

@@ -11,7 +11,7 @@ import shutil
 import socket
 import time
 from collections import Counter
-from collections.abc import Collection, Coroutine, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from packhorse.engine.process import Child
 from packhorse.engine.reaper import Reaper
 from packhorse.engine.scribe import Scribe
 from packhorse.engine.settle import Settle
-from packhorse.errors import StoreError
+from packhorse.errors import SettingError, StoreError
 from packhorse.settings import Settings
 from packhorse.store.base import Claim, Lease, Renewal, Sample, Store, WorkerCard
 from packhorse.telemetry import log
@@ -56,11 +56,13 @@ class Worker:
         self._settings = settings
         self._kinds = described.kinds
         self._definitions: Sequence[Definition] = described.definitions
+        _check_queues(settings.queues, described.queues)
         self._queues = settings.queues or dict.fromkeys(described.queues, settings.slots)
         self._running: dict[Lease, Attempt] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._busy: Counter[str] = Counter()
         self._wake = asyncio.Event()
+        self._claiming_now = asyncio.Lock()
         self._is_draining = False
         self._is_away = False
         self.card = _card(self._queues, Path(settings.scratch))
@@ -69,6 +71,7 @@ class Worker:
         self._pool = Pool(
             settings.app,
             recycle=settings.recycle,
+            memory=settings.recycle_memory,
             grace=settings.grace,
             scratch=Path(self.card.scratch),
             log=log.printed,
@@ -101,7 +104,7 @@ class Worker:
         try:
             await asyncio.wait([*loops, stopped], return_when=asyncio.FIRST_COMPLETED)
             for loop in loops:
-                if loop.done():
+                if loop.done() and not stop.is_set():
                     loop.result()  # a loop never ends by itself: raise what ended it
             await self._drain(hurry or asyncio.Event())
         finally:
@@ -126,21 +129,26 @@ class Worker:
             await self._wake.wait()
             self._wake.clear()
             if self._is_draining:
-                continue
+                return
             wants = {queue: slots - self._busy[queue] for queue, slots in self._queues.items()}
             if max(wants.values()) <= 0:
                 continue
             try:
-                claims = await self._store.claim(wants, self._kinds, self._start)
+                async with self._claiming_now:
+                    claims = await self._claim(wants)
             except StoreError as error:
                 await self._away(error)
                 self._wake.set()
                 continue
-            self._settle.learn(claim.job for claim in claims)
-            for claim in claims:
-                self._begin(claim)
             if len(claims) == sum(max(0, want) for want in wants.values()):
                 self._wake.set()  # there may be more by the time a slot is free
+
+    async def _claim(self, wants: dict[str, int]) -> list[Claim]:
+        claims = await self._store.claim(wants, self._kinds, self._start)
+        self._settle.learn(claim.job for claim in claims)
+        for claim in claims:
+            self._begin(claim)
+        return claims
 
     def _start(self, job: Job, task: TaskId) -> Change:
         return lifecycle.start(
@@ -237,8 +245,9 @@ class Worker:
             await asyncio.sleep(SAMPLE)
             used = await asyncio.to_thread(_measured, self._pool.busy())
             for attempt in self._settled_in():
-                if attempt.child in used:
+                if attempt.child is not None and attempt.child in used:
                     cpu, memory = used[attempt.child]
+                    attempt.child.memory = memory
                     lease = attempt.lease
                     self._scribe.sample(Sample(lease.job_id, lease.task, self._store.now(), cpu, memory))
                     if attempt.plan.memory is not None and memory > attempt.plan.memory:
@@ -249,6 +258,8 @@ class Worker:
     async def _drain(self, hurry: asyncio.Event) -> None:
         self._is_draining = True
         log.worker_drains(len(self._running), self._settings.drain)
+        async with self._claiming_now:  # what is being claimed at this moment is ours, too, and must not be stranded
+            pass
         ends: list[asyncio.Future[Any]] = [asyncio.gather(*self._tasks, return_exceptions=True)]
         ends.append(asyncio.ensure_future(hurry.wait()))
         await asyncio.wait(ends, timeout=self._settings.drain, return_when=asyncio.FIRST_COMPLETED)
@@ -270,6 +281,17 @@ class Worker:
         log.worker_stopped()
 
 
+def _check_queues(wanted: Mapping[str, int], known: Sequence[str]) -> None:
+    """A misspelt queue would be served for ever without a job."""
+    unknown = [name for name in wanted if name not in known]
+    if unknown:
+        raise SettingError(
+            f"No stage of this app uses the queue {unknown[0]!r}; they use {', '.join(known)}.",
+            name="queues",
+            value=wanted,
+        )
+
+
 def _card(queues: dict[str, int], scratch: Path) -> WorkerCard:
     name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
     born = host.born(os.getpid())
@@ -287,7 +309,7 @@ def _card(queues: dict[str, int], scratch: Path) -> WorkerCard:
     )
 
 
-def _measured(children: list[Child]) -> dict[Child | None, tuple[float, int]]:
+def _measured(children: list[Child]) -> dict[Child, tuple[float, int]]:
     return {child: _used(child.tree()) for child in children}
 
 

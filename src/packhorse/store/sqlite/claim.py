@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Literal
 
 import apsw
 from msgspec.structs import replace
@@ -14,6 +15,7 @@ from packhorse.store.base import Claim, Decide
 from packhorse.store.sqlite import reads, rows
 from packhorse.store.sqlite.commit import DROP_READY, READY, make
 from packhorse.store.sqlite.rows import Plans
+from packhorse.telemetry import log
 
 PROMOTE = 1000
 """Delayed entries made ready per claim at most: what is left is found by the next claim."""
@@ -23,6 +25,11 @@ PROMOTE = 1000
 ORDER = "rank, job_id, stage, element"
 WALK = f"SELECT {READY[1:-1]} FROM ready WHERE queue = ? AND kind = ? ORDER BY {ORDER} LIMIT ?"
 
+LEFT: Literal["left"] = "left"
+
+Cache = dict[tuple[str, str], tuple[Result, ...]]
+"""Results by job and stage: the elements of one claim share what they need."""
+
 Entry = tuple[str, str, int, str, str, int]
 
 
@@ -31,13 +38,20 @@ def claim(
 ) -> list[Claim]:
     _promote(db, now)
     jobs: dict[str, Job] = {}
-    cache: dict[str, dict[TaskId, Result]] = {}
+    cache: Cache = {}
     started: list[Claim] = []
     for queue, limit in wants.items():
-        for entry in _pick(db, queue, kinds, limit):
-            claimed = _start(db, entry, jobs, cache, decide, now, plans)
-            if claimed is not None:
-                started.append(claimed)
+        passed: set[Entry] = set()
+        while found := [e for e in _pick(db, queue, kinds, limit + len(passed)) if e not in passed][:limit]:
+            for entry in found:
+                outcome = _start(db, entry, jobs, cache, decide, now, plans)
+                if isinstance(outcome, Claim):
+                    started.append(outcome)
+                    limit -= 1
+                elif outcome is LEFT:
+                    passed.add(entry)
+            if not passed & set(found):  # a newer packhorse's jobs stay where they are, and must not hide the rest
+                break
     return [replace(claimed, job=jobs[claimed.job.id]) for claimed in started]
 
 
@@ -64,11 +78,11 @@ def _start(
     db: apsw.Connection,
     entry: Entry,
     jobs: dict[str, Job],
-    cache: dict[str, dict[TaskId, Result]],
+    cache: Cache,
     decide: Decide,
     now: float,
     plans: Plans,
-) -> Claim | None:
+) -> Claim | Literal["left", "dropped"]:
     """Start one task in the job as it is now, which an earlier task of the same claim may have moved."""
     job_id, task = entry[3], TaskId(entry[4], entry[5])
     try:
@@ -80,20 +94,21 @@ def _start(
             jobs[job_id] = change.after
             return claimed
     except SchemaTooNew:  # an upgrade is under way: a newer worker will understand it
-        return None
-    except PackhorseError:
+        return LEFT
+    except PackhorseError as error:
         # A record nobody can read, or an entry the lifecycle will not start: it must not stop those behind it.
-        pass
+        log.entry_dropped(job_id, task.stage, error)
     db.execute(DROP_READY, entry)
-    return None
+    return "dropped"
 
 
-def _claim(db: apsw.Connection, job: Job, task: TaskId, cache: dict[str, dict[TaskId, Result]]) -> Claim:
+def _claim(db: apsw.Connection, job: Job, task: TaskId, cache: Cache) -> Claim:
     row = db.execute("SELECT body FROM specs WHERE job_id = ?", (job.id,)).fetchone()
     if row is None:
         raise CorruptRecord(what="spec", job_id=job.id, reason="it is missing")
-    needed = {need.stage for need in job.plan.stage(task.stage).needs}
-    if needed and job.id not in cache:
-        cache[job.id] = reads.results(db, [job.id]).get(job.id, {})
-    upstream = {stage: tuple(result for at, result in cache[job.id].items() if at.stage == stage) for stage in needed}
+    upstream = {}
+    for need in job.plan.stage(task.stage).needs:
+        if (job.id, need.stage) not in cache:
+            cache[job.id, need.stage] = reads.results_of(db, job.id, need.stage)
+        upstream[need.stage] = cache[job.id, need.stage]
     return Claim(job, task, wire.spec_from(row[0], job.id), upstream)

@@ -30,6 +30,10 @@ ON CONFLICT DO UPDATE SET last = excluded.last, bytes = excluded.bytes
 """
 
 
+LEAST = 1
+"""Bytes that a line counts for at least: empty ones would be kept without end."""
+
+
 def report(db: apsw.Connection, reports: Sequence[Report]) -> None:
     for r in reports:
         written = (r.run, r.at, r.current, r.total, r.message, r.fraction)
@@ -54,7 +58,7 @@ def _append(db: apsw.Connection, job_id: str, lines: Iterable[Line], keep: int) 
     row = db.execute("SELECT last, bytes FROM log_size WHERE job_id = ?", (job_id,)).fetchone()
     last, size = row or (0, 0)
     for line in lines:
-        last, size = last + 1, size + len(line.text.encode())
+        last, size = last + 1, size + max(LEAST, len(line.text.encode()))
         db.execute(
             "INSERT INTO log VALUES (?, ?, ?, ?, ?, ?, ?)",
             (job_id, last, *line.task, line.attempt, line.at, line.text),
@@ -68,7 +72,7 @@ def _drop_oldest(db: apsw.Connection, job_id: str, excess: int) -> int:
     """Drop whole lines from the front until at least ``excess`` is gone; how much that was."""
     dropped, until = 0, 0
     for n, length in db.execute("SELECT n, octet_length(text) FROM log WHERE job_id = ? ORDER BY n", (job_id,)):
-        dropped, until = dropped + length, n
+        dropped, until = dropped + max(LEAST, int(length)), n
         if dropped >= excess:
             break
     db.execute("DELETE FROM log WHERE job_id = ? AND n <= ?", (job_id, until))

@@ -85,6 +85,11 @@ def results(db: apsw.Connection, job_ids: Sequence[str]) -> dict[str, dict[TaskI
     return found
 
 
+def results_of(db: apsw.Connection, job_id: str, stage: str) -> tuple[Result, ...]:
+    query = "SELECT body FROM results WHERE job_id = ? AND stage = ? ORDER BY element"
+    return tuple(wire.result_from(body, job_id) for (body,) in db.execute(query, (job_id, stage)))
+
+
 def events(db: apsw.Connection, job_id: str, after: int, limit: int) -> list[Event]:
     found: list[Event] = []
     # From the row that contains the number after `after`: rows hold ranges, and `last` of the one before is in it.

@@ -51,6 +51,7 @@ class SqliteStore:
         self.now = clock
         self._plans = Plans()
         self._local = threading.local()
+        self._watching = threading.Lock()
         self._connections: list[apsw.Connection] = []
         self._watcher = _opened(path)
         try:
@@ -164,7 +165,8 @@ class SqliteStore:
     def _data_version(self) -> int:
         """Asked as a pragma, which looks at the file; apsw's own data_version() says what this connection last saw."""
         try:
-            version = self._watcher.pragma("data_version")
+            with self._watching:  # one connection, asked from whatever loop waits
+                version = self._watcher.pragma("data_version")
         except apsw.Error as error:
             raise StoreUnavailable(f"SQLite: {error}") from error
         assert isinstance(version, int)
