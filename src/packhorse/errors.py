@@ -136,9 +136,9 @@ class NotAllowed(Refused):
 
 
 class NotFinished(NotAllowed):
-    """Job {job_id} is {status}; it has no result yet."""
+    """Job {job_id} is {status}; it has no result."""
 
-    hint = "Follow it with: packhorse show --follow"
+    hint = "See how it stands with: packhorse show JOB"
 
 
 class SlotTaken(Refused):

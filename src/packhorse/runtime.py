@@ -132,6 +132,9 @@ class Handle(Generic[R]):
         self._runtime = runtime
         self._pipeline = pipeline
 
+    def __repr__(self) -> str:
+        return f"<job {self.id} of {self._pipeline.name}>"
+
     def wait(self, timeout: float | None = None) -> Snapshot[R]:
         return self._runtime.wait_for(self.a_wait(timeout))
 

@@ -222,7 +222,7 @@ def test_a_result_that_is_not_there_yet_is_refused(ask: Tell) -> None:
     said = ask("result", job_id)
 
     assert said.code == 3
-    assert said.last_line == "Follow it with: packhorse show --follow"
+    assert said.last_line == "See how it stands with: packhorse show JOB"
 
 
 def test_pipelines_are_listed_with_their_parameters(ask: Tell, shared: Dev) -> None:

@@ -63,9 +63,39 @@ def test_the_second_signal_hands_it_back_uncounted(house: House, tmp_path: Path)
 
 
 def test_queues_and_slots_are_as_the_flags_say(house: House) -> None:
-    house.start("worker", "--queue", "onnx=2,bie=1", "--queue", "nef")
+    (house.folder / "queues.py").write_text(QUEUES)
+
+    house.start("worker", "queues.py", "--queue", "onnx=2,bie=1", "--queue", "nef")
 
     until(lambda: house.said("serves onnx=2, bie=1, nef=1"))
+
+
+def test_a_queue_that_no_stage_uses_is_refused(house: House) -> None:
+    (house.folder / "queues.py").write_text(QUEUES)
+
+    said = house.run("worker", "queues.py", "--queue", "onxn=2")
+
+    assert said.code == 2
+    assert "they use bie, nef, onnx" in said.err
+
+
+QUEUES = """
+from packhorse import App
+
+app = App("queues")
+
+@app.job(queue="onnx")
+def one() -> int:
+    return 1
+
+@app.job(queue="bie")
+def two() -> int:
+    return 2
+
+@app.job(queue="nef")
+def three() -> int:
+    return 3
+"""
 
 
 def test_without_a_file_it_takes_the_one_in_the_settings(house: House) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from typing import Any
 
@@ -78,6 +79,14 @@ def test_without_options_the_plan_has_the_defaults_and_leaves_them_to_the_deploy
     kind, left = plan.stages[0].kind, ("retries", "backoff", "timeout")
     stage = StagePlan("onnx", kind=kind, unset=left)
     assert plan == Plan("convert", (stage,), unset=("deadline", "keep"), fingerprint=plan.fingerprint)
+
+
+@pytest.mark.parametrize("name", ["pipeline", "user_id", "parameters", "priority", "delay", "metadata"])
+def test_a_parameter_that_a_submit_has_itself_is_refused(name: str) -> None:
+    params = dataclasses.make_dataclass("Taken", [(name, str)])
+
+    with pytest.raises(DefinitionError, match=f"cannot be called '{name}'"):
+        Pipeline("taken", params)
 
 
 def test_a_deployment_fills_in_only_what_was_left_open(convert: Pipeline[Convert]) -> None:

@@ -34,11 +34,10 @@ def test_lines_know_where_they_come_from(packhorse: Bench) -> None:
 
     job = packhorse.run(split, Split(text=""))
 
-    assert [(line.task.stage, line.attempt, line.text) for line in job.lines] == [
-        ("words", 1, "attempt 1"),
-        ("words", 2, "attempt 2"),
-    ]
-    assert job.lines[1].at - job.lines[0].at == packhorse.elapsed
+    told = [(line.task.stage, line.attempt, line.text) for line in job.lines]
+    assert (told[0], told[-1]) == (("words", 1, "attempt 1"), ("words", 2, "attempt 2"))
+    assert told[-2] == ("words", 1, "RuntimeError")  # the end of its traceback
+    assert job.lines[-1].at - job.lines[0].at == packhorse.elapsed
 
 
 def test_a_line_without_an_end_is_a_line(packhorse: Bench) -> None:

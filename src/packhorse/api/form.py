@@ -59,8 +59,8 @@ class Form:
                 continue
             try:
                 values[name] = pipeline.read(name, text)
-            except UNDECODABLE as error:
-                mistakes += [{**each, "field": name} for each in mistakes_in(error)]
+            except UNDECODABLE:  # let the schema say what was expected instead
+                values[name] = _text(name, text)
         if mistakes:
             raise invalid(NOT_VALID, mistakes)
         names = {name: [named for named, _ in files] for name, files in self._files.items()}

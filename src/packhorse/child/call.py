@@ -62,7 +62,7 @@ def returned(stage: Stage[..., Any], run: Run, context: ChildContext, value: obj
 def said(error: BaseException) -> None:
     """Into the job's log, where people look first. An error that cannot be printed is told by its kind alone."""
     with contextlib.suppress(Exception):
-        sys.stderr.write("".join(traceback.format_exception(error))[-DETAIL:])
+        sys.stderr.write(_trace(error))
 
 
 def raised(run: Run, error: BaseException) -> Raised:
@@ -78,7 +78,7 @@ def raised(run: Run, error: BaseException) -> Raised:
             code = "OUT_OF_MEMORY"
         case SystemExit():
             message = f"The stage called exit({error.code})."
-    detail = sayable("".join(traceback.format_exception(error)))[-DETAIL:]
+    detail = sayable(_trace(error))
     return Raised(run.call, code, sayable(message)[:2000], permanent, detail)
 
 
@@ -88,6 +88,14 @@ def _said(error: BaseException) -> str:
     except Exception:  # broad: how an error describes itself is the user's code too
         text = ""
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _trace(error: BaseException) -> str:
+    """The traceback from where the user's own code begins."""
+    top = error.__traceback__
+    while top is not None and str(top.tb_frame.f_globals.get("__name__")).startswith("packhorse."):
+        top = top.tb_next
+    return "".join(traceback.format_exception(type(error), error, top or error.__traceback__))[-DETAIL:]
 
 
 def _files(document: Document) -> Sequence[File]:

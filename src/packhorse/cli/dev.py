@@ -29,7 +29,7 @@ DRAIN = "10m"
 
 
 def dev(file: str | None = None, /, *, port: str | None = None, places: Places = Places()) -> int:
-    """Run server and worker here, and restart the worker when the code changes; a running job keeps the old code.
+    """Run server and worker here, and restart the worker when the code changes; a running stage keeps the old code.
 
     Parameters
     ----------
@@ -102,5 +102,5 @@ class Dev:
             except PackhorseError as error:
                 forwarded("dev", f"{error.message}\nThe worker is restarted when it can be loaded again.")
                 continue
-            forwarded("dev", "the code has changed: new jobs run the new one")
+            forwarded("dev", "the code has changed: what starts from now on runs the new one")
             self._worker.start()

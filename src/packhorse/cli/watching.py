@@ -55,8 +55,9 @@ def ended(job: Json) -> int:
 
 
 def place(data: Json) -> str:
-    """The stage that an event or a line of log is about, with its element if it is not the first or only one."""
-    return f"{data['stage']}[{data['element']}]" if data.get("element") else data.get("stage") or "all"
+    """The stage that an event or a line of log is about, with its element if it has several."""
+    element = f"[{data['element']}]" if data.get("element") is not None else ""
+    return f"{data.get('stage') or 'all'}{element}"
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, overload
 
@@ -13,6 +13,7 @@ from packhorse.core import wire
 from packhorse.core.model import Definition, Plan
 from packhorse.core.pipeline import check
 from packhorse.define.context import Context
+from packhorse.define.fields import fields_of
 from packhorse.define.options import (
     OF_PIPELINES,
     OF_STAGES,
@@ -50,6 +51,7 @@ class Pipeline(Generic[P]):
             self.name = checked_name(name)
             self._limits = pipeline_limits(name, **limits) | {"unset": left_open(limits, OF_PIPELINES)}
             self.schema = Schema(params)
+            _refuse_taken(field.name for field in fields_of(params))
             self.description: str = described or self.schema.json_schema().get("description", "")
         except (ValueError, TypeError, DefinitionError) as error:
             raise refusal(f"Pipeline {name!r}: {error}", self.place) from error
@@ -151,6 +153,16 @@ def _check_second(pipeline: Pipeline[Any], function: Callable[..., Any], scope: 
         written = hint(function, second, scope)
         if written is not Any and isinstance(written, type) and not issubclass(pipeline.params, written):
             raise TypeError(f"parameter {second!r} must be {pipeline.params.__name__}, not {written.__name__}")
+
+
+TAKEN = frozenset({"pipeline", "user_id", "parameters", "priority", "delay", "metadata"})
+"""What a submitted form calls its own parts; a parameter of such a name could not be told from them."""
+
+
+def _refuse_taken(names: Iterable[str]) -> None:
+    taken = sorted(TAKEN.intersection(names))
+    if taken:
+        raise ValueError(f"a parameter cannot be called {taken[0]!r}, which a submit itself has")
 
 
 def _title(pipeline: Pipeline[Any], stage: str) -> str:

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any
 
-from packhorse.child.call import Outcome, Stopped, prepared, raised, returned
+from packhorse.child.call import Outcome, Stopped, prepared, raised, returned, said
 from packhorse.child.context import ChildContext
 from packhorse.child.messages import FromChild, Made, Moved, Raised, Run, Stop
 from packhorse.core.model import StagePlan
@@ -33,8 +33,8 @@ class Interrupt(BaseException):
 def is_the_tests(error: BaseException) -> bool:
     """Whether it is not the stage's, though raised inside it: a failed hook, ``pytest.fail()``, a person's Ctrl-C."""
     pytest = sys.modules.get("pytest")
-    said = () if pytest is None else (pytest.fail.Exception, pytest.skip.Exception)
-    return isinstance(error, (Interrupt, KeyboardInterrupt, BdbQuit, *said))
+    own = () if pytest is None else (pytest.fail.Exception, pytest.skip.Exception)
+    return isinstance(error, (Interrupt, KeyboardInterrupt, BdbQuit, *own))
 
 
 class Hand(Child):
@@ -188,6 +188,7 @@ def called(code: Code, run: Run, context: InlineContext, hand: Hand, runs: Runs)
     except BaseException as error:  # broad: whatever a stage raises, SystemExit too, is how it ended
         if is_the_tests(error):
             raise
+        said(error)
         return raised(run, error)
 
 
@@ -203,6 +204,7 @@ async def awaited(code: Code, run: Run, context: InlineContext, hand: Hand) -> O
     except BaseException as error:  # broad: whatever a stage raises, SystemExit too, is how it ended
         if is_the_tests(error):
             raise
+        said(error)
         return raised(run, error)
     finally:
         hand.task = None
