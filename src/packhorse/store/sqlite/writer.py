@@ -81,7 +81,7 @@ class Writer:
         except apsw.Error as error:
             return [_unavailable(error) for _ in operations]
         try:
-            outcomes = [alone(db, operation) for operation in operations]
+            outcomes = _all(db, operations)
         except (StoreUnavailable, apsw.Error) as error:  # a member could not be taken back: nobody's work may stay
             _roll_back(db)
             return [StoreUnavailable(str(error)) for _ in operations]
@@ -105,11 +105,51 @@ class Writer:
                 loop.call_soon_threadsafe(_resolve, answers)
 
 
-def alone(db: apsw.Connection, operation: Operation[Any]) -> Any:
-    """Run one operation in a savepoint: a failure takes back its own writes, nobody else's, and is the outcome.
+class _Mode(threading.local):
+    is_careful = False
+    """Every member in a savepoint. That costs as much as writing a row, and hardly any member fails after its first."""
 
-    Raises `StoreUnavailable` when that is not possible any more: the whole transaction is lost.
+
+_mode = _Mode()
+
+
+class _HalfDone(BaseException):
+    """A member failed after it had written: the group has to be done again, carefully."""
+
+
+def _all(db: apsw.Connection, operations: list[Operation[Any]]) -> list[Any]:
+    try:
+        return [alone(db, operation) for operation in operations]
+    except _HalfDone:
+        db.execute("ROLLBACK")
+        db.execute("BEGIN IMMEDIATE")
+    _mode.is_careful = True
+    try:
+        return [alone(db, operation) for operation in operations]
+    finally:
+        _mode.is_careful = False
+
+
+def alone(db: apsw.Connection, operation: Operation[Any]) -> Any:
+    """Run one operation: a failure takes back its own writes, nobody else's, and is the outcome.
+
+    A refusal comes before the first write, so there is nothing to take back. Raises `StoreUnavailable` when that is not
+    possible any more: the whole transaction is lost.
     """
+    if _mode.is_careful:
+        return _in_savepoint(db, operation)
+    before = db.total_changes()
+    try:
+        return operation(db)
+    except Exception as error:  # broad: whatever one member trips over must not take its neighbours along
+        if not db.in_transaction:
+            raise StoreUnavailable("SQLite took the transaction back: is the disk full?") from error
+        if db.total_changes() != before:
+            raise _HalfDone from error
+        return _unavailable(error) if isinstance(error, apsw.Error) else error
+
+
+def _in_savepoint(db: apsw.Connection, operation: Operation[Any]) -> Any:
     db.execute("SAVEPOINT one")
     try:
         outcome = operation(db)
