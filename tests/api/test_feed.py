@@ -229,6 +229,22 @@ async def test_a_job_that_is_gone_lets_its_watchers_go(store: SqliteStore) -> No
             await until(lambda: watcher.is_closed)
 
 
+async def test_a_record_that_cannot_be_read_silences_no_other_job(store: SqliteStore) -> None:
+    await admitted(store, "j1")
+    other = await admitted(store, "j2")
+    async with fed(store) as feed:
+        with feed.watch("j1") as broken, feed.watch("j2") as watcher:
+            for each in (broken, watcher):
+                each.catch_up()
+                each.reached(other.events, 0)
+            await store._writer.run(lambda db: db.execute("UPDATE jobs SET state = X'00' WHERE id = 'j1'"))
+
+            await moved(store, "j2")
+
+            assert await numbers(watcher, 3) == [2, 3, 4]
+            await until(lambda: broken.is_closed)
+
+
 async def test_a_closed_feed_lets_everybody_go(store: SqliteStore) -> None:
     async with fed(store) as feed:
         with feed.watch("j1") as watcher:

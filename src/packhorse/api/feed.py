@@ -15,7 +15,7 @@ from typing import Any
 
 from packhorse.api import shapes
 from packhorse.core.model import Event, Job, TaskId
-from packhorse.errors import StoreError
+from packhorse.errors import CorruptRecord, SchemaTooNew, StoreError
 from packhorse.store.base import Line, Progress, Store
 from packhorse.telemetry import log
 
@@ -151,13 +151,27 @@ class Feed:
         }
         if not due:
             return
-        jobs = await self._store.get(list(due))
+        jobs = await self._jobs(list(due))
         progress = await self._store.progress(list(due))
         for (job_id, topic), job in zip(due.items(), jobs, strict=True):
             if job is None:
                 topic.close()
             else:
                 await self._tell(topic, job, progress.get(job_id, {}))
+
+    async def _jobs(self, job_ids: list[str]) -> list[Job | None]:
+        """A record that cannot be read ends the watch of that job, and of no other."""
+        try:
+            return await self._store.get(job_ids)
+        except (CorruptRecord, SchemaTooNew):
+            return [await self._readable(job_id) for job_id in job_ids]
+
+    async def _readable(self, job_id: str) -> Job | None:
+        try:
+            [job] = await self._store.get([job_id])
+        except (CorruptRecord, SchemaTooNew):
+            return None
+        return job
 
     async def _tell(self, topic: _Topic, job: Job, progress: Mapping[TaskId, Progress]) -> None:
         assert topic.n is not None
