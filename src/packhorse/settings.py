@@ -24,13 +24,6 @@ POSITIVE = frozenset({"lease", "slots", "recycle", "timeout", "deadline", "sweep
 FOLDER = ".packhorse"
 
 
-def flag(text: str) -> bool:
-    words = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
-    if text.lower() not in words:
-        raise ValueError(f"{text!r} is neither yes nor no")
-    return words[text.lower()]
-
-
 def queues(text: str) -> dict[str, int]:
     """``onnx=2,bie=1``; a name alone means one slot."""
     found: dict[str, int] = {}

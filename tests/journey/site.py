@@ -185,9 +185,12 @@ class Site:
         ends = [event for event in events if event.type in Status._value2member_map_ and Status(event.type).is_terminal]
         assert len(ends) == job.run, f"I2: {job.id} ended {len(ends)} times in {job.run} runs"
         assert ends[-1].type == job.status.value, f"I2: {job.id}"
-        done = [(e.data["stage"], e.data.get("element")) for e in events if e.type == "stage_completed"]
-        if job.run == 1:  # a later run may do a stage again
-            assert len(done) == len(set(done)), f"I3: {job.id} counted a stage twice: {done}"
+        run, done = 1, []
+        for event in events:
+            run = event.data["run"] if event.data.get("why") == "retry" else run
+            if event.type == "stage_completed":
+                done.append((run, event.data["stage"], event.data.get("element")))
+        assert len(done) == len(set(done)), f"I3: {job.id} counted a stage twice in one run: {done}"
 
     def _assert_attempts(self, job: Job) -> None:
         for plan, stage in zip(job.plan.stages, job.stages, strict=True):

@@ -75,6 +75,16 @@ async def test_a_job_of_a_newer_packhorse_is_left_in_its_queue_for_a_newer_worke
     assert [claimed.job.id for claimed in await claim_all(store)] == [job.id]
 
 
+async def test_jobs_of_a_newer_packhorse_do_not_hide_those_behind_them(store: SqliteStore) -> None:
+    first, second, third, fourth = await submit_many(store, 4)
+    for job in (first, third):
+        await write(store, "UPDATE jobs SET state = replace(CAST(state AS TEXT), '[1,', '[2,') WHERE id = ?", job.id)
+
+    claims = [await claim_all(store, 1), await claim_all(store, 1), await claim_all(store, 1)]
+
+    assert [[claimed.job.id for claimed in found] for found in claims] == [[second.id], [fourth.id], []]
+
+
 @pytest.mark.parametrize(
     ("what", "spoiling"),
     {

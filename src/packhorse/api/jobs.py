@@ -15,13 +15,12 @@ from litestar.types import ASGIApp
 
 from packhorse.api import shapes
 from packhorse.api.shapes import Json
-from packhorse.api.tools import Tools
+from packhorse.api.tools import TENANT, Tools
 from packhorse.core import lifecycle, wire
 from packhorse.core.model import Change, Job, Status
 from packhorse.errors import InvalidInput
 from packhorse.store.base import Filter, Line
 
-TENANT = "default"
 JOB_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 Limit = Annotated[int, QueryParameter(ge=1, le=200)]

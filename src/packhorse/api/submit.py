@@ -15,10 +15,10 @@ from msgspec import Struct, field
 from packhorse.api.body import Body
 from packhorse.api.catalog import Published
 from packhorse.api.described import SubmitOperation
-from packhorse.api.form import Form
+from packhorse.api.form import NOT_VALID, Form
 from packhorse.api.given import decoded
 from packhorse.api.shapes import Json, shown
-from packhorse.api.tools import Tools
+from packhorse.api.tools import TENANT, Tools
 from packhorse.core import wire
 from packhorse.core.lifecycle import slot_key
 from packhorse.core.model import Job, Spec
@@ -27,15 +27,12 @@ from packhorse.define.submitting import Options, options_from
 from packhorse.engine.admission import Intake
 from packhorse.errors import InvalidInput, Malformed, SlotTaken, TooLarge, UnsupportedMedia
 
-TENANT = "default"
 LOCAL_USER = "local"
 ORIGIN = "api"
 
 BESIDES = 64 * 1024
 """Bytes a request may have besides its parameters and files: metadata, names, punctuation."""
 LONGEST_DELAY = 10 * 366 * 86_400.0
-
-NOT_VALID = "The request is not valid"
 
 
 class Asked(Struct, forbid_unknown_fields=True):

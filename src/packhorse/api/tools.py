@@ -17,6 +17,9 @@ from packhorse.errors import JobNotFound
 from packhorse.settings import Settings
 from packhorse.store.base import Store
 
+TENANT = "default"
+"""Whose jobs are served, until keys say so."""
+
 
 class Tools:
     def __init__(self, settings: Settings, store: Store, blobs: Blobs) -> None:
