@@ -24,7 +24,7 @@ class Group(Generic[A, B]):
     def __init__(self, send: Callable[[list[A]], Awaitable[Sequence[B]]], most: int = 512) -> None:
         self._send = send
         self._most = most
-        """Items in one batch at most, unless a single caller brings more, so that the first do not wait for ever more."""
+        """Items in one batch at most, unless a single caller brings more: the first must not wait for ever more."""
         self._waiting: list[_Waiting[A, B]] = []
         self._sender: asyncio.Task[None] | None = None
 
