@@ -166,6 +166,8 @@ class Attempt:
 
     async def _outcome(self) -> Verb | None:
         """The verb that says how the attempt ended, None if nobody wants to hear it."""
+        if self.claim.trouble is not None:
+            return self._fail("CORRUPT", str(self.claim.trouble), permanent=True)
         try:
             outcome = await self._run()
         except BlobError as error:
