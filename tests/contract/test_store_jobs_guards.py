@@ -5,13 +5,27 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from packhorse.core import lifecycle
-from packhorse.core.model import Change, Holds, Job, KeyUnused, Overdue, SlotFree, TaskId, Waiting
+from packhorse.core.model import (
+    Change,
+    Foremost,
+    Guard,
+    Holds,
+    Job,
+    MakeDue,
+    Overdue,
+    Result,
+    SlotFree,
+    TaskId,
+    Waiting,
+)
 from packhorse.errors import AlreadySubmitted, Conflict, LeaseLost, SlotTaken
 from packhorse.store.base import Store
 from tests.contract.builders import (
     APART,
+    CHAIN,
     LEASE,
     LEFT,
+    ONE,
     ONLY,
     RIGHT,
     SLOT,
@@ -33,7 +47,7 @@ from tests.contract.builders import (
 from tests.contract.stores import Clock
 
 
-def touch(job: Job, *guards: Holds | Overdue | Waiting | SlotFree | KeyUnused, now: float) -> Change:
+def touch(job: Job, *guards: Guard, now: float) -> Change:
     """The next version of the job, changed in nothing but its time, under these guards."""
     return Change(job, replace(job, version=job.version + 1, updated_at=now), guards)
 
@@ -311,3 +325,92 @@ async def test_guards_look_at_the_state_at_the_time_of_the_commit(store: Store, 
     assert await store.holder(SLOT) == job.id
     assert await held(store, job.id) == claimed.job
     assert (await store.renew([lease_of(claimed)], LEASE)).lost == frozenset()
+
+
+# Foremost
+
+
+async def foremost(store: Store, *, priority: int = 0, kinds: tuple[str, ...] | None = None) -> Change:
+    """A claimed task of a job, and a change that is made only if nothing more urgent waits."""
+    claimed = await started(store, priority=priority)
+    kind = claimed.job.plan.stage("only").kind
+    return touch(claimed.job, Foremost(ONLY, kinds if kinds is not None else (kind,)), now=1.0)
+
+
+async def test_with_nothing_in_the_queue_a_task_is_foremost(store: Store) -> None:
+    await made(store, await foremost(store))
+
+
+async def test_what_is_younger_does_not_stand_before_it(store: Store) -> None:
+    change = await foremost(store)
+    await submit(store)
+
+    await made(store, change)
+
+
+async def test_what_is_more_urgent_stands_before_it(store: Store) -> None:
+    change = await foremost(store, priority=3)
+    await submit(store, priority=4)
+
+    error = await refused(store, change)
+
+    assert isinstance(error, Conflict)
+    assert await held(store, change.after.id) == change.before
+
+
+async def test_what_is_less_urgent_does_not_stand_before_it_however_old(store: Store) -> None:
+    old = await submit(store, priority=2)
+    change = await foremost(store, priority=3)
+
+    assert change.after.id > old.id
+    await made(store, change)
+
+
+async def test_what_is_older_stands_before_it(store: Store) -> None:
+    old = await started(store)
+    change = await foremost(store)
+    hand_back = lifecycle.hand_back(old.job, ONLY, token=old.token, now=store.now())
+    await made(store, hand_back)
+
+    assert isinstance(await refused(store, change), Conflict)
+
+
+async def test_only_the_kinds_that_are_named_stand_before_it(store: Store) -> None:
+    change = await foremost(store, kinds=("something", "else"))
+    await submit(store, priority=9)
+
+    await made(store, change)
+
+
+async def test_what_is_not_due_yet_does_not_stand_before_it(store: Store) -> None:
+    change = await foremost(store)
+    await submit(store, priority=9, delay=3_600.0)
+
+    await made(store, change)
+
+
+async def test_what_waits_in_another_queue_does_not_stand_before_it(store: Store) -> None:
+    change = await foremost(store)
+    elsewhere = replace(ONE, stages=(replace(ONE.stages[0], queue="other"),), fingerprint="elsewhere")
+    await submit(store, elsewhere, priority=9)
+
+    await made(store, change)
+
+
+async def test_a_finish_goes_on_with_what_follows_in_one_step(store: Store, other: Store) -> None:
+    await submit(store, CHAIN)
+    claimed = await claim_one(store)
+    finished = lifecycle.finish(claimed.job, claimed.task, token=claimed.token, result=Result(b"1"), now=store.now())
+    [at] = [effect.task for effect in finished.effects if isinstance(effect, MakeDue)]
+    kinds = [stage.kind for stage in CHAIN.stages]
+
+    job = await made(
+        store,
+        lifecycle.follow(finished, at, kinds=kinds, token="next", worker="w", lease=LEASE, now=store.now()),
+    )
+
+    assert await claim(other) == []
+    assert await held(other, job.id) == job
+    assert await other.held_by("w", limit=10) == [(job, at)]
+    assert [event.n for event in await other.events(job.id)] == list(range(1, job.events + 1))
+    assert (await other.results([job.id]))[job.id].keys() == {claimed.task}

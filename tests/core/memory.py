@@ -10,6 +10,7 @@ from packhorse.core.model import (
     Effect,
     EndLease,
     Event,
+    Foremost,
     Grant,
     Guard,
     Holds,
@@ -94,12 +95,20 @@ class Memory:
             case Waiting(task):
                 if Entry(job_id, task) not in self.due:
                     raise Conflict
+            case Foremost(task, kinds):
+                if any(effect.kind in kinds and self._is_before(at, job_id, task) for at, effect in self.due.items()):
+                    raise Conflict
             case SlotFree(slot):
                 if self.slots.get(slot, job_id) != job_id:
                     raise SlotTaken(active_job_id=self.slots[slot])
             case KeyUnused(key):
                 if key in self.keys:
                     raise AlreadySubmitted(job_id=self.keys[key])
+
+    def _is_before(self, at: Entry, job_id: str, task: TaskId) -> bool:
+        other, job = self.jobs[at.job_id], self.jobs[job_id]
+        is_same_queue = other.plan.stage(at.task.stage).queue == job.plan.stage(task.stage).queue
+        return is_same_queue and (-other.priority, other.id) < (-job.priority, job.id)
 
     def _apply(self, job_id: str, effect: Effect) -> None:
         match effect:

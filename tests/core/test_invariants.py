@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from packhorse.core import lifecycle
-from packhorse.core.model import Change, Job, Plan, Result, Status
+from packhorse.core.model import Change, Job, MakeDue, Plan, Result, Status
 from packhorse.errors import AlreadySubmitted, Conflict, JobNotFound, LeaseLost, NotAllowed, SlotTaken
 from tests.core.graphs import WIDEST, plans
 from tests.core.invariants import TERMINAL, everything_holds, goes_forward, tasks
@@ -98,6 +98,26 @@ class Jobs(RuleBasedStateMachine):
     @rule(data=st.data(), ending=endings, width=st.none() | st.integers(0, WIDEST + 1))
     def end_what_runs(self, data: st.DataObject, ending: Ending, width: int | None) -> None:
         self.end(data.draw(st.sampled_from(sorted(self.store.leases))), ending, width)
+
+    @precondition(lambda self: self.store.leases)
+    @rule(data=st.data(), width=st.integers(1, WIDEST))
+    def finish_and_go_on_with_what_follows(self, data: st.DataObject, width: int) -> None:
+        at = data.draw(st.sampled_from(sorted(self.store.leases)))
+        job, now = self.store.jobs[at.job_id], self.store.now
+        finished = decide(job, Attempt(at, self.store.leases[at].token), "finish", width, now)
+        due = [effect.task for effect in finished.effects if isinstance(effect, MakeDue)]
+        if not due:
+            self.commit(finished)
+            return
+        next_at, token = Entry(job.id, data.draw(st.sampled_from(due))), f"t{len(self.attempts)}"
+        followed = lifecycle.follow(finished, next_at.task, kinds=[""], token=token, worker="w", lease=LEASE, now=now)
+        if any(other.job_id < job.id for other in self.store.due):  # all have one queue, kind and priority
+            self.refused(followed, Conflict)
+            self.commit(finished)
+            return
+        self.commit(followed)
+        self.attempts.append(Attempt(next_at, token))
+        self.starts[next_at, job.run] += 1
 
     @precondition(lambda self: self.store.due or self.store.leases)
     @rule(width=st.integers(0, WIDEST))

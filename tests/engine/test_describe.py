@@ -31,7 +31,7 @@ async def test_an_app_is_described_by_its_pipelines_kinds_and_queues() -> None:
     assert [each.pipeline for each in described.definitions] == ["plain", "aside"]
     assert {each.app for each in described.definitions} == {"children"}
     assert described.kinds == set(child_app.app.code.by_kind)
-    assert described.queues == ("default",)
+    assert described.queues == {"default": described.kinds}
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ async def test_an_app_is_described_by_its_pipelines_kinds_and_queues() -> None:
 async def test_what_an_app_prints_while_it_is_loaded_does_no_harm(tmp_path: Path, noise: str) -> None:
     described = await describe(written(tmp_path, f"{noise}\n{GOOD}"))
 
-    assert described.queues == ("side",)
+    assert described.queues == {"side": described.kinds}
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ status does not admit it, and `LeaseLost` when the caller is an attempt that no 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -20,6 +20,7 @@ from packhorse.core.model import (
     EndLease,
     Event,
     Failure,
+    Foremost,
     Grant,
     Guard,
     Holds,
@@ -151,6 +152,25 @@ def finish(job: Job, at: TaskId, *, token: str, result: Result, width: int | Non
     draft.say("stage_completed", **_where(job, at), attempt=task.attempt)
     draft.widen(at.stage, width)
     return _went_on(draft, now)
+
+
+def follow(
+    finished: Change, at: TaskId, *, kinds: Collection[str], token: str, worker: str, lease: float, now: float
+) -> Change:
+    """Start what a finish has just made due, in the same step: the worker that has the result goes on with it.
+
+    Who has waited longer, or is more urgent, is not overtaken: then the change is refused, and the finish goes alone.
+    """
+    begun = start(finished.after, at, token=token, worker=worker, lease=lease, now=now)
+    kept = tuple(effect for effect in finished.effects if not (isinstance(effect, MakeDue) and effect.task == at))
+    granted = tuple(effect for effect in begun.effects if effect != TakeBack(at))
+    return Change(
+        finished.before,
+        replace(begun.after, version=finished.after.version),
+        (*finished.guards, Foremost(at, tuple(kinds))),
+        kept + granted,
+        finished.events + begun.events,
+    )
 
 
 def fail(job: Job, at: TaskId, *, token: str, error: Failure, luck: float, now: float, alone: bool = False) -> Change:

@@ -316,6 +316,16 @@ class Waiting(Struct, frozen=True, tag=True):
     task: TaskId
 
 
+class Foremost(Struct, frozen=True, tag=True):
+    """Nothing of these kinds that is more urgent than this task is ready in its queue.
+
+    For fairness only, so a store may look without locking: what becomes ready a moment later comes too late.
+    """
+
+    task: TaskId
+    kinds: tuple[str, ...]
+
+
 class SlotFree(Struct, frozen=True, tag=True):
     """Nobody holds the slot, or this job does."""
 
@@ -328,7 +338,7 @@ class KeyUnused(Struct, frozen=True, tag=True):
     key: str
 
 
-Guard = Holds | Overdue | Waiting | SlotFree | KeyUnused
+Guard = Holds | Overdue | Waiting | Foremost | SlotFree | KeyUnused
 
 
 class MakeDue(Struct, frozen=True, tag=True):

@@ -16,9 +16,10 @@ from typing import Any
 from packhorse.blob.base import Blobs
 from packhorse.child.messages import FRAME, Argument, Document, Made, Moved, Postponed, Raised, Returned, Run, Stop
 from packhorse.core import lifecycle
-from packhorse.core.model import Change, Failure
+from packhorse.core.model import Change, Failure, Job, Result
 from packhorse.crashpoints import passing
 from packhorse.engine import artifacts
+from packhorse.engine.heir import Heir
 from packhorse.engine.pool import Pool
 from packhorse.engine.process import Call, Child, ChildDied
 from packhorse.engine.scribe import Scribe, Throttle
@@ -60,6 +61,7 @@ class Tools:
     def __init__(
         self, *, blobs: Blobs, settle: Settle, pool: Pool, scribe: Scribe, scratch: Path,
         now: Callable[[], float], luck: Callable[[], float], grace: float, result_limit: int, log_rate: int,
+        heir: Callable[[Claim], Heir | None] = lambda _: None, begin: Callable[[Claim], None] = lambda _: None,
     ) -> None:  # fmt: skip
         self.blobs = blobs
         self.settle = settle
@@ -71,6 +73,8 @@ class Tools:
         self.grace = grace
         self.result_limit = result_limit
         self.log_rate = log_rate
+        self.heir = heir
+        self.begin = begin
 
 
 class Attempt:
@@ -84,7 +88,7 @@ class Attempt:
         self.is_alone = task.is_alone
         self.began = self.moved_at = time.monotonic()
         self.has_returned = False
-        """The stage is through and its files are stored: its slot is free, only the outcome is still to be told."""
+        """The stage is through and its files are stored: only the outcome is still to be told."""
         self.why: Why | None = None
         self.child: Child | None = None
         """The process that runs it, for as long as it does."""
@@ -94,6 +98,8 @@ class Attempt:
         self._call: Call | None = None
         self._tools = tools
         self._made: list[Made] = []
+        self._heir: tuple[Heir, Result] | None = None
+        self._free: Callable[[], None] | None = None
         self._has_spoken = False
         self._throttle = Throttle(tools.log_rate)
         self._scratch = tools.scratch / claim.token
@@ -102,13 +108,16 @@ class Attempt:
     async def carry(self, free: Callable[[], None] = lambda: None) -> None:
         """Run the stage and settle how it ended. Raises nothing: whatever goes wrong is an outcome.
 
-        ``free`` is called once, as soon as the slot is free.
+        ``free`` is called once, as soon as the slot is free: at once, or when it is known what takes it over.
         """
         self._task = asyncio.current_task()
+        self._free = free
         passing("attempt.claimed")
         try:
             verb = await self._outcome()
-            self._return(free)
+            self.has_returned = True
+            if self._heir is None:
+                self._leave_slot()
             if self._has_spoken:  # what it had to say is written before anybody hears that it has ended
                 await self._tools.scribe.flush()
             if verb is not None:
@@ -117,17 +126,18 @@ class Attempt:
             log.attempt_broke(self.lease, error)
             await self._tell(self._fail("INTERNAL", f"packhorse could not carry this attempt: {error!r}"))
         finally:
-            self._return(free)
+            self.has_returned = True
+            self._leave_slot()
             passing("attempt.settled")
             if self._ending is not None:
                 await self._ending
             if os.path.lexists(self._scratch):  # noqa: ASYNC240 (a question to the kernel, for most the last of it)
                 await asyncio.to_thread(shutil.rmtree, self._scratch, ignore_errors=True)
 
-    def _return(self, free: Callable[[], None]) -> None:
-        if not self.has_returned:
-            self.has_returned = True
-            free()
+    def _leave_slot(self) -> None:
+        if self._free is not None:
+            self._free()
+            self._free = None
 
     def stop(self, why: Why) -> None:
         """End it now. The first reason counts."""
@@ -275,7 +285,12 @@ class Attempt:
             await self._discard()
             return self._fail("INVALID_RESULT", str(error), permanent=True)
         passing("attempt.published")
-        return self._does(lifecycle.finish, result=result, width=returned.width)
+        finish = self._does(lifecycle.finish, result=result, width=returned.width)
+        heir = self._tools.heir(self.claim)
+        if heir is None:
+            return finish
+        self._heir = heir, result
+        return heir.after(finish)
 
     def _ended(self) -> Verb | None:
         """What to tell of an attempt whose process we ended, for its own sake or for a neighbour's."""
@@ -301,16 +316,28 @@ class Attempt:
         """Settle, however long the store is away. The token names the change, so a lost answer is looked up first."""
         while True:
             try:
-                await self._tools.settle(self.lease.job_id, verb, change_id=self.lease.token)
+                job = await self._tools.settle(self.lease.job_id, verb, change_id=self.lease.token)
             except (LeaseLost, Refused):
                 log.attempt_came_late(self.lease)
                 await self._discard()
             except (CorruptRecord, SchemaTooNew) as error:  # nothing will come of trying again
                 log.attempt_broke(self.lease, error)
             except (StoreError, Conflict):
+                self._leave_slot()
                 await asyncio.sleep(PATIENCE)
                 continue
+            else:
+                self._bequeath(job)
             return
+
+    def _bequeath(self, job: Job) -> None:
+        """Give the slot to what follows, if it was started: nobody else gets in between."""
+        if self._heir is not None:
+            heir, result = self._heir
+            claim = heir.claim(job, result)
+            if claim is not None:
+                self._leave_slot()
+                self._tools.begin(claim)
 
     async def _discard(self) -> None:
         """Nothing refers to what this attempt has published. If it cannot be deleted now, a sweep will."""

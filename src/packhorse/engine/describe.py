@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
@@ -16,8 +16,12 @@ from packhorse.errors import DefinitionError
 
 class Description(Struct, frozen=True):
     definitions: Sequence[Definition]
-    kinds: frozenset[str]
-    queues: tuple[str, ...]
+    queues: Mapping[str, frozenset[str]]
+    """What kinds of stages use each queue."""
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        return frozenset().union(*self.queues.values())
 
 
 class _Told(Struct):
@@ -43,8 +47,8 @@ async def describe(app: str) -> Description:
         raise DefinitionError(f"{app} defines no pipeline: add one with app.pipeline(...) or @app.job.")
     plans = [wire.plan_from(definition.plan) for definition in told.definitions]
     stages = [stage for plan in plans for stage in plan.stages]
+    queues = sorted({stage.queue for stage in stages})
     return Description(
         told.definitions,
-        frozenset(stage.kind for stage in stages),
-        tuple(sorted({stage.queue for stage in stages})),
+        {queue: frozenset(stage.kind for stage in stages if stage.queue == queue) for queue in queues},
     )

@@ -24,6 +24,7 @@ from packhorse.engine import host
 from packhorse.engine.attempt import Attempt, Tools, Why
 from packhorse.engine.describe import Description
 from packhorse.engine.duty import Duty, keep
+from packhorse.engine.heir import Heir, heir
 from packhorse.engine.janitor import Janitor
 from packhorse.engine.neighbours import Neighbours
 from packhorse.engine.pool import Pool
@@ -55,8 +56,9 @@ class Worker:
         self._blobs = blobs
         self._settings = settings
         self._kinds = described.kinds
+        self._kinds_of = described.queues
         self._definitions: Sequence[Definition] = described.definitions
-        _check_queues(settings.queues, described.queues)
+        _check_queues(settings.queues, list(described.queues))
         self._queues = settings.queues or dict.fromkeys(described.queues, settings.slots)
         self._running: dict[Lease, Attempt] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -87,6 +89,8 @@ class Worker:
             grace=settings.grace,
             result_limit=settings.result_limit,
             log_rate=settings.log_rate,
+            heir=self._heir,
+            begin=self._begin,
         )
 
     async def run(self, stop: asyncio.Event, hurry: asyncio.Event | None = None) -> None:
@@ -159,6 +163,13 @@ class Worker:
             lease=self._settings.lease,
             now=self._store.now(),
         )
+
+    def _heir(self, claim: Claim) -> Heir | None:
+        at = None if self._is_draining else heir(claim, self._kinds_of)
+        if at is None:
+            return None
+        kinds = self._kinds_of[claim.job.plan.stage(at.stage).queue]
+        return Heir(claim, at, kinds=kinds, worker=self.card.id, lease=self._settings.lease, now=self._store.now)
 
     def _begin(self, claim: Claim) -> None:
         attempt = Attempt(claim, self._tools)

@@ -11,6 +11,7 @@ from packhorse.core.model import (
     DropStages,
     Effect,
     EndLease,
+    Foremost,
     Grant,
     Guard,
     Holds,
@@ -43,6 +44,7 @@ PUT_DELAYED = (
     "INSERT OR IGNORE INTO delayed (queue, kind, rank, job_id, stage, element, not_before) VALUES (?, ?, ?, ?, ?, ?, ?)"
 )
 IS_READY = f"SELECT 1 FROM ready WHERE {READY} = (?, ?, ?, ?, ?, ?)"
+MORE_URGENT = "SELECT 1 FROM ready WHERE queue = ? AND kind = ? AND (rank, job_id) < (?, ?) LIMIT 1"
 DROP_READY = f"DELETE FROM ready WHERE {READY} = (?, ?, ?, ?, ?, ?)"
 DROP_DELAYED = f"DELETE FROM delayed WHERE not_before = ? AND {READY} = (?, ?, ?, ?, ?, ?)"
 
@@ -134,6 +136,10 @@ def _check(db: Session, guard: Guard, job: Job, now: float) -> None:
         case Waiting(task):
             if db.execute(IS_READY, entry(job, task)).fetchone() is None:
                 raise Conflict(f"{task.stage} is not waiting in its queue any more.", job_id=job.id)
+        case Foremost(task, kinds):
+            queue, _, *urgency = entry(job, task)[:4]
+            if any(db.execute(MORE_URGENT, (queue, kind, *urgency)).fetchone() for kind in kinds):
+                raise Conflict(f"Something more urgent than {task.stage} is waiting.", job_id=job.id)
         case KeyUnused(key):
             row = db.execute("SELECT job_id, fingerprint FROM idempotency WHERE key = ?", (key,)).fetchone()
             if row is not None:
