@@ -209,6 +209,8 @@ class CorruptRecord(StoreError):
     """The {what} of job {job_id} cannot be read: {reason}."""
 
     status = 500
+    exit_code = 1
+    hint = "Trying again will not help. The other jobs are not touched by it."
 
 
 class BlobError(PackhorseError):

@@ -36,6 +36,9 @@ class Log:
     def entry_dropped(self, job_id: str, stage: str, error: Exception) -> None:
         logger.error("%s of %s cannot be started and was taken from its queue: %s", stage, job_id, error)
 
+    def job_unreadable(self, job_id: str, error: Exception) -> None:
+        logger.error("job %s is left out of a list, because it cannot be read: %s", job_id, error)
+
     def lease_overdue(self, job_id: str, stage: str) -> None:
         logger.warning("the lease of %s of %s ran out; the stage is free again", stage, job_id)
 

@@ -95,6 +95,26 @@ def test_a_delayed_job_waits(ask: Tell, shared: Dev) -> None:
     assert job["not_before"] is not None
 
 
+def test_a_job_that_waits_says_for_what(ask: Tell) -> None:
+    job_id = made(ask, "greet", "name=ann", "--delay", "1h")
+
+    shown = ask("show", job_id)
+
+    assert "waiting  `greet` is not due before " in shown.out
+
+
+def test_a_job_that_ran_a_while_is_shown_with_what_it_used(ask: Tell, shared: Dev, tmp_path: Path) -> None:
+    job_id = made(ask, "wait", f"flag={tmp_path}/flag")
+    until(lambda: shared.client.metrics(job_id))
+
+    shown = ask("show", job_id)
+    (tmp_path / "flag").touch()
+
+    assert shared.client.wait(job_id, LONGEST)["status"] == "completed"
+    assert "peak memory" in shown.out
+    assert " MiB" in shown.out
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

@@ -57,6 +57,17 @@ async def test_a_claim_under_way_when_the_worker_is_told_to_leave_is_not_strande
     await site.close()
 
 
+async def test_a_worker_says_which_stages_it_has_code_for(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    store, blobs = await site.runtime.open()
+    described = await describe(site.settings.app)
+
+    worker = Worker(store, blobs, site.settings, described)
+
+    assert set(worker.card.kinds) == described.kinds
+    await site.close()
+
+
 async def test_a_queue_that_no_stage_uses_is_refused_by_name(tmp_path: Path) -> None:
     site = Site(tmp_path)
     store, blobs = await site.runtime.open()

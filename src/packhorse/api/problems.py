@@ -12,10 +12,12 @@ from packhorse.core import wire
 from packhorse.define.mistakes import invalid
 from packhorse.errors import (
     BlobError,
+    CorruptRecord,
     InvalidInput,
     NotFound,
     PackhorseError,
     Refused,
+    SchemaTooNew,
     StoreError,
     WrongMethod,
 )
@@ -24,6 +26,9 @@ from packhorse.telemetry import log
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER = "2"
 """Seconds. About what a store or an object store needs to be restarted."""
+
+LASTING = (CorruptRecord, SchemaTooNew)
+"""What will be the same when it is asked for again."""
 
 RENAMED = {"status": "job_status", "type": "error_type", "title": "error_title", "detail": "error_detail"}
 """Facts whose names mean something else in a problem."""
@@ -67,6 +72,8 @@ def _known(request: Request[Any, Any, Any], error: Exception) -> PackhorseError:
 
 def _without_internals(error: StoreError | BlobError) -> PackhorseError:
     """What the driver said is for the log."""
+    if isinstance(error, LASTING):
+        return type(error)(**{**error.facts, "reason": "the server's log says why"})
     return type(error)(reason="it was asked and failed")
 
 
@@ -89,7 +96,7 @@ def _mistakes(error: ValidationException) -> list[dict[str, str]]:
 
 def _headers(known: PackhorseError, error: Exception) -> dict[str, str]:
     headers = {"Cache-Control": "no-store"}
-    if isinstance(known, StoreError | BlobError) and known.status >= 500:
+    if isinstance(known, StoreError | BlobError) and known.status >= 500 and not isinstance(known, LASTING):
         headers["Retry-After"] = RETRY_AFTER
     if isinstance(error, HTTPException) and error.headers:
         headers |= error.headers  # such as Allow

@@ -88,6 +88,16 @@ class Client:
     def get(self, job_id: str) -> Json:
         return self._call("GET", _path(job_id))
 
+    def explain(self, job_id: str) -> Sequence[Json]:
+        """Why it is not running now: ``{"code", "message"}`` each, none if it is."""
+        found: list[Json] = self._call("GET", _path(job_id) + "/explain")["reasons"]
+        return found
+
+    def metrics(self, job_id: str) -> Sequence[Json]:
+        """``{"stage", "element", "peak_cpu", "peak_memory_bytes", "samples": [...]}`` for each task sampled."""
+        found: list[Json] = self._call("GET", _path(job_id) + "/metrics")["items"]
+        return found
+
     def list(
         self,
         *,

@@ -51,6 +51,11 @@ def _born_by_the_clock(pid: int) -> float | None:
         return None
 
 
+def is_seen_dead(boot_id: str, space: str, pid: int, born_at: float) -> bool:
+    """Whether it can be told from here that the process is gone: of another machine or container, it cannot."""
+    return (boot_id, space) == (boot(), pid_space()) and not is_alive(pid, born_at)
+
+
 def is_alive(pid: int, born_at: float) -> bool:
     """A pid is used again, a pid with its start time is not."""
     found = born(pid)

@@ -65,7 +65,7 @@ class Worker:
         self._claiming_now = asyncio.Lock()
         self._is_draining = False
         self._is_away = False
-        self.card = _card(self._queues, Path(settings.scratch))
+        self.card = _card(self._queues, self._kinds, Path(settings.scratch))
         self._settle = Settle(store)
         self._scribe = Scribe(store, log_limit=settings.log_limit, samples=settings.samples)
         self._pool = Pool(
@@ -292,7 +292,7 @@ def _check_queues(wanted: Mapping[str, int], known: Sequence[str]) -> None:
         )
 
 
-def _card(queues: dict[str, int], scratch: Path) -> WorkerCard:
+def _card(queues: dict[str, int], kinds: Collection[str], scratch: Path) -> WorkerCard:
     name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
     born = host.born(os.getpid())
     assert born is not None
@@ -306,6 +306,7 @@ def _card(queues: dict[str, int], scratch: Path) -> WorkerCard:
         version=VERSION,
         queues=queues,
         scratch=str(scratch.absolute() / name),
+        kinds=tuple(sorted(kinds)),
     )
 
 
