@@ -114,6 +114,12 @@ async def test_a_filter_that_is_wrong_is_named(http: Http, query: str, field: st
     assert [error["field"] for error in answer.json()["errors"]] == [field]
 
 
+async def test_a_status_there_is_not_is_answered_with_those_there_are(http: Http) -> None:
+    [mistake] = (await http.get("jobs?status=weird")).json()["errors"]
+
+    assert mistake["message"] == "It must be one of pending, running, completed, failed, cancelled"
+
+
 @pytest.mark.parametrize("job_id", [UNKNOWN, "x", "..%2f..", "%00", "a" * 3000])
 @pytest.mark.parametrize(
     "path", ["", "/events", "/log", "/explain", "/metrics", "/artifacts", "/artifacts/a/b", "/result"]

@@ -55,6 +55,14 @@ def test_an_option_that_makes_no_sense_is_refused_by_name(convert: Pipeline[Conv
     assert [mistake["field"] for mistake in refused.value.errors] == [option]
 
 
+def test_what_is_wrong_with_an_option_names_it_once(convert: Pipeline[Convert]) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        convert.submit(Convert(), priority=5000)
+
+    assert refused.value.message == "priority: it must be a whole number, from -1000 to 1000, not 5000."
+    assert refused.value.errors[0]["message"] == "it must be a whole number, from -1000 to 1000, not 5000"
+
+
 def test_a_pipeline_of_no_app_has_nowhere_to_submit_to() -> None:
     with pytest.raises(DefinitionError, match=r"belongs to no app.*test_submitting.py:\d+$"):
         Pipeline("convert", Convert).submit(Convert())

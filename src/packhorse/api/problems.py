@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from enum import Enum
+from typing import Any, get_args
 
 from litestar import Request, Response
 from litestar.exceptions import HTTPException, ValidationException
@@ -50,7 +51,7 @@ def shape(error: PackhorseError) -> dict[str, Any]:
     errors = {"errors": error.errors} if isinstance(error, InvalidInput) else {}
     return {
         "type": f"urn:packhorse:{error.type()}",
-        "title": error.type().replace("-", " ").capitalize(),
+        "title": error.title(),
         "status": error.status,
         "detail": error.message,
         **facts,
@@ -64,7 +65,7 @@ def _known(request: Request[Any, Any, Any], error: Exception) -> PackhorseError:
     if isinstance(error, PackhorseError):
         return error
     if isinstance(error, ValidationException):
-        return invalid("The query is not valid", _mistakes(error))
+        return invalid("The query is not valid", _mistakes(request, error))
     if isinstance(error, HTTPException) and error.status_code < 500:
         return _http(request, error)
     return PackhorseError()
@@ -86,12 +87,20 @@ def _http(request: Request[Any, Any, Any], error: HTTPException) -> PackhorseErr
     return Refused(error.detail)
 
 
-def _mistakes(error: ValidationException) -> list[dict[str, str]]:
+def _mistakes(request: Request[Any, Any, Any], error: ValidationException) -> list[dict[str, str]]:
     extra = error.extra if isinstance(error.extra, list) else []
-    found = [each for each in extra if isinstance(each, Mapping)]
-    return [{"field": str(each.get("key", "")), "message": str(each.get("message", ""))} for each in found] or [
+    found = [(str(each.get("key", "")), str(each.get("message", ""))) for each in extra if isinstance(each, Mapping)]
+    return [{"field": field, "message": _choices(request, field) or message} for field, message in found] or [
         {"field": "", "message": error.detail}
     ]
+
+
+def _choices(request: Request[Any, Any, Any], field: str) -> str | None:
+    """What may stand there, if the route takes one of a few words."""
+    parameter = request.route_handler.parsed_fn_signature.parameters.get(field)
+    kinds = () if parameter is None else (parameter.annotation, *get_args(parameter.annotation))
+    words = [each.value for kind in kinds if isinstance(kind, type) and issubclass(kind, Enum) for each in kind]
+    return f"It must be one of {', '.join(words)}" if words else None
 
 
 def _headers(known: PackhorseError, error: Exception) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
@@ -12,6 +13,7 @@ from packhorse.cli import printing, watching
 from packhorse.cli.options import Remote
 from packhorse.client import Client, Json
 from packhorse.core import wire
+from packhorse.errors import InvalidInput
 
 Status = Literal["pending", "running", "completed", "failed", "cancelled"]
 TERMINAL = watching.EXIT.keys()
@@ -118,10 +120,14 @@ def retry(job: str, /, *, stage: str | None = None, remote: Remote = Remote()) -
         Redo this stage and what follows it; * for all.
     """
     with Client(remote.url) as client:
-        _changed(client.retry(job, stage), remote)
+        before = client.get(job)
+        after = client.retry(job, stage)
+    _changed(after, remote)
+    if after["run"] == before["run"]:
+        printing.said("It is active, and was left alone.")
 
 
-def result(job: str, /, *, output: Path = Path(), remote: Remote = Remote()) -> None:
+def result(job: str, /, *, output: str = ".", remote: Remote = Remote()) -> None:
     """Download a job's result.
 
     Parameters
@@ -129,10 +135,11 @@ def result(job: str, /, *, output: Path = Path(), remote: Remote = Remote()) -> 
     job
         Its id.
     output
-        File or folder to write to; else the folder we are in. A result without files is printed.
+        File to write to, or folder/ to write into; else the folder we are in. A result without files is printed.
     """
+    to = target(output)
     with Client(remote.url) as client:
-        kept(client, job, output, json=remote.json)
+        kept(client, job, to, json=remote.json)
 
 
 def pipelines(*, remote: Remote = Remote()) -> None:
@@ -146,6 +153,16 @@ def pipelines(*, remote: Remote = Remote()) -> None:
         printing.table(("pipeline", "app", "parameters", "meaning"), rows)
     else:
         printing.said("No pipeline is published. A worker publishes its own when it starts: packhorse worker FILE")
+
+
+def target(output: str) -> Path:
+    """Where a result goes. A name that ends in a slash is a folder, and made if it is not there."""
+    path = Path(output).expanduser()
+    try:
+        (path if output.endswith(os.sep) else path.parent).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidInput(f"Nothing can be written to {output}: {error.strerror}.", field="output") from error
+    return path
 
 
 def kept(client: Client, job_id: str, output: Path, *, json: bool) -> None:

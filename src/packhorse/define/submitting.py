@@ -62,7 +62,7 @@ def options_from(
     with _about("user"):
         _text(user)
     with _about("priority"):
-        whole("priority", priority, -MOST_URGENT, MOST_URGENT)
+        whole("it", priority, -MOST_URGENT, MOST_URGENT)
     with _about("delay"):
         delay = seconds(delay)
     with _about("key"):
@@ -145,7 +145,7 @@ def _about(field: str) -> Iterator[None]:
     try:
         yield
     except (ValueError, TypeError) as error:
-        raise InvalidInput(f"{field}: {error}.", field=field) from error
+        raise InvalidInput(f"{field}: {error}.", errors=[{"field": field, "message": str(error)}]) from error
 
 
 def _text(value: Any) -> None:
