@@ -21,6 +21,12 @@ class Log:
     def worker_stopped(self) -> None:
         logger.info("worker stopped")
 
+    def app_broken(self, message: str) -> None:
+        logger.error("THE APP CANNOT BE LOADED ANY MORE, and new stages wait until it can: %s", message)
+
+    def app_mended(self, app: str) -> None:
+        logger.info("%s can be loaded again", app)
+
     def attempt_broke(self, lease: Any, error: Exception) -> None:
         logger.error("attempt at %s of %s broke: %r", lease.task.stage, lease.job_id, error, exc_info=error)
 

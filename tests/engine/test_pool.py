@@ -28,7 +28,7 @@ def work() -> int:
 async def test_the_end_of_one_child_leaves_another_that_is_loading_alone(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(SLOW)
     told: list[str] = []
-    pool = Pool(str(tmp_path / "slow.py"), recycle=10, memory=0, grace=1.0, scratch=tmp_path, log=told.append)
+    pool = Pool(str(tmp_path / "slow.py"), recycle=10, memory=0, grace=1.0, scratch=tmp_path, said=told.append)
     await pool.open()
     try:
         first = await pool.single()
@@ -49,7 +49,7 @@ async def test_the_end_of_one_child_leaves_another_that_is_loading_alone(tmp_pat
 
 async def test_a_child_that_has_grown_too_large_is_not_used_again(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(SLOW)
-    pool = Pool(str(tmp_path / "slow.py"), recycle=10, memory=1000, grace=1.0, scratch=tmp_path, log=print)
+    pool = Pool(str(tmp_path / "slow.py"), recycle=10, memory=1000, grace=1.0, scratch=tmp_path, said=print)
     await pool.open()
     try:
         child = await pool.single()

@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 
 from packhorse.core.model import Status
+from packhorse.define.loading import load
+from packhorse.define.submitting import Options
 from packhorse.engine.describe import describe
 from packhorse.engine.worker import Worker
 from packhorse.errors import SettingError
 from packhorse.store.base import Claim, Decide
 from packhorse.store.sqlite import SqliteStore
-from tests.journey.site import Site
+from tests.journey.site import Site, until
 
 
 class Held(SqliteStore):
@@ -54,6 +56,46 @@ async def test_a_claim_under_way_when_the_worker_is_told_to_leave_is_not_strande
     assert job.running() == []
     assert await store.workers() == []
     await store.close()
+    await site.close()
+
+
+APP = """
+from packhorse import App
+
+app = App("mine")
+
+@app.job(retries=0)
+def work() -> int:
+    return 1
+"""
+
+
+async def test_an_app_that_cannot_be_loaded_for_a_while_costs_no_job_an_attempt(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(APP)
+    site = Site(tmp_path, app=str(file), queues="default=1")
+    store, blobs = await site.runtime.open()
+    worker = Worker(store, blobs, site.settings, await describe(str(file)))
+    pipeline = load(str(file)).pipelines["work"]
+    file.write_text(APP + "oops(")
+    stop = asyncio.Event()
+    running = asyncio.create_task(worker.run(stop))
+    handles = [await site.runtime.a_submit(pipeline, pipeline.params(), Options()) for _ in range(2)]
+
+    async def has_heard() -> bool | None:
+        lines = [line.text for handle in handles for line in await store.lines(handle.id)]
+        return any("SyntaxError" in line for line in lines) or None
+
+    await until(has_heard, 20, site.log_text)
+    meanwhile = [(await site.job(handle)).status for handle in handles]
+    file.write_text(APP)
+    ended = [await handle.a_wait(20) for handle in handles]
+    stop.set()
+    await running
+
+    assert Status.FAILED not in meanwhile
+    assert [(job.status, job.result) for job in ended] == [(Status.COMPLETED, 1)] * 2
+    assert [(await site.job(handle)).retry_count for handle in handles] == [0, 0]
     await site.close()
 
 

@@ -18,10 +18,13 @@ class Description(Struct, frozen=True):
     definitions: Sequence[Definition]
     kinds: frozenset[str]
     queues: tuple[str, ...]
+    files: tuple[str, ...] = ()
+    """Of all modules that were loaded with the app, ours and Python's included."""
 
 
 class _Told(Struct):
     definitions: list[Definition] = []
+    files: tuple[str, ...] = ()
     error: str | None = None
 
 
@@ -47,4 +50,5 @@ async def describe(app: str) -> Description:
         told.definitions,
         frozenset(stage.kind for stage in stages),
         tuple(sorted({stage.queue for stage in stages})),
+        told.files,
     )

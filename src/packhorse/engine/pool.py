@@ -14,23 +14,26 @@ import psutil
 
 from packhorse.child import guard, kernel
 from packhorse.engine.process import Child
+from packhorse.errors import DefinitionError
+from packhorse.telemetry import log
 
 
 class Pool:
     def __init__(
-        self, app: str, *, recycle: int, memory: int, grace: float, scratch: Path, log: Callable[[str], None]
+        self, app: str, *, recycle: int, memory: int, grace: float, scratch: Path, said: Callable[[str], None]
     ) -> None:
         self._app = app
         self._recycle = recycle
         self._memory = memory
         self._grace = grace
         self._scratch = scratch
-        self._log = log
+        self._said = said
         self._idle: list[Child] = []
         self._all: set[Child] = set()
         self._shared: Child | None = None
         self._starting = asyncio.Lock()
         self._guard: asyncio.subprocess.Process | None = None
+        self._broken: str | None = None
 
     async def open(self) -> None:
         kernel.adopt_orphans()
@@ -72,6 +75,18 @@ class Pool:
         """End a child and everything it started, whatever it takes."""
         await child.end(self._grace)
 
+    def room(self) -> int | None:
+        """How many more stages it can take on: any number, unless the app has become unloadable since it was started.
+
+        A file that is being edited, or a half-copied deploy: who is warm can still work, and nobody new can start.
+        """
+        return None if self._broken is None else len(self._idle)
+
+    async def reload(self) -> None:
+        """See whether the app can be loaded again."""
+        with contextlib.suppress(DefinitionError):
+            self._idle.append(await self._start(shared=False))
+
     def busy(self) -> list[Child]:
         return [child for child in self._all if child.calls]
 
@@ -84,7 +99,19 @@ class Pool:
             await self._guard.wait()
 
     async def _start(self, *, shared: bool) -> Child:
-        return await Child.start(self._app, shared=shared, env=child_environment(), log=self._log, born=self._register)
+        try:
+            child = await Child.start(
+                self._app, shared=shared, env=child_environment(), log=self._said, born=self._register
+            )
+        except DefinitionError as error:
+            if error.message != self._broken:
+                log.app_broken(error.message)
+            self._broken = error.message
+            raise
+        if self._broken is not None:
+            self._broken = None
+            log.app_mended(self._app)
+        return child
 
     def _register(self, child: Child) -> None:
         """As soon as the process is there, long before it is ready: who is not known here is an orphan to be ended."""

@@ -45,6 +45,8 @@ SAMPLE = 1.0
 """Seconds between samples of CPU and memory; a memory limit is checked at the same time."""
 SETTLED_IN = 0.2
 """Seconds an attempt has to run before we look whether it should stop: most are through by then."""
+RELOAD = 1.0
+"""Seconds between tries to load an app that cannot be loaded any more."""
 RETRY = 0.5
 """Seconds between tries while the store is away."""
 
@@ -74,7 +76,7 @@ class Worker:
             memory=settings.recycle_memory,
             grace=settings.grace,
             scratch=Path(self.card.scratch),
-            log=log.printed,
+            said=log.printed,
         )
         self._tools = Tools(
             blobs=blobs,
@@ -133,6 +135,12 @@ class Worker:
             wants = {queue: slots - self._busy[queue] for queue, slots in self._queues.items()}
             if max(wants.values()) <= 0:
                 continue
+            room = self._pool.room()
+            if room == 0:
+                await self._reload()
+                continue
+            if room is not None:
+                wants = {queue: min(want, room) for queue, want in wants.items()}
             try:
                 async with self._claiming_now:
                     claims = await self._claim(wants)
@@ -142,6 +150,12 @@ class Worker:
                 continue
             if len(claims) == sum(max(0, want) for want in wants.values()):
                 self._wake.set()  # there may be more by the time a slot is free
+
+    async def _reload(self) -> None:
+        """Claiming what nobody here can run would spend everybody's attempts."""
+        await asyncio.sleep(RELOAD)
+        await self._pool.reload()
+        self._wake.set()
 
     async def _claim(self, wants: dict[str, int]) -> list[Claim]:
         claims = await self._store.claim(wants, self._kinds, self._start)
