@@ -12,7 +12,9 @@ import pytest
 from packhorse.core.model import Status
 from packhorse.define.loading import load
 from packhorse.define.submitting import Options
+from packhorse.engine import worker as worker_module
 from packhorse.engine.describe import describe
+from packhorse.engine.process import Child
 from packhorse.engine.worker import Worker
 from packhorse.errors import SettingError
 from packhorse.store.base import Claim, Decide
@@ -96,6 +98,34 @@ async def test_an_app_that_cannot_be_loaded_for_a_while_costs_no_job_an_attempt(
     assert Status.FAILED not in meanwhile
     assert [(job.status, job.result) for job in ended] == [(Status.COMPLETED, 1)] * 2
     assert [(await site.job(handle)).retry_count for handle in handles] == [0, 0]
+    await site.close()
+
+
+async def test_a_sample_that_fails_does_not_end_the_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = Site(tmp_path)
+    store, blobs = await site.runtime.open()
+    measured, calls = worker_module._measured, 0
+
+    def failing_first(children: list[Child]) -> dict[Child, tuple[float, int]]:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise RuntimeError("the process table is on fire")
+        return measured(children)
+
+    monkeypatch.setattr(worker_module, "_measured", failing_first)
+    monkeypatch.setattr(worker_module, "SAMPLE", 0.05)
+    worker = Worker(store, blobs, site.settings, await describe(site.settings.app))
+    stop = asyncio.Event()
+    running = asyncio.create_task(worker.run(stop))
+
+    async def is_sampled_again() -> bool | None:
+        assert not running.done()
+        return calls > 2 or None
+
+    await until(is_sampled_again, 20, site.log_text)
+    stop.set()
+    await running
     await site.close()
 
 

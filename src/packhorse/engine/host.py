@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from pathlib import Path
 
 import psutil
@@ -49,6 +50,11 @@ def _born_by_the_clock(pid: int) -> float | None:
         return process.create_time()
     except psutil.Error:
         return None
+
+
+def clock() -> float:
+    """Now, by the clock of `born`."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.time()
 
 
 def is_seen_dead(boot_id: str, space: str, pid: int, born_at: float) -> bool:

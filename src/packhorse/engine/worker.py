@@ -257,15 +257,20 @@ class Worker:
     async def _sampling(self) -> None:
         while True:
             await asyncio.sleep(SAMPLE)
-            used = await asyncio.to_thread(_measured, self._pool.busy())
-            for attempt in self._settled_in():
-                if attempt.child is not None and attempt.child in used:
-                    cpu, memory = used[attempt.child]
-                    attempt.child.memory = memory
-                    lease = attempt.lease
-                    self._scribe.sample(Sample(lease.job_id, lease.task, self._store.now(), cpu, memory))
-                    if attempt.plan.memory is not None and memory > attempt.plan.memory:
-                        attempt.stop(Why.MEMORY)
+            try:
+                self._sampled(await asyncio.to_thread(_measured, self._pool.busy()))
+            except Exception as error:  # broad: what cannot be measured must not end what is measured
+                log.duty_failed("sampling", error)
+
+    def _sampled(self, used: Mapping[Child, tuple[float, int]]) -> None:
+        for attempt in self._settled_in():
+            if attempt.child is not None and attempt.child in used:
+                cpu, memory = used[attempt.child]
+                attempt.child.memory = memory
+                lease = attempt.lease
+                self._scribe.sample(Sample(lease.job_id, lease.task, self._store.now(), cpu, memory))
+                if attempt.plan.memory is not None and memory > attempt.plan.memory:
+                    attempt.stop(Why.MEMORY)
 
     # Leaving.
 
