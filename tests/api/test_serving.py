@@ -42,6 +42,13 @@ def test_a_second_server_on_the_port_ends_at_once(server: Server) -> None:
     assert b"something else listens there" in done.stderr
 
 
+def test_who_reads_that_it_serves_can_come(place: Place) -> None:
+    with served(place) as server:
+        until(lambda: f"serving {server.url}" in server.log.read_text())
+
+        server.connection().close()
+
+
 def test_it_is_healthy_and_ready(server: Server) -> None:
     assert httpx2.get(f"{server.url}/healthz").json()["status"] == "ok"
     assert httpx2.get(f"{server.url}/readyz").json() == {"status": "ready", "store": "ok", "blobs": "ok"}

@@ -14,6 +14,7 @@ from litestar.response.base import ASGIResponse
 from litestar.types import ASGIApp
 
 from packhorse.api import shapes
+from packhorse.api.queries import Number
 from packhorse.api.shapes import Json
 from packhorse.api.tools import TENANT, Tools
 from packhorse.core import lifecycle, wire
@@ -26,7 +27,6 @@ JOB_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 Limit = Annotated[int, QueryParameter(ge=1, le=200)]
 Lines = Annotated[int, QueryParameter(ge=1, le=5000)]
-Number = Annotated[int, QueryParameter(ge=0)]
 
 
 @get("/jobs")

@@ -33,7 +33,7 @@ class Tools:
 
     async def job(self, job_id: str) -> Job:
         """A job whose purge has begun is as good as gone: its files may be already."""
-        [job] = await self.store.get([job_id])
+        [job] = [None] if "\0" in job_id else await self.store.get([job_id])
         if job is None or job.is_purging:
             raise JobNotFound(job_id=job_id)
         return job

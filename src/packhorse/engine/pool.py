@@ -187,7 +187,7 @@ class Pool:
         return ended
 
     def _is_in_use(self, pid: int) -> bool:
-        """Whether a stage that still runs may have started it: it is younger, and of the same child if that is known."""
+        """Whether a stage that still runs may have started it: it is younger, and of the same child if that is told."""
         born, mark = host.born(pid), _mark_of(pid)
         if born is None:
             return False
