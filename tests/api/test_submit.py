@@ -454,3 +454,11 @@ async def test_a_nul_character_in_a_form_or_a_query_is_refused_too(http: Http, p
     assert [answer.status_code for answer in (form, query)] == [422, 422]
     assert [answer.json()["errors"][0]["field"] for answer in (form, query)] == ["message", "user_id"]
     assert await nothing_is_left(place, store)
+
+
+async def test_choices_that_a_worker_has_published_are_the_ones_there_are(http: Http) -> None:
+    wrong = await http.post("jobs", json={"pipeline": "speak", "parameters": {"voice": "carl"}})
+    right = await http.post("jobs", json={"pipeline": "speak", "parameters": {"voice": "bob"}})
+
+    assert (wrong.status_code, right.status_code) == (422, 202)
+    assert wrong.json()["errors"] == [{"field": "voice", "message": "It must be one of amy, bob"}]

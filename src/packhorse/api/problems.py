@@ -10,6 +10,7 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException, ValidationException
 
 from packhorse.core import wire
+from packhorse.define.choices import one_of
 from packhorse.define.mistakes import invalid
 from packhorse.errors import (
     BlobError,
@@ -100,7 +101,7 @@ def _choices(request: Request[Any, Any, Any], field: str) -> str | None:
     parameter = request.route_handler.parsed_fn_signature.parameters.get(field)
     kinds = () if parameter is None else (parameter.annotation, *get_args(parameter.annotation))
     words = [each.value for kind in kinds if isinstance(kind, type) and issubclass(kind, Enum) for each in kind]
-    return f"It must be one of {', '.join(words)}" if words else None
+    return one_of(field, words)["message"] if words else None
 
 
 def _headers(known: PackhorseError, error: Exception) -> dict[str, str]:
