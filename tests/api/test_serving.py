@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from packhorse.api import serving
 from packhorse.api.serving import check_address, serve
 from packhorse.client import Client
 from packhorse.errors import SettingError
@@ -42,11 +44,25 @@ def test_a_second_server_on_the_port_ends_at_once(server: Server) -> None:
     assert b"something else listens there" in done.stderr
 
 
-def test_who_reads_that_it_serves_can_come(place: Place) -> None:
+async def test_who_reads_that_it_serves_can_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings, is_open, listens, told = Settings(port=free_port()), asyncio.Event(), False, []
+    monkeypatch.setattr(serving.log, "serving", lambda *_: told.append(listens))
+
+    is_open.set()
+    announcing = asyncio.create_task(serving._announce(is_open, settings))
+    await asyncio.sleep(0)
+    listens = True
+    async with await asyncio.start_server(lambda _, writer: writer.close(), settings.host, settings.port):
+        await asyncio.wait_for(announcing, 20)
+
+    assert told == [True]
+
+
+def test_it_says_where_it_serves(place: Place) -> None:
     with served(place) as server:
         until(lambda: f"serving {server.url}" in server.log.read_text())
 
-        server.connection().close()
+        assert server.is_alive
 
 
 def test_it_is_healthy_and_ready(server: Server) -> None:
