@@ -17,6 +17,7 @@ from packhorse.api.serving import check_address, serve
 from packhorse.client import Client
 from packhorse.errors import SettingError
 from packhorse.settings import Settings
+from packhorse.telemetry import log
 from tests.api.processes import Place, Server, free_port, served, until
 
 
@@ -46,7 +47,7 @@ def test_a_second_server_on_the_port_ends_at_once(server: Server) -> None:
 
 async def test_who_reads_that_it_serves_can_come(monkeypatch: pytest.MonkeyPatch) -> None:
     settings, is_open, listens, told = Settings(port=free_port()), asyncio.Event(), False, []
-    monkeypatch.setattr(serving.log, "serving", lambda *_: told.append(listens))
+    monkeypatch.setattr(log, "serving", lambda *_: told.append(listens))
 
     is_open.set()
     announcing = asyncio.create_task(serving._announce(is_open, settings))
