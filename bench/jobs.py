@@ -8,7 +8,6 @@ from functools import partial
 from itertools import islice
 
 import uuid_utils
-from apsw import Connection
 from msgspec.structs import replace
 
 from packhorse.core import lifecycle, wire
@@ -16,6 +15,7 @@ from packhorse.core.model import Change, Job, Plan, Result, Spec, StagePlan, Tas
 from packhorse.store.base import Claim, Store
 from packhorse.store.sqlite import SqliteStore
 from packhorse.store.sqlite.commit import make
+from packhorse.store.sqlite.connection import Session
 
 QUEUE = "default"
 PARAMETERS = wire.encode({"n": 1, "text": "as much as a small job has"})
@@ -66,6 +66,6 @@ async def seed(store: SqliteStore, changes: Iterable[Change], size: int = 10_000
         await store.trim()  # as every worker does all the time
 
 
-def _make_all(store: SqliteStore, changes: Sequence[Change], db: Connection) -> None:
+def _make_all(store: SqliteStore, changes: Sequence[Change], db: Session) -> None:
     for change in changes:
         make(db, change, store.now(), store._plans)

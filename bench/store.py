@@ -20,8 +20,11 @@ from packhorse.store.sqlite import SqliteStore
 
 SECTION = "store"
 TO = "x raw"
+"""Durable writes to synced writes."""
 TOGETHER = at_least(2.5, of_ratio=True)
 """Callers that wait together share one sync, so they have to get more done than the disk has syncs."""
+PAIR = "claim+finish"
+"""Counted in pairs, and compared as what it is: two durable writes, one after the other."""
 QUEUED = 10_000
 """Jobs for each second of claiming. Who runs out stops early, and its rate is of the time it took."""
 
@@ -39,15 +42,16 @@ class StoreSection:
         callers = self._sizes.callers
         measured = [
             (name, many, await self._beside_the_disk(partial(kind, many)))
-            for name, kind in (("adds", self._adds), ("commits", self._commits), ("claim+finish", self._claims))
+            for name, kind in (("adds", self._adds), ("commits", self._commits), (PAIR, self._claims))
             for many in (1, callers)
         ]
-        measured.append(("claim+finish, 100 at a time", 0, await self._beside_the_disk(self._batches)))
+        measured.append((f"{PAIR}, 100 at a time", 0, await self._beside_the_disk(self._batches)))
 
         book.note(SECTION, "raw append 4 KiB + fdatasync", statistics.median(raw for _, _, (_, raw) in measured), "/s")
         for name, many, (rate, raw) in measured:
             label = {0: name, 1: f"{name}, 1 caller"}.get(many, f"{name}, {many} callers")
-            book.note(SECTION, label, rate, "/s", ratio=rate / raw, to=TO, bound=TOGETHER if many > 1 else None)
+            ratio = rate * (2 if name.startswith(PAIR) else 1) / raw
+            book.note(SECTION, label, rate, "/s", ratio=ratio, to=TO, bound=TOGETHER if many > 1 else None)
 
     async def _beside_the_disk(self, measure: Callable[[], Awaitable[float]]) -> tuple[float, float]:
         """A rate, and raw writes right before and after it: a shared disk is not as fast now as a minute ago."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from packhorse.blob.base import Blobs
 from packhorse.child.messages import Made, Moved, Postponed, Raised, Run
@@ -17,7 +18,7 @@ from packhorse.engine import artifacts
 from packhorse.engine.attempt import Attempt, Why
 from packhorse.engine.process import ChildDied, Listener, Outcome
 from packhorse.engine.settle import Settle
-from packhorse.errors import BlobUnavailable, StoreUnavailable, UnknownOutcome
+from packhorse.errors import BlobUnavailable, CorruptRecord, StoreUnavailable, UnknownOutcome
 from packhorse.store.base import Claim, Store
 from tests.contract.blob_fixtures import content
 from tests.contract.builders import ONE, ONLY, attempt_of, cancel, claim_one, held, started, submit, words
@@ -273,7 +274,7 @@ async def test_a_slot_is_free_while_the_outcome_cannot_be_told(store: Store, sta
     carrying = asyncio.create_task(on.attempt.carry())
     await hold.arrived.wait()
 
-    assert on.attempt.has_returned.is_set()
+    assert on.attempt.has_returned
     hold.release.set()
     await carrying
 
@@ -308,6 +309,18 @@ async def test_inputs_that_cannot_be_had_fail_the_attempt_not_the_job(
     assert on.puppet.runs == []
     assert (await on.error()).code == "BLOB_UNAVAILABLE"
     assert (await on.job()).status is Status.RUNNING
+
+
+async def test_a_job_whose_record_is_broken_fails_for_good_and_says_so(store: Store, stand: MakeStand) -> None:
+    claimed = await started(store)
+    trouble = CorruptRecord(what="spec", job_id=claimed.job.id, reason="it is missing")
+    on = stand(replace(claimed, trouble=trouble), returns())
+
+    await on.attempt.carry()
+
+    assert on.puppet.runs == []
+    assert await on.error() == Failure("CORRUPT", str(trouble), stage="only", permanent=True)
+    assert (await on.job()).status is Status.FAILED
 
 
 async def test_files_that_cannot_be_stored_fail_the_attempt_and_leave_nothing(

@@ -12,7 +12,7 @@ import pytest
 
 from packhorse.errors import SchemaTooNew, StoreUnavailable
 from packhorse.store.base import Filter
-from packhorse.store.sqlite import SqliteStore
+from packhorse.store.sqlite import SqliteStore, connection
 from packhorse.store.sqlite.connection import connect, migrate, migrations
 from tests.contract.builders import held, submit
 from tests.contract.second_process import ROOT
@@ -49,7 +49,7 @@ async def test_a_database_that_cannot_have_a_write_ahead_log_is_refused_with_wha
         await SqliteStore.open(Path(":memory:"))
 
 
-class Stubborn(apsw.Connection):
+class Stubborn(connection.Session):
     """Takes the setting, and does not have it afterwards."""
 
     def pragma(self, name: str, value: Any = None, **options: Any) -> Any:
@@ -61,7 +61,7 @@ class Stubborn(apsw.Connection):
 async def test_a_database_that_does_not_sync_is_refused_with_what_it_has(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(apsw, "Connection", Stubborn)
+    monkeypatch.setattr(connection, "Session", Stubborn)
 
     with pytest.raises(StoreUnavailable, match=r"synchronous=1 .* need wal, 2"):
         await SqliteStore.open(path)
@@ -216,7 +216,7 @@ async def test_processes_that_open_a_new_database_together_migrate_it_once(path:
     assert sorted(answers) == [(b"0\n", b""), (b"1\n", b""), (b"1\n", b"")]
 
 
-class Busy(apsw.Connection):
+class Busy(connection.Session):
     """Another process is just making the same file, and SQLite does not ask the busy handler whether to wait."""
 
     times = 3
@@ -231,7 +231,7 @@ class Busy(apsw.Connection):
 async def test_a_file_that_somebody_else_is_just_making_is_asked_again(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(apsw, "Connection", Busy)
+    monkeypatch.setattr(connection, "Session", Busy)
     monkeypatch.setattr(Busy, "times", 3)
 
     store = await SqliteStore.open(path)
@@ -245,7 +245,7 @@ async def test_a_file_that_somebody_else_never_gives_free_is_refused(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("packhorse.store.sqlite.connection.PATIENCE", 0.01)
-    monkeypatch.setattr(apsw, "Connection", Busy)
+    monkeypatch.setattr(connection, "Session", Busy)
     monkeypatch.setattr(Busy, "times", 1_000_000)
 
     with pytest.raises(StoreUnavailable, match="locked"):

@@ -15,7 +15,7 @@ from packhorse.core.retention import KEEP
 from packhorse.errors import CorruptRecord, SchemaTooNew
 from packhorse.store.base import Claim, Filter
 from packhorse.store.sqlite import SqliteStore, claim, reads, upkeep
-from packhorse.store.sqlite.connection import connect
+from packhorse.store.sqlite.connection import Session, connect
 from packhorse.store.sqlite.rows import Plans
 from tests.contract.builders import (
     CHAIN,
@@ -103,9 +103,6 @@ async def test_jobs_of_a_newer_packhorse_do_not_hide_those_behind_them(store: Sq
         "state": "UPDATE jobs SET state = X'00' WHERE id = ?",
         "plan": "UPDATE plans SET body = X'00' WHERE fingerprint = (SELECT plan FROM jobs WHERE id = ?)",
         "missing plan": "DELETE FROM plans WHERE fingerprint = (SELECT plan FROM jobs WHERE id = ?)",
-        "spec": "UPDATE specs SET body = X'00' WHERE job_id = ?",
-        "missing spec": "DELETE FROM specs WHERE job_id = ?",
-        "result": "UPDATE results SET body = X'00' WHERE job_id = ?",
     }.items(),
 )
 async def test_a_job_that_cannot_be_read_does_not_stop_those_behind_it(
@@ -122,6 +119,29 @@ async def test_a_job_that_cannot_be_read_does_not_stop_those_behind_it(
     assert [claimed.job.id for claimed in claims] == [job.id]
     assert await store.held_by("w", limit=10) == [(claims[0].job, claims[0].task)]
     await elsewhere.close()
+
+
+@pytest.mark.parametrize(
+    ("what", "spoiling"),
+    {
+        "spec": "UPDATE specs SET body = X'00' WHERE job_id = ?",
+        "spec of": "DELETE FROM specs WHERE job_id = ?",
+        "result": "UPDATE results SET body = X'00' WHERE job_id = ?",
+    }.items(),
+)
+async def test_a_task_that_lacks_what_it_needs_is_handed_out_with_its_trouble(
+    store: SqliteStore, what: str, spoiling: str
+) -> None:
+    await submit(store, CHAIN, priority=9)
+    spoiled = await finish(store, await claim_one(store))
+    job = await submit(store)
+    await write(store, spoiling, spoiled.id)
+
+    claims = await claim_all(store)
+
+    assert [claimed.job.id for claimed in claims] == [spoiled.id, job.id]
+    assert what in str(claims[0].trouble)
+    assert claims[1].trouble is None
 
 
 async def test_sweeps_go_round_a_job_that_cannot_be_read(store: SqliteStore, clock: Clock) -> None:
@@ -147,12 +167,22 @@ async def test_upkeep_goes_round_a_job_that_cannot_be_read(store: SqliteStore, c
     assert await store.littered(limit=1) == [last]
 
 
-# the feed
+# the feed: a row for each transaction
+
+
+async def submit_one_by_one(store: SqliteStore, n: int) -> list[Job]:
+    return [await submit(store) for _ in range(n)]
+
+
+async def test_what_is_committed_together_is_announced_together(store: SqliteStore) -> None:
+    jobs = await submit_many(store, 3)
+
+    assert await store.touched(0) == (1, set(ids(jobs)))
 
 
 async def test_the_feed_is_trimmed_from_the_front(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upkeep, "FEED", 5)
-    await submit_many(store, 20)
+    await submit_one_by_one(store, 20)
 
     await store.trim()
 
@@ -164,7 +194,7 @@ async def test_a_watcher_behind_what_was_trimmed_is_told_to_look_at_everything(
 ) -> None:
     monkeypatch.setattr(upkeep, "FEED", 5)
     start, _ = await store.touched(None)
-    jobs = await submit_many(store, 20)
+    jobs = await submit_one_by_one(store, 20)
     await store.trim()
 
     found = {since: await store.touched(since) for since in (start, start + 14, start + 15, start + 20)}
@@ -181,7 +211,7 @@ async def test_the_feed_goes_on_counting_after_it_was_trimmed(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upkeep, "FEED", 1)
-    await submit_many(store, 3)
+    await submit_one_by_one(store, 3)
     await store.trim()
     cursor, _ = await store.touched(None)
 
@@ -194,7 +224,7 @@ async def test_a_watcher_far_behind_is_told_to_look_at_everything(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reads, "MANY", 5)
-    await submit_many(store, 20)
+    await submit_one_by_one(store, 20)
 
     assert await store.touched(14) == (20, None)
     assert (await store.touched(15))[1] is not None
@@ -245,7 +275,7 @@ FILTERS = [
 ]
 
 
-def steps(path: Path, question: Callable[[apsw.Connection], Any]) -> int:
+def steps(path: Path, question: Callable[[Session], Any]) -> int:
     """How much work SQLite has with it: instructions of its machine, give or take ten."""
     db = connect(path)
     counted = 0
@@ -261,12 +291,12 @@ def steps(path: Path, question: Callable[[apsw.Connection], Any]) -> int:
     return counted
 
 
-def _claims(db: apsw.Connection) -> list[Claim]:
-    db.execute("BEGIN IMMEDIATE")
+def _claims(db: Session) -> list[Claim]:
+    db.begin()
     return claim.claim(db, {"default": 5}, KINDS, lambda _job, _at: None, 0.0, Plans())
 
 
-QUESTIONS: dict[str, Callable[[apsw.Connection], Any]] = {
+QUESTIONS: dict[str, Callable[[Session], Any]] = {
     **{
         f"find {filter}": lambda db, filter=filter: reads.find(db, filter, None, 5, Plans())  # type: ignore[misc]
         for filter in FILTERS

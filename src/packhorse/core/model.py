@@ -167,6 +167,8 @@ class Stage(Struct, frozen=True, array_like=True):
     def status(self) -> Status:
         if self.tasks is None:
             return Status.PENDING
+        if len(self.tasks) == 1:
+            return self.tasks[0].status
         seen = {task.status for task in self.tasks}
         if seen <= {Status.COMPLETED}:
             return Status.COMPLETED

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import os
 import shutil
 import time
 from collections.abc import Callable
@@ -82,13 +83,14 @@ class Attempt:
         self.number = task.attempt
         self.is_alone = task.is_alone
         self.began = self.moved_at = time.monotonic()
-        self.has_returned = asyncio.Event()
+        self.has_returned = False
         """The stage is through and its files are stored: its slot is free, only the outcome is still to be told."""
         self.why: Why | None = None
         self.child: Child | None = None
         """The process that runs it, for as long as it does."""
         self._was_ended = False
-        self._preparing: asyncio.Future[Any] | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self._is_preparing = False
         self._call: Call | None = None
         self._tools = tools
         self._made: list[Made] = []
@@ -97,12 +99,16 @@ class Attempt:
         self._scratch = tools.scratch / claim.token
         self._ending: asyncio.Task[None] | None = None
 
-    async def carry(self) -> None:
-        """Run the stage and settle how it ended. Raises nothing: whatever goes wrong is an outcome."""
+    async def carry(self, free: Callable[[], None] = lambda: None) -> None:
+        """Run the stage and settle how it ended. Raises nothing: whatever goes wrong is an outcome.
+
+        ``free`` is called once, as soon as the slot is free.
+        """
+        self._task = asyncio.current_task()
         passing("attempt.claimed")
         try:
             verb = await self._outcome()
-            self.has_returned.set()
+            self._return(free)
             if self._has_spoken:  # what it had to say is written before anybody hears that it has ended
                 await self._tools.scribe.flush()
             if verb is not None:
@@ -111,22 +117,27 @@ class Attempt:
             log.attempt_broke(self.lease, error)
             await self._tell(self._fail("INTERNAL", f"packhorse could not carry this attempt: {error!r}"))
         finally:
-            self.has_returned.set()
+            self._return(free)
             passing("attempt.settled")
             if self._ending is not None:
                 await self._ending
-            if self._scratch.exists():
+            if os.path.lexists(self._scratch):  # noqa: ASYNC240 (a question to the kernel, for most the last of it)
                 await asyncio.to_thread(shutil.rmtree, self._scratch, ignore_errors=True)
+
+    def _return(self, free: Callable[[], None]) -> None:
+        if not self.has_returned:
+            self.has_returned = True
+            free()
 
     def stop(self, why: Why) -> None:
         """End it now. The first reason counts."""
-        if self.why is not None or self.has_returned.is_set():
+        if self.why is not None or self.has_returned:
             if why is Why.LOST:
                 self.why = why
             return
         self.why = why
-        if self._preparing is not None and not self._preparing.done():
-            self._preparing.cancel()
+        if self._is_preparing and self._task is not None:
+            self._task.cancel()
         if self.child is not None:
             self._ending = asyncio.create_task(self._end(self.child))
 
@@ -166,6 +177,8 @@ class Attempt:
 
     async def _outcome(self) -> Verb | None:
         """The verb that says how the attempt ended, None if nobody wants to hear it."""
+        if self.claim.trouble is not None:
+            return self._fail("CORRUPT", str(self.claim.trouble), permanent=True)
         try:
             outcome = await self._run()
         except BlobError as error:
@@ -198,13 +211,15 @@ class Attempt:
                 return self._fail(outcome.code, outcome.message, permanent=outcome.permanent, detail=outcome.detail)
 
     async def _run(self) -> Returned | Raised | Postponed:
+        self._is_preparing = True
         try:
-            self._preparing = asyncio.ensure_future(self._prepare())
-            parameters, arguments, child = await self._preparing
+            parameters, arguments, child = await self._prepare()
         except asyncio.CancelledError:
-            if self.why is None:
-                raise
+            if self.why is None or self._task is None or self._task.uncancel():
+                raise  # somebody else wants more than that this stage is not begun
             raise ChildDied("was not given the stage, which had been ended before") from None
+        finally:
+            self._is_preparing = False
         try:
             if self.why is not None:
                 raise ChildDied("was not given the stage, which had been ended before")

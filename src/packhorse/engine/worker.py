@@ -183,12 +183,12 @@ class Worker:
         task.add_done_callback(self._tasks.discard)
 
     async def _carry(self, attempt: Attempt) -> None:
-        carrying = asyncio.ensure_future(attempt.carry())
-        try:
-            await attempt.has_returned.wait()
+        def free() -> None:
             self._busy[attempt.plan.queue] -= 1
             self._wake.set()
-            await carrying
+
+        try:
+            await attempt.carry(free)
         finally:
             del self._running[attempt.lease]
             self._wake.set()

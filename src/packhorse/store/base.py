@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from packhorse.core.model import Change, Event, Job, Result, Spec, Status, TaskId
 from packhorse.core.model import Definition as Definition
-from packhorse.errors import PackhorseError
+from packhorse.errors import CorruptRecord, PackhorseError
 
 Decide = Callable[[Job, TaskId], Change | None]
 
@@ -26,6 +26,8 @@ class Claim(Struct, frozen=True):
     spec: Spec
     upstream: Mapping[str, tuple[Result, ...]]
     """For each stage the task needs, its results in element order."""
+    trouble: CorruptRecord | None = None
+    """Why the spec or a result cannot be read. It is started all the same, and then failed: its end is recorded."""
 
     @property
     def token(self) -> str:
@@ -167,7 +169,8 @@ class Queue(Protocol):
         """Commit ``decide(job, task)`` for due tasks of these kinds, up to so many per queue, most urgent first.
 
         Urgent means priority, then age of the job. Two callers never receive the same attempt. The store picks,
-        ``decide`` decides; where it returns None or refuses, the entry is removed, for nothing will ever start it.
+        ``decide`` decides; where it returns None or refuses, or nobody can read the job, the entry is removed, for
+        nothing will ever start it.
         """
 
     async def renew(self, leases: Sequence[Lease], seconds: float) -> Renewal:

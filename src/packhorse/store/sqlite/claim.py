@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Literal
 
-import apsw
 from msgspec.structs import replace
 
 from packhorse.core import wire
-from packhorse.core.model import Job, Result, TaskId
+from packhorse.core.model import Job, Result, Spec, TaskId
 from packhorse.errors import CorruptRecord, PackhorseError, SchemaTooNew
 from packhorse.store.base import Claim, Decide
 from packhorse.store.sqlite import reads, rows
-from packhorse.store.sqlite.commit import DROP_READY, READY, make
+from packhorse.store.sqlite.commit import DROP_READY, READY, write
+from packhorse.store.sqlite.connection import Session
 from packhorse.store.sqlite.rows import Plans
 from packhorse.telemetry import log
 
@@ -34,9 +34,11 @@ Entry = tuple[str, str, int, str, str, int]
 
 
 def claim(
-    db: apsw.Connection, wants: Mapping[str, int], kinds: Collection[str], decide: Decide, now: float, plans: Plans
+    db: Session, wants: Mapping[str, int], kinds: Collection[str], decide: Decide, now: float, plans: Plans
 ) -> list[Claim]:
-    _promote(db, now)
+    if not db.is_promoted:
+        _promote(db, now)
+        db.is_promoted = True
     jobs: dict[str, Job] = {}
     cache: Cache = {}
     started: list[Claim] = []
@@ -55,7 +57,7 @@ def claim(
     return [replace(claimed, job=jobs[claimed.job.id]) for claimed in started]
 
 
-def _promote(db: apsw.Connection, now: float) -> None:
+def _promote(db: Session, now: float) -> None:
     due = db.execute(
         f"SELECT not_before, {READY[1:-1]} FROM delayed WHERE not_before <= ? ORDER BY not_before LIMIT ?",
         (now, PROMOTE),
@@ -65,7 +67,7 @@ def _promote(db: apsw.Connection, now: float) -> None:
         db.execute(f"INSERT OR IGNORE INTO ready {READY} VALUES (?, ?, ?, ?, ?, ?)", row[1:])
 
 
-def _pick(db: apsw.Connection, queue: str, kinds: Collection[str], limit: int) -> list[Entry]:
+def _pick(db: Session, queue: str, kinds: Collection[str], limit: int) -> list[Entry]:
     if limit <= 0:
         return []
     found: list[Entry] = []
@@ -75,7 +77,7 @@ def _pick(db: apsw.Connection, queue: str, kinds: Collection[str], limit: int) -
 
 
 def _start(
-    db: apsw.Connection,
+    db: Session,
     entry: Entry,
     jobs: dict[str, Job],
     cache: Cache,
@@ -89,26 +91,34 @@ def _start(
         job = jobs.get(job_id) or rows.read(db, job_id, plans)
         change = decide(job, task) if job is not None else None
         if change is not None:
-            claimed = _claim(db, change.after, task, cache)  # before it is made: what cannot be read is not started
-            make(db, change, now, plans)
+            write(db, change, now, plans)  # its guard holds: the entry was read in this transaction
             jobs[job_id] = change.after
-            return claimed
+            return _claim(db, change.after, task, cache)
     except SchemaTooNew:  # an upgrade is under way: a newer worker will understand it
         return LEFT
     except PackhorseError as error:
-        # A record nobody can read, or an entry the lifecycle will not start: it must not stop those behind it.
+        # A job nobody can read, or an entry the lifecycle will not start: it must not stop those behind it.
         log.entry_dropped(job_id, task.stage, error)
     db.execute(DROP_READY, entry)
     return "dropped"
 
 
-def _claim(db: apsw.Connection, job: Job, task: TaskId, cache: Cache) -> Claim:
+def _claim(db: Session, job: Job, task: TaskId, cache: Cache) -> Claim:
+    try:
+        upstream = {need.stage: _results(db, job, need.stage, cache) for need in job.plan.stage(task.stage).needs}
+        return Claim(job, task, _spec(db, job), upstream)
+    except CorruptRecord as error:
+        return Claim(job, task, Spec(b"null"), {}, trouble=error)
+
+
+def _spec(db: Session, job: Job) -> Spec:
     row = db.execute("SELECT body FROM specs WHERE job_id = ?", (job.id,)).fetchone()
     if row is None:
         raise CorruptRecord(what="spec", job_id=job.id, reason="it is missing")
-    upstream = {}
-    for need in job.plan.stage(task.stage).needs:
-        if (job.id, need.stage) not in cache:
-            cache[job.id, need.stage] = reads.results_of(db, job.id, need.stage)
-        upstream[need.stage] = cache[job.id, need.stage]
-    return Claim(job, task, wire.spec_from(row[0], job.id), upstream)
+    return wire.spec_from(row[0], job.id)
+
+
+def _results(db: Session, job: Job, stage: str, cache: Cache) -> tuple[Result, ...]:
+    if (job.id, stage) not in cache:
+        cache[job.id, stage] = reads.results_of(db, job.id, stage)
+    return cache[job.id, stage]

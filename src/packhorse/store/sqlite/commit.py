@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-import apsw
-
 from packhorse.core import wire
 from packhorse.core.model import (
     Change,
@@ -32,11 +30,13 @@ from packhorse.core.model import (
 )
 from packhorse.errors import AlreadySubmitted, Conflict, LeaseLost, PackhorseError, SlotTaken, StoreError
 from packhorse.store.sqlite import rows
+from packhorse.store.sqlite.connection import Session
 from packhorse.store.sqlite.rows import Plans
 from packhorse.store.sqlite.writer import alone
 
 LEASE = "SELECT token, until FROM leases WHERE job_id = ? AND stage = ? AND element = ?"
 GRANT = "INSERT INTO leases (job_id, stage, element, token, worker, until) VALUES (?, ?, ?, ?, ?, ?)"
+END_LEASE = "DELETE FROM leases WHERE job_id = ? AND stage = ? AND element = ? AND token = ?"
 READY = "(queue, kind, rank, job_id, stage, element)"
 PUT_READY = f"INSERT OR IGNORE INTO ready {READY} VALUES (?, ?, ?, ?, ?, ?)"
 PUT_DELAYED = (
@@ -47,7 +47,7 @@ DROP_READY = f"DELETE FROM ready WHERE {READY} = (?, ?, ?, ?, ?, ?)"
 DROP_DELAYED = f"DELETE FROM delayed WHERE not_before = ? AND {READY} = (?, ?, ?, ?, ?, ?)"
 
 
-def make_all(db: apsw.Connection, changes: Sequence[Change], now: float, plans: Plans) -> list[PackhorseError | None]:
+def make_all(db: Session, changes: Sequence[Change], now: float, plans: Plans) -> list[PackhorseError | None]:
     """Make each, in a savepoint of its own. What follows a refused change of its job was decided on what never was."""
     outcomes: list[PackhorseError | None] = []
     refused: set[str] = set()
@@ -63,11 +63,26 @@ def make_all(db: apsw.Connection, changes: Sequence[Change], now: float, plans: 
     return outcomes
 
 
-def make(db: apsw.Connection, change: Change, now: float, plans: Plans) -> None:
-    """Raise the refusal before anything is written, or write everything."""
+def make(db: Session, change: Change, now: float, plans: Plans) -> None:
+    """Raise the refusal before anything is written, or write everything.
+
+    Who ends a lease finds out by that whether he held it, and is not asked twice.
+    """
     job = change.after
     for guard in change.guards:
-        _check(db, guard, job, now)
+        if not (isinstance(guard, Holds) and EndLease(guard.task) in change.effects):
+            _check(db, guard, job, now)
+    try:
+        write(db, change, now, plans)
+    except Conflict:
+        for guard in change.guards:  # a late worker has to hear that its lease is lost
+            _check(db, guard, job, now)
+        raise
+
+
+def write(db: Session, change: Change, now: float, plans: Plans) -> None:
+    """Write a change whose guards hold, if the version has not moved."""
+    job = change.after
     if change.before is None:
         plans.keep(db, job.plan)
         if not rows.insert(db, job):
@@ -83,7 +98,7 @@ def make(db: apsw.Connection, change: Change, now: float, plans: Plans) -> None:
         )
     elif change.id:  # nothing to tell, but whether it was made may be asked: a number that no event has
         db.execute("INSERT INTO events VALUES (?, ?, 0, ?, '[]')", (job.id, -job.version, change.id))
-    touch(db, job.id)
+    db.touched.add(job.id)
 
 
 def _refusal(outcome: Exception | None) -> PackhorseError | None:
@@ -95,9 +110,10 @@ def _refusal(outcome: Exception | None) -> PackhorseError | None:
     return error
 
 
-def touch(db: apsw.Connection, job_id: str) -> None:
-    """Tell watchers that the job has something new."""
-    db.execute("INSERT INTO feed (job_id) VALUES (?)", (job_id,))
+def announce(db: Session) -> None:
+    """Tell watchers which jobs have something new, once for the whole transaction."""
+    if db.touched:
+        db.execute("INSERT INTO feed (job_ids) VALUES (?)", (wire.encode(db.touched),))
 
 
 def entry(job: Job, at: TaskId) -> tuple[str, str, int, str, str, int]:
@@ -106,7 +122,7 @@ def entry(job: Job, at: TaskId) -> tuple[str, str, int, str, str, int]:
     return (stage.queue, stage.kind, -job.priority, job.id, at.stage, at.element)
 
 
-def _check(db: apsw.Connection, guard: Guard, job: Job, now: float) -> None:
+def _check(db: Session, guard: Guard, job: Job, now: float) -> None:
     match guard:
         case Holds(task, token):
             if _lease(db, job, task)[0] != token:
@@ -128,12 +144,12 @@ def _check(db: apsw.Connection, guard: Guard, job: Job, now: float) -> None:
                 raise SlotTaken(active_job_id=row[0])
 
 
-def _lease(db: apsw.Connection, job: Job, at: TaskId) -> tuple[str | None, float]:
+def _lease(db: Session, job: Job, at: TaskId) -> tuple[str | None, float]:
     row = db.execute(LEASE, (job.id, *at)).fetchone()
     return (None, 0.0) if row is None else (row[0], row[1])
 
 
-def _apply(db: apsw.Connection, effect: Effect, change: Change, now: float) -> None:
+def _apply(db: Session, effect: Effect, change: Change, now: float) -> None:
     job = change.after
     match effect:
         case MakeDue(task, not_before=not_before):
@@ -146,7 +162,7 @@ def _apply(db: apsw.Connection, effect: Effect, change: Change, now: float) -> N
         case Grant(task, token, worker, seconds):
             db.execute(GRANT, (job.id, *task, token, worker, now + seconds))
         case EndLease(task):
-            db.execute("DELETE FROM leases WHERE job_id = ? AND stage = ? AND element = ?", (job.id, *task))
+            _end_lease(db, change, task)
         case TakeSlot(slot):
             db.execute("INSERT OR REPLACE INTO slots VALUES (?, ?)", (slot, job.id))
         case ReleaseSlot(slot):
@@ -164,7 +180,14 @@ def _apply(db: apsw.Connection, effect: Effect, change: Change, now: float) -> N
                 db.execute("DELETE FROM progress WHERE job_id = ? AND stage = ?", (job.id, stage))
 
 
-def _take_back(db: apsw.Connection, change: Change, at: TaskId) -> None:
+def _end_lease(db: Session, change: Change, at: TaskId) -> None:
+    task = change.before.task(at) if change.before is not None else None
+    db.execute(END_LEASE, (change.after.id, *at, task.token if task is not None else None))
+    if db.changes() == 0:
+        raise LeaseLost(job_id=change.after.id, stage=at.stage)
+
+
+def _take_back(db: Session, change: Change, at: TaskId) -> None:
     key = entry(change.after, at)
     db.execute(DROP_READY, key)
     if db.changes() == 0 and change.before is not None:

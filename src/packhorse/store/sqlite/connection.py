@@ -19,12 +19,31 @@ STATEMENTS = 300
 """Prepared statements kept: more than this adapter has."""
 
 
-def connect(path: Path, *, read_only: bool = False) -> apsw.Connection:
+class Session(apsw.Connection):
+    """A connection, and what is known of the transaction that is open in it."""
+
+    touched: set[str]
+    """Jobs with something new, told to watchers in one row when the transaction ends."""
+    is_promoted: bool
+    """Whether this transaction has looked for delayed entries that are due."""
+
+    def begin(self) -> None:
+        """IMMEDIATE takes the write lock before reading.
+
+        A deferred transaction would read an old snapshot and fail, or worse decide on it, when it turns into a write.
+        """
+        self.touched, self.is_promoted = set(), False
+        self.execute("BEGIN IMMEDIATE")
+
+
+def connect(path: Path, *, read_only: bool = False) -> Session:
     """A connection with settings checked, not assumed: another default would break the promise silently."""
     flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_NOMUTEX
     try:
-        db = apsw.Connection(str(path), flags=flags, statementcachesize=STATEMENTS)
+        db = Session(str(path), flags=flags, statementcachesize=STATEMENTS)
         db.set_busy_handler(_wait_a_little())
+        # Plans do not depend on bound values. Else SQLite plans a query again at each use, to look at its LIMIT.
+        db.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         mode = _into_wal(db)
         db.pragma("synchronous", "full")
         # A savepoint keeps what it may have to put back, past 64 KiB in a file: that was a third of a commit's work.
@@ -64,7 +83,7 @@ def migrate(db: apsw.Connection, scripts: list[tuple[int, str]] | None = None) -
     known = scripts[-1][0]
     found = _version(db)
     if found < known:
-        # IMMEDIATE takes the write lock before looking: two processes that start together migrate one after the other.
+        # The write lock before looking: two processes that start together migrate one after the other.
         db.execute("BEGIN IMMEDIATE")
         try:
             found = _version(db)

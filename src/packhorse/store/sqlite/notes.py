@@ -9,7 +9,7 @@ from operator import attrgetter
 import apsw
 
 from packhorse.store.base import Line, Report, Sample
-from packhorse.store.sqlite.commit import touch
+from packhorse.store.sqlite.connection import Session
 
 # The peak is the furthest point of this run, so that the whole never goes backwards when an attempt starts over.
 # The lease in the SELECT drops what a superseded attempt still had to say.
@@ -34,19 +34,19 @@ LEAST = 1
 """Bytes that a line counts for at least: empty ones would be kept without end."""
 
 
-def report(db: apsw.Connection, reports: Sequence[Report]) -> None:
+def report(db: Session, reports: Sequence[Report]) -> None:
     for r in reports:
         written = (r.run, r.at, r.current, r.total, r.message, r.fraction)
         db.execute(REPORT, (*written, r.job_id, *r.task, r.token))
         if db.changes():
-            touch(db, r.job_id)
+            db.touched.add(r.job_id)
 
 
-def log(db: apsw.Connection, lines: Sequence[Line], keep: int) -> None:
+def log(db: Session, lines: Sequence[Line], keep: int) -> None:
     for job_id, group in groupby(sorted(lines, key=attrgetter("job_id")), key=attrgetter("job_id")):
         if _is_there(db, job_id):
             _append(db, job_id, group, keep)
-            touch(db, job_id)
+            db.touched.add(job_id)
 
 
 def _is_there(db: apsw.Connection, job_id: str) -> bool:

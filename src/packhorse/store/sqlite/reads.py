@@ -170,12 +170,12 @@ def touched(db: apsw.Connection, since: int | None) -> tuple[int, set[str] | Non
     first, last = row
     if since is None or since + 1 < first or last - since > MANY:
         return last, None
-    found = db.execute("SELECT job_id FROM feed WHERE seq > ? AND seq <= ?", (since, last))
-    return last, {row[0] for row in found}
+    found = db.execute("SELECT job_ids FROM feed WHERE seq > ? AND seq <= ?", (since, last))
+    return last, {job_id for (body,) in found for job_id in wire.decode(body, list[str])}
 
 
-MANY = 10_000
-"""Feed rows past which it is cheaper to look at what one watches than at what has moved."""
+MANY = 1_000
+"""Transactions past which it is cheaper to look at what one watches than at what has moved."""
 
 
 def _by_job(db: apsw.Connection, query: str, job_ids: Sequence[str]) -> Iterable[tuple[Any, ...]]:

@@ -66,8 +66,8 @@ def insert(db: apsw.Connection, job: Job) -> bool:
 def update(db: apsw.Connection, before: Job, after: Job) -> bool:
     """Write only what moved: SQLite rewrites every index whose column is named, whether or not its value is new."""
     was, now = _moving(before), _moving(after)
-    moved = tuple(i for i in range(len(MOVING)) if was[i] != now[i])
-    values = (*(now[i] for i in moved), after.version, after.updated_at, _state(after), after.id, before.version)
+    moved = tuple([i for i in range(len(MOVING)) if was[i] != now[i]])
+    values = (*[now[i] for i in moved], after.version, after.updated_at, _state(after), after.id, before.version)
     db.execute(_update(moved), values)
     return db.changes() == 1
 

@@ -56,7 +56,7 @@ class SqliteStore:
         self._watcher = _opened(path)
         try:
             migrate(self._watcher)
-            self._writer = Writer(connect(path))
+            self._writer = Writer(connect(path), commit.announce)
         except BaseException as error:
             self._watcher.close()
             if isinstance(error, apsw.Error):

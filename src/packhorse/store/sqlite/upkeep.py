@@ -14,8 +14,8 @@ from packhorse.store.base import Definition, Lease, Renewal, WorkerCard
 from packhorse.store.sqlite import rows
 from packhorse.store.sqlite.rows import COLUMNS, Plans
 
-FEED = 50_000
-"""Rows of the feed kept for watchers that are a little behind; who is further behind looks at everything."""
+FEED = 10_000
+"""Transactions kept in the feed for watchers that are a little behind; who is further behind looks at everything."""
 
 PER_JOB = ("specs", "results", "events", "leases", "progress", "log", "log_size", "samples")
 

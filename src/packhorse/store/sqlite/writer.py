@@ -13,9 +13,10 @@ import apsw
 
 from packhorse.crashpoints import passing
 from packhorse.errors import PackhorseError, StoreUnavailable, UnknownOutcome
+from packhorse.store.sqlite.connection import Session
 
 T = TypeVar("T")
-Operation = Callable[[apsw.Connection], T]
+Operation = Callable[[Session], T]
 
 GROUP = 512
 """Operations in one transaction at most, so that the first caller does not wait for ever more to join."""
@@ -28,7 +29,9 @@ class _Waiting(NamedTuple):
 
 
 class Writer:
-    def __init__(self, db: apsw.Connection) -> None:
+    def __init__(self, db: Session, last: Callable[[Session], None]) -> None:
+        """``last`` is done once at the end of every transaction."""
+        self._last = last
         self._inbox: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._is_closed = False
@@ -53,7 +56,7 @@ class Writer:
                 self._inbox.put(None)
         self._thread.join()
 
-    def _work(self, db: apsw.Connection) -> None:
+    def _work(self, db: Session) -> None:
         with contextlib.closing(db):
             while group := self._next_group():
                 self._answer(group, self._transact(db, [waiting.operation for waiting in group]))
@@ -71,17 +74,16 @@ class Writer:
                 group.append(waiting)
         return group
 
-    def _transact(self, db: apsw.Connection, operations: list[Operation[Any]]) -> list[Any]:
+    def _transact(self, db: Session, operations: list[Operation[Any]]) -> list[Any]:
         """Outcomes, an exception being one of them."""
         passing("store.write.before")
         try:
-            # IMMEDIATE takes the write lock before reading: a deferred transaction would read an old
-            # snapshot and fail, or worse decide on it, when it turns into a write.
-            db.execute("BEGIN IMMEDIATE")
+            db.begin()
         except apsw.Error as error:
             return [_unavailable(error) for _ in operations]
         try:
             outcomes = _all(db, operations)
+            self._last(db)
         except (StoreUnavailable, apsw.Error) as error:  # a member could not be taken back: nobody's work may stay
             _roll_back(db)
             return [StoreUnavailable(str(error)) for _ in operations]
@@ -117,12 +119,12 @@ class _HalfDone(BaseException):
     """A member failed after it had written: the group has to be done again, carefully."""
 
 
-def _all(db: apsw.Connection, operations: list[Operation[Any]]) -> list[Any]:
+def _all(db: Session, operations: list[Operation[Any]]) -> list[Any]:
     try:
         return [alone(db, operation) for operation in operations]
     except _HalfDone:
         db.execute("ROLLBACK")
-        db.execute("BEGIN IMMEDIATE")
+        db.begin()
     _mode.is_careful = True
     try:
         return [alone(db, operation) for operation in operations]
@@ -130,7 +132,7 @@ def _all(db: apsw.Connection, operations: list[Operation[Any]]) -> list[Any]:
         _mode.is_careful = False
 
 
-def alone(db: apsw.Connection, operation: Operation[Any]) -> Any:
+def alone(db: Session, operation: Operation[Any]) -> Any:
     """Run one operation: a failure takes back its own writes, nobody else's, and is the outcome.
 
     A refusal comes before the first write, so there is nothing to take back. Raises `StoreUnavailable` when that is not
@@ -149,7 +151,7 @@ def alone(db: apsw.Connection, operation: Operation[Any]) -> Any:
         return _unavailable(error) if isinstance(error, apsw.Error) else error
 
 
-def _in_savepoint(db: apsw.Connection, operation: Operation[Any]) -> Any:
+def _in_savepoint(db: Session, operation: Operation[Any]) -> Any:
     db.execute("SAVEPOINT one")
     try:
         outcome = operation(db)
@@ -160,7 +162,7 @@ def _in_savepoint(db: apsw.Connection, operation: Operation[Any]) -> Any:
     return outcome
 
 
-def _take_back(db: apsw.Connection) -> None:
+def _take_back(db: Session) -> None:
     if not db.in_transaction:
         raise StoreUnavailable("SQLite took the transaction back: is the disk full?")
     try:
@@ -170,7 +172,7 @@ def _take_back(db: apsw.Connection) -> None:
         raise _unavailable(error) from error
 
 
-def _roll_back(db: apsw.Connection) -> None:
+def _roll_back(db: Session) -> None:
     with contextlib.suppress(apsw.Error):
         db.execute("ROLLBACK")
 

@@ -5,7 +5,8 @@ CREATE TABLE plans (
     body BLOB NOT NULL
 ) WITHOUT ROWID;
 
--- What people query by has a column; what only the lifecycle reads is in `state`.
+-- What people query by has a column; what only the lifecycle reads is in `state`. The rules are spelt with OR: for an
+-- IN, SQLite builds a table of its values at every write, which costs as much as the write.
 CREATE TABLE jobs (
     id TEXT PRIMARY KEY CHECK (id <> ''),
     tenant TEXT NOT NULL,
@@ -17,7 +18,9 @@ CREATE TABLE jobs (
     created_at REAL NOT NULL,
     trace_id TEXT NOT NULL,
     slot TEXT,
-    status TEXT NOT NULL CHECK (status IN ('pending', 'running', 'completed', 'failed', 'cancelled')),
+    status TEXT NOT NULL CHECK (
+        status = 'pending' OR status = 'running' OR status = 'completed' OR status = 'failed' OR status = 'cancelled'
+    ),
     version INTEGER NOT NULL,
     not_before REAL NOT NULL,
     started_at REAL,
@@ -29,7 +32,7 @@ CREATE TABLE jobs (
     is_stopping INTEGER NOT NULL,
     has_litter INTEGER NOT NULL,
     state BLOB NOT NULL,
-    CHECK ((completed_at IS NOT NULL) = (status IN ('completed', 'failed', 'cancelled')))
+    CHECK ((completed_at IS NULL) = (status = 'pending' OR status = 'running'))
 ) WITHOUT ROWID;
 
 CREATE INDEX jobs_by_user ON jobs (tenant, user, id);
@@ -149,10 +152,10 @@ CREATE TABLE samples (
     PRIMARY KEY (job_id, at, stage, element)
 ) WITHOUT ROWID;
 
--- Which job had something new, in commit order. Serves watchers only, and is trimmed from the front.
+-- Which jobs had something new, a row for each transaction. Serves watchers only, and is trimmed from the front.
 CREATE TABLE feed (
     seq INTEGER PRIMARY KEY,
-    job_id TEXT NOT NULL
+    job_ids BLOB NOT NULL
 );
 
 CREATE TABLE definitions (
