@@ -1,7 +1,7 @@
 """packhorse carries long jobs: from "a user pressed the button" to "here is your file"."""
 
 from packhorse.app import App
-from packhorse.define import Context, File, JobHandle, Later, Params, Permanent, each, gather, needs
+from packhorse.define import Choices, Context, File, JobHandle, Later, Params, Permanent, each, gather, needs
 from packhorse.errors import PackhorseError
 from packhorse.version import VERSION
 
@@ -9,6 +9,7 @@ __version__ = VERSION
 
 __all__ = [
     "App",
+    "Choices",
     "Context",
     "File",
     "JobHandle",

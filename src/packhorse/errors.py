@@ -46,6 +46,11 @@ class PackhorseError(Exception):
         """The stable word for this error in problems, JSON output and docs: ``slot-taken``."""
         return "".join("-" + c.lower() if c.isupper() else c for c in cls.__name__).lstrip("-")
 
+    @classmethod
+    def title(cls) -> str:
+        """The same for people: ``Slot taken``."""
+        return cls.type().replace("-", " ").capitalize()
+
 
 class Refused(PackhorseError):
     """The request was refused."""
@@ -209,6 +214,8 @@ class CorruptRecord(StoreError):
     """The {what} of job {job_id} cannot be read: {reason}."""
 
     status = 500
+    exit_code = 1
+    hint = "Trying again will not help. The other jobs are not touched by it."
 
 
 class BlobError(PackhorseError):

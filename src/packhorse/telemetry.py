@@ -21,6 +21,12 @@ class Log:
     def worker_stopped(self) -> None:
         logger.info("worker stopped")
 
+    def app_broken(self, message: str) -> None:
+        logger.error("THE APP CANNOT BE LOADED ANY MORE, and new stages wait until it can: %s", message)
+
+    def app_mended(self, app: str) -> None:
+        logger.info("%s can be loaded again", app)
+
     def attempt_broke(self, lease: Any, error: Exception) -> None:
         logger.error("attempt at %s of %s broke: %r", lease.task.stage, lease.job_id, error, exc_info=error)
 
@@ -35,6 +41,9 @@ class Log:
 
     def entry_dropped(self, job_id: str, stage: str, error: Exception) -> None:
         logger.error("%s of %s cannot be started and was taken from its queue: %s", stage, job_id, error)
+
+    def job_unreadable(self, job_id: str, error: Exception) -> None:
+        logger.error("job %s is left out of a list, because it cannot be read: %s", job_id, error)
 
     def lease_overdue(self, job_id: str, stage: str) -> None:
         logger.warning("the lease of %s of %s ran out; the stage is free again", stage, job_id)

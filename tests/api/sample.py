@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from typing import Literal
+from typing import Annotated, Literal
 
-from packhorse import App, Context, File, Params, Permanent, needs
+from packhorse import App, Choices, Context, File, Params, Permanent, needs
 
 app = App("sample")
 
@@ -73,6 +73,15 @@ def wait(ctx: Context, p: Hold) -> float:
         ctx.progress(i + 1, steps, f"step {i + 1}")
         time.sleep(p.seconds / steps)
     return p.seconds
+
+
+def voices() -> list[str]:
+    return ["amy", "bob"]
+
+
+@app.job
+def speak(voice: Annotated[str, Choices(voices)] = "amy") -> str:
+    return voice
 
 
 @app.job

@@ -233,7 +233,7 @@ async def test_a_job_that_is_gone_lets_its_watchers_go(store: SqliteStore) -> No
 def spoil(db: apsw.Connection) -> None:
     """As a newer packhorse would leave it: moved, told to watchers, and not to be understood here."""
     db.execute("UPDATE jobs SET state = X'00' WHERE id = 'j1'")
-    db.execute("INSERT INTO feed (job_id) VALUES ('j1')")
+    db.execute("INSERT INTO feed (job_ids) VALUES ('[\"j1\"]')")
 
 
 async def test_a_record_that_cannot_be_read_silences_no_other_job(store: SqliteStore) -> None:

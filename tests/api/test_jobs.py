@@ -11,7 +11,10 @@ from msgspec.structs import replace
 from packhorse.core import lifecycle
 from packhorse.core.model import Failure, TaskId
 from packhorse.engine.settle import Settle
-from packhorse.store.base import Line, Store
+from packhorse.store.base import Line, Sample, Store, WorkerCard
+from packhorse.store.sqlite import SqliteStore
+from tests.contract.builders import card
+from tests.store.inside import write
 
 Http = AsyncTestClient[Any]
 Json = dict[str, Any]
@@ -111,8 +114,16 @@ async def test_a_filter_that_is_wrong_is_named(http: Http, query: str, field: st
     assert [error["field"] for error in answer.json()["errors"]] == [field]
 
 
+async def test_a_status_there_is_not_is_answered_with_those_there_are(http: Http) -> None:
+    [mistake] = (await http.get("jobs?status=weird")).json()["errors"]
+
+    assert mistake["message"] == "It must be one of pending, running, completed, failed, cancelled"
+
+
 @pytest.mark.parametrize("job_id", [UNKNOWN, "x", "..%2f..", "%00", "a" * 3000])
-@pytest.mark.parametrize("path", ["", "/events", "/log", "/artifacts", "/artifacts/a/b", "/result"])
+@pytest.mark.parametrize(
+    "path", ["", "/events", "/log", "/explain", "/metrics", "/artifacts", "/artifacts/a/b", "/result"]
+)
 async def test_a_job_that_is_not_there_is_404_everywhere(http: Http, job_id: str, path: str) -> None:
     answer = await http.get(f"jobs/{job_id}{path}")
 
@@ -249,3 +260,72 @@ async def test_a_log_is_plain_text_for_who_asks_for_it(http: Http, store: Store)
     assert text.headers["content-type"] == "text/plain; charset=utf-8"
     assert text.headers["x-content-type-options"] == "nosniff"
     assert json.headers["content-type"] == "application/json"
+
+
+# Why it waits
+
+
+def alive(store: Store, **facts: Any) -> WorkerCard:
+    """The card of a worker that has just been heard of, on a machine that nobody here can see."""
+    return card("w", seen_at=store.now(), **facts)
+
+
+async def codes(http: Http, job_id: str) -> list[str]:
+    answer = (await http.get(f"jobs/{job_id}/explain")).json()
+    return [reason["code"] for reason in answer["reasons"]]
+
+
+async def test_a_job_says_what_it_waits_for(http: Http, store: Store) -> None:
+    job_id = await submitted(http)
+    [job] = await store.get([job_id])
+    assert job is not None
+
+    alone = (await http.get(f"jobs/{job_id}/explain")).json()
+    await store.enroll(alive(store, queues={"default": 2}, kinds=("other/stage#1",)))
+    without_code = await codes(http, job_id)
+    await store.enroll(alive(store, queues={"default": 2}, kinds=(job.plan.stages[0].kind,)))
+
+    message = "no worker that is alive serves queue `default`"
+    assert alone == {"reasons": [{"code": "NO_WORKER", "message": message}]}
+    assert without_code == ["NO_CODE"]
+    assert await codes(http, job_id) == ["QUEUED"]
+
+
+# What it has used
+
+
+async def test_what_a_job_has_used_is_told_by_task(http: Http, store: Store) -> None:
+    job_id = await submitted(http)
+    measured = [(1.0, 0.5, 100), (2.0, 1.5, 50)]
+    await store.sample([Sample(job_id, TaskId("add"), *each) for each in measured], keep=100)
+
+    page = (await http.get(f"jobs/{job_id}/metrics")).json()
+
+    [series] = page["items"]
+    assert (series["stage"], series["element"]) == ("add", 0)
+    assert (series["peak_cpu"], series["peak_memory_bytes"]) == (1.5, 100)
+    assert series["samples"][0] == {"at": "1970-01-01T00:00:01.000000Z", "cpu": 0.5, "memory_bytes": 100}
+    assert len(series["samples"]) == 2
+
+
+# What cannot be read
+
+
+@pytest.mark.parametrize(
+    "spoiling", ["UPDATE jobs SET state = 'x' WHERE id = ?", "UPDATE specs SET body = 'x' WHERE job_id = ?"]
+)
+async def test_a_job_that_cannot_be_read_hides_no_other_and_is_told_as_such(
+    http: Http, store: Store, spoiling: str
+) -> None:
+    bad = await submitted(http)
+    good = await submitted(http)
+    assert isinstance(store, SqliteStore)
+    await write(store, spoiling, bad)
+
+    answer = await http.get(f"jobs/{bad}")
+
+    assert await ids(http) == [good]
+    assert answer.status_code == 500
+    assert answer.json()["type"] == "urn:packhorse:corrupt-record"
+    assert bad in answer.json()["detail"]
+    assert "retry-after" not in answer.headers

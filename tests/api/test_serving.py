@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import subprocess
 import sys
@@ -11,10 +12,12 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from packhorse.api import serving
 from packhorse.api.serving import check_address, serve
 from packhorse.client import Client
 from packhorse.errors import SettingError
 from packhorse.settings import Settings
+from packhorse.telemetry import log
 from tests.api.processes import Place, Server, free_port, served, until
 
 
@@ -40,6 +43,27 @@ def test_a_second_server_on_the_port_ends_at_once(server: Server) -> None:
 
     assert done.returncode != 0
     assert b"something else listens there" in done.stderr
+
+
+async def test_who_reads_that_it_serves_can_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings, is_open, listens, told = Settings(port=free_port()), asyncio.Event(), False, []
+    monkeypatch.setattr(log, "serving", lambda *_: told.append(listens))
+
+    is_open.set()
+    announcing = asyncio.create_task(serving._announce(is_open, settings))
+    await asyncio.sleep(0)
+    listens = True
+    async with await asyncio.start_server(lambda _, writer: writer.close(), settings.host, settings.port):
+        await asyncio.wait_for(announcing, 20)
+
+    assert told == [True]
+
+
+def test_it_says_where_it_serves(place: Place) -> None:
+    with served(place) as server:
+        until(lambda: f"serving {server.url}" in server.log.read_text())
+
+        assert server.is_alive
 
 
 def test_it_is_healthy_and_ready(server: Server) -> None:
@@ -70,7 +94,7 @@ def test_pipelines_are_shown_with_their_schema(server: Server) -> None:
     with Client(server.url) as client:
         found = {each["name"]: each for each in client.pipelines()}
 
-    assert found.keys() == {"convert", "split", "hold", "add", "fail"}
+    assert found.keys() == {"convert", "split", "hold", "speak", "add", "fail"}
     assert found["convert"]["description"] == "Model to model"
     assert found["convert"]["schema"]["properties"]["platform"]["enum"] == ["520", "720"]
     assert [(stage["name"], stage["queue"]) for stage in found["convert"]["stages"]] == [

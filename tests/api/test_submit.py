@@ -424,3 +424,41 @@ async def test_objects_that_do_not_answer_are_502_and_leave_no_job(http: Http, p
     assert answer.headers["retry-after"]
     assert str(place.blobs) not in answer.text
     assert not await store.find(Filter())
+
+
+# What no store could keep
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"user_id": "a\0b"}, "user_id"),
+        ({"metadata": {"a": "\0"}}, "metadata.a"),
+        ({"pipeline": "fail", "parameters": {"message": "a\0"}}, "message"),
+    ],
+)
+async def test_a_nul_character_is_refused_by_its_field(
+    http: Http, place: Place, store: Store, body: Json, field: str
+) -> None:
+    answer = await http.post("jobs", json={"pipeline": "add", "parameters": {"a": 1}, **body})
+
+    assert answer.status_code == 422
+    assert [mistake["field"] for mistake in answer.json()["errors"]] == [field]
+    assert await nothing_is_left(place, store)
+
+
+async def test_a_nul_character_in_a_form_or_a_query_is_refused_too(http: Http, place: Place, store: Store) -> None:
+    form = await http.post("jobs?pipeline=fail", files={"message": (None, b"a\0")})
+    query = await http.get("jobs?user_id=a%00")
+
+    assert [answer.status_code for answer in (form, query)] == [422, 422]
+    assert [answer.json()["errors"][0]["field"] for answer in (form, query)] == ["message", "user_id"]
+    assert await nothing_is_left(place, store)
+
+
+async def test_choices_that_a_worker_has_published_are_the_ones_there_are(http: Http) -> None:
+    wrong = await http.post("jobs", json={"pipeline": "speak", "parameters": {"voice": "carl"}})
+    right = await http.post("jobs", json={"pipeline": "speak", "parameters": {"voice": "bob"}})
+
+    assert (wrong.status_code, right.status_code) == (422, 202)
+    assert wrong.json()["errors"] == [{"field": "voice", "message": "It must be one of amy, bob"}]

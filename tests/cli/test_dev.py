@@ -72,6 +72,28 @@ def test_code_that_cannot_be_loaded_is_told_and_the_worker_stays(shared: Dev) ->
     changed(shared, "oops(", "")
 
 
+def test_a_broken_save_fails_no_job_even_when_its_process_has_gone(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("PACKHORSE_SLOTS=1\n")
+    dev = Dev(tmp_path)
+    try:
+        flag = tmp_path / "flag"
+        first = dev.client.submit("wait", {"flag": str(flag)}, user="ann")["job_id"]
+        until(Path(f"{flag}.awaited").exists)
+        dev.app.write_text(dev.app.read_text() + "\noops(\n")
+        until(lambda: dev.said("The worker is restarted when it can be loaded again."))
+        dev.client.cancel(first)
+        dev.client.wait(first, LONGEST)
+
+        second = dev.client.submit("greet", {"name": "ann"}, user="ann")["job_id"]
+        until(lambda: dev.said("THE APP CANNOT BE LOADED ANY MORE"))
+        dev.app.write_text(dev.app.read_text().replace("oops(", ""))
+        job = dev.client.wait(second, LONGEST)
+
+        assert (job["status"], job["retry_count"]) == ("completed", 0)
+    finally:
+        dev.end()
+
+
 def test_ctrl_c_ends_all_it_started(dev: Dev, tmp_path: Path) -> None:
     flag = tmp_path / "flag"
     dev.client.submit("wait", {"flag": str(flag)}, user="ann")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tests.cli.house import House, until
+import subprocess
+import sys
+
+from tests.cli.house import LONGEST, House, until
 
 
 def findings(house: House, *arguments: str) -> dict[str, dict[str, object]]:
@@ -34,6 +37,18 @@ def test_a_store_that_cannot_be_opened_is_bad_and_says_why(house: House) -> None
     [store] = [each for each in said.json if each["name"] == "store"]
     assert not store["is_ok"]
     assert "not a database" in store["meaning"]
+
+
+def test_jobs_that_no_worker_will_take_are_bad_and_say_what_is_missing(house: House) -> None:
+    submit = 'from packhorse.sample import app, words; words.submit("a b"); words.submit("c"); app.close()'
+    subprocess.run([sys.executable, "-c", submit], cwd=house.folder, env=house.env, check=True, timeout=LONGEST)
+
+    said = house.run("doctor", "--json")
+
+    [waiting] = [each for each in said.json if each["name"] == "waiting jobs"]
+    assert said.code == 1
+    assert waiting["value"] == "2 jobs"
+    assert waiting["meaning"] == "no worker that is alive serves queue `default`"
 
 
 def test_it_sees_a_worker_its_pipelines_and_its_death(house: House) -> None:

@@ -55,6 +55,56 @@ def test_files_go_in_and_the_result_comes_out(ask: Tell, shared: Dev) -> None:
     assert "change[1] completed" in said.err
 
 
+def test_a_folder_that_is_not_there_is_made_for_the_result(ask: Tell, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("first")
+
+    waited = ask("submit", "copy", "files=@a.txt", "--output", "new/folder/")
+    job_id = ask("jobs", "--pipeline", "copy", "--limit", "1", "--json").json["items"][0]["job_id"]
+    fetched = ask("result", job_id, "--output", "other/")
+
+    assert (waited.code, fetched.code) == (0, 0)
+    assert (tmp_path / "new" / "folder" / "copy.txt").read_text() == "first"
+    assert (tmp_path / "other" / "copy.txt").read_text() == "first"
+
+
+def test_a_folder_that_cannot_be_made_is_refused_before_the_job_is(ask: Tell, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("first")
+
+    said = ask("submit", "copy", "files=@a.txt", "--output", "a.txt/", "--user", "folderless")
+
+    assert said.code == 3
+    assert "Nothing can be written to a.txt/" in said.err
+    assert ask("jobs", "--user", "folderless", "--json").json["items"] == []
+
+
+def test_an_error_is_json_for_who_asked_for_json(ask: Tell) -> None:
+    refused = ask("submit", "greet", "naem=ann", "--json")
+    misused = ask("jobs", "--status", "weird", "--json")
+
+    error = json.loads(refused.err)["error"]
+    assert (refused.code, refused.out, misused.code) == (3, "", 2)
+    assert error.keys() == {"type", "title", "detail", "hint", "errors"}
+    assert (error["type"], error["title"]) == ("invalid-input", "Invalid input")
+    assert {each["field"] for each in error["errors"]} == {"naem", "name"}
+    assert json.loads(misused.err)["error"]["type"] == "usage"
+    assert '"pending", "running", "completed"' in json.loads(misused.err)["error"]["detail"]
+
+
+def test_a_field_that_is_wrong_is_named_once(ask: Tell) -> None:
+    said = ask("submit", "greet", "name=ann", "--priority", "5000")
+
+    assert said.code == 3
+    assert said.err.count("priority") == 1
+    assert said.err.strip().endswith("priority: it must be a whole number, from -1000 to 1000, not 5000")
+
+
+def test_a_url_may_be_written_without_its_scheme(tell: Tell, shared: Dev) -> None:
+    said = tell("pipelines", "--url", f"localhost:{shared.port}", "--json")
+
+    assert said.code == 0
+    assert said.json["items"] == shared.client.pipelines()
+
+
 def test_a_failed_job_exits_1_with_its_reason_and_what_to_do(ask: Tell) -> None:
     said = ask("submit", "fail", "why=because", "--wait")
 
@@ -93,6 +143,26 @@ def test_a_delayed_job_waits(ask: Tell, shared: Dev) -> None:
 
     assert job["status"] == "pending"
     assert job["not_before"] is not None
+
+
+def test_a_job_that_waits_says_for_what(ask: Tell) -> None:
+    job_id = made(ask, "greet", "name=ann", "--delay", "1h")
+
+    shown = ask("show", job_id)
+
+    assert "waiting  `greet` is not due before " in shown.out
+
+
+def test_a_job_that_ran_a_while_is_shown_with_what_it_used(ask: Tell, shared: Dev, tmp_path: Path) -> None:
+    job_id = made(ask, "wait", f"flag={tmp_path}/flag")
+    until(lambda: shared.client.metrics(job_id))
+
+    shown = ask("show", job_id)
+    (tmp_path / "flag").touch()
+
+    assert shared.client.wait(job_id, LONGEST)["status"] == "completed"
+    assert "peak memory" in shown.out
+    assert " MiB" in shown.out
 
 
 @pytest.mark.parametrize(
@@ -192,6 +262,16 @@ def test_a_failed_job_is_retried(ask: Tell, shared: Dev) -> None:
 
     assert said.code == 0
     assert said.json["run"] == 2
+
+
+def test_an_active_job_is_not_retried_and_that_is_said(ask: Tell) -> None:
+    job_id = made(ask, "greet", "name=ann", "--delay", "1h")
+
+    said = ask("retry", job_id)
+
+    assert said.code == 0
+    assert f"Job {job_id} is pending." in said.out
+    assert said.last_line == "It is active, and was left alone."
 
 
 def test_a_completed_job_cannot_be_cancelled(ask: Tell, shared: Dev) -> None:

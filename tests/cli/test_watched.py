@@ -43,6 +43,53 @@ def test_python_files_of_the_folder_and_its_packages_are_watched(
     assert not watched.has_changed()
 
 
+IMPORTED = ["app.py", "pack/__init__.py", "pack/inner/__init__.py", "venv/site-packages/lib/__init__.py", ".venv/x.py"]
+
+
+@pytest.mark.parametrize(
+    ("path", "is_noticed"),
+    [
+        ("app.py", True),
+        ("other.py", True),
+        ("pack/new.py", True),
+        ("pack/inner/deep.py", True),
+        ("tests/__init__.py", False),
+        ("tests/test_app.py", False),
+        ("venv/site-packages/lib/new.py", False),
+        (".venv/new.py", False),
+    ],
+)
+def test_only_what_the_app_has_imported_from_is_its_own(project: Path, path: str, is_noticed: bool) -> None:
+    for name in (*IMPORTED, "tests/__init__.py"):
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_text("1")
+    watched = Watched("app.py", [str(project / name) for name in IMPORTED])
+
+    (project / path).write_text("22")
+
+    assert watched.has_changed() is is_noticed
+
+
+def test_as_long_as_it_cannot_be_loaded_any_package_may_be_the_one_to_mend() -> None:
+    watched = Watched("app.py", [])
+
+    watched.knows(None)
+    before = watched.has_changed()
+    Path("pack/inner/deep.py").write_text("22")
+
+    assert not before
+    assert watched.has_changed()
+
+
+def test_a_change_made_while_the_app_was_being_loaded_is_not_missed(project: Path) -> None:
+    watched = Watched("app.py", [])
+
+    Path("app.py").write_text("22")
+    watched.knows([str(project / "app.py")])
+
+    assert watched.has_changed()
+
+
 @pytest.mark.parametrize("app", ["app", "app:attribute", "pack", "pack.inner.deep:app", "pack/inner/deep.py:app"])
 def test_a_module_is_watched_where_it_lies(app: str) -> None:
     watched = Watched(app)

@@ -250,6 +250,7 @@ def card(id: str = "w", **options: Any) -> WorkerCard:
         "born": 1.5,
         "version": "0",
         "queues": {"default": 2},
+        "kinds": ("only", "onnx"),
     }
     return WorkerCard(id, **{**facts, **options})
 

@@ -57,6 +57,21 @@ def test_a_stage_can_be_called_as_the_function_it_was(pipeline: Pipeline[Params]
         bie(CTX, P)
 
 
+def test_a_stage_may_return_objects_of_any_kind(pipeline: Pipeline[Params]) -> None:
+    @pipeline.stage
+    def facts(ctx: Context, p: Params) -> dict[str, object]:
+        return {"a": [1]}
+
+    @pipeline.stage
+    def use(ctx: Context, p: Params, found: dict[str, object] = needs(facts)) -> object:
+        return found["a"]
+
+    data, files = encode_result(facts(CTX, P))
+
+    assert use.arguments({"found": [(data, files)]}) == {"found": {"a": [1]}}
+    assert use.returns is object
+
+
 async def test_an_async_stage_is_awaited_like_its_function(pipeline: Pipeline[Params]) -> None:
     @pipeline.stage
     async def fetch(ctx: Context, p: Params) -> int | Later:

@@ -46,6 +46,8 @@ async def test_a_submit_reaches_the_app_with_what_was_asked_for(convert: Pipelin
         ("delay", -1),
         ("key", ""),
         ("metadata", {"a": object()}),
+        ("user", "a\0b"),
+        ("key", "a\0b"),
     ],
 )
 def test_an_option_that_makes_no_sense_is_refused_by_name(convert: Pipeline[Convert], option: str, value: Any) -> None:
@@ -53,6 +55,31 @@ def test_an_option_that_makes_no_sense_is_refused_by_name(convert: Pipeline[Conv
         convert.submit(Convert(), **{option: value})
 
     assert [mistake["field"] for mistake in refused.value.errors] == [option]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "field"),
+    [
+        ({"a": "\0"}, "metadata.a"),
+        ({"a": [{"b": "x\0"}]}, "metadata.a[0].b"),
+        ({"a\0": 1}, "metadata.a\\0"),
+    ],
+)
+def test_a_nul_in_the_metadata_is_refused_by_place(
+    convert: Pipeline[Convert], metadata: dict[str, object], field: str
+) -> None:
+    with pytest.raises(InvalidInput, match="NUL") as refused:
+        convert.submit(Convert(), metadata=metadata)
+
+    assert [mistake["field"] for mistake in refused.value.errors] == [field]
+
+
+def test_what_is_wrong_with_an_option_names_it_once(convert: Pipeline[Convert]) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        convert.submit(Convert(), priority=5000)
+
+    assert refused.value.message == "priority: it must be a whole number, from -1000 to 1000, not 5000."
+    assert refused.value.errors[0]["message"] == "it must be a whole number, from -1000 to 1000, not 5000"
 
 
 def test_a_pipeline_of_no_app_has_nowhere_to_submit_to() -> None:

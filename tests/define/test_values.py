@@ -60,6 +60,8 @@ def files(tmp_path: Path) -> list[File]:
         (b"bytes", bytes),
         (Point(1, 2), Point),
         (OrderedDict(a=1), Any),
+        ({"a": [1, {"b": None}]}, dict[str, object]),
+        ([1, "a"], list[object]),
         (2**80, int),
     ],
 )

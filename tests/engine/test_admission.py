@@ -382,3 +382,37 @@ async def test_a_first_job_that_cannot_be_looked_up_is_no_reason_to_keep_what_th
         await submit_file(shaky, blobs, key="k")
 
     assert await objects(blobs) == kept
+
+
+# What no store could keep
+
+
+@pytest.mark.parametrize(
+    ("parameters", "tenant", "field"),
+    [
+        (b'{"text":"a\\u0000b"}', "default", "text"),
+        (b'{"turns":[{"speaker":"\\u0000"}]}', "default", "turns[0].speaker"),
+        (b"{}", "a\0", "tenant_id"),
+    ],
+)
+async def test_a_nul_is_refused_by_its_place_and_leaves_nothing_behind(
+    store: Store, blobs: Blobs, parameters: bytes, tenant: str, field: str
+) -> None:
+    async def entered() -> None:
+        async with intake(store, blobs) as entering:
+            await entering.upload("file", "a.txt", chunks(b"content"))
+            await entering.admit(ONE, parameters, Options(), tenant=tenant)
+
+    with pytest.raises(InvalidInput, match="NUL") as refused:
+        await entered()
+
+    assert [mistake["field"] for mistake in refused.value.errors] == [field]
+    assert await jobs(store) == []
+    assert await objects(blobs) == []
+
+
+async def test_what_only_looks_like_a_nul_is_admitted(store: Store, blobs: Blobs) -> None:
+    async with intake(store, blobs) as entering:
+        job = await entering.admit(ONE, rb'{"text":"\\u0000"}', Options())
+
+    assert [found.id for found in await jobs(store)] == [job.id]

@@ -217,6 +217,27 @@ async def test_a_name_made_unique_does_not_take_the_name_of_another(store: Store
     assert found[:2] == ["only/a.txt", "only/a-2.txt"]
 
 
+async def test_an_artifact_keeps_its_folder_and_is_unique_within_it(store: Store, blobs: Blobs, scratch: Path) -> None:
+    path = str(written(scratch / "x"))
+    made = [Made(1, name, path) for name in ("v1.0/a", "v1.0/a", "v1.0/b.txt", "v1.0/b.txt", "a")]
+
+    result = await published(store, blobs, scratch, made=made)
+
+    names = ["only/v1.0/a", "only/v1.0/a-2", "only/v1.0/b.txt", "only/v1.0/b-2.txt", "only/a"]
+    assert [artifact.name for artifact in result.extra] == names
+    assert [artifact.file.name for artifact in result.extra] == ["a", "a", "b.txt", "b.txt", "a"]
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/x"])
+async def test_an_artifact_that_a_child_named_elsewhere_is_not_published(
+    store: Store, blobs: Blobs, scratch: Path, name: str
+) -> None:
+    with pytest.raises(InvalidInput):
+        await published(store, blobs, scratch, made=[Made(1, name, str(written(scratch / "x")))])
+
+    assert await blobs.keys("jobs") == []
+
+
 async def test_files_of_an_element_are_named_after_stage_and_index(store: Store, blobs: Blobs, scratch: Path) -> None:
     await submit(store, FAN)
     await finish(store, await claim_one(store, kinds=FAN_KINDS), Result(b"[1,2,3]"), width=3)

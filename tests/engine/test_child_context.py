@@ -10,6 +10,7 @@ import pytest
 from packhorse.child.context import EVERY, ChildContext
 from packhorse.child.messages import Document, FromChild, Made, Moved, Run, framed
 from packhorse.define.files import File
+from packhorse.errors import InvalidInput
 from tests.contract.stores import Clock
 
 
@@ -157,12 +158,32 @@ def test_two_artifacts_of_one_name_do_not_meet(ctx: ChildContext, sent: list[Fro
     assert [Path(made.path).read_bytes() for made in sent if isinstance(made, Made)] == [b"one", b"two"]
 
 
-def test_the_name_of_an_artifact_is_made_harmless(ctx: ChildContext, sent: list[FromChild]) -> None:
-    ctx.artifact("../../a.txt", b"one")
+def test_an_artifact_keeps_its_folders(ctx: ChildContext, sent: list[FromChild], tmp_path: Path) -> None:
+    (tmp_path / "outside.txt").write_text("two")
+
+    ctx.artifact("a/b.txt", b"one")
+    ctx.artifact("a/c/d.txt", tmp_path / "outside.txt")
+
+    assert [made.name for made in sent if isinstance(made, Made)] == ["a/b.txt", "a/c/d.txt"]
+    assert [Path(made.path).read_bytes() for made in sent if isinstance(made, Made)] == [b"one", b"two"]
+
+
+@pytest.mark.parametrize(
+    "name", ["../../a.txt", "a/../b.txt", "/etc/a.txt", "\\\\host\\a.txt", "C:\\a.txt", "a/" * 600]
+)
+def test_an_artifact_whose_name_leads_elsewhere_is_refused(ctx: ChildContext, sent: list[FromChild], name: str) -> None:
+    with pytest.raises(InvalidInput, match="artifact"):
+        ctx.artifact(name, b"one")
+
+    assert sent == []
+
+
+def test_each_part_of_an_artifacts_name_is_made_harmless(ctx: ChildContext, sent: list[FromChild]) -> None:
+    ctx.artifact("./.git//a\x00\u202e.txt", b"one")
 
     [made] = sent
     assert isinstance(made, Made)
-    assert made.name == "a.txt"
+    assert made.name == "git/a.txt"
 
 
 def test_an_artifact_that_is_not_there_is_an_error_of_the_stage(ctx: ChildContext, sent: list[FromChild]) -> None:

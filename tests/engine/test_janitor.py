@@ -11,7 +11,7 @@ import pytest
 from packhorse.blob.base import Blobs
 from packhorse.core import lifecycle
 from packhorse.core.model import Artifact, Job, Result, Status, Stored
-from packhorse.engine.janitor import BATCH, SWEEP, Janitor
+from packhorse.engine.janitor import BATCH, COMPARED, LAP, RESTING, SWEEP, Janitor
 from packhorse.engine.settle import Settle
 from packhorse.errors import BlobUnavailable, CorruptRecord, JobNotFound, StoreUnavailable
 from packhorse.store.base import Claim, Store
@@ -443,6 +443,95 @@ async def test_an_orphan_that_cannot_be_deleted_does_not_keep_the_others_from_go
 
     assert between == [stuck]
     assert await objects(blobs) == []
+
+
+# Outputs that came late
+
+
+async def ended_at(store: Store, blobs: Blobs, seconds: float, n: int = 0) -> tuple[Claim, str]:
+    """A job of that time that has ended and been tidied, its attempt, and the output that counts."""
+    await submit(store, LASTING, job_id=id_at(seconds, n))
+    claimed = await claim_one(store)
+    kept = await output(blobs, claimed, "kept.txt")
+    await finish(store, claimed, referring(kept))
+    return claimed, kept
+
+
+async def late(blobs: Blobs, claimed: Claim) -> str:
+    """What a worker publishes that was stopped, taken over, let go on, and killed."""
+    return await put(blobs, f"jobs/{claimed.job.id}/output/only/superseded/0.txt")
+
+
+LASTING = plan(stage("only"), keep={status: 1e6 for status in Status if status.is_terminal})
+
+
+async def test_what_a_killed_worker_published_after_the_job_was_tidied_goes_in_the_end(
+    store: Store, blobs: Blobs, janitor: Janitor, clock: Clock
+) -> None:
+    claimed, kept = await ended_at(store, blobs, EPOCH)
+    given = await put(blobs, f"jobs/{claimed.job.id}/input/text.0")
+    await janitor.tick()
+    await late(blobs, claimed)
+
+    await janitor.tick()
+    young = await objects(blobs)
+    clock.forward(ORPHAN + 1.0)
+    await janitor.tick()
+
+    assert len(young) == 3
+    assert await objects(blobs) == [given, kept]
+    assert (await held(store, claimed.job.id)).version == claimed.job.version + 1  # nothing but its end was written
+
+
+async def test_each_job_is_compared_once_in_a_while_and_none_is_passed_over(
+    store: Store, blobs: Blobs, janitor: Janitor, clock: Clock, blob_faults: Faults
+) -> None:
+    claims = [(await ended_at(store, blobs, EPOCH - 2 * ORPHAN, n))[0] for n in range(COMPARED + 3)]
+    for claimed in claims:
+        await late(blobs, claimed)
+
+    left = []
+    for _ in range(2):
+        await janitor.tick()
+        left.append(len(await objects(blobs)) - len(claims))
+    blob_faults.calls.clear()
+    await late(blobs, claims[0])
+    await janitor.tick()
+    resting = blob_faults.args("keys"), len(await objects(blobs)) - len(claims)
+    clock.forward(ORPHAN)
+    await janitor.tick()
+
+    assert left == [3, 0]
+    assert resting == ([], 1)
+    assert len(await objects(blobs)) == len(claims)
+
+
+async def test_outputs_of_an_old_job_that_runs_again_are_not_compared(
+    store: Store, blobs: Blobs, janitor: Janitor
+) -> None:
+    claimed, kept = await ended_at(store, blobs, EPOCH - 2 * ORPHAN)
+    await retry(store, claimed.job.id, "*")
+    again = await claim_one(store)
+    unsaid = await output(blobs, again)
+
+    await janitor.tick()
+
+    assert sorted(await objects(blobs)) == sorted([kept, unsaid])
+
+
+async def test_a_job_that_cannot_be_read_does_not_keep_others_from_being_compared(
+    store: SqliteStore, blobs: Blobs, janitor: Janitor
+) -> None:
+    spoilt, _ = await ended_at(store, blobs, EPOCH - 2 * ORPHAN, 0)
+    claimed, _ = await ended_at(store, blobs, EPOCH - 2 * ORPHAN, 1)
+    litter = await late(blobs, claimed)
+    await write(store, "UPDATE jobs SET state = 'x' WHERE id = ?", spoilt.job.id)
+
+    with pytest.raises(CorruptRecord):
+        await janitor.tick()
+
+    assert litter not in await objects(blobs)
+    assert (await store.bookmark(LAP) or "").startswith(RESTING)
 
 
 async def test_what_unfinished_uploads_left_behind_is_removed(blobs: Blobs, janitor: Janitor, folder: Path) -> None:

@@ -5,10 +5,16 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import psutil
 import pytest
 
+from packhorse.child.messages import Document, Made, Moved, Run
+from packhorse.core import wire
+from packhorse.define.loading import load
+from packhorse.engine import host
 from packhorse.engine.describe import describe
 from packhorse.engine.pool import Pool
+from packhorse.engine.process import Call, Child
 from packhorse.errors import DefinitionError
 from tests.journey.site import until
 
@@ -28,7 +34,7 @@ def work() -> int:
 async def test_the_end_of_one_child_leaves_another_that_is_loading_alone(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(SLOW)
     told: list[str] = []
-    pool = Pool(str(tmp_path / "slow.py"), recycle=10, memory=0, grace=1.0, scratch=tmp_path, log=told.append)
+    pool = Pool(str(tmp_path / "slow.py"), recycle=10, memory=0, grace=1.0, scratch=tmp_path, said=told.append)
     await pool.open()
     try:
         first = await pool.single()
@@ -49,7 +55,7 @@ async def test_the_end_of_one_child_leaves_another_that_is_loading_alone(tmp_pat
 
 async def test_a_child_that_has_grown_too_large_is_not_used_again(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(SLOW)
-    pool = Pool(str(tmp_path / "slow.py"), recycle=10, memory=1000, grace=1.0, scratch=tmp_path, log=print)
+    pool = Pool(str(tmp_path / "slow.py"), recycle=10, memory=1000, grace=1.0, scratch=tmp_path, said=print)
     await pool.open()
     try:
         child = await pool.single()
@@ -61,6 +67,87 @@ async def test_a_child_that_has_grown_too_large_is_not_used_again(tmp_path: Path
         assert await pool.single() is not child
     finally:
         await pool.close()
+
+
+LEAVING = """
+import os
+import time
+from pathlib import Path
+from packhorse import App
+
+app = App("leaving")
+
+def daemon(note: Path) -> None:
+    if os.fork() == 0:
+        os.setsid()
+        pid = os.fork()
+        if pid == 0:
+            time.sleep(600)
+        note.with_suffix(".new").write_text(str(pid))
+        note.with_suffix(".new").rename(note)
+        os._exit(0)
+    os.wait()
+
+@app.job
+def leave(note: str, flag: str) -> int:
+    daemon(Path(note))
+    while flag and not Path(flag).exists():
+        time.sleep(0.01)
+    return 1
+"""
+
+
+class Deaf:
+    def moved(self, message: Moved) -> None: ...
+
+    def made(self, message: Made) -> None: ...
+
+    def said(self, text: str) -> None: ...
+
+
+async def test_a_daemon_goes_with_its_stage_and_its_warm_child_stays(tmp_path: Path) -> None:
+    (tmp_path / "leaving.py").write_text(LEAVING)
+    pool = Pool(str(tmp_path / "leaving.py"), recycle=10, memory=0, grace=1.0, scratch=tmp_path, said=print)
+    [kind] = load(str(tmp_path / "leaving.py")).by_kind
+
+    async def daemon(child: Child, name: str, flag: str = "") -> tuple[int, Call]:
+        parameters = Document(wire.encode({"note": str(tmp_path / name), "flag": flag}))
+        call = child.run(Run(child.number(), kind, "j", "u", "t", 1, 0, str(tmp_path), parameters), Deaf())
+
+        async def is_noted() -> bool | None:
+            return (tmp_path / name).exists() or None
+
+        await until(is_noted, 20, lambda: f"{name} was not started")
+        return int((tmp_path / name).read_text()), call
+
+    await pool.open()
+    try:
+        first, second = await pool.single(), await pool.single()
+        in_use, running = await daemon(first, "in-use", str(tmp_path / "flag"))
+        left, through = await daemon(second, "left")
+        await through.outcome
+        pool.give_back(second)
+        await gone(left)
+        spared = host.born(in_use)
+        (tmp_path / "flag").touch()
+        await running.outcome
+        pool.give_back(first)
+        await gone(in_use)
+
+        assert spared is not None
+        assert not first.has_ended.is_set()
+        assert not second.has_ended.is_set()
+    finally:
+        await pool.close()
+
+
+async def gone(pid: int) -> None:
+    """Ended and reaped."""
+
+    async def is_gone() -> bool | None:
+        return not psutil.pid_exists(pid) or None
+
+    await until(is_gone, 20, lambda: f"{pid} is still there")
 
 
 async def test_an_app_without_a_pipeline_is_refused_by_name(tmp_path: Path) -> None:

@@ -56,6 +56,18 @@ async def test_a_state_that_cannot_be_read_is_told_with_its_job(store: SqliteSto
     assert (error.value.facts["what"], error.value.facts["job_id"]) == ("state", job.id)
 
 
+async def test_a_list_goes_round_what_cannot_be_read_and_does_not_end_early(store: SqliteStore) -> None:
+    jobs = await submit_many(store, 6)
+    for job in (jobs[1], jobs[4]):
+        await spoil(store, job)
+
+    first = await store.find(Filter(), limit=3)
+    rest = await store.find(Filter(), before=first[-1].id, limit=3)
+
+    assert ids(first) == [jobs[5].id, jobs[3].id, jobs[2].id]
+    assert ids(rest) == [jobs[0].id]
+
+
 async def test_a_state_of_a_newer_packhorse_is_not_half_understood(store: SqliteStore) -> None:
     job = await submit(store)
     await write(store, "UPDATE jobs SET state = replace(CAST(state AS TEXT), '[1,', '[2,') WHERE id = ?", job.id)

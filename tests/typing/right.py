@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, assert_type
+from typing import Annotated, Any, Literal, assert_type
 
 from packhorse.define import (
+    Choices,
     Context,
     File,
     JobDecorator,
@@ -20,10 +21,15 @@ from packhorse.define import (
 )
 
 
+def processors() -> list[str]:
+    return ["npu", "cpu"]
+
+
 class Convert(Params):
     ref_images: list[File] = []  # noqa: RUF012  (each object gets a list of its own)
     model: File
     platform: Literal["520", "720"] = "520"
+    processor: Annotated[str, Choices(processors)] = "cpu"
 
 
 @dataclass
@@ -38,6 +44,7 @@ convert = Pipeline("convert", Convert, one_per="user", keep={"completed": "30d"}
 @convert.stage(queue="onnx", timeout="10m", memory="2GiB", backoff=("1s", "1m"))
 def onnx(ctx: Context, p: Convert) -> File:
     ctx.progress(1, 2, "checking")
+    assert_type(p.processor, str)
     if not p.model.size:
         raise Permanent("The model is empty.", code="EMPTY")
     return p.model

@@ -12,6 +12,7 @@ import jsonschema_rs
 from packhorse.api.given import decoded
 from packhorse.core import wire
 from packhorse.core.model import Definition
+from packhorse.define.choices import one_of
 from packhorse.define.files import SCHEMA as FILE
 from packhorse.define.mistakes import Mistake, unknown
 from packhorse.errors import InvalidInput, UnknownPipeline
@@ -133,6 +134,8 @@ def _mistakes(error: jsonschema_rs.ValidationError) -> list[Mistake]:
             return [{"field": _joined(path, error.kind.property), "message": "This is required"}]
         case jsonschema_rs.ValidationErrorKind.AdditionalProperties():
             return unknown(_joined(path, name) for name in error.kind.unexpected)
+        case jsonschema_rs.ValidationErrorKind.Enum():
+            return [one_of(path, error.kind.options)]
     return [{"field": path, "message": error.message}]
 
 

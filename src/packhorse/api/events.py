@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from typing import Annotated, Any
+from typing import Any
 
 from litestar import Request, get
 from litestar.datastructures import State
 from litestar.di import NamedDependency
-from litestar.params import FromPath, FromQuery, QueryParameter
+from litestar.params import FromPath, FromQuery
 from litestar.types import ASGIApp
 
 from packhorse.api import shapes
 from packhorse.api.feed import PAGE, Moved, Watcher
+from packhorse.api.queries import Number
 from packhorse.api.streaming import Streamed
 from packhorse.api.tools import Tools
 from packhorse.core import wire
@@ -27,8 +28,6 @@ LINGER = 0.2
 """Seconds for which the last lines of a log may come after the end of the job: workers write a few times a second."""
 
 HEADERS = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-
-Number = Annotated[int, QueryParameter(ge=0)]
 
 
 @get("/jobs/{job_id:str}/events")

@@ -14,10 +14,12 @@ from litestar.response.base import ASGIResponse
 from litestar.types import ASGIApp
 
 from packhorse.api import shapes
+from packhorse.api.queries import Number
 from packhorse.api.shapes import Json
 from packhorse.api.tools import TENANT, Tools
 from packhorse.core import lifecycle, wire
 from packhorse.core.model import Change, Job, Status
+from packhorse.engine.explain import is_live, reasons
 from packhorse.errors import InvalidInput
 from packhorse.store.base import Filter, Line
 
@@ -25,7 +27,6 @@ JOB_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 Limit = Annotated[int, QueryParameter(ge=1, le=200)]
 Lines = Annotated[int, QueryParameter(ge=1, le=5000)]
-Number = Annotated[int, QueryParameter(ge=0)]
 
 
 @get("/jobs")
@@ -51,7 +52,7 @@ async def list_jobs(
         created_until=_seconds(created_until),
     )
     found = await tools.store.find(wanted, before=cursor, limit=limit + 1)
-    return shapes.page(await tools.shown(found[:limit]), found[limit - 1].id if len(found) > limit else None)
+    return shapes.page(await tools.listed(found[:limit]), found[limit - 1].id if len(found) > limit else None)
 
 
 @get("/jobs/{job_id:str}")
@@ -59,6 +60,15 @@ async def get_job(tools: NamedDependency[Tools], job_id: FromPath[str]) -> Json:
     """One job."""
     [shape] = await tools.shown([await tools.job(job_id)])
     return shape
+
+
+@get("/jobs/{job_id:str}/explain")
+async def explain(tools: NamedDependency[Tools], job_id: FromPath[str]) -> Json:
+    """Why the job is not running now: a code and a sentence each, none if it is."""
+    job = await tools.job(job_id)
+    now = tools.store.now()
+    live = [card for card in await tools.store.workers() if is_live(card, now, tools.settings.lease)]
+    return {"reasons": [{"code": each.code, "message": each.message} for each in reasons(job, live, now)]}
 
 
 @post("/jobs/{job_id:str}/cancel", status_code=202)
@@ -101,6 +111,13 @@ async def log(
         return ASGIResponse(body=_text(lines), media_type="text/plain", headers=HEADERS)
     body = wire.encode(shapes.page((shapes.line(line) for line in lines), following))
     return ASGIResponse(body=body, media_type="application/json", headers=HEADERS)
+
+
+@get("/jobs/{job_id:str}/metrics")
+async def metrics(tools: NamedDependency[Tools], job_id: FromPath[str]) -> Json:
+    """CPU, in cores, and memory that each task has used, as they were sampled, with the most of each."""
+    await tools.job(job_id)
+    return shapes.page(shapes.series(await tools.store.samples(job_id)))
 
 
 HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}

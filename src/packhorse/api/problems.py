@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from enum import Enum
+from typing import Any, get_args
 
 from litestar import Request, Response
 from litestar.exceptions import HTTPException, ValidationException
 
 from packhorse.core import wire
+from packhorse.define.choices import one_of
 from packhorse.define.mistakes import invalid
 from packhorse.errors import (
     BlobError,
+    CorruptRecord,
     InvalidInput,
     NotFound,
     PackhorseError,
     Refused,
+    SchemaTooNew,
     StoreError,
     WrongMethod,
 )
@@ -24,6 +28,9 @@ from packhorse.telemetry import log
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER = "2"
 """Seconds. About what a store or an object store needs to be restarted."""
+
+LASTING = (CorruptRecord, SchemaTooNew)
+"""What will be the same when it is asked for again."""
 
 RENAMED = {"status": "job_status", "type": "error_type", "title": "error_title", "detail": "error_detail"}
 """Facts whose names mean something else in a problem."""
@@ -45,7 +52,7 @@ def shape(error: PackhorseError) -> dict[str, Any]:
     errors = {"errors": error.errors} if isinstance(error, InvalidInput) else {}
     return {
         "type": f"urn:packhorse:{error.type()}",
-        "title": error.type().replace("-", " ").capitalize(),
+        "title": error.title(),
         "status": error.status,
         "detail": error.message,
         **facts,
@@ -59,7 +66,7 @@ def _known(request: Request[Any, Any, Any], error: Exception) -> PackhorseError:
     if isinstance(error, PackhorseError):
         return error
     if isinstance(error, ValidationException):
-        return invalid("The query is not valid", _mistakes(error))
+        return invalid("The query is not valid", _mistakes(request, error))
     if isinstance(error, HTTPException) and error.status_code < 500:
         return _http(request, error)
     return PackhorseError()
@@ -67,6 +74,8 @@ def _known(request: Request[Any, Any, Any], error: Exception) -> PackhorseError:
 
 def _without_internals(error: StoreError | BlobError) -> PackhorseError:
     """What the driver said is for the log."""
+    if isinstance(error, LASTING):
+        return type(error)(**{**error.facts, "reason": "the server's log says why"})
     return type(error)(reason="it was asked and failed")
 
 
@@ -79,17 +88,25 @@ def _http(request: Request[Any, Any, Any], error: HTTPException) -> PackhorseErr
     return Refused(error.detail)
 
 
-def _mistakes(error: ValidationException) -> list[dict[str, str]]:
+def _mistakes(request: Request[Any, Any, Any], error: ValidationException) -> list[dict[str, str]]:
     extra = error.extra if isinstance(error.extra, list) else []
-    found = [each for each in extra if isinstance(each, Mapping)]
-    return [{"field": str(each.get("key", "")), "message": str(each.get("message", ""))} for each in found] or [
+    found = [(str(each.get("key", "")), str(each.get("message", ""))) for each in extra if isinstance(each, Mapping)]
+    return [{"field": field, "message": _choices(request, field) or message} for field, message in found] or [
         {"field": "", "message": error.detail}
     ]
 
 
+def _choices(request: Request[Any, Any, Any], field: str) -> str | None:
+    """What may stand there, if the route takes one of a few words."""
+    parameter = request.route_handler.parsed_fn_signature.parameters.get(field)
+    kinds = () if parameter is None else (parameter.annotation, *get_args(parameter.annotation))
+    words = [each.value for kind in kinds if isinstance(kind, type) and issubclass(kind, Enum) for each in kind]
+    return one_of(field, words)["message"] if words else None
+
+
 def _headers(known: PackhorseError, error: Exception) -> dict[str, str]:
     headers = {"Cache-Control": "no-store"}
-    if isinstance(known, StoreError | BlobError) and known.status >= 500:
+    if isinstance(known, StoreError | BlobError) and known.status >= 500 and not isinstance(known, LASTING):
         headers["Retry-After"] = RETRY_AFTER
     if isinstance(error, HTTPException) and error.headers:
         headers |= error.headers  # such as Allow

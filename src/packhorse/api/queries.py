@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from litestar import Request
+from litestar.params import QueryParameter
 
-from packhorse.define.mistakes import invalid
+from packhorse.define.mistakes import NUL, invalid
+
+Number = Annotated[int, QueryParameter(ge=0)]
+"""Of an event or a line."""
 
 
 def check(request: Request[Any, Any, Any]) -> None:
@@ -15,6 +19,7 @@ def check(request: Request[Any, Any, Any]) -> None:
     known = request.route_handler.parsed_fn_signature.parameters.keys() - INJECTED - request.path_params.keys()
     mistakes = [{"field": name, "message": "There is no parameter of this name"} for name in given if name not in known]
     mistakes += [{"field": name, "message": "This is given twice"} for name in {*given} if given.count(name) > 1]
+    mistakes += [{"field": name, "message": NUL} for name, value in request.query_params.multi_items() if "\0" in value]
     if mistakes:
         raise invalid("The query is not valid", mistakes)
 

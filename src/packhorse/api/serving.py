@@ -39,13 +39,18 @@ GRACE = 1.5
 LAST_GRACE = 0.6
 """Seconds the server has to close what is left before the process ends all the same."""
 
+KNOCK = 0.02
+"""Seconds between tries to reach ourselves while we start."""
+
 ROUTES = [
     submit.submit,
     jobs.list_jobs,
     jobs.get_job,
+    jobs.explain,
     jobs.cancel,
     jobs.retry,
     jobs.log,
+    jobs.metrics,
     events.events,
     results.artifacts,
     results.artifact,
@@ -66,7 +71,7 @@ def build(settings: Settings) -> Litestar:
             raise
         tools = app.state.tools = Tools(settings, store, blobs)
         feeding = asyncio.create_task(tools.feed.run())
-        log.serving(settings.host, settings.port)
+        app.state.is_open.set()
         try:
             yield
         finally:
@@ -77,7 +82,7 @@ def build(settings: Settings) -> Litestar:
             await blobs.close()
 
     api = Router(BASE, route_handlers=ROUTES)
-    return Litestar(
+    app = Litestar(
         [api, system.healthz, system.readyz, *page.ROUTES],
         dependencies={"tools": Provide(tools_of, sync_to_thread=False)},
         before_request=queries.check,
@@ -93,6 +98,8 @@ def build(settings: Settings) -> Litestar:
         ),
         logging_config=None,
     )
+    app.state.is_open = asyncio.Event()
+    return app
 
 
 def serve(settings: Settings) -> None:
@@ -131,7 +138,9 @@ async def _serve(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     serving = asyncio.create_task(server.serve())
+    announcing = asyncio.create_task(_announce(app.state.is_open, settings))
     await asyncio.wait([serving, asyncio.create_task(stop.wait())], return_when=asyncio.FIRST_COMPLETED)
+    announcing.cancel()
     if serving.done():
         error = serving.exception() or PackhorseError("The server ended by itself.")
         raise app.state.get("failure", error)
@@ -143,6 +152,18 @@ async def _serve(settings: Settings) -> None:
     if not serving.done():
         os._exit(0)  # a connection that will not close; everything acknowledged is durable
     serving.result()
+
+
+async def _announce(is_open: asyncio.Event, settings: Settings) -> None:
+    """Say where we serve, once whoever reads it can come: the server itself does not tell when it listens."""
+    await is_open.wait()
+    while True:
+        with contextlib.suppress(OSError):
+            _, writer = await asyncio.open_connection(settings.host, settings.port)
+            writer.close()
+            break
+        await asyncio.sleep(KNOCK)
+    log.serving(settings.host, settings.port)
 
 
 class _Requests:

@@ -23,7 +23,7 @@ from packhorse.core.model import (
 )
 from packhorse.define.values import decode_result
 from packhorse.engine.progress import current_stage, of_stage, whole
-from packhorse.store.base import Line, Progress
+from packhorse.store.base import Line, Progress, Sample
 
 Json = dict[str, Any]
 Results = Mapping[TaskId, Result]
@@ -125,6 +125,23 @@ def line(written: Line) -> Json:
         "at": iso(written.at),
         "text": written.text,
     }
+
+
+def series(samples: Iterable[Sample]) -> list[Json]:
+    """By task, in the order of the first sample."""
+    by_task: dict[TaskId, list[Sample]] = {}
+    for sample in samples:
+        by_task.setdefault(sample.task, []).append(sample)
+    return [
+        {
+            "stage": task.stage,
+            "element": task.element,
+            "peak_cpu": max(sample.cpu for sample in found),
+            "peak_memory_bytes": max(sample.memory for sample in found),
+            "samples": [{"at": iso(each.at), "cpu": each.cpu, "memory_bytes": each.memory} for each in found],
+        }
+        for task, found in by_task.items()
+    ]
 
 
 def pipeline(published: Definition) -> Json:

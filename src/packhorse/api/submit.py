@@ -155,7 +155,7 @@ class Submission:
             renamed = [{**each, "field": NAMES.get(each["field"], each["field"])} for each in error.errors]
             raise invalid(NOT_VALID, renamed) from error
         if options.delay > LONGEST_DELAY:
-            raise InvalidInput("delay: It is more than ten years.", field="delay")
+            raise invalid(NOT_VALID, [{"field": "delay", "message": "It is more than ten years"}])
         return options
 
 

@@ -13,9 +13,10 @@ from packhorse.api.shapes import Json, shown
 from packhorse.blob.base import Blobs
 from packhorse.core.model import Job
 from packhorse.engine.settle import Settle
-from packhorse.errors import JobNotFound
+from packhorse.errors import CorruptRecord, JobNotFound, SchemaTooNew
 from packhorse.settings import Settings
 from packhorse.store.base import Store
+from packhorse.telemetry import log
 
 TENANT = "default"
 """Whose jobs are served, until keys say so."""
@@ -32,10 +33,20 @@ class Tools:
 
     async def job(self, job_id: str) -> Job:
         """A job whose purge has begun is as good as gone: its files may be already."""
-        [job] = await self.store.get([job_id])
+        [job] = [None] if "\0" in job_id else await self.store.get([job_id])
         if job is None or job.is_purging:
             raise JobNotFound(job_id=job_id)
         return job
+
+    async def listed(self, jobs: Sequence[Job]) -> list[Json]:
+        """As `shown`; what cannot be read of one job leaves that one out, with a line in the log."""
+        try:
+            return await self.shown(jobs)
+        except (CorruptRecord, SchemaTooNew) as error:
+            if len(jobs) > 1:
+                return [shape for job in jobs for shape in await self.listed([job])]
+            log.job_unreadable(jobs[0].id, error)
+            return []
 
     async def shown(self, jobs: Sequence[Job]) -> list[Json]:
         ids = [job.id for job in jobs]

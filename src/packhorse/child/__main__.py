@@ -8,7 +8,7 @@ import socket
 import sys
 
 from packhorse.child.kernel import die_with_parent
-from packhorse.child.messages import Broken, framed
+from packhorse.child.messages import Broken, framed, sayable
 from packhorse.core import wire
 from packhorse.define.loading import load
 from packhorse.errors import PackhorseError
@@ -43,11 +43,16 @@ def _describe(app: str) -> None:
     out = os.dup(1)
     os.dup2(2, 1)
     try:
-        answer = wire.encode({"definitions": load(app).definitions()})
+        answer = wire.encode({"definitions": load(app).definitions(), "files": _loaded()})
     except PackhorseError as error:
         answer = wire.encode({"error": error.message})
     with open(out, "wb") as told:
         told.write(answer)
+
+
+def _loaded() -> list[str]:
+    files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+    return [sayable(file) for file in files if isinstance(file, str)]
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ def chosen(kinds: Mapping[str, Code], run: Run) -> Code:
 
 def prepared(pipeline: Pipeline[Any], stage: Stage[..., Any], run: Run, context: ChildContext) -> Callable[[], Any]:
     """The stage as a call without arguments. What does not fit its types is INVALID and never retried."""
-    params = pipeline.schema.decode(run.parameters.value, _files(run.parameters))
+    params = pipeline.schema.decode(run.parameters.value, _files(run.parameters), is_worker=True)
     given = {each.parameter: [(doc.value, _files(doc)) for doc in each.values] for each in run.arguments}
     arguments = stage.arguments(given)
     return lambda: stage.function(context, params, **arguments)

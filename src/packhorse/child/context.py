@@ -10,7 +10,7 @@ from pathlib import Path
 
 from packhorse.child.messages import FromChild, Made, Moved, Run, sayable
 from packhorse.define.context import Context
-from packhorse.define.files import File, sanitised
+from packhorse.define.files import File, placed
 
 LONGEST = 1000
 """Characters of a progress message that are kept."""
@@ -70,12 +70,13 @@ class ChildContext(Context):
             self._send(moved)
 
     def artifact(self, name: str, content: Path | str | bytes) -> None:
-        name = sanitised(name)
+        name = placed(name)
+        last = name.rpartition("/")[2]
         if isinstance(content, bytes):
-            path = self._place(name)
+            path = self._place(last)
             path.write_bytes(content)
         else:
-            path = self.kept(File(content, name))
+            path = self.kept(File(content, last))
         self._send(Made(self._call, name, str(path)))
 
     def kept(self, file: File) -> Path:

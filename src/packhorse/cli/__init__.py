@@ -7,7 +7,9 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+import msgspec
 from cyclopts import CycloptsError
+from msgspec import Struct
 
 from packhorse.errors import InvalidInput, PackhorseError
 
@@ -29,9 +31,10 @@ def run(arguments: Sequence[str]) -> int:
         sys.stdout.flush()
     except CycloptsError as error:
         command = " ".join(["packhorse", *(error.command_chain or ())])
-        return _said(str(error), f"See how it is used: {command} --help", USAGE)
+        told = Told("usage", "Usage", str(error), f"See how it is used: {command} --help")
+        return told.said(arguments, USAGE)
     except PackhorseError as error:
-        return _said("\n".join([error.message, *_fields(error)]), error.hint, error.exit_code)
+        return _told(error).said(arguments, error.exit_code)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:  # the reader, such as head, has enough
@@ -40,12 +43,27 @@ def run(arguments: Sequence[str]) -> int:
     return code or 0
 
 
-def _fields(error: PackhorseError) -> list[str]:
-    """What is wrong with each field, unless the message says it."""
-    errors = error.errors if isinstance(error, InvalidInput) else []
-    return [f"  {each['field']}: {each['message']}" for each in errors if each["message"] not in error.message]
+class Told(Struct):
+    """An error as it is told: as sentences, or as JSON to who asked for JSON."""
+
+    type: str
+    title: str
+    detail: str
+    hint: str
+    errors: Sequence[dict[str, str]] = ()
+
+    def said(self, arguments: Sequence[str], code: int) -> int:
+        if "--json" in arguments:
+            print(msgspec.json.encode({"error": self}).decode(), file=sys.stderr)
+        else:
+            print(self.detail, *self._fields(), *filter(None, [self.hint]), sep="\n", file=sys.stderr)
+        return code
+
+    def _fields(self) -> list[str]:
+        """What is wrong with each field, unless the message says it."""
+        return [f"  {each['field']}: {each['message']}" for each in self.errors if each["message"] not in self.detail]
 
 
-def _said(message: str, hint: str, code: int) -> int:
-    print(message, *([hint] if hint else []), sep="\n", file=sys.stderr)
-    return code
+def _told(error: PackhorseError) -> Told:
+    errors = error.errors if isinstance(error, InvalidInput) else ()
+    return Told(error.type(), error.title(), error.message, error.hint, errors)

@@ -42,22 +42,25 @@ def demo() -> None:
     """Run a server, a worker and a job that survives a kill -9."""
     is_check = os.environ.get("CHECK") == "1"
     signal.signal(signal.SIGTERM, _leave)
+    stays = not is_check and sys.stdin.isatty() and sys.stdout.isatty()
     with _folder(is_check) as folder, _dev(folder, _port(is_check)) as (dev, url), Client(url) as client:
         _wait_until_ready(client, dev)
         with tempfile.TemporaryDirectory() as scratch:
-            _show(client, dev, Path(scratch), HURRIED if is_check else PACE)
-        if is_check or not (sys.stdin.isatty() and sys.stdout.isatty()):
+            job_id = _show(client, dev, Path(scratch), HURRIED if is_check else PACE)
+        if not stays:
             return
+        _say(f"look at it with: packhorse show {job_id} --url {url}")
         _say(f"packhorse goes on at {url}; Ctrl-C ends it")
         with contextlib.suppress(KeyboardInterrupt):
             dev.wait()
 
 
-def _show(client: Client, dev: subprocess.Popen[bytes], scratch: Path, pace: float) -> None:
+def _show(client: Client, dev: subprocess.Popen[bytes], scratch: Path, pace: float) -> str:
+    """The id of the job that was shown and checked."""
     source = scratch / journey.NAME
     source.write_text(journey.text())
     job = client.submit("report", {"title": journey.TITLE, "pace": pace}, files={"text": source}, user="demo")
-    job_id = job["job_id"]
+    job_id: str = job["job_id"]
     _say(f"submitted {source.name} with {journey.DAYS} sections as job {job_id}")
     _watch(client, job_id, dev)
     job = client.get(job_id)
@@ -71,7 +74,8 @@ def _show(client: Client, dev: subprocess.Popen[bytes], scratch: Path, pace: flo
     _compare(report, journey.expected())
     files = ", ".join(each["name"] for each in client.artifacts(job_id))
     _say(f"{result.name} is what it should be: {report['words']} words, sha256 {report['source']['sha256'][:12]}…")
-    _say(f"its files: {files}; look at it with: packhorse show {job_id} --url {client.url}")
+    _say(f"its files: {files}")
+    return job_id
 
 
 def _watch(client: Client, job_id: str, dev: subprocess.Popen[bytes]) -> None:

@@ -50,6 +50,7 @@ def dev(file: str | None = None, /, *, port: str | None = None, places: Places =
 class Dev:
     def __init__(self, settings: Settings, flags: Sequence[str], drain: Sequence[str]) -> None:
         self._settings = settings
+        self._loaded: Sequence[str] = ()
         self._over = asyncio.Event()
         self._serve = Kept("serve", ["serve", "--port", str(settings.port), *flags], forwarded)
         self._worker = Kept("worker", ["worker", settings.app, *drain, *flags], forwarded)
@@ -70,7 +71,7 @@ class Dev:
 
     async def _prepare(self) -> None:
         """Fail now, with one sentence, rather than in two children over and over."""
-        await describe(self._settings.app)
+        self._loaded = (await describe(self._settings.app)).files
         store, blobs = await opened(self._settings)
         await store.close()
         await blobs.close()
@@ -92,15 +93,17 @@ class Dev:
         forwarded("dev", f"{self._settings.app} runs at http://{host}:{port}; Ctrl-C ends it")
 
     async def _watch(self) -> None:
-        watched = Watched(self._settings.app)
+        watched = Watched(self._settings.app, self._loaded)
         while True:
             await asyncio.sleep(LOOK)
             if not watched.has_changed():
                 continue
             try:
-                await describe(self._settings.app)
+                described = await describe(self._settings.app)
             except PackhorseError as error:
+                watched.knows(None)
                 forwarded("dev", f"{error.message}\nThe worker is restarted when it can be loaded again.")
                 continue
+            watched.knows(described.files)
             forwarded("dev", "the code has changed: what starts from now on runs the new one")
             self._worker.start()

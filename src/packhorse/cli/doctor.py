@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import shutil
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -12,12 +13,16 @@ from packhorse.blob import open_blobs
 from packhorse.blob.base import Blobs
 from packhorse.cli import printing
 from packhorse.cli.options import Output, Places, settings_from
+from packhorse.core.model import Status
 from packhorse.engine import host
+from packhorse.engine.explain import STUCK, is_live, reasons
 from packhorse.errors import PackhorseError
 from packhorse.settings import Settings
-from packhorse.store.base import Finding, Store
+from packhorse.store.base import Filter, Finding, Store
 from packhorse.wiring import open_store
 
+MOST_JOBS = 500
+"""Jobs that are looked at, the newest: what keeps many of them waiting keeps one of these."""
 ENOUGH = 512 * 1024**2
 """Bytes of free disk below which running stages and uploads are likely to fail."""
 
@@ -45,7 +50,13 @@ async def _store(settings: Settings) -> list[Finding]:
         return [Finding("store", False, settings.store, f"{error.message} {error.hint}".strip())]
     try:
         opened = Finding("store", True, settings.store, "where jobs are remembered")
-        return [opened, *await store.check(), *await _workers(store, settings), *await _definitions(store)]
+        return [
+            opened,
+            *await store.check(),
+            *await _workers(store, settings),
+            *await _stuck(store, settings),
+            *await _definitions(store),
+        ]
     except PackhorseError as error:
         return [Finding("store", False, settings.store, error.message)]
     finally:
@@ -59,12 +70,22 @@ async def _workers(store: Store, settings: Settings) -> list[Finding]:
     found = []
     for card in cards:
         age = max(0.0, store.now() - card.seen_at)
-        is_here = (card.boot, card.pid_space) == (host.boot(), host.pid_space())
-        is_dead = is_here and not host.is_alive(card.pid, card.born)
+        is_dead = host.is_seen_dead(card.boot, card.pid_space, card.pid, card.born)
         slots = ", ".join(f"{name}={count}" for name, count in card.queues.items())
         state = "is dead; the next worker takes over its jobs" if is_dead else f"pid {card.pid} on {card.host}, {slots}"
         found.append(Finding(f"worker {card.id}", not is_dead and age < settings.lease, f"seen {age:.0f} s ago", state))
     return found
+
+
+async def _stuck(store: Store, settings: Settings) -> list[Finding]:
+    """Jobs that will wait until somebody starts the right worker, counted by what they wait for."""
+    now = store.now()
+    live = [card for card in await store.workers() if is_live(card, now, settings.lease)]
+    counts: Counter[str] = Counter()
+    for status in (Status.PENDING, Status.RUNNING):
+        for job in await store.find(Filter(status=status), limit=MOST_JOBS):
+            counts.update(each.message for each in reasons(job, live, now) if each.code in STUCK)
+    return [Finding("waiting jobs", False, f"{count} jobs", message) for message, count in counts.items()]
 
 
 async def _definitions(store: Store) -> list[Finding]:

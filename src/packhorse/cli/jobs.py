@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -12,9 +13,11 @@ from packhorse.cli import printing, watching
 from packhorse.cli.options import Remote
 from packhorse.client import Client, Json
 from packhorse.core import wire
+from packhorse.errors import InvalidInput
 
 Status = Literal["pending", "running", "completed", "failed", "cancelled"]
 TERMINAL = watching.EXIT.keys()
+MIB = 1024**2
 
 
 def jobs(
@@ -61,7 +64,7 @@ def show(job: str, /, *, follow: bool = False, remote: Remote = Remote()) -> int
     """
     with Client(remote.url) as client:
         if not follow:
-            _shown(client.get(job), remote)
+            _shown(client, job, remote)
             return 0
         found = watching.followed(client, job, json=remote.json)
     return watching.DETACHED if found is None else watching.ended(found)
@@ -117,10 +120,14 @@ def retry(job: str, /, *, stage: str | None = None, remote: Remote = Remote()) -
         Redo this stage and what follows it; * for all.
     """
     with Client(remote.url) as client:
-        _changed(client.retry(job, stage), remote)
+        before = client.get(job)
+        after = client.retry(job, stage)
+    _changed(after, remote)
+    if after["run"] == before["run"]:
+        printing.said("It is active, and was left alone.")
 
 
-def result(job: str, /, *, output: Path = Path(), remote: Remote = Remote()) -> None:
+def result(job: str, /, *, output: str = ".", remote: Remote = Remote()) -> None:
     """Download a job's result.
 
     Parameters
@@ -128,10 +135,11 @@ def result(job: str, /, *, output: Path = Path(), remote: Remote = Remote()) -> 
     job
         Its id.
     output
-        File or folder to write to; else the folder we are in. A result without files is printed.
+        File to write to, or folder/ to write into; else the folder we are in. A result without files is printed.
     """
+    to = target(output)
     with Client(remote.url) as client:
-        kept(client, job, output, json=remote.json)
+        kept(client, job, to, json=remote.json)
 
 
 def pipelines(*, remote: Remote = Remote()) -> None:
@@ -145,6 +153,16 @@ def pipelines(*, remote: Remote = Remote()) -> None:
         printing.table(("pipeline", "app", "parameters", "meaning"), rows)
     else:
         printing.said("No pipeline is published. A worker publishes its own when it starts: packhorse worker FILE")
+
+
+def target(output: str) -> Path:
+    """Where a result goes. A name that ends in a slash is a folder, and made if it is not there."""
+    path = Path(output).expanduser()
+    try:
+        (path if output.endswith(os.sep) else path.parent).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidInput(f"Nothing can be written to {output}: {error.strerror}.", field="output") from error
+    return path
 
 
 def kept(client: Client, job_id: str, output: Path, *, json: bool) -> None:
@@ -183,23 +201,37 @@ def _row(job: Json) -> tuple[object, ...]:
     return job["job_id"], job["pipeline"], job["user_id"], job["status"], progress, job["stage"], created
 
 
-def _shown(job: Json, remote: Remote) -> None:
+def _shown(client: Client, job_id: str, remote: Remote) -> None:
+    job = client.get(job_id)
     if remote.json:
         printing.document(job)
         return
     names = ("job_id", "pipeline", "user_id", "status", "created_at", "started_at", "completed_at", "expires_at", "run")
     printing.facts({name: job[name] for name in names if job[name] is not None})
-    printing.table(
-        ("stage", "status", "progress", "attempt", "message"),
-        [
-            (name, stage["status"], f"{stage['progress']:.0f} %", stage["attempt"], stage["message"])
-            for name, stage in job["stages"].items()
-        ],
-    )
+    _stages(job, client.metrics(job_id))
+    if job["status"] not in TERMINAL:
+        for reason in client.explain(job_id):
+            printing.facts({"waiting": reason["message"]})
     if job["error"] is not None:
         printing.facts({"error": f"{job['error']['code']}: {job['error']['message']}"})
     if job["result"] is not None:
         printing.facts({"result": wire.encode(job["result"]).decode()})
+
+
+def _stages(job: Json, measured: Sequence[Json]) -> None:
+    """With the most that each has used at a time, if any ran long enough to be measured."""
+    columns = ["stage", "status", "progress", "attempt", *(("peak cpu", "peak memory") if measured else ()), "message"]
+    rows = []
+    for name, stage in job["stages"].items():
+        mine = [each for each in measured if each["stage"] == name]
+        row = [name, stage["status"], f"{stage['progress']:.0f} %", stage["attempt"]]
+        if mine:
+            row += [f"{100 * max(each['peak_cpu'] for each in mine):.0f} %"]
+            row += [f"{max(each['peak_memory_bytes'] for each in mine) / MIB:.0f} MiB"]
+        elif measured:
+            row += ["", ""]
+        rows.append([*row, stage["message"]])
+    printing.table(columns, rows)
 
 
 def _changed(job: Json, remote: Remote) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from cyclopts import CycloptsError, Parameter
 
 from packhorse.cli import printing, watching
-from packhorse.cli.jobs import kept
+from packhorse.cli.jobs import kept, target
 from packhorse.cli.options import Remote
 from packhorse.cli.values import parameters_from
 from packhorse.client import Client, Json
@@ -25,7 +25,7 @@ def submit(
     delay: str | None = None,
     key: str | None = None,
     wait: bool = False,
-    output: Path | None = None,
+    output: str | None = None,
     remote: Remote = Remote(),
 ) -> int:
     """Submit a job.
@@ -47,16 +47,17 @@ def submit(
     wait
         Show progress until it has ended; the exit code is 0 completed, 1 failed, 4 cancelled.
     output
-        Wait, and write the result there.
+        Wait, and write the result to this file, or into this folder/.
     """
     wait_before = _seconds(delay)
+    to = None if output is None else target(output)  # before the job: it may take hours, and then it would be too late
     with Client(remote.url) as client:
         parameters, files = parameters_from(values, _schema(client, pipeline))
         job = client.submit(
             pipeline, parameters, files=files, user=user, priority=priority, delay=wait_before, key=key
         )  # fmt: skip
-        if wait or output is not None:
-            return _awaited(client, job, output, remote)
+        if wait or to is not None:
+            return _awaited(client, job, to, remote)
     _shown(job, remote)
     return 0
 

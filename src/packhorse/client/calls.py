@@ -41,7 +41,7 @@ class Client:
     """
 
     def __init__(self, url: str | None = None) -> None:
-        self.url = (url or load().settings.url or LOCAL).rstrip("/")
+        self.url = _with_scheme(url or load().settings.url or LOCAL).rstrip("/")
         with reaching(self.url):
             self._http = httpx2.Client(base_url=self.url, timeout=TIMEOUT, mounts=NO_PROXY)
 
@@ -87,6 +87,16 @@ class Client:
 
     def get(self, job_id: str) -> Json:
         return self._call("GET", _path(job_id))
+
+    def explain(self, job_id: str) -> Sequence[Json]:
+        """Why it is not running now: ``{"code", "message"}`` each, none if it is."""
+        found: list[Json] = self._call("GET", _path(job_id) + "/explain")["reasons"]
+        return found
+
+    def metrics(self, job_id: str) -> Sequence[Json]:
+        """``{"stage", "element", "peak_cpu", "peak_memory_bytes", "samples": [...]}`` for each task sampled."""
+        found: list[Json] = self._call("GET", _path(job_id) + "/metrics")["items"]
+        return found
 
     def list(
         self,
@@ -163,6 +173,11 @@ class Client:
             response = self._http.request(method, BASE + path, **asked)
         answer: Json = checked(response)
         return answer
+
+
+def _with_scheme(url: str) -> str:
+    """``localhost:3003`` is what a person means by http://localhost:3003."""
+    return url if "://" in url else f"http://{url}"
 
 
 def _path(job_id: str) -> str:

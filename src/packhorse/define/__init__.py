@@ -1,5 +1,6 @@
 """How a team writes its pipelines: plain typed functions. Light to import, because every child process does."""
 
+from packhorse.define.choices import Choices
 from packhorse.define.context import Context
 from packhorse.define.files import File, sanitised
 from packhorse.define.outcomes import Later, Permanent
@@ -11,6 +12,7 @@ from packhorse.define.stages import Stage, each, gather, needs
 from packhorse.define.submitting import JobHandle, JobSnapshot, Options, Submitter
 
 __all__ = [
+    "Choices",
     "Code",
     "Context",
     "File",

@@ -34,7 +34,10 @@ class Context(ABC):
 
     @abstractmethod
     def artifact(self, name: str, content: Path | str | bytes) -> None:
-        """Publish a file beside the result. A ``str`` is a path; bytes are the content itself."""
+        """Publish a file beside the result, as ``{stage}/{name}``; the name may have folders.
+
+        A ``str`` is a path; bytes are the content itself.
+        """
 
     def track(self, iterable: Iterable[T], total: float | None = None, message: str = "") -> Iterator[T]:
         """Go through ``iterable`` and report each element when the loop is done with it."""

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
+from packhorse.errors import InvalidInput
+
 F = TypeVar("F")
+
+DRIVE = re.compile(r"[A-Za-z]:[/\\]")
 
 LONGEST_NAME = 255
 """Bytes. What file systems allow for one name."""
+LONGEST_PATH = 1024
+"""Bytes of a name with its folders."""
 LONGEST_SUFFIX = 32
 """Bytes. A suffix up to here is kept when a name has to be cut; past it, it is hardly one."""
 
@@ -93,6 +100,19 @@ def sanitised(name: str) -> str:
     last = next((part for part in reversed(name.replace("\\", "/").split("/")) if part.strip(". \t")), "")
     seen = "".join(c for c in last if unicodedata.category(c) not in {"Cc", "Cs", "Zl", "Zp"} and c not in BIDI)
     return _cut(_trimmed(unicodedata.normalize("NFC", seen))) or "file"
+
+
+def placed(name: str) -> str:
+    """The name of an artifact, which may have folders, each part made safe. InvalidInput if it leads elsewhere."""
+    parts = name.replace("\\", "/").split("/")
+    if name.startswith(("/", "\\")) or ".." in parts or DRIVE.match(name):
+        raise InvalidInput(
+            f"An artifact cannot be called {name!r}: it is named within its stage, without / at the start or .."
+        )
+    safe = "/".join(sanitised(part) for part in parts if part not in ("", "."))
+    if len(safe.encode()) > LONGEST_PATH:
+        raise InvalidInput(f"The name of an artifact has at most {LONGEST_PATH} bytes, and {name[:50]!r}… has more.")
+    return safe or sanitised(name)
 
 
 def _trimmed(name: str) -> str:

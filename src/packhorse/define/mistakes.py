@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
+from typing import Any
 
 import msgspec
 
@@ -32,6 +33,24 @@ def invalid(what: str, mistakes: Iterable[Mistake]) -> InvalidInput:
     errors = [{key: text[:LONGEST_TOLD] for key, text in m.items()} for m in islice(mistakes, MOST_TOLD)]
     said = (f"{m['field']}: {m['message']}" if m["field"] else m["message"] for m in errors[:MOST_SAID])
     return InvalidInput(f"{what}: {'; '.join(said)}", errors=errors)
+
+
+NUL = "It contains a NUL character, which cannot be stored"
+"""PostgreSQL's texts have none, and what one store keeps all must."""
+
+
+def nul_in(value: Any, path: str = "") -> Iterator[Mistake]:
+    """Where a JSON value has a NUL character, in a text or in a name."""
+    if isinstance(value, str) and "\0" in value:
+        yield {"field": path, "message": NUL}
+    elif isinstance(value, Mapping):
+        for name, inner in value.items():
+            at = _joined(path, str(name).replace("\0", "\\0"))
+            yield from nul_in(str(name), at)
+            yield from nul_in(inner, at)
+    elif isinstance(value, list | tuple):
+        for i, inner in enumerate(value):
+            yield from nul_in(inner, f"{path}[{i}]")
 
 
 def unknown(fields: Iterable[str]) -> list[Mistake]:

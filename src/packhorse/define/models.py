@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 from packhorse.define.files import File
 
@@ -26,7 +26,9 @@ def schema_of(model: Any, defs: dict[str, Any]) -> dict[str, Any]:
 def fields_of(model: Any) -> Iterator[tuple[str, Any, Any]]:
     """Name in JSON, type and default of each field."""
     for name, field in model.model_fields.items():
-        yield field.serialization_alias or name, field.annotation, field.default
+        # What pydantic does not understand of an annotation, it keeps aside.
+        hint = Annotated[(field.annotation, *field.metadata)] if field.metadata else field.annotation
+        yield field.serialization_alias or name, hint, field.default
 
 
 def plain(value: Any, unknown: Callable[[Any], Any]) -> Any:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, dataclass_transform
 
 import msgspec
 
 from packhorse.define import models
+from packhorse.define.choices import choices_in, not_offered, offered
 from packhorse.define.fields import Many, fields_of, files_in
 from packhorse.define.files import File, referred
-from packhorse.define.mistakes import UNDECODABLE, invalid, mistakes_in, unknown
+from packhorse.define.mistakes import UNDECODABLE, Mistake, invalid, mistakes_in, unknown
 from packhorse.define.schemas import schema_of, unknown_names
 from packhorse.errors import DefinitionError, InvalidInput
 
@@ -49,6 +50,7 @@ class Schema:
             self.files: Mapping[str, Many] = {
                 field.name: how for field in fields if (how := files_in(field.hint)) is not None
             }
+            self._choices = {field.name: found for field in fields if (found := choices_in(field.hint)) is not None}
             if any(isinstance(field.default, File) for field in fields):
                 raise TypeError("a File cannot be a default; write `File | None = None`")
             if not models.is_model(type):
@@ -61,6 +63,16 @@ class Schema:
 
     def json_schema(self) -> dict[str, Any]:
         return self._schema
+
+    def published(self) -> dict[str, Any]:
+        """With the choices that are known on this machine. Raises DefinitionError that names the parameter."""
+        properties = dict(self._schema["properties"])
+        for name, choices in self._choices.items():
+            try:
+                properties[name] = offered(properties[name], choices)
+            except Exception as error:  # broad: the function that knows the choices is the user's
+                raise DefinitionError(f"the choices of {name!r} cannot be had: {error!r}") from error
+        return {**self._schema, "properties": properties}
 
     def encode(self, value: object) -> tuple[bytes, list[tuple[str, int, File]]]:
         """JSON with each File as ``{"$file": n}``, and parameter, index and File for each n.
@@ -96,8 +108,11 @@ class Schema:
             raise invalid(NOT_VALID, missing)
         return data, found
 
-    def decode(self, data: bytes, files: Sequence[File]) -> object:
-        """The value again, with ``files`` where their numbers were. Raises InvalidInput with a message per field."""
+    def decode(self, data: bytes, files: Sequence[File], *, is_worker: bool = False) -> object:
+        """The value again, with ``files`` where their numbers were. Raises InvalidInput with a message per field.
+
+        Choices are looked at only where a worker runs: nobody else knows them.
+        """
 
         def revive(hint: Any, value: Any) -> Any:
             if hint is File:
@@ -105,14 +120,22 @@ class Schema:
             return models.parse(hint, msgspec.json.encode(value)) if models.is_model(hint) else value
 
         try:
-            surplus = unknown_names(msgspec.json.decode(data), self._schema)
+            given = msgspec.json.decode(data)
+            surplus = unknown_names(given, self._schema)
             if surplus:
                 raise invalid(NOT_VALID, unknown(surplus))
+            if is_worker and (mistakes := list(self._unchosen(given))):
+                raise invalid(NOT_VALID, mistakes)
             if models.is_model(self.type):
                 return models.parse(self.type, data, files)
             return msgspec.json.decode(data, type=self.type, dec_hook=revive)
         except UNDECODABLE as error:
             raise invalid(NOT_VALID, mistakes_in(error)) from error
+
+    def _unchosen(self, given: Any) -> Iterator[Mistake]:
+        for name, choices in self._choices.items():
+            if isinstance(given, dict) and name in given:
+                yield from not_offered(name, given[name], choices)
 
     def _places(self, plain: Mapping[str, Any], files: Sequence[File]) -> list[tuple[str, int, File]]:
         """Which parameter each file belongs to. Fields are written in their order, so the numbers rise."""

@@ -70,7 +70,11 @@ class Pipeline(Generic[P]):
         return replace(plan, fingerprint=wire.fingerprint(plan))
 
     def definition(self, app: str) -> Definition:
-        plan, schema = self.plan(), self.schema.json_schema()
+        plan = self.plan()
+        try:
+            schema = self.schema.published()
+        except DefinitionError as error:
+            raise refusal(f"Pipeline {self.name!r}: {error}", self.place) from error
         return Definition(
             app=app,
             pipeline=self.name,

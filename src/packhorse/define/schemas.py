@@ -41,7 +41,7 @@ def _custom(hint: Any, defs: dict[str, Any]) -> dict[str, Any]:
     if hint is File:
         return dict(SCHEMA)
     if hint is object:
-        return {}
+        return {"description": "Any value"}  # an empty one would be taken for none
     if models.is_model(hint):
         return models.schema_of(hint, defs)
     advice = "; use File" if isinstance(hint, type) and issubclass(hint, os.PathLike) else ""

@@ -11,6 +11,7 @@ from msgspec import Struct, field
 from packhorse.core import wire
 from packhorse.core.model import Event, Failure, Status
 from packhorse.define.durations import Duration, seconds
+from packhorse.define.mistakes import NUL, invalid, nul_in
 from packhorse.define.options import whole
 from packhorse.define.outcomes import Later
 from packhorse.errors import InvalidInput
@@ -62,14 +63,16 @@ def options_from(
     with _about("user"):
         _text(user)
     with _about("priority"):
-        whole("priority", priority, -MOST_URGENT, MOST_URGENT)
+        whole("it", priority, -MOST_URGENT, MOST_URGENT)
     with _about("delay"):
         delay = seconds(delay)
     with _about("key"):
         if key is not None:
             _text(key)
     with _about("metadata"):
-        wire.encode(metadata)
+        plain: Any = wire.decode(wire.encode(metadata))
+    if mistakes := list(nul_in(plain, "metadata")):
+        raise invalid("The request is not valid", mistakes)
     return Options(user=user, priority=priority, delay=delay, key=key, metadata=dict(metadata or {}))
 
 
@@ -145,9 +148,11 @@ def _about(field: str) -> Iterator[None]:
     try:
         yield
     except (ValueError, TypeError) as error:
-        raise InvalidInput(f"{field}: {error}.", field=field) from error
+        raise InvalidInput(f"{field}: {error}.", errors=[{"field": field, "message": str(error)}]) from error
 
 
 def _text(value: Any) -> None:
     if not isinstance(value, str) or not 0 < len(value) <= LONGEST_TEXT:
         raise ValueError(f"expected a text of 1 to {LONGEST_TEXT} characters, not {value!r}")
+    if "\0" in value:
+        raise ValueError(NUL)

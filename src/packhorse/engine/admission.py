@@ -18,6 +18,7 @@ from packhorse.core.model import Input, Job, Plan, Spec, Stored
 from packhorse.core.pipeline import filled
 from packhorse.crashpoints import passing
 from packhorse.define.files import sanitised
+from packhorse.define.mistakes import invalid, nul_in
 from packhorse.define.submitting import Options
 from packhorse.engine import artifacts
 from packhorse.errors import (
@@ -79,6 +80,7 @@ class Intake:
         """Commit the job. A repeated idempotency key gives the first one's job."""
         if len(parameters) > self._settings.parameters_limit:
             raise TooLarge(field="parameters", limit=self._settings.parameters_limit)
+        _refuse_nul(tenant, parameters)
         passing("admit.objects.after")
         plan = filled(plan, self._settings.defaults)
         fingerprint = self._fingerprint(plan, parameters, options)
@@ -143,6 +145,15 @@ class Intake:
         ]
         asked = [options.user, options.priority, options.delay, options.metadata]
         return wire.fingerprint([plan.pipeline, wire.decode(parameters), files, asked])
+
+
+def _refuse_nul(tenant: str, parameters: bytes) -> None:
+    """Here, because every door leads through here."""
+    found = list(nul_in(tenant, "tenant_id"))
+    if b"\\u0000" in parameters:  # as JSON writes it; or somebody has written just that
+        found += nul_in(wire.decode(parameters))
+    if found:
+        raise invalid("The parameters are not valid", found)
 
 
 def _facts(summed: Any) -> tuple[int, str]:

@@ -12,7 +12,7 @@ from packhorse.blob.base import Blobs
 from packhorse.child.messages import Argument, Document, Made
 from packhorse.core.model import Artifact, Need, Result, Stored
 from packhorse.define import values
-from packhorse.define.files import sanitised
+from packhorse.define.files import placed, sanitised
 from packhorse.errors import InvalidInput
 from packhorse.store.base import Claim
 
@@ -78,8 +78,9 @@ async def publish(blobs: Blobs, claim: Claim, scratch: Path, document: Document,
     if not document.files and not made:
         return Result(document.value)
     put = _Putter(blobs, claim, scratch)
-    files = [await put.file(Path(path), name) for path, name in document.files]
-    extra = [await put.file(Path(each.path), each.name) for each in made]
+    # Names came from a child, and will be those of files in another attempt's scratch.
+    files = [await put.file(Path(path), sanitised(name)) for path, name in document.files]
+    extra = [await put.file(Path(each.path), placed(each.name)) for each in made]
     return Result(document.value, tuple(files), tuple(extra))
 
 
@@ -98,19 +99,19 @@ class _Putter:
         real = path.resolve()  # noqa: ASYNC240 (a stat or two)
         if not real.is_relative_to(self._scratch) or not real.is_file():
             raise InvalidInput(f"The stage named {name!r} as a file, but there is none in its scratch folder.")
-        name = sanitised(name)  # it came from a child, and will be the name of a file in another attempt's scratch
         key = f"{self._prefix}/{self._count}{_suffix(name)}"
         self._count += 1
         summed = await self._blobs.put_file(key, real)
-        stored = Stored(key, name, summed.size, summed.sha256, content_type(name))
+        stored = Stored(key, name.rpartition("/")[2], summed.size, summed.sha256, content_type(name))
         return Artifact(self._named + self._unique(name), stored)
 
     def _unique(self, name: str) -> str:
         """Two files of one name are asked for as ``a.txt`` and ``a-2.txt``."""
         candidate, n = name, 2
+        folder, slash, last = name.rpartition("/")
         while candidate in self._names:
-            stem, dot, suffix = name.rpartition(".")
-            candidate = f"{stem}-{n}{dot}{suffix}" if stem else f"{name}-{n}"
+            stem, dot, suffix = last.rpartition(".")
+            candidate = folder + slash + (f"{stem}-{n}{dot}{suffix}" if stem else f"{last}-{n}")
             n += 1
         self._names.add(candidate)
         return candidate

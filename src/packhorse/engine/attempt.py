@@ -198,7 +198,8 @@ class Attempt:
         except DefinitionError as error:
             if self.why is not None:  # its process was ended before it had loaded the app
                 return self._ended()
-            return self._fail("BROKEN_APP", str(error))
+            self._write(f"The stage waits for a worker that can load it: {error}")
+            return self._does(lifecycle.hand_back)
         except ChildDied as died:
             if self.why is not None or self._was_ended:
                 return self._ended()

@@ -18,6 +18,8 @@ class Description(Struct, frozen=True):
     definitions: Sequence[Definition]
     queues: Mapping[str, frozenset[str]]
     """What kinds of stages use each queue."""
+    files: tuple[str, ...] = ()
+    """Of all modules that were loaded with the app, ours and Python's included."""
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -26,6 +28,7 @@ class Description(Struct, frozen=True):
 
 class _Told(Struct):
     definitions: list[Definition] = []
+    files: tuple[str, ...] = ()
     error: str | None = None
 
 
@@ -51,4 +54,5 @@ async def describe(app: str) -> Description:
     return Description(
         told.definitions,
         {queue: frozenset(stage.kind for stage in stages if stage.queue == queue) for queue in queues},
+        told.files,
     )

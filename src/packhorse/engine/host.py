@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from pathlib import Path
 
 import psutil
@@ -49,6 +50,16 @@ def _born_by_the_clock(pid: int) -> float | None:
         return process.create_time()
     except psutil.Error:
         return None
+
+
+def clock() -> float:
+    """Now, by the clock of `born`."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.time()
+
+
+def is_seen_dead(boot_id: str, space: str, pid: int, born_at: float) -> bool:
+    """Whether it can be told from here that the process is gone: of another machine or container, it cannot."""
+    return (boot_id, space) == (boot(), pid_space()) and not is_alive(pid, born_at)
 
 
 def is_alive(pid: int, born_at: float) -> bool:

@@ -14,7 +14,7 @@ from packhorse.core.model import Change, Job
 from packhorse.crashpoints import passing
 from packhorse.engine import artifacts
 from packhorse.engine.settle import Settle
-from packhorse.errors import BlobError, Conflict, CorruptRecord, PackhorseError, Refused
+from packhorse.errors import BlobError, Conflict, CorruptRecord, PackhorseError, Refused, SchemaTooNew
 from packhorse.store.base import Store
 
 T = TypeVar("T")
@@ -22,6 +22,10 @@ T = TypeVar("T")
 BATCH = 100
 PAGE = 1000
 SWEEP = "orphans"
+COMPARED = 25
+"""Jobs whose outputs are compared per tick: each costs the object store a question."""
+LAP = "outputs"
+RESTING = "rested since "
 
 
 class Janitor:
@@ -40,6 +44,7 @@ class Janitor:
         littered = await self._store.littered(BATCH)
         stuck += await self._each(littered, self._tidy)
         stuck += await self._each(await self._orphans(), self._blobs.delete_all)
+        stuck += await self._lap()
         await self._blobs.abandon(self._orphan_after)
         await self._store.trim()
         if stuck:
@@ -78,8 +83,9 @@ class Janitor:
         if now is None or now.version != job.version:
             return
         await self._blobs.delete([key for key in found if key not in kept])
-        with suppress(Conflict, Refused):
-            await self._settle(job.id, lambda now: self._tidied(now) if now.version == job.version else None)
+        if job.has_litter:
+            with suppress(Conflict, Refused):
+                await self._settle(job.id, lambda now: self._tidied(now) if now.version == job.version else None)
 
     def _tidied(self, job: Job) -> Change | None:
         return lifecycle.tidied(job, now=self._store.now())
@@ -104,6 +110,34 @@ class Janitor:
         if cursor != (after or ""):
             await self._store.set_bookmark(SWEEP, cursor)
         return [f"jobs/{job_id}" for job_id in old if job_id not in known]
+
+    async def _lap(self) -> list[PackhorseError]:
+        """Compare the outputs of ended jobs with what their results refer to, once per ``orphan_after`` for each.
+
+        A worker that was stopped, taken over, let go on and killed at the wrong moment publishes after its job was
+        tidied and nobody marks that job again. So every job is looked at now and then; seldom, because each look is a
+        question to the object store, and only when it is old, because what is young is tidied by its mark.
+        """
+        mark = await self._store.bookmark(LAP) or ""
+        now = self._store.now()
+        if mark.startswith(RESTING):
+            if now - float(mark.removeprefix(RESTING)) < self._orphan_after:
+                return []
+            mark = ""
+        folders = await self._blobs.folders("jobs", after=mark or None, limit=COMPARED)
+        ages = {name: self._age(name) for name in folders}
+        old = [name for name, age in ages.items() if age is not None and age > self._orphan_after]
+        stuck = await self._each(old, self._compare)
+        is_young = any(age is not None and age <= self._orphan_after for age in ages.values())
+        is_over = is_young or len(folders) < COMPARED
+        await self._store.set_bookmark(LAP, f"{RESTING}{now}" if is_over else folders[-1])
+        return stuck
+
+    async def _compare(self, job_id: str) -> None:
+        with suppress(SchemaTooNew):  # a newer worker will
+            [job] = await self._store.get([job_id])
+            if job is not None and job.status.is_terminal and not job.is_purging and not job.has_litter:
+                await self._tidy(job)
 
     def _age(self, job_id: str) -> float | None:
         """The id says when it was made. What is young may be an upload under way."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import secrets
 import signal
 import sys
 from collections.abc import Callable
@@ -13,24 +14,35 @@ from pathlib import Path
 import psutil
 
 from packhorse.child import guard, kernel
-from packhorse.engine.process import Child
+from packhorse.engine import host
+from packhorse.engine.process import MARK, Child
+from packhorse.errors import DefinitionError
+from packhorse.telemetry import log
+
+SWEEP = 0.5
+"""Seconds between a stage's end and the look at what it may have left running."""
+TICK = 0.02
+"""Seconds. Start times of processes are told in hundredths."""
 
 
 class Pool:
     def __init__(
-        self, app: str, *, recycle: int, memory: int, grace: float, scratch: Path, log: Callable[[str], None]
+        self, app: str, *, recycle: int, memory: int, grace: float, scratch: Path, said: Callable[[str], None]
     ) -> None:
         self._app = app
         self._recycle = recycle
         self._memory = memory
         self._grace = grace
         self._scratch = scratch
-        self._log = log
+        self._said = said
         self._idle: list[Child] = []
         self._all: set[Child] = set()
         self._shared: Child | None = None
         self._starting = asyncio.Lock()
         self._guard: asyncio.subprocess.Process | None = None
+        self._broken: str | None = None
+        self._sweeping: asyncio.Task[None] | None = None
+        self._may_have_left = False
 
     async def open(self) -> None:
         kernel.adopt_orphans()
@@ -61,6 +73,7 @@ class Pool:
 
     def give_back(self, child: Child) -> None:
         """It is free again. One that ended, or has run enough, is replaced when the next is needed."""
+        self._sweep_soon()
         if child.is_shared or child.is_ending or child.has_ended.is_set():
             return
         if child.runs >= self._recycle or (self._memory and child.memory > self._memory):
@@ -72,11 +85,25 @@ class Pool:
         """End a child and everything it started, whatever it takes."""
         await child.end(self._grace)
 
+    def room(self) -> int | None:
+        """How many more stages it can take on: any number, unless the app has become unloadable since it was started.
+
+        A file that is being edited, or a half-copied deploy: who is warm can still work, and nobody new can start.
+        """
+        return None if self._broken is None else len(self._idle)
+
+    async def reload(self) -> None:
+        """See whether the app can be loaded again."""
+        with contextlib.suppress(DefinitionError):
+            self._idle.append(await self._start(shared=False))
+
     def busy(self) -> list[Child]:
         return [child for child in self._all if child.calls]
 
     async def close(self) -> None:
         await asyncio.gather(*(child.end(min(self._grace, 1.0)) for child in list(self._all)))
+        if self._sweeping is not None:
+            self._sweeping.cancel()
         await self._end_orphans()
         if self._guard is not None and self._guard.stdin is not None:
             with contextlib.suppress(OSError):
@@ -84,7 +111,24 @@ class Pool:
             await self._guard.wait()
 
     async def _start(self, *, shared: bool) -> Child:
-        return await Child.start(self._app, shared=shared, env=child_environment(), log=self._log, born=self._register)
+        try:
+            child = await Child.start(
+                self._app,
+                shared=shared,
+                env=child_environment(),
+                log=self._said,
+                mark=secrets.token_hex(8),
+                born=self._register,
+            )
+        except DefinitionError as error:
+            if error.message != self._broken:
+                log.app_broken(error.message)
+            self._broken = error.message
+            raise
+        if self._broken is not None:
+            self._broken = None
+            log.app_mended(self._app)
+        return child
 
     def _register(self, child: Child) -> None:
         """As soon as the process is there, long before it is ready: who is not known here is an orphan to be ended."""
@@ -111,18 +155,51 @@ class Pool:
         if self._guard is not None and self._guard.stdin is not None and not self._guard.stdin.is_closing():
             self._guard.stdin.write(line.encode() + b"\n")
 
-    async def _end_orphans(self) -> None:
-        """End what dead children left behind, even where it had taken a session of its own."""
-        found = await asyncio.to_thread(psutil.Process().children)  # it looks at every process of the machine
+    def _sweep_soon(self) -> None:
+        """A stage may have left something running. Not at once: the sweep looks at every process of the machine."""
+        self._may_have_left = True
+        if self._sweeping is None or self._sweeping.done():
+            self._sweeping = asyncio.create_task(self._sweep())
+            self._sweeping.add_done_callback(_no_exception)
+
+    async def _sweep(self) -> None:
+        while self._may_have_left:
+            await asyncio.sleep(SWEEP)
+            self._may_have_left = False
+            self._may_have_left = await self._end_orphans() or self._may_have_left  # what was ended has to be reaped
+
+    async def _end_orphans(self) -> bool:
+        """End what stages have left behind, even where it had taken a session of its own; whether there was any.
+
+        Only what has no parent any more, and was adopted by us: a process that its child still looks after may be
+        kept for the next stage, as a warm child itself is.
+        """
+        found = await asyncio.to_thread(psutil.Process().children)
         # Only now, back in the loop where children are started and registered in one go, is it sure who is ours.
-        ours = {child.pid for child in self._all}
-        guard_pid = self._guard.pid if self._guard else 0
-        for process in found:
-            with contextlib.suppress(OSError, psutil.Error):
-                if process.pid in ours | {guard_pid} or os.getsid(process.pid) in ours | {os.getsid(0)}:
-                    continue
-                os.kill(process.pid, signal.SIGKILL)
-                os.waitpid(process.pid, os.WNOHANG)  # noqa: ASYNC222 (it does not wait; the rest is reaped next time)
+        ours = {child.pid for child in self._all} | {self._guard.pid if self._guard else 0}
+        ended = False
+        for pid in {process.pid for process in found} - ours:
+            with contextlib.suppress(OSError):
+                if os.getsid(pid) != os.getsid(0) and not self._is_in_use(pid):
+                    ended = True
+                    os.kill(pid, signal.SIGKILL)
+                    os.waitpid(pid, os.WNOHANG)  # noqa: ASYNC222 (it does not wait; the rest is reaped next time)
+        return ended
+
+    def _is_in_use(self, pid: int) -> bool:
+        """Whether a stage that still runs may have started it: it is younger, and of the same child if that is told."""
+        born, mark = host.born(pid), _mark_of(pid)
+        if born is None:
+            return False
+        calls = (call for child in self._all if mark in (None, child.mark) for call in child.calls.values())
+        return any(born > call.began - TICK for call in calls)
+
+
+def _mark_of(pid: int) -> str | None:
+    """Of which child it comes, None if it has wiped its environment or is none of ours."""
+    with contextlib.suppress(OSError, psutil.Error):
+        return psutil.Process(pid).environ().get(MARK)
+    return None
 
 
 def child_environment() -> dict[str, str]:

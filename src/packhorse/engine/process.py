@@ -35,6 +35,7 @@ from packhorse.child.messages import (
     framed,
     from_child,
 )
+from packhorse.engine import host
 from packhorse.errors import DefinitionError
 
 Outcome = Returned | Raised | Postponed
@@ -45,6 +46,10 @@ LAST_READS = 16
 """Reads of a pipe at the end of a call: it holds less, unless somebody else goes on writing."""
 LAST_WORDS = 1.0
 """Seconds in which output of a dead process is still read: somebody else may hold the other end for ever."""
+
+
+MARK = "UNDER_PACKHORSE"
+"""The variable with a child's mark. Not one of ours by its prefix: what a stage starts may be packhorse itself."""
 
 
 class ChildDied(Exception):
@@ -67,6 +72,7 @@ class Call:
     def __init__(self, number: int, listener: Listener) -> None:
         self.number = number
         self.listener = listener
+        self.began = host.clock()
         self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
 
@@ -80,6 +86,8 @@ class Child:
         self.born = time.monotonic()
         self.calls: dict[int, Call] = {}
         self.runs = 0
+        self.mark = ""
+        """Inherited by all it starts, whatever sessions and parents they give themselves."""
         self.memory = 0
         """Bytes of it and all it started, when it was last measured."""
         self.is_ending = False
@@ -101,6 +109,7 @@ class Child:
         shared: bool,
         env: Mapping[str, str],
         log: Callable[[str], None],
+        mark: str = "",
         born: Callable[[Child], None] = lambda _child: None,
     ) -> Child:
         """A fresh interpreter with the app loaded; `DefinitionError` if it cannot be."""
@@ -116,11 +125,12 @@ class Child:
                 stderr=subprocess.STDOUT,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
-                env=dict(env),
+                env={**env, MARK: mark},
             )
         finally:
             theirs.close()
         child = cls(process, shared, log)
+        child.mark = mark
         child._watching = asyncio.create_task(child._watch())
         born(child)
         await asyncio.get_running_loop().create_connection(lambda: _Wire(child), sock=ours)

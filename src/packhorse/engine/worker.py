@@ -46,6 +46,8 @@ SAMPLE = 1.0
 """Seconds between samples of CPU and memory; a memory limit is checked at the same time."""
 SETTLED_IN = 0.2
 """Seconds an attempt has to run before we look whether it should stop: most are through by then."""
+RELOAD = 1.0
+"""Seconds between tries to load an app that cannot be loaded any more."""
 RETRY = 0.5
 """Seconds between tries while the store is away."""
 
@@ -67,7 +69,7 @@ class Worker:
         self._claiming_now = asyncio.Lock()
         self._is_draining = False
         self._is_away = False
-        self.card = _card(self._queues, Path(settings.scratch))
+        self.card = _card(self._queues, self._kinds, Path(settings.scratch))
         self._settle = Settle(store)
         self._scribe = Scribe(store, log_limit=settings.log_limit, samples=settings.samples)
         self._pool = Pool(
@@ -76,7 +78,7 @@ class Worker:
             memory=settings.recycle_memory,
             grace=settings.grace,
             scratch=Path(self.card.scratch),
-            log=log.printed,
+            said=log.printed,
         )
         self._tools = Tools(
             blobs=blobs,
@@ -137,6 +139,12 @@ class Worker:
             wants = {queue: slots - self._busy[queue] for queue, slots in self._queues.items()}
             if max(wants.values()) <= 0:
                 continue
+            room = self._pool.room()
+            if room == 0:
+                await self._reload()
+                continue
+            if room is not None:
+                wants = {queue: min(want, room) for queue, want in wants.items()}
             try:
                 async with self._claiming_now:
                     claims = await self._claim(wants)
@@ -146,6 +154,12 @@ class Worker:
                 continue
             if len(claims) == sum(max(0, want) for want in wants.values()):
                 self._wake.set()  # there may be more by the time a slot is free
+
+    async def _reload(self) -> None:
+        """Claiming what nobody here can run would spend everybody's attempts."""
+        await asyncio.sleep(RELOAD)
+        await self._pool.reload()
+        self._wake.set()
 
     async def _claim(self, wants: dict[str, int]) -> list[Claim]:
         claims = await self._store.claim(wants, self._kinds, self._start)
@@ -254,15 +268,20 @@ class Worker:
     async def _sampling(self) -> None:
         while True:
             await asyncio.sleep(SAMPLE)
-            used = await asyncio.to_thread(_measured, self._pool.busy())
-            for attempt in self._settled_in():
-                if attempt.child is not None and attempt.child in used:
-                    cpu, memory = used[attempt.child]
-                    attempt.child.memory = memory
-                    lease = attempt.lease
-                    self._scribe.sample(Sample(lease.job_id, lease.task, self._store.now(), cpu, memory))
-                    if attempt.plan.memory is not None and memory > attempt.plan.memory:
-                        attempt.stop(Why.MEMORY)
+            try:
+                self._sampled(await asyncio.to_thread(_measured, self._pool.busy()))
+            except Exception as error:  # broad: what cannot be measured must not end what is measured
+                log.duty_failed("sampling", error)
+
+    def _sampled(self, used: Mapping[Child, tuple[float, int]]) -> None:
+        for attempt in self._settled_in():
+            if attempt.child is not None and attempt.child in used:
+                cpu, memory = used[attempt.child]
+                attempt.child.memory = memory
+                lease = attempt.lease
+                self._scribe.sample(Sample(lease.job_id, lease.task, self._store.now(), cpu, memory))
+                if attempt.plan.memory is not None and memory > attempt.plan.memory:
+                    attempt.stop(Why.MEMORY)
 
     # Leaving.
 
@@ -303,7 +322,7 @@ def _check_queues(wanted: Mapping[str, int], known: Sequence[str]) -> None:
         )
 
 
-def _card(queues: dict[str, int], scratch: Path) -> WorkerCard:
+def _card(queues: dict[str, int], kinds: Collection[str], scratch: Path) -> WorkerCard:
     name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
     born = host.born(os.getpid())
     assert born is not None
@@ -317,6 +336,7 @@ def _card(queues: dict[str, int], scratch: Path) -> WorkerCard:
         version=VERSION,
         queues=queues,
         scratch=str(scratch.absolute() / name),
+        kinds=tuple(sorted(kinds)),
     )
 
 

@@ -122,6 +122,8 @@ class WorkerCard(Struct, frozen=True):
     queues: Mapping[str, int]
     seen_at: float = 0.0
     scratch: str = ""
+    kinds: tuple[str, ...] = ()
+    """The stages it has code for; empty for a worker that is too old to say."""
 
 
 class Jobs(Protocol):
@@ -139,7 +141,11 @@ class Jobs(Protocol):
         """The jobs in the order asked for, None where there is none."""
 
     async def find(self, filter: Filter, *, before: str | None = None, limit: int = 50) -> list[Job]:
-        """Jobs, newest first, older than the job id ``before``. Never reads more than about ``limit`` matching rows."""
+        """Jobs, newest first, older than the job id ``before``. Never reads more than about ``limit`` matching rows.
+
+        A job whose record cannot be read is logged and left out, and an older one takes its place: a list that is
+        shorter than ``limit`` has come to its end.
+        """
 
     async def specs(self, job_ids: Sequence[str]) -> dict[str, Spec]: ...
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import apsw
 
 from packhorse.core import wire
 from packhorse.core.model import Event, Job, Result, Spec, Status, TaskId
+from packhorse.errors import CorruptRecord, SchemaTooNew
 from packhorse.store.base import Filter, Line, Progress, Sample
 from packhorse.store.sqlite import rows
 from packhorse.store.sqlite.rows import Plans
+from packhorse.telemetry import log
+
+Walks = Sequence[tuple[str, list[Any]]]
 
 
 def jobs(db: apsw.Connection, job_ids: Sequence[str], plans: Plans) -> list[Job | None]:
@@ -20,17 +24,38 @@ def jobs(db: apsw.Connection, job_ids: Sequence[str], plans: Plans) -> list[Job 
 
 def find(db: apsw.Connection, filter: Filter, before: str | None, limit: int, plans: Plans) -> list[Job]:
     """Newest first. Filters by pipeline and status are merged from short walks of one index, one per combination."""
-    ids: list[str] = []
+    found: list[Job] = []
     with db:  # one snapshot: a job that changed status between two walks would be found twice, or not at all
-        for where, bindings in list(_walks(db, filter)):
-            where, bindings = _bounded(where, bindings, filter, before)
-            query = f"SELECT id FROM jobs WHERE {where} ORDER BY id DESC LIMIT ?"
-            ids += [row[0] for row in db.execute(query, (*bindings, limit))]
-        found = jobs(db, sorted(ids, reverse=True)[:limit], plans)
-    return [job for job in found if job is not None]
+        walks = list(_walks(db, filter))
+        while (wanted := limit - len(found)) > 0:  # what is left out must not make the list end early
+            page = _page(db, walks, filter, before, wanted)
+            found += _readable(db, page, plans)
+            if len(page) < wanted:
+                break
+            before = page[-1]
+    return found
 
 
-def _walks(db: apsw.Connection, filter: Filter) -> Iterable[tuple[str, list[Any]]]:
+def _page(db: apsw.Connection, walks: Walks, filter: Filter, before: str | None, limit: int) -> list[str]:
+    ids: list[str] = []
+    for walk in walks:
+        where, bindings = _bounded(*walk, filter, before)
+        query = f"SELECT id FROM jobs WHERE {where} ORDER BY id DESC LIMIT ?"
+        ids += [row[0] for row in db.execute(query, (*bindings, limit))]
+    return sorted(ids, reverse=True)[:limit]
+
+
+def _readable(db: apsw.Connection, job_ids: Sequence[str], plans: Plans) -> list[Job]:
+    found: list[Job] = []
+    for job_id in job_ids:
+        try:
+            found += [job for job in jobs(db, [job_id], plans) if job is not None]
+        except (CorruptRecord, SchemaTooNew) as error:  # one of them must not hide all others; who asks for it is told
+            log.job_unreadable(job_id, error)
+    return found
+
+
+def _walks(db: apsw.Connection, filter: Filter) -> Iterator[tuple[str, list[Any]]]:
     if filter.tenant is filter.user is filter.pipeline is filter.status is None:
         yield "1", []
         return

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any
+
+import pytest
+from pydantic import BaseModel
+
+from packhorse import App, Choices
+from packhorse.core import wire
+from packhorse.core.model import Definition
+from packhorse.define import Params, Schema
+from packhorse.errors import DefinitionError, InvalidInput
+
+asked: list[str] = []
+
+
+def voices() -> list[str]:
+    asked.append("voices")
+    return ["amy", "bob"]
+
+
+class Speak(Params):
+    text: str
+    voice: Annotated[str, Choices(voices)] = "nobody"
+    second: Annotated[str, Choices(voices)] | None = None
+    chorus: list[Annotated[str, Choices(voices)]] = []  # noqa: RUF012 (msgspec copies it)
+
+
+class Model(BaseModel):
+    voice: Annotated[str, Choices(voices)]
+
+
+def properties(type: type[Any]) -> dict[str, Any]:
+    found: dict[str, Any] = Schema(type).published()["properties"]
+    return found
+
+
+def test_what_is_published_has_the_choices_wherever_they_are_annotated() -> None:
+    found = properties(Speak)
+
+    assert found["voice"] == {"type": "string", "enum": ["amy", "bob"], "default": "nobody"}
+    assert found["second"]["anyOf"] == [{"type": "string", "enum": ["amy", "bob"]}, {"type": "null"}]
+    assert found["chorus"]["items"] == {"type": "string", "enum": ["amy", "bob"]}
+    assert "enum" not in found["text"]
+    assert properties(Model)["voice"]["enum"] == ["amy", "bob"]
+
+
+def unknown() -> list[str]:
+    raise OSError("there are no voices on this machine")
+
+
+class Elsewhere(Params):
+    voice: Annotated[str, Choices(unknown)]
+
+
+def test_who_only_submits_never_asks() -> None:
+    data, _ = Schema(Elsewhere).encode(Elsewhere(voice="carl"))
+
+    assert data == b'{"voice":"carl"}'
+
+
+@pytest.mark.parametrize(
+    "given", ['"voice":"carl"', '"second":"carl"', '"chorus":["amy","carl"]'], ids=["one", "optional", "list"]
+)
+def test_a_worker_refuses_what_it_does_not_have(given: str) -> None:
+    with pytest.raises(InvalidInput, match="It must be one of amy, bob"):
+        Schema(Speak).decode(f'{{"text":"hi",{given}}}'.encode(), [], is_worker=True)
+
+
+def test_a_worker_takes_what_it_has_and_any_default() -> None:
+    schema = Schema(Speak)
+
+    assert schema.decode(b'{"text":"hi"}', [], is_worker=True) == Speak(text="hi")
+    assert schema.decode(b'{"text":"hi","voice":"bob","second":null}', [], is_worker=True) == Speak(
+        text="hi", voice="bob"
+    )
+
+
+def definition_with(hint: Any) -> Definition:
+    """Of a job whose only parameter has that type."""
+    app = App("speech")
+
+    @app.job
+    def speak(voice: hint) -> str:
+        return str(voice)
+
+    [definition] = app.code.definitions()
+    return definition
+
+
+def test_a_job_that_is_a_function_has_them_too_and_asks_once_per_process() -> None:
+    asked.clear()
+    choices = Choices(voices)
+
+    first, second = (definition_with(Annotated[str, choices]) for _ in range(2))
+
+    assert wire.decode(first.schema)["properties"]["voice"]["enum"] == ["amy", "bob"]
+    assert first.fingerprint == second.fingerprint
+    assert asked == ["voices"]
+
+
+def test_other_choices_are_another_definition_that_the_same_workers_can_run() -> None:
+    some, others = (definition_with(Annotated[str, Choices(find)]) for find in (voices, lambda: ["carl"]))
+
+    assert some.fingerprint != others.fingerprint
+    assert some.plan == others.plan
+
+
+@pytest.mark.parametrize(
+    ("find", "reason"),
+    [(unknown, "no voices on this machine"), (list, "at least one"), (lambda: [1.5], "texts or numbers")],
+    ids=["raises", "none", "odd"],
+)
+def test_choices_that_cannot_be_had_are_told_with_parameter_and_place(
+    find: Callable[[], Iterable[Any]], reason: str
+) -> None:
+    with pytest.raises(DefinitionError, match=rf"'speak': the choices of 'voice'.*{reason}.*test_choices.py:\d+$"):
+        definition_with(Annotated[str, Choices(find)])
+
+
+def test_choices_have_no_place_in_an_object() -> None:
+    with pytest.raises(DefinitionError, match="choices are for texts and whole numbers"):
+        definition_with(Annotated[dict[str, int], Choices(voices)])

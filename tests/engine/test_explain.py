@@ -1,0 +1,100 @@
+"""Why a job is not running: the first thing a person would have to do comes first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from packhorse.core import lifecycle
+from packhorse.core.model import Change, Job
+from packhorse.engine import host
+from packhorse.engine.explain import Reason, is_live, reasons
+from packhorse.store.base import WorkerCard
+from tests.contract.builders import ONNX, RESULT, SPEC, card, needs, plan, stage, submission
+from tests.engine.processes import born, dead, running
+
+NOW = 1_800_000_000.0
+GPU = plan(stage("onnx"), stage("bie", needs("onnx"), queue="gpu"))
+ABLE = card(kinds=("onnx", "bie"), queues={"default": 2, "gpu": 1})
+
+
+def job(**options: Any) -> Job:
+    return submission(GPU, SPEC, now=NOW, **options).after
+
+
+def moved(change: Change | None) -> Job:
+    assert change is not None
+    return change.after
+
+
+def at_second_stage() -> Job:
+    begun = moved(lifecycle.start(job(), ONNX, token="t", worker="w", lease=15, now=NOW))
+    return moved(lifecycle.finish(begun, ONNX, token="t", result=RESULT, now=NOW))
+
+
+def codes(job: Job, *live: WorkerCard) -> list[str]:
+    return [reason.code for reason in reasons(job, live, NOW)]
+
+
+def test_nobody_serves_the_queue() -> None:
+    found = reasons(at_second_stage(), [card(queues={"default": 8}, kinds=("onnx", "bie"))], NOW)
+
+    assert found == [Reason("NO_WORKER", "no worker that is alive serves queue `gpu`")]
+
+
+def test_nobody_has_the_stage_as_it_was_submitted() -> None:
+    found = reasons(at_second_stage(), [card(queues={"gpu": 1}, kinds=("onnx", "bie#new"))], NOW)
+
+    assert [reason.code for reason in found] == ["NO_CODE"]
+    assert found[0].message == "no live worker has stage `bie` of pipeline `convert` as it was submitted"
+
+
+def test_the_slots_of_those_who_could_run_it_are_counted() -> None:
+    found = reasons(job(), [ABLE, card("w2", queues={"default": 5}, kinds=("other",))], NOW)
+
+    assert found == [Reason("QUEUED", "`onnx` waits for one of 2 slots in queue `default`")]
+
+
+def test_a_worker_that_is_too_old_to_say_what_it_has_may_have_it() -> None:
+    assert codes(job(), card(kinds=())) == ["QUEUED"]
+
+
+def test_a_delay_is_told_before_the_worker_that_will_be_missing_then() -> None:
+    delayed = job(delay=60.0)
+
+    assert codes(delayed) == ["NOT_BEFORE", "NO_WORKER"]
+    assert codes(delayed, ABLE) == ["NOT_BEFORE"]
+
+
+def test_elements_that_wait_for_the_same_are_told_once() -> None:
+    many = submission(plan(*(stage(f"s{n}", kind="k") for n in range(3))), SPEC, now=NOW).after
+
+    assert codes(many) == ["NO_WORKER"]
+
+
+def test_what_runs_waits_for_nothing() -> None:
+    begun = moved(lifecycle.start(job(), ONNX, token="t", worker="w", lease=15, now=NOW))
+
+    assert codes(begun) == []
+
+
+def test_what_is_being_stopped_or_has_ended_says_so() -> None:
+    begun = moved(lifecycle.start(job(), ONNX, token="t", worker="w", lease=15, now=NOW))
+
+    assert codes(moved(lifecycle.cancel(begun, now=NOW))) == ["STOPPING"]
+    assert codes(moved(lifecycle.cancel(job(), now=NOW))) == ["ENDED"]
+
+
+def test_a_worker_is_alive_while_it_is_heard_of() -> None:
+    assert is_live(card(seen_at=NOW - 15), NOW, lease=15)
+    assert not is_live(card(seen_at=NOW - 15.1), NOW, lease=15)
+
+
+@pytest.mark.parametrize("is_dead", [False, True])
+def test_a_worker_of_this_machine_is_looked_at(is_dead: bool) -> None:
+    with running() as process:
+        pid, since = dead() if is_dead else (process.pid, born(process.pid))
+        seen = card(boot=host.boot(), pid_space=host.pid_space(), pid=pid, born=since, seen_at=NOW)
+
+        assert is_live(seen, NOW, lease=15) is not is_dead
