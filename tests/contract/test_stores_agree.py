@@ -24,10 +24,10 @@ from tests.core.memory import Entry, Memory
 
 T = TypeVar("T")
 
-MOST_JOBS = 4
+MOST_JOBS = 5
 USERS = ("ann", "bob")
 KEYS = ("k", "k2")
-ENDINGS = ("finish", "finish", "finish", "fail", "fail for good", "later", "hand back", "lose", "go on")
+ENDINGS = ("finish", "go on", "go on", "fail", "fail for good", "later", "hand back", "lose")
 WORKER = "w"
 
 
@@ -70,9 +70,10 @@ class Stores(RuleBasedStateMachine):
 
     # The program
 
-    @initialize(plan=plans())
-    def begin(self, plan: Plan) -> None:
-        self.submit(plan, "ann", None, 0.0, 0)
+    @initialize(first=st.lists(st.tuples(plans(), st.integers(-1, 1)), min_size=1, max_size=3))
+    def begin(self, first: list[tuple[Plan, int]]) -> None:
+        for n, (plan, priority) in enumerate(first):
+            self.submit(plan, f"user {n}", None, 0.0, priority)
 
     @precondition(lambda self: len(self.ids) < MOST_JOBS)
     @rule(
@@ -93,12 +94,22 @@ class Stores(RuleBasedStateMachine):
         self.commit(change)
 
     @precondition(lambda self: self.model.due)
-    @rule(limit=st.integers(1, 5))
+    @rule(limit=st.integers(1, 3))
     def claim(self, limit: int) -> None:
         kinds = sorted({effect.kind for effect in self.model.due.values()})
         found = [self.wait(store.claim({"default": limit}, kinds, self.start)) for store in self.stores.values()]
         expected = self.claimed_by_the_model(limit)
         assert all(_told(claims) == expected for claims in found), (found, expected)
+
+    @precondition(lambda self: self.model.due)
+    @rule(data=st.data(), limit=st.integers(1, 3), width=st.integers(1, WIDEST))
+    def work(self, data: st.DataObject, limit: int, width: int) -> None:
+        """What brings jobs into the depth of their graphs."""
+        self.claim(limit)
+        for at in sorted(self.model.leases):
+            if at in self.model.leases:  # another may have ended it with its job
+                self.commit(self.ending(at, data.draw(st.sampled_from(ENDINGS)), width))
+                self.agree()
 
     def claimed_by_the_model(self, limit: int) -> list[Any]:
         entries = [at for at, effect in self.model.due.items() if effect.not_before <= self.clock.now]
@@ -367,5 +378,5 @@ def _told(claims: list[Claim]) -> list[Any]:
 
 TestStores = Stores.TestCase
 TestStores.settings = settings(
-    max_examples=60, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=25, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
