@@ -389,6 +389,14 @@ async def test_what_is_not_due_yet_does_not_stand_before_it(store: Store) -> Non
     await made(store, change)
 
 
+async def test_what_was_delayed_until_now_stands_before_it(timed: Store, clock: Clock) -> None:
+    change = await foremost(timed)
+    await submit(timed, priority=9, delay=5.0)
+    clock.forward(5.0)
+
+    assert isinstance(await refused(timed, change), Conflict)
+
+
 async def test_what_waits_in_another_queue_does_not_stand_before_it(store: Store) -> None:
     change = await foremost(store)
     elsewhere = replace(ONE, stages=(replace(ONE.stages[0], queue="other"),), fingerprint="elsewhere")

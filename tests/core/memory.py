@@ -96,7 +96,8 @@ class Memory:
                 if Entry(job_id, task) not in self.due:
                     raise Conflict
             case Foremost(task, kinds):
-                if any(effect.kind in kinds and self._is_before(at, job_id, task) for at, effect in self.due.items()):
+                ready = [at for at, e in self.due.items() if e.kind in kinds and e.not_before <= self.now]
+                if any(self._is_before(at, job_id, task) for at in ready):
                     raise Conflict
             case SlotFree(slot):
                 if self.slots.get(slot, job_id) != job_id:

@@ -111,7 +111,8 @@ class Jobs(RuleBasedStateMachine):
             return
         next_at, token = Entry(job.id, data.draw(st.sampled_from(due))), f"t{len(self.attempts)}"
         followed = lifecycle.follow(finished, next_at.task, kinds=[""], token=token, worker="w", lease=LEASE, now=now)
-        if any(other.job_id < job.id for other in self.store.due):  # all have one queue, kind and priority
+        ready = [other for other, effect in self.store.due.items() if effect.not_before <= now]
+        if any(other.job_id < job.id for other in ready):  # all have one queue, kind and priority
             self.refused(followed, Conflict)
             self.commit(finished)
             return

@@ -12,13 +12,10 @@ from packhorse.core.model import Job, Result, Spec, TaskId
 from packhorse.errors import CorruptRecord, PackhorseError, SchemaTooNew
 from packhorse.store.base import Claim, Decide
 from packhorse.store.sqlite import reads, rows
-from packhorse.store.sqlite.commit import DROP_READY, READY, write
+from packhorse.store.sqlite.commit import DROP_READY, READY, promote, write
 from packhorse.store.sqlite.connection import Session
 from packhorse.store.sqlite.rows import Plans
 from packhorse.telemetry import log
-
-PROMOTE = 1000
-"""Delayed entries made ready per claim at most: what is left is found by the next claim."""
 
 # One walk per kind, each in key order and cut at the limit: entries of a kind this worker lacks can not hide others.
 # A query for each: joined by UNION ALL they cost SQLite two to three times as much.
@@ -36,9 +33,7 @@ Entry = tuple[str, str, int, str, str, int]
 def claim(
     db: Session, wants: Mapping[str, int], kinds: Collection[str], decide: Decide, now: float, plans: Plans
 ) -> list[Claim]:
-    if not db.is_promoted:
-        _promote(db, now)
-        db.is_promoted = True
+    promote(db, now)
     jobs: dict[str, Job] = {}
     cache: Cache = {}
     started: list[Claim] = []
@@ -55,16 +50,6 @@ def claim(
             if not passed & set(found):  # a newer packhorse's jobs stay where they are, and must not hide the rest
                 break
     return [replace(claimed, job=jobs[claimed.job.id]) for claimed in started]
-
-
-def _promote(db: Session, now: float) -> None:
-    due = db.execute(
-        f"SELECT not_before, {READY[1:-1]} FROM delayed WHERE not_before <= ? ORDER BY not_before LIMIT ?",
-        (now, PROMOTE),
-    ).fetchall()
-    for row in due:
-        db.execute(f"DELETE FROM delayed WHERE (not_before, {READY[1:-1]}) = (?, ?, ?, ?, ?, ?, ?)", row)
-        db.execute(f"INSERT OR IGNORE INTO ready {READY} VALUES (?, ?, ?, ?, ?, ?)", row[1:])
 
 
 def _pick(db: Session, queue: str, kinds: Collection[str], limit: int) -> list[Entry]:

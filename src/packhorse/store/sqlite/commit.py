@@ -49,6 +49,10 @@ DROP_READY = f"DELETE FROM ready WHERE {READY} = (?, ?, ?, ?, ?, ?)"
 DROP_DELAYED = f"DELETE FROM delayed WHERE not_before = ? AND {READY} = (?, ?, ?, ?, ?, ?)"
 
 
+PROMOTE = 1000
+"""Delayed entries made ready per transaction at most: what is left is found by the next."""
+
+
 def make_all(db: Session, changes: Sequence[Change], now: float, plans: Plans) -> list[PackhorseError | None]:
     """Make each, in a savepoint of its own. What follows a refused change of its job was decided on what never was."""
     outcomes: list[PackhorseError | None] = []
@@ -124,6 +128,20 @@ def entry(job: Job, at: TaskId) -> tuple[str, str, int, str, str, int]:
     return (stage.queue, stage.kind, -job.priority, job.id, at.stage, at.element)
 
 
+def promote(db: Session, now: float) -> None:
+    """Make ready what was delayed until now, once per transaction."""
+    if db.is_promoted:
+        return
+    db.is_promoted = True
+    due = db.execute(
+        f"SELECT not_before, {READY[1:-1]} FROM delayed WHERE not_before <= ? ORDER BY not_before LIMIT ?",
+        (now, PROMOTE),
+    ).fetchall()
+    for row in due:
+        db.execute(f"DELETE FROM delayed WHERE (not_before, {READY[1:-1]}) = (?, ?, ?, ?, ?, ?, ?)", row)
+        db.execute(f"INSERT OR IGNORE INTO ready {READY} VALUES (?, ?, ?, ?, ?, ?)", row[1:])
+
+
 def _check(db: Session, guard: Guard, job: Job, now: float) -> None:
     match guard:
         case Holds(task, token):
@@ -137,6 +155,7 @@ def _check(db: Session, guard: Guard, job: Job, now: float) -> None:
             if db.execute(IS_READY, entry(job, task)).fetchone() is None:
                 raise Conflict(f"{task.stage} is not waiting in its queue any more.", job_id=job.id)
         case Foremost(task, kinds):
+            promote(db, now)
             queue, _, *urgency = entry(job, task)[:4]
             if any(db.execute(MORE_URGENT, (queue, kind, *urgency)).fetchone() for kind in kinds):
                 raise Conflict(f"Something more urgent than {task.stage} is waiting.", job_id=job.id)
