@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -11,7 +12,20 @@ from packhorse.errors import SettingError
 
 
 def open_blobs(url: str) -> Blobs:
+    """The object store that the URL names. Adding one is a line here."""
     scheme, _, rest = url.partition("://")
     if scheme == "file" and rest.startswith("/"):
         return Folder(Path(unquote(rest)))
-    raise SettingError(name="PACKHORSE_BLOBS", value=url)
+    if scheme == "s3":
+        return _bucket(url)
+    raise SettingError("PACKHORSE_BLOBS must begin with file:/// or s3://.", name="blobs")
+
+
+def _bucket(url: str) -> Blobs:
+    try:
+        from packhorse.blob.s3 import S3
+    except ImportError as error:
+        raise SettingError("Objects in S3 need a driver: pip install packhorse[s3]", name="blobs") from error
+    from packhorse.blob.address import address, keys
+
+    return S3(address(url, os.environ), keys(os.environ))
