@@ -40,17 +40,25 @@ LISTENERS = ("master.port", "volume.port", "filer.port", "s3.port")
 
 
 class Seaweed:
-    """The server and what it keeps. It may be stopped, killed and started again, on the same ports and data."""
+    """The server and what it keeps. It may be stopped, killed and started again, on the same ports and data.
+
+    Only by the main thread: the server dies with the thread that started it.
+    """
 
     def __init__(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="packhorse-s3-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="packhorse-s3-"))
         self._names = itertools.count(1)
         self._process: subprocess.Popen[bytes] | None = None
         self._ports: dict[str, int] = {}
-        self._config = self._folder / "s3.json"
+        self._config = self.folder / "s3.json"
         actions = ["Admin", "Read", "Write", "List"]
         keys = [{"accessKey": KEYS.access, "secretKey": KEYS.secret}]
         self._config.write_text(json.dumps({"identities": [{"name": "test", "credentials": keys, "actions": actions}]}))
+
+    @property
+    def pid(self) -> int:
+        assert self._process
+        return self._process.pid
 
     @property
     def port(self) -> int:
@@ -60,14 +68,19 @@ class Seaweed:
     def endpoint(self) -> str:
         return f"http://{HOST}:{self.port}"
 
+    @property
+    def sockets(self) -> list[Path]:
+        """It has no flag for where these lie."""
+        roles = [name.partition(".")[0] for name in LISTENERS]
+        return [Path(f"/tmp/seaweedfs-{role}-grpc-{self._ports[f'{role}.port.grpc']}.sock") for role in roles]
+
     def start(self) -> None:
         """With new ports until nobody else has taken one meanwhile; once it has run, only with its own."""
         for tries_left in reversed(range(1 if self._ports else TRIES)):
             ports = self._ports or {name + kind: free(HOST) for name in LISTENERS for kind in ("", ".grpc")}
-            is_new, self._ports = not self._ports, ports
+            self._ports = ports
             if self._starts():
-                if is_new:
-                    self._make_bucket()
+                self._make_bucket()
                 return
             self._ports = {}
             if not tries_left:
@@ -81,50 +94,51 @@ class Seaweed:
 
     def remove(self) -> None:
         self.kill()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
-    def place(self) -> str:
-        """A new, empty prefix, as a URL without keys."""
-        return self.url(f"{BUCKET}/test {next(self._names)}")
+    def place(self, port: int | None = None) -> str:
+        """A new, empty prefix, as a URL without keys; by way of another port if one is given."""
+        return self.url(f"{BUCKET}/test {next(self._names)}", port)
 
-    def url(self, place: str) -> str:
-        return f"s3://{quote(place)}?{urlencode({'endpoint': self.endpoint, 'region': REGION})}"
+    def url(self, place: str, port: int | None = None) -> str:
+        endpoint = f"http://{HOST}:{port or self.port}"
+        return f"s3://{quote(place)}?{urlencode({'endpoint': endpoint, 'region': REGION})}"
 
     def _make_bucket(self) -> None:
-        """And write to it: the first object of a bucket takes seconds, in which the server makes room."""
-        signed = Signed(address(self.url(BUCKET), {}), lambda: KEYS, 1)
-        signed.ask("PUT", None)
+        """And write to it: the first object takes seconds, in which the server makes room."""
+        signed = Signed(address(self.url(BUCKET), {}), KEYS, 1)
+        signed.ask("PUT", None, expect={"BucketAlreadyExists", "BucketAlreadyOwnedByYou"})
         signed.ask("PUT", "first", body=[b"x"])
         signed.close()
 
     def log(self) -> str:
-        return (self._folder / "log").read_text(errors="replace")
+        return (self.folder / "log").read_text(errors="replace")
 
     def _starts(self) -> bool:
-        data = self._folder / "data"
+        data = self.folder / "data"
         data.mkdir(exist_ok=True)
         flags = {name: str(port) for name, port in self._ports.items()} | {
             "dir": str(data),
             "ip": HOST,
             "ip.bind": HOST,
-            "filer.localSocket": str(self._folder / "filer.sock"),
+            "filer.localSocket": str(self.folder / "filer.sock"),
             "s3.config": str(self._config),
             "s3.port.iceberg": "0",
             "s3.port.lance": "0",
-            "s3.localSocket": str(self._folder / "s3.sock"),
+            "s3.localSocket": str(self.folder / "s3.sock"),
             "s3.iam": "false",
             "s3.autoCreateBucket": "false",
             "master.telemetry": "false",
             "master.volumeSizeLimitMB": "64",
             "volume.max": "0",
         }
-        with (self._folder / "log").open("ab") as log:
+        with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [weed(), "server", "-filer", "-s3", *(f"-{name}={value}" for name, value in flags.items())],
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,
-                cwd=self._folder,
+                cwd=self.folder,
                 preexec_fn=functools.partial(kernel.die_with_parent, os.getpid()),
             )
         return self._answers()
@@ -145,8 +159,8 @@ class Seaweed:
             self._process.send_signal(number)
             self._process.wait(PATIENCE)
             self._process = None
-            for role in ("master", "volume", "filer", "s3"):  # it has no flag for these
-                Path(f"/tmp/seaweedfs-{role}-grpc-{self._ports[f'{role}.port.grpc']}.sock").unlink(missing_ok=True)
+            for socket in self.sockets:
+                socket.unlink(missing_ok=True)
 
 
 def weed() -> str:

@@ -11,7 +11,6 @@ import os
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, suppress
-from datetime import UTC, datetime
 from pathlib import Path
 
 from packhorse import crashpoints
@@ -32,7 +31,7 @@ THREADS = 32
 class S3:
     def __init__(self, address: Address, keys: Keys) -> None:
         self._threads = Threads(THREADS)
-        self._signed = Signed(address, lambda: keys, THREADS)
+        self._signed = Signed(address, keys, THREADS)
         self._bucket = Bucket(self._signed, address.prefix)
         self._reading = Reading(address, keys)
 
@@ -109,7 +108,7 @@ class S3:
 
     async def presign(self, key: str, *, seconds: int, filename: str, content_type: str) -> str | None:
         query = {"response-content-disposition": disposition(filename), "response-content-type": content_type}
-        return self._signed.link(checked(key), query, seconds=seconds, now=datetime.now(UTC))
+        return self._signed.link(checked(key), query, seconds=seconds)
 
     async def close(self) -> None:
         await self._threads.close()

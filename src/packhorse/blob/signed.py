@@ -67,11 +67,20 @@ class Answer:
 class Signed:
     """One bucket. Its methods block and may be called from any thread."""
 
-    def __init__(self, address: Address, keys: Callable[[], Keys], connections: int) -> None:
+    def __init__(
+        self,
+        address: Address,
+        keys: Keys,
+        connections: int,
+        *,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        transport: httpx2.BaseTransport | None = None,
+    ) -> None:
         self._address = address
         self._keys = keys
+        self._now = now
         limits = httpx2.Limits(max_connections=connections, max_keepalive_connections=connections)
-        self._client = httpx2.Client(timeout=SILENCE, limits=limits)
+        self._client = httpx2.Client(timeout=SILENCE, limits=limits, transport=transport)
 
     def close(self) -> None:
         self._client.close()
@@ -110,9 +119,9 @@ class Signed:
             time.sleep(wait)
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    def link(self, key: str, query: Mapping[str, str], *, seconds: int, now: datetime) -> str:
+    def link(self, key: str, query: Mapping[str, str], *, seconds: int) -> str:
         """An address with which anybody can read the object for so long."""
-        keys, at = self._keys(), _stamp(now)
+        keys, at = self._keys, _stamp(self._now())
         path = self._path(key)
         asked = {
             **query,
@@ -128,7 +137,7 @@ class Signed:
         return f"{self._address.host}{path}?{written(asked)}&X-Amz-Signature={proof}"
 
     def _once(self, method: str, path: str, query: str, headers: Mapping[str, str], body: Sequence[bytes]) -> Answer:
-        keys, at = self._keys(), _stamp(datetime.now(UTC))
+        keys, at = self._keys, _stamp(self._now())
         sent = {**headers, "x-amz-date": at} | ({"x-amz-security-token": keys.token} if keys.token else {})
         signed = {name: value for name, value in sent.items() if name.startswith("x-amz-")} | {"host": self._host}
         names = ";".join(sorted(signed))
