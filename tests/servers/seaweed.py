@@ -129,6 +129,7 @@ class Seaweed:
             "s3.iam": "false",
             "s3.autoCreateBucket": "false",
             "master.telemetry": "false",
+            "master.electionTimeout": "1s",  # there is nobody else to elect
             "master.volumeSizeLimitMB": "64",
             "volume.max": "0",
         }

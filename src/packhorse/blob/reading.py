@@ -15,7 +15,7 @@ from obstore.store import S3Store
 
 from packhorse.blob.address import Address, Keys
 from packhorse.blob.base import CHUNK
-from packhorse.blob.signed import LONGEST_PAUSE, PATIENCE, PAUSE, SILENCE
+from packhorse.blob.signed import LONGEST_PAUSE, PAUSE, Patience
 from packhorse.errors import BlobNotFound, BlobUnavailable
 
 if TYPE_CHECKING:
@@ -29,7 +29,8 @@ FINAL = (PermissionDeniedError, UnauthenticatedError, PreconditionError)
 
 
 class Reading:
-    def __init__(self, address: Address, keys: Keys) -> None:
+    def __init__(self, address: Address, keys: Keys, patience: Patience) -> None:
+        self._patience = patience
         config: S3Config = {
             "endpoint": address.host,
             "region": address.region,
@@ -43,20 +44,20 @@ class Reading:
             address.bucket,
             prefix=address.prefix.rstrip("/") or None,
             config=config,
-            # Its patience counts from the first byte to the last, whoever is slow. Ours is in `_waited`.
+            # Its patience counts from the first byte to the last, whoever is slow. Ours is `_waited`.
             client_options={
                 "allow_http": True,
                 "timeout": timedelta(days=1),
-                "connect_timeout": timedelta(seconds=SILENCE),
+                "connect_timeout": timedelta(seconds=patience.silence),
             },
-            retry_config={"max_retries": 0, "retry_timeout": timedelta(seconds=PATIENCE), "backoff": {}},
+            retry_config={"max_retries": 0, "retry_timeout": timedelta(seconds=patience.seconds), "backoff": {}},
         )
 
     async def head(self, key: str) -> ObjectMeta:
-        tries = _Tries(key)
+        tries = _Tries(key, self._patience)
         while True:
             try:
-                return await _waited(obstore.head_async(self._store, key))
+                return await self._waited(obstore.head_async(self._store, key))
             except (BaseError, OSError) as error:
                 await tries.next(error)
 
@@ -64,7 +65,7 @@ class Reading:
         """The first answer says which version of the object this is and how long; all that follow must be of it."""
         options: GetOptions = {}
         end: int | None = None
-        tries = _Tries(key)
+        tries = _Tries(key, self._patience)
         if start or length is not None:
             meta = await self.head(key)
             end = meta["size"] if length is None else min(meta["size"], start + length)
@@ -73,27 +74,31 @@ class Reading:
             try:
                 if end is not None:
                     options["range"] = (start, end)
-                found = await _waited(obstore.get_async(self._store, key, options=options))
+                found = await self._waited(obstore.get_async(self._store, key, options=options))
                 options["if_match"] = found.meta["e_tag"]
                 end = found.meta["size"] if end is None else end
                 stream = aiter(found.stream(CHUNK))
-                while (piece := await _waited(anext(stream, None))) is not None:
+                while (piece := await self._waited(anext(stream, None))) is not None:
                     start += len(piece)
                     for at in range(0, len(piece), CHUNK):
                         yield bytes(memoryview(piece)[at : at + CHUNK])
-                    tries = _Tries(key)
+                    tries = _Tries(key, self._patience)
                 if start != end:
                     raise BaseError("it broke off")
             except (BaseError, OSError) as error:
                 await tries.next(error)
 
+    async def _waited(self, answer: Awaitable[T]) -> T:
+        async with asyncio.timeout(self._patience.silence):
+            return await answer
+
 
 class _Tries:
     """Counts from the last byte that came: what goes on is not an outage."""
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, key: str, patience: Patience) -> None:
         self._key = key
-        self._end = time.monotonic() + PATIENCE
+        self._end = time.monotonic() + patience.seconds
         self._pause = PAUSE
 
     async def next(self, error: Exception) -> None:
@@ -105,8 +110,3 @@ class _Tries:
             raise BlobUnavailable(reason=reason) from error
         await asyncio.sleep(self._pause * uniform(0.5, 1))  # noqa: S311 (not a secret)
         self._pause = min(2 * self._pause, LONGEST_PAUSE)
-
-
-async def _waited(answer: Awaitable[T]) -> T:
-    async with asyncio.timeout(SILENCE):
-        return await answer

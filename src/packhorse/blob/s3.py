@@ -1,7 +1,7 @@
 """Objects in a bucket of S3, or of a server that speaks its language.
 
 Written by signed requests of our own (`upload`, `bucket`), read through obstore (`reading`). What the server answers
-badly or not at all is asked again on another connection; after PATIENCE seconds of that it is `BlobUnavailable`.
+badly or not at all is asked again on another connection; when patience has ended it is `BlobUnavailable`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from packhorse.blob.address import Address, Keys
 from packhorse.blob.base import Sum, checked
 from packhorse.blob.bucket import Bucket
 from packhorse.blob.reading import Reading
-from packhorse.blob.signed import Signed
+from packhorse.blob.signed import Patience, Signed
 from packhorse.blob.threads import Threads
 from packhorse.blob.upload import Upload
 from packhorse.define.files import disposition
@@ -29,11 +29,11 @@ THREADS = 32
 
 
 class S3:
-    def __init__(self, address: Address, keys: Keys) -> None:
+    def __init__(self, address: Address, keys: Keys, patience: Patience = Patience()) -> None:
         self._threads = Threads(THREADS)
-        self._signed = Signed(address, keys, THREADS)
+        self._signed = Signed(address, keys, THREADS, patience=patience)
         self._bucket = Bucket(self._signed, address.prefix)
-        self._reading = Reading(address, keys)
+        self._reading = Reading(address, keys, patience)
 
     async def put(self, key: str, chunks: AsyncIterator[bytes], *, limit: int | None = None) -> Sum:
         upload = Upload(self._signed, checked(key), limit)

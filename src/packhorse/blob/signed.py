@@ -18,14 +18,11 @@ from urllib.parse import quote, urlsplit
 from xml.etree import ElementTree
 
 import httpx2
+from msgspec import Struct
 
 from packhorse.blob.address import Address, Keys
 from packhorse.errors import BlobUnavailable
 
-PATIENCE = 10.0
-"""Seconds after the first try in which another may begin."""
-SILENCE = 5.0
-"""Seconds without a byte that end a try. Together: an outage is told after 10 to 15 seconds."""
 PAUSE, LONGEST_PAUSE = 0.05, 1.0
 """Seconds before the second try, doubling; each time a random part of it, so that not all come back at once."""
 
@@ -34,6 +31,15 @@ AGAIN_CODES = frozenset({"RequestTimeout", "BadDigest", "ConditionalRequestConfl
 """What another try may better: the server's bad moments, bytes that changed on the way, a delete at the same time."""
 
 UNSIGNED = "UNSIGNED-PAYLOAD"
+
+
+class Patience(Struct, frozen=True):
+    """How long a server is waited for. As it is here, an outage is told after 10 to 15 seconds."""
+
+    seconds: float = 10.0
+    """After the first try, in which another may begin."""
+    silence: float = 5.0
+    """Seconds without a byte that end a try."""
 
 
 class Answer:
@@ -73,14 +79,16 @@ class Signed:
         keys: Keys,
         connections: int,
         *,
+        patience: Patience = Patience(),
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         transport: httpx2.BaseTransport | None = None,
     ) -> None:
         self._address = address
         self._keys = keys
+        self._patience = patience
         self._now = now
         limits = httpx2.Limits(max_connections=connections, max_keepalive_connections=connections)
-        self._client = httpx2.Client(timeout=SILENCE, limits=limits, transport=transport)
+        self._client = httpx2.Client(timeout=patience.silence, limits=limits, transport=transport)
 
     def close(self) -> None:
         self._client.close()
@@ -101,7 +109,7 @@ class Signed:
         """
         path, asked = self._path(key), written(query or {})
         summed = {**(headers or {}), "content-length": str(sum(map(len, body)))} | _sums(body)
-        end, pause = time.monotonic() + PATIENCE, PAUSE
+        end, pause = time.monotonic() + self._patience.seconds, PAUSE
         while True:
             try:
                 answer = self._once(method, path, asked, summed, body)
