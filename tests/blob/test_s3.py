@@ -521,4 +521,13 @@ def test_without_the_driver_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatc
 
 
 def test_keys_are_not_shown() -> None:
-    assert "not/a+secret=" not in repr(keys(seaweed.ENV))
+    assert "not/a+secret=" not in repr(keys("", "", seaweed.ENV))
+
+
+def test_keys_that_are_given_come_before_those_of_the_environment() -> None:
+    assert keys("a", "b", seaweed.ENV) == Keys("a", "b")
+    assert keys("", "", {**seaweed.ENV, "AWS_SESSION_TOKEN": "t"}) == Keys(
+        seaweed.KEYS.access, seaweed.KEYS.secret, "t"
+    )
+    with pytest.raises(SettingError):
+        keys("a", "", seaweed.ENV)

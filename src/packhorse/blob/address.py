@@ -50,7 +50,9 @@ def address(url: str, env: Mapping[str, str]) -> Address:
     except (ValueError, PathRefused):
         _refuse("must be s3://BUCKET/PREFIX")
     if "@" in parts.netloc or not given.keys() <= OPTIONS:
-        _refuse(f"takes only {', '.join(sorted(OPTIONS))}; keys belong into AWS_ACCESS_KEY_ID and its like")
+        _refuse(
+            f"takes only {', '.join(sorted(OPTIONS))}; keys belong into PACKHORSE_S3_ACCESS_KEY and PACKHORSE_S3_SECRET_KEY"
+        )
     bucket = parts.netloc
     if not bucket or parts.fragment or ":" in bucket:
         _refuse("must be s3://BUCKET/PREFIX")
@@ -72,13 +74,17 @@ def address(url: str, env: Mapping[str, str]) -> Address:
     )
 
 
-def keys(env: Mapping[str, str]) -> Keys:
-    found = Keys(
-        env.get("AWS_ACCESS_KEY_ID", ""), env.get("AWS_SECRET_ACCESS_KEY", ""), env.get("AWS_SESSION_TOKEN", "")
-    )
+def keys(access: str, secret: str, env: Mapping[str, str]) -> Keys:
+    """Those given, else those of the environment, and never one of each."""
+    found = Keys(access, secret)
+    if not access and not secret:
+        names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+        found = Keys(*(env.get(name, "") for name in names))
     if not found.access or not found.secret:
         raise SettingError(
-            "PACKHORSE_BLOBS names a bucket, so AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY must be set.", name="blobs"
+            "PACKHORSE_BLOBS names a bucket: set PACKHORSE_S3_ACCESS_KEY and PACKHORSE_S3_SECRET_KEY, "
+            "or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
+            name="blobs",
         )
     return found
 
