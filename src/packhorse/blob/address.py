@@ -50,9 +50,7 @@ def address(url: str, env: Mapping[str, str]) -> Address:
     except (ValueError, PathRefused):
         _refuse("must be s3://BUCKET/PREFIX")
     if "@" in parts.netloc or not given.keys() <= OPTIONS:
-        _refuse(
-            f"takes only {', '.join(sorted(OPTIONS))}; keys belong into PACKHORSE_S3_ACCESS_KEY and PACKHORSE_S3_SECRET_KEY"
-        )
+        _refuse(f"takes only {', '.join(sorted(OPTIONS))}; a key belongs into PACKHORSE_S3_ACCESS_KEY")
     bucket = parts.netloc
     if not bucket or parts.fragment or ":" in bucket:
         _refuse("must be s3://BUCKET/PREFIX")
