@@ -22,6 +22,7 @@ from packhorse.errors import SettingError
 PREFIX = "PACKHORSE_"
 POSITIVE = frozenset({"lease", "slots", "recycle", "timeout", "deadline", "sweep", "samples"})
 FOLDER = ".packhorse"
+HIDDEN = "***"
 
 
 def queues(text: str) -> dict[str, int]:
@@ -41,9 +42,9 @@ def port(text: str) -> int:
     return int(text)
 
 
-def _is(default: Any, meaning: str, parse: Callable[[str], Any] = str) -> Any:
+def _is(default: Any, meaning: str, parse: Callable[[str], Any] = str, *, secret: bool = False) -> Any:
     make = default if callable(default) else lambda: default
-    return field(default_factory=make, metadata={"meaning": meaning, "parse": parse})
+    return field(default_factory=make, repr=not secret, metadata={"meaning": meaning, "parse": parse, "secret": secret})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +52,8 @@ class Settings:
     app: str = _is("", "file.py or module:attribute with the pipelines; empty: the built-in sample")
     store: str = _is(lambda: f"sqlite://{Path.cwd() / FOLDER / 'packhorse.db'}", "where jobs are remembered")
     blobs: str = _is(lambda: f"file://{Path.cwd() / FOLDER / 'blobs'}", "where files are kept")
+    s3_access_key: str = _is("", "key for a bucket; empty: AWS_ACCESS_KEY_ID, which stages are given too")
+    s3_secret_key: str = _is("", "its secret; empty: AWS_SECRET_ACCESS_KEY", secret=True)
     scratch: str = _is(lambda: str(Path.cwd() / FOLDER / "scratch"), "folder in which running stages work")
     url: str = _is("", "the server that the command line and the client talk to")
     host: str = _is("127.0.0.1", "address to listen on")
@@ -117,6 +120,23 @@ def load(
 def meanings() -> dict[str, str]:
     """What each setting is for, by its name in the environment."""
     return {PREFIX + each.name.upper(): each.metadata["meaning"] for each in fields(Settings)}
+
+
+def shown(settings: Settings) -> dict[str, Any]:
+    """Every value as it may be printed: secrets, and those in an address, as asterisks."""
+    found: dict[str, Any] = {}
+    for each in fields(Settings):
+        value = getattr(settings, each.name)
+        if each.metadata["secret"]:
+            value = HIDDEN if value else ""
+        found[each.name] = without_secrets(value) if isinstance(value, str) else value
+    return found
+
+
+def without_secrets(address: str) -> str:
+    """The address without a password before the host, and without what its query says besides what we know."""
+    address = re.sub(r"(?<=://)([^:/?#@]*):.*@", rf"\1:{HIDDEN}@", address)
+    return re.sub(r"(?<=[?&])(?!(?:endpoint|region|path_style)=)([^=&#]*)=[^&#]*", rf"\1={HIDDEN}", address)
 
 
 def _parsed(name: str, value: Any, origin: str) -> Any:

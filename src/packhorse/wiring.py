@@ -28,4 +28,8 @@ async def open_store(url: str) -> Store:
 
 
 async def opened(settings: Settings) -> tuple[Store, Blobs]:
-    return await open_store(settings.store), open_blobs(settings.blobs)
+    return await open_store(settings.store), opened_blobs(settings)
+
+
+def opened_blobs(settings: Settings) -> Blobs:
+    return open_blobs(settings.blobs, settings.s3_access_key, settings.s3_secret_key)

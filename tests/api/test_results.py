@@ -12,10 +12,10 @@ from urllib.parse import quote
 import httpx2
 import pytest
 
-from packhorse.api.download import disposition, headers
+from packhorse.api.download import headers
 from packhorse.client import Client
 from packhorse.client.download import filename
-from packhorse.define.files import sanitised
+from packhorse.define.files import disposition, sanitised
 from tests.api.processes import Server, until
 
 Json = dict[str, Any]

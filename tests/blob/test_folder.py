@@ -550,6 +550,26 @@ async def test_a_page_of_keys_opens_no_folder_it_does_not_need(blobs: Folder) ->
     assert len(scans) == 4  # jobs, and 30 to 32
 
 
+# --- order
+
+
+async def test_keys_come_in_the_order_of_strings_not_of_folders(blobs: Folder) -> None:
+    keys = ["jobs/a/b", "jobs/a-b", "jobs/a.b/c", "jobs/a0", "jobs/a b", "jobs/a/b-c", "jobs/B", "jobs/ü", "jobs/a/c/d"]
+    await asyncio.gather(*(blobs.put(key, stream(b"x")) for key in keys))
+
+    assert await blobs.keys("jobs") == [
+        "jobs/B",
+        "jobs/a b",
+        "jobs/a-b",
+        "jobs/a.b/c",
+        "jobs/a/b",
+        "jobs/a/b-c",
+        "jobs/a/c/d",
+        "jobs/a0",
+        "jobs/ü",
+    ]
+
+
 # --- folders that come and go
 
 

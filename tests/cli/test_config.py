@@ -37,3 +37,22 @@ def test_a_flag_is_checked_like_any_setting(tell: Tell) -> None:
 
     assert said.code == 2
     assert "The setting queues (flag) cannot be 'onnx=0'" in said.err
+
+
+def test_secrets_are_not_printed(tell: Tell) -> None:
+    env = {
+        "PACKHORSE_STORE": "postgresql://me:hidden/1@host/db?password=hidden&sslmode=hidden",
+        "PACKHORSE_BLOBS": "s3://key:hidden@bucket/x?region=eu&secret=hidden&endpoint=http://127.0.0.1:1",
+        "PACKHORSE_S3_ACCESS_KEY": "me",
+        "PACKHORSE_S3_SECRET_KEY": "hidden",
+    }
+
+    for flags in ((), ("--json",)):
+        said = tell("config", *flags, env=env)
+
+        assert "hidden" not in said.out + said.err
+        assert "s3://key:***@bucket/x?region=eu&secret=***&endpoint=http://127.0.0.1:1" in said.out.replace("\n", "")
+
+
+def test_a_secret_does_not_show_in_the_settings_themselves() -> None:
+    assert "hidden" not in repr(Settings(s3_secret_key="hidden"))

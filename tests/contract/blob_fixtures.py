@@ -9,15 +9,19 @@ import pytest
 
 from packhorse.blob import open_blobs
 from packhorse.blob.base import Blobs
+from tests.servers import seaweed
 
 PLACES: dict[str, Callable[[Path], str]] = {
     "folder": lambda tmp_path: (tmp_path / "objects").as_uri(),
+    "s3": lambda _: seaweed.running().place(),
 }
 """A new, empty place for each test, as a URL."""
 
 
 @pytest.fixture(params=PLACES)
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    for name, value in seaweed.ENV.items():
+        monkeypatch.setenv(name, value)
     return PLACES[request.param](tmp_path)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from packhorse.blob.base import Blobs
 from packhorse.child.messages import Argument, Document, Made
 from packhorse.core.model import Artifact, Input, Result, Spec, Stored
-from packhorse.engine.artifacts import Materials, publish, referenced
+from packhorse.engine.artifacts import AT_A_TIME, Materials, few_at_a_time, publish, referenced
 from packhorse.errors import BlobNotFound, InvalidInput
 from packhorse.store.base import Claim, Store
 from tests.contract.blob_fixtures import content
@@ -67,7 +68,9 @@ def texts(argument: Argument) -> list[list[str]]:
 
 
 async def arguments(blobs: Blobs, scratch: Path, claimed: Claim) -> dict[str, Argument]:
-    found = await Materials(blobs, scratch).arguments(claimed)
+    materials = Materials(blobs, scratch)
+    found = materials.arguments(claimed)
+    await materials.bring()
     return {f"{argument.how} {argument.parameter}": argument for argument in found}
 
 
@@ -78,7 +81,9 @@ async def test_two_files_of_one_name_lie_in_folders_of_their_own(store: Store, b
     inputs = [Input("text", n, await stored(blobs, f"jobs/i/{n}", text)) for n, text in enumerate(["one", "two"])]
     await submit(store, ONE, Spec(b'[{"$file":0},{"$file":1}]', tuple(inputs)))
 
-    document = await Materials(blobs, scratch).parameters(await claim_one(store))
+    materials = Materials(blobs, scratch)
+    document = materials.parameters(await claim_one(store))
+    await materials.bring()
 
     paths = [Path(path) for path, _ in document.files]
     assert document.value == b'[{"$file":0},{"$file":1}]'
@@ -95,7 +100,8 @@ async def test_inputs_and_arguments_of_one_name_do_not_meet(store: Store, blobs:
     claimed = await claim_one(store)
     materials = Materials(blobs, scratch)
 
-    document, [argument] = await materials.parameters(claimed), await materials.arguments(claimed)
+    document, [argument] = materials.parameters(claimed), materials.arguments(claimed)
+    await materials.bring()
 
     assert Path(document.files[0][0]).read_text() == "came in"
     assert texts(argument) == [["was made"]]
@@ -149,10 +155,54 @@ async def test_gathered_results_come_in_the_order_of_the_elements(store: Store, 
 async def test_an_object_that_is_gone_is_told(store: Store, blobs: Blobs, scratch: Path) -> None:
     gone = Stored("jobs/i/gone", "a.txt", 1, "")
     await submit(store, ONE, Spec(b"{}", (Input("text", 0, gone),)))
-    claimed = await claim_one(store)
+    materials = Materials(blobs, scratch)
+    materials.parameters(await claim_one(store))
 
     with pytest.raises(BlobNotFound):
-        await Materials(blobs, scratch).parameters(claimed)
+        await materials.bring()
+
+
+class Crowd:
+    """Holds whoever comes until as many are there as may be at a time."""
+
+    def __init__(self) -> None:
+        self.here = self.most = 0
+        self.full = asyncio.Event()
+
+    async def come(self, one: int) -> int:
+        self.here += 1
+        self.most = max(self.most, self.here)
+        if self.here == AT_A_TIME:
+            self.full.set()
+        try:
+            await self.full.wait()
+            await asyncio.sleep(0)
+        finally:
+            self.here -= 1
+        return one
+
+
+async def test_files_travel_side_by_side_but_only_a_few_at_a_time() -> None:
+    crowd = Crowd()
+
+    found = await few_at_a_time(crowd.come, range(50))
+
+    assert found == list(range(50))
+    assert crowd.most == AT_A_TIME
+
+
+async def test_the_first_failure_ends_the_others_and_is_raised_when_they_have_ended() -> None:
+    crowd = Crowd()
+
+    async def work(one: int) -> int:
+        if one == 3:
+            raise BlobNotFound(key="x")
+        return await crowd.come(one)
+
+    with pytest.raises(BlobNotFound):
+        await few_at_a_time(work, range(5))
+
+    assert crowd.here == 0
 
 
 # Out

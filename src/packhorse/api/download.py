@@ -8,12 +8,11 @@ from base64 import b64encode
 from collections.abc import AsyncGenerator, Sequence
 from datetime import UTC, datetime
 from typing import IO, Any, cast
-from urllib.parse import quote
 
 from packhorse.api.streaming import Streamed
 from packhorse.blob.base import Blobs
 from packhorse.core.model import Artifact, Stored
-from packhorse.define.files import sanitised
+from packhorse.define.files import disposition, sanitised
 from packhorse.errors import BlobUnavailable
 
 SAFE_TYPES = frozenset(
@@ -36,13 +35,6 @@ SAFE_TYPES = frozenset(
     }
 )
 """What a browser may know the kind of: nothing that can carry a script."""
-
-
-def disposition(name: str) -> str:
-    """Content-Disposition for a file of any name (RFC 6266): a plain form for the old, the real one for the rest."""
-    name = sanitised(name)
-    plain = "".join(c if " " <= c <= "~" and c not in '"\\%' else "_" for c in name)
-    return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(name, safe='')}"
 
 
 def headers(name: str, content_type: str) -> dict[str, str]:

@@ -3,8 +3,11 @@
 Keys are made by packhorse, never by users: `jobs/{job}/input/...` and `jobs/{job}/output/{stage}/{token}/...`.
 Every method may raise `BlobUnavailable`. A key that would leave the store, or is not a plain relative path, is refused
 with `PathRefused` by every method, before anything is touched. A prefix is the name of a folder, without a slash at its
-end, and obeys the same rules. No key may be a folder of another: `a` and `a/b` do not go together. Order is that of the
-strings, which is also that of their bytes in UTF-8.
+end, and obeys the same rules. No key may be a folder of another: `a` and `a/b` do not go together.
+
+Order is that of the strings, which is also that of their bytes in UTF-8. Only where a name is the beginning of another
+beside it, as `a/x` and `a-b`, is it the store's own (some compare whole keys, some folder by folder). It is always the
+same, so pages that go on after the last key of the one before hold every key once.
 """
 
 from __future__ import annotations
@@ -22,8 +25,8 @@ from packhorse.errors import PathRefused
 CHUNK = 256 * 1024
 """Bytes read and written at a time: large enough to keep a disk busy, small enough to hold two thousand of."""
 
-LONGEST_KEY = 1024
-"""Bytes of UTF-8, the limit of S3."""
+LONGEST_KEY = 896
+"""Bytes of UTF-8. S3 takes 1024, of which up to 128 are the prefix of a deployment."""
 
 LONGEST_PART = 255
 """Bytes of UTF-8, the limit of nearly every file system."""
@@ -63,10 +66,10 @@ class Blobs(Protocol):
         """
 
     async def keys(self, prefix: str, *, after: str | None = None, limit: int = 1000) -> list[str]:
-        """Keys below the folder ``prefix`` in order, those greater than ``after``."""
+        """Keys below the folder ``prefix`` in order, those that come after the key ``after``."""
 
     async def folders(self, prefix: str, *, after: str | None = None, limit: int = 1000) -> list[str]:
-        """Names of the folders directly below ``prefix`` in order, those greater than ``after``."""
+        """Names of the folders directly below ``prefix`` in order, those that come after ``after``."""
 
     async def delete(self, keys: Sequence[str]) -> None:
         """Delete objects; one that is not there is no error."""
@@ -76,6 +79,12 @@ class Blobs(Protocol):
 
     async def abandon(self, older_than: float) -> int:
         """Remove what unfinished puts of more than ``older_than`` seconds ago left behind; how many there were."""
+
+    async def presign(self, key: str, *, seconds: int, filename: str, content_type: str) -> str | None:
+        """An address from which anybody can download the object for so long, under that name; None if there is none.
+
+        Whether there is such an object is not asked.
+        """
 
     async def close(self) -> None: ...
 

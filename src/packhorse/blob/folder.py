@@ -6,12 +6,10 @@ root can lead a read or a write outside. Deleting is not synced: what a power cu
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, aclosing
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -20,6 +18,7 @@ from packhorse import crashpoints
 from packhorse.blob import tree
 from packhorse.blob.base import CHUNK, Sum, checked
 from packhorse.blob.put import Put
+from packhorse.blob.threads import Threads
 from packhorse.errors import BlobUnavailable
 
 THREADS = 8
@@ -33,7 +32,7 @@ class Folder:
     def __init__(self, root: Path) -> None:
         self._root = root.resolve()
         self._made = False
-        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="packhorse-blob")
+        self._threads = Threads(THREADS)
 
     async def put(self, key: str, chunks: AsyncIterator[bytes], *, limit: int | None = None) -> Sum:
         put = Put(self._root, checked(key), limit)
@@ -45,13 +44,13 @@ class Folder:
                     await self._run(put.write)
             await self._run(put.publish)
         except BaseException:  # cancellation too: whatever ended it, nothing is left behind
-            await self._thread(put.discard)
+            await self._threads.run(put.discard)
             raise
         crashpoints.passing("blob.put.after")
         return put.sum()
 
     async def put_file(self, key: str, path: Path) -> Sum:
-        async with aclosing(self._pieces(path)) as pieces:
+        async with aclosing(self._threads.pieces(path)) as pieces:
             return await self.put(key, pieces)
 
     async def read(self, key: str, *, start: int = 0, length: int | None = None) -> AsyncGenerator[bytes]:
@@ -83,34 +82,18 @@ class Folder:
     async def abandon(self, older_than: float) -> int:
         return await self._run(tree.abandon, self._root, time.time() - older_than)
 
-    async def close(self) -> None:
-        await asyncio.to_thread(self._pool.shutdown)
+    async def presign(self, key: str, *, seconds: int, filename: str, content_type: str) -> str | None:  # noqa: ARG002
+        checked(key)
+        return None
 
-    async def _pieces(self, path: Path) -> AsyncGenerator[bytes]:
-        with ExitStack() as opened:
-            fd = await self._thread(tree.open_file, path, opened)
-            while piece := await self._thread(os.read, fd, CHUNK):
-                yield piece
+    async def close(self) -> None:
+        await self._threads.close()
 
     async def _run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         try:
             if not self._made:
-                await self._thread(tree.make_root, self._root)
+                await self._threads.run(tree.make_root, self._root)
                 self._made = True
-            return await self._thread(work, *args, **kwargs)
+            return await self._threads.run(work, *args, **kwargs)
         except OSError as error:
             raise BlobUnavailable(reason=error.strerror or str(error)) from error
-
-    async def _thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Work in a thread, which cannot be stopped: who is cancelled waits, while it uses the file and descriptors."""
-        future = asyncio.wrap_future(self._pool.submit(work, *args, **kwargs))
-        cancelled = None
-        while not future.done():
-            try:
-                await asyncio.wait([future])
-            except asyncio.CancelledError as asked:
-                cancelled = asked
-        if cancelled:
-            future.exception()  # looked at, or asyncio would report it as forgotten
-            raise cancelled
-        return future.result()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 from packhorse.cli import printing
 from packhorse.cli.options import Output, Pace, Places, settings_from
-from packhorse.settings import PREFIX, meanings
+from packhorse.settings import PREFIX, meanings, shown
 
 
 def config(*, output: Output = Output(), pace: Pace = Pace(), places: Places = Places()) -> None:
@@ -15,7 +14,7 @@ def config(*, output: Output = Output(), pace: Pace = Pace(), places: Places = P
     loaded = settings_from(pace, places)
     found = [
         {"name": PREFIX + name.upper(), "value": value, "origin": loaded.origins[name]}
-        for name, value in asdict(loaded.settings).items()
+        for name, value in shown(loaded.settings).items()
     ]
     meaning = meanings()
     if output.json:

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from packhorse.blob import open_blobs
 from packhorse.blob.base import Blobs
 from packhorse.cli import printing
 from packhorse.cli.options import Output, Places, settings_from
@@ -17,9 +16,9 @@ from packhorse.core.model import Status
 from packhorse.engine import host
 from packhorse.engine.explain import STUCK, is_live, reasons
 from packhorse.errors import PackhorseError
-from packhorse.settings import Settings
+from packhorse.settings import Settings, without_secrets
 from packhorse.store.base import Filter, Finding, Store
-from packhorse.wiring import open_store
+from packhorse.wiring import open_store, opened_blobs
 
 MOST_JOBS = 500
 """Jobs that are looked at, the newest: what keeps many of them waiting keeps one of these."""
@@ -44,12 +43,13 @@ async def examined(settings: Settings) -> list[Finding]:
 
 
 async def _store(settings: Settings) -> list[Finding]:
+    place = without_secrets(settings.store)
     try:
         store = await open_store(settings.store)
     except PackhorseError as error:
-        return [Finding("store", False, settings.store, f"{error.message} {error.hint}".strip())]
+        return [Finding("store", False, place, f"{error.message} {error.hint}".strip())]
     try:
-        opened = Finding("store", True, settings.store, "where jobs are remembered")
+        opened = Finding("store", True, place, "where jobs are remembered")
         return [
             opened,
             *await store.check(),
@@ -58,7 +58,7 @@ async def _store(settings: Settings) -> list[Finding]:
             *await _definitions(store),
         ]
     except PackhorseError as error:
-        return [Finding("store", False, settings.store, error.message)]
+        return [Finding("store", False, place, error.message)]
     finally:
         await store.close()
 
@@ -99,15 +99,16 @@ async def _definitions(store: Store) -> list[Finding]:
 
 
 async def _blobs(settings: Settings) -> list[Finding]:
+    place = without_secrets(settings.blobs)
     try:
-        blobs = open_blobs(settings.blobs)
+        blobs = opened_blobs(settings)
         try:
             await _probe(blobs)
         finally:
             await blobs.close()
     except (PackhorseError, OSError) as error:
-        return [Finding("files", False, settings.blobs, f"{error}")]
-    return [Finding("files", True, settings.blobs, "written, read and deleted one")]
+        return [Finding("files", False, place, f"{error}")]
+    return [Finding("files", True, place, "written, read and deleted one")]
 
 
 async def _probe(blobs: Blobs) -> None:

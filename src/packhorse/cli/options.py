@@ -32,7 +32,7 @@ class Places:
     store: str | None = None
     "Where jobs are remembered, as sqlite:///path."
     blobs: str | None = None
-    "Where files are kept, as file:///path."
+    "Where files are kept, as file:///path or s3://bucket/prefix."
     scratch: str | None = None
     "Folder in which running stages work."
 

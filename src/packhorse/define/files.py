@@ -9,6 +9,7 @@ import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
+from urllib.parse import quote
 
 from packhorse.errors import InvalidInput
 
@@ -93,6 +94,13 @@ def referred(value: object, files: Sequence[F]) -> F:
                 return files[n]
             raise ValueError(f"There is no file number {n}")
     raise ValueError("Expected a file")
+
+
+def disposition(name: str) -> str:
+    """Content-Disposition for a file of any name (RFC 6266): a plain form for the old, the real one for the rest."""
+    name = sanitised(name)
+    plain = "".join(c if " " <= c <= "~" and c not in '"\\%' else "_" for c in name)
+    return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(name, safe='')}"
 
 
 def sanitised(name: str) -> str:

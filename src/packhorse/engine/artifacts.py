@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import mimetypes
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from msgspec.structs import replace
 
 from packhorse.blob.base import Blobs
 from packhorse.child.messages import Argument, Document, Made
@@ -15,6 +18,12 @@ from packhorse.define import values
 from packhorse.define.files import placed, sanitised
 from packhorse.errors import InvalidInput
 from packhorse.store.base import Claim
+
+T = TypeVar("T")
+G = TypeVar("G")
+
+AT_A_TIME = 8
+"""Files of one attempt on their way at once: enough to hide the way to an object store, few enough to hold."""
 
 
 def input_key(job_id: str, parameter: str, index: int, name: str) -> str:
@@ -31,46 +40,48 @@ def content_type(name: str) -> str:
 
 
 class Materials:
-    """Brings what one attempt needs into its scratch folder."""
+    """Brings what one attempt needs into its scratch folder: name everything, then `bring` it."""
 
     def __init__(self, blobs: Blobs, scratch: Path) -> None:
         self._blobs = blobs
         self._scratch = scratch
-        self._count = 0
+        self._wanted: list[tuple[str, Path]] = []
 
-    async def parameters(self, claim: Claim) -> Document:
-        files = [await self._fetch(each.file) for each in claim.spec.inputs]
-        return Document(claim.spec.parameters, tuple(files))
+    def parameters(self, claim: Claim) -> Document:
+        return Document(claim.spec.parameters, tuple(self._want(each.file) for each in claim.spec.inputs))
 
-    async def arguments(self, claim: Claim) -> tuple[Argument, ...]:
+    def arguments(self, claim: Claim) -> tuple[Argument, ...]:
         return tuple(
-            [
-                Argument(need.parameter, need.how, await self._values(claim, need))
-                for need in claim.job.plan.stage(claim.task.stage).needs
-            ]
+            Argument(need.parameter, need.how, self._values(claim, need))
+            for need in claim.job.plan.stage(claim.task.stage).needs
         )
 
-    async def _values(self, claim: Claim, need: Need) -> tuple[Document, ...]:
+    async def bring(self) -> None:
+        await few_at_a_time(self._fetch, self._wanted)
+
+    def _values(self, claim: Claim, need: Need) -> tuple[Document, ...]:
         """For ``each`` only what this element is about: the result of the same element, or one element of a list."""
         results = claim.upstream[need.stage]
         if need.how != "each":
-            return tuple([await self._document(result) for result in results])
+            return tuple(self._document(result) for result in results)
         if claim.job.plan.stage(need.stage).over is not None:
-            return (await self._document(results[claim.task.element]),)
+            return (self._document(results[claim.task.element]),)
         value, files = values.element(results[0].value, results[0].files, claim.task.element)
-        return (await self._document(Result(value, tuple(files))),)
+        return (self._document(Result(value, tuple(files))),)
 
-    async def _document(self, result: Result) -> Document:
-        return Document(result.value, tuple([await self._fetch(artifact.file) for artifact in result.files]))
+    def _document(self, result: Result) -> Document:
+        return Document(result.value, tuple(self._want(artifact.file) for artifact in result.files))
 
-    async def _fetch(self, file: Stored) -> tuple[str, str]:
+    def _want(self, file: Stored) -> tuple[str, str]:
         """A folder per file, so that two files of one name do not meet."""
-        self._count += 1
-        folder = self._scratch / "in" / str(self._count)
-        folder.mkdir(parents=True)
-        path = folder / file.name
-        await self._blobs.fetch(file.key, path)
+        path = self._scratch / "in" / str(len(self._wanted) + 1) / file.name
+        self._wanted.append((file.key, path))
         return str(path), file.name
+
+    async def _fetch(self, wanted: tuple[str, Path]) -> None:
+        key, path = wanted
+        path.parent.mkdir(parents=True)
+        await self._blobs.fetch(key, path)
 
 
 async def publish(blobs: Blobs, claim: Claim, scratch: Path, document: Document, made: Sequence[Made]) -> Result:
@@ -79,9 +90,12 @@ async def publish(blobs: Blobs, claim: Claim, scratch: Path, document: Document,
         return Result(document.value)
     put = _Putter(blobs, claim, scratch)
     # Names came from a child, and will be those of files in another attempt's scratch.
-    files = [await put.file(Path(path), sanitised(name)) for path, name in document.files]
-    extra = [await put.file(Path(each.path), placed(each.name)) for each in made]
-    return Result(document.value, tuple(files), tuple(extra))
+    named = [
+        *((path, sanitised(name)) for path, name in document.files),
+        *((each.path, placed(each.name)) for each in made),
+    ]
+    found = await few_at_a_time(put.file, [put.named(Path(path), name) for path, name in named])
+    return Result(document.value, tuple(found[: len(document.files)]), tuple(found[len(document.files) :]))
 
 
 class _Putter:
@@ -95,15 +109,22 @@ class _Putter:
         self._names: set[str] = set()
         self._count = 0
 
-    async def file(self, path: Path, name: str) -> Artifact:
-        real = path.resolve()  # noqa: ASYNC240 (a stat or two)
-        if not real.is_relative_to(self._scratch) or not real.is_file():
-            raise InvalidInput(f"The stage named {name!r} as a file, but there is none in its scratch folder.")
+    def named(self, path: Path, name: str) -> tuple[Path, Artifact]:
+        """The artifact it will be, without what only its bytes can tell. The order in which files are named counts."""
         key = f"{self._prefix}/{self._count}{_suffix(name)}"
         self._count += 1
-        summed = await self._blobs.put_file(key, real)
-        stored = Stored(key, name.rpartition("/")[2], summed.size, summed.sha256, content_type(name))
-        return Artifact(self._named + self._unique(name), stored)
+        stored = Stored(key, name.rpartition("/")[2], 0, "", content_type(name))
+        return path, Artifact(self._named + self._unique(name), stored)
+
+    async def file(self, made: tuple[Path, Artifact]) -> Artifact:
+        path, artifact = made
+        real = path.resolve()  # noqa: ASYNC240 (a stat or two)
+        if not real.is_relative_to(self._scratch) or not real.is_file():
+            raise InvalidInput(
+                f"The stage named {artifact.file.name!r} as a file, but there is none in its scratch folder."
+            )
+        summed = await self._blobs.put_file(artifact.file.key, real)
+        return replace(artifact, file=replace(artifact.file, size=summed.size, sha256=summed.sha256))
 
     def _unique(self, name: str) -> str:
         """Two files of one name are asked for as ``a.txt`` and ``a-2.txt``."""
@@ -115,6 +136,23 @@ class _Putter:
             n += 1
         self._names.add(candidate)
         return candidate
+
+
+async def few_at_a_time(work: Callable[[G], Awaitable[T]], given: Iterable[G]) -> list[T]:
+    """What each comes to, in order. The first failure ends the others, and is raised when all have ended."""
+    turns = asyncio.Semaphore(AT_A_TIME)
+
+    async def in_turn(one: G) -> T:
+        async with turns:
+            return await work(one)
+
+    tasks = [asyncio.create_task(in_turn(one)) for one in given]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def referenced(results: Mapping[Any, Result]) -> set[str]:

@@ -246,13 +246,14 @@ class Attempt:
 
     async def _prepare(self) -> tuple[Document, tuple[Argument, ...], Child]:
         materials = artifacts.Materials(self._tools.blobs, self._scratch)
-        parameters = await materials.parameters(self.claim)
-        arguments = await materials.arguments(self.claim)
+        parameters = materials.parameters(self.claim)
+        arguments = materials.arguments(self.claim)
         size = len(parameters.value) + sum(len(value.value) for each in arguments for value in each.values)
         if size > MOST:
             raise InvalidInput(
                 f"What the stage needs has {size} bytes besides files; at most {MOST} can be given to it."
             )
+        await materials.bring()
         return parameters, arguments, await self._borrow()
 
     def _message(self, number: int, parameters: Document, arguments: tuple[Argument, ...]) -> Run:
