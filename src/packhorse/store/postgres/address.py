@@ -25,6 +25,10 @@ class Address(NamedTuple):
     shown: str
     """What people may see."""
 
+    @property
+    def is_pooled(self) -> bool:
+        return self.statements == 0
+
 
 def address_from(url: str) -> Address:
     parts = urlsplit(url)

@@ -40,21 +40,24 @@ WITH promoted AS (
 INSERT INTO @due SELECT {ENTRY} FROM promoted ON CONFLICT DO NOTHING
 """
 
-# Walked: in key order, one walk per kind, each cut short, so entries of a kind this worker lacks can not hide others.
-# Taken: locked one by one in that order until there are enough. Locked rows belong to a claim or a commit in flight:
-# they are skipped instead of waited for, the job's as well as the entry's, for a commit that has the job may want the
-# entry next. MATERIALIZED, because the planner may otherwise rerun a LIMIT and claim too many.
+# In key order, one walk per kind, each cut short, so entries of a kind this worker lacks can not hide others.
+WALK = """
+SELECT e.* FROM unnest({kinds}::text[]) AS k (kind)
+CROSS JOIN LATERAL (
+    SELECT d.kind, d.rank, d.job_id, d.stage, d.element FROM @due AS d
+    WHERE d.queue = w.queue AND d.kind = k.kind
+    ORDER BY d.rank, d.job_id, d.stage, d.element LIMIT w.page
+) AS e
+ORDER BY e.rank, e.job_id, e.stage, e.element LIMIT w.page
+"""
+
+# What is taken is locked one by one in that order, until there is enough. Locked rows belong to a claim or a commit in
+# flight: they are skipped instead of waited for, the job's as well as the entry's, for a commit that has the job may
+# want the entry next. MATERIALIZED, because the planner may otherwise rerun a LIMIT and claim too many.
 PICK = f"""
 SELECT picked.*, w.queue FROM unnest($1::text[], $2::int4[], $3::int4[]) AS w (queue, most, page)
 CROSS JOIN LATERAL (
-    WITH walked AS MATERIALIZED (
-        SELECT e.* FROM unnest($4::text[]) AS k (kind)
-        CROSS JOIN LATERAL (
-            SELECT d.kind, d.rank, d.job_id, d.stage, d.element FROM @due AS d
-            WHERE d.queue = w.queue AND d.kind = k.kind
-            ORDER BY d.rank, d.job_id, d.stage, d.element LIMIT w.page
-        ) AS e
-        ORDER BY e.rank, e.job_id, e.stage, e.element LIMIT w.page
+    WITH walked AS MATERIALIZED ({WALK.format(kinds="$4")}
     ), taken AS MATERIALIZED (
         SELECT job.*, e.kind, e.rank, e.stage, e.element FROM walked AS e
         CROSS JOIN LATERAL (
@@ -69,6 +72,15 @@ CROSS JOIN LATERAL (
     SELECT t.*, (SELECT body FROM @specs WHERE job_id = t.id) AS spec, c.walked
     FROM (SELECT count(*) AS walked FROM walked) AS c LEFT JOIN taken AS t ON true
 ) AS picked
+"""
+
+# Jobs that somebody deleted by hand: nothing will ever start their entries, and no walk may lead past them for ever.
+FORGET = f"""
+DELETE FROM @due AS d USING unnest($1::text[], $2::int4[]) AS w (queue, page)
+CROSS JOIN LATERAL ({WALK.format(kinds="$3")}) AS e
+WHERE (d.queue, d.kind, d.rank, d.job_id, d.stage, d.element)
+    = (w.queue, e.kind, e.rank, e.job_id, e.stage, e.element)
+AND NOT EXISTS (SELECT FROM @jobs WHERE id = e.job_id)
 """
 
 RESULTS = """
@@ -160,11 +172,10 @@ class _Claiming:
                     each = Picked.of(row)
                     picked[each.entry] = each
                     counts[each.queue] += 1
-            pages = {
-                queue: page * WIDER
-                for queue, page in pages.items()
-                if counts[queue] < most[queue] and walked[queue] == page
-            }
+            short = {q: page for q, page in pages.items() if counts[q] < most[q] and walked[q] == page}
+            if short:
+                await self._session.fetch(FORGET, list(short), list(short.values()), list(kinds))
+            pages = {queue: page * WIDER for queue, page in short.items()}
         await self._learn(picked.values())
         order = {queue: n for n, queue in enumerate(wanted)}
         fresh = sorted(picked.keys() - set().union(*self._seen.values()), key=lambda e: (order[e[0]], e[2:]))

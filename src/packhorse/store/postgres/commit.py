@@ -27,7 +27,15 @@ from packhorse.core.model import (
     TakeSlot,
     Waiting,
 )
-from packhorse.errors import AlreadySubmitted, Conflict, LeaseLost, PackhorseError, SlotTaken, StoreError
+from packhorse.errors import (
+    AlreadySubmitted,
+    Conflict,
+    InvalidInput,
+    LeaseLost,
+    PackhorseError,
+    SlotTaken,
+    StoreError,
+)
 from packhorse.store.postgres import rows
 from packhorse.store.postgres.connection import Clock, Session
 from packhorse.store.postgres.facts import Facts, entry
@@ -64,16 +72,30 @@ async def make_all(
 ) -> Made:
     """Make each, or say why not. A refusal is its own; what this raises is the whole group's."""
     facts, writing, broken = Facts(), Writing(plans), set(refused)
-    await facts.look(session, [member.change for member in members], clock, is_trusting=is_trusting)
+    unfit = [_unfit(member.change) for member in members]
+    asked = [member.change for member, error in zip(members, unfit, strict=True) if error is None]
+    await facts.look(session, asked, clock, is_trusting=is_trusting)
     outcomes: list[PackhorseError | None] = []
-    for member in members:
+    for member, error in zip(members, unfit, strict=True):
         # What follows a refused change of its job was decided on what never was.
-        behind = Conflict(job_id=member.change.after.id) if member.fold in broken else None
+        behind = Conflict(job_id=member.change.after.id) if member.fold in broken else error
         outcomes.append(behind or judged(member.change, facts, writing, clock))
         if outcomes[-1] is not None:
             broken.add(member.fold)
     await writing.send(session, facts, clock)
     return Made(outcomes, set(writing.plans))
+
+
+def _unfit(change: Change) -> PackhorseError | None:
+    """Names that PostgreSQL cannot hold. They are not replaced, for that would make one name of two."""
+    if change.before is not None:
+        return None
+    job, keys = change.after, [effect.key for effect in change.effects if isinstance(effect, RememberKey)]
+    named = [("user_id", job.user), ("tenant_id", job.tenant), *(("Idempotency-Key", key) for key in keys)]
+    for field, text in named:
+        if rows.clean(text) != text:
+            return InvalidInput(f"{field} has a character in it that cannot be stored.", field=field)
+    return None if rows.is_id(job.id) else StoreError(f"{job.id!r} cannot be the id of a job: it is no UUID.")
 
 
 def judged(change: Change, facts: Facts, writing: Writing, clock: Clock) -> PackhorseError | None:
@@ -102,7 +124,6 @@ def make(change: Change, facts: Facts, writing: Writing, clock: Clock) -> None:
         _check(guard, job, facts)
     known = facts.versions.get(job.id)
     if change.before is None:
-        rows.require_id(job.id)
         if known is not None:
             raise Conflict(f"There is a job {job.id} already.", job_id=job.id)
     elif known != change.before.version:

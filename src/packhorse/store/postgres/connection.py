@@ -42,6 +42,10 @@ NOW = "extract(epoch FROM clock_timestamp())::float8"
 Row = asyncpg.Record
 
 
+JITTER = 0.1
+"""Seconds that an answer may be late without our time going back for it."""
+
+
 class Clock:
     """The server's clock, as far as this process knows it; in tests, one that they hold."""
 
@@ -58,7 +62,9 @@ class Clock:
 
     def heard(self, at: float) -> None:
         """The server said what its time was. It was so a moment ago, so we are a little behind it and never ahead."""
-        self._offset = at - time.monotonic()
+        offset = at - time.monotonic()
+        if not 0.0 <= self._offset - offset < JITTER:
+            self._offset = offset
 
 
 class Session:
@@ -115,7 +121,7 @@ class Connections:
 
     async def connect(self) -> Session:
         """A new connection, which is the caller's."""
-        settings = {"application_name": "packhorse", **(PLANS if self._address.statements else {})}
+        settings = {"application_name": "packhorse", **({} if self._address.is_pooled else PLANS)}
         connection = await asyncpg.connect(
             self._address.server,
             timeout=CONNECT,
@@ -141,6 +147,15 @@ class Connections:
                     yield session
         except LOST as error:
             raise self._told(error, was_committing=any(session.is_committing for session in lent)) from error
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[Session]:
+        """A connection for questions. Behind a pool, one statement may take two turns, and must find itself again."""
+        async with self.session() as session:
+            if self._address.is_pooled:
+                await session.run(BEGIN)
+            yield session
+            await session.roll_back()
 
     @asynccontextmanager
     async def _lent(self) -> AsyncIterator[Session]:

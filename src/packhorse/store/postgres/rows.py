@@ -12,7 +12,7 @@ from msgspec import DecodeError
 
 from packhorse.core import wire
 from packhorse.core.model import Job, Plan, Status
-from packhorse.errors import CorruptRecord, PackhorseError, StoreError
+from packhorse.errors import CorruptRecord, PackhorseError
 from packhorse.store.postgres.connection import Row, Session
 
 COLUMNS = "id, tenant, user_id, client, plan, priority, trace_id, slot, status, version, is_purging, has_litter, state"
@@ -63,11 +63,6 @@ def is_id(text: str) -> bool:
 
 def ids(given: Iterable[str]) -> list[str]:
     return [id for id in given if is_id(id)]
-
-
-def require_id(job_id: str) -> None:
-    if not is_id(job_id):
-        raise StoreError(f"{job_id!r} cannot be the id of a job: it is no UUID in small letters.")
 
 
 async def jobs_from(session: Session, found: Sequence[Row], plans: Plans) -> list[Job | PackhorseError]:

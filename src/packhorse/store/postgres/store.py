@@ -57,7 +57,7 @@ class PostgresStore:
         self.address = address
         self._clock = Clock(clock)
         self._connections = Connections(address, self._clock)
-        self._watch = watch.Watch(self._connections, address.schema)
+        self._watch = watch.Watch(self._connections, address, self._clock)
         self._plans = Plans()
         self._commits: Group[Member, Outcome] = Group(self._make)
         self._claims: Group[Ask, list[Claim] | Exception] = Group(self._start)
@@ -208,10 +208,13 @@ class PostgresStore:
     # Watch
 
     async def changed(self, mark: int | None, timeout: float) -> int:
-        return await self._watch.changed(mark, timeout)
+        try:
+            return await self._watch.changed(mark, timeout)
+        except asyncpg.PostgresError as error:
+            raise commit.told(error) from error
 
     async def touched(self, since: int | None) -> tuple[int, Collection[str] | None]:
-        return await self._watch.touched(since)
+        return await self._read(watch.touched, since)
 
     # Registry
 
@@ -263,7 +266,7 @@ class PostgresStore:
         self, question: Callable[Concatenate[Session, P], Awaitable[T]], *args: P.args, **kw: P.kwargs
     ) -> T:
         try:
-            async with self._connections.session() as session:
+            async with self._connections.reading() as session:
                 return await question(session, *args, **kw)
         except asyncpg.PostgresError as error:
             raise commit.told(error) from error

@@ -12,7 +12,8 @@ from contextlib import contextmanager, suppress
 import asyncpg
 
 from packhorse.errors import StoreError
-from packhorse.store.postgres.connection import CONNECT, LOST, Connections, Session
+from packhorse.store.postgres.address import Address
+from packhorse.store.postgres.connection import CONNECT, LOST, NOW, Clock, Connections, Session
 
 POLL = 0.5
 """Seconds between looks that nothing told us to take: how late we are when a notification is lost."""
@@ -21,6 +22,8 @@ PAUSE = 0.02
 KEEPALIVE = 15.0
 """Seconds after which the connection that listens is asked whether it is still there."""
 RETRY = 0.2
+UNTOLD = 0.1
+"""Seconds between looks behind a pool, where nobody can listen."""
 
 FEED = 10_000
 """Rows of the feed kept for watchers that are a little behind; who is further behind looks at everything."""
@@ -75,10 +78,30 @@ async def trim(session: Session) -> None:
     await session.fetch(TRIM, FEED)
 
 
+async def touched(session: Session, since: int | None) -> tuple[int, Collection[str] | None]:
+    seen = snapshot_of(since) if since is not None else None
+    if seen is None:
+        return number(await _look(session, None) or ""), None
+    row = await session.row(TOUCHED.format(many=MANY), seen)
+    assert row is not None
+    return number(row["snapshot"]), None if row["is_too_much"] else {str(id) for id in row["jobs"]}
+
+
+async def _look(session: Session, seen: str | None) -> str | None:
+    """What can be seen now, None if that is nothing new."""
+    if seen is None:
+        return str(await session.value("SELECT pg_current_snapshot()::text"))
+    row = await session.row(LOOK, seen)
+    assert row is not None
+    return str(row["snapshot"]) if row["is_new"] else None
+
+
 class Watch:
-    def __init__(self, connections: Connections, schema: str) -> None:
+    def __init__(self, connections: Connections, address: Address, clock: Clock) -> None:
         self._connections = connections
-        self._channel = f"packhorse_{schema}"
+        self._clock = clock
+        self._can_listen = not address.is_pooled
+        self._channel = f"packhorse_{address.schema}"
         self._name = secrets.token_hex(8)
         self._hints: set[asyncio.Event] = set()
         self._listening: asyncio.Task[None] | None = None
@@ -94,40 +117,21 @@ class Watch:
         with self._hinted() as hint:
             while True:
                 hint.clear()
-                async with self._connections.session() as session:
-                    found = await self._look(session, seen)
+                async with self._connections.reading() as session:
+                    found = await _look(session, seen)
                 if found is not None or mark is None:
                     return number(found or "")
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return mark
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(hint.wait(), min(left, POLL))
-
-    @staticmethod
-    async def _look(session: Session, seen: str | None) -> str | None:
-        """What can be seen now, None if that is nothing new."""
-        if seen is None:
-            return str(await session.value("SELECT pg_current_snapshot()::text"))
-        row = await session.row(LOOK, seen)
-        assert row is not None
-        return str(row["snapshot"]) if row["is_new"] else None
-
-    async def touched(self, since: int | None) -> tuple[int, Collection[str] | None]:
-        seen = snapshot_of(since) if since is not None else None
-        async with self._connections.session() as session:
-            if seen is None:
-                return number(await self._look(session, None) or ""), None
-            row = await session.row(TOUCHED.format(many=MANY), seen)
-        assert row is not None
-        jobs = None if row["is_too_much"] else {str(id) for id in row["jobs"]}
-        return number(row["snapshot"]), jobs
+                    await asyncio.wait_for(hint.wait(), min(left, POLL if self._can_listen else UNTOLD))
 
     # Hints
 
     @contextmanager
     def _hinted(self) -> Iterator[asyncio.Event]:
-        if self._listening is None or self._listening.done():
+        if self._can_listen and not self._closing.is_set() and (self._listening is None or self._listening.done()):
             self._listening = asyncio.create_task(self._listen(), name="packhorse-postgres-listener")
         hint = asyncio.Event()
         self._hints.add(hint)
@@ -143,7 +147,7 @@ class Watch:
     async def _listen(self) -> None:
         """Listen, and after the connection was lost listen again: what was missed meanwhile is found by looking."""
         while True:
-            with suppress(*LOST):
+            with suppress(*LOST, asyncpg.PostgresError):
                 await self._listen_once()
             await asyncio.sleep(RETRY)
 
@@ -157,7 +161,7 @@ class Watch:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(is_lost.wait(), KEEPALIVE)
                 async with asyncio.timeout(CONNECT):
-                    await session.connection.execute("")
+                    self._clock.heard(await session.value(f"SELECT {NOW}"))
         finally:
             session.connection.terminate()
 

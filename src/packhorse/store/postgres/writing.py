@@ -156,12 +156,12 @@ class Writing:
         if self.delayed_drops:
             # By a statement of its own: it waits for a claim that is just making the entry due, and what comes after
             # it finds the entry there.
-            await _write(session, {"delayed_drops": _columns(self.delayed_drops)})
+            await _write(session, {"delayed_drops": _columns(self.delayed_drops)}, clock)
         drops, puts = self._drops(facts), await self._puts(session, facts, clock)
         if (self.leases and self.lease_drops) or (self.due and self.due_drops) or (self.results and self.stage_drops):
-            await _write(session, drops)  # one statement cannot drop a row and write it anew
+            await _write(session, drops, clock)  # one statement cannot drop a row and write it anew
             drops = {}
-        moved = await _write(session, drops | puts)
+        moved = await _write(session, drops | puts, clock)
         if moved != len(self.moved):
             raise Conflict("A job moved although its row was locked.")
 
@@ -252,16 +252,21 @@ def _filled(**parts: Sequence[Any]) -> Parts:
     return {name: given for name, given in parts.items() if given}
 
 
-async def _write(session: Session, parts: Parts) -> int:
+async def _write(session: Session, parts: Parts, clock: Clock) -> int:
     """Write the parts in one statement; how many jobs were moved."""
     if not parts:
         return 0
-    moved: int = await session.value(_statement(tuple(parts)), *(each for given in parts.values() for each in given))
+    values = (each for given in parts.values() for each in given)
+    said = await session.row(_statement(tuple(parts)), *values)
+    assert said is not None
+    clock.heard(said["now"])
+    moved: int = said["moved"]
     return moved
 
 
 @cache
 def _statement(names: tuple[str, ...]) -> str:
     parts = ", ".join(f"{name} AS ({PARTS[name]})" for name in names)
-    pieces = f"WITH {parts} SELECT {'count(*) FROM moved' if 'moved' in names else '0'}".split("%")
+    moved = "(SELECT count(*) FROM moved)" if "moved" in names else "0"
+    pieces = f"WITH {parts} SELECT {moved} AS moved, {NOW} AS now".split("%")
     return "".join(piece if n == 0 else f"${n}{piece}" for n, piece in enumerate(pieces))
