@@ -72,18 +72,21 @@ async def make_all(
 ) -> Made:
     """Make each, or say why not. A refusal is its own; what this raises is the whole group's."""
     facts, writing, broken = Facts(), Writing(plans), set(refused)
-    unfit = [_unfit(member.change) for member in members]
+    unfit = [_behind(member, broken) or _unfit(member.change) for member in members]
     asked = [member.change for member, error in zip(members, unfit, strict=True) if error is None]
     await facts.look(session, asked, clock, is_trusting=is_trusting)
     outcomes: list[PackhorseError | None] = []
     for member, error in zip(members, unfit, strict=True):
-        # What follows a refused change of its job was decided on what never was.
-        behind = Conflict(job_id=member.change.after.id) if member.fold in broken else error
-        outcomes.append(behind or judged(member.change, facts, writing, clock))
+        outcomes.append(error or _behind(member, broken) or judged(member.change, facts, writing, clock))
         if outcomes[-1] is not None:
             broken.add(member.fold)
     await writing.send(session, facts, clock)
     return Made(outcomes, set(writing.plans))
+
+
+def _behind(member: Member, broken: Collection[tuple[int, str]]) -> PackhorseError | None:
+    """What follows a refused change of its job was decided on what never was."""
+    return Conflict(job_id=member.change.after.id) if member.fold in broken else None
 
 
 def _unfit(change: Change) -> PackhorseError | None:

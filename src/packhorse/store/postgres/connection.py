@@ -27,6 +27,7 @@ TRIES = 10
 
 PLANS = {
     "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
     "plan_cache_mode": "force_generic_plan",
@@ -67,27 +68,39 @@ class Clock:
             self._offset = offset
 
 
+class Stale(StoreUnavailable):
+    """The connection was cut while nobody used it: nothing was asked, and a new one may do."""
+
+
 class Session:
     """One connection, on which ``@`` in a statement stands for the schema of this store."""
 
     def __init__(self, connection: asyncpg.Connection[Row], schema: str) -> None:
         self.connection = connection
         self.is_committing = False
+        self.has_answered = True
+        """Since it was last taken up; of a new one that is known."""
         self._schema = f'"{schema}".'
         self._named: dict[str, str] = {}
 
     async def fetch(self, statement: str, *values: Any) -> list[Row]:
-        return await self.connection.fetch(self._name(statement), *values)
+        found = await self.connection.fetch(self._name(statement), *values)
+        self.has_answered = True
+        return found
 
     async def row(self, statement: str, *values: Any) -> Row | None:
-        return await self.connection.fetchrow(self._name(statement), *values)
+        found = await self.fetch(statement, *values)
+        return found[0] if found else None
 
     async def value(self, statement: str, *values: Any) -> Any:
-        return await self.connection.fetchval(self._name(statement), *values)
+        row = await self.row(statement, *values)
+        return None if row is None else row[0]
 
     async def run(self, script: str) -> str:
         """Statements without values, several if need be."""
-        return await self.connection.execute(self._name(script))
+        said = await self.connection.execute(self._name(script))
+        self.has_answered = True
+        return said
 
     async def commit(self) -> None:
         self.is_committing = True
@@ -146,26 +159,14 @@ class Connections:
                     lent.append(session)
                     yield session
         except LOST as error:
-            raise self._told(error, was_committing=any(session.is_committing for session in lent)) from error
-
-    @asynccontextmanager
-    async def reading(self) -> AsyncIterator[Session]:
-        """A connection for questions. Behind a pool, one statement may take two turns, and must find itself again."""
-        async with self.session() as session:
-            if self._address.is_pooled:
-                await session.run(BEGIN)
-            yield session
-            await session.roll_back()
+            raise self._told(error, *lent) from error
 
     @asynccontextmanager
     async def _lent(self) -> AsyncIterator[Session]:
         if self._is_closed:
             raise StoreUnavailable("The store is closed.")
         async with self._free:
-            session = self._idle.pop() if self._idle else await self.connect()
-            if not session.is_usable:  # it was cut while it lay here
-                session = await self.connect()
-            session.is_committing = False
+            session = self._taken_up() or await self.connect()
             try:
                 yield session
             except BaseException as error:
@@ -175,6 +176,15 @@ class Connections:
             finally:
                 if session.is_usable:
                     self._idle.append(session)
+
+    def _taken_up(self) -> Session | None:
+        """One that lay idle, unless it is known to have been cut meanwhile."""
+        while self._idle:
+            session = self._idle.pop()
+            if session.is_usable:
+                session.is_committing = session.has_answered = False
+                return session
+        return None
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Session]:
@@ -191,10 +201,21 @@ class Connections:
             await session.commit()
             passing("store.write.after")
 
+    async def read(self, question: Callable[[Session], Awaitable[T]]) -> T:
+        """What the question finds."""
+        while True:
+            with suppress(Stale):
+                async with self.session() as session:
+                    if self._address.is_pooled:  # a statement may take two turns there, and must find itself again
+                        await session.run(BEGIN)
+                    found = await question(session)
+                    await session.roll_back()
+                    return found
+
     async def write(self, operation: Callable[[Session], Awaitable[T]]) -> T:
         """Commit what the operation does. It is done again where the server gave it up for another one's sake."""
         for _ in range(TRIES):
-            with suppress(*AGAIN):
+            with suppress(Stale, *AGAIN):
                 async with self.transaction() as session:
                     return await operation(session)
             await asyncio.sleep(random.uniform(0.0, 0.01))  # noqa: S311
@@ -211,11 +232,12 @@ class Connections:
             await hang_up(self._idle.pop())
         self._free = asyncio.Semaphore(CONNECTIONS)
 
-    def _told(self, error: BaseException, *, was_committing: bool) -> StoreError:
+    def _told(self, error: BaseException, *lent: Session) -> StoreError:
         reason = str(error) or type(error).__name__
-        if was_committing:
+        if any(session.is_committing for session in lent):
             return UnknownOutcome(f"PostgreSQL: the answer to a commit was lost: {reason}")
-        return StoreUnavailable(f"PostgreSQL at {self._address.shown}: {reason}")
+        is_stale = any(not session.has_answered for session in lent) and not isinstance(error, TimeoutError)
+        return (Stale if is_stale else StoreUnavailable)(f"PostgreSQL at {self._address.shown}: {reason}")
 
 
 async def hang_up(session: Session) -> None:

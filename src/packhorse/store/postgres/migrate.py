@@ -48,8 +48,13 @@ def migrations() -> Iterator[tuple[int, str]]:
             yield int(entry.name.removesuffix(".sql")), entry.read_text()
 
 
+# Asked of the catalogue itself: to_regclass may answer from before we waited for the lock.
+HAS_SCHEMA = "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)"
+HAS_VERSION = "SELECT EXISTS (SELECT FROM pg_tables WHERE schemaname = $1 AND tablename = 'version')"
+
+
 async def _version(session: Session, schema: str) -> int:
-    if await session.value("SELECT to_regclass($1)::text", f"{schema}.version") is None:
+    if not await session.value(HAS_VERSION, schema):
         return 0
     version = await session.value("SELECT version FROM @version")
     assert isinstance(version, int)
@@ -58,6 +63,6 @@ async def _version(session: Session, schema: str) -> int:
 
 async def _prepare(session: Session, schema: str) -> None:
     """The schema may have been made for us by somebody who does not let us make any."""
-    if await session.value("SELECT to_regnamespace($1)::text", schema) is None:
+    if not await session.value(HAS_SCHEMA, schema):
         await session.run(f'CREATE SCHEMA "{schema}"')
     await session.run(VERSION)

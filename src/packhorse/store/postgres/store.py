@@ -266,8 +266,7 @@ class PostgresStore:
         self, question: Callable[Concatenate[Session, P], Awaitable[T]], *args: P.args, **kw: P.kwargs
     ) -> T:
         try:
-            async with self._connections.reading() as session:
-                return await question(session, *args, **kw)
+            return await self._connections.read(lambda session: question(session, *args, **kw))
         except asyncpg.PostgresError as error:
             raise commit.told(error) from error
 

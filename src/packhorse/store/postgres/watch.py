@@ -117,8 +117,7 @@ class Watch:
         with self._hinted() as hint:
             while True:
                 hint.clear()
-                async with self._connections.reading() as session:
-                    found = await _look(session, seen)
+                found = await self._connections.read(lambda session: _look(session, seen))
                 if found is not None or mark is None:
                     return number(found or "")
                 left = deadline - time.monotonic()
