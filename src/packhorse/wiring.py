@@ -24,7 +24,19 @@ async def open_store(url: str) -> Store:
                     f"PACKHORSE_STORE must be sqlite:///absolute/path, not {url!r}.", name="store", value=url
                 )
             return await SqliteStore.open(Path(unquote(parts.path)))
-    raise SettingError(f"PACKHORSE_STORE must begin with sqlite://, not {url!r}.", name="store", value=url)
+        case "postgresql" | "postgres":
+            try:
+                from packhorse.store.postgres import PostgresStore
+            except ModuleNotFoundError as error:
+                raise SettingError(
+                    "PACKHORSE_STORE names PostgreSQL, whose driver is not installed: pip install packhorse[postgres]",
+                    name="store",
+                ) from error
+
+            return await PostgresStore.open(url)
+    raise SettingError(
+        f"PACKHORSE_STORE must begin with sqlite:// or postgresql://, not {url!r}.", name="store", value=url
+    )
 
 
 async def opened(settings: Settings) -> tuple[Store, Blobs]:

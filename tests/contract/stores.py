@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from packhorse.store.base import Store
+from packhorse.store.postgres import PostgresStore
 from packhorse.store.sqlite import SqliteStore
+from tests.servers import postgres
 
 Now = Callable[[], float]
 
@@ -26,8 +28,14 @@ def _file(address: str) -> Path:
     return Path(address.removeprefix("sqlite://"))
 
 
+def _own(clock: Now) -> Now | None:
+    """A store behind a network has a clock of its own, which only a test in which time is the point takes from it."""
+    return None if clock is time.time else clock
+
+
 STORES: dict[str, Sort] = {
     "sqlite": Sort(lambda folder: f"sqlite://{folder}/store.db", lambda at, clock: SqliteStore.open(_file(at), clock)),
+    "postgresql": Sort(lambda _: postgres.server().url(), lambda at, clock: PostgresStore.open(at, _own(clock))),
 }
 """By the scheme of their addresses. A store that is added here is held to the whole contract."""
 

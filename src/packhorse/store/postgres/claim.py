@@ -1,0 +1,255 @@
+"""Claiming: pick what is most urgent, let the lifecycle decide, commit, and hand over all an attempt needs."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from packhorse.core import wire
+from packhorse.core.model import Change, Job, Result, TaskId
+from packhorse.errors import CorruptRecord, PackhorseError, SchemaTooNew
+from packhorse.store.base import Claim, Decide
+from packhorse.store.postgres import rows
+from packhorse.store.postgres.commit import judged
+from packhorse.store.postgres.connection import NOW, Clock, Row, Session
+from packhorse.store.postgres.facts import Entry, Facts
+from packhorse.store.postgres.rows import Plans
+from packhorse.store.postgres.writing import ENTRY, Writing
+from packhorse.telemetry import log
+
+PROMOTED = 1000
+"""Delayed entries made due per claim at most: what is left is found by the next claim."""
+MARGIN = 32
+"""Entries looked at beyond what is wanted, for those that somebody else is just claiming."""
+WIDER = 8
+"""How many times as far to look when the margin was not enough."""
+
+PROMOTE = f"""
+WITH promoted AS (
+    DELETE FROM @delayed AS d USING (
+        SELECT not_before, {ENTRY} FROM @delayed WHERE not_before <= coalesce($1, {NOW})
+        ORDER BY not_before LIMIT {PROMOTED} FOR UPDATE SKIP LOCKED
+    ) AS n
+    WHERE (d.not_before, d.queue, d.kind, d.rank, d.job_id, d.stage, d.element)
+        = (n.not_before, n.queue, n.kind, n.rank, n.job_id, n.stage, n.element)
+    RETURNING d.*
+)
+INSERT INTO @due SELECT {ENTRY} FROM promoted ON CONFLICT DO NOTHING
+"""
+
+# In key order, one walk per kind, each cut short, so entries of a kind this worker lacks can not hide others.
+WALK = """
+SELECT e.* FROM unnest({kinds}::text[]) AS k (kind)
+CROSS JOIN LATERAL (
+    SELECT d.kind, d.rank, d.job_id, d.stage, d.element FROM @due AS d
+    WHERE d.queue = w.queue AND d.kind = k.kind
+    ORDER BY d.rank, d.job_id, d.stage, d.element LIMIT w.page
+) AS e
+ORDER BY e.rank, e.job_id, e.stage, e.element LIMIT w.page
+"""
+
+# What is taken is locked one by one in that order, until there is enough. Locked rows belong to a claim or a commit in
+# flight: they are skipped instead of waited for, the job's as well as the entry's, for a commit that has the job may
+# want the entry next. MATERIALIZED, because the planner may otherwise rerun a LIMIT and claim too many.
+PICK = f"""
+SELECT picked.*, w.queue FROM unnest($1::text[], $2::int4[], $3::int4[]) AS w (queue, most, page)
+CROSS JOIN LATERAL (
+    WITH walked AS MATERIALIZED ({WALK.format(kinds="$4")}
+    ), taken AS MATERIALIZED (
+        SELECT job.*, e.kind, e.rank, e.stage, e.element FROM walked AS e
+        CROSS JOIN LATERAL (
+            SELECT {rows.COLUMNS} FROM @jobs WHERE id = e.job_id FOR NO KEY UPDATE SKIP LOCKED
+        ) AS job
+        CROSS JOIN LATERAL (
+            SELECT FROM @due AS d WHERE (d.queue, d.kind, d.rank, d.job_id, d.stage, d.element)
+                = (w.queue, e.kind, e.rank, e.job_id, e.stage, e.element) FOR UPDATE SKIP LOCKED
+        ) AS entry
+        LIMIT w.most
+    )
+    SELECT t.*, (SELECT body FROM @specs WHERE job_id = t.id) AS spec, c.walked
+    FROM (SELECT count(*) AS walked FROM walked) AS c LEFT JOIN taken AS t ON true
+) AS picked
+"""
+
+# Jobs that somebody deleted by hand: nothing will ever start their entries, and no walk may lead past them for ever.
+FORGET = f"""
+DELETE FROM @due AS d USING unnest($1::text[], $2::int4[]) AS w (queue, page)
+CROSS JOIN LATERAL ({WALK.format(kinds="$3")}) AS e
+WHERE (d.queue, d.kind, d.rank, d.job_id, d.stage, d.element)
+    = (w.queue, e.kind, e.rank, e.job_id, e.stage, e.element)
+AND NOT EXISTS (SELECT FROM @jobs WHERE id = e.job_id)
+"""
+
+RESULTS = """
+SELECT r.job_id, r.stage, r.body FROM unnest($1::uuid[], $2::text[]) AS asked (job_id, stage)
+JOIN @results AS r USING (job_id, stage) ORDER BY r.job_id, r.stage, r.element
+"""
+
+Upstream = Mapping[tuple[str, str], Sequence[bytes]]
+"""Results by job and stage, in element order."""
+
+
+class Ask(NamedTuple):
+    """What one caller wants."""
+
+    wants: Mapping[str, int]
+    kinds: Collection[str]
+    decide: Decide
+
+
+class Picked(NamedTuple):
+    """An entry that is ours for the time of the transaction, with its job as it is now."""
+
+    entry: Entry
+    queue: str
+    job_id: str
+    task: TaskId
+    row: Row
+
+    @classmethod
+    def of(cls, row: Row) -> Picked:
+        queue, job_id, task = row["queue"], str(row["id"]), TaskId(row["stage"], row["element"])
+        return cls((queue, row["kind"], row["rank"], job_id, *task), queue, job_id, task, row)
+
+
+async def claim_all(session: Session, asks: Sequence[Ask], clock: Clock, plans: Plans) -> list[list[Claim]]:
+    """What each caller gets: the first comes first. A mistake in anybody's ``decide`` is raised, and loses nothing."""
+    await session.fetch(PROMOTE, clock.parameter())
+    claiming = _Claiming(session, clock, plans)
+    found: list[list[Claim]] = [[] for _ in asks]
+    for kinds in {frozenset(ask.kinds): None for ask in asks}:
+        alike = [n for n, ask in enumerate(asks) if frozenset(ask.kinds) == kinds]
+        await claiming.serve([asks[n] for n in alike], [found[n] for n in alike], kinds)
+    await claiming.writing.send(session, claiming.facts, clock)
+    return [[claiming.latest(claim) for claim in claims] for claims in found]
+
+
+class _Claiming:
+    """One transaction's claims: the jobs as its earlier claims left them, and what is to be written."""
+
+    def __init__(self, session: Session, clock: Clock, plans: Plans) -> None:
+        self.facts, self.writing = Facts(), Writing(plans)
+        self.jobs: dict[str, Job | PackhorseError] = {}
+        """As they are now, or why they cannot be read."""
+        self._seen: dict[str, set[Entry]] = defaultdict(set)
+        """By queue. They lie in it until all is written, and are picked again by who picks again."""
+        self._session = session
+        self._clock = clock
+        self._plans = plans
+
+    async def serve(self, asks: Sequence[Ask], found: Sequence[list[Claim]], kinds: Collection[str]) -> None:
+        """Give these callers, who can all run the same kinds, what they want of each queue."""
+        left = [Counter({queue: most for queue, most in ask.wants.items() if most > 0}) for ask in asks]
+        wanted: Counter[str] = sum(left, Counter())
+        while wanted:
+            again: set[str] = set()
+            picked = await self._pick(wanted, kinds)
+            upstream = await self._upstream(picked)
+            for each in picked:
+                n = next(n for n, counter in enumerate(left) if counter[each.queue] > 0)
+                claimed = await self._start(each, asks[n].decide, upstream)
+                if claimed is not None:
+                    found[n].append(claimed)
+                    left[n][each.queue] -= 1
+                elif each.entry not in self.writing.due_drops:
+                    again.add(each.queue)  # a newer packhorse's jobs stay where they are, and must not hide the rest
+            wanted = Counter({queue: most for queue, most in sum(left, Counter()).items() if queue in again})
+
+    async def _pick(self, wanted: Mapping[str, int], kinds: Collection[str]) -> list[Picked]:
+        """As many as are wanted, unless there are no more. Looks further where others hold what comes first."""
+        most = {queue: count + len(self._seen[queue]) for queue, count in wanted.items()}
+        pages = {queue: count + MARGIN for queue, count in most.items()}
+        picked: dict[Entry, Picked] = {}
+        while pages:
+            counts, walked = Counter[str](), Counter[str]()
+            asked = (list(pages), [most[queue] for queue in pages], list(pages.values()), list(kinds))
+            for row in await self._session.fetch(PICK, *asked):
+                walked[row["queue"]] = row["walked"]
+                if row["id"] is not None:
+                    each = Picked.of(row)
+                    picked[each.entry] = each
+                    counts[each.queue] += 1
+            short = {q: page for q, page in pages.items() if counts[q] < most[q] and walked[q] == page}
+            if short:
+                await self._session.fetch(FORGET, list(short), list(short.values()), list(kinds))
+            pages = {queue: page * WIDER for queue, page in short.items()}
+        await self._learn(picked.values())
+        order = {queue: n for n, queue in enumerate(wanted)}
+        fresh = sorted(picked.keys() - set().union(*self._seen.values()), key=lambda e: (order[e[0]], e[2:]))
+        for key in fresh:
+            self._seen[key[0]].add(key)
+        return [picked[key] for key in fresh]
+
+    async def _learn(self, picked: Collection[Picked]) -> None:
+        """Read each job once, however many of its tasks were picked."""
+        fresh = {each.job_id: each.row for each in picked if each.job_id not in self.jobs}
+        await self._plans.load(self._session, fresh.values())
+        for id, row in fresh.items():
+            self.jobs[id] = rows.readable(row, self._plans)
+            self.facts.versions[id] = row["version"]
+        self.facts.waiting |= {each.entry for each in picked}
+
+    async def _upstream(self, picked: Iterable[Picked]) -> Upstream:
+        """The results that these tasks need, read together."""
+        asked: dict[tuple[str, str], list[bytes]] = {}
+        for each in picked:
+            job = self.jobs[each.job_id]
+            if isinstance(job, Job) and each.task.stage in job.plan.index:
+                asked |= {(job.id, need.stage): [] for need in job.plan.stage(each.task.stage).needs}
+        if asked:
+            for id, stage, body in await self._session.fetch(RESULTS, *zip(*asked, strict=True)):
+                asked[str(id), stage].append(body)
+        return asked
+
+    async def _start(self, picked: Picked, decide: Decide, upstream: Upstream) -> Claim | None:
+        """Start one task in the job as it is now, which an earlier task of the same claim may have moved."""
+        try:
+            job = self.jobs[picked.job_id]
+            if isinstance(job, PackhorseError):
+                raise job
+            change = decide(job, picked.task)
+            if change is not None:
+                claimed = _claim(change.after, picked, upstream)  # first: what cannot be read is not started
+                await self._make(change)
+                self.jobs[job.id] = change.after
+                return claimed
+        except SchemaTooNew:  # an upgrade is under way: a newer worker will understand it
+            return None
+        except PackhorseError as error:
+            # A record nobody can read, or an entry the lifecycle will not start: it must not stop those behind it.
+            log.entry_dropped(picked.job_id, picked.task.stage, error)
+        self.writing.due_drops.add(picked.entry)
+        return None
+
+    async def _make(self, change: Change) -> None:
+        await self.facts.look(self._session, [change], self._clock, is_trusting=False)
+        refusal = judged(change, self.facts, self.writing, self._clock)
+        if refusal is not None:
+            raise refusal
+
+    def latest(self, claim: Claim) -> Claim:
+        job = self.jobs[claim.job.id]
+        assert isinstance(job, Job)
+        return replace(claim, job=job)
+
+
+def _claim(job: Job, picked: Picked, upstream: Upstream) -> Claim:
+    spec = picked.row["spec"]
+    if spec is None:
+        raise CorruptRecord(what="spec", job_id=job.id, reason="it is missing")
+    return Claim(
+        job,
+        picked.task,
+        wire.spec_from(spec, job.id),
+        {
+            need.stage: _results(upstream[job.id, need.stage], job.id)
+            for need in job.plan.stage(picked.task.stage).needs
+        },
+    )
+
+
+def _results(bodies: Iterable[bytes], job_id: str) -> tuple[Result, ...]:
+    return tuple(wire.result_from(body, job_id) for body in bodies)

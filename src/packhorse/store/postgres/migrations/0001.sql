@@ -1,0 +1,208 @@
+-- Names begin with @, which stands for the schema of this store. Ids are UUIDv7: rows of one time lie together, and the
+-- order of ids is the order of age. Names that are sorted by are COLLATE "C": in every database, whatever its language,
+-- the order is that of the bytes.
+
+CREATE TABLE @plans (
+    fingerprint text PRIMARY KEY,
+    body bytea NOT NULL
+);
+
+-- What people ask for has a column; what only the lifecycle reads is in `state`, with every time to the last bit. In
+-- columns times are rounded to a microsecond. `parameters` and `result` are copies for those who ask by them: JSON that
+-- jsonb cannot hold is null here, and whole in `specs` and `results`.
+CREATE TABLE @jobs (
+    id uuid PRIMARY KEY,
+    tenant text COLLATE "C" NOT NULL,
+    user_id text COLLATE "C" NOT NULL,
+    client text,
+    pipeline text COLLATE "C" NOT NULL,
+    plan text NOT NULL,
+    priority integer NOT NULL,
+    trace_id text NOT NULL,
+    slot text,
+    status text COLLATE "C" NOT NULL CHECK (status IN ('pending', 'running', 'completed', 'failed', 'cancelled')),
+    version integer NOT NULL CHECK (version > 0),
+    retry_count integer NOT NULL CHECK (retry_count >= 0),
+    created_at timestamptz NOT NULL,
+    not_before timestamptz NOT NULL,
+    started_at timestamptz,
+    completed_at timestamptz,
+    updated_at timestamptz NOT NULL,
+    deadline_at timestamptz,
+    purge_at timestamptz,
+    is_purging boolean NOT NULL,
+    is_stopping boolean NOT NULL,
+    has_litter boolean NOT NULL,
+    error_message text,
+    parameters jsonb,
+    result jsonb,
+    state bytea NOT NULL,
+    CONSTRAINT ended_jobs_have_a_time CHECK ((completed_at IS NOT NULL) = (status IN ('completed', 'failed', 'cancelled'))),
+    CONSTRAINT pending_jobs_have_not_started CHECK (status <> 'pending' OR started_at IS NULL),
+    CONSTRAINT running_jobs_have_started CHECK (status <> 'running' OR started_at IS NOT NULL),
+    CONSTRAINT failed_jobs_say_why CHECK ((error_message IS NOT NULL) = (status = 'failed')),
+    CONSTRAINT completed_jobs_have_results CHECK (result IS NULL OR status = 'completed'),
+    CONSTRAINT active_jobs_have_deadlines CHECK (deadline_at IS NULL OR completed_at IS NULL),
+    CONSTRAINT ended_jobs_are_purged CHECK ((purge_at IS NULL AND NOT is_purging) OR completed_at IS NOT NULL),
+    CONSTRAINT running_jobs_are_stopped CHECK (NOT is_stopping OR status = 'running')
+) WITH (fillfactor = 85, autovacuum_vacuum_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05);
+-- The room left on a page is for the next version of its rows: steps that leave the status alone touch no index.
+
+CREATE INDEX jobs_by_user ON @jobs (tenant, user_id, status, id);
+CREATE INDEX jobs_by_kind ON @jobs (tenant, pipeline, status, id);
+CREATE INDEX jobs_by_age ON @jobs (created_at DESC);
+CREATE INDEX jobs_pending ON @jobs (deadline_at) WHERE status = 'pending';
+CREATE INDEX jobs_running ON @jobs (deadline_at) WHERE status = 'running' AND NOT is_stopping;
+CREATE INDEX jobs_ended ON @jobs (purge_at) WHERE purge_at IS NOT NULL AND NOT is_purging;
+CREATE INDEX jobs_being_purged ON @jobs (id) WHERE is_purging;
+CREATE INDEX jobs_with_litter ON @jobs (id) WHERE has_litter AND completed_at IS NOT NULL AND NOT is_purging;
+
+CREATE TABLE @specs (
+    job_id uuid PRIMARY KEY,
+    idempotency_key text,
+    body bytea NOT NULL
+);
+
+CREATE TABLE @results (
+    job_id uuid NOT NULL,
+    stage text COLLATE "C" NOT NULL,
+    element integer NOT NULL,
+    body bytea NOT NULL,
+    PRIMARY KEY (job_id, stage, element)
+);
+
+-- One row per change: the events numbered `n` to `last`. A change with an id and without events has `last` 0 and an `n`
+-- below that, where no reader of events looks.
+CREATE TABLE @events (
+    job_id uuid NOT NULL,
+    n integer NOT NULL,
+    last integer NOT NULL,
+    change_id text NOT NULL,
+    body bytea NOT NULL,
+    PRIMARY KEY (job_id, n)
+);
+
+-- What may start now. The key is the order of claiming, so a claim is one short walk however long the queue is. Rows
+-- live for moments: the walk would lead past the dead ones if nobody swept behind it.
+CREATE TABLE @due (
+    queue text COLLATE "C" NOT NULL,
+    kind text COLLATE "C" NOT NULL,
+    rank integer NOT NULL,
+    job_id uuid NOT NULL,
+    stage text COLLATE "C" NOT NULL,
+    element integer NOT NULL,
+    PRIMARY KEY (queue, kind, rank, job_id, stage, element)
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
+
+-- What may start later, by time, so that a million delayed jobs never stand in a claim's way.
+CREATE TABLE @delayed (
+    not_before double precision NOT NULL,
+    queue text COLLATE "C" NOT NULL,
+    kind text COLLATE "C" NOT NULL,
+    rank integer NOT NULL,
+    job_id uuid NOT NULL,
+    stage text COLLATE "C" NOT NULL,
+    element integer NOT NULL,
+    PRIMARY KEY (not_before, queue, kind, rank, job_id, stage, element)
+) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
+
+-- As many rows as tasks run right now: few enough to be walked, so there is no further index to keep up, and a renewal
+-- stays on its page.
+CREATE TABLE @leases (
+    job_id uuid NOT NULL,
+    stage text COLLATE "C" NOT NULL,
+    element integer NOT NULL,
+    token text NOT NULL,
+    worker text NOT NULL,
+    until double precision NOT NULL,
+    PRIMARY KEY (job_id, stage, element)
+) WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000,
+        autovacuum_vacuum_cost_delay = 0);
+
+CREATE TABLE @slots (
+    slot text PRIMARY KEY,
+    job_id uuid NOT NULL
+) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05);
+
+CREATE TABLE @idempotency (
+    key text PRIMARY KEY,
+    job_id uuid NOT NULL,
+    fingerprint text NOT NULL
+) WITH (fillfactor = 90);
+
+CREATE TABLE @progress (
+    job_id uuid NOT NULL,
+    stage text COLLATE "C" NOT NULL,
+    element integer NOT NULL,
+    run integer NOT NULL,
+    at double precision NOT NULL,
+    current double precision NOT NULL,
+    total double precision,
+    message text NOT NULL,
+    peak double precision NOT NULL,
+    PRIMARY KEY (job_id, stage, element)
+) WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 1000);
+
+CREATE TABLE @log (
+    job_id uuid NOT NULL,
+    n bigint NOT NULL,
+    stage text COLLATE "C" NOT NULL,
+    element integer NOT NULL,
+    attempt integer NOT NULL,
+    at double precision NOT NULL,
+    text text NOT NULL,
+    PRIMARY KEY (job_id, n)
+) WITH (autovacuum_vacuum_scale_factor = 0.05);
+
+CREATE TABLE @log_size (
+    job_id uuid PRIMARY KEY,
+    last bigint NOT NULL,
+    bytes bigint NOT NULL
+) WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.05);
+
+CREATE TABLE @samples (
+    job_id uuid NOT NULL,
+    at double precision NOT NULL,
+    stage text COLLATE "C" NOT NULL,
+    element integer NOT NULL,
+    cpu double precision NOT NULL,
+    memory bigint NOT NULL,
+    PRIMARY KEY (job_id, at, stage, element)
+) WITH (autovacuum_vacuum_scale_factor = 0.05);
+
+-- Which jobs had something new, one row per transaction, by its number. Numbers are given before the commit, so readers
+-- go by what was in flight when they last looked. Serves watchers only, and is trimmed from the front.
+CREATE TABLE @feed (
+    xid xid8 PRIMARY KEY,
+    jobs uuid[] NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
+
+-- All of the feed up to here may have been trimmed.
+CREATE TABLE @trimmed (
+    xid xid8 NOT NULL
+);
+INSERT INTO @trimmed VALUES ('0');
+
+CREATE TABLE @definitions (
+    pipeline text PRIMARY KEY,
+    body bytea NOT NULL
+);
+
+CREATE TABLE @workers (
+    id text PRIMARY KEY,
+    body bytea NOT NULL
+) WITH (fillfactor = 60);
+
+CREATE TABLE @bookmarks (
+    name text PRIMARY KEY,
+    value text NOT NULL
+) WITH (fillfactor = 60);
+
+-- The value as jsonb, or null where jsonb cannot hold it: a NUL, half a surrogate pair, a number out of bounds.
+CREATE FUNCTION @as_json(value text) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE STRICT AS $$
+BEGIN
+    RETURN value::jsonb;
+EXCEPTION WHEN OTHERS THEN
+    RETURN NULL;
+END
+$$;

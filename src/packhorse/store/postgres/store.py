@@ -1,0 +1,281 @@
+"""The PostgreSQL store: which connection does what. Commits and claims travel in groups, the rest one by one."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import Concatenate, ParamSpec, TypeVar
+
+import asyncpg
+from msgspec.structs import replace
+
+from packhorse.core.model import Change, Event, Job, Result, Spec, TaskId
+from packhorse.errors import PackhorseError, StoreError, StoreUnavailable
+from packhorse.store.base import (
+    Claim,
+    Decide,
+    Definition,
+    Filter,
+    Finding,
+    Lease,
+    Line,
+    Progress,
+    Renewal,
+    Report,
+    Sample,
+    WorkerCard,
+)
+from packhorse.store.group import Group
+from packhorse.store.postgres import check, claim, commit, notes, reads, upkeep, watch
+from packhorse.store.postgres.address import Address, address_from
+from packhorse.store.postgres.claim import Ask
+from packhorse.store.postgres.commit import Member
+from packhorse.store.postgres.connection import Clock, Connections, Session
+from packhorse.store.postgres.migrate import MIGRATING, migrate
+from packhorse.store.postgres.rows import Plans
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+Outcome = PackhorseError | None
+
+BLAMED = (
+    asyncpg.DataError,
+    asyncpg.IntegrityConstraintViolationError,
+    asyncpg.ProgramLimitExceededError,
+    TypeError,
+    ValueError,
+    OverflowError,
+)
+"""Something in one member cannot be written: the others are to be written without it."""
+
+
+class PostgresStore:
+    def __init__(self, address: Address, clock: Callable[[], float] | None = None) -> None:
+        self.address = address
+        self._clock = Clock(clock)
+        self._connections = Connections(address, self._clock)
+        self._watch = watch.Watch(self._connections, address, self._clock)
+        self._plans = Plans()
+        self._commits: Group[Member, Outcome] = Group(self._make)
+        self._claims: Group[Ask, list[Claim] | Exception] = Group(self._start)
+        self._calls = itertools.count(1)
+        self._is_closed = False
+
+    @classmethod
+    async def open(cls, url: str, clock: Callable[[], float] | None = None) -> PostgresStore:
+        """``clock`` stands in for the server's, for tests in which time is the point."""
+        store = cls(address_from(url), clock)
+        try:
+            async with store._connections.session(MIGRATING) as session:
+                await migrate(session, store.address.schema)
+        except BaseException as error:
+            await store.close()
+            if isinstance(error, asyncpg.PostgresError):
+                raise StoreUnavailable(f"PostgreSQL cannot migrate {store.address.shown}: {error}") from error
+            raise
+        return store
+
+    async def close(self) -> None:
+        """Answer what was asked for, then hang up."""
+        self._is_closed = True
+        await asyncio.gather(self._commits.close(), self._claims.close())
+        await self._watch.close()
+        await self._connections.close()
+
+    def now(self) -> float:
+        return self._clock.now()
+
+    # Jobs
+
+    async def commit(self, changes: Sequence[Change]) -> list[PackhorseError | None]:
+        if self._is_closed:
+            return [StoreUnavailable("The store is closed.") for _ in changes]
+        call = next(self._calls)
+        return list(await self._commits([Member(call, change) for change in changes]))
+
+    async def _make(self, members: Sequence[Member], refused: Collection[tuple[int, str]] = ()) -> list[Outcome]:
+        """One transaction for all. Where the server will not take one of them, each half goes alone, and so on."""
+        try:
+            return await self._made(members, refused)
+        except BLAMED as error:
+            if len(members) == 1:
+                return [commit.told(error)]
+        except (StoreError, asyncpg.PostgresError) as error:
+            failure = error if isinstance(error, StoreError) else commit.told(error)
+            return [failure for _ in members]
+        half = len(members) // 2
+        first = await self._make(members[:half], refused)
+        broken = {member.fold for member, outcome in zip(members, first, strict=False) if outcome is not None}
+        return first + await self._make(members[half:], {*refused, *broken})
+
+    async def _made(self, members: Sequence[Member], refused: Collection[tuple[int, str]]) -> list[Outcome]:
+        made = partial(commit.make_all, members=members, refused=refused, clock=self._clock, plans=self._plans)
+        try:
+            found = await self._connections.write(partial(made, is_trusting=True))
+        except asyncpg.UniqueViolationError:  # somebody has added one of the jobs: look before adding
+            found = await self._connections.write(partial(made, is_trusting=False))
+        self._plans.stored |= found.plans
+        self._watch.tell()
+        return found.outcomes
+
+    async def get(self, job_ids: Sequence[str]) -> list[Job | None]:
+        return await self._read(reads.jobs, job_ids, self._plans)
+
+    async def find(self, filter: Filter, *, before: str | None = None, limit: int = 50) -> list[Job]:
+        return await self._read(reads.find, filter, before, limit, self._plans)
+
+    async def specs(self, job_ids: Sequence[str]) -> dict[str, Spec]:
+        return await self._read(reads.specs, job_ids)
+
+    async def results(self, job_ids: Sequence[str]) -> dict[str, dict[TaskId, Result]]:
+        return await self._read(reads.results, job_ids)
+
+    async def events(self, job_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
+        return await self._read(reads.events, job_id, after, limit)
+
+    async def made(self, job_id: str, change_id: str) -> bool:
+        return await self._read(reads.made, job_id, change_id)
+
+    async def keyed(self, key: str) -> tuple[str, str] | None:
+        return await self._read(reads.keyed, key)
+
+    async def holder(self, slot: str) -> str | None:
+        return await self._read(reads.holder, slot)
+
+    # Queue
+
+    async def claim(self, wants: Mapping[str, int], kinds: Collection[str], decide: Decide) -> list[Claim]:
+        if self._is_closed:
+            raise StoreUnavailable("The store is closed.")
+        [found] = await self._claims([Ask(wants, kinds, decide)])
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    async def _start(self, asks: Sequence[Ask]) -> Sequence[list[Claim] | Exception]:
+        """One transaction for all who ask; where one of them makes a mistake, one for each."""
+        start = partial(claim.claim_all, asks=asks, clock=self._clock, plans=self._plans)
+        try:
+            found = await self._connections.write(start)
+        except StoreError as error:
+            return [error for _ in asks]
+        except Exception as error:  # broad: whatever one caller trips over must not take its neighbours along
+            if len(asks) > 1:
+                return [outcome for ask in asks for outcome in await self._start([ask])]
+            return [commit.told(error) if isinstance(error, asyncpg.PostgresError) else error]
+        if any(found):
+            self._watch.tell()
+        return found
+
+    async def renew(self, leases: Sequence[Lease], seconds: float) -> Renewal:
+        return await self._write(upkeep.renew, leases, seconds, self._clock)
+
+    async def standing(self, leases: Sequence[Lease]) -> Renewal:
+        return await self._read(upkeep.standing, leases)
+
+    async def overdue(self, limit: int) -> list[tuple[Job, TaskId]]:
+        return await self._read(upkeep.overdue, self._clock, limit, self._plans)
+
+    async def held_by(self, worker: str, limit: int) -> list[tuple[Job, TaskId]]:
+        return await self._read(upkeep.held_by, worker, limit, self._plans)
+
+    async def expired(self, limit: int) -> list[Job]:
+        return await self._read(upkeep.expired, self._clock, limit, self._plans)
+
+    # Notes
+
+    async def report(self, reports: Sequence[Report]) -> None:
+        await self._write(notes.report, reports)
+
+    async def log(self, lines: Sequence[Line], *, keep: int) -> None:
+        await self._write(notes.log, lines, keep)
+
+    async def sample(self, samples: Sequence[Sample], *, keep: int) -> None:
+        await self._write(notes.sample, samples, keep)
+
+    async def progress(self, job_ids: Sequence[str]) -> dict[str, dict[TaskId, Progress]]:
+        return await self._read(reads.progress, job_ids)
+
+    async def lines(self, job_id: str, *, after: int = 0, limit: int = 1000, stage: str | None = None) -> list[Line]:
+        return await self._read(reads.lines, job_id, after, limit, stage)
+
+    async def samples(self, job_id: str) -> list[Sample]:
+        return await self._read(reads.samples, job_id)
+
+    # Watch
+
+    async def changed(self, mark: int | None, timeout: float) -> int:
+        try:
+            return await self._watch.changed(mark, timeout)
+        except asyncpg.PostgresError as error:
+            raise commit.told(error) from error
+
+    async def touched(self, since: int | None) -> tuple[int, Collection[str] | None]:
+        return await self._read(watch.touched, since)
+
+    # Registry
+
+    async def publish(self, definitions: Sequence[Definition]) -> None:
+        stamped = [replace(definition, published_at=self.now()) for definition in definitions]
+        await self._write(upkeep.publish, stamped)
+
+    async def definitions(self) -> list[Definition]:
+        return await self._read(upkeep.definitions)
+
+    async def enroll(self, card: WorkerCard) -> None:
+        await self._write(upkeep.enroll, replace(card, seen_at=self.now()))
+
+    async def workers(self) -> list[WorkerCard]:
+        return await self._read(upkeep.workers)
+
+    async def dismiss(self, worker: str) -> None:
+        await self._write(upkeep.dismiss, worker)
+
+    # Upkeep
+
+    async def purgeable(self, limit: int) -> list[Job]:
+        return await self._read(upkeep.purgeable, self._clock, limit, self._plans)
+
+    async def littered(self, limit: int) -> list[Job]:
+        return await self._read(upkeep.littered, limit, self._plans)
+
+    async def erase(self, job_id: str) -> None:
+        await self._write(upkeep.erase, job_id)
+
+    async def known(self, job_ids: Sequence[str]) -> set[str]:
+        return await self._read(upkeep.known, job_ids)
+
+    async def bookmark(self, name: str) -> str | None:
+        return await self._read(upkeep.bookmark, name)
+
+    async def set_bookmark(self, name: str, value: str) -> None:
+        await self._write(upkeep.set_bookmark, name, value)
+
+    async def trim(self) -> None:
+        await self._write(watch.trim)
+
+    async def check(self) -> list[Finding]:
+        return await self._read(check.findings)
+
+    # One by one
+
+    async def _read(
+        self, question: Callable[Concatenate[Session, P], Awaitable[T]], *args: P.args, **kw: P.kwargs
+    ) -> T:
+        try:
+            return await self._connections.read(lambda session: question(session, *args, **kw))
+        except asyncpg.PostgresError as error:
+            raise commit.told(error) from error
+
+    async def _write(
+        self, operation: Callable[Concatenate[Session, P], Awaitable[T]], *args: P.args, **kw: P.kwargs
+    ) -> T:
+        try:
+            found = await self._connections.write(lambda session: operation(session, *args, **kw))
+        except asyncpg.PostgresError as error:
+            raise commit.told(error) from error
+        self._watch.tell()
+        return found

@@ -1,0 +1,200 @@
+"""Noticing what anybody committed: a notification is only a hint, a look at the feed is the truth."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+
+import asyncpg
+
+from packhorse.errors import StoreError
+from packhorse.store.postgres.address import Address
+from packhorse.store.postgres.connection import CONNECT, LOST, NOW, Clock, Connections, Session
+
+POLL = 0.5
+"""Seconds between looks that nothing told us to take: how late we are when a notification is lost."""
+PAUSE = 0.02
+"""Seconds between two notifications at least. Each is a commit that all who notify take turns in."""
+KEEPALIVE = 15.0
+"""Seconds after which the connection that listens is asked whether it is still there."""
+RETRY = 0.2
+UNTOLD = 0.1
+"""Seconds between looks behind a pool, where nobody can listen."""
+
+FEED = 10_000
+"""Rows of the feed kept for watchers that are a little behind; who is further behind looks at everything."""
+MANY = 2_000
+"""Rows past which it is cheaper to look at what one watches than at what has moved."""
+
+# A snapshot says which transactions were over when it was taken. What is new is not a question of numbers, which are
+# given before the commit: it is all that can be seen now and could not be seen then. A row above our own snapshot was
+# written by another server, whose copy this is.
+NEW = """
+xid >= pg_snapshot_xmin($1::text::pg_snapshot) AND xid < pg_snapshot_xmax(pg_current_snapshot())
+AND NOT pg_visible_in_snapshot(xid, $1::text::pg_snapshot)
+"""
+
+LOOK = f"""
+SELECT pg_current_snapshot()::text AS snapshot, EXISTS (SELECT FROM @feed WHERE {NEW}) AS is_new
+"""
+
+TOUCHED = f"""
+WITH news AS MATERIALIZED (SELECT jobs FROM @feed WHERE {NEW} LIMIT {{many}} + 1)
+SELECT pg_current_snapshot()::text AS snapshot,
+    (SELECT count(*) FROM news) > {{many}} OR pg_snapshot_xmin($1::text::pg_snapshot) <= (SELECT xid FROM @trimmed)
+        AS is_too_much,
+    ARRAY(SELECT DISTINCT unnest(jobs) FROM news) AS jobs
+"""
+
+TRIM = """
+WITH bounds AS MATERIALIZED (
+    SELECT pg_snapshot_xmax(pg_current_snapshot()) AS above,
+        (SELECT xid FROM @feed ORDER BY xid DESC OFFSET $1 LIMIT 1) AS cut
+), gone AS (
+    DELETE FROM @feed USING bounds WHERE xid <= cut OR xid >= above
+)
+UPDATE @trimmed SET xid = least(above, greatest(xid, coalesce(cut, xid))) FROM bounds
+"""
+
+SNAPSHOT = re.compile(r"\d+:\d+:[\d,]*")
+
+
+def number(snapshot: str) -> int:
+    """A snapshot as the contract's cursor, which is a number."""
+    return int.from_bytes(snapshot.encode())
+
+
+def snapshot_of(number: int) -> str | None:
+    """The snapshot that the number stands for, None if it is not one of ours."""
+    text = number.to_bytes((number.bit_length() + 7) // 8).decode(errors="replace") if number > 0 else ""
+    return text if SNAPSHOT.fullmatch(text) else None
+
+
+async def trim(session: Session) -> None:
+    await session.fetch(TRIM, FEED)
+
+
+async def touched(session: Session, since: int | None) -> tuple[int, Collection[str] | None]:
+    seen = snapshot_of(since) if since is not None else None
+    if seen is None:
+        return number(await _look(session, None) or ""), None
+    row = await session.row(TOUCHED.format(many=MANY), seen)
+    assert row is not None
+    return number(row["snapshot"]), None if row["is_too_much"] else {str(id) for id in row["jobs"]}
+
+
+async def _look(session: Session, seen: str | None) -> str | None:
+    """What can be seen now, None if that is nothing new."""
+    if seen is None:
+        return str(await session.value("SELECT pg_current_snapshot()::text"))
+    row = await session.row(LOOK, seen)
+    assert row is not None
+    return str(row["snapshot"]) if row["is_new"] else None
+
+
+class Watch:
+    def __init__(self, connections: Connections, address: Address, clock: Clock) -> None:
+        self._connections = connections
+        self._clock = clock
+        self._can_listen = not address.is_pooled
+        self._channel = f"packhorse_{address.schema}"
+        self._name = secrets.token_hex(8)
+        self._hints: set[asyncio.Event] = set()
+        self._listening: asyncio.Task[None] | None = None
+        self._telling: asyncio.Task[None] | None = None
+        self._has_more = False
+        self._closing = asyncio.Event()
+
+    # Looking
+
+    async def changed(self, mark: int | None, timeout: float) -> int:
+        seen = snapshot_of(mark) if mark is not None else None
+        deadline = time.monotonic() + timeout
+        with self._hinted() as hint:
+            while True:
+                hint.clear()
+                found = await self._connections.read(lambda session: _look(session, seen))
+                if found is not None or mark is None:
+                    return number(found or "")
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return mark
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(hint.wait(), min(left, POLL if self._can_listen else UNTOLD))
+
+    # Hints
+
+    @contextmanager
+    def _hinted(self) -> Iterator[asyncio.Event]:
+        if self._can_listen and not self._closing.is_set() and (self._listening is None or self._listening.done()):
+            self._listening = asyncio.create_task(self._listen(), name="packhorse-postgres-listener")
+        hint = asyncio.Event()
+        self._hints.add(hint)
+        try:
+            yield hint
+        finally:
+            self._hints.discard(hint)
+
+    def _hint(self) -> None:
+        for hint in self._hints:
+            hint.set()
+
+    async def _listen(self) -> None:
+        """Listen, and after the connection was lost listen again: what was missed meanwhile is found by looking."""
+        while True:
+            with suppress(*LOST, asyncpg.PostgresError):
+                await self._listen_once()
+            await asyncio.sleep(RETRY)
+
+    async def _listen_once(self) -> None:
+        session, is_lost = await self._connections.connect(), asyncio.Event()
+        try:
+            session.connection.add_termination_listener(lambda _: is_lost.set())
+            await session.connection.add_listener(self._channel, self._heard)
+            self._hint()
+            while not is_lost.is_set():
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(is_lost.wait(), KEEPALIVE)
+                async with asyncio.timeout(CONNECT):
+                    self._clock.heard(await session.value(f"SELECT {NOW}"))
+        finally:
+            session.connection.terminate()
+
+    def _heard(self, _connection: object, _pid: int, _channel: str, who: object) -> None:
+        if who != self._name:  # our own commits have hinted already
+            self._hint()
+
+    # Telling
+
+    def tell(self) -> None:
+        """Something was committed here: tell the others, at once and then at most every `PAUSE`."""
+        self._hint()
+        self._has_more = True
+        if self._telling is None or self._telling.done():
+            self._telling = asyncio.create_task(self._tell(), name="packhorse-postgres-teller")
+
+    async def _tell(self) -> None:
+        while self._has_more:
+            await self._notify()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._closing.wait(), PAUSE)
+
+    async def _notify(self) -> None:
+        """After the commit, not in it: all transactions that notify commit one after the other."""
+        self._has_more = False
+        with suppress(StoreError, asyncpg.PostgresError):  # who is not told looks
+            async with self._connections.session() as session:
+                await session.value("SELECT pg_notify($1, $2)", self._channel, self._name)
+
+    async def close(self) -> None:
+        """Tell what was not told yet, and stop listening."""
+        self._closing.set()
+        if self._telling is not None:
+            await self._telling
+        if self._listening is not None:
+            self._listening.cancel()
+            await asyncio.wait([self._listening])

@@ -1,0 +1,272 @@
+"""What a group of changes leaves, row by row, and the one statement that writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from functools import cache
+from typing import Any
+
+from packhorse.core import wire
+from packhorse.core.model import Change, Job, Status, TaskId
+from packhorse.errors import Conflict, CorruptRecord
+from packhorse.store.postgres import rows
+from packhorse.store.postgres.connection import NOW, Clock, Session
+from packhorse.store.postgres.facts import Entry, Facts, Key, entry
+from packhorse.store.postgres.rows import FIXED, MOVING, Plans, arrays, values
+
+ENTRY = "queue, kind, rank, job_id, stage, element"
+ENTRIES = "%::text[], %::text[], %::int4[], %::uuid[], %::text[], %::int4[]"
+TASKS = "%::uuid[], %::text[], %::int4[]"
+
+# In a part, % stands for the next parameter: a list with a value for each row.
+
+INSERT = f"""
+INSERT INTO @jobs (id, {", ".join([*FIXED, *MOVING])}, parameters, result)
+SELECT n.id, {", ".join(values(FIXED | MOVING, "n"))}, @as_json(n.parameters), @as_json(n.result)
+FROM unnest(%::uuid[], {arrays(FIXED)}, {arrays(MOVING)}, %::text[], %::text[])
+    AS n (id, {", ".join([*FIXED, *MOVING])}, parameters, result)
+"""
+
+# The version in the WHERE is the one door of the house: who decided on an older job writes nothing.
+UPDATE = f"""
+UPDATE @jobs AS job SET ({", ".join(MOVING)}, result) =
+    ROW({", ".join(values(MOVING, "n"))},
+        CASE WHEN n.status = 'completed' THEN coalesce(@as_json(n.result), job.result) END)
+FROM unnest(%::uuid[], %::int4[], {arrays(MOVING)}, %::text[]) AS n (id, was, {", ".join(MOVING)}, result)
+WHERE job.id = n.id AND job.version = n.was
+RETURNING 1
+"""
+
+PARTS = {
+    "plans": "INSERT INTO @plans SELECT * FROM unnest(%::text[], %::bytea[]) AS n ON CONFLICT DO NOTHING",
+    "added": INSERT,
+    "moved": UPDATE,
+    "specs": "INSERT INTO @specs SELECT * FROM unnest(%::uuid[], %::text[], %::bytea[]) AS n",
+    "events": "INSERT INTO @events SELECT * FROM unnest(%::uuid[], %::int4[], %::int4[], %::text[], %::bytea[]) AS n",
+    "results": f"""
+        INSERT INTO @results SELECT * FROM unnest({TASKS}, %::bytea[]) AS n
+        ON CONFLICT (job_id, stage, element) DO UPDATE SET body = excluded.body""",
+    "leases": f"""
+        INSERT INTO @leases SELECT n.job_id, n.stage, n.element, n.token, n.worker, coalesce(%, {NOW}) + n.seconds
+        FROM unnest({TASKS}, %::text[], %::text[], %::float8[])
+            AS n (job_id, stage, element, token, worker, seconds)""",
+    # By the server's clock, read once: an entry is either in the one table or in the other.
+    "entries": f"""
+        SELECT n.*, n.not_before <= coalesce(%, {NOW}) AS is_due
+        FROM unnest({ENTRIES}, %::float8[]) AS n ({ENTRY}, not_before)""",
+    "due": f"INSERT INTO @due SELECT {ENTRY} FROM entries WHERE is_due ON CONFLICT DO NOTHING",
+    "delayed": f"""
+        INSERT INTO @delayed (not_before, {ENTRY}) SELECT not_before, {ENTRY} FROM entries WHERE NOT is_due
+        ON CONFLICT DO NOTHING""",
+    "slots": """
+        INSERT INTO @slots SELECT * FROM unnest(%::text[], %::uuid[]) AS n
+        ON CONFLICT (slot) DO UPDATE SET job_id = excluded.job_id""",
+    "keys": """
+        INSERT INTO @idempotency SELECT * FROM unnest(%::text[], %::uuid[], %::text[]) AS n
+        ON CONFLICT (key) DO UPDATE SET job_id = excluded.job_id, fingerprint = excluded.fingerprint""",
+    "feed": "INSERT INTO @feed VALUES (pg_current_xact_id(), %::uuid[])",
+    "due_drops": f"""
+        DELETE FROM @due AS d USING unnest({ENTRIES}) AS n ({ENTRY})
+        WHERE (d.queue, d.kind, d.rank, d.job_id, d.stage, d.element)
+            = (n.queue, n.kind, n.rank, n.job_id, n.stage, n.element)""",
+    "delayed_drops": f"""
+        DELETE FROM @delayed AS d USING unnest(%::float8[], {ENTRIES}) AS n (not_before, {ENTRY})
+        WHERE (d.not_before, d.queue, d.kind, d.rank, d.job_id, d.stage, d.element)
+            = (n.not_before, n.queue, n.kind, n.rank, n.job_id, n.stage, n.element)""",
+    "lease_drops": f"""
+        DELETE FROM @leases AS l USING unnest({TASKS}) AS n (job_id, stage, element)
+        WHERE (l.job_id, l.stage, l.element) = (n.job_id, n.stage, n.element)""",
+    "slot_drops": """
+        DELETE FROM @slots AS s USING unnest(%::text[], %::uuid[]) AS n (slot, job_id)
+        WHERE (s.slot, s.job_id) = (n.slot, n.job_id)""",
+    "key_drops": "DELETE FROM @idempotency WHERE key = ANY(%::text[])",
+    "result_drops": """
+        DELETE FROM @results AS r USING unnest(%::uuid[], %::text[]) AS n (job_id, stage)
+        WHERE (r.job_id, r.stage) = (n.job_id, n.stage)""",
+    "progress_drops": """
+        DELETE FROM @progress AS p USING unnest(%::uuid[], %::text[]) AS n (job_id, stage)
+        WHERE (p.job_id, p.stage) = (n.job_id, n.stage)""",
+}
+
+RESULTS = """
+SELECT r.job_id, r.stage, r.element, r.body FROM unnest($1::uuid[], $2::text[]) AS asked (job_id, stage)
+JOIN @results AS r USING (job_id, stage)
+"""
+
+Parts = dict[str, Sequence[Any]]
+"""By name, the values of each part."""
+
+
+class Writing:
+    """Rows by their key, so that several changes of one job leave one row, and no row is written twice."""
+
+    def __init__(self, plans: Plans) -> None:
+        self._known = plans.stored
+        self.plans: dict[str, bytes] = {}
+        self.added: dict[str, Job] = {}
+        self.moved: dict[str, tuple[int, Job]] = {}
+        """With the version that the row has now."""
+        self.completed: set[str] = set()
+        self.specs: dict[str, tuple[str | None, bytes, bytes]] = {}
+        self.events: list[tuple[str, int, int, str, bytes]] = []
+        self.results: dict[Key, tuple[bytes, bytes]] = {}
+        """The record, and the value in it."""
+        self.due: dict[Entry, float] = {}
+        self.leases: dict[Key, tuple[str, str, float]] = {}
+        self.due_drops: set[Entry] = set()
+        self.delayed_drops: set[tuple[Any, ...]] = set()
+        self.lease_drops: set[Key] = set()
+        self.slot_drops: set[tuple[str, str]] = set()
+        self.stage_drops: set[tuple[str, str]] = set()
+
+    def job(self, change: Change) -> None:
+        job = change.after
+        if change.before is None or job.id in self.added:
+            self.added[job.id] = job
+        else:
+            was, _ = self.moved.get(job.id, (change.before.version, job))
+            self.moved[job.id] = (was, job)
+        if change.before is None and job.plan.fingerprint not in self._known:
+            assert job.plan.fingerprint, "a plan without a fingerprint would be taken for another one"
+            self.plans[job.plan.fingerprint] = wire.encode(job.plan)
+        if job.status is Status.COMPLETED and (change.before is None or change.before.status is not job.status):
+            self.completed.add(job.id)
+
+    def history(self, change: Change, events: bytes) -> None:
+        job = change.after
+        if change.events:
+            self.events.append((job.id, change.events[0].n, change.events[-1].n, change.id, events))
+        elif change.id:  # nothing to tell, but whether it was made may be asked: a number that no event has
+            self.events.append((job.id, -job.version, 0, change.id, events))
+
+    def take_back(self, change: Change, at: TaskId, *, is_due: bool) -> None:
+        key = entry(change.after, at)
+        self.due.pop(key, None)
+        self.due_drops.add(key)
+        task = change.before.task(at) if change.before is not None and not is_due else None
+        if task is not None and task.ready_at is not None:
+            self.delayed_drops.add((task.ready_at, *key))
+
+    def drop_stages(self, job_id: str, stages: Iterable[str]) -> None:
+        self.stage_drops |= {(job_id, stage) for stage in stages}
+        self.results = {at: kept for at, kept in self.results.items() if at[:2] not in self.stage_drops}
+
+    async def send(self, session: Session, facts: Facts, clock: Clock) -> None:
+        if self.delayed_drops:
+            # By a statement of its own: it waits for a claim that is just making the entry due, and what comes after
+            # it finds the entry there.
+            await _write(session, {"delayed_drops": _columns(self.delayed_drops)}, clock)
+        drops, puts = self._drops(facts), await self._puts(session, facts, clock)
+        if (self.leases and self.lease_drops) or (self.due and self.due_drops) or (self.results and self.stage_drops):
+            await _write(session, drops, clock)  # one statement cannot drop a row and write it anew
+            drops = {}
+        moved = await _write(session, drops | puts, clock)
+        if moved != len(self.moved):
+            raise Conflict("A job moved although its row was locked.")
+
+    def _drops(self, facts: Facts) -> Parts:
+        """What is to go, and names that were only taken to see whether they could be."""
+        slots = {(slot, id) for slot, id in facts.stored_slots.items() if slot not in facts.slots}
+        keys = [key for key in facts.stored_keys if key not in facts.keys]
+        return _filled(
+            due_drops=_columns(self.due_drops),
+            lease_drops=_columns(self.lease_drops),
+            slot_drops=_columns(self.slot_drops | slots),
+            key_drops=[keys] if keys else [],
+            result_drops=_columns(self.stage_drops),
+            progress_drops=_columns(self.stage_drops),
+        )
+
+    async def _puts(self, session: Session, facts: Facts, clock: Clock) -> Parts:
+        values = await self._values(session)
+        touched = [*self.added, *self.moved]
+        puts = _filled(
+            plans=_columns(sorted(self.plans.items())),
+            added=_columns(
+                (id, *rows.fixed(job), *rows.moving(job), _text(self.specs[id][2]) if id in self.specs else None,
+                 values.get(id))
+                for id, job in self.added.items()
+            ),
+            moved=_columns((id, was, *rows.moving(job), values.get(id)) for id, (was, job) in self.moved.items()),
+            specs=_columns((id, key, body) for id, (key, body, _) in self.specs.items()),
+            events=_columns(self.events),
+            results=_columns((*at, body) for at, (body, _) in self.results.items()),
+            leases=_columns((*at, *lease) for at, lease in self.leases.items()),
+            entries=_columns((*key, not_before) for key, not_before in self.due.items()),
+            slots=_columns((s, id) for s, id in facts.slots.items() if facts.stored_slots.get(s) != id),
+            keys=_columns((key, *kept) for key, kept in facts.keys.items() if facts.stored_keys.get(key) != kept),
+            feed=[touched] if touched else [],
+        )  # fmt: skip
+        for timed in ("leases", "entries"):
+            if timed in puts:
+                puts[timed] = [clock.parameter(), *puts[timed]]
+        return puts | {"due": [], "delayed": []} if "entries" in puts else puts
+
+    async def _values(self, session: Session) -> dict[str, str | None]:
+        """What the jobs that have completed resulted in, as JSON."""
+        ended = [job for job in (*self.added.values(), *(job for _, job in self.moved.values()))
+                 if job.id in self.completed and job.status is Status.COMPLETED]  # fmt: skip
+        kept = {at: value for at, (_, value) in self.results.items()}
+        missing = [
+            (job.id, sink.name)
+            for job in ended
+            for sink in job.plan.sinks
+            if not all((job.id, sink.name, n) in kept for n in range(len(job.stage(sink.name).tasks or ())))
+        ]
+        if missing:
+            for id, stage, element, body in await session.fetch(RESULTS, *_columns(missing)):
+                with suppress(CorruptRecord):  # it is null in the copy; who asks for the record is told
+                    kept.setdefault((str(id), stage, element), wire.result_from(body, str(id)).value)
+        return {job.id: _text(_value(job, kept)) for job in ended}
+
+
+def _value(job: Job, kept: dict[Key, bytes]) -> bytes:
+    """The value of the only last stage, else an object by last stage."""
+    by_sink = {
+        sink.name: [kept.get((job.id, sink.name, n), b"null") for n in range(len(job.stage(sink.name).tasks or ()))]
+        for sink in job.plan.sinks
+    }
+    written = {
+        name: b"[%b]" % b",".join(found) if job.plan.stage(name).over is not None else found[0]
+        for name, found in by_sink.items()
+    }
+    if len(written) == 1:
+        return next(iter(written.values()))
+    return b"{%b}" % b",".join(b"%b:%b" % (wire.encode(name), value) for name, value in written.items())
+
+
+def _text(json: bytes) -> str | None:
+    """JSON on its way to a column: a copy, which is left out where it cannot be text."""
+    try:
+        return json.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _columns(found: Iterable[Sequence[Any]]) -> list[Sequence[Any]]:
+    return list(zip(*found, strict=True))
+
+
+def _filled(**parts: Sequence[Any]) -> Parts:
+    return {name: given for name, given in parts.items() if given}
+
+
+async def _write(session: Session, parts: Parts, clock: Clock) -> int:
+    """Write the parts in one statement; how many jobs were moved."""
+    if not parts:
+        return 0
+    values = (each for given in parts.values() for each in given)
+    said = await session.row(_statement(tuple(parts)), *values)
+    assert said is not None
+    clock.heard(said["now"])
+    moved: int = said["moved"]
+    return moved
+
+
+@cache
+def _statement(names: tuple[str, ...]) -> str:
+    parts = ", ".join(f"{name} AS ({PARTS[name]})" for name in names)
+    moved = "(SELECT count(*) FROM moved)" if "moved" in names else "0"
+    pieces = f"WITH {parts} SELECT {moved} AS moved, {NOW} AS now".split("%")
+    return "".join(piece if n == 0 else f"${n}{piece}" for n, piece in enumerate(pieces))

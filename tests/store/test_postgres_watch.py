@@ -1,0 +1,301 @@
+"""Watching PostgreSQL: late commits are not missed, hints may be lost, and who listened listens again."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from packhorse.store.postgres import PostgresStore, watch
+from packhorse.store.postgres.watch import Watch, number, snapshot_of
+from tests.contract.builders import UNKNOWN, cancel, ids, submit, submit_many
+from tests.store.inside_postgres import LIMIT, Raw, backends, connected, until
+
+NEVER = 1000.0
+
+
+async def second_handle(url: str) -> PostgresStore:
+    return await PostgresStore.open(url)
+
+
+# a transaction that began early and commits late
+
+
+async def test_a_change_that_commits_late_is_told_although_later_ones_were_told_before(
+    url: str, pg: PostgresStore, raw: Raw
+) -> None:
+    cursor, _ = await pg.touched(None)
+    late = raw.transaction()
+    await late.start()
+    await raw.execute("INSERT INTO feed VALUES (pg_current_xact_id(), $1)", [UNKNOWN])
+    job = await submit(pg)
+    cursor, before = await pg.touched(cursor)
+
+    await late.commit()
+
+    cursor, after = await pg.touched(cursor)
+    assert (before, after) == ({job.id}, {UNKNOWN})
+    assert (await pg.touched(cursor))[1] == set()
+
+
+async def test_who_waits_is_woken_by_a_change_that_commits_late(pg: PostgresStore, raw: Raw) -> None:
+    late = raw.transaction()
+    await late.start()
+    await raw.execute("INSERT INTO feed VALUES (pg_current_xact_id(), $1)", [UNKNOWN])
+    await submit(pg)
+    mark = await pg.changed(None, 0)
+    assert await pg.changed(mark, 0.05) == mark
+
+    await late.commit()
+
+    assert await asyncio.wait_for(pg.changed(mark, 2 * LIMIT), LIMIT) != mark
+
+
+async def test_a_change_that_was_taken_back_is_not_told(pg: PostgresStore, raw: Raw) -> None:
+    cursor, _ = await pg.touched(None)
+    late = raw.transaction()
+    await late.start()
+    await raw.execute("INSERT INTO feed VALUES (pg_current_xact_id(), $1)", [UNKNOWN])
+
+    await late.rollback()
+
+    assert (await pg.touched(cursor))[1] == set()
+
+
+async def test_a_transaction_elsewhere_on_the_server_makes_nobody_hear_twice(pg: PostgresStore, raw: Raw) -> None:
+    elsewhere = raw.transaction()
+    await elsewhere.start()
+    await raw.execute("CREATE TABLE elsewhere (x integer)")
+    first, second = await submit_many(pg, 2)
+    cursor, _ = await pg.touched(None)
+
+    await cancel(pg, first.id)
+    cursor, heard = await pg.touched(cursor)
+    await cancel(pg, second.id)
+    _, heard_next = await pg.touched(cursor)
+
+    assert (heard, heard_next) == ({first.id}, {second.id})
+    await elsewhere.rollback()
+
+
+# cursors
+
+
+@pytest.mark.parametrize("since", [0, -1, 7, 10**40])
+async def test_a_cursor_that_is_none_of_ours_is_told_to_look_at_everything(pg: PostgresStore, since: int) -> None:
+    await submit(pg)
+
+    cursor, found = await pg.touched(since)
+
+    assert found is None
+    assert await pg.changed(since, NEVER) != since
+    assert (await pg.touched(cursor))[1] == set()
+
+
+@pytest.mark.parametrize("snapshot", ["5:5:", "5:9:6,8"])
+def test_a_snapshot_is_a_number_and_back(snapshot: str) -> None:
+    assert snapshot_of(number(snapshot)) == snapshot
+
+
+async def test_a_cursor_of_one_handle_is_good_for_another(url: str, pg: PostgresStore) -> None:
+    other = await second_handle(url)
+    cursor, _ = await pg.touched(None)
+
+    job = await submit(pg)
+
+    assert (await other.touched(cursor))[1] == {job.id}
+    await other.close()
+
+
+# the feed is trimmed
+
+
+async def test_the_feed_is_trimmed_from_the_front(pg: PostgresStore, raw: Raw, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "FEED", 5)
+    jobs = [await submit(pg) for _ in range(20)]
+
+    await pg.trim()
+
+    found = await raw.fetch("SELECT jobs FROM feed ORDER BY xid")
+    assert [[str(id) for id in row["jobs"]] for row in found] == [[job.id] for job in jobs[15:]]
+
+
+async def test_a_watcher_behind_what_was_trimmed_is_told_to_look_at_everything(
+    pg: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "FEED", 2)
+    cursors = []
+    for _ in range(6):
+        cursors.append((await pg.touched(None))[0])
+        await submit(pg)
+
+    await pg.trim()
+
+    found = [(await pg.touched(cursor))[1] for cursor in cursors]
+    assert found[:4] == [None] * 4
+    assert [None if ids is None else len(ids) for ids in found[4:]] == [2, 1]
+
+
+async def test_a_watcher_far_behind_is_told_to_look_at_everything(
+    pg: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "MANY", 5)
+    start, _ = await pg.touched(None)
+    jobs = [await submit(pg) for _ in range(5)]
+    assert (await pg.touched(start))[1] == set(ids(jobs))
+
+    await submit(pg)
+
+    assert (await pg.touched(start))[1] is None
+
+
+async def test_a_late_commit_below_what_was_trimmed_is_not_lost(
+    pg: PostgresStore, raw: Raw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "FEED", 1)
+    late = raw.transaction()
+    await late.start()
+    await raw.execute("INSERT INTO feed VALUES (pg_current_xact_id(), $1)", [UNKNOWN])
+    cursor, _ = await pg.touched(None)
+    for _ in range(3):
+        await submit(pg)
+    await pg.trim()
+
+    await late.commit()
+
+    assert (await pg.touched(cursor))[1] is None
+
+
+async def test_a_feed_copied_from_another_server_is_not_taken_for_news(pg: PostgresStore, raw: Raw) -> None:
+    """Its numbers are far above any that this server has given: they would be new for ever."""
+    await raw.execute("INSERT INTO feed VALUES ('4000000000', $1)", [UNKNOWN])
+    await raw.execute("UPDATE trimmed SET xid = '4000000000'")
+    mark = await pg.changed(None, 0)
+    assert await pg.changed(mark, 0.05) == mark
+
+    await pg.trim()
+    cursor, _ = await pg.touched(None)
+    job = await submit(pg)
+
+    assert (await pg.touched(cursor))[1] == {job.id}
+    assert await raw.fetchval("SELECT count(*) FROM feed WHERE xid = '4000000000'") == 0
+
+
+# hints
+
+
+async def test_who_waits_finds_what_nobody_told_it_of(
+    url: str, pg: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A notification is a hint that may be lost; looking is what counts."""
+    monkeypatch.setattr(Watch, "tell", lambda _self: None)
+    other = await second_handle(url)
+    mark = await pg.changed(None, 0)
+    woken = asyncio.create_task(pg.changed(mark, NEVER))
+
+    await submit(other)
+
+    assert await asyncio.wait_for(woken, LIMIT) != mark
+    await other.close()
+
+
+async def listening(raw: Raw, *, but: int = 0) -> int:
+    """The process of the server that serves the listener; ``but`` is one that it is not."""
+    found: list[int] = []
+
+    async def is_there() -> bool:
+        found[:] = [pid for pid in await backends(raw, "LISTEN %") if pid != but]
+        return bool(found)
+
+    await until(is_there)
+    return found[0]
+
+
+async def test_a_notification_wakes_who_waits(
+    url: str, pg: PostgresStore, raw: Raw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "POLL", NEVER)
+    other = await second_handle(url)
+    mark = await pg.changed(None, 0)
+    woken = asyncio.create_task(pg.changed(mark, NEVER))
+    await listening(raw)
+
+    await submit(other)
+
+    assert await asyncio.wait_for(woken, LIMIT) != mark
+    await other.close()
+
+
+async def test_a_listener_that_was_cut_off_listens_again(
+    url: str, pg: PostgresStore, raw: Raw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "POLL", NEVER)
+    other = await second_handle(url)
+    mark = await pg.changed(None, 0)
+    woken = asyncio.create_task(pg.changed(mark, NEVER))
+    first = await listening(raw)
+    await raw.execute("SELECT pg_terminate_backend($1)", first)
+    await listening(raw, but=first)
+    assert not woken.done()
+
+    await submit(other)
+
+    assert await asyncio.wait_for(woken, LIMIT) != mark
+    await other.close()
+
+
+async def test_what_was_committed_while_nobody_listened_is_found_when_somebody_does(
+    url: str, pg: PostgresStore, raw: Raw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "POLL", NEVER)
+    monkeypatch.setattr(watch, "RETRY", 0.5)
+    other = await second_handle(url)
+    mark = await pg.changed(None, 0)
+    woken = asyncio.create_task(pg.changed(mark, NEVER))
+    first = await listening(raw)
+    await raw.execute("SELECT pg_terminate_backend($1)", first)
+
+    async def is_gone() -> bool:
+        return first not in await backends(raw)
+
+    await until(is_gone)
+    await submit(other)
+
+    assert await asyncio.wait_for(woken, LIMIT) != mark
+    await other.close()
+
+
+async def test_many_commits_are_told_of_at_once_and_then_together(
+    url: str, pg: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "PAUSE", NEVER)
+    heard: list[str] = []
+
+    def hear(*_: object) -> None:
+        heard.append("told")
+
+    async with connected(url) as raw:
+        await raw.add_listener(pg._watch._channel, hear)
+        await submit(pg)
+        await until(lambda: _has(heard, 1))
+
+        for _ in range(20):
+            await submit(pg)
+        await raw.fetchval("SELECT 1")
+        first = list(heard)
+        await pg.close()
+
+        await until(lambda: _has(heard, 2))
+        await raw.fetchval("SELECT 1")
+        assert (first, heard) == (["told"], ["told", "told"])
+        await raw.remove_listener(pg._watch._channel, hear)
+
+
+async def _has(heard: list[str], count: int) -> bool:
+    return len(heard) >= count
+
+
+async def test_a_handle_that_never_waits_does_not_listen(pg: PostgresStore, raw: Raw) -> None:
+    await submit(pg)
+
+    assert await backends(raw, f"LISTEN %{pg.address.schema}%") == []
