@@ -118,7 +118,7 @@ class _Putter:
 
     async def file(self, made: tuple[Path, Artifact]) -> Artifact:
         path, artifact = made
-        real = path.resolve()  # noqa: ASYNC240 (a stat or two)
+        real = path.resolve()
         if not real.is_relative_to(self._scratch) or not real.is_file():
             raise InvalidInput(
                 f"The stage named {artifact.file.name!r} as a file, but there is none in its scratch folder."

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from packhorse.core import wire
-from packhorse.core.model import Change, Job, Result, TaskId
+from packhorse.core.model import Change, Job, Result, Spec, TaskId
 from packhorse.errors import CorruptRecord, PackhorseError, SchemaTooNew
 from packhorse.store.base import Claim, Decide
 from packhorse.store.postgres import rows
@@ -212,14 +212,13 @@ class _Claiming:
                 raise job
             change = decide(job, picked.task)
             if change is not None:
-                claimed = _claim(change.after, picked, upstream)  # first: what cannot be read is not started
                 await self._make(change)
                 self.jobs[job.id] = change.after
-                return claimed
+                return _claim(change.after, picked, upstream)
         except SchemaTooNew:  # an upgrade is under way: a newer worker will understand it
             return None
         except PackhorseError as error:
-            # A record nobody can read, or an entry the lifecycle will not start: it must not stop those behind it.
+            # A job nobody can read, or an entry the lifecycle will not start: it must not stop those behind it.
             log.entry_dropped(picked.job_id, picked.task.stage, error)
         self.writing.due_drops.add(picked.entry)
         return None
@@ -237,18 +236,18 @@ class _Claiming:
 
 
 def _claim(job: Job, picked: Picked, upstream: Upstream) -> Claim:
-    spec = picked.row["spec"]
-    if spec is None:
-        raise CorruptRecord(what="spec", job_id=job.id, reason="it is missing")
-    return Claim(
-        job,
-        picked.task,
-        wire.spec_from(spec, job.id),
-        {
-            need.stage: _results(upstream[job.id, need.stage], job.id)
-            for need in job.plan.stage(picked.task.stage).needs
-        },
-    )
+    needs = job.plan.stage(picked.task.stage).needs
+    try:
+        results = {need.stage: _results(upstream[job.id, need.stage], job.id) for need in needs}
+        return Claim(job, picked.task, _spec(picked, job.id), results)
+    except CorruptRecord as error:
+        return Claim(job, picked.task, Spec(b"null"), {}, trouble=error)
+
+
+def _spec(picked: Picked, job_id: str) -> Spec:
+    if picked.row["spec"] is None:
+        raise CorruptRecord(what="spec", job_id=job_id, reason="it is missing")
+    return wire.spec_from(picked.row["spec"], job_id)
 
 
 def _results(bodies: Iterable[bytes], job_id: str) -> tuple[Result, ...]:

@@ -11,6 +11,7 @@ from packhorse.core.model import (
     DropStages,
     Effect,
     EndLease,
+    Foremost,
     Grant,
     Guard,
     Holds,
@@ -150,6 +151,10 @@ def _check(guard: Guard, job: Job, facts: Facts) -> None:
         case Waiting(task):
             if entry(job, task) not in facts.waiting:
                 raise Conflict(f"{task.stage} is not waiting in its queue any more.", job_id=job.id)
+        case Foremost(task, kinds):
+            queue, _, rank, id, *_ = entry(job, task)
+            if facts.heads.get((queue, kinds), (rank, id)) < (rank, id):
+                raise Conflict(f"Something more urgent than {task.stage} is waiting.", job_id=job.id)
         case KeyUnused(key):
             if key in facts.keys:
                 raise AlreadySubmitted(job_id=facts.keys[key][0], fingerprint=facts.keys[key][1])

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from packhorse.core.model import (
     Change,
+    Foremost,
     Holds,
     Job,
     KeyUnused,
@@ -43,6 +44,21 @@ JOIN @due AS due USING (queue, kind, rank, job_id, stage, element)
 ORDER BY job_id, stage, element FOR UPDATE OF due
 """
 
+# The most urgent of each kind that is ready, and of what was delayed until now. Nothing is locked: it is for fairness.
+HEADS = f"""
+SELECT rank, job_id FROM unnest($2::text[]) AS k (kind)
+CROSS JOIN LATERAL (
+    SELECT rank, job_id FROM @due WHERE queue = $1 AND kind = k.kind ORDER BY rank, job_id LIMIT 1
+) AS head
+UNION ALL (
+    SELECT rank, job_id FROM (
+        SELECT * FROM @delayed WHERE not_before <= coalesce($3, {NOW}) ORDER BY not_before LIMIT 1000
+    ) AS over
+    WHERE queue = $1 AND kind = ANY($2::text[])
+)
+ORDER BY rank, job_id LIMIT 1
+"""
+
 # A name that is free cannot be locked. It is taken, which waits for whoever is just taking it, and given back if the
 # change is refused. Of one that is taken the update changes nothing: it is locked, and its holder told.
 SLOTS = """
@@ -71,6 +87,8 @@ class Facts:
         self.leases: dict[Key, tuple[str, bool]] = {}
         """Token, and whether its time is over."""
         self.waiting: set[Entry] = set()
+        self.heads: dict[tuple[str, tuple[str, ...]], tuple[int, str]] = {}
+        """By queue and kinds, rank and job of what is most urgent there."""
         self.slots: dict[str, str] = {}
         self.keys: dict[str, tuple[str, str]] = {}
         self.stored_slots: dict[str, str] = {}
@@ -82,6 +100,7 @@ class Facts:
         await self._look_at_jobs(session, changes, is_trusting=is_trusting)
         await self._look_at_leases(session, changes, clock)
         await self._look_at_queues(session, changes)
+        await self._look_at_heads(session, changes, clock)
         await self._look_at_keys(session, changes)
         await self._look_at_slots(session, changes)
 
@@ -104,6 +123,18 @@ class Facts:
         if asked:
             for queue, kind, rank, id, *task in await session.fetch(WAITING, *zip(*asked, strict=True)):
                 self.waiting.add((queue, kind, rank, str(id), *task))
+
+    async def _look_at_heads(self, session: Session, changes: Iterable[Change], clock: Clock) -> None:
+        asked = {
+            (entry(change.after, guard.task)[0], guard.kinds)
+            for change in changes
+            for guard in change.guards
+            if isinstance(guard, Foremost)
+        }
+        for queue, kinds in asked:
+            head = await session.row(HEADS, queue, kinds, clock.parameter())
+            if head is not None:
+                self.heads[queue, kinds] = (head["rank"], str(head["job_id"]))
 
     async def _look_at_keys(self, session: Session, changes: Iterable[Change]) -> None:
         asked: dict[str, tuple[str, str]] = {}

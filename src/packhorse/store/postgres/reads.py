@@ -12,6 +12,7 @@ from packhorse.store.base import Filter, Line, Progress, Sample
 from packhorse.store.postgres import rows
 from packhorse.store.postgres.connection import Session
 from packhorse.store.postgres.rows import Plans
+from packhorse.telemetry import log
 
 
 async def jobs(session: Session, job_ids: Sequence[str], plans: Plans) -> list[Job | None]:
@@ -32,9 +33,19 @@ async def find(session: Session, filter: Filter, before: str | None, limit: int,
     asked = [filter.tenant, filter.user, filter.pipeline]
     if not all(text is None or _can_be_stored(text) for text in asked) or not (before is None or rows.is_id(before)):
         return []
-    query, bindings = _listing(filter, before, limit)
-    found = await session.fetch(query, *bindings)
-    return [_sure(job) for job in await rows.jobs_from(session, found, plans)]
+    found: list[Job] = []
+    while (wanted := limit - len(found)) > 0:  # what is left out must not make the list end early
+        query, bindings = _listing(filter, before, wanted)
+        page = await session.fetch(query, *bindings)
+        for row, job in zip(page, await rows.jobs_from(session, page, plans), strict=True):
+            if isinstance(job, Job):
+                found.append(job)
+            else:  # one of them must not hide all others; who asks for it is told
+                log.job_unreadable(str(row["id"]), job)
+        if len(page) < wanted:
+            break
+        before = str(page[-1]["id"])
+    return found
 
 
 class _Bindings(list[Any]):
