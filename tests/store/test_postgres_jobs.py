@@ -288,9 +288,6 @@ async def test_jobs_of_a_newer_packhorse_do_not_hide_those_behind_them(pg: Postg
         "state": "UPDATE jobs SET state = '\\x00' WHERE id = $1",
         "plan": "UPDATE plans SET body = '\\x00' WHERE fingerprint = (SELECT plan FROM jobs WHERE id = $1)",
         "missing plan": "DELETE FROM plans WHERE fingerprint = (SELECT plan FROM jobs WHERE id = $1)",
-        "spec": "UPDATE specs SET body = '\\x00' WHERE job_id = $1",
-        "missing spec": "DELETE FROM specs WHERE job_id = $1",
-        "result": "UPDATE results SET body = '\\x00' WHERE job_id = $1",
         "missing job": "DELETE FROM jobs WHERE id = $1",
     }.items(),
 )
@@ -308,6 +305,37 @@ async def test_a_job_that_cannot_be_read_does_not_stop_those_behind_it(
     assert [claimed.job.id for claimed in claims] == [job.id]
     assert await pg.held_by("w", limit=10) == [(claims[0].job, claims[0].task)]
     await elsewhere.close()
+
+
+@pytest.mark.parametrize(
+    ("what", "spoiling"),
+    {
+        "spec": "UPDATE specs SET body = '\\x00' WHERE job_id = $1",
+        "spec of": "DELETE FROM specs WHERE job_id = $1",
+        "result": "UPDATE results SET body = '\\x00' WHERE job_id = $1",
+    }.items(),
+)
+async def test_a_task_that_lacks_what_it_needs_is_handed_out_with_its_trouble(
+    pg: PostgresStore, raw: Raw, what: str, spoiling: str
+) -> None:
+    await submit(pg, CHAIN, priority=9)
+    spoiled = await finish(pg, await claim_one(pg))
+    job = await submit(pg)
+    await raw.execute(spoiling, spoiled.id)
+
+    claims = await claim(pg)
+
+    assert [claimed.job.id for claimed in claims] == [spoiled.id, job.id]
+    assert what in str(claims[0].trouble)
+    assert claims[1].trouble is None
+
+
+async def test_a_list_leaves_out_what_cannot_be_read_and_goes_on_behind_it(pg: PostgresStore, raw: Raw) -> None:
+    first, second, third, fourth = await submit_many(pg, 4)
+    for job in (second, fourth):
+        await raw.execute("UPDATE jobs SET state = '\\x00' WHERE id = $1", job.id)
+
+    assert [job.id for job in await pg.find(Filter(), limit=2)] == [third.id, first.id]
 
 
 async def test_entries_of_jobs_deleted_by_hand_do_not_hide_those_behind_them(pg: PostgresStore, raw: Raw) -> None:
