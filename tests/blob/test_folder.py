@@ -18,6 +18,7 @@ import pytest
 
 from packhorse import crashpoints
 from packhorse.blob import open_blobs, put
+from packhorse.blob import tree as folder_tree
 from packhorse.blob.base import CHUNK, Sum
 from packhorse.blob.folder import Folder
 from packhorse.errors import BlobExists, BlobNotFound, BlobUnavailable, PathRefused, SettingError
@@ -570,6 +571,50 @@ async def test_keys_come_in_the_order_of_strings_not_of_folders(blobs: Folder) -
     ]
 
 
+# --- pages of folders
+
+
+@pytest.fixture
+async def many(blobs: Folder, root: Path, monkeypatch: pytest.MonkeyPatch) -> Folder:
+    """With a hundred folders, of which twenty are remembered at a time."""
+    monkeypatch.setattr(folder_tree, "AHEAD", 20)
+    for number in range(100):
+        (root / "jobs" / f"{number:02}").mkdir(parents=True)
+    return blobs
+
+
+async def test_a_walk_does_not_read_the_whole_folder_for_each_page(many: Folder) -> None:
+    scans: list[object] = []
+    found = [""]
+
+    with watching(lambda *args: scans.append(args), "scandir"):
+        while page := await many.folders("jobs", after=found[-1], limit=5):
+            found += page
+
+    assert found[1:] == [f"{number:02}" for number in range(100)]
+    assert len(scans) == 6  # five times twenty, and once to see that there is no more
+
+
+async def test_a_folder_that_went_during_a_walk_is_not_named(many: Folder, root: Path) -> None:
+    first = await many.folders("jobs", limit=3)
+    (root / "jobs/04").rmdir()
+    (root / "jobs/05").rmdir()
+    (root / "jobs/05").write_bytes(b"")
+
+    second = await many.folders("jobs", after=first[-1], limit=3)
+
+    assert second == ["03", "06", "07"]
+
+
+async def test_whoever_begins_anew_or_elsewhere_sees_what_has_come_since(many: Folder, root: Path) -> None:
+    await many.folders("jobs", limit=3)
+    (root / "jobs/00-new").mkdir()
+    (root / "jobs/03-new").mkdir()
+
+    assert await many.folders("jobs", limit=2) == ["00", "00-new"]
+    assert await many.folders("jobs", after="03", limit=1) == ["03-new"]
+
+
 # --- folders that come and go
 
 
@@ -636,6 +681,12 @@ async def test_only_old_unfinished_puts_are_abandoned(blobs: Folder, root: Path)
 # --- links
 
 
+@pytest.fixture
+def nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+
+
+@pytest.mark.usefixtures("nobody")
 async def test_a_fetched_object_is_a_link_not_a_copy(blobs: Folder, root: Path, tmp_path: Path) -> None:
     await blobs.put(KEY, stream(b"x"))
 
@@ -644,6 +695,23 @@ async def test_a_fetched_object_is_a_link_not_a_copy(blobs: Folder, root: Path, 
     assert (tmp_path / "fetched").samefile(root / KEY)
 
 
+async def test_what_root_runs_cannot_change_the_object(
+    blobs: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No mode keeps it from writing to what it was given."""
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    await blobs.put(KEY, stream(b"x" * CHUNK, b"y"))
+
+    await blobs.fetch(KEY, tmp_path / "fetched")
+    assert stat.S_IMODE((tmp_path / "fetched").stat().st_mode) == 0o444
+    assert (tmp_path / "fetched").read_bytes() == b"x" * CHUNK + b"y"
+    (tmp_path / "fetched").chmod(0o600)
+    (tmp_path / "fetched").write_bytes(b"changed")
+
+    assert await content(blobs, KEY) == b"x" * CHUNK + b"y"
+
+
+@pytest.mark.usefixtures("nobody")
 @pytest.mark.parametrize("code", [errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOENT])
 async def test_where_it_cannot_be_linked_an_object_is_copied(
     blobs: Folder, root: Path, tmp_path: Path, code: int
@@ -658,6 +726,7 @@ async def test_where_it_cannot_be_linked_an_object_is_copied(
     assert stat.S_IMODE((tmp_path / "fetched").stat().st_mode) == 0o444
 
 
+@pytest.mark.usefixtures("nobody")
 async def test_a_copy_that_fails_leaves_no_half(blobs: Folder, tmp_path: Path) -> None:
     await blobs.put(KEY, stream(b"x"))
 
@@ -667,6 +736,7 @@ async def test_a_copy_that_fails_leaves_no_half(blobs: Folder, tmp_path: Path) -
     assert not (tmp_path / "fetched").exists()
 
 
+@pytest.mark.usefixtures("nobody")
 async def test_fetching_overwrites_no_file(blobs: Folder, tmp_path: Path) -> None:
     await blobs.put(KEY, stream(b"x"))
     (tmp_path / "fetched").write_bytes(b"mine")

@@ -325,9 +325,15 @@ async def test_a_renewal_does_not_wait_for_a_report(pg: PostgresStore, raw: Raw)
 # whose clock
 
 
-async def test_a_worker_a_day_ahead_loses_nobodys_lease(pg: PostgresStore) -> None:
+def astray(store: PostgresStore, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From here on the handle is wrong about the server's time, and hears nothing that would put it right."""
+    store._clock._offset += seconds
+    monkeypatch.setattr(store._clock, "heard", lambda _at: None)
+
+
+async def test_a_worker_a_day_ahead_loses_nobodys_lease(pg: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
     claimed = await started(pg)
-    pg._clock._offset += 86_400.0
+    astray(pg, 86_400.0, monkeypatch)
 
     [error] = await pg.commit([lifecycle.lose(claimed.job, ONLY, token=claimed.token, now=pg.now())])
 
@@ -335,15 +341,19 @@ async def test_a_worker_a_day_ahead_loses_nobodys_lease(pg: PostgresStore) -> No
     assert await pg.overdue(limit=10) == []
 
 
-async def test_a_worker_a_day_ahead_starts_nothing_before_its_time(pg: PostgresStore) -> None:
+async def test_a_worker_a_day_ahead_starts_nothing_before_its_time(
+    pg: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await submit(pg, delay=60.0)
-    pg._clock._offset += 86_400.0
+    astray(pg, 86_400.0, monkeypatch)
 
     assert await claim(pg) == []
 
 
-async def test_a_lease_ends_by_the_servers_clock_whoever_granted_it(pg: PostgresStore, raw: Raw) -> None:
-    pg._clock._offset -= 86_400.0
+async def test_a_lease_ends_by_the_servers_clock_whoever_granted_it(
+    pg: PostgresStore, raw: Raw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    astray(pg, -86_400.0, monkeypatch)
 
     await started(pg, lease=LEASE)
 

@@ -69,7 +69,10 @@ class Blobs(Protocol):
         """Keys below the folder ``prefix`` in order, those that come after the key ``after``."""
 
     async def folders(self, prefix: str, *, after: str | None = None, limit: int = 1000) -> list[str]:
-        """Names of the folders directly below ``prefix`` in order, those that come after ``after``."""
+        """Names of the folders directly below ``prefix`` in order, those that come after ``after``.
+
+        One that is made while a caller goes from page to page may be left out.
+        """
 
     async def delete(self, keys: Sequence[str]) -> None:
         """Delete objects; one that is not there is no error."""

@@ -33,6 +33,7 @@ class Folder:
         self._root = root.resolve()
         self._made = False
         self._threads = Threads(THREADS)
+        self._folders = tree.Folders()
 
     async def put(self, key: str, chunks: AsyncIterator[bytes], *, limit: int | None = None) -> Sum:
         put = Put(self._root, checked(key), limit)
@@ -71,7 +72,7 @@ class Folder:
         return await self._run(tree.keys, self._root, checked(prefix), after or "", limit)
 
     async def folders(self, prefix: str, *, after: str | None = None, limit: int = 1000) -> list[str]:
-        return await self._run(tree.folders, self._root, checked(prefix), after or "", limit)
+        return await self._run(self._folders.page, self._root, checked(prefix), after or "", limit)
 
     async def delete(self, keys: Sequence[str]) -> None:
         await self._run(tree.delete, self._root, [checked(key) for key in keys])
