@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextlib
 import shutil
 import tempfile
 import threading
@@ -42,23 +43,33 @@ class Runtime:
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings or load().settings
-        self._opened: tuple[Store, Blobs] | None = None
+        self._opened: dict[asyncio.AbstractEventLoop, tuple[Store, Blobs]] = {}
+        """For each event loop its own: a connection belongs to the loop in which it was made."""
         self._lock = threading.Lock()
+        self._opening: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._downloads: Path | None = None
 
     async def open(self) -> tuple[Store, Blobs]:
-        if self._opened is None:
-            await asyncio.to_thread(self._open_once)
-        assert self._opened is not None
-        return self._opened
+        loop = asyncio.get_running_loop()
+        if loop not in self._opened:
+            with self._lock:
+                opening = self._opening.setdefault(loop, asyncio.Lock())
+            async with opening:
+                if loop not in self._opened:
+                    await self._forget_ended_loops()
+                    self._opened[loop] = await self._fresh()
+        return self._opened[loop]
 
-    def _open_once(self) -> None:
-        """Whoever comes first opens, from whatever thread or loop; the others find it open."""
-        with self._lock:
-            if self._opened is None:
-                self._opened = asyncio.run(opened(self.settings))
+    async def _fresh(self) -> tuple[Store, Blobs]:
+        return await opened(self.settings)
+
+    async def _forget_ended_loops(self) -> None:
+        """Who calls `asyncio.run` again and again would leave something open each time."""
+        for loop in [loop for loop in list(self._opened) if loop.is_closed()]:
+            self._opening.pop(loop, None)
+            await _close(self._opened.pop(loop))
 
     def submit(self, pipeline: Pipeline[Any], params: object, options: Options) -> Handle[Any]:
         return self.wait_for(self.a_submit(pipeline, params, options))
@@ -85,11 +96,14 @@ class Runtime:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def close(self) -> None:
-        if self._opened is not None:
-            store, blobs = self._opened
-            self.wait_for(store.close())
-            self.wait_for(blobs.close())
-            self._opened = None
+        """From a thread that runs none of the event loops that were used."""
+        for loop in list(self._opened):
+            work = _close(self._opened.pop(loop))
+            if loop.is_running():
+                asyncio.run_coroutine_threadsafe(work, loop).result()
+            else:
+                asyncio.run(work)
+        self._opening.clear()
         if self._loop is not None and self._thread is not None:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
@@ -104,6 +118,13 @@ class Runtime:
         folder = self._downloads / job_id
         folder.mkdir(exist_ok=True)
         return folder
+
+
+async def _close(both: tuple[Store, Blobs]) -> None:
+    """Also what belongs to a loop that has ended: what can still be closed there is."""
+    for each in both:
+        with contextlib.suppress(RuntimeError):
+            await each.close()
 
 
 class Snapshot(Struct, Generic[R], frozen=True):

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.journey.places import PLACES
 from tests.journey.site import Site
 
 
-@pytest.fixture
-async def site(tmp_path: Path) -> AsyncIterator[Site]:
-    site = Site(tmp_path)
+@pytest.fixture(params=PLACES)
+async def site(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Site]:
+    site = Site(tmp_path, **PLACES[request.param](tmp_path))
     try:
         yield site
     finally:

@@ -52,10 +52,8 @@ class Place(Runtime):
         self._is_closed = False
         super().__init__(replace(settings or Settings(), scratch=str(self.folder / "scratch")))
 
-    async def open(self) -> tuple[Store, Blobs]:
-        if self._opened is None:
-            self._opened = await SqliteStore.open(self._database, self._clock), Folder(self._objects)
-        return self._opened
+    async def _fresh(self) -> tuple[Store, Blobs]:
+        return await SqliteStore.open(self._database, self._clock), Folder(self._objects)
 
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
         if self._is_closed:

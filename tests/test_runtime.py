@@ -1,0 +1,82 @@
+"""A store belongs to the event loop in which it was opened: whoever calls from another gets one of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from packhorse import App
+from packhorse.define.submitting import Options
+from packhorse.runtime import Runtime
+from packhorse.settings import Settings, load
+from packhorse.store.base import Store
+from tests.journey.places import PLACES
+
+app = App("runtime")
+
+
+@app.job()
+def double(n: int) -> int:
+    return 2 * n
+
+
+@pytest.fixture(params=PLACES)
+def settings(tmp_path: Path, request: pytest.FixtureRequest) -> Settings:
+    return load(PLACES[request.param](tmp_path), env={}, folder=tmp_path).settings
+
+
+async def submitted(runtime: Runtime) -> str:
+    pipeline = double.pipeline
+    return (await runtime.a_submit(pipeline, pipeline.params(n=1), Options(user="ann"))).id
+
+
+def test_with_and_without_a_loop_one_sees_the_same_jobs(settings: Settings) -> None:
+    runtime = Runtime(settings)
+    try:
+        first = runtime.wait_for(submitted(runtime))
+        second = asyncio.run(submitted(runtime))
+
+        async def both() -> list[str]:
+            store, _ = await runtime.open()
+            return [job.id for job in await store.get([first, second]) if job is not None]
+
+        assert asyncio.run(both()) == runtime.wait_for(both()) == [first, second]
+    finally:
+        runtime.close()
+
+
+def test_loop_after_loop_leaves_nothing_open(settings: Settings) -> None:
+    runtime = Runtime(settings)
+    try:
+        asyncio.run(submitted(runtime))
+        few = threading.active_count()
+        for _ in range(5):
+            asyncio.run(submitted(runtime))
+        assert threading.active_count() <= few
+        assert len(runtime._opened) == 1
+    finally:
+        runtime.close()
+
+
+def test_callers_of_one_loop_share_a_store(settings: Settings) -> None:
+    runtime = Runtime(settings)
+
+    async def stores() -> list[Store]:
+        return [store for store, _ in await asyncio.gather(*(runtime.open() for _ in range(5)))]
+
+    try:
+        assert len(set(map(id, asyncio.run(stores())))) == 1
+    finally:
+        runtime.close()
+
+
+async def test_a_runtime_is_closed_from_another_thread_while_its_loop_runs(settings: Settings) -> None:
+    runtime = Runtime(settings)
+    await submitted(runtime)
+
+    await asyncio.to_thread(runtime.close)
+
+    assert runtime._opened == {}
