@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import contextlib
 import shutil
 import tempfile
 import threading
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -45,6 +44,7 @@ class Runtime:
         self.settings = settings or load().settings
         self._opened: dict[asyncio.AbstractEventLoop, tuple[Store, Blobs]] = {}
         """For each event loop its own: a connection belongs to the loop in which it was made."""
+        self._keeping: dict[asyncio.AbstractEventLoop, AsyncGenerator[None, None]] = {}
         self._lock = threading.Lock()
         self._opening: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -58,18 +58,23 @@ class Runtime:
                 opening = self._opening.setdefault(loop, asyncio.Lock())
             async with opening:
                 if loop not in self._opened:
-                    await self._forget_ended_loops()
-                    self._opened[loop] = await self._fresh()
+                    self._keeping[loop] = self._kept(loop)
+                    await anext(self._keeping[loop])
         return self._opened[loop]
+
+    async def _kept(self, loop: asyncio.AbstractEventLoop) -> AsyncGenerator[None, None]:
+        """Open until somebody closes it. `asyncio.run` does before it ends its loop, as with every such generator."""
+        both = self._opened[loop] = await self._fresh()
+        try:
+            yield
+        finally:
+            for registered in (self._opened, self._keeping, self._opening):
+                registered.pop(loop, None)
+            for each in both:
+                await each.close()
 
     async def _fresh(self) -> tuple[Store, Blobs]:
         return await opened(self.settings)
-
-    async def _forget_ended_loops(self) -> None:
-        """Who calls `asyncio.run` again and again would leave something open each time."""
-        for loop in [loop for loop in list(self._opened) if loop.is_closed()]:
-            self._opening.pop(loop, None)
-            await _close(self._opened.pop(loop))
 
     def submit(self, pipeline: Pipeline[Any], params: object, options: Options) -> Handle[Any]:
         return self.wait_for(self.a_submit(pipeline, params, options))
@@ -97,13 +102,9 @@ class Runtime:
 
     def close(self) -> None:
         """From a thread that runs none of the event loops that were used."""
-        for loop in list(self._opened):
-            work = _close(self._opened.pop(loop))
+        for loop, kept in list(self._keeping.items()):
             if loop.is_running():
-                asyncio.run_coroutine_threadsafe(work, loop).result()
-            else:
-                asyncio.run(work)
-        self._opening.clear()
+                asyncio.run_coroutine_threadsafe(kept.aclose(), loop).result()
         if self._loop is not None and self._thread is not None:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
@@ -118,13 +119,6 @@ class Runtime:
         folder = self._downloads / job_id
         folder.mkdir(exist_ok=True)
         return folder
-
-
-async def _close(both: tuple[Store, Blobs]) -> None:
-    """Also what belongs to a loop that has ended: what can still be closed there is."""
-    for each in both:
-        with contextlib.suppress(RuntimeError):
-            await each.close()
 
 
 class Snapshot(Struct, Generic[R], frozen=True):
