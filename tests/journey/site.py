@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import psutil
 
 from packhorse.blob import open_blobs
+from packhorse.blob.base import Blobs
 from packhorse.core import lifecycle
 from packhorse.core.model import Event, Job, Status
 from packhorse.define.submitting import Options
@@ -230,12 +231,17 @@ class Site:
         wanted = {each.file.key for spec in specs.values() for each in spec.inputs}
         for kept in results.values():
             wanted |= referenced(kept)
-        found = {
-            str(path.relative_to(self.folder / "blobs"))
-            for path in (self.folder / "blobs").rglob("*")
-            if path.is_file()
-        }
+        found = await self._objects(blobs)
+        await blobs.close()
         assert found == wanted, f"I7: orphans {found - wanted}, dangling {wanted - found}"
+
+    async def _objects(self, blobs: Blobs) -> set[str]:
+        """All there is: in a folder every file, whatever it is; elsewhere keys, and nothing unfinished beside them."""
+        root = self.folder / "blobs"
+        if root.exists():
+            return {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
+        assert await blobs.abandon(older_than=0) == 0
+        return {*await blobs.keys("jobs", limit=100_000)}
 
 
 async def until(look: Callable[[], Awaitable[T | None]], within: float, why: Callable[[], str]) -> T:
