@@ -131,7 +131,7 @@ async def test_with_a_tenth_of_requests_failing_nothing_is_wrong_and_nothing_los
 
 
 @pytest.mark.parametrize("whole", [b"x", LARGE])
-@pytest.mark.parametrize("fate", ["503", "cut", "lost"])
+@pytest.mark.parametrize("fate", ["503", "cut", "lost", "spoilt"])
 @pytest.mark.parametrize("method", ["PUT", "POST", "HEAD"])
 async def test_a_put_is_done_once_when_any_of_its_requests_has_to_be_repeated(
     way: FlakyHttp, blobs: Blobs, whole: bytes, fate: Any, method: str
