@@ -49,14 +49,14 @@ class Place:
     def __init__(self, folder: Path, **settings: Any) -> None:
         self.folder = folder
         self.blobs = folder / "blobs"
-        self.settings = Settings(
-            app=str(SAMPLE),
-            store=f"sqlite://{folder / 'packhorse.db'}",
-            blobs=f"file://{self.blobs}",
-            scratch=str(folder / "scratch"),
-            port=free_port(),
-            **settings,
-        )
+        given: dict[str, Any] = {
+            "app": str(SAMPLE),
+            "store": f"sqlite://{folder / 'packhorse.db'}",
+            "blobs": f"file://{self.blobs}",
+            "scratch": str(folder / "scratch"),
+            "port": free_port(),
+        }
+        self.settings = Settings(**given | settings)
 
     def environment(self) -> dict[str, str]:
         mine = {

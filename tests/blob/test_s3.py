@@ -131,7 +131,7 @@ async def test_with_a_tenth_of_requests_failing_nothing_is_wrong_and_nothing_los
 
 
 @pytest.mark.parametrize("whole", [b"x", LARGE])
-@pytest.mark.parametrize("fate", ["503", "cut", "lost"])
+@pytest.mark.parametrize("fate", ["503", "cut", "lost", "spoilt"])
 @pytest.mark.parametrize("method", ["PUT", "POST", "HEAD"])
 async def test_a_put_is_done_once_when_any_of_its_requests_has_to_be_repeated(
     way: FlakyHttp, blobs: Blobs, whole: bytes, fate: Any, method: str
@@ -222,6 +222,25 @@ async def test_an_outage_is_told_and_its_end_needs_no_restart(
         await way.open()
     assert await in_the_end(lambda: content(impatient, KEY)) == b"abc"
     assert (await in_the_end(lambda: impatient.put("jobs/3/x", stream(b"x")))).size == 1
+
+
+def test_an_outage_that_was_told_is_not_waited_for_again() -> None:
+    asked: list[str] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        asked.append(request.url.path)
+        return httpx2.Response(200 if request.url.path == "/well" else 503)
+
+    signed = Signed(
+        address("s3://b", {}), EXAMPLE, 1, patience=Patience(0.3, 1), transport=httpx2.MockTransport(answer)
+    )
+    for key in ("first", "second", "well", "last"):
+        with suppress(BlobUnavailable):
+            signed.ask("GET", key)
+    signed.close()
+
+    assert (asked.count("/second"), asked.count("/well")) == (1, 1)
+    assert min(asked.count("/first"), asked.count("/last")) > 1
 
 
 async def test_the_server_may_be_killed_and_come_back(blobs: Blobs) -> None:

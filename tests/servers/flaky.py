@@ -11,8 +11,8 @@ from typing import Literal, Self
 HOST = "127.0.0.1"
 PIECE = 64 * 1024
 
-Fate = Literal["pass", "503", "cut", "lost"]
-"""Of a request: it passes, is answered by the way itself, is dropped, or its answer is."""
+Fate = Literal["pass", "503", "cut", "lost", "spoilt"]
+"""Of a request: it passes, is answered by the way itself, is dropped, or its answer is; or its body is changed."""
 
 
 class Flaky:
@@ -159,7 +159,7 @@ class FlakyHttp(Flaky):
                 if not data:
                     return
                 await self._light.wait()
-                to_server.write(data)
+                to_server.write(data if fate != "spoilt" else bytes(len(data)))
                 await to_server.drain()
                 left -= len(data)
             if fate == "lost":

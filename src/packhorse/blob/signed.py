@@ -86,6 +86,8 @@ class Signed:
         self._address = address
         self._keys = keys
         self._patience = patience
+        self._is_down = False
+        """An outage that has been told is not waited for again: one try each, until one is answered."""
         self._now = now
         limits = httpx2.Limits(max_connections=connections, max_keepalive_connections=connections)
         self._client = httpx2.Client(timeout=patience.silence, limits=limits, transport=transport)
@@ -109,20 +111,23 @@ class Signed:
         """
         path, asked = self._path(key), written(query or {})
         summed = {**(headers or {}), "content-length": str(sum(map(len, body)))} | _sums(body)
-        end, pause = time.monotonic() + self._patience.seconds, PAUSE
+        end, pause = time.monotonic() + (0 if self._is_down else self._patience.seconds), PAUSE
         while True:
             try:
                 answer = self._once(method, path, asked, summed, body)
             except httpx2.TransportError as error:
                 reason = str(error) or type(error).__name__
             else:
+                reason = answer.code
+                is_final = answer.status not in AGAIN and answer.code not in AGAIN_CODES
+                self._is_down = self._is_down and not is_final
                 if not answer.code or answer.code in expect:
                     return answer
-                reason = answer.code
-                if answer.status not in AGAIN and answer.code not in AGAIN_CODES:
-                    end = 0
+                if is_final:
+                    raise BlobUnavailable(reason=reason)
             wait = pause * random.uniform(0.5, 1)  # noqa: S311 (not a secret)
             if time.monotonic() + wait > end:
+                self._is_down = True
                 raise BlobUnavailable(reason=reason)
             time.sleep(wait)
             pause = min(2 * pause, LONGEST_PAUSE)
