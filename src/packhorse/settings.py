@@ -50,6 +50,7 @@ def _is(default: Any, meaning: str, parse: Callable[[str], Any] = str) -> Any:
 class Settings:
     app: str = _is("", "file.py or module:attribute with the pipelines; empty: the built-in sample")
     store: str = _is(lambda: f"sqlite://{Path.cwd() / FOLDER / 'packhorse.db'}", "where jobs are remembered")
+    prefix: str = _is("packhorse:", "what every key in a Redis begins with; {braces} name the slot of a cluster")
     blobs: str = _is(lambda: f"file://{Path.cwd() / FOLDER / 'blobs'}", "where files are kept")
     scratch: str = _is(lambda: str(Path.cwd() / FOLDER / "scratch"), "folder in which running stages work")
     url: str = _is("", "the server that the command line and the client talk to")

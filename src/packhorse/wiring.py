@@ -11,8 +11,12 @@ from packhorse.errors import SettingError
 from packhorse.settings import Settings
 from packhorse.store.base import Store
 
+REDIS = {"unix"} | {
+    f"{name}{tls}{sort}" for name in ("redis", "valkey") for tls in ("", "s") for sort in ("", "+cluster", "+sentinel")
+}
 
-async def open_store(url: str) -> Store:
+
+async def open_store(url: str, prefix: str = "packhorse:") -> Store:
     """The store that the URL names. Adding one is a line here."""
     parts = urlsplit(url)
     match parts.scheme:
@@ -24,8 +28,23 @@ async def open_store(url: str) -> Store:
                     f"PACKHORSE_STORE must be sqlite:///absolute/path, not {url!r}.", name="store", value=url
                 )
             return await SqliteStore.open(Path(unquote(parts.path)))
-    raise SettingError(f"PACKHORSE_STORE must begin with sqlite://, not {url!r}.", name="store", value=url)
+        case scheme if scheme in REDIS:
+            try:
+                from packhorse.store.redis import RedisStore
+            except ImportError as error:
+                raise _missing("redis", url) from error
+            return await RedisStore.open(url, prefix)
+    raise SettingError(f"PACKHORSE_STORE must begin with sqlite:// or redis://, not {url!r}.", name="store", value=url)
 
 
 async def opened(settings: Settings) -> tuple[Store, Blobs]:
-    return await open_store(settings.store), open_blobs(settings.blobs)
+    return await open_store(settings.store, settings.prefix), open_blobs(settings.blobs)
+
+
+def _missing(extra: str, url: str) -> SettingError:
+    scheme = url.partition("://")[0]
+    return SettingError(
+        f"PACKHORSE_STORE begins with {scheme}://, but its driver is not installed: pip install packhorse[{extra}]",
+        name="store",
+        value=scheme,
+    )

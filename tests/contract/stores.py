@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from packhorse.store.base import Store
+from packhorse.store.redis import RedisStore
 from packhorse.store.sqlite import SqliteStore
+from tests.servers import valkey
 
 Now = Callable[[], float]
 
@@ -26,8 +28,15 @@ def _file(address: str) -> Path:
     return Path(address.removeprefix("sqlite://"))
 
 
+def _redis(address: str, clock: Now) -> Awaitable[Store]:
+    """The real time is the server's own, unless the test brings a clock."""
+    return RedisStore.open(address, clock=None if clock is time.time else clock)
+
+
 STORES: dict[str, Sort] = {
     "sqlite": Sort(lambda folder: f"sqlite://{folder}/store.db", lambda at, clock: SqliteStore.open(_file(at), clock)),
+    "redis": Sort(lambda _: valkey.shared().url(valkey.fresh_prefix()), _redis),
+    "redis+cluster": Sort(lambda _: valkey.shared_cluster().url(valkey.fresh_prefix(), "redis+cluster"), _redis),
 }
 """By the scheme of their addresses. A store that is added here is held to the whole contract."""
 

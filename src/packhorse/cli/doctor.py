@@ -40,7 +40,7 @@ async def examined(settings: Settings) -> list[Finding]:
 
 async def _store(settings: Settings) -> list[Finding]:
     try:
-        store = await open_store(settings.store)
+        store = await open_store(settings.store, settings.prefix)
     except PackhorseError as error:
         return [Finding("store", False, settings.store, f"{error.message} {error.hint}".strip())]
     try:
