@@ -170,10 +170,7 @@ def _record(change: Change) -> Iterator[Op]:
         yield ["ZADD", keys.PAIRS, "0", keys.pair(job.tenant, job.plan.pipeline)]
         yield ["count", "submitted"]
         return
-    new, gone = records.moved(before, job)
-    yield ["HSET", keys.job(job.id), *new]
-    if gone:
-        yield ["HDEL", keys.job(job.id), *gone]
+    yield ["HSET", keys.job(job.id), *records.moved(before, job)]
 
 
 def _indexed(change: Change) -> Iterator[Op]:
@@ -232,7 +229,9 @@ def _history(change: Change) -> Iterator[Op]:
         yield ["RPUSH", keys.changes(job_id), change.id]
     for event in change.events:
         if (sort := ANNOUNCED.get(event.type)) is not None:
-            yield ["announce", job_id, _message(sort, event, change.after)]
+            # What is about the whole job has a stream of its own.
+            verb = "announce" if "stage" in event.data else "publish"
+            yield [verb, job_id, _message(sort, event, change.after)]
 
 
 ANNOUNCED = {
@@ -298,6 +297,3 @@ def _lifetime(change: Change) -> Iterator[Op]:
         yield ["count", job.status.value]
         done = ["job_id", job.id, "status", job.status.value, "pipeline", job.plan.pipeline]
         yield ["XADD", "queue:done", "MAXLEN", "~", STREAM, "*", *done]
-        if job.started_at is not None:
-            took = f"{1000 * (job.updated_at - job.started_at):.0f}"
-            yield ["SET", keys.metrics(job.id, "duration"), took, "EX", "3600"]

@@ -67,18 +67,13 @@ def idempotency(key: str) -> str:
     return f"key:{key}"
 
 
-def worker_leases(worker: str) -> str:
-    return f"worker:{worker}:leases"
-
-
 # Indexes: sorted sets of job ids at one score, so that their order is that of the ids, which is that of age.
 
 PAIRS = "jobs:pairs"
 """Every tenant and pipeline that ever had a job, as ``tenant/pipeline``."""
 
-INDEXES = ("active", "running", "completed", "failed", "cancelled")
 WHOLE = ("active", "completed", "failed", "cancelled")
-"""The indexes that together name every job once; the running are active too."""
+"""The indexes that together name every job once. The running are active too, and have one that is not told apart."""
 
 
 @lru_cache(10_000)

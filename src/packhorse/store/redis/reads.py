@@ -42,12 +42,12 @@ def _readable(found: Job | PackhorseError | None) -> Job | None:
 async def find(link: Link, filter: Filter, before: str | None, limit: int, plans: Plans) -> tuple[list[Job], Gone]:
     """Newest first; and what the indexes still name although its record has gone."""
     indexes = await _indexes(link, filter)
-    checks = [filter.status or "", filter.pipeline or "", _time(filter.created_from), _time(filter.created_until)]
+    checks = [filter.tenant, filter.status, filter.pipeline, _time(filter.created_from), _time(filter.created_until)]
     found: list[tuple[str, Any]] = []
     gone: Gone = []
     after = before or ""
     while indexes and len(found) < limit:
-        asked = _pack([indexes, after, limit - len(found), BUDGET, *checks])
+        asked = _pack([indexes, after, limit - len(found), BUDGET, *(check or "" for check in checks)])
         goes_on, rows, dangling = await link.run("find", asked, *FIELDS)
         found += [(rows[i].decode(), rows[i + 1]) for i in range(0, len(rows), 2)]
         gone += [(dangling[i].decode(), dangling[i + 1].decode()) for i in range(0, len(dangling), 2)]
@@ -65,6 +65,8 @@ async def _indexes(link: Link, filter: Filter) -> list[str]:
     names = list(keys.WHOLE) if filter.status is None else [_index_of(filter.status)]
     if filter.user is filter.tenant is filter.pipeline is None:
         return [keys.index(name) for name in names]
+    if filter.status is Status.RUNNING and filter.user is None:
+        return [keys.index("running")]
     pairs = await _pairs(link, filter)
     if filter.user is not None:
         owner = quote(filter.user, safe="")
@@ -73,7 +75,7 @@ async def _indexes(link: Link, filter: Filter) -> list[str]:
 
 
 def _index_of(status: Status) -> str:
-    """The running are few, so that the pending are found among the active."""
+    """The running are as many as there are workers' slots, so that the pending are found among the active."""
     return "running" if status is Status.RUNNING else keys.index_of(status)
 
 

@@ -13,16 +13,16 @@ from packhorse.errors import CorruptRecord, PackhorseError
 from packhorse.store.redis import keys
 
 FIELDS = (
-    "status", "pipeline", "created_at", "version",  # the four that find looks at
-    "tenant", "user", "client", "plan", "priority", "trace_id", "slot", "not_before", "started_at", "completed_at",
+    "status", "pipeline", "created_at", "version", "tenant",  # the five that find looks at
+    "user", "client", "plan", "priority", "trace_id", "slot", "not_before", "started_at", "completed_at",
     "updated_at", "deadline_at", "purge_at", "is_purging", "has_litter", "state",
 )  # fmt: skip
 
 MOVING = (
     "status", "not_before", "started_at", "completed_at", "deadline_at", "purge_at", "is_purging", "stopping",
-    "has_litter", "stage", "current", "total", "error_count",
+    "has_litter", "stage", "current", "total", "error_count", "duration_ms",
 )  # fmt: skip
-"""What a change may move beside version, time, state and last error. What is None is not there."""
+"""What a change may move beside version, time, state and last error. What has become None is empty."""
 
 Row = Sequence[Any]
 Found = tuple[str, Job | PackhorseError]
@@ -41,19 +41,16 @@ def fields(job: Job) -> list[str]:
     return [*flat, "state", _state(job)]
 
 
-def moved(before: Job, after: Job) -> tuple[list[str], list[str]]:
-    """Names and values in turn of what is new, and the names of what is gone."""
-    new, gone = ["version", str(after.version), "updated_at", str(after.updated_at), "state", _state(after)], []
+def moved(before: Job, after: Job) -> list[str]:
+    """Names and values in turn of what is new."""
+    new = ["version", str(after.version), "updated_at", str(after.updated_at), "state", _state(after)]
     for name, was, value in zip(MOVING, _moving(before), _moving(after), strict=True):
-        if value is None:
-            if was is not None:
-                gone.append(name)
-        elif was != value:
-            new += (name, str(value))
+        if was != value:
+            new += (name, "" if value is None else str(value))
     error = _last_error(after)
     if error is not None and error != _last_error(before):  # it stays to be seen when the next attempt has begun
         new += ("last_error", error)
-    return new, gone
+    return new
 
 
 def memberships(job: Job) -> dict[str, float]:
@@ -65,7 +62,7 @@ def memberships(job: Job) -> dict[str, float]:
         keys.user(job.tenant, job.user): 0,
     }
     if job.status is Status.RUNNING:
-        found[keys.index("running")] = found[keys.index("running", pair)] = 0
+        found[keys.index("running")] = 0
     if job.deadline_at is not None and job.stopping is None:
         found["deadlines"] = job.deadline_at
     if job.is_purging:
@@ -139,7 +136,7 @@ def _job_from(id: str, row: Row, plans: Plans) -> Job:
             trace_id=trace_id.decode(), slot=_text(slot), status=Status(status.decode()), run=state.run,
             version=int(version), events=state.events, started_at=_time(started_at), completed_at=_time(completed_at),
             updated_at=float(updated_at), deadline_at=_time(deadline_at), purge_at=_time(purge_at),
-            is_purging=is_purging is not None, stopping=state.stopping, has_litter=has_litter is not None,
+            is_purging=bool(is_purging), stopping=state.stopping, has_litter=bool(has_litter),
             error=state.error, stages=state.stages,
         )  # fmt: skip
     except (ValueError, AttributeError, TypeError) as error:  # a field that is missing, or is not what it should be
@@ -161,8 +158,14 @@ def _moving(job: Job) -> tuple[Any, ...]:
     return (
         job.status.value, job.not_before, job.started_at, job.completed_at, job.deadline_at, job.purge_at,
         1 if job.is_purging else None, job.stopping, 1 if job.has_litter else None, stage, current, total,
-        errors or None,
+        errors or None, _duration(job),
     )  # fmt: skip
+
+
+def _duration(job: Job) -> int | None:
+    if job.started_at is None or job.completed_at is None:
+        return None
+    return round(1000 * (job.completed_at - job.started_at))
 
 
 def _last_error(job: Job) -> str | None:
@@ -181,4 +184,4 @@ def _text(value: bytes | None) -> str | None:
 
 
 def _time(value: bytes | None) -> float | None:
-    return None if value is None else float(value)
+    return float(value) if value else None

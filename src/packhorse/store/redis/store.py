@@ -23,7 +23,7 @@ from packhorse.store.base import (
     Sample,
     WorkerCard,
 )
-from packhorse.store.redis import check, commit, keys, notes, reads, upkeep
+from packhorse.store.redis import check, commit, notes, reads, upkeep
 from packhorse.store.redis.address import PREFIX, Address, address
 from packhorse.store.redis.claim import Claimer
 from packhorse.store.redis.clock import ServerClock
@@ -163,7 +163,7 @@ class RedisStore:
         return await self._sweeper.leased("leases", "past", limit)
 
     async def held_by(self, worker: str, limit: int) -> list[tuple[Job, TaskId]]:
-        return await self._sweeper.leased(keys.worker_leases(worker), "all", limit)
+        return await self._sweeper.leased(worker, "held", limit)
 
     async def expired(self, limit: int) -> list[Job]:
         return await self._sweeper.jobs("deadlines", "past", limit)

@@ -37,13 +37,13 @@ async def standing(link: Link, leases: Sequence[Lease]) -> Renewal:
     questions = [
         question
         for lease in leases
-        for question in (["HGET", f"lease:{_entry(lease)}", "token"], ["HEXISTS", keys.job(lease.job_id), "stopping"])
+        for question in (["HGET", "holders", _entry(lease)], ["HGET", keys.job(lease.job_id), "stopping"])
     ]
     answers = await link.ask(questions)
     said = []
-    for lease, token, is_stopping in zip(leases, answers[::2], answers[1::2], strict=True):
-        is_ours = token is not None and token.decode() == lease.token
-        said.append("lost" if not is_ours else "stopping" if is_stopping else "")
+    for lease, held, stopping in zip(leases, answers[::2], answers[1::2], strict=True):
+        is_ours = held is not None and held.decode().partition("\t")[0] == lease.token
+        said.append("lost" if not is_ours else "stopping" if stopping else "")
     return _renewal(leases, said)
 
 
@@ -103,15 +103,14 @@ async def erasure(link: Link, job_id: str, plans: Plans) -> Member | None:
         return None
     tenant, user, pipeline, key, plan = (value or "" for value in rest)
     of = (keys.job, keys.events, keys.changes, keys.result, keys.output, keys.log, keys.progress)
-    gone = [each(job_id) for each in of] + [keys.metrics(job_id, what) for what in ("cpu", "memory", "duration")]
+    gone = [each(job_id) for each in of] + [keys.metrics(job_id, what) for what in ("cpu", "memory")]
     gone += [keys.stage(job_id, name) for name in await _stage_names(link, plan, job_id, plans)]
     if key:
         gone.append(keys.idempotency(key))
     pair = keys.pair(tenant, pipeline)
-    indexes = [keys.index(name, of) for name in keys.INDEXES for of in (None, pair)]
-    return commit.erasure(
-        job_id, version, gone, [*indexes, keys.user(tenant, user), "deadlines", "purge", "purging", "litter"]
-    )
+    indexes = [keys.index(name, of) for name in keys.WHOLE for of in (None, pair)]
+    indexes += [keys.index("running"), keys.user(tenant, user), "deadlines", "purge", "purging", "litter"]
+    return commit.erasure(job_id, version, gone, indexes)
 
 
 async def _stage_names(link: Link, plan: str, job_id: str, plans: Plans) -> list[str]:
@@ -142,7 +141,7 @@ def enrolled(card: WorkerCard) -> Member:
 
 def dismissed(worker: str) -> Member:
     ops = (["HDEL", "workers", worker], ["DEL", f"health:{worker}"])
-    return commit.plain(*ops, guards=[["absent", keys.worker_leases(worker)]])
+    return commit.plain(*ops, guards=[["idle", worker]])
 
 
 async def definitions(link: Link) -> list[Definition]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -15,6 +16,8 @@ from packhorse.store.redis.clock import ServerClock
 from packhorse.store.redis.commit import Member
 from packhorse.store.redis.link import Link
 
+LANES = 2
+"""Scripts under way at once: one is made here while the server works at another. They are no order between callers."""
 MEMBERS = 128
 """Made by one script at most: about 5 ms in which the server answers nobody else."""
 BYTES = 1024 * 1024
@@ -29,20 +32,21 @@ class Writer:
     def __init__(self, link: Link, clock: ServerClock) -> None:
         self._link = link
         self._clock = clock
-        self._group: Group[Member, Any] = Group(self._send, 4 * MEMBERS)
+        self._lanes: list[Group[Member, Any]] = [Group(self._send, 4 * MEMBERS) for _ in range(LANES)]
+        self._turns = itertools.cycle(self._lanes)
         self._is_closed = False
 
     async def __call__(self, members: Sequence[Member]) -> Sequence[Any]:
         """Per member b"" for made, why it was refused, or the error that hit it."""
         if self._is_closed:
             raise StoreUnavailable("The store is closed.")
-        return await self._group(members)
+        return await next(self._turns)(members)
 
     async def put(self, *members: Member) -> None:
         """Make what is not refused unless something is wrong. Guards that do not hold make it nothing."""
         if self._is_closed:
             raise StoreUnavailable("The store is closed.")
-        for outcome in await self._group(members):
+        for outcome in await next(self._turns)(members):
             if isinstance(outcome, StoreError):
                 raise outcome
             if outcome and outcome[0] in (b"unsound", b"half"):
@@ -50,7 +54,8 @@ class Writer:
 
     async def close(self) -> None:
         self._is_closed = True
-        await self._group.close()
+        for lane in self._lanes:
+            await lane.close()
 
     async def _send(self, members: list[Member]) -> list[Any]:
         """What was refused in one script refuses what follows in the next. A lost answer is that of its own script."""

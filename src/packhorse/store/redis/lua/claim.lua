@@ -43,7 +43,7 @@ local function most_urgent(queue, names, limit)
   return found
 end
 
-local reserved, jobs, seen = {}, {}, {}
+local reserved, jobs, seen, until_, held = {}, {}, {}, {}, {}
 for i, ask in ipairs(asks) do
   local mine = {}
   for at = 3, #ask, 2 do
@@ -53,8 +53,10 @@ for i, ask in ipairs(asks) do
       local one = found[n]
       local entry = one[4]
       call('ZREM', P .. 'ready:' .. queue .. ':' .. one[2], entry)
-      call('ZADD', P .. 'reserved', now + seconds, entry)
-      call('HSET', P .. 'reservations', entry, ask[1] .. '\t' .. one[3] .. '\t' .. queue .. '\t' .. one[2])
+      until_[#until_ + 1] = now + seconds
+      until_[#until_ + 1] = entry
+      held[#held + 1] = entry
+      held[#held + 1] = ask[1] .. '\t' .. one[3] .. '\t' .. queue .. '\t' .. one[2]
       for field = 1, 4 do mine[#mine + 1] = one[field] end
       local job = job_of(entry)
       if not seen[job] then
@@ -65,5 +67,10 @@ for i, ask in ipairs(asks) do
     end
   end
   reserved[i] = mine
+end
+for first = 1, #held, 1000 do
+  local last = math.min(first + 999, #held)
+  call('ZADD', P .. 'reserved', unpack(until_, first, last))
+  call('HSET', P .. 'reservations', unpack(held, first, last))
 end
 return {instant(now), reserved, jobs}

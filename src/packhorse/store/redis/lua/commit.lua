@@ -20,17 +20,17 @@ local counts = {}
 
 local guards = {
   holds = function(entry, token)
-    if call('HGET', P .. 'lease:' .. entry, 'token') ~= token then return {} end
+    if not is_held('holders', entry, token) then return {} end
   end,
   overdue = function(entry, token)
-    if call('HGET', P .. 'lease:' .. entry, 'token') ~= token then return {} end
+    if not is_held('holders', entry, token) then return {} end
     if tonumber(call('ZSCORE', P .. 'leases', entry)) > now then return {} end
   end,
   waiting = function(ready, entry)
     if not call('ZSCORE', P .. ready, entry) then return {} end
   end,
   reserved = function(entry, token)
-    if not reserved_by(entry, token) then return {} end
+    if not is_held('reservations', entry, token) then return {} end
   end,
   unused = function(key)
     local job = call('GET', P .. key)
@@ -46,6 +46,9 @@ local guards = {
   absent = function(key)
     if call('EXISTS', P .. key) == 1 then return {} end
   end,
+  idle = function(worker)
+    if #leases_of(worker, 0, 1) > 0 then return {} end
+  end,
 }
 
 -- The idempotency key of a job lives as long as the job.
@@ -56,13 +59,10 @@ end
 local verbs = {
   grant = function(entry, token, worker, seconds)
     call('ZADD', P .. 'leases', now + tonumber(seconds), entry)
-    call('HSET', P .. 'lease:' .. entry, 'token', token, 'worker', worker)
-    call('ZADD', P .. 'worker:' .. worker .. ':leases', 0, entry)
+    call('HSET', P .. 'holders', entry, token .. '\t' .. worker)
   end,
   finish = function(entry)
-    local worker = call('HGET', P .. 'lease:' .. entry, 'worker')
-    if worker then call('ZREM', P .. 'worker:' .. worker .. ':leases', entry) end
-    call('DEL', P .. 'lease:' .. entry)
+    call('HDEL', P .. 'holders', entry)
     call('ZREM', P .. 'leases', entry)
   end,
   due = function(queue, kind, rank, entry, at)
@@ -73,10 +73,11 @@ local verbs = {
     end
   end,
   back = function(queue, kind, rank, entry)
-    local found = call('ZREM', P .. 'reserved', entry)
-    if found == 1 then call('HDEL', P .. 'reservations', entry) end
-    found = found + call('ZREM', P .. 'ready:' .. queue .. ':' .. kind, entry)
-    if found == 0 then call('ZREM', P .. 'due', rank .. '\t' .. queue .. '\t' .. kind .. '\t' .. entry) end
+    if call('ZREM', P .. 'reserved', entry) == 1 then
+      call('HDEL', P .. 'reservations', entry)
+    elseif call('ZREM', P .. 'ready:' .. queue .. ':' .. kind, entry) == 0 then
+      call('ZREM', P .. 'due', rank .. '\t' .. queue .. '\t' .. kind .. '\t' .. entry)
+    end
   end,
   unreserve = function(entry)
     put_back(entry)
@@ -85,6 +86,9 @@ local verbs = {
     if call('GET', P .. slot) == job then call('DEL', P .. slot) end
   end,
   announce = announce,
+  publish = function(job, message)
+    call('PUBLISH', P .. 'progress:' .. job, message)
+  end,
   count = function(what)
     counts[what] = (counts[what] or 0) + 1
   end,

@@ -1,8 +1,8 @@
 --[[
 find: jobs from the newest on, out of one or several indexes that are merged.
 
-  ARGV[1] (msgpack) {indexes, before, limit, budget, status, pipeline, from, until}; '' where there is nothing to check
-  ARGV[2..] the fields of a job; the first four are status, pipeline, created_at and version
+  ARGV[1] (msgpack) {indexes, before, limit, budget, tenant, status, pipeline, from, until}; '' where there is nothing to check
+  ARGV[2..] the fields of a job; the first five are status, pipeline, created_at, version and tenant
   returns where to go on ('' for the end was reached), jobs as {job, fields} flat, and {index, job} flat of those whose
   record has gone
 
@@ -12,7 +12,7 @@ made the ids: a time is looked for by halving, and an hour around it is looked a
 local SLACK = 3600
 local asked = cmsgpack.unpack(ARGV[1])
 local indexes, before, limit, budget = asked[1], asked[2], asked[3], asked[4]
-local status, pipeline, from, till = asked[5], asked[6], tonumber(asked[7]), tonumber(asked[8])
+local tenant, status, pipeline, from, till = asked[5], asked[6], asked[7], tonumber(asked[8]), tonumber(asked[9])
 
 local function created(job)
   return tonumber(call('HGET', P .. 'job:' .. job, 'created_at') or '')
@@ -71,6 +71,7 @@ while true do
     elseif from and at < from - SLACK then
       return {'', jobs, gone}
     elseif (status == '' or fields[1] == status) and (pipeline == '' or fields[2] == pipeline)
+      and (tenant == '' or fields[5] == tenant)
       and (not from or at >= from) and (not till or at < till) then
       jobs[#jobs + 1] = job
       jobs[#jobs + 1] = fields

@@ -39,6 +39,7 @@ local function tell(jobs)
   end
 end
 
+-- Live watchers hear it, and a stream keeps the last of them for who was away.
 local function announce(job, message)
   call('PUBLISH', P .. 'progress:' .. job, message)
   call('XADD', P .. 'queue:progress', 'MAXLEN', '~', STREAM, '*', 'job_id', job, 'message', message)
@@ -63,7 +64,25 @@ local function put_back(entry)
   call('ZREM', P .. 'reserved', entry)
 end
 
-local function reserved_by(entry, token)
-  local held = call('HGET', P .. 'reservations', entry)
+-- What a worker holds. As many are walked as tasks run right now: few enough to need no index of their own.
+local function leases_of(worker, from, most)
+  local found, at = {}, 0
+  repeat
+    local page = call('ZRANGE', P .. 'leases', at, at + 499)
+    local held = #page > 0 and call('HMGET', P .. 'holders', unpack(page)) or {}
+    for i, entry in ipairs(page) do
+      if held[i] and string.match(held[i], '^[^\t]*\t(.*)$') == worker then
+        if from > 0 then from = from - 1 else found[#found + 1] = entry end
+        if #found == most then return found end
+      end
+    end
+    at = at + 500
+  until #page < 500
+  return found
+end
+
+-- Reservations and leases are kept as "token<tab>facts" under their entry.
+local function is_held(hash, entry, token)
+  local held = call('HGET', P .. hash, entry)
   return held and string.sub(held, 1, #token + 1) == token .. '\t'
 end

@@ -9,11 +9,11 @@ local leases, standing = cmsgpack.unpack(ARGV[3]), {}
 for i = 1, #leases, 3 do
   local job, entry, token = leases[i], leases[i + 1], leases[i + 2]
   local how = ''
-  if call('HGET', P .. 'lease:' .. entry, 'token') ~= token then
+  if not is_held('holders', entry, token) then
     how = 'lost'
   else
     call('ZADD', P .. 'leases', 'XX', until_, entry)
-    if call('HEXISTS', P .. 'job:' .. job, 'stopping') == 1 then how = 'stopping' end
+    if (call('HGET', P .. 'job:' .. job, 'stopping') or '') ~= '' then how = 'stopping' end
   end
   standing[#standing + 1] = how
 end

@@ -9,7 +9,7 @@ A task's progress is kept as "run peak body". What carries a superseded token is
 local moved = {}
 for _, r in ipairs(cmsgpack.unpack(ARGV[1])) do
   local job, entry, token, task, stage, run, peak, body, current, total, percent, at, message = unpack(r)
-  if call('HGET', P .. 'lease:' .. entry, 'token') == token then
+  if is_held('holders', entry, token) then
     local key = P .. 'job:' .. job .. ':progress'
     local was_run, was_peak = string.match(call('HGET', key, task) or '', '^(%S+) (%S+) ')
     if was_run == run and tonumber(was_peak) > tonumber(peak) then peak = was_peak end
