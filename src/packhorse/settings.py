@@ -115,6 +115,11 @@ def load(
     return Loaded(Settings(**values), origins)
 
 
+def shown(address: str) -> str:
+    """An address as people may see it: without the password in it."""
+    return re.sub(r"(?<=//)[^@/]*@|(?<=password=)[^&]*", lambda found: "…@" if "@" in found[0] else "…", address)
+
+
 def meanings() -> dict[str, str]:
     """What each setting is for, by its name in the environment."""
     return {PREFIX + each.name.upper(): each.metadata["meaning"] for each in fields(Settings)}

@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 from packhorse.blob import open_blobs
 from packhorse.blob.base import Blobs
 from packhorse.errors import SettingError
-from packhorse.settings import Settings
+from packhorse.settings import Settings, shown
 from packhorse.store.base import Store
 
 REDIS = {"unix"} | {
@@ -34,7 +34,9 @@ async def open_store(url: str, prefix: str = "packhorse:") -> Store:
             except ImportError as error:
                 raise _missing("redis", url) from error
             return await RedisStore.open(url, prefix)
-    raise SettingError(f"PACKHORSE_STORE must begin with sqlite:// or redis://, not {url!r}.", name="store", value=url)
+    raise SettingError(
+        f"PACKHORSE_STORE must begin with sqlite:// or redis://, not {shown(url)!r}.", name="store", value=shown(url)
+    )
 
 
 async def opened(settings: Settings) -> tuple[Store, Blobs]:

@@ -7,14 +7,18 @@ from typing import Any
 
 from packhorse.cli import printing
 from packhorse.cli.options import Output, Pace, Places, settings_from
-from packhorse.settings import PREFIX, meanings
+from packhorse.settings import PREFIX, meanings, shown
 
 
 def config(*, output: Output = Output(), pace: Pace = Pace(), places: Places = Places()) -> None:
     """Show every setting and where its value comes from: flag, environment, .env, pyproject.toml or default."""
     loaded = settings_from(pace, places)
     found = [
-        {"name": PREFIX + name.upper(), "value": value, "origin": loaded.origins[name]}
+        {
+            "name": PREFIX + name.upper(),
+            "value": shown(value) if isinstance(value, str) else value,
+            "origin": loaded.origins[name],
+        }
         for name, value in asdict(loaded.settings).items()
     ]
     meaning = meanings()

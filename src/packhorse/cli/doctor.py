@@ -14,7 +14,7 @@ from packhorse.cli import printing
 from packhorse.cli.options import Output, Places, settings_from
 from packhorse.engine import host
 from packhorse.errors import PackhorseError
-from packhorse.settings import Settings
+from packhorse.settings import Settings, shown
 from packhorse.store.base import Finding, Store
 from packhorse.wiring import open_store
 
@@ -42,12 +42,12 @@ async def _store(settings: Settings) -> list[Finding]:
     try:
         store = await open_store(settings.store, settings.prefix)
     except PackhorseError as error:
-        return [Finding("store", False, settings.store, f"{error.message} {error.hint}".strip())]
+        return [Finding("store", False, shown(settings.store), f"{error.message} {error.hint}".strip())]
     try:
-        opened = Finding("store", True, settings.store, "where jobs are remembered")
+        opened = Finding("store", True, shown(settings.store), "where jobs are remembered")
         return [opened, *await store.check(), *await _workers(store, settings), *await _definitions(store)]
     except PackhorseError as error:
-        return [Finding("store", False, settings.store, error.message)]
+        return [Finding("store", False, shown(settings.store), error.message)]
     finally:
         await store.close()
 

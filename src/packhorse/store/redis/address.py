@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from msgspec import Struct
 from redis.asyncio.connection import Connection, parse_url
 
 from packhorse.errors import SettingError
+from packhorse.settings import shown
 
 PREFIX = "packhorse:"
 TIMEOUT = 5.0
@@ -31,8 +32,8 @@ class Address(Struct, frozen=True):
     timeout: float
     master: str | None = None
     """The name the sentinels know it by."""
-    shown: str = ""
-    """For people: the URL without what is secret."""
+    name: str = ""
+    """What people are told: the URL without what is secret."""
 
     def prefix_in(self, *, is_cluster: bool) -> str:
         """The prefix; in a cluster, with braces where the operator put none, so that all keys lie in one slot."""
@@ -76,12 +77,8 @@ def address(url: str, prefix: str = PREFIX) -> Address:
         raise _wrong(url, str(error)) from error
     if master is not None:
         nodes = tuple({**node, **{k: v for k, v in sentinel.items() if v}} for node in nodes)
-    shown = f"{parts.scheme}://{hosts or unquote(parts.path)}"
-    return Address(nodes, connection, options, prefix, timeout, master, shown)
-
-
-def with_prefix(url: str, prefix: str) -> str:
-    return f"{url}{'&' if '?' in url else '?'}prefix={quote(prefix, safe='')}"
+    named = f"{parts.scheme}://{hosts or unquote(parts.path)}"
+    return Address(nodes, connection, options, prefix, timeout, master, named)
 
 
 def _place(found: Mapping[str, Any], *, is_sentinel: bool) -> dict[str, Any]:
@@ -97,5 +94,4 @@ def _login(text: str) -> dict[str, str]:
 
 
 def _wrong(url: str, reason: str) -> SettingError:
-    shown = re.sub(r"//[^@/]*@", "//…@", url)
-    return SettingError(f"PACKHORSE_STORE cannot be {shown!r}: {reason}.", name="store", value=shown)
+    return SettingError(f"PACKHORSE_STORE cannot be {shown(url)!r}: {reason}.", name="store", value=shown(url))

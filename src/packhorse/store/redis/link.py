@@ -112,7 +112,7 @@ class Link:
             if is_write:
                 passing("store.write.after")
             return reply
-        raise StoreUnavailable(f"Redis: the cluster sends us round in circles ({self.address.shown}).")
+        raise StoreUnavailable(f"Redis: the cluster sends us round in circles ({self.address.name}).")
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[AbstractConnection]:
@@ -161,7 +161,7 @@ class Link:
             raise self._heard(error, is_write=is_write) from error
 
     def _heard(self, error: Exception, *, is_write: bool) -> StoreError:
-        why = f"Redis at {self.address.shown}: {_reason(error)}"
+        why = f"Redis at {self.address.name}: {_reason(error)}"
         if isinstance(error, ReadOnlyError) or not isinstance(error, ResponseError):
             self._leave()  # a failover may have moved it
         if isinstance(error, NOT_BEGUN) or str(error).startswith(NOT_BEGUN_WORDS):
@@ -197,12 +197,9 @@ class Link:
         reason: Exception | None = None
         try:
             for place in await self._places():
-                connection = self.address.connection(**{**self._common(), **self.address.options, **place})
                 try:
-                    async with asyncio.timeout(CONNECT):  # theirs does not cover the greeting
-                        await connection.connect()  # type: ignore[no-untyped-call]
+                    connection = await self._greeted({**self.address.options, **place})
                 except (RedisError, OSError) as error:
-                    await connection.disconnect(nowait=True)
                     reason = error
                     continue
                 self._here = dict(place)
@@ -210,11 +207,19 @@ class Link:
         except (RedisError, OSError) as error:
             reason = error
         self._leave()
-        raise StoreUnavailable(f"Redis at {self.address.shown}: {_reason(reason)}") from reason
+        raise StoreUnavailable(f"Redis at {self.address.name}: {_reason(reason)}") from reason
 
-    def _common(self) -> dict[str, Any]:
+    async def _greeted(self, options: dict[str, Any]) -> AbstractConnection:
         # No timeout of theirs for reading and writing: ours covers both, and theirs costs a task per command.
-        return {"socket_connect_timeout": CONNECT, "socket_timeout": None, "protocol": 2, "driver_info": None}
+        common = {"socket_connect_timeout": CONNECT, "socket_timeout": None, "protocol": 2, "driver_info": None}
+        connection = self.address.connection(**{**common, **options})
+        try:
+            async with asyncio.timeout(CONNECT):  # theirs does not cover the greeting
+                await connection.connect()  # type: ignore[no-untyped-call]
+        except BaseException:
+            await connection.disconnect(nowait=True)
+            raise
+        return connection
 
     async def _places(self) -> list[dict[str, Any]]:
         if self._here is not None:
@@ -228,19 +233,20 @@ class Link:
         reason: Exception = StoreUnavailable(f"no sentinel knows a master {master!r}")
         tls = {k: v for k, v in self.address.options.items() if k.startswith("ssl")}
         for node in self.address.nodes:
-            connection = self.address.connection(**{**self._common(), **tls, **node})
             try:
-                async with asyncio.timeout(CONNECT):
-                    await connection.connect()  # type: ignore[no-untyped-call]
-                    await connection.send_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", master)
-                    found = await connection.read_response()
-                if found is not None:
-                    return {"host": found[0].decode(), "port": int(found[1])}
+                connection = await self._greeted({**tls, **node})
+                try:
+                    async with asyncio.timeout(CONNECT):
+                        await connection.send_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", master)
+                        found = await connection.read_response()
+                finally:
+                    await connection.disconnect(nowait=True)
             except (RedisError, OSError) as error:
                 reason = error
-            finally:
-                await connection.disconnect(nowait=True)
-        raise StoreUnavailable(f"Redis sentinels at {self.address.shown}: {_reason(reason)}") from reason
+                continue
+            if found is not None:
+                return {"host": found[0].decode(), "port": int(found[1])}
+        raise StoreUnavailable(f"Redis sentinels at {self.address.name}: {_reason(reason)}") from reason
 
     def _host(self) -> str:
         return str((self._here or self.address.nodes[0]).get("host"))

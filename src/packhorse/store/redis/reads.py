@@ -17,8 +17,8 @@ from packhorse.store.redis.commit import Kept
 from packhorse.store.redis.link import Link
 from packhorse.store.redis.records import FIELDS, Plans
 
-BUDGET = 500
-"""Records looked at by one script: who filters a user's jobs by status may have to look at many for few."""
+BUDGET = 250
+"""Records looked at by one script, about: who filters a user's jobs by status may have to look at many for few."""
 
 _pack = msgspec.msgpack.Encoder().encode
 _kept = msgspec.json.Decoder(Kept)
@@ -47,7 +47,7 @@ async def find(link: Link, filter: Filter, before: str | None, limit: int, plans
     gone: Gone = []
     after = before or ""
     while indexes and len(found) < limit:
-        asked = _pack([indexes, after, limit - len(found), BUDGET, *(check or "" for check in checks)])
+        asked = _pack([indexes, after, min(limit - len(found), BUDGET), BUDGET, *(check or "" for check in checks)])
         goes_on, rows, dangling = await link.run("find", asked, *FIELDS)
         found += [(rows[i].decode(), rows[i + 1]) for i in range(0, len(rows), 2)]
         gone += [(dangling[i].decode(), dangling[i + 1].decode()) for i in range(0, len(dangling), 2)]

@@ -243,7 +243,10 @@ class RedisStore:
         await self._write.put(commit.plain(["HSET", "bookmarks", name, value]))
 
     async def trim(self) -> None:
+        """Also what is left of ended jobs that the server has dropped by itself: the objects are the sweep's."""
         await self._write.put(commit.plain(["XTRIM", "feed", "MAXLEN", "~", FEED]))
+        gone = await upkeep.vanished(self._link, self.now)
+        await self._write.put(*(upkeep.forgotten(index, job_id) for job_id in gone for index in upkeep.ENDED))
 
     async def check(self) -> list[Finding]:
         return await check.findings(self._link, self.now)

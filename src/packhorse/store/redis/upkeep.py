@@ -19,6 +19,8 @@ from packhorse.store.redis.records import FIELDS, Plans
 
 MANY = 200
 """Leases renewed by one script."""
+ENDED = ("purge", "litter", *(keys.index(name) for name in keys.WHOLE))
+"""Indexes that an ended job may be in and that are found without its record. From the others `find` takes it."""
 HEALTH = "60"
 """Seconds after which a worker that said nothing is not shown as healthy any more."""
 
@@ -59,14 +61,12 @@ def _renewal(leases: Sequence[Lease], said: Sequence[str]) -> Renewal:
 
 
 class Sweeper:
-    """Pages of an index with their jobs. What cannot be read is gone round; who asks for it is told."""
+    """Pages of an index with their jobs. What cannot be read is passed by; who asks for it is told."""
 
     def __init__(self, link: Link, clock: ServerClock, plans: Plans) -> None:
         self._link = link
         self._clock = clock
         self._plans = plans
-        self.gone: list[str] = []
-        """Members whose job has no record any more, from the last sweep."""
 
     async def leased(self, index: str, which: str, limit: int) -> list[tuple[Job, TaskId]]:
         return [(job, keys.entry_from(member)[1]) for member, job in await self._sweep(index, which, limit)]
@@ -76,7 +76,6 @@ class Sweeper:
 
     async def _sweep(self, index: str, which: str, limit: int) -> list[tuple[str, Job]]:
         found: list[tuple[str, Job]] = []
-        self.gone = []
         passed = 0
         while len(found) < limit:
             flat = await self._link.run("sweep", self._clock.said(), index, which, passed, limit, *FIELDS)
@@ -90,7 +89,6 @@ class Sweeper:
     async def _read(self, page: Sequence[tuple[str, Any]]) -> list[tuple[str, Job]]:
         rows = [(member.partition(" ")[0], row) for member, row in page]
         jobs: dict[str, Job | PackhorseError] = dict(await records.jobs_from(rows, self._plans, self._link.ask))
-        self.gone += [member for member, row in page if row[3] is None]
         return [(member, job) for member, _ in page if isinstance(job := jobs.get(member.partition(" ")[0]), Job)]
 
 
@@ -120,6 +118,12 @@ async def _stage_names(link: Link, plan: str, job_id: str, plans: Plans) -> list
         return [stage.name for stage in plans.get(plan, job_id).stages]
     except PackhorseError:  # then what people read of its stages is left to its own end
         return []
+
+
+async def vanished(link: Link, clock: ServerClock) -> list[str]:
+    """Ended jobs past their time whose record the server has dropped by itself: nobody had purged them in a week."""
+    flat = await link.run("sweep", clock.said(), "purge", "past", 0, MANY, "version")
+    return [flat[i].decode() for i in range(0, len(flat), 2) if flat[i + 1][0] is None]
 
 
 def forgotten(index: str, job_id: str) -> Member:

@@ -10,6 +10,7 @@ The indexes are in the order of ids, which is the order of age. Times rise with 
 made the ids: a time is looked for by halving, and an hour around it is looked at one by one.
 ]]
 local SLACK = 3600
+local PAGE = 50
 local asked = cmsgpack.unpack(ARGV[1])
 local indexes, before, limit, budget = asked[1], asked[2], asked[3], asked[4]
 local tenant, status, pipeline, from, till = asked[5], asked[6], asked[7], tonumber(asked[8]), tonumber(asked[9])
@@ -59,8 +60,9 @@ end
 
 local jobs, gone, count = {}, {}, 0
 while true do
-  local found, homes = page(limit)
-  for i = 1, math.min(#found, limit) do
+  local size = math.max(limit - count, PAGE)
+  local found, homes = page(size)
+  for i = 1, math.min(#found, size) do
     local job = found[i]
     local fields = call('HMGET', P .. 'job:' .. job, unpack(ARGV, 2))
     local at = tonumber(fields[3] or '')
@@ -79,8 +81,8 @@ while true do
       if count == limit then return {'', jobs, gone} end
     end
   end
-  if #found < limit then return {'', jobs, gone} end
-  local last = found[limit]
+  if #found < size then return {'', jobs, gone} end
+  local last = found[size]
   if budget <= 0 then return {last, jobs, gone} end
   for i in ipairs(indexes) do
     -- An index that begins later than this point has not been begun.
