@@ -15,6 +15,7 @@ import tempfile
 import time
 from functools import cache
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import redis
@@ -45,9 +46,9 @@ class Valkey:
         query = "" if prefix is None else f"?prefix={quote(prefix, safe='')}"
         return f"{scheme}://127.0.0.1:{self.port}{query}"
 
-    def client(self) -> redis.Redis:
+    def client(self, **options: Any) -> redis.Redis:
         """A plain way in, for what only a test may do."""
-        return redis.Redis(port=self.port, protocol=2, socket_timeout=LIMIT)
+        return redis.Redis(port=self.port, protocol=2, socket_timeout=LIMIT, **options)
 
     def start(self) -> Valkey:
         given = {"port": self.port, "bind": "127.0.0.1", "dir": self._folder, "save": "", "logfile": "log"}

@@ -1,4 +1,4 @@
-"""Ways into a SQLite store that only its own tests may take."""
+"""Ways into a store that only its own tests may take."""
 
 from __future__ import annotations
 
@@ -7,13 +7,19 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import apsw
 
+from packhorse.store.redis import RedisStore
 from packhorse.store.sqlite import SqliteStore
+from tests.contract.stores import Clock
 
 LIMIT = 30.0
+
+
+class OpenRedis(Protocol):
+    async def __call__(self, url: str | None = None, clock: Clock | None = None) -> RedisStore: ...
 
 
 async def until(condition: Callable[[], bool]) -> None:

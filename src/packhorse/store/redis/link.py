@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import select
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -177,10 +178,8 @@ class Link:
             raise StoreUnavailable("The store is closed.")
         while self._idle:
             connection, age = self._idle.pop()
-            with suppress(RedisError, OSError):
-                # What can be read while nothing was asked is the end: it was closed at the other side.
-                if age == self._age and connection.is_connected and not await connection.can_read():
-                    return connection
+            if age == self._age and connection.is_connected and not _has_ended(connection):
+                return connection
             await connection.disconnect(nowait=True)
         return await self._connect()
 
@@ -259,6 +258,19 @@ class Link:
         """Whoever answers next, it is not known to be the same server."""
         self._here = None
         self._age += 1
+
+
+def _has_ended(connection: AbstractConnection) -> bool:
+    """What can be read while nothing was asked is the end: it was closed at the other side.
+
+    Asked of the system, for the event loop may not have looked since.
+    """
+    assert connection._writer is not None
+    number = connection._writer.get_extra_info("socket").fileno()
+    looking = select.poll()
+    if number >= 0:
+        looking.register(number, select.POLLIN)
+    return number < 0 or bool(looking.poll(0))
 
 
 def _reason(error: Exception | None) -> str:
