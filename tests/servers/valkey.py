@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ class Valkey:
         )
         self._options = options
         self.port = free_port()
+        self.password: str | None = None
         self.process: subprocess.Popen[bytes] | None = None
         atexit.register(self.remove)
 
@@ -48,22 +50,19 @@ class Valkey:
 
     def client(self, **options: Any) -> redis.Redis:
         """A plain way in, for what only a test may do."""
-        return redis.Redis(port=self.port, protocol=2, socket_timeout=LIMIT, **options)
+        return redis.Redis(port=self.port, protocol=2, socket_timeout=LIMIT, password=self.password, **options)
 
     def start(self) -> Valkey:
-        given = {"port": self.port, "bind": "127.0.0.1", "dir": self._folder, "save": "", "logfile": "log"}
-        given |= {
-            "appendonly": "yes",
-            "appendfsync": "always",
-            "unixsocket": self.socket,
-            "enable-debug-command": "yes",
-        }
-        arguments = [word for name, value in given.items() for word in (f"--{name}", str(value))]
         self.process = subprocess.Popen(
-            [get_binary_path(), *arguments, *self._options], stdout=subprocess.DEVNULL, preexec_fn=_die_with_parent
+            [get_binary_path(), *self._command()], stdout=subprocess.DEVNULL, preexec_fn=_die_with_parent
         )
-        self._wait()
+        _until(self._answers)
         return self
+
+    def _command(self) -> list[str]:
+        given = {"port": self.port, "bind": "127.0.0.1", "dir": self._folder, "save": "", "logfile": "log"}
+        given |= {"appendonly": "yes", "appendfsync": "always", "unixsocket": self.socket}
+        return [*(word for name, value in given.items() for word in (f"--{name}", str(value))), *self._options]
 
     def stop(self) -> None:
         self._end(signal.SIGTERM)
@@ -91,15 +90,9 @@ class Valkey:
             self.process.wait(LIMIT)
             self.process = None
 
-    def _wait(self) -> None:
-        deadline = time.monotonic() + LIMIT
-        while not self._answers():
-            assert self.process is not None
-            assert self.process.poll() is None, (self._folder / "log").read_text()
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-
     def _answers(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, (self._folder / "log").read_text()
         try:
             with self.client() as client:
                 return bool(client.ping())
@@ -108,21 +101,42 @@ class Valkey:
 
 
 class Cluster(Valkey):
-    """One server in cluster mode that owns every slot."""
+    """A server in cluster mode, with every slot unless told which."""
 
-    def __init__(self) -> None:
-        super().__init__("--cluster-enabled", "yes", "--cluster-port", str(free_port()))
+    def __init__(self, first: int = 0, last: int = 16_383) -> None:
+        self.bus = free_port()
+        self._slots = first, last
+        super().__init__("--cluster-enabled", "yes", "--cluster-port", str(self.bus))
 
     def start(self) -> Cluster:
+        self.begin()
+        self.settle()
+        return self
+
+    def begin(self) -> None:
         super().start()
         with self.client() as client:
             if client.execute_command("CLUSTER INFO")["cluster_slots_assigned"] == "0":
-                client.execute_command("CLUSTER ADDSLOTSRANGE", 0, 16383)
-            deadline = time.monotonic() + LIMIT
-            while client.execute_command("CLUSTER INFO")["cluster_state"] != "ok":
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
-        return self
+                client.execute_command("CLUSTER ADDSLOTSRANGE", *self._slots)
+
+    def settle(self) -> None:
+        """Wait until it answers for its slots."""
+        with self.client() as client:
+            _until(lambda: client.execute_command("CLUSTER INFO")["cluster_state"] == "ok")
+
+
+class Sentinel(Valkey):
+    """A server that watches another and says where the master is."""
+
+    def __init__(self, name: str, port: int) -> None:
+        super().__init__("--sentinel")
+        self._folder.joinpath("sentinel.conf").write_text(
+            f"port {self.port}\nbind 127.0.0.1\ndir {self._folder}\nlogfile log\n"
+            f"sentinel monitor {name} 127.0.0.1 {port} 1\nsentinel down-after-milliseconds {name} 500\n"
+        )
+
+    def _command(self) -> list[str]:
+        return [str(self._folder / "sentinel.conf"), "--sentinel"]
 
 
 @cache
@@ -149,6 +163,13 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + LIMIT
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def _die_with_parent() -> None:

@@ -276,7 +276,7 @@ async def test_trimming_every_stream_to_nothing_loses_no_work(
 async def test_streams_stay_short(redis_store: RedisStore, raw: redis.Redis, prefix: str) -> None:
     await submit_many(redis_store, 3000)
 
-    assert int(raw.xlen(f"{prefix}queue:default")) < 1500  # type: ignore[arg-type]
+    assert int(raw.xlen(f"{prefix}queue:default")) < 1500
     assert len(await claim(redis_store, 5000)) == 3000
 
 
@@ -286,7 +286,7 @@ def heard(raw: redis.Redis, prefix: str) -> Any:
     subscriptions = []
 
     def subscribe(job_id: str) -> Any:
-        channel = raw.pubsub(ignore_subscribe_messages=True)
+        channel = raw.pubsub(ignore_subscribe_messages=True)  # type: ignore[no-untyped-call]
         subscriptions.append(channel)
         channel.subscribe(f"{prefix}progress:{job_id}")
         channel.get_message(timeout=5)
@@ -336,7 +336,7 @@ async def test_the_course_of_a_job_is_published_live(redis_store: RedisStore, he
 def lifetimes(raw: redis.Redis, prefix: str, job_id: str) -> dict[str, int]:
     """Seconds left per key of the job; -1 for ever."""
     of_job = [name for name in found(raw, prefix) if job_id in name or name == "key:k"]
-    return {name: int(raw.ttl(f"{prefix}{name}")) for name in of_job if not name.startswith("metrics:")}  # type: ignore[arg-type]
+    return {name: int(raw.ttl(f"{prefix}{name}")) for name in of_job if not name.startswith("metrics:")}
 
 
 async def test_nothing_of_a_job_that_is_not_over_expires(
@@ -372,7 +372,7 @@ async def test_a_retried_job_does_not_expire(redis_store: RedisStore, raw: redis
 async def test_samples_are_gone_an_hour_after_the_last(redis_store: RedisStore, raw: redis.Redis, prefix: str) -> None:
     job_id = await lived(redis_store)
 
-    assert {0 < int(raw.ttl(f"{prefix}metrics:{job_id}:{what}")) <= 3600 for what in ("cpu", "memory")} == {True}  # type: ignore[arg-type]
+    assert {0 < int(raw.ttl(f"{prefix}metrics:{job_id}:{what}")) <= 3600 for what in ("cpu", "memory")} == {True}
 
 
 # memory
@@ -384,7 +384,7 @@ async def test_ten_thousand_jobs_take_no_more_than_forty_megabytes(
     """Half of them waiting, half completed, with results, events, indexes and feeds."""
     store = await open_redis(server.url("packhorse:"))
     with server.client() as client:
-        before = client.info("memory")["used_memory"]  # type: ignore[index]
+        before = client.info("memory")["used_memory"]
 
         await submit_many(store, 5000)
         while claims := await claim(store, 500):
@@ -395,5 +395,5 @@ async def test_ten_thousand_jobs_take_no_more_than_forty_megabytes(
             assert set(await store.commit(endings)) == {None}
         await submit_many(store, 5000)
 
-        used = client.info("memory")["used_memory"] - before  # type: ignore[index]
+        used = client.info("memory")["used_memory"] - before
     assert used <= 40 * 1024 * 1024
