@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from packhorse import crashpoints
 from packhorse.core import lifecycle
 from packhorse.core.model import Change, Job
-from packhorse.errors import PackhorseError, StoreUnavailable, UnknownOutcome
+from packhorse.errors import Conflict, PackhorseError, StoreUnavailable, UnknownOutcome
 from packhorse.store.base import Filter, Store
 from packhorse.store.redis import RedisStore, writer
 from packhorse.store.redis.link import CONNECTIONS
@@ -24,11 +24,13 @@ from tests.contract.builders import (
     claim,
     claim_one,
     finish,
+    finishing,
     held,
     ids,
     lease_of,
     line,
     report,
+    split,
     started,
     starter,
     submission,
@@ -313,6 +315,25 @@ async def test_more_than_one_script_takes_keeps_its_order_and_its_refusals(
     assert [None if error is None else error.type() for error in errors] == [
         None, "slot-taken", None, None, None, "conflict",
     ]  # fmt: skip
+
+
+async def test_what_is_behind_a_refused_change_is_refused_in_the_next_script_too(
+    redis_store: RedisStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Although the version it was decided on is by now somebody else's."""
+    monkeypatch.setattr(writer, "MEMBERS", 1)
+    job = await split(redis_store, 3)
+    first, second, third = await claim(redis_store, limit=3)
+    stale = await held(redis_store, job.id)
+    fresh = await finish(redis_store, third)
+    one = finishing(replace(first, job=stale), now=1.0)
+    two = finishing(replace(second, job=one.after), now=1.0)
+
+    errors = await redis_store.commit([one, two])
+
+    assert fresh.version == one.after.version
+    assert [type(error) for error in errors] == [Conflict, Conflict]
+    assert await held(redis_store, job.id) == fresh
 
 
 async def test_a_write_larger_than_a_script_should_be_travels_alone(

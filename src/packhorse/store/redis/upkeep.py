@@ -97,7 +97,7 @@ async def erasure(link: Link, job_id: str, plans: Plans) -> Member | None:
     wanted = ("version", "is_purging", "tenant", "user", "pipeline", "key", "plan")
     [row] = await link.ask([["HMGET", keys.job(job_id), *wanted]])
     version, is_purging, *rest = (None if value is None else value.decode() for value in row)
-    if version is None or is_purging is None:
+    if version is None or not is_purging:
         return None
     tenant, user, pipeline, key, plan = (value or "" for value in rest)
     of = (keys.job, keys.events, keys.changes, keys.result, keys.output, keys.log, keys.progress)
