@@ -19,6 +19,8 @@ from packhorse.core.model import Backoff, Defaults
 from packhorse.define.durations import seconds, size
 from packhorse.errors import SettingError
 
+KEYS = "packhorse:"
+"""What every key in a Redis begins with, unless a deployment says otherwise."""
 PREFIX = "PACKHORSE_"
 POSITIVE = frozenset({"lease", "slots", "recycle", "timeout", "deadline", "sweep", "samples"})
 FOLDER = ".packhorse"
@@ -51,6 +53,7 @@ def _is(default: Any, meaning: str, parse: Callable[[str], Any] = str, *, secret
 class Settings:
     app: str = _is("", "file.py or module:attribute with the pipelines; empty: the built-in sample")
     store: str = _is(lambda: f"sqlite://{Path.cwd() / FOLDER / 'packhorse.db'}", "where jobs are remembered")
+    prefix: str = _is(KEYS, "what every key in a Redis begins with; {braces} name the slot of a cluster")
     blobs: str = _is(lambda: f"file://{Path.cwd() / FOLDER / 'blobs'}", "where files are kept")
     s3_access_key: str = _is("", "key for a bucket; empty: AWS_ACCESS_KEY_ID, which stages are given too")
     s3_secret_key: str = _is("", "its secret; empty: AWS_SECRET_ACCESS_KEY", secret=True)
@@ -133,10 +136,13 @@ def shown(settings: Settings) -> dict[str, Any]:
     return found
 
 
+HARMLESS = "endpoint|region|path_style|schema|statement_cache_size|sslmode|prefix|timeout|db"
+
+
 def without_secrets(address: str) -> str:
-    """The address without a password before the host, and without what its query says besides what we know."""
+    """The address without a password before the host, and without what its query says besides what is harmless."""
     address = re.sub(r"(?<=://)([^:/?#@]*):.*@", rf"\1:{HIDDEN}@", address)
-    return re.sub(r"(?<=[?&])(?!(?:endpoint|region|path_style)=)([^=&#]*)=[^&#]*", rf"\1={HIDDEN}", address)
+    return re.sub(rf"(?<=[?&])(?!(?:{HARMLESS})=)([^=&#]*)=[^&#]*", rf"\1={HIDDEN}", address)
 
 
 def _parsed(name: str, value: Any, origin: str) -> Any:

@@ -14,7 +14,7 @@ from packhorse.engine.settle import Settle
 from packhorse.store.base import Line, Sample, Store, WorkerCard
 from packhorse.store.sqlite import SqliteStore
 from tests.contract.builders import card
-from tests.store.inside import write
+from tests.store.sqlite.inside import write
 
 Http = AsyncTestClient[Any]
 Json = dict[str, Any]

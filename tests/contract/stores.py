@@ -12,8 +12,9 @@ from typing import NamedTuple, Protocol
 
 from packhorse.store.base import Store
 from packhorse.store.postgres import PostgresStore
+from packhorse.store.redis import RedisStore
 from packhorse.store.sqlite import SqliteStore
-from tests.servers import postgres
+from tests.servers import postgres, valkey
 
 Now = Callable[[], float]
 
@@ -33,9 +34,15 @@ def _own(clock: Now) -> Now | None:
     return None if clock is time.time else clock
 
 
+def _redis(address: str, clock: Now) -> Awaitable[Store]:
+    return RedisStore.open(address, clock=_own(clock))
+
+
 STORES: dict[str, Sort] = {
     "sqlite": Sort(lambda folder: f"sqlite://{folder}/store.db", lambda at, clock: SqliteStore.open(_file(at), clock)),
     "postgresql": Sort(lambda _: postgres.server().url(), lambda at, clock: PostgresStore.open(at, _own(clock))),
+    "redis": Sort(lambda _: valkey.shared().url(valkey.fresh_prefix()), _redis),
+    "redis+cluster": Sort(lambda _: valkey.shared_cluster().url(valkey.fresh_prefix(), "redis+cluster"), _redis),
 }
 """By the scheme of their addresses. A store that is added here is held to the whole contract."""
 

@@ -13,7 +13,7 @@ import pytest
 from packhorse.child import guard
 from packhorse.engine import host
 from tests.engine.processes import running
-from tests.store.inside import until
+from tests.store.waiting import until
 
 LIMIT = 10.0
 

@@ -37,7 +37,7 @@ from tests.contract.builders import (
 from tests.contract.stores import Clock
 from tests.engine.builders import EPOCH, id_at, jobs, objects, put, retry, submit_file
 from tests.engine.faulty import Faults
-from tests.store.inside import write
+from tests.store.sqlite.inside import write
 
 ORPHAN = 600.0
 PERIOD = 5.0

@@ -46,7 +46,7 @@ from tests.contract.builders import (
 from tests.contract.stores import Clock
 from tests.engine.builders import SEVEN_KINDS, cancelling, finishing, lose, retry, started_seven
 from tests.engine.faulty import Faults
-from tests.store.inside import write
+from tests.store.sqlite.inside import write
 
 
 def commits(faults: Faults) -> list[list[Change]]:

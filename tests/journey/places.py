@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.servers import postgres, seaweed
+from tests.servers import postgres, seaweed, valkey
 
 Settings = dict[str, str]
 
@@ -18,7 +18,15 @@ def postgres_and_s3(_: Path) -> Settings:
     return {"store": postgres.server().url(), **_bucket()}
 
 
-PLACES: dict[str, Callable[[Path], Settings]] = {"sqlite": embedded, "postgresql": postgres_and_s3}
+def redis_and_a_folder(folder: Path) -> Settings:
+    return {"store": valkey.shared().url(valkey.fresh_prefix()), **_folder(folder)}
+
+
+PLACES: dict[str, Callable[[Path], Settings]] = {
+    "sqlite": embedded,
+    "postgresql": postgres_and_s3,
+    "redis": redis_and_a_folder,
+}
 
 
 def _folder(folder: Path) -> Settings:

@@ -45,7 +45,7 @@ async def examined(settings: Settings) -> list[Finding]:
 async def _store(settings: Settings) -> list[Finding]:
     place = without_secrets(settings.store)
     try:
-        store = await open_store(settings.store)
+        store = await open_store(settings.store, settings.prefix)
     except PackhorseError as error:
         return [Finding("store", False, place, f"{error.message} {error.hint}".strip())]
     try:

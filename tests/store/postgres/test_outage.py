@@ -15,7 +15,7 @@ from packhorse.errors import StoreUnavailable, UnknownOutcome
 from packhorse.store.postgres import PostgresStore, connection
 from tests.contract.builders import LEASE, claim, claim_one, held, lease_of, made, started, submission, submit, sure
 from tests.servers.postgres import HOST, Postgres
-from tests.store.inside_postgres import LIMIT, backends, connected
+from tests.store.postgres.inside import LIMIT, backends, connected
 
 NEVER = 1000.0
 

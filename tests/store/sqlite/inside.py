@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,15 +11,7 @@ from typing import Any
 import apsw
 
 from packhorse.store.sqlite import SqliteStore
-
-LIMIT = 30.0
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + LIMIT
-    while not condition():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.001)
+from tests.store.waiting import LIMIT, until
 
 
 async def write(store: SqliteStore, sql: str, *bindings: Any) -> None:

@@ -21,7 +21,7 @@ from packhorse.wiring import open_store
 from tests.contract.builders import claim_one, finish, held, ids, submit
 from tests.contract.second_process import ROOT
 from tests.servers import postgres
-from tests.store.inside_postgres import LIMIT, Raw, connected, schema_of
+from tests.store.postgres.inside import LIMIT, Raw, connected, schema_of
 
 FIRST = (1, "CREATE TABLE @things (name text); INSERT INTO @things VALUES ('old');")
 SECOND = (2, "ALTER TABLE @things ADD COLUMN size integer DEFAULT 7; CREATE TABLE @more (x integer);")

@@ -9,7 +9,7 @@ import pytest
 from packhorse.store.postgres import PostgresStore, watch
 from packhorse.store.postgres.watch import Watch, number, snapshot_of
 from tests.contract.builders import UNKNOWN, cancel, ids, submit, submit_many
-from tests.store.inside_postgres import LIMIT, Raw, backends, connected, until
+from tests.store.postgres.inside import LIMIT, Raw, backends, connected, until
 
 NEVER = 1000.0
 

@@ -42,7 +42,7 @@ from tests.contract.builders import (
     sure,
     waiting,
 )
-from tests.store.inside_postgres import Raw, recorded, somebody_waits_for
+from tests.store.postgres.inside import Raw, recorded, somebody_waits_for
 
 TOO_URGENT = 2**40
 """A priority that no column takes: the driver finds out, after all has been gathered."""

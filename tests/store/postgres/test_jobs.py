@@ -43,7 +43,7 @@ from tests.contract.builders import (
     submit_many,
 )
 from tests.contract.stores import Clock
-from tests.store.inside_postgres import Raw, blocks, until
+from tests.store.postgres.inside import Raw, blocks, until
 
 AWKWARD = [b'"a\\u0000b"', b'"\\ud800"', b"1e999999", b"[" * 20_000 + b"]" * 20_000]
 """JSON that jsonb cannot hold."""

@@ -16,7 +16,8 @@ from packhorse.errors import SlotTaken, StoreUnavailable, UnknownOutcome
 from packhorse.store.sqlite import SqliteStore
 from packhorse.store.sqlite.connection import connect
 from tests.contract.builders import SLOT, SLOTTED, dump, submission, submit, waiting
-from tests.store.inside import stopped, together, until, write
+from tests.store.sqlite.inside import stopped, together, write
+from tests.store.waiting import until
 
 BIG = Spec(b'"' + b"x" * 2_000_000 + b'"')
 

@@ -31,7 +31,7 @@ from tests.contract.builders import (
     waiting,
 )
 from tests.contract.stores import Clock
-from tests.store.inside_postgres import Raw, recorded, somebody_waits_for
+from tests.store.postgres.inside import Raw, recorded, somebody_waits_for
 
 MORE_THAN_THE_MARGIN = 300
 

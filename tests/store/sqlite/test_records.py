@@ -32,7 +32,7 @@ from tests.contract.builders import (
 )
 from tests.contract.builders import claim as claim_all
 from tests.contract.stores import Clock
-from tests.store.inside import write
+from tests.store.sqlite.inside import write
 
 SPOIL = "UPDATE jobs SET state = ? WHERE id = ?"
 GARBAGE = [b"", b"\x00\xff", b'[1,1,1,null,null,[[[["\xff"]]]]]', b'{"v":1}', b"[1,1,1,null,null,[]]"]

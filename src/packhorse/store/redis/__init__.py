@@ -1,0 +1,3 @@
+"""Jobs in Redis or Valkey."""
+
+from packhorse.store.redis.store import RedisStore as RedisStore

@@ -1,0 +1,283 @@
+"""Claiming: reserve what is most urgent, let the lifecycle decide, commit under the reservation.
+
+A script cannot call the lifecycle, so between picking and starting lies a round trip. For that long a reservation keeps
+the entry from everybody else; it is no lease and counts nothing. Whoever dies with one loses it to the next claim.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from packhorse.core import wire
+from packhorse.core.model import Change, Job, Result, Spec, TaskId
+from packhorse.errors import CorruptRecord, PackhorseError, SchemaTooNew, StoreError, StoreUnavailable
+from packhorse.store.base import Claim, Decide
+from packhorse.store.group import Group
+from packhorse.store.redis import commit, keys, records
+from packhorse.store.redis.clock import ServerClock
+from packhorse.store.redis.commit import Member
+from packhorse.store.redis.link import Link
+from packhorse.store.redis.records import FIELDS, Plans
+from packhorse.store.redis.writer import Writer
+from packhorse.telemetry import log
+
+RESERVED = 5.0
+"""Seconds in which a claimer has decided and committed, or is taken for dead."""
+BATCH = 500
+"""Delayed entries made ready, and stale reservations undone, per script."""
+MOST = 128
+"""Entries reserved per queue in one round: what is decided at once is committed well within a reservation."""
+ASKS = 64
+"""Claims answered by one script."""
+TRIES = 5
+"""Decisions about one entry whose job keeps moving; then it is left to whoever claims next."""
+
+_pack = msgspec.msgpack.Encoder().encode
+
+
+class Entry(NamedTuple):
+    queue: str
+    kind: str
+    rank: str
+    text: str
+
+    @property
+    def job_id(self) -> str:
+        return self.text.partition(" ")[0]
+
+    @property
+    def task(self) -> TaskId:
+        return keys.entry_from(self.text)[1]
+
+
+class Ask(NamedTuple):
+    token: str
+    wants: Mapping[str, int]
+    kinds: tuple[str, ...]
+
+
+Reserved = tuple[list[Entry], Mapping[str, Any]]
+"""Entries, and the rows of their jobs."""
+
+
+class Known:
+    """What was read for the entries of one claim."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, Job | PackhorseError] = {}
+        self.specs: dict[str, Spec] = {}
+        self.results: dict[tuple[str, str], tuple[Result, ...]] = {}
+
+    def spec(self, job_id: str) -> Spec:
+        if job_id not in self.specs:
+            raise CorruptRecord(what="spec", job_id=job_id, reason="it is missing, or cannot be read")
+        return self.specs[job_id]
+
+    def result(self, job_id: str, stage: str) -> tuple[Result, ...]:
+        if (job_id, stage) not in self.results:
+            raise CorruptRecord(what="result", job_id=job_id, reason=f"that of {stage} cannot be read")
+        return self.results[job_id, stage]
+
+
+class Claimer:
+    def __init__(self, link: Link, clock: ServerClock, writer: Writer, plans: Plans) -> None:
+        self._link = link
+        self._clock = clock
+        self._writer = writer
+        self._plans = plans
+        self._reserve: Group[Ask, Reserved] = Group(self._send, ASKS)
+        self._is_closed = False
+
+    async def close(self) -> None:
+        self._is_closed = True
+        await self._reserve.close()
+
+    async def __call__(self, wants: Mapping[str, int], kinds: Collection[str], decide: Decide) -> list[Claim]:
+        if self._is_closed:
+            raise StoreUnavailable("The store is closed.")
+        order = {queue: n for n, queue in enumerate(wants)}
+        left = {queue: limit for queue, limit in wants.items() if limit > 0}
+        started: list[Claim] = []
+        passed: list[Entry] = []
+        token = secrets.token_hex(8)
+        try:
+            while left and kinds:
+                asked = {queue: min(limit, MOST) for queue, limit in left.items()}
+                [(entries, rows)] = await self._reserve([Ask(token, asked, tuple(kinds))])
+                claims, too_new = await self._start(entries, rows, token, decide)
+                started += claims
+                passed += too_new
+                for queue, limit in asked.items():
+                    found = sum(entry.queue == queue for entry in entries)
+                    left[queue] -= sum(_queue(claim) == queue for claim in claims)
+                    if found < limit or left[queue] <= 0:
+                        del left[queue]
+        finally:
+            if passed:  # a newer packhorse's jobs stay where they are, and must not hide the rest
+                await self._give_back(passed, token)
+        latest = {claim.job.id: claim.job for claim in started}
+        return [replace(c, job=latest[c.job.id]) for c in sorted(started, key=lambda claim: order[_queue(claim)])]
+
+    # Reserving
+
+    async def _send(self, asks: list[Ask]) -> list[Reserved]:
+        lists: dict[tuple[str, ...], int] = {}
+        packed = [
+            [
+                ask.token,
+                lists.setdefault(ask.kinds, len(lists) + 1),
+                *(part for want in ask.wants.items() for part in want),
+            ]
+            for ask in asks
+        ]
+        sent = time.monotonic()
+        at, found, rows = await self._link.run(
+            "claim", self._clock.said(), RESERVED, BATCH, _pack([list(lists), packed]), *FIELDS, "spec"
+        )
+        self._clock.learn(float(at), sent)
+        by_job = {rows[i].decode(): rows[i + 1] for i in range(0, len(rows), 2)}
+        return [
+            ([Entry(*(text.decode() for text in flat[i : i + 4])) for i in range(0, len(flat), 4)], by_job)
+            for flat in found
+        ]
+
+    async def _give_back(self, entries: Sequence[Entry], token: str) -> None:
+        await self._writer.put(
+            *(commit.plain(["unreserve", e.text], guards=[["reserved", e.text, token]]) for e in entries)
+        )
+
+    # Deciding
+
+    async def _start(
+        self, entries: list[Entry], rows: Mapping[str, Any], token: str, decide: Decide
+    ) -> tuple[list[Claim], list[Entry]]:
+        """The attempts that were started, and the entries that only a newer packhorse understands."""
+        if not entries:
+            return [], []
+        known = Known()
+        try:
+            await self._learn({entry.job_id: rows[entry.job_id] for entry in entries}, known)
+            started: dict[Entry, Claim] = {}
+            too_new: list[Entry] = []
+            waiting = entries
+            for _ in range(TRIES):
+                await self._learn_upstream(waiting, known)
+                again = await self._round(waiting, known, token, decide, started, too_new)
+                if not again:
+                    break
+                await self._read_again({entry.job_id for entry in again}, known)
+                waiting = again
+            else:
+                await self._give_back(waiting, token)
+        except StoreError:
+            raise  # the server is away: what is reserved goes back by itself
+        except BaseException:
+            await asyncio.shield(self._give_back(entries, token))
+            raise
+        return [started[entry] for entry in entries if entry in started], too_new
+
+    async def _round(
+        self,
+        entries: Sequence[Entry],
+        known: Known,
+        token: str,
+        decide: Decide,
+        started: dict[Entry, Claim],
+        too_new: list[Entry],
+    ) -> list[Entry]:
+        """Decide about each entry on its job as the ones before will leave it, commit, and say which to try again."""
+        jobs = dict(known.jobs)
+        decided: list[tuple[Entry, Claim | None, Member]] = []
+        for entry in entries:
+            try:
+                claim, member = self._decide(entry, jobs, known, token, decide)
+            except SchemaTooNew:  # an upgrade is under way: a newer worker will understand it
+                too_new.append(entry)
+                continue
+            if claim is not None:
+                jobs[entry.job_id] = claim.job
+            decided.append((entry, claim, member))
+        again: list[Entry] = []
+        outcomes = await self._writer([member for _, _, member in decided])
+        for (entry, claim, _), outcome in zip(decided, outcomes, strict=True):
+            if isinstance(outcome, StoreError):
+                raise outcome
+            if not outcome and claim is not None:
+                started[entry] = claim
+                known.jobs[entry.job_id] = claim.job
+            elif outcome and claim is not None and outcome[0] in (b"version", b"behind"):
+                again.append(entry)
+        return again
+
+    def _decide(
+        self, entry: Entry, jobs: Mapping[str, Job | PackhorseError], known: Known, token: str, decide: Decide
+    ) -> tuple[Claim | None, Member]:
+        try:
+            job = jobs.get(entry.job_id)
+            if isinstance(job, PackhorseError):
+                raise job
+            change = decide(job, entry.task) if job is not None else None
+            if change is not None:
+                return self._claim(change, entry, known), commit.member(change, self._plans, token)
+        except SchemaTooNew:
+            raise
+        except PackhorseError as error:
+            # A job nobody can read, or an entry the lifecycle will not start: it must not stop those behind it.
+            log.entry_dropped(entry.job_id, entry.task.stage, error)
+        gone = ["back", entry.queue, entry.kind, entry.rank, entry.text]
+        return None, commit.plain(gone, guards=[["reserved", entry.text, token]])
+
+    def _claim(self, change: Change, entry: Entry, known: Known) -> Claim:
+        job, task = change.after, entry.task
+        try:
+            upstream = {need.stage: known.result(job.id, need.stage) for need in job.plan.stage(task.stage).needs}
+            return Claim(job, task, known.spec(job.id), upstream)
+        except CorruptRecord as error:
+            return Claim(job, task, Spec(b"null"), {}, trouble=error)
+
+    # Reading
+
+    async def _learn(self, rows: Mapping[str, Any], known: Known) -> None:
+        found = [(job_id, row[:-1]) for job_id, row in rows.items()]
+        known.jobs |= dict(await records.jobs_from(found, self._plans, self._link.ask))
+        for job_id, row in rows.items():
+            if row[-1] is not None:
+                with suppress(CorruptRecord):  # who needs it is told when it is missing
+                    known.specs[job_id] = wire.spec_from(row[-1], job_id)
+
+    async def _read_again(self, job_ids: Collection[str], known: Known) -> None:
+        ids = list(job_ids)
+        rows = await self._link.ask([["HMGET", keys.job(job_id), *FIELDS] for job_id in ids])
+        for job_id in ids:
+            known.jobs.pop(job_id, None)
+        known.jobs |= dict(await records.jobs_from(list(zip(ids, rows, strict=True)), self._plans, self._link.ask))
+
+    async def _learn_upstream(self, entries: Sequence[Entry], known: Known) -> None:
+        wanted: dict[tuple[str, str], list[str]] = {}
+        for entry in entries:
+            job = known.jobs.get(entry.job_id)
+            if isinstance(job, Job) and entry.task.stage in job.plan.index:
+                for need in job.plan.stage(entry.task.stage).needs:
+                    width = len(job.stage(need.stage).tasks or ())
+                    wanted[job.id, need.stage] = [keys.task(TaskId(need.stage, n)) for n in range(width)]
+        missing = {at: fields for at, fields in wanted.items() if at not in known.results}
+        asked = [(at, first) for at, fields in missing.items() for first in range(0, len(fields), commit.MANY)]
+        questions = [["HMGET", keys.result(at[0]), *missing[at][first : first + commit.MANY]] for at, first in asked]
+        bodies: dict[tuple[str, str], list[bytes | None]] = {at: [] for at in missing}
+        for (at, _), page in zip(asked, await self._link.ask(questions), strict=True):
+            bodies[at] += page
+        for at, found in bodies.items():
+            with suppress(CorruptRecord):  # who needs it is told when it is missing
+                known.results[at] = tuple(wire.result_from(body, at[0]) for body in found if body is not None)
+
+
+def _queue(claim: Claim) -> str:
+    return claim.job.plan.stage(claim.task.stage).queue

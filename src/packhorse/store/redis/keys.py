@@ -1,0 +1,118 @@
+"""What everything is called, behind the prefix."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from urllib.parse import quote
+
+from packhorse.core.model import Job, Status, TaskId
+
+
+def job(job_id: str) -> str:
+    return f"job:{job_id}"
+
+
+def stage(job_id: str, name: str) -> str:
+    return f"job:{job_id}:stage:{name}"
+
+
+def progress(job_id: str) -> str:
+    return f"job:{job_id}:progress"
+
+
+def events(job_id: str) -> str:
+    return f"events:{job_id}"
+
+
+def changes(job_id: str) -> str:
+    """Ids of changes that told nothing, for who asks whether they were made."""
+    return f"changes:{job_id}"
+
+
+def result(job_id: str) -> str:
+    return f"result:{job_id}"
+
+
+def output(job_id: str) -> str:
+    return f"output:{job_id}"
+
+
+def log(job_id: str) -> str:
+    return f"log:{job_id}"
+
+
+def metrics(job_id: str, what: str) -> str:
+    return f"metrics:{job_id}:{what}"
+
+
+def of_job(job: Job) -> list[str]:
+    """Every key that goes with the job, whether or not it is there."""
+    found = [f"job:{job.id}", *(of(job.id) for of in (events, result, output, log, progress, changes))]
+    return [*found, *(stage(job.id, each.name) for each in job.plan.stages)]
+
+
+@lru_cache(10_000)
+def user(tenant: str, name: str) -> str:
+    """Escaped, so that no user name can spell another tenant's key."""
+    return f"user:{quote(tenant, safe='')}/{quote(name, safe='')}:jobs"
+
+
+@lru_cache(10_000)
+def slot(name: str) -> str:
+    owner, _, rest = name.rpartition("/")
+    return f"user:{owner}:active_job:{rest}"
+
+
+def idempotency(key: str) -> str:
+    return f"key:{key}"
+
+
+# Indexes: sorted sets of job ids at one score, so that their order is that of the ids, which is that of age.
+
+PAIRS = "jobs:pairs"
+"""Every tenant and pipeline that ever had a job, as ``tenant/pipeline``."""
+
+WHOLE = ("active", "completed", "failed", "cancelled")
+"""The indexes that together name every job once. The running are active too, and have one that is not told apart."""
+
+
+@lru_cache(10_000)
+def pair(tenant: str, pipeline: str) -> str:
+    return f"{quote(tenant, safe='')}/{quote(pipeline, safe='')}"
+
+
+def index(name: str, of: str | None = None) -> str:
+    return f"jobs:{name}" if of is None else f"jobs:{name}:{of}"
+
+
+def index_of(status: Status) -> str:
+    return status.value if status.is_terminal else "active"
+
+
+# Tasks: the order of the text is the order of claiming within a job.
+
+
+def task(at: TaskId) -> str:
+    if at.element == 0:
+        return at.stage
+    digits = str(at.element)
+    return f"{at.stage} {chr(ord('a') + len(digits) - 1)}{digits}"
+
+
+def task_from(text: str) -> TaskId:
+    name, _, element = text.partition(" ")
+    return TaskId(name, int(element[1:]) if element else 0)
+
+
+def entry(job_id: str, at: TaskId) -> str:
+    """A task of a job: in its queue, reserved, or leased."""
+    return f"{job_id} {task(at)}"
+
+
+def entry_from(text: str) -> tuple[str, TaskId]:
+    job_id, _, rest = text.partition(" ")
+    return job_id, task_from(rest)
+
+
+def ready(queue: str, kind: str) -> str:
+    return f"ready:{queue}:{kind}"

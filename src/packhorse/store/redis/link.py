@@ -1,0 +1,277 @@
+"""The way to the server: a few connections, bounded waiting, and an honest word about what was sent and lost."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import select
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import msgspec
+from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import (
+    AskError,
+    AuthenticationError,
+    BusyLoadingError,
+    ClusterDownError,
+    ClusterError,
+    MasterDownError,
+    MovedError,
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+    TryAgainError,
+)
+
+from packhorse.crashpoints import passing
+from packhorse.errors import StoreError, StoreUnavailable, UnknownOutcome
+from packhorse.store.redis.address import Address
+
+CONNECTIONS = 6
+"""At most, and one more for the watcher. Writes travel together, so it is reads that need more than one."""
+CONNECT = 2.0
+"""Seconds to wait for a connection."""
+QUESTIONS = 100
+"""Answered by one script, so that it does not keep others waiting."""
+HOPS = 4
+"""Redirections followed for one command."""
+
+# What a server says when it has not begun: nothing of it was made.
+NOT_BEGUN = (
+    AskError, AuthenticationError, BusyLoadingError, ClusterDownError, ClusterError, MasterDownError,
+    OutOfMemoryError, ReadOnlyError, TryAgainError,
+)  # fmt: skip
+NOT_BEGUN_WORDS = ("BUSY", "MISCONF", "NOREPLICAS", "NOPERM", "NOAUTH", "CROSSSLOT", "UNKILLABLE")
+
+
+_pack = msgspec.msgpack.Encoder().encode
+
+
+class Script:
+    """A Lua file with what all of them share in front of it."""
+
+    def __init__(self, name: str, *, is_write: bool) -> None:
+        lua = files(__package__).joinpath("lua")
+        flags = "" if is_write else " flags=no-writes"
+        self.name = name
+        self.is_write = is_write
+        self.body = f"#!lua{flags}\n{lua.joinpath('lib.lua').read_text()}\n{lua.joinpath(f'{name}.lua').read_text()}"
+        self.sha = hashlib.sha1(self.body.encode(), usedforsecurity=False).hexdigest()
+
+
+@cache
+def script(name: str) -> Script:
+    return Script(name, is_write=name in ("commit", "claim", "renew", "report", "log"))
+
+
+class Link:
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.prefix = address.prefix
+        self._idle: list[tuple[AbstractConnection, int]] = []
+        self._free = asyncio.Semaphore(CONNECTIONS)
+        self._here: dict[str, Any] | None = None
+        """The server that answered last: where a cluster or the sentinels sent us."""
+        self._age = 0
+        """Rises when we leave a server; connections to it are not used again."""
+        self.is_closed = False
+
+    async def run(self, name: str, *arguments: str | bytes | float) -> Any:
+        """Run a script. A server that has forgotten it, after a restart or a failover, is told it again."""
+        each = script(name)
+        try:
+            return await self.call("EVALSHA", each.sha, 1, self.prefix, *arguments, is_write=each.is_write)
+        except NoScriptError:
+            return await self.call("EVAL", each.body, 1, self.prefix, *arguments, is_write=each.is_write)
+
+    async def ask(self, questions: Sequence[Sequence[str]]) -> list[Any]:
+        """Answers to commands that only read, their keys without the prefix. Each hundred of one state."""
+        answers: list[Any] = []
+        for first in range(0, len(questions), QUESTIONS):
+            answers += await self.run("ask", _pack(questions[first : first + QUESTIONS]))
+        return answers
+
+    async def call(self, *command: str | bytes | float, is_write: bool = False) -> Any:
+        """One command, one answer. Nothing is ever sent twice unless the server said that it has not begun.
+
+        Raises `StoreUnavailable` if it was certainly not carried out, `UnknownOutcome` if a write may have been.
+        """
+        if is_write:
+            passing("store.write.before")
+        for _ in range(HOPS):
+            try:
+                reply = await self._once(command, is_write=is_write)
+            except MovedError as moved:
+                self._go_to({"host": moved.host or self._host(), "port": moved.port})
+                continue
+            if is_write:
+                passing("store.write.after")
+            return reply
+        raise StoreUnavailable(f"Redis: the cluster sends us round in circles ({self.address.name}).")
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[AbstractConnection]:
+        """A connection of one's own, for who waits long for an answer."""
+        connection = await self._connect()
+        try:
+            yield connection
+        finally:
+            await connection.disconnect(nowait=True)
+
+    async def close(self) -> None:
+        self.is_closed = True
+        idle, self._idle = self._idle, []
+        for connection, _ in idle:
+            await connection.disconnect()
+
+    # One command
+
+    async def _once(self, command: Sequence[str | bytes | float], *, is_write: bool) -> Any:
+        async with self._free:
+            connection, age = await self._get(), self._age
+            try:
+                reply = await self._exchange(connection, command, is_write=is_write)
+            except BaseException as error:
+                if isinstance(error, ResponseError | StoreError) and connection.is_connected:
+                    await self._put(connection, age)
+                else:
+                    await connection.disconnect(nowait=True)
+                raise
+            await self._put(connection, age)
+            return reply
+
+    async def _exchange(
+        self, connection: AbstractConnection, command: Sequence[str | bytes | float], *, is_write: bool
+    ) -> Any:
+        try:
+            async with asyncio.timeout(self.address.timeout):
+                packed = connection.pack_command(*command)
+                await connection.send_packed_command(packed, check_health=False)
+                return await connection.read_response(disconnect_on_error=False)
+        except (MovedError, NoScriptError):
+            raise
+        except (RedisError, OSError) as error:  # a timeout is one of them
+            if not isinstance(error, ResponseError):
+                await connection.disconnect(nowait=True)
+            raise self._heard(error, is_write=is_write) from error
+
+    def _heard(self, error: Exception, *, is_write: bool) -> StoreError:
+        why = f"Redis at {self.address.name}: {_reason(error)}"
+        if isinstance(error, ReadOnlyError) or not isinstance(error, ResponseError):
+            self._leave()  # a failover may have moved it
+        if isinstance(error, NOT_BEGUN) or str(error).startswith(NOT_BEGUN_WORDS):
+            return StoreUnavailable(why)
+        if is_write:
+            return UnknownOutcome(why)
+        return StoreError(why) if isinstance(error, ResponseError) else StoreUnavailable(why)
+
+    # Connections
+
+    async def _get(self) -> AbstractConnection:
+        if self.is_closed:
+            raise StoreUnavailable("The store is closed.")
+        while self._idle:
+            connection, age = self._idle.pop()
+            if age == self._age and connection.is_connected and not _has_ended(connection):
+                return connection
+            await connection.disconnect(nowait=True)
+        return await self._connect()
+
+    async def _put(self, connection: AbstractConnection, age: int) -> None:
+        if self.is_closed or age != self._age:
+            await connection.disconnect(nowait=True)
+        else:
+            self._idle.append((connection, age))
+
+    async def _connect(self) -> AbstractConnection:
+        """To the server that answered last, else to the first that answers."""
+        if self.is_closed:
+            raise StoreUnavailable("The store is closed.")
+        reason: Exception | None = None
+        try:
+            for place in await self._places():
+                try:
+                    connection = await self._greeted({**self.address.options, **place})
+                except (RedisError, OSError) as error:
+                    reason = error
+                    continue
+                self._here = dict(place)
+                return connection
+        except (RedisError, OSError) as error:
+            reason = error
+        self._leave()
+        raise StoreUnavailable(f"Redis at {self.address.name}: {_reason(reason)}") from reason
+
+    async def _greeted(self, options: dict[str, Any]) -> AbstractConnection:
+        # No timeout of theirs for reading and writing: ours covers both, and theirs costs a task per command.
+        common = {"socket_connect_timeout": CONNECT, "socket_timeout": None, "protocol": 2, "driver_info": None}
+        connection = self.address.connection(**{**common, **options})
+        try:
+            async with asyncio.timeout(CONNECT):  # theirs does not cover the greeting
+                await connection.connect()  # type: ignore[no-untyped-call]
+        except BaseException:
+            await connection.disconnect(nowait=True)
+            raise
+        return connection
+
+    async def _places(self) -> list[dict[str, Any]]:
+        if self._here is not None:
+            others = [] if self.address.master else [dict(n) for n in self.address.nodes if dict(n) != self._here]
+            return [self._here, *others]
+        if self.address.master is None:
+            return [dict(node) for node in self.address.nodes]
+        return [await self._ask_sentinels(self.address.master)]
+
+    async def _ask_sentinels(self, master: str) -> dict[str, Any]:
+        reason: Exception = StoreUnavailable(f"no sentinel knows a master {master!r}")
+        tls = {k: v for k, v in self.address.options.items() if k.startswith("ssl")}
+        for node in self.address.nodes:
+            try:
+                connection = await self._greeted({**tls, **node})
+                try:
+                    async with asyncio.timeout(CONNECT):
+                        await connection.send_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", master)
+                        found = await connection.read_response()
+                finally:
+                    await connection.disconnect(nowait=True)
+            except (RedisError, OSError) as error:
+                reason = error
+                continue
+            if found is not None:
+                return {"host": found[0].decode(), "port": int(found[1])}
+        raise StoreUnavailable(f"Redis sentinels at {self.address.name}: {_reason(reason)}") from reason
+
+    def _host(self) -> str:
+        return str((self._here or self.address.nodes[0]).get("host"))
+
+    def _go_to(self, place: dict[str, Any]) -> None:
+        self._leave()
+        self._here = place
+
+    def _leave(self) -> None:
+        """Whoever answers next, it is not known to be the same server."""
+        self._here = None
+        self._age += 1
+
+
+def _has_ended(connection: AbstractConnection) -> bool:
+    """What can be read while nothing was asked is the end: it was closed at the other side.
+
+    Asked of the system, for the event loop may not have looked since.
+    """
+    assert connection._writer is not None
+    number = connection._writer.get_extra_info("socket").fileno()
+    looking = select.poll()
+    if number >= 0:
+        looking.register(number, select.POLLIN)
+    return number < 0 or bool(looking.poll(0))
+
+
+def _reason(error: Exception | None) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,97 @@
+--[[
+What the scripts share. It is put in front of each of them.
+
+  KEYS[1] the prefix. Every key is made from it, so all of them lie in the prefix's slot of a cluster. It is no key itself
+          and must never become one: while a cluster moves the slot it answers a missing key with ASK, which we do not
+          follow, and so no script runs where only half of the data is.
+
+An entry names a task of a job: "job stage", or "job stage b12" for the twelfth element (a letter for the number of
+digits, so that the order of text is the order of numbers).
+]]
+local P, call = KEYS[1], redis.call
+
+local FEED = 5000      -- entries of the feed for watchers; who is further behind looks at everything
+local PER_ENTRY = 16   -- jobs named in one of them
+local STREAM = 1000    -- entries of each stream for outside readers
+
+local function clock(given)
+  if given ~= '' then return tonumber(given) end
+  local t = call('TIME')
+  return tonumber(t[1]) + tonumber(t[2]) / 1e6
+end
+
+local function instant(now)
+  return string.format('%.6f', now)
+end
+
+local function job_of(entry)
+  return string.match(entry, '^%S*')
+end
+
+-- Tell watchers which jobs have something new. It serves them only: an operator who deleted half of it stops no commit.
+local function tell(jobs)
+  for first = 1, math.max(1, #jobs), PER_ENTRY do
+    local last = math.min(first + PER_ENTRY - 1, #jobs)
+    local n = call('INCR', P .. 'feed:last')
+    local named = table.concat(jobs, ' ', first, last)
+    local made = redis.pcall('XADD', P .. 'feed', 'MAXLEN', '~', FEED, n .. '-0', 'jobs', named)
+    if type(made) == 'table' and made.err then call('DEL', P .. 'feed') end
+  end
+end
+
+-- Live watchers hear it, and a stream keeps the last of them for who was away.
+local function announce(job, message)
+  call('PUBLISH', P .. 'progress:' .. job, message)
+  call('XADD', P .. 'queue:progress', 'MAXLEN', '~', STREAM, '*', 'job_id', job, 'message', message)
+end
+
+-- The entry may start: into the set of its queue and kind, by rank (the negated priority), then by the text.
+local function make_ready(queue, kind, rank, entry)
+  call('ZADD', P .. 'ready:' .. queue .. ':' .. kind, rank, entry)
+  local job, stage, element = string.match(entry, '^(%S*) (%S+) ?%a?(%d*)$')
+  call('XADD', P .. 'queue:' .. queue, 'MAXLEN', '~', STREAM, '*',
+    'job_id', job, 'stage', stage, 'element', element == '' and '0' or element)
+end
+
+-- What was delayed until now may start, so many entries at most.
+local function promote(now, batch)
+  for _, delayed in ipairs(call('ZRANGEBYSCORE', P .. 'due', '-inf', now, 'LIMIT', 0, batch)) do
+    local rank, queue, kind, entry = string.match(delayed, '^([^\t]*)\t([^\t]*)\t([^\t]*)\t(.*)$')
+    make_ready(queue, kind, rank, entry)
+    call('ZREM', P .. 'due', delayed)
+  end
+end
+
+-- A reservation is over: the entry is where it was before, and no attempt was counted.
+local function put_back(entry)
+  local held = call('HGET', P .. 'reservations', entry)
+  if held then
+    local rank, queue, kind = string.match(held, '^[^\t]*\t([^\t]*)\t([^\t]*)\t(.*)$')
+    make_ready(queue, kind, rank, entry)
+    call('HDEL', P .. 'reservations', entry)
+  end
+  call('ZREM', P .. 'reserved', entry)
+end
+
+-- What a worker holds. As many are walked as tasks run right now: few enough to need no index of their own.
+local function leases_of(worker, from, most)
+  local found, at = {}, 0
+  repeat
+    local page = call('ZRANGE', P .. 'leases', at, at + 499)
+    local held = #page > 0 and call('HMGET', P .. 'holders', unpack(page)) or {}
+    for i, entry in ipairs(page) do
+      if held[i] and string.match(held[i], '^[^\t]*\t(.*)$') == worker then
+        if from > 0 then from = from - 1 else found[#found + 1] = entry end
+        if #found == most then return found end
+      end
+    end
+    at = at + 500
+  until #page < 500
+  return found
+end
+
+-- Reservations and leases are kept as "token<tab>facts" under their entry.
+local function is_held(hash, entry, token)
+  local held = call('HGET', P .. hash, entry)
+  return held and string.sub(held, 1, #token + 1) == token .. '\t'
+end

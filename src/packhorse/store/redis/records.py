@@ -1,0 +1,187 @@
+"""Between a job and its hash: fields that people read, and the compact state beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any
+
+from msgspec import DecodeError
+
+from packhorse.core import wire
+from packhorse.core.model import Job, Plan, Status
+from packhorse.errors import CorruptRecord, PackhorseError
+from packhorse.store.redis import keys
+
+FIELDS = (
+    "status", "pipeline", "created_at", "version", "tenant",  # the five that find looks at
+    "user", "client", "plan", "priority", "trace_id", "slot", "not_before", "started_at", "completed_at",
+    "updated_at", "deadline_at", "purge_at", "is_purging", "has_litter", "state",
+)  # fmt: skip
+
+MOVING = (
+    "status", "not_before", "started_at", "completed_at", "deadline_at", "purge_at", "is_purging", "stopping",
+    "has_litter", "stage", "current", "total", "error_count", "duration_ms",
+)  # fmt: skip
+"""What a change may move beside version, time, state and last error. What has become None is empty."""
+
+Row = Sequence[Any]
+Found = tuple[str, Job | PackhorseError]
+"""A job's id, and the job or why it cannot be read."""
+
+
+def fields(job: Job) -> list[str]:
+    """The whole hash of a new job: names and values in turn."""
+    found = {
+        "tenant": job.tenant, "user": job.user, "client": job.client, "pipeline": job.plan.pipeline,
+        "plan": job.plan.fingerprint, "priority": job.priority, "created_at": job.created_at, "trace_id": job.trace_id,
+        "slot": job.slot, "version": job.version, "updated_at": job.updated_at,
+        **dict(zip(MOVING, _moving(job), strict=True)),
+    }  # fmt: skip
+    flat = [text for name, value in found.items() if value is not None for text in (name, str(value))]
+    return [*flat, "state", _state(job)]
+
+
+def moved(before: Job, after: Job) -> list[str]:
+    """Names and values in turn of what is new."""
+    new = ["version", str(after.version), "updated_at", str(after.updated_at), "state", _state(after)]
+    for name, was, value in zip(MOVING, _moving(before), _moving(after), strict=True):
+        if was != value:
+            new += (name, "" if value is None else str(value))
+    error = _last_error(after)
+    if error is not None and error != _last_error(before):  # it stays to be seen when the next attempt has begun
+        new += ("last_error", error)
+    return new
+
+
+def memberships(job: Job) -> dict[str, float]:
+    """The indexes that a job is in, each with its score there."""
+    whole, pair = keys.index_of(job.status), keys.pair(job.tenant, job.plan.pipeline)
+    found: dict[str, float] = {
+        keys.index(whole): 0,
+        keys.index(whole, pair): 0,
+        keys.user(job.tenant, job.user): 0,
+    }
+    if job.status is Status.RUNNING:
+        found[keys.index("running")] = 0
+    if job.deadline_at is not None and job.stopping is None:
+        found["deadlines"] = job.deadline_at
+    if job.is_purging:
+        found["purging"] = 0
+    else:
+        if job.purge_at is not None:
+            found["purge"] = job.purge_at
+        if job.has_litter and job.completed_at is not None:
+            found["litter"] = 0
+    return found
+
+
+class Plans:
+    """Plans by fingerprint. They never change, so one read per process is enough."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Plan | PackhorseError] = {}
+        self.kept: set[str] = set()
+        """Those we have put there, and need not bring along again."""
+
+    def missing(self, rows: Sequence[Row]) -> list[str]:
+        return list({row[7].decode() for row in rows if row[7] is not None} - self._known.keys())
+
+    def learn(self, fingerprint: str, body: bytes | None) -> None:
+        if body is None:  # not remembered: it may still come
+            return
+        try:
+            self._known[fingerprint] = wire.plan_from(body)
+        except (DecodeError, UnicodeDecodeError) as error:
+            self._known[fingerprint] = CorruptRecord(what="plan", reason=str(error))
+
+    def get(self, fingerprint: str, job_id: str) -> Plan:
+        plan = self._known.get(fingerprint) or CorruptRecord(reason=f"there is no plan {fingerprint}")
+        if isinstance(plan, Plan):
+            return plan
+        raise CorruptRecord(what="plan", job_id=job_id, reason=plan.facts["reason"])
+
+
+async def jobs_from(
+    found: Sequence[tuple[str, Row]], plans: Plans, ask: Callable[[list[list[str]]], Awaitable[list[Any]]]
+) -> list[Found]:
+    """The jobs of rows that are there. One that cannot be read is told to who asked for it, and hides no other."""
+    there = [(job_id, row) for job_id, row in found if row[3] is not None]
+    missing = plans.missing([row for _, row in there])
+    if missing:
+        [bodies] = await ask([["HMGET", "plans", *missing]])
+        for fingerprint, body in zip(missing, bodies, strict=True):
+            plans.learn(fingerprint, body)
+    return list(_read(there, plans))
+
+
+def _read(there: Sequence[tuple[str, Row]], plans: Plans) -> Iterator[Found]:
+    for job_id, row in there:
+        try:
+            yield job_id, _job_from(job_id, row, plans)
+        except PackhorseError as error:
+            yield job_id, error
+
+
+def _job_from(id: str, row: Row, plans: Plans) -> Job:
+    (status, _pipeline, created_at, version, tenant, user, client, plan, priority, trace_id, slot, not_before,
+     started_at, completed_at, updated_at, deadline_at, purge_at, is_purging, has_litter, body) = row  # fmt: skip
+    state = wire.state_from(body or b"", id)
+    try:
+        graph = plans.get(plan.decode(), id)
+        if len(state.stages) != len(graph.stages):
+            raise CorruptRecord(what="state", job_id=id, reason="it does not have the stages of its plan")
+        return Job(
+            id=id, plan=graph, user=user.decode(), tenant=tenant.decode(), client=_text(client),
+            priority=int(priority), created_at=float(created_at), not_before=float(not_before),
+            trace_id=trace_id.decode(), slot=_text(slot), status=Status(status.decode()), run=state.run,
+            version=int(version), events=state.events, started_at=_time(started_at), completed_at=_time(completed_at),
+            updated_at=float(updated_at), deadline_at=_time(deadline_at), purge_at=_time(purge_at),
+            is_purging=bool(is_purging), stopping=state.stopping, has_litter=bool(has_litter),
+            error=state.error, stages=state.stages,
+        )  # fmt: skip
+    except (ValueError, AttributeError, TypeError) as error:  # a field that is missing, or is not what it should be
+        raise CorruptRecord(what="record", job_id=id, reason=str(error)) from error
+
+
+def _moving(job: Job) -> tuple[Any, ...]:
+    stage, current, total, errors = None, 0, 0, 0
+    for plan, each in zip(job.plan.stages, job.stages, strict=True):
+        tasks = each.tasks or ()
+        done = 0
+        for task in tasks:
+            done += task.status is Status.COMPLETED
+            errors += task.attempt - (task.attempt > 0 and task.status in (Status.COMPLETED, Status.RUNNING))
+        current += done
+        total += len(tasks)
+        if stage is None and (each.tasks is None or done < len(tasks)):
+            stage = plan.name
+    return (
+        job.status.value, job.not_before, job.started_at, job.completed_at, job.deadline_at, job.purge_at,
+        1 if job.is_purging else None, job.stopping, 1 if job.has_litter else None, stage, current, total,
+        errors or None, _duration(job),
+    )  # fmt: skip
+
+
+def _duration(job: Job) -> int | None:
+    if job.started_at is None or job.completed_at is None:
+        return None
+    return round(1000 * (job.completed_at - job.started_at))
+
+
+def _last_error(job: Job) -> str | None:
+    if job.error is not None:
+        return job.error.message
+    errors = [(task.ended_at or 0.0, task.error.message) for s in job.stages for task in s.tasks or () if task.error]
+    return max(errors)[1] if errors else None
+
+
+def _state(job: Job) -> str:
+    return wire.encode(wire.State(wire.VERSION, job.run, job.events, job.stopping, job.error, job.stages)).decode()
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode()
+
+
+def _time(value: bytes | None) -> float | None:
+    return float(value) if value else None

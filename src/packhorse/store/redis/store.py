@@ -1,0 +1,264 @@
+"""The Redis store: who answers what."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from packhorse.core.model import Change, Event, Job, Result, Spec, TaskId
+from packhorse.errors import Conflict, PackhorseError, StoreError, StoreUnavailable
+from packhorse.settings import KEYS
+from packhorse.store.base import (
+    Claim,
+    Decide,
+    Definition,
+    Filter,
+    Finding,
+    Lease,
+    Line,
+    Progress,
+    Renewal,
+    Report,
+    Sample,
+    WorkerCard,
+)
+from packhorse.store.redis import check, commit, notes, reads, upkeep
+from packhorse.store.redis.address import Address, address
+from packhorse.store.redis.claim import Claimer
+from packhorse.store.redis.clock import ServerClock
+from packhorse.store.redis.commit import Member
+from packhorse.store.redis.link import Link
+from packhorse.store.redis.records import Plans
+from packhorse.store.redis.watch import Watch
+from packhorse.store.redis.writer import Writer
+
+FEED = "5000"
+"""Entries of the feed kept for watchers that are a little behind; who is further behind looks at everything."""
+
+NEEDS_PLAN = b"plan"
+
+
+class RedisStore:
+    def __init__(self, address: Address, clock: Callable[[], float] | None = None) -> None:
+        self.now = ServerClock(clock)
+        self._link = Link(address)
+        self._plans = Plans()
+        self._write = Writer(self._link, self.now)
+        self._claim = Claimer(self._link, self.now, self._write, self._plans)
+        self._watch = Watch(self._link)
+        self._sweeper = upkeep.Sweeper(self._link, self.now, self._plans)
+
+    @classmethod
+    async def open(cls, url: str, prefix: str = KEYS, clock: Callable[[], float] | None = None) -> RedisStore:
+        """A handle on the server at the URL, whose ``?prefix=`` wins over the one given. Its clock is the server's."""
+        store = cls(address(url, prefix), clock)
+        try:
+            await store._greet()
+        except BaseException:
+            await store.close()
+            raise
+        return store
+
+    async def _greet(self) -> None:
+        info = await check.facts(self._link)
+        self._link.prefix = self._link.address.prefix_in(is_cluster=info.get("cluster_enabled") == "1")
+        sent = time.monotonic()
+        seconds, micros = await self._link.call("TIME")
+        self.now.learn(int(seconds) + int(micros) / 1e6, sent)
+
+    async def close(self) -> None:
+        """Finish what was asked for, then leave."""
+        await self._claim.close()
+        await self._write.close()
+        await self._watch.close()
+        await self._link.close()
+
+    # Jobs
+
+    async def commit(self, changes: Sequence[Change]) -> list[PackhorseError | None]:
+        try:
+            return await self._commit(changes)
+        except StoreError as error:
+            return [error] * len(changes)
+
+    async def _commit(self, changes: Sequence[Change]) -> list[PackhorseError | None]:
+        outcomes: dict[int, PackhorseError | None] = {}
+        members: dict[int, Member] = {}
+        spoiled: set[str] = set()
+        for n, change in enumerate(changes):
+            job_id = change.after.id
+            if job_id in spoiled:
+                outcomes[n] = Conflict("An earlier change of the job was refused.", job_id=job_id)
+                continue
+            try:
+                members[n] = commit.member(change, self._plans)
+            except Exception as error:  # broad: what is wrong with one change is told to its caller, the others travel
+                spoiled.add(job_id)
+                outcomes[n] = error if isinstance(error, PackhorseError) else _unwritable(error)
+        answers = dict(zip(members, await self._write(list(members.values())), strict=True))
+        lacking = [
+            n for n, answer in answers.items() if not isinstance(answer, Exception) and answer[:1] == [NEEDS_PLAN]
+        ]
+        if lacking:
+            answers |= await self._with_plans(changes, answers, lacking)
+        for n, answer in answers.items():
+            change = changes[n]
+            outcomes[n] = answer if isinstance(answer, PackhorseError) else commit.refusal(answer, change)
+            if change.before is None and outcomes[n] is None:
+                self._plans.kept.add(change.after.plan.fingerprint)
+        return [outcomes[n] for n in range(len(changes))]
+
+    async def _with_plans(
+        self, changes: Sequence[Change], answers: Mapping[int, object], lacking: Sequence[int]
+    ) -> dict[int, object]:
+        """The server has lost plans that we had put there: bring them along, and what was refused behind them."""
+        self._plans.kept.clear()
+        jobs = {changes[n].after.id for n in lacking}
+        again = [n for n, answer in answers.items() if changes[n].after.id in jobs and answer]
+        members = [commit.member(changes[n], self._plans) for n in again]
+        return dict(zip(again, await self._write(members), strict=True))
+
+    async def get(self, job_ids: Sequence[str]) -> list[Job | None]:
+        return await reads.jobs(self._link, job_ids, self._plans)
+
+    async def find(self, filter: Filter, *, before: str | None = None, limit: int = 50) -> list[Job]:
+        found, gone = await reads.find(self._link, filter, before, limit, self._plans)
+        if gone:
+            await self._write.put(*(upkeep.forgotten(index, job_id) for index, job_id in gone))
+        return found
+
+    async def specs(self, job_ids: Sequence[str]) -> dict[str, Spec]:
+        return await reads.specs(self._link, job_ids)
+
+    async def results(self, job_ids: Sequence[str]) -> dict[str, dict[TaskId, Result]]:
+        return await reads.results(self._link, job_ids)
+
+    async def events(self, job_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
+        return await reads.events(self._link, job_id, after, limit)
+
+    async def made(self, job_id: str, change_id: str) -> bool:
+        return await reads.made(self._link, job_id, change_id)
+
+    async def keyed(self, key: str) -> tuple[str, str] | None:
+        return await reads.keyed(self._link, key)
+
+    async def holder(self, slot: str) -> str | None:
+        return await reads.holder(self._link, slot)
+
+    # Queue
+
+    async def claim(self, wants: Mapping[str, int], kinds: Collection[str], decide: Decide) -> list[Claim]:
+        return await self._claim(wants, kinds, decide)
+
+    async def renew(self, leases: Sequence[Lease], seconds: float) -> Renewal:
+        self._open()
+        return await upkeep.renew(self._link, self.now, leases, seconds)
+
+    async def standing(self, leases: Sequence[Lease]) -> Renewal:
+        self._open()
+        return await upkeep.standing(self._link, leases)
+
+    async def overdue(self, limit: int) -> list[tuple[Job, TaskId]]:
+        return await self._sweeper.leased("leases", "past", limit)
+
+    async def held_by(self, worker: str, limit: int) -> list[tuple[Job, TaskId]]:
+        return await self._sweeper.leased(worker, "held", limit)
+
+    async def expired(self, limit: int) -> list[Job]:
+        return await self._sweeper.jobs("deadlines", "past", limit)
+
+    # Notes
+
+    async def report(self, reports: Sequence[Report]) -> None:
+        self._open()
+        await notes.report(self._link, reports)
+
+    async def log(self, lines: Sequence[Line], *, keep: int) -> None:
+        self._open()
+        await notes.log(self._link, lines, keep)
+
+    async def sample(self, samples: Sequence[Sample], *, keep: int) -> None:
+        await self._write.put(*notes.sample(samples, keep))
+
+    async def progress(self, job_ids: Sequence[str]) -> dict[str, dict[TaskId, Progress]]:
+        return await reads.progress(self._link, job_ids)
+
+    async def lines(self, job_id: str, *, after: int = 0, limit: int = 1000, stage: str | None = None) -> list[Line]:
+        return await reads.lines(self._link, job_id, after, limit, stage)
+
+    async def samples(self, job_id: str) -> list[Sample]:
+        return await reads.samples(self._link, job_id)
+
+    # Watch
+
+    async def changed(self, mark: int | None, timeout: float) -> int:
+        return await self._watch.changed(mark, timeout)
+
+    async def touched(self, since: int | None) -> tuple[int, Collection[str] | None]:
+        return await self._watch.touched(since)
+
+    # Registry
+
+    async def publish(self, definitions: Sequence[Definition]) -> None:
+        stamped = [replace(definition, published_at=self.now()) for definition in definitions]
+        await self._write.put(*([upkeep.published(stamped)] if stamped else []))
+
+    async def definitions(self) -> list[Definition]:
+        return await upkeep.definitions(self._link)
+
+    async def enroll(self, card: WorkerCard) -> None:
+        await self._write.put(upkeep.enrolled(replace(card, seen_at=self.now())))
+
+    async def workers(self) -> list[WorkerCard]:
+        return await upkeep.workers(self._link)
+
+    async def dismiss(self, worker: str) -> None:
+        await self._write.put(upkeep.dismissed(worker))
+
+    # Upkeep
+
+    async def purgeable(self, limit: int) -> list[Job]:
+        """Begun purges first, whatever the time: the clock that decided them may have been ahead of this one."""
+        begun = await self._sweeper.jobs("purging", "all", limit)
+        over = await self._sweeper.jobs("purge", "past", limit - len(begun)) if len(begun) < limit else []
+        return begun + over
+
+    async def littered(self, limit: int) -> list[Job]:
+        return await self._sweeper.jobs("litter", "all", limit)
+
+    async def erase(self, job_id: str) -> None:
+        erasure = await upkeep.erasure(self._link, job_id, self._plans)
+        if erasure is not None:
+            await self._write.put(erasure)
+
+    async def known(self, job_ids: Sequence[str]) -> set[str]:
+        self._open()
+        return await reads.known(self._link, job_ids)
+
+    async def bookmark(self, name: str) -> str | None:
+        return await upkeep.bookmark(self._link, name)
+
+    async def set_bookmark(self, name: str, value: str) -> None:
+        await self._write.put(commit.plain(["HSET", "bookmarks", name, value]))
+
+    async def trim(self) -> None:
+        """Also what is left of ended jobs that the server has dropped by itself: the objects are the sweep's."""
+        await self._write.put(commit.plain(["XTRIM", "feed", "MAXLEN", "~", FEED]))
+        gone = await upkeep.vanished(self._link, self.now)
+        await self._write.put(*(upkeep.forgotten(index, job_id) for job_id in gone for index in upkeep.ENDED))
+
+    async def check(self) -> list[Finding]:
+        return await check.findings(self._link, self.now)
+
+    def _open(self) -> None:
+        """What asks nothing when it is given nothing must still say that the store is closed."""
+        if self._link.is_closed:
+            raise StoreUnavailable("The store is closed.")
+
+
+def _unwritable(error: Exception) -> StoreError:
+    found = StoreError(f"{type(error).__name__}: {error}")
+    found.__cause__ = error
+    return found

@@ -1,0 +1,89 @@
+"""Noticing what others commit: woken by the feed where that works, by looking where it does not."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection
+from contextlib import suppress
+
+from redis.exceptions import RedisError
+
+from packhorse.errors import StoreError
+from packhorse.store.redis.link import Link
+
+LOOK = 1.0
+"""Seconds between looks while nothing wakes us. The feed is a hint; looking is the truth."""
+BLOCK = 2000
+"""Milliseconds that the server holds an answer back when there is nothing new."""
+AGAIN = 0.2
+"""Seconds before a lost connection is made again."""
+MANY = 2000
+"""Entries of the feed past which it is cheaper to look at what one watches than at what has moved."""
+
+
+class Watch:
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._moved = asyncio.Event()
+        self._reader: asyncio.Task[None] | None = None
+
+    async def changed(self, mark: int | None, timeout: float) -> int:
+        """The mark is the number of the feed's newest entry."""
+        deadline = time.monotonic() + timeout
+        while True:
+            moved = self._moved
+            found = await self._last()
+            left = deadline - time.monotonic()
+            if found != mark or left <= 0:
+                return found
+            self._listen(found)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(moved.wait(), min(left, LOOK))
+
+    async def touched(self, since: int | None) -> tuple[int, Collection[str] | None]:
+        last = await self._last()
+        if since is None or since > last or last - since > MANY:
+            return last, None
+        [entries] = await self._link.ask([["XRANGE", "feed", f"{since + 1}-0", f"{last}-0"]])
+        numbers = [int(number.partition(b"-")[0]) for number, _ in entries]
+        if numbers != list(range(since + 1, last + 1)):  # some of it was trimmed away
+            return last, None
+        return last, {job_id.decode() for _, (_, jobs) in entries for job_id in jobs.split()}
+
+    async def close(self) -> None:
+        self._wake()
+        if self._reader is not None:
+            self._reader.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._reader
+
+    async def _last(self) -> int:
+        [last] = await self._link.ask([["GET", "feed:last"]])
+        return int(last or 0)
+
+    def _listen(self, since: int) -> None:
+        if self._reader is None or self._reader.done():
+            self._reader = asyncio.create_task(self._read(since), name="packhorse-redis-watch")
+
+    async def _read(self, since: int) -> None:
+        """Hold one connection on the feed. After a loss it begins anew from what is newest then, and all look."""
+        while True:
+            with suppress(StoreError, RedisError, OSError):
+                async with self._link.connection() as connection:
+                    since = await self._last()
+                    self._wake()
+                    while True:
+                        command = ("XREAD", "COUNT", 1000, "BLOCK", BLOCK, "STREAMS")
+                        await connection.send_command(*command, f"{self._link.prefix}feed", f"{since}-0")
+                        async with asyncio.timeout(BLOCK / 1000 + self._link.address.timeout):
+                            found = await connection.read_response()
+                        if found:
+                            since = max(int(number.partition(b"-")[0]) for number, _ in found[0][1])
+                            self._wake()
+            self._wake()
+            await asyncio.sleep(AGAIN)
+
+    def _wake(self) -> None:
+        moved, self._moved = self._moved, asyncio.Event()
+        moved.set()
