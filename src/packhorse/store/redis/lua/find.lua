@@ -3,7 +3,7 @@ find: jobs from the newest on, out of one or several indexes that are merged.
 
   ARGV[1] (msgpack) {indexes, before, limit, budget, tenant, status, pipeline, from, until}; '' where there is nothing to check
   ARGV[2..] the fields of a job; the first five are status, pipeline, created_at, version and tenant
-  returns where to go on ('' for the end was reached), jobs as {job, fields} flat, and {index, job} flat of those whose
+  returns where to go on ('' when the end was reached), jobs as {job, fields} flat, and {index, job} flat of those whose
   record has gone
 
 The indexes are in the order of ids, which is the order of age. Times rise with it, give or take the clocks of those who
@@ -78,7 +78,7 @@ while true do
       jobs[#jobs + 1] = job
       jobs[#jobs + 1] = fields
       count = count + 1
-      if count == limit then return {'', jobs, gone} end
+      if count == limit then return {job, jobs, gone} end
     end
   end
   if #found < size then return {'', jobs, gone} end
