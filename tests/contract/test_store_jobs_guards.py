@@ -397,6 +397,14 @@ async def test_what_was_delayed_until_now_stands_before_it(timed: Store, clock: 
     assert isinstance(await refused(timed, change), Conflict)
 
 
+async def test_what_was_delayed_until_now_stands_before_all_of_a_call(timed: Store, clock: Clock) -> None:
+    changes = [await foremost(timed), await foremost(timed)]
+    await submit(timed, priority=9, delay=5.0)
+    clock.forward(5.0)
+
+    assert [type(outcome) for outcome in await timed.commit(changes)] == [Conflict, Conflict]
+
+
 async def test_what_waits_in_another_queue_does_not_stand_before_it(store: Store) -> None:
     change = await foremost(store)
     elsewhere = replace(ONE, stages=(replace(ONE.stages[0], queue="other"),), fingerprint="elsewhere")

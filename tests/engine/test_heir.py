@@ -59,6 +59,7 @@ class Slot:
 
     def __init__(self, store: Store, blobs: Blobs, settle: Settle, scratch: Path, claimed: Claim) -> None:
         self.log: list[Claim | str] = []
+        self.is_leaving = False
         made = tools(store, blobs, settle, scratch, PuppetPool(Puppet(returns(b"7"))))
         made.heir, made.begin = self._heir, self.log.append
         self._now = store.now
@@ -74,7 +75,9 @@ class Slot:
         at = heir(claim, HERE)
         if at is None:
             return None
-        return Heir(claim, at, kinds=list(KINDS), worker="w", lease=15.0, now=self._now)
+        return Heir(
+            claim, at, kinds=KINDS, worker="w", lease=15.0, now=self._now, may_start=lambda: not self.is_leaving
+        )
 
 
 @pytest.fixture(autouse=True)
@@ -207,7 +210,7 @@ async def test_what_is_being_cancelled_goes_no_further(store: Store, slot: Calla
     assert (await held(store, claimed.job.id)).status is Status.CANCELLED
 
 
-async def test_a_slot_is_free_while_the_store_is_away(
+async def test_a_slot_is_kept_while_nobody_knows_whether_the_next_stage_has_it(
     store: Store, faults: Faults, slot: Callable[[Claim], Slot]
 ) -> None:
     here = slot(await started(store, CHAIN))
@@ -216,9 +219,36 @@ async def test_a_slot_is_free_while_the_store_is_away(
 
     carrying = asyncio.create_task(here.carry())
     await held_up.arrived.wait()
-    assert here.log == ["free"]
+    assert here.log == []
     held_up.release.set()
     await carrying
+
+    assert here.log == ["free"]
+    assert await offered(store) != []
+
+
+async def test_what_was_claimed_by_another_meanwhile_is_not_taken_for_ours(
+    store: Store, faults: Faults, slot: Callable[[Claim], Slot]
+) -> None:
+    here = slot(await started(store, CHAIN))
+    faults.refuse("commit", StoreUnavailable)  # from now on the finish goes alone
+    faults.lose_answer("commit", UnknownOutcome)
+    looking = faults.hold("made")
+
+    carrying = asyncio.create_task(here.carry())
+    await looking.arrived.wait()
+    assert (await claim_one(store, worker="another")).task == BIE
+    looking.release.set()
+    await carrying
+
+    assert here.log == ["free"]
+
+
+async def test_who_is_leaving_starts_nothing_more(store: Store, slot: Callable[[Claim], Slot]) -> None:
+    here = slot(await started(store, CHAIN))
+    here.is_leaving = True
+
+    await here.carry()
 
     assert here.log == ["free"]
     assert await offered(store) != []

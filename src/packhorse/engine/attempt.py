@@ -324,8 +324,7 @@ class Attempt:
                 await self._discard()
             except (CorruptRecord, SchemaTooNew) as error:  # nothing will come of trying again
                 log.attempt_broke(self.lease, error)
-            except (StoreError, Conflict):
-                self._leave_slot()
+            except (StoreError, Conflict):  # what may have been started has this slot, and nothing else can be claimed
                 await asyncio.sleep(PATIENCE)
                 continue
             else:

@@ -15,8 +15,9 @@ class Heir:
     """The stage that may follow an attempt, and the token of its first attempt."""
 
     def __init__(
-        self, claim: Claim, at: TaskId, *, kinds: Collection[str], worker: str, lease: float, now: Callable[[], float]
-    ) -> None:
+        self, claim: Claim, at: TaskId, *, kinds: Collection[str], worker: str, lease: float,
+        now: Callable[[], float], may_start: Callable[[], bool] = lambda: True,
+    ) -> None:  # fmt: skip
         self._before = claim
         self._at = at
         self._token = secrets.token_hex(8)
@@ -24,6 +25,7 @@ class Heir:
         self._worker = worker
         self._lease = lease
         self._now = now
+        self._may_start = may_start
         self._is_asked_for = False
 
     def after(self, finish: Verb) -> Verb:
@@ -31,7 +33,7 @@ class Heir:
 
         def both(job: Job) -> Change | None:
             change = finish(job)
-            if change is None or self._is_asked_for or not self._is_due(change):
+            if change is None or self._is_asked_for or not self._is_due(change) or not self._may_start():
                 return change
             self._is_asked_for = True
             return lifecycle.follow(

@@ -179,11 +179,18 @@ class Worker:
         )
 
     def _heir(self, claim: Claim) -> Heir | None:
-        at = None if self._is_draining else heir(claim, self._kinds_of)
+        at = heir(claim, self._kinds_of)
         if at is None:
             return None
-        kinds = self._kinds_of[claim.job.plan.stage(at.stage).queue]
-        return Heir(claim, at, kinds=kinds, worker=self.card.id, lease=self._settings.lease, now=self._store.now)
+        return Heir(
+            claim,
+            at,
+            kinds=self._kinds_of[claim.job.plan.stage(at.stage).queue],
+            worker=self.card.id,
+            lease=self._settings.lease,
+            now=self._store.now,
+            may_start=lambda: not self._is_draining,
+        )
 
     def _begin(self, claim: Claim) -> None:
         attempt = Attempt(claim, self._tools)

@@ -12,7 +12,7 @@ import pytest
 
 from packhorse.core.model import Job, Status
 from packhorse.core.retention import KEEP
-from packhorse.errors import CorruptRecord, SchemaTooNew
+from packhorse.errors import CorruptRecord, LeaseLost, SchemaTooNew
 from packhorse.store.base import Claim, Filter
 from packhorse.store.sqlite import SqliteStore, claim, reads, upkeep
 from packhorse.store.sqlite.connection import Session, connect
@@ -25,7 +25,10 @@ from tests.contract.builders import (
     claim_one,
     failed,
     finish,
+    finishing,
+    held,
     ids,
+    refused,
     started,
     submit,
     submit_many,
@@ -85,6 +88,29 @@ async def test_a_job_of_a_newer_packhorse_is_left_in_its_queue_for_a_newer_worke
     assert claims == []
     await write(store, "UPDATE jobs SET state = replace(CAST(state AS TEXT), '[2,', '[1,') WHERE id = ?", job.id)
     assert [claimed.job.id for claimed in await claim_all(store)] == [job.id]
+
+
+async def test_a_claim_looks_past_so_many_of_a_newer_packhorse(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claim, "PASSED", 3)
+    *newer, last = await submit_many(store, 4)
+    for job in newer:
+        await write(store, "UPDATE jobs SET state = replace(CAST(state AS TEXT), '[1,', '[2,') WHERE id = ?", job.id)
+
+    assert await claim_all(store) == []
+    monkeypatch.setattr(claim, "PASSED", 4)
+    assert [claimed.job.id for claimed in await claim_all(store, 1)] == [last.id]
+
+
+async def test_a_finish_whose_lease_is_another_s_is_refused_whatever_the_version_says(store: SqliteStore) -> None:
+    claimed = await started(store)
+    await write(store, "UPDATE leases SET token = 'another' WHERE job_id = ?", claimed.job.id)
+
+    error = await refused(store, finishing(claimed, now=store.now()))
+
+    assert isinstance(error, LeaseLost)
+    assert await held(store, claimed.job.id) == claimed.job
 
 
 async def test_jobs_of_a_newer_packhorse_do_not_hide_those_behind_them(store: SqliteStore) -> None:

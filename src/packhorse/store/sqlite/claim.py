@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Literal
+import heapq
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, Literal
 
 from msgspec.structs import replace
 
@@ -12,53 +13,77 @@ from packhorse.core.model import Job, Result, Spec, TaskId
 from packhorse.errors import CorruptRecord, PackhorseError, SchemaTooNew
 from packhorse.store.base import Claim, Decide
 from packhorse.store.sqlite import reads, rows
-from packhorse.store.sqlite.commit import DROP_READY, READY, promote, write
+from packhorse.store.sqlite.commit import DROP_READY, READY, Entry, write
 from packhorse.store.sqlite.connection import Session
 from packhorse.store.sqlite.rows import Plans
 from packhorse.telemetry import log
 
-# One walk per kind, each in key order and cut at the limit: entries of a kind this worker lacks can not hide others.
-# A query for each: joined by UNION ALL they cost SQLite two to three times as much.
+PROMOTE = 1000
+"""Delayed entries made ready per transaction at most: what is left is found by the next."""
+PASSED = 1000
+"""Entries of a newer packhorse that a claim looks past: it holds the write lock meanwhile."""
+
 ORDER = "rank, job_id, stage, element"
-WALK = f"SELECT {READY[1:-1]} FROM ready WHERE queue = ? AND kind = ? ORDER BY {ORDER} LIMIT ?"
+AFTER = f"queue = ? AND kind = ? AND ({ORDER}) > (?, ?, ?, ?)"
+WALK = f"SELECT {READY[1:-1]} FROM ready WHERE {AFTER} ORDER BY {ORDER} LIMIT ?"
+FIRST = (-(2**63), "", "", 0)
 
 LEFT: Literal["left"] = "left"
 
 Cache = dict[tuple[str, str], tuple[Result, ...]]
 """Results by job and stage: the elements of one claim share what they need."""
 
-Entry = tuple[str, str, int, str, str, int]
-
 
 def claim(
     db: Session, wants: Mapping[str, int], kinds: Collection[str], decide: Decide, now: float, plans: Plans
 ) -> list[Claim]:
-    promote(db, now)
+    _promote(db, now)
     jobs: dict[str, Job] = {}
     cache: Cache = {}
     started: list[Claim] = []
     for queue, limit in wants.items():
-        passed: set[Entry] = set()
-        while found := [e for e in _pick(db, queue, kinds, limit + len(passed)) if e not in passed][:limit]:
-            for entry in found:
-                outcome = _start(db, entry, jobs, cache, decide, now, plans)
-                if isinstance(outcome, Claim):
-                    started.append(outcome)
-                    limit -= 1
-                elif outcome is LEFT:
-                    passed.add(entry)
-            if not passed & set(found):  # a newer packhorse's jobs stay where they are, and must not hide the rest
+        passed = 0
+        for entry in _most_urgent(db, queue, kinds, limit) if limit > 0 else ():
+            outcome = _start(db, entry, jobs, cache, decide, now, plans)
+            if isinstance(outcome, Claim):
+                started.append(outcome)
+            if outcome is LEFT:  # a newer packhorse's jobs stay where they are, and must not hide the rest
+                passed += 1
+            else:
+                limit -= 1
+            if limit == 0 or passed == PASSED:
                 break
     return [replace(claimed, job=jobs[claimed.job.id]) for claimed in started]
 
 
-def _pick(db: Session, queue: str, kinds: Collection[str], limit: int) -> list[Entry]:
-    if limit <= 0:
-        return []
-    found: list[Entry] = []
-    for kind in kinds:
-        found += db.execute(WALK, (queue, kind, limit)).fetchall()  # type: ignore[arg-type]
-    return sorted(found, key=lambda entry: entry[2:])[:limit]
+def _promote(db: Session, now: float) -> None:
+    """Make ready what was delayed until now, once per transaction."""
+    if db.is_promoted:
+        return
+    db.is_promoted = True
+    due = db.execute(
+        f"SELECT not_before, {READY[1:-1]} FROM delayed WHERE not_before <= ? ORDER BY not_before LIMIT ?",
+        (now, PROMOTE),
+    ).fetchall()
+    for row in due:
+        db.execute(f"DELETE FROM delayed WHERE (not_before, {READY[1:-1]}) = (?, ?, ?, ?, ?, ?, ?)", row)
+        db.execute(f"INSERT OR IGNORE INTO ready {READY} VALUES (?, ?, ?, ?, ?, ?)", row[1:])
+
+
+def _most_urgent(db: Session, queue: str, kinds: Collection[str], page: int) -> Iterable[Entry]:
+    """Entries in order, from a walk per kind: those of a kind this worker lacks can not hide others."""
+    walks = [_walk(db, queue, kind, page) for kind in kinds]
+    return walks[0] if len(walks) == 1 else heapq.merge(*walks, key=lambda entry: entry[2:])
+
+
+def _walk(db: Session, queue: str, kind: str, page: int) -> Iterator[Entry]:
+    """A page at a time, because what is handed out is deleted meanwhile."""
+    after: tuple[Any, ...] = FIRST
+    while found := db.execute(WALK, (queue, kind, *after, page)).fetchall():
+        yield from found  # type: ignore[misc]
+        if len(found) < page:
+            return
+        after = found[-1][2:]
 
 
 def _start(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 
 from packhorse.core import wire
@@ -49,12 +49,14 @@ DROP_READY = f"DELETE FROM ready WHERE {READY} = (?, ?, ?, ?, ?, ?)"
 DROP_DELAYED = f"DELETE FROM delayed WHERE not_before = ? AND {READY} = (?, ?, ?, ?, ?, ?)"
 
 
-PROMOTE = 1000
-"""Delayed entries made ready per transaction at most: what is left is found by the next."""
+MANY = 1000
+"""Delayed entries that are looked at: more are due only when nobody has claimed for long."""
+
+Entry = tuple[str, str, int, str, str, int]
 
 
 def make_all(db: Session, changes: Sequence[Change], now: float, plans: Plans) -> list[PackhorseError | None]:
-    """Make each, in a savepoint of its own. What follows a refused change of its job was decided on what never was."""
+    """Make each, whole or not at all. What follows a refused change of its job was decided on what never was."""
     outcomes: list[PackhorseError | None] = []
     refused: set[str] = set()
     for change in changes:
@@ -122,24 +124,10 @@ def announce(db: Session) -> None:
         db.execute("INSERT INTO feed (job_ids) VALUES (?)", (wire.encode(db.touched),))
 
 
-def entry(job: Job, at: TaskId) -> tuple[str, str, int, str, str, int]:
+def entry(job: Job, at: TaskId) -> Entry:
     """The key of a task in its queue. Rank is the negated priority, so that urgent comes first in key order."""
     stage = job.plan.stage(at.stage)
     return (stage.queue, stage.kind, -job.priority, job.id, at.stage, at.element)
-
-
-def promote(db: Session, now: float) -> None:
-    """Make ready what was delayed until now, once per transaction."""
-    if db.is_promoted:
-        return
-    db.is_promoted = True
-    due = db.execute(
-        f"SELECT not_before, {READY[1:-1]} FROM delayed WHERE not_before <= ? ORDER BY not_before LIMIT ?",
-        (now, PROMOTE),
-    ).fetchall()
-    for row in due:
-        db.execute(f"DELETE FROM delayed WHERE (not_before, {READY[1:-1]}) = (?, ?, ?, ?, ?, ?, ?)", row)
-        db.execute(f"INSERT OR IGNORE INTO ready {READY} VALUES (?, ?, ?, ?, ?, ?)", row[1:])
 
 
 def _check(db: Session, guard: Guard, job: Job, now: float) -> None:
@@ -155,9 +143,7 @@ def _check(db: Session, guard: Guard, job: Job, now: float) -> None:
             if db.execute(IS_READY, entry(job, task)).fetchone() is None:
                 raise Conflict(f"{task.stage} is not waiting in its queue any more.", job_id=job.id)
         case Foremost(task, kinds):
-            promote(db, now)
-            queue, _, *urgency = entry(job, task)[:4]
-            if any(db.execute(MORE_URGENT, (queue, kind, *urgency)).fetchone() for kind in kinds):
+            if _is_overtaking(db, entry(job, task), kinds, now):
                 raise Conflict(f"Something more urgent than {task.stage} is waiting.", job_id=job.id)
         case KeyUnused(key):
             row = db.execute("SELECT job_id, fingerprint FROM idempotency WHERE key = ?", (key,)).fetchone()
@@ -167,6 +153,15 @@ def _check(db: Session, guard: Guard, job: Job, now: float) -> None:
             row = db.execute("SELECT job_id FROM slots WHERE slot = ?", (slot,)).fetchone()
             if row is not None and row[0] != job.id:
                 raise SlotTaken(active_job_id=row[0])
+
+
+def _is_overtaking(db: Session, task: Entry, kinds: Collection[str], now: float) -> bool:
+    queue, _, rank, job_id, *_ = task
+    if any(db.execute(MORE_URGENT, (queue, kind, rank, job_id)).fetchone() for kind in kinds):
+        return True
+    # What was delayed until now, and is not among the ready yet. Looked at where it lies: a guard writes nothing.
+    over = db.execute("SELECT queue, kind, rank, job_id FROM delayed WHERE not_before <= ? LIMIT ?", (now, MANY))
+    return any(q == queue and kind in kinds and (r, j) < (rank, job_id) for q, kind, r, j in over)
 
 
 def _lease(db: Session, job: Job, at: TaskId) -> tuple[str | None, float]:

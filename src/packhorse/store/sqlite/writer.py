@@ -84,7 +84,7 @@ class Writer:
         try:
             outcomes = _all(db, operations)
             self._last(db)
-        except (StoreUnavailable, apsw.Error) as error:  # a member could not be taken back: nobody's work may stay
+        except Exception as error:  # broad: a member could not be taken back, or the end failed; nobody's work may stay
             _roll_back(db)
             return [StoreUnavailable(str(error)) for _ in operations]
         passing("store.write.open")
@@ -168,6 +168,7 @@ def _take_back(db: Session) -> None:
     try:
         db.execute("ROLLBACK TO one")
         db.execute("RELEASE one")
+        db.is_promoted = False  # what was made ready may be delayed again
     except apsw.Error as error:
         raise _unavailable(error) from error
 
