@@ -7,7 +7,7 @@ from collections.abc import Callable
 POINTS = frozenset(
     {
         "store.write.before",  # a group of writes was taken, nothing of it is in the store
-        "store.write.open",  # its transaction is open and full, not committed
+        "store.write.open",  # its transaction is open and full, not committed; a script was sent, and not answered
         "store.write.after",  # it is committed, nobody has been told
         "blob.put.before",  # nothing of the object is on disk
         "blob.put.written",  # its bytes are on disk under a temporary name

@@ -101,6 +101,8 @@ async def test_a_submitter_killed_there_leaves_a_whole_job_or_none(site: Site, p
     assert code == -signal.SIGKILL
     jobs = await site.jobs()
     is_stored = point in ("store.write.after", "admit.job.after")
+    if point == "store.write.open" and site.settings.store.startswith("redis"):
+        is_stored = bool(jobs)  # a server that was sent a script goes on with it, or has not got all of it
     assert len(jobs) == is_stored
     assert bool(await store.holder("default/ann/words")) == is_stored  # no slot without a job
     site.start_worker()

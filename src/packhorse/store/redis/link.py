@@ -153,6 +153,8 @@ class Link:
             async with asyncio.timeout(self.address.timeout):
                 packed = connection.pack_command(*command)
                 await connection.send_packed_command(packed, check_health=False)
+                if is_write:
+                    passing("store.write.open")
                 return await connection.read_response(disconnect_on_error=False)
         except (MovedError, NoScriptError):
             raise
