@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
 import os
 import random
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -199,6 +200,29 @@ async def test_a_put_cancelled_while_it_is_given_its_name_leaves_nothing(
     with pytest.raises(asyncio.CancelledError):
         await put
     assert await is_empty(blobs)
+
+
+async def test_a_put_cancelled_at_any_request_leaves_nothing(way: FlakyHttp, blobs: Blobs) -> None:
+    for nth in itertools.count(1):
+        countdown = itertools.count(1 - nth)
+        put = asyncio.create_task(blobs.put(KEY, stream(*[LARGE[:PART]] * 3)))
+
+        def cancel_twice(_: str, countdown: Iterator[int] = countdown, put: asyncio.Task[Sum] = put) -> bool:
+            """An impatient caller."""
+            if next(countdown) == 0:
+                put.cancel()
+                asyncio.get_running_loop().call_soon(put.cancel)
+            return False
+
+        way.concerns = cancel_twice
+        [end] = await asyncio.gather(put, return_exceptions=True)
+        way.concerns = lambda _: False
+        if next(countdown) <= 0:
+            break
+        assert isinstance(end, asyncio.CancelledError)
+        assert await is_empty(blobs)
+
+    assert nth == 6
 
 
 @pytest.mark.parametrize("what", ASKED)

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from packhorse.blob.base import CHUNK, Blobs, Sum
-from packhorse.errors import BlobExists, BlobNotFound, PathRefused, TooLarge
+from packhorse.errors import BlobExists, BlobNotFound, BlobUnavailable, PathRefused, TooLarge
 from tests.contract import blob_fixtures
 from tests.contract.blob_fixtures import content, is_empty, stream
 
@@ -473,6 +473,17 @@ async def test_fetching_what_is_not_there_says_so_and_leaves_no_file(blobs: Blob
         await blobs.fetch(key, tmp_path / "fetched")
 
     assert not (tmp_path / "fetched").exists()
+
+
+async def test_fetching_overwrites_no_file(blobs: Blobs, tmp_path: Path) -> None:
+    await blobs.put(KEY, stream(b"x"))
+    (tmp_path / "fetched").write_bytes(b"mine")
+
+    with pytest.raises(BlobUnavailable):
+        await blobs.fetch(KEY, tmp_path / "fetched")
+
+    assert (tmp_path / "fetched").read_bytes() == b"mine"
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["fetched"]
 
 
 # --- listing
