@@ -83,9 +83,7 @@ class S3:
                     async for piece in pieces:
                         await self._threads.run(file.write, piece)
                     os.fchmod(file.fileno(), 0o444)
-            if to.exists():
-                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), to)
-            partial.rename(to)
+            await self._threads.run(_give_name, partial, to)
         except OSError as error:
             raise BlobUnavailable(reason=error.strerror or str(error)) from error
         finally:
@@ -118,3 +116,9 @@ class S3:
     async def _look(self, key: str) -> None:
         """A bucket that is gone must not look like an object that is not there."""
         await self.keys(key, limit=1)
+
+
+def _give_name(partial: Path, to: Path) -> None:
+    if to.exists():
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), to)
+    partial.rename(to)
