@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
 
 import httpx2
 import pytest
@@ -20,8 +19,6 @@ from packhorse.client import Client
 from tests.api.conftest import publish
 from tests.api.processes import Place, Server, free_port, served, until, working
 from tests.servers import seaweed
-
-T = TypeVar("T")
 
 KIND = "Content-Type: multipart/form-data; boundary=XX"
 OPEN = b'--XX\r\nContent-Disposition: form-data; name="model"; filename="m.onnx"\r\n\r\n'

@@ -736,17 +736,6 @@ async def test_a_copy_that_fails_leaves_no_half(blobs: Folder, tmp_path: Path) -
     assert not (tmp_path / "fetched").exists()
 
 
-@pytest.mark.usefixtures("nobody")
-async def test_fetching_overwrites_no_file(blobs: Folder, tmp_path: Path) -> None:
-    await blobs.put(KEY, stream(b"x"))
-    (tmp_path / "fetched").write_bytes(b"mine")
-
-    with pytest.raises(BlobUnavailable):
-        await blobs.fetch(KEY, tmp_path / "fetched")
-
-    assert (tmp_path / "fetched").read_bytes() == b"mine"
-
-
 @pytest.mark.parametrize("code", [errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS])
 async def test_a_disk_without_links_keeps_the_promise_too(blobs: Folder, root: Path, code: int) -> None:
     seen: list[object] = []

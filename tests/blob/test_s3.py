@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
 import os
 import random
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote_plus
 
 import httpx2
 import psutil
 import pytest
 
-from packhorse.blob import open_blobs
+from packhorse.blob import bucket, open_blobs
 from packhorse.blob.address import Keys, address, keys
 from packhorse.blob.base import CHUNK, Blobs, Sum
+from packhorse.blob.bucket import Bucket
 from packhorse.blob.s3 import S3
 from packhorse.blob.signed import Patience, Signed
 from packhorse.blob.upload import PART
@@ -199,6 +202,29 @@ async def test_a_put_cancelled_while_it_is_given_its_name_leaves_nothing(
     assert await is_empty(blobs)
 
 
+async def test_a_put_cancelled_at_any_request_leaves_nothing(way: FlakyHttp, blobs: Blobs) -> None:
+    for nth in itertools.count(1):
+        countdown = itertools.count(1 - nth)
+        put = asyncio.create_task(blobs.put(KEY, stream(*[LARGE[:PART]] * 3)))
+
+        def cancel_twice(_: str, countdown: Iterator[int] = countdown, put: asyncio.Task[Sum] = put) -> bool:
+            """An impatient caller."""
+            if next(countdown) == 0:
+                put.cancel()
+                asyncio.get_running_loop().call_soon(put.cancel)
+            return False
+
+        way.concerns = cancel_twice
+        [end] = await asyncio.gather(put, return_exceptions=True)
+        way.concerns = lambda _: False
+        if next(countdown) <= 0:
+            break
+        assert isinstance(end, asyncio.CancelledError)
+        assert await is_empty(blobs)
+
+    assert nth == 6
+
+
 @pytest.mark.parametrize("what", ASKED)
 @pytest.mark.parametrize("how", ["dark", "closed", "503"])
 async def test_an_outage_is_told_and_its_end_needs_no_restart(
@@ -241,6 +267,17 @@ def test_an_outage_that_was_told_is_not_waited_for_again() -> None:
 
     assert (asked.count("/second"), asked.count("/well")) == (1, 1)
     assert min(asked.count("/first"), asked.count("/last")) > 1
+
+
+def test_an_error_that_comes_as_a_good_answer_is_an_error() -> None:
+    """As when a server has begun its answer before it knew."""
+    body = b'<?xml version="1.0"?>\n  \n<Error><Code>InternalFault</Code></Error>'
+    answer = httpx2.MockTransport(lambda _: httpx2.Response(200, content=body))
+    signed = Signed(address("s3://b", {}), EXAMPLE, 1, patience=Patience(0.3, 1), transport=answer)
+
+    with pytest.raises(BlobUnavailable, match="InternalFault"):
+        signed.ask("POST", "x", query={"uploadId": "1"})
+    signed.close()
 
 
 async def test_the_server_may_be_killed_and_come_back(blobs: Blobs) -> None:
@@ -408,6 +445,45 @@ async def test_a_handle_is_used_from_several_event_loops(blobs: Blobs) -> None:
 
     assert await asyncio.to_thread(elsewhere) == b"x"
     assert await content(blobs, "jobs/2/x") == LARGE
+
+
+# --- listings as Amazon makes them: of whole keys in the order of their bytes
+
+
+def listing(keys: list[str]) -> httpx2.MockTransport:
+    """A bucket that holds these, as far as listing goes."""
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        asked = request.url.params
+        after = asked.get("continuation-token", asked.get("start-after", ""))
+        found = sorted(key for key in keys if key > after and key.startswith(asked["prefix"]))
+        page = found[: int(asked["max-keys"])]
+        contents = "".join(f"<Contents><Key>{quote_plus(key)}</Key></Contents>" for key in page)
+        more = f"<NextContinuationToken>{page[-1]}</NextContinuationToken>" if len(page) < len(found) else ""
+        told = f"<IsTruncated>{'true' if more else 'false'}</IsTruncated><EncodingType>url</EncodingType>"
+        return httpx2.Response(200, content=f"<ListBucketResult xmlns='x'>{told}{more}{contents}</ListBucketResult>")
+
+    return httpx2.MockTransport(answer)
+
+
+@pytest.mark.parametrize("page", [1, 2, 3, 1000])
+@pytest.mark.parametrize("limit", [1, 2, 100])
+def test_pages_add_up_whatever_the_order(monkeypatch: pytest.MonkeyPatch, page: int, limit: int) -> None:
+    monkeypatch.setattr(bucket, "PAGE", page)
+    names = ["a", "a b", "a-", "a-b", "a.", "a0", "ab", "b", "ü+%"]
+    keys = [f"jobs/{name}/{key}" for name in names for key in ("x", "y/z", "y-/z")] + ["jobs/file", "jobs/zz/"]
+    signed = Signed(address("s3://b/p", {}), EXAMPLE, 1, transport=listing([f"p/{key}" for key in [*keys, "x/y"]]))
+    ours = Bucket(signed, "p/")
+
+    found, folders = [""], [""]
+    while more := ours.keys("jobs", found[-1], limit):
+        found += more
+    while more := ours.folders("jobs", folders[-1], limit):
+        folders += more
+    signed.close()
+
+    assert found[1:] == sorted(key for key in keys if not key.endswith("/"))
+    assert sorted(folders[1:]) == sorted([*names, "zz"])  # a mark that some tools make: to be deleted with its folder
 
 
 # --- links

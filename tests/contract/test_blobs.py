@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from packhorse.blob.base import CHUNK, Blobs, Sum
-from packhorse.errors import BlobExists, BlobNotFound, PathRefused, TooLarge
+from packhorse.errors import BlobExists, BlobNotFound, BlobUnavailable, PathRefused, TooLarge
 from tests.contract import blob_fixtures
 from tests.contract.blob_fixtures import content, is_empty, stream
 
@@ -475,6 +475,17 @@ async def test_fetching_what_is_not_there_says_so_and_leaves_no_file(blobs: Blob
     assert not (tmp_path / "fetched").exists()
 
 
+async def test_fetching_overwrites_no_file(blobs: Blobs, tmp_path: Path) -> None:
+    await blobs.put(KEY, stream(b"x"))
+    (tmp_path / "fetched").write_bytes(b"mine")
+
+    with pytest.raises(BlobUnavailable):
+        await blobs.fetch(KEY, tmp_path / "fetched")
+
+    assert (tmp_path / "fetched").read_bytes() == b"mine"
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["fetched"]
+
+
 # --- listing
 
 
@@ -611,16 +622,20 @@ async def test_all_below_a_folder_is_deleted_and_nothing_beside_it(blobs: Blobs)
     assert await blobs.folders("jobs") == ["0", "1-", "10"]
 
 
-async def test_more_than_a_page_is_deleted(blobs: Blobs) -> None:
-    keys = [f"jobs/1/{number}" for number in range(1100)]
+async def test_more_than_a_page_is_listed_and_deleted(blobs: Blobs) -> None:
+    keys = [f"jobs/1/{number:04}" for number in range(1100)]
     for start in range(0, len(keys), 100):
         await put_all(blobs, keys[start : start + 100])
+    await put_all(blobs, ["jobs/0/x", "jobs/2/x"])
 
+    assert await blobs.keys("jobs/1", limit=5000) == keys
+    assert await blobs.keys("jobs/1", after=keys[9], limit=1050) == keys[10:1060]
+    assert await blobs.folders("jobs") == ["0", "1", "2"]
     await blobs.delete(keys[:-1001])
-    assert len(await blobs.keys("jobs", limit=5000)) == 1001
+    assert await blobs.keys("jobs/1", limit=5000) == keys[-1001:]
     await blobs.delete_all("jobs/1")
 
-    assert await blobs.keys("jobs") == []
+    assert await blobs.keys("jobs") == ["jobs/0/x", "jobs/2/x"]
 
 
 async def test_a_deleted_key_is_free_again(blobs: Blobs) -> None:

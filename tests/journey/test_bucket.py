@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -81,7 +80,6 @@ async def test_a_job_outlives_a_restart_of_the_server(site: Site) -> None:
 
     server.kill()
     site.start_worker()
-    await asyncio.sleep(0)
     server.start()
     job = await site.ended(handle, within=60)
 

@@ -6,10 +6,11 @@ badly or not at all is asked again on another connection; when patience has ende
 
 from __future__ import annotations
 
-import asyncio
+import errno
 import os
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from concurrent.futures import Future
 from contextlib import aclosing, suppress
 from pathlib import Path
 
@@ -37,21 +38,19 @@ class S3:
 
     async def put(self, key: str, chunks: AsyncIterator[bytes], *, limit: int | None = None) -> Sum:
         upload = Upload(self._signed, checked(key), limit)
-        sending: asyncio.Task[None] | None = None
+        sending: Future[None] | None = None
         crashpoints.passing("blob.put.before")
         try:
             async for chunk in chunks:
                 if upload.take(chunk):
                     if sending:
-                        await sending
-                    sending = asyncio.create_task(self._threads.run(upload.send, upload.taken()))
+                        await self._threads.ended(sending)
+                    sending = self._threads.start(upload.send, upload.taken())
             if sending:
-                await sending
+                await self._threads.ended(sending)
             await self._threads.run(upload.publish, upload.taken())
         except BaseException:  # cancellation too: whatever ended it, nothing is left behind
-            if sending:
-                await asyncio.wait([sending])
-            await self._threads.run(upload.discard)
+            await self._threads.run(upload.discard, sending)
             raise
         crashpoints.passing("blob.put.after")
         return upload.sum()
@@ -84,7 +83,7 @@ class S3:
                     async for piece in pieces:
                         await self._threads.run(file.write, piece)
                     os.fchmod(file.fileno(), 0o444)
-            os.link(partial, to)
+            await self._threads.run(_give_name, partial, to)
         except OSError as error:
             raise BlobUnavailable(reason=error.strerror or str(error)) from error
         finally:
@@ -117,3 +116,9 @@ class S3:
     async def _look(self, key: str) -> None:
         """A bucket that is gone must not look like an object that is not there."""
         await self.keys(key, limit=1)
+
+
+def _give_name(partial: Path, to: Path) -> None:
+    if to.exists():
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), to)
+    partial.rename(to)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -21,9 +21,15 @@ class Threads:
     def __init__(self, count: int) -> None:
         self._pool = ThreadPoolExecutor(count, thread_name_prefix="packhorse-blob")
 
+    def start(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        return self._pool.submit(work, *args, **kwargs)
+
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Work in a thread, which cannot be stopped: who is cancelled waits, while it uses what it was given."""
-        future = asyncio.wrap_future(self._pool.submit(work, *args, **kwargs))
+        return await self.ended(self.start(work, *args, **kwargs))
+
+    async def ended(self, started: Future[T]) -> T:
+        """A thread cannot be stopped: who is cancelled waits, while it uses what it was given."""
+        future = asyncio.wrap_future(started)
         cancelled = None
         while not future.done():
             try:

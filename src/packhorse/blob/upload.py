@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from hashlib import sha256
 from xml.sax.saxutils import escape
@@ -95,8 +96,10 @@ class Upload:
             raise BlobExists(key=self._key) if answer.code in TAKEN else BlobUnavailable(reason=answer.code)
         self._id = None
 
-    def discard(self) -> None:
+    def discard(self, sending: Future[None] | None) -> None:
         """Whatever ended it, nothing is left behind; or what is, is for the sweep."""
+        if sending is not None:
+            sending.exception()  # a part that comes after the end would lie there for ever
         with suppress(BlobUnavailable):
             if self._id is not None:
                 self._signed.ask("DELETE", self._key, query={"uploadId": self._id}, expect=GONE)
