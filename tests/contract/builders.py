@@ -72,6 +72,11 @@ def job_id(n: int) -> str:
     return str(UUID(int=(0x0199_0000_0000 + n) << 80 | 0x7 << 76 | 0b10 << 62 | n))
 
 
+def id_at(moment: float) -> str:
+    """As it is made when a job is submitted."""
+    return str(UUID(int=int(moment * 1000) << 80 | 0x7 << 76 | 0b10 << 62 | next(_numbers)))
+
+
 _numbers = itertools.count(1)
 
 

@@ -24,6 +24,7 @@ from tests.contract.builders import (
     fail,
     failed,
     held,
+    id_at,
     ids,
     made,
     marked,
@@ -38,6 +39,7 @@ from tests.contract.builders import (
     sure,
 )
 
+EPOCH = 1_800_000_000.0
 TRAIN = plan(stage("only"), pipeline="train")
 NONSENSE = ["", "nonsense", "'; DROP TABLE jobs; --", "%", "a\x00b", "ü" * 300, UNKNOWN.upper()]
 
@@ -189,9 +191,10 @@ async def test_a_tenant_whose_name_is_a_pattern_sees_only_its_own(store: Store) 
 
 
 async def test_find_by_time_takes_from_and_leaves_until(store: Store) -> None:
-    jobs = [await submit(store, now=at) for at in (10.0, 20.0, 30.0, 40.0)]
+    times = [EPOCH + seconds for seconds in (10, 20, 30, 40)]
+    jobs = [await submit(store, now=at, job_id=id_at(at)) for at in times]
 
-    found = await store.find(Filter(created_from=20.0, created_until=40.0))
+    found = await store.find(Filter(created_from=times[1], created_until=times[3]))
 
     assert ids(found) == [jobs[2].id, jobs[1].id]
 

@@ -50,6 +50,16 @@ class Renewal(Struct, frozen=True):
     """Still ours, but the job is being stopped."""
 
 
+SLACK = 86_400.0
+"""Seconds by which the clock of whoever makes an id may differ from the store's."""
+
+
+def _id_at(moment: float) -> str:
+    """The first UUIDv7 of that moment."""
+    digits = f"{max(0, int(moment * 1000)):012x}"
+    return f"{digits[:8]}-{digits[8:]}-0000-0000-000000000000"
+
+
 class Filter(Struct, frozen=True):
     tenant: str | None = None
     user: str | None = None
@@ -57,6 +67,11 @@ class Filter(Struct, frozen=True):
     pipeline: str | None = None
     created_from: float | None = None
     created_until: float | None = None
+
+    def ids(self) -> tuple[str | None, str | None]:
+        """Ids between which the jobs lie: an id says when it was made, give or take the clock of who made it."""
+        low = None if self.created_from is None else _id_at(self.created_from - SLACK)
+        return low, None if self.created_until is None else _id_at(self.created_until + SLACK)
 
 
 class Report(Struct, frozen=True):

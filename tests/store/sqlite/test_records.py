@@ -298,6 +298,9 @@ FILTERS = [
     Filter(status=Status.PENDING),
     Filter("default", status=Status.PENDING, pipeline="convert"),
     Filter(pipeline="convert"),
+    Filter("default", "ann", Status.COMPLETED),
+    Filter(created_until=1.0),
+    Filter("default", created_from=4e9),
 ]
 
 

@@ -61,6 +61,8 @@ def _listing(filter: Filter, before: str | None, limit: int) -> tuple[str, list[
         f"{column} {sign} {rows.moment(put(value) + '::float8') if column == 'created_at' else put(value) + '::uuid'}"
         for column, sign, value in (
             ("id", "<", before),
+            ("id", ">=", filter.ids()[0]),
+            ("id", "<", filter.ids()[1]),
             ("created_at", ">=", filter.created_from),
             ("created_at", "<", filter.created_until),
         )

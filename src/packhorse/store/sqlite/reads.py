@@ -60,25 +60,27 @@ def _walks(db: apsw.Connection, filter: Filter) -> Iterator[tuple[str, list[Any]
         yield "1", []
         return
     tenants = [filter.tenant] if filter.tenant is not None else _distinct(db, "tenant", "1")
+    statuses = [filter.status] if filter.status is not None else list(Status)
     for tenant in tenants:
         if filter.user is not None:
-            yield _of_user(tenant, filter)
+            yield from (_of_user(tenant, filter, status) for status in statuses)
             continue
         named = [filter.pipeline] if filter.pipeline is not None else _distinct(db, "pipeline", "tenant = ?", tenant)
         for pipeline in named:
-            for status in [filter.status] if filter.status is not None else list(Status):
+            for status in statuses:
                 yield "tenant = ? AND pipeline = ? AND status = ?", [tenant, pipeline, status.value]
 
 
-def _of_user(tenant: str, filter: Filter) -> tuple[str, list[Any]]:
-    named = {"tenant": tenant, "user": filter.user, "pipeline": filter.pipeline, "status": filter.status}
-    given = {name: value for name, value in named.items() if value is not None}
-    return " AND ".join(f"{name} = ?" for name in given), [str(value) for value in given.values()]
+def _of_user(tenant: str, filter: Filter, status: Status) -> tuple[str, list[Any]]:
+    where, bindings = "tenant = ? AND user = ? AND status = ?", [tenant, filter.user, status.value]
+    return (where, bindings) if filter.pipeline is None else (f"{where} AND pipeline = ?", [*bindings, filter.pipeline])
 
 
 def _bounded(where: str, bindings: list[Any], filter: Filter, before: str | None) -> tuple[str, list[Any]]:
     for clause, value in (
         ("id < ?", before),
+        ("id >= ?", filter.ids()[0]),
+        ("id < ?", filter.ids()[1]),
         ("created_at >= ?", filter.created_from),
         ("created_at < ?", filter.created_until),
     ):

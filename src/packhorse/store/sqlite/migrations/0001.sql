@@ -35,7 +35,7 @@ CREATE TABLE jobs (
     CHECK ((completed_at IS NULL) = (status = 'pending' OR status = 'running'))
 ) WITHOUT ROWID;
 
-CREATE INDEX jobs_by_user ON jobs (tenant, user, id);
+CREATE INDEX jobs_by_user ON jobs (tenant, user, status, id);
 CREATE INDEX jobs_by_kind ON jobs (tenant, pipeline, status, id);
 CREATE INDEX jobs_by_deadline ON jobs (deadline_at) WHERE deadline_at IS NOT NULL AND NOT is_stopping;
 CREATE INDEX jobs_by_purge ON jobs (purge_at) WHERE purge_at IS NOT NULL;
