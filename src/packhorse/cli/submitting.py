@@ -13,7 +13,7 @@ from packhorse.cli.options import Remote
 from packhorse.cli.values import parameters_from
 from packhorse.client import Client, Json
 from packhorse.define.durations import seconds
-from packhorse.errors import UnknownPipeline
+from packhorse.define.mistakes import unknown_pipeline
 
 
 def submit(
@@ -86,11 +86,10 @@ def _shown(job: Json, remote: Remote) -> None:
 
 
 def _schema(client: Client, pipeline: str) -> dict[str, Any]:
-    for each in client.pipelines():
-        if each["name"] == pipeline:
-            schema: dict[str, Any] = each["schema"]
-            return schema
-    raise UnknownPipeline(pipeline=pipeline, field="pipeline")
+    found: dict[str, dict[str, Any]] = {each["name"]: each["schema"] for each in client.pipelines()}
+    if pipeline not in found:
+        raise unknown_pipeline(pipeline, found)
+    return found[pipeline]
 
 
 def _seconds(delay: str | None) -> float:

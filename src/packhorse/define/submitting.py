@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from packhorse.core import wire
 from packhorse.core.model import Event, Failure, Status
 from packhorse.define.durations import Duration, seconds
-from packhorse.define.mistakes import NUL, invalid, nul_in
+from packhorse.define.mistakes import NUL, invalid, nul_in, quoted
 from packhorse.define.options import whole
 from packhorse.define.outcomes import Later
 from packhorse.errors import InvalidInput
@@ -153,6 +153,6 @@ def _about(field: str) -> Iterator[None]:
 
 def _text(value: Any) -> None:
     if not isinstance(value, str) or not 0 < len(value) <= LONGEST_TEXT:
-        raise ValueError(f"expected a text of 1 to {LONGEST_TEXT} characters, not {value!r}")
+        raise ValueError(f"expected a text of 1 to {LONGEST_TEXT} characters, not {quoted(value)}")
     if "\0" in value:
         raise ValueError(NUL)
