@@ -11,6 +11,8 @@ from packhorse.errors import SettingError
 from packhorse.settings import Settings
 from packhorse.store.base import Store
 
+LOCAL = frozenset({"sqlite", "file"})
+
 
 async def open_store(url: str) -> Store:
     """The store that the URL names. Adding one is a line here."""
@@ -25,6 +27,12 @@ async def open_store(url: str) -> Store:
                 )
             return await SqliteStore.open(Path(unquote(parts.path)))
     raise SettingError(f"PACKHORSE_STORE must begin with sqlite://, not {url!r}.", name="store", value=url)
+
+
+def is_absent(url: str) -> bool:
+    """Whether a store or an object store of this machine has not been made yet. Makes nothing."""
+    parts = urlsplit(url)
+    return parts.scheme in LOCAL and not parts.netloc and not Path(unquote(parts.path)).exists()
 
 
 async def opened(settings: Settings) -> tuple[Store, Blobs]:

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 from cyclopts import CycloptsError, Parameter
 
 from packhorse.cli import printing, watching
-from packhorse.cli.jobs import kept, target
-from packhorse.cli.options import Remote
-from packhorse.cli.values import parameters_from
+from packhorse.cli.options import Remote, Whole
+from packhorse.cli.results import kept, target
+from packhorse.cli.values import grouped, parameters_from
 from packhorse.client import Client, Json
 from packhorse.define.durations import seconds
 from packhorse.define.mistakes import unknown_pipeline
@@ -19,9 +19,9 @@ from packhorse.define.mistakes import unknown_pipeline
 def submit(
     pipeline: str,
     /,
-    *values: Annotated[str, Parameter(name="NAME=VALUE", allow_leading_hyphen=True)],
+    *values: Annotated[str, Parameter(name="NAME=VALUE")],
     user: str | None = None,
-    priority: int = 0,
+    priority: Whole = 0,
     delay: str | None = None,
     key: str | None = None,
     wait: bool = False,
@@ -35,7 +35,8 @@ def submit(
     pipeline
         Which one; see them with: packhorse pipelines
     values
-        Parameters. NAME=@FILE sends a file; a repeated name makes a list.
+        Parameters. A file is NAME=@PATH, or just NAME=PATH; for any other parameter NAME=@PATH is what the file says,
+        and NAME=@@TEXT is a text that begins with @. A repeated name makes a list.
     user
         Whom the job is for.
     priority
@@ -50,9 +51,10 @@ def submit(
         Wait, and write the result to this file, or into this folder/.
     """
     wait_before = _seconds(delay)
+    words = grouped(values)
     to = None if output is None else target(output)  # before the job: it may take hours, and then it would be too late
     with Client(remote.url) as client:
-        parameters, files = parameters_from(values, _schema(client, pipeline))
+        parameters, files = parameters_from(words, _schema(client, pipeline))
         job = client.submit(
             pipeline, parameters, files=files, user=user, priority=priority, delay=wait_before, key=key
         )  # fmt: skip
