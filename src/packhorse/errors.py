@@ -33,12 +33,13 @@ class PackhorseError(Exception):
 
     status: ClassVar[int] = 500
     exit_code: ClassVar[int] = 1
-    hint: ClassVar[str] = ""
-    """The next thing a person can do about it; the CLI prints it last."""
+    hint: str = ""
+    """The next thing a person can do about it; the CLI prints it last. Facts are filled in as in the message."""
 
     def __init__(self, message: str | None = None, /, **facts: Any) -> None:
         self.facts = facts
         self.message = message or _Lenient().format(_first_line(type(self)), **facts)
+        self.hint = _Lenient().format(type(self).hint, **facts)
         super().__init__(self.message)
 
     @classmethod
@@ -143,14 +144,14 @@ class NotAllowed(Refused):
 class NotFinished(NotAllowed):
     """Job {job_id} is {status}; it has no result."""
 
-    hint = "See how it stands with: packhorse show JOB"
+    hint = "See how it stands with: packhorse show {job_id}"
 
 
 class SlotTaken(Refused):
     """Job {active_job_id} is still active, and only one may be at a time."""
 
     status = 409
-    hint = "Wait for it, or cancel it: packhorse cancel JOB"
+    hint = "Wait for it, or cancel it: packhorse cancel {active_job_id}"
 
 
 class Conflict(PackhorseError):

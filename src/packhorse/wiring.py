@@ -11,6 +11,7 @@ from packhorse.errors import SettingError
 from packhorse.settings import KEYS, Settings, without_secrets
 from packhorse.store.base import Store
 
+LOCAL = frozenset({"sqlite", "file"})
 REDIS = {"unix"} | {
     f"{name}{tls}{sort}" for name in ("redis", "valkey") for tls in ("", "s") for sort in ("", "+cluster", "+sentinel")
 }
@@ -46,6 +47,12 @@ async def open_store(url: str, prefix: str = KEYS) -> Store:
         name="store",
         value=place,
     )
+
+
+def is_absent(url: str) -> bool:
+    """Whether a store or an object store of this machine has not been made yet. Makes nothing."""
+    parts = urlsplit(url)
+    return parts.scheme in LOCAL and not parts.netloc and not Path(unquote(parts.path)).exists()
 
 
 async def opened(settings: Settings) -> tuple[Store, Blobs]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -229,3 +229,20 @@ def test_a_file_that_is_not_what_was_sent_does_not_appear(impostor: Client, tmp_
 
     assert list(tmp_path.iterdir()) == []
     assert list(tmp_path.parent.glob("evil*")) == []
+
+
+def test_a_job_without_an_id_is_not_asked_for() -> None:
+    calls: list[Callable[[Client], object]] = [
+        lambda client: client.get(""),
+        lambda client: client.cancel(" "),
+        lambda client: client.retry(""),
+        lambda client: client.log(""),
+        lambda client: client.result("", Path()),
+        lambda client: client.artifacts(""),
+        lambda client: list(client.events("")),
+        lambda client: client.wait(""),
+    ]
+    with Client("http://127.0.0.1:9") as client:
+        for call in calls:
+            with pytest.raises(InvalidInput, match="A job is named by its id, and this is empty"):
+                call(client)

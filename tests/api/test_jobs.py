@@ -246,7 +246,7 @@ async def test_a_log_is_read_in_pages(http: Http, store: Store) -> None:
     assert [line["text"] for line in first["items"] + rest["items"]] == [f"line <{i}>" for i in range(5)]
     assert first["items"][0].keys() == {"n", "stage", "element", "attempt", "at", "text"}
     assert (first["next"], rest["next"]) == (3, None)
-    assert (await http.get(f"jobs/{job_id}/log?stage=other")).json()["items"] == []
+    assert len((await http.get(f"jobs/{job_id}/log?stage=add")).json()["items"]) == 5
 
 
 async def test_a_log_is_plain_text_for_who_asks_for_it(http: Http, store: Store) -> None:
@@ -329,3 +329,71 @@ async def test_a_job_that_cannot_be_read_hides_no_other_and_is_told_as_such(
     assert answer.json()["type"] == "urn:packhorse:corrupt-record"
     assert bad in answer.json()["detail"]
     assert "retry-after" not in answer.headers
+
+
+# What may be said in a body
+
+
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest.mark.parametrize(
+    ("query", "body"), [("", b'{"stage": "nef"}'), ("?stage=nef", b'{"stage": "nef"}'), ("?stage=nef", b"{}")]
+)
+async def test_the_stage_of_a_retry_may_be_in_the_body(http: Http, store: Store, query: str, body: bytes) -> None:
+    answer = await http.post("jobs?pipeline=convert&user_id=ann", files={"model": ("m", b"w")})
+    job_id = answer.json()["job_id"]
+    await failed(store, job_id, "onnx")
+
+    answer = await http.post(f"jobs/{job_id}/retry{query}", content=body, headers=JSON)
+
+    retrying = (await store.events(job_id))[-1]
+    assert answer.status_code == 202, answer.text
+    assert (retrying.type, retrying.data["stage"]) == ("retrying", "nef")
+
+
+@pytest.mark.parametrize(
+    ("verb", "query", "body", "status", "message"),
+    [
+        ("retry", "?stage=add", b'{"stage": "*"}', 422, "The query names one stage, and the body another."),
+        ("retry", "", b'{"stage": "nope"}', 422, "There is no stage 'nope'; there is add."),
+        ("retry", "", b'{"stagge": "add"}', 422, "stagge: There is no parameter of this name; there is stage"),
+        ("retry", "", b'{"stage": 3}', 422, "Expected `str | null`, got `int`"),
+        ("retry", "", b"[]", 422, "The body must be a JSON object."),
+        ("retry", "", b"{", 400, "The request cannot be read"),
+        ("retry", "", b'{"stage": "' + b"x" * 100_000 + b'"}', 413, "body is larger than"),
+        ("cancel", "", b'{"stage": "add"}', 422, "stage: There is no parameter of this name; there is none"),
+        ("cancel", "", b"x", 400, "The request cannot be read"),
+    ],
+)
+async def test_a_body_that_would_not_be_looked_at_is_refused(
+    http: Http, store: Store, verb: str, query: str, body: bytes, status: int, message: str
+) -> None:
+    job_id = await submitted(http)
+    if verb == "retry":
+        await failed(store, job_id)
+    before = (await http.get(f"jobs/{job_id}")).json()
+
+    answer = await http.post(f"jobs/{job_id}/{verb}{query}", content=body, headers=JSON)
+
+    assert (answer.status_code, message in answer.json()["detail"]) == (status, True), answer.text
+    assert (await http.get(f"jobs/{job_id}")).json() == before
+
+
+@pytest.mark.parametrize("verb", ["retry", "cancel"])
+async def test_a_body_that_is_no_json_is_415_and_an_empty_one_is_none(http: Http, verb: str) -> None:
+    job_id = await submitted(http)
+
+    form = await http.post(f"jobs/{job_id}/{verb}", data={"stage": "add"})
+    empty = await http.post(f"jobs/{job_id}/{verb}", content=b"{}", headers=JSON)
+
+    assert (form.status_code, empty.status_code) == (415, 202)
+
+
+async def test_the_log_of_a_stage_there_is_not_is_answered_with_those_there_are(http: Http) -> None:
+    job_id = await submitted(http)
+
+    answer = await http.get(f"jobs/{job_id}/log?stage=nope")
+
+    assert answer.status_code == 422
+    assert answer.json()["detail"] == "There is no stage 'nope'; there is add."

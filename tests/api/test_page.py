@@ -23,6 +23,14 @@ async def test_the_page_and_its_files_are_served(http: Http) -> None:
         assert (await http.get(ROOT + path)).status_code == 200
 
 
+async def test_who_only_asks_whether_the_page_is_there_is_told(http: Http) -> None:
+    answer = await http.head(f"{ROOT}/")
+
+    assert (answer.status_code, answer.content) == (200, b"")
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert "content-security-policy" in answer.headers
+
+
 @pytest.mark.parametrize("path", ["/", "/static/page.js", "/static/page.css"])
 async def test_nothing_comes_from_elsewhere_and_nothing_runs_inline(http: Http, path: str) -> None:
     answer = await http.get(ROOT + path)

@@ -10,8 +10,19 @@ from litestar.testing import AsyncTestClient
 
 from packhorse.api.problems import shape
 from packhorse.api.tools import Tools
+from packhorse.client import Client
 from packhorse.client.problems import KNOWN, URN
-from packhorse.errors import BlobUnavailable, CorruptRecord, SlotTaken, StoreUnavailable, TooLarge, UnknownOutcome
+from packhorse.errors import (
+    BlobUnavailable,
+    CorruptRecord,
+    NotFinished,
+    SlotTaken,
+    StoreUnavailable,
+    TooLarge,
+    UnknownOutcome,
+    UnknownPipeline,
+)
+from tests.api.processes import Server
 
 Http = AsyncTestClient[Any]
 
@@ -96,7 +107,7 @@ async def test_a_store_that_fails_makes_the_server_unready(http: Http, monkeypat
 
 
 def test_facts_stand_beside_the_message() -> None:
-    assert shape(SlotTaken(active_job_id="j1"))["active_job_id"] == "j1"
+    assert dict(shape(SlotTaken(active_job_id="j1")))["active_job_id"] == "j1"
     assert shape(TooLarge(field="model", limit=5)) == {
         "type": "urn:packhorse:too-large",
         "title": "Too large",
@@ -108,10 +119,27 @@ def test_facts_stand_beside_the_message() -> None:
     }
 
 
+def test_the_next_thing_to_do_stands_there_with_the_id_it_is_about() -> None:
+    assert shape(SlotTaken(active_job_id="j1"))["hint"] == "Wait for it, or cancel it: packhorse cancel j1"
+    assert shape(NotFinished(job_id="j2", status="failed"))["hint"] == "See how it stands with: packhorse show j2"
+    assert "hint" not in shape(TooLarge(field="model", limit=5))
+
+
 def test_no_fact_takes_the_place_of_a_member() -> None:
-    found = shape(CorruptRecord(what="spec", job_id="j", reason="r", status="x", type="y", title="z", detail="d"))
+    found = shape(
+        CorruptRecord(what="spec", job_id="j", reason="r", status="x", type="y", title="z", detail="d", hint="h")
+    )
 
     assert (found["status"], found["title"]) == (500, "Corrupt record")
+    assert found["hint"].startswith("Trying again will not help")
+
+
+async def test_the_client_hands_the_hint_on(running: Server) -> None:
+    with Client(running.url) as client, pytest.raises(UnknownPipeline, match="there is add, convert, ") as refused:
+        client.submit("nope", {})
+
+    assert refused.value.hint.startswith("A worker publishes its pipelines")
+    assert refused.value.facts.keys() == {"pipeline", "field", "errors"}
 
 
 def test_the_client_knows_every_error_by_its_type() -> None:

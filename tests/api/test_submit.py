@@ -160,13 +160,88 @@ async def test_parameters_past_the_limit_are_413(http: Http, place: Place, store
     assert await nothing_is_left(place, store)
 
 
-async def test_a_body_past_any_sense_is_413(http: Http, place: Place) -> None:
-    body = {"pipeline": "add", "metadata": {"m": "x" * (place.settings.parameters_limit + 200_000)}}
+async def test_a_body_past_any_sense_is_413_and_names_the_limit_there_is(http: Http, place: Place) -> None:
+    limit = place.settings.parameters_limit
+    much = "x" * (limit + 200_000)
 
-    assert (await http.post("jobs", json=body)).status_code == 413
+    as_json = await http.post("jobs", json={"pipeline": "add", "metadata": {"m": much}})
+    as_form = await http.post("jobs?pipeline=convert", files={**MODEL, "version": (None, "1"), "note": (None, much)})
+
+    for answer, field in ((as_json, "body"), (as_form, "note")):
+        assert (answer.status_code, answer.json()["limit"], fields(answer)) == (413, limit, {field})
+        assert f"at most {limit} bytes (PACKHORSE_PARAMETERS_LIMIT)" in answer.json()["detail"]
+
+
+async def test_what_is_said_back_is_not_the_whole_of_what_was_sent(http: Http) -> None:
+    long = "x" * 5000
+
+    user = await http.post("jobs", json={"pipeline": "add", "user_id": long, "parameters": {"a": 1}})
+    pipeline = await http.post("jobs", json={"pipeline": long})
+
+    assert f"not '{'x' * 79}…" in user.json()["detail"]
+    assert "x" * 100 not in user.text
+    assert f"There is no pipeline named '{'x' * 79}…; there is add, convert, " in pipeline.json()["detail"]
+
+
+async def test_a_pipeline_there_is_not_is_answered_with_those_there_are(http: Http) -> None:
+    problem = (await http.post("jobs", json={"pipeline": "nope"})).json()
+
+    assert problem["detail"] == "There is no pipeline named 'nope'; there is add, convert, fail, hold, speak, split."
+    assert problem["hint"].startswith("A worker publishes its pipelines when it starts")
+
+
+async def test_a_name_there_is_not_is_answered_with_those_there_are(http: Http) -> None:
+    names = "there is model, ref_images, platform, enable_evaluate, version, note, labels"
+
+    as_json = await http.post("jobs", json={"pipeline": "add", "colour": "red"})
+    as_form = await http.post("jobs?pipeline=convert", files={**MODEL, "colour": (None, "red")})
+    as_file = await http.post("jobs?pipeline=convert", files={**MODEL, "colour": ("red.png", b"")})
+    in_query = await http.get("jobs?colour=red")
+
+    assert "there is pipeline, user_id, parameters, priority, delay, metadata" in as_json.json()["detail"]
+    assert names in as_form.json()["detail"]
+    assert names in as_file.json()["detail"]
+    assert "there is user_id, status, pipeline, created_from, created_until, cursor, limit" in in_query.text
 
 
 # As a form
+
+
+async def test_a_repeated_part_is_a_list_and_one_alone_a_list_of_one(http: Http) -> None:
+    several: list[Any] = [("model", ("m.onnx", b"w")), ("labels", (None, "x")), ("labels", (None, "2"))]
+
+    found = [
+        await http.post("jobs?pipeline=convert&user_id=several", files=several),
+        await http.post("jobs?pipeline=convert&user_id=one", files={**MODEL, "labels": (None, "x")}),
+        await http.post(
+            "jobs?user_id=array", files={**MODEL, "pipeline": (None, "convert"), "labels": (None, '["y"]')}
+        ),
+    ]
+
+    assert [answer.json()["parameters"]["labels"] for answer in found] == [["x", "2"], ["x"], ["y"]]
+
+
+@pytest.mark.parametrize("name", ["note", "version", "platform"])
+async def test_a_repeated_part_of_what_is_no_list_is_given_twice(http: Http, place: Place, name: str) -> None:
+    files: list[Any] = [("model", ("m.onnx", b"w")), (name, (None, b"1")), (name, (None, b"1"))]
+
+    answer = await http.post("jobs?pipeline=convert", files=files)
+
+    assert (answer.status_code, fields(answer)) == (422, {name})
+    assert answer.json()["errors"][0]["message"] == "This is given twice"
+    assert not place.objects()
+
+
+@pytest.mark.parametrize("given", ["x", "1.5", "[]", "true", ""])
+async def test_a_priority_that_is_none_is_refused_alike_at_both_doors(http: Http, given: str) -> None:
+    value = json.loads(given) if given in ("1.5", "[]", "true") else given
+
+    as_json = await http.post("jobs?pipeline=convert", json={"priority": value})
+    as_form = await http.post("jobs?pipeline=convert", files={**MODEL, "priority": (None, given)})
+
+    assert as_form.status_code == 422
+    assert as_form.json() == as_json.json()
+    assert as_form.json()["errors"][0]["message"].startswith("Expected `int`, got ")
 
 
 async def test_a_form_carries_files_and_values(http: Http, place: Place) -> None:
@@ -272,7 +347,7 @@ async def test_an_empty_file_is_a_file(http: Http) -> None:
         ([("version", (None, b'"3"'))], {"version"}),
         ([("version", ("v.txt", b"3"))], {"version"}),
         ([("platform", (None, b"999"))], {"platform"}),
-        ([("labels", (None, b"x"))], {"labels"}),
+        ([("labels", (None, b"[1]"))], {"labels[0]"}),
         ([("note", (None, b"\xff"))], {"note"}),
         ([("parameters", (None, b"{}")), ("parameters", (None, b"{}"))], {"parameters"}),
         ([("parameters", (None, b'{"version": 1}')), ("version", (None, b"1"))], {"version"}),

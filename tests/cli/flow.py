@@ -56,6 +56,23 @@ def fail(why: str) -> None:
 
 
 @app.job
+def chatter(long: int = 10) -> None:
+    print("from windows\r")
+    print("10 %\r50 %\r100 %")
+    print("x" * long)
+    print("the end")
+
+
+@app.job
+def halfway(ctx: Context, flag: str) -> None:
+    """Until the file is there."""
+    ctx.artifact("notes/first.txt", b"half")
+    ctx.progress(1, 2, "halfway")
+    while not Path(flag).exists():
+        time.sleep(0.02)
+
+
+@app.job
 def wait(flag: str) -> str:
     """Until the file is there. Tells which code it runs."""
     Path(f"{flag}.awaited").touch()

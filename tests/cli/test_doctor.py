@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from tests.cli.house import LONGEST, House, until
 
 
@@ -12,13 +14,37 @@ def findings(house: House, *arguments: str) -> dict[str, dict[str, object]]:
     return {each["name"]: each for each in house.run("doctor", "--json", *arguments).json}
 
 
-def test_a_fresh_folder_is_well(house: House) -> None:
-    said = house.run("doctor")
+def test_a_fresh_folder_is_well_and_left_as_it_is(house: House) -> None:
+    said = house.run("doctor", "--json")
 
     assert said.code == 0
-    assert "BAD" not in said.out
+    assert all(each["is_ok"] for each in said.json)
+    assert said.json[0]["meaning"].startswith(f"there is no store at {house.folder}/.packhorse/packhorse.db yet")
+    assert list(house.folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("how", ["flag", "environment"])
+def test_a_store_that_was_named_and_is_not_there_is_bad(house: House, how: str) -> None:
+    url = f"sqlite://{house.folder}/other.db"
+
+    said = house.run(
+        "doctor",
+        "--json",
+        *(["--store", url] if how == "flag" else []),
+        env={"PACKHORSE_STORE": url} if how == "environment" else {},
+    )
+
+    assert said.code == 1
+    assert said.json[0]["meaning"].startswith(f"there is no store at {house.folder}/other.db yet")
+    assert list(house.folder.iterdir()) == []
+
+
+def test_files_are_tried_out_and_nothing_of_it_is_left(house: House) -> None:
+    said = house.run("doctor", "--blobs", f"file://{house.folder}/files")
+
+    assert said.code == 0
     assert "written, read and deleted one" in said.out
-    assert list((house.folder / ".packhorse" / "blobs").rglob("*/*")) == []
+    assert list((house.folder / "files").rglob("*/*")) == []
 
 
 def test_files_that_cannot_be_written_are_bad_and_exit_1(house: House) -> None:

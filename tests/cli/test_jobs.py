@@ -173,7 +173,11 @@ def test_a_job_that_ran_a_while_is_shown_with_what_it_used(ask: Tell, shared: De
         (["copy", "times=many"], "times"),
         (["greet", "name=a", "name=b"], "name was given 2 times"),
         (["copy", "files=@nowhere.txt"], "There is no file nowhere.txt"),
-        (["nope"], "There is no pipeline named 'nope'"),
+        (["nope"], "There is no pipeline named 'nope'; there is chatter, copy, fail, greet, halfway, wait."),
+        (
+            ["greet", "name=@nowhere.txt"],
+            "There is no file nowhere.txt. If the text itself is meant: name=@@nowhere.txt",
+        ),
     ],
 )
 def test_what_the_server_would_not_take_is_refused_with_exit_3(ask: Tell, arguments: list[str], sentence: str) -> None:
@@ -184,7 +188,7 @@ def test_what_the_server_would_not_take_is_refused_with_exit_3(ask: Tell, argume
 
 
 def test_an_unknown_job_is_refused_with_the_way_to_the_known_ones(ask: Tell) -> None:
-    for command in ("show", "logs", "cancel", "retry", "result"):
+    for command in ("show", "logs", "cancel", "retry", "result", "artifacts"):
         said = ask(command, "01a1de8a-dac9-7252-af02-b5b5a003b862")
 
         assert (said.code, said.out) == (3, "")
@@ -249,9 +253,91 @@ def test_logs_are_what_the_stages_printed(ask: Tell, shared: Dev, tmp_path: Path
 
     texts = [json.loads(line)["text"] for line in followed.out.splitlines()]
     assert texts == ["reading 1 files", "changing first"]
-    assert [line.partition("│ ")[2] for line in plain.out.splitlines()] == texts
+    assert plain.out.splitlines() == ["read   │ reading 1 files", "change[0] │ changing first"]
     assert "changing first" in of_stage.out
     assert "reading" not in of_stage.out
+
+
+def test_lines_are_printed_as_they_looked(ask: Tell, shared: Dev) -> None:
+    job_id = made(ask, "chatter", "long=100000")
+    shared.client.wait(job_id, LONGEST)
+
+    said = ask("logs", job_id)
+
+    lines = [line.partition("│ ")[2] for line in said.out.splitlines()]
+    assert lines[:2] == ["from windows", "100 %"]
+    assert "".join(lines[2:-1]) == "x" * 100_000
+    assert "" not in lines
+    assert lines[-1] == "the end"
+
+
+@pytest.mark.parametrize("follow", [[], ["--follow"]])
+def test_a_stage_there_is_not_is_answered_with_those_there_are(ask: Tell, tmp_path: Path, follow: list[str]) -> None:
+    (tmp_path / "a.txt").write_text("first")
+    job_id = made(ask, "copy", "files=@a.txt")
+
+    said = ask("logs", job_id, "--stage", "nope", *follow)
+
+    assert (said.code, said.out) == (2, "")
+    assert "There is no stage 'nope'; there is read, change, write." in said.err
+
+
+def test_a_job_cancelled_while_it_ran_is_shown_with_what_it_had_reached(ask: Tell, shared: Dev, tmp_path: Path) -> None:
+    job_id = made(ask, "halfway", f"flag={tmp_path}/never")
+    until(lambda: shared.client.get(job_id)["stages"]["halfway"]["progress"] == 50.0)
+    ask("cancel", job_id)
+    shared.client.wait(job_id, LONGEST)
+
+    shown = ask("show", job_id)
+
+    stage = shared.client.get(job_id)["stages"]["halfway"]
+    assert (stage["status"], stage["attempt"], stage["progress"]) == ("cancelled", 1, 50.0)
+    [row] = [line.split() for line in shown.out.splitlines() if line.startswith("halfway ")]
+    assert row[:5] == ["halfway", "cancelled", "50", "%", "1"]
+
+
+def test_a_job_is_shown_with_its_parameters_and_its_artifacts(ask: Tell, shared: Dev, tmp_path: Path) -> None:
+    (tmp_path / "flag").touch()
+    job_id = made(ask, "halfway", f"flag={tmp_path}/flag")
+    shared.client.wait(job_id, LONGEST)
+
+    shown = ask("show", job_id)
+
+    assert f'parameters  {{"flag":"{tmp_path}/flag"}}' in shown.out
+    assert "halfway/notes/first.txt  4 bytes  text/plain" in shown.out
+
+
+def test_artifacts_are_listed_and_fetched_by_name(ask: Tell, shared: Dev, tmp_path: Path) -> None:
+    (tmp_path / "flag").touch()
+    job_id = made(ask, "halfway", f"flag={tmp_path}/flag")
+    shared.client.wait(job_id, LONGEST)
+
+    listed = ask("artifacts", job_id)
+    as_json = ask("artifacts", job_id, "--json").json
+    fetched = ask("artifacts", job_id, "halfway/notes/first.txt", "--output", "mine.txt")
+    into = ask("artifacts", job_id, "halfway/notes/first.txt", "--output", "folder/", "--json")
+    nowhere = ask("artifacts", job_id, "halfway/nope.txt")
+
+    assert "halfway/notes/first.txt  4 bytes  text/plain" in listed.out
+    assert as_json == {"items": shared.client.artifacts(job_id), "next": None}
+    assert (fetched.out.strip(), (tmp_path / "mine.txt").read_text()) == ("mine.txt", "half")
+    assert into.json == {"path": "folder/first.txt"}
+    assert (nowhere.code, "has no artifact 'halfway/nope.txt'" in nowhere.err) == (3, True)
+
+
+def test_a_job_that_has_made_nothing_says_so(ask: Tell) -> None:
+    said = ask("artifacts", made(ask, "greet", "name=ann", "--delay", "1h"))
+
+    assert (said.code, said.out) == (0, "")
+    assert said.last_line == "The job has made no files."
+
+
+def test_a_text_may_be_in_a_file(ask: Tell, shared: Dev, tmp_path: Path) -> None:
+    (tmp_path / "name.txt").write_text("ann")
+
+    job = ask("submit", "greet", "name=@name.txt", "tags=@@bob", "--json").json
+
+    assert job["parameters"] == {"name": "ann", "tags": ["@bob"]}
 
 
 def test_a_failed_job_is_retried(ask: Tell, shared: Dev) -> None:
@@ -302,7 +388,7 @@ def test_a_result_that_is_not_there_yet_is_refused(ask: Tell) -> None:
     said = ask("result", job_id)
 
     assert said.code == 3
-    assert said.last_line == "See how it stands with: packhorse show JOB"
+    assert said.last_line == f"See how it stands with: packhorse show {job_id}"
 
 
 def test_pipelines_are_listed_with_their_parameters(ask: Tell, shared: Dev) -> None:

@@ -37,7 +37,10 @@ def test_without_a_command_it_lists_them_all(house: House) -> None:
         (["jobs", "--nope"], "packhorse jobs --help"),
         (["jobs", "--limit", "many"], "packhorse jobs --help"),
         (["jobs", "--status", "done"], "packhorse jobs --help"),
+        (["jobs", "--limit", "1.5"], "packhorse jobs --help"),
         (["show"], "packhorse show --help"),
+        (["submit", "p", "a=1", "--priority", "1.5"], "packhorse submit --help"),
+        (["submit", "p", "a"], "packhorse submit --help"),
         (["submit", "p", "--delay", "soon"], "packhorse submit --help"),
     ],
 )
@@ -46,6 +49,40 @@ def test_a_mistake_in_usage_exits_2_and_says_where_to_look(tell: Tell, arguments
 
     assert (said.code, said.out) == (2, "")
     assert said.last_line == f"See how it is used: {hint}"
+
+
+@pytest.mark.parametrize("job", ["", " "])
+@pytest.mark.parametrize("command", ["show", "logs", "cancel", "retry", "result", "artifacts"])
+def test_an_empty_job_is_a_mistake_in_usage(tell: Tell, command: str, job: str) -> None:
+    said = tell(command, job)
+
+    assert (said.code, said.out) == (2, "")
+    assert "a job is named by its id, and this is empty" in said.err
+    assert said.last_line == f"See how it is used: packhorse {command} --help"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["a=1", "--wat"], "Unknown option: --wat."),
+        (["--wat", "a=1"], "Unknown option: --wat."),
+        (["a=1", "--colour=red"], "Unknown option: --colour=red."),
+        (["a=1", "--priority", "1.5"], "'1.5' is not a whole number"),
+    ],
+)
+def test_a_wrong_option_of_a_submit_is_named(tell: Tell, arguments: list[str], sentence: str) -> None:
+    said = tell("submit", "add", *arguments)
+
+    assert said.code == 2
+    assert sentence in said.err
+
+
+def test_the_help_of_a_submit_says_how_files_are_written(tell: Tell) -> None:
+    said = tell("submit", "--help")
+
+    told = " ".join(said.out.replace("│", " ").split())
+    assert "A file is NAME=@PATH, or just NAME=PATH" in told
+    assert "NAME=@@TEXT is a text that begins with @" in told
 
 
 @pytest.mark.parametrize("command", ["jobs", "pipelines", "show JOB", "logs JOB", "cancel JOB", "submit report"])

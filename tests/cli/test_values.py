@@ -9,7 +9,7 @@ import pytest
 from cyclopts import CycloptsError
 
 from packhorse import File, Params
-from packhorse.cli.values import parameters_from
+from packhorse.cli.values import MOST, grouped, parameters_from
 from packhorse.define import Schema
 from packhorse.errors import InvalidInput
 
@@ -44,7 +44,8 @@ SCHEMA = Schema(Everything).json_schema()
     [
         (["text=12"], {"text": "12"}),
         (["text=a=b"], {"text": "a=b"}),
-        (["text=@ann"], {"text": "@ann"}),
+        (["text=@@ann"], {"text": "@ann"}),
+        (["text=a@b"], {"text": "a@b"}),
         (["text="], {"text": ""}),
         (["number=12"], {"number": 12}),
         (["number=-1"], {"number": -1}),
@@ -60,6 +61,7 @@ SCHEMA = Schema(Everything).json_schema()
         (["tags=1", "tags=2"], {"tags": ["1", "2"]}),
         (['tags=["a","b"]'], {"tags": ["a", "b"]}),
         (["tags=[]"], {"tags": []}),
+        (["tags=[draft"], {"tags": ["[draft"]}),
         (["sizes=1", "sizes=2"], {"sizes": [1, 2]}),
         (['inner={"x":1}'], {"inner": {"x": 1}}),
         (['inners={"x":1}', 'inners={"x":2}'], {"inners": [{"x": 1}, {"x": 2}]}),
@@ -69,28 +71,71 @@ SCHEMA = Schema(Everything).json_schema()
     ],
 )
 def test_a_value_is_what_the_schema_says(words: list[str], found: dict[str, Any]) -> None:
-    assert parameters_from(words, SCHEMA) == (found, {})
+    assert parameters_from(grouped(words), SCHEMA) == (found, {})
 
 
 def test_a_file_is_named_by_its_path() -> None:
     words = ["model=@m.onnx", "images=@a.png", "images=@b.png"]
 
-    values, files = parameters_from(words, SCHEMA)
+    values, files = parameters_from(grouped(words), SCHEMA)
 
     assert values == {}
     assert files == {"model": Path("m.onnx"), "images": [Path("a.png"), Path("b.png")]}
 
 
+def test_a_file_may_be_named_without_the_sign() -> None:
+    words = ["model=m.onnx", "images=a.png", "images=@b.png"]
+
+    assert parameters_from(grouped(words), SCHEMA)[1] == {
+        "model": Path("m.onnx"),
+        "images": [Path("a.png"), Path("b.png")],
+    }
+
+
+def test_for_any_other_parameter_a_file_is_what_it_says(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("first\n")
+    (tmp_path / "b.json").write_text('{"x": 1}')
+    (tmp_path / "c.json").write_text('["a", "b"]')
+    named = {"text": "a.txt", "inner": "b.json", "inners": "b.json", "tags": "c.json", "free": "a.txt"}
+
+    values, files = parameters_from({name: [f"@{tmp_path / file}"] for name, file in named.items()}, SCHEMA)
+
+    assert files == {}
+    assert values == {
+        "text": "first\n",
+        "inner": {"x": 1},
+        "inners": [{"x": 1}],
+        "tags": ["a", "b"],
+        "free": "first\n",
+    }
+
+
+def test_a_file_that_says_nothing_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "bytes").write_bytes(b"\xff")
+    with (tmp_path / "film").open("wb") as film:
+        film.truncate(MOST + 1)
+
+    for name, reason in (
+        ("bytes", "cannot be read as a text"),
+        ("film", "too large"),
+        ("", "cannot be read as a text"),
+    ):
+        with pytest.raises(InvalidInput, match=reason):
+            parameters_from({"text": [f"@{tmp_path / name}"]}, SCHEMA)
+    with pytest.raises(InvalidInput, match=r"There is no file ann\. If the text itself is meant: text=@@ann"):
+        parameters_from({"text": ["@ann"]}, SCHEMA)
+
+
 def test_one_file_for_a_list_is_a_list_of_one() -> None:
-    assert parameters_from(["images=@a.png"], SCHEMA)[1] == {"images": [Path("a.png")]}
+    assert parameters_from(grouped(["images=@a.png"]), SCHEMA)[1] == {"images": [Path("a.png")]}
 
 
 def test_a_second_value_for_what_takes_one_is_refused() -> None:
     with pytest.raises(InvalidInput, match="number was given 2 times"):
-        parameters_from(["number=1", "number=2"], SCHEMA)
+        parameters_from(grouped(["number=1", "number=2"]), SCHEMA)
 
 
 @pytest.mark.parametrize("word", ["text", "=1", ""])
 def test_a_word_without_a_name_is_a_mistake_in_usage(word: str) -> None:
     with pytest.raises(CycloptsError, match="is not NAME=VALUE"):
-        parameters_from([word], SCHEMA)
+        grouped([word])

@@ -238,7 +238,7 @@ class Jobs(RuleBasedStateMachine):
     def end(self, at: Entry, ending: Ending, width: int | None) -> None:
         job = self.store.jobs[at.job_id]
         self.commit(decide(job, Attempt(at, self.store.leases[at].token), ending, width, self.store.now))
-        if ending in {"later", "hand_back"}:
+        if ending in {"later", "hand_back"} and not job.stopping:
             self.starts[at, job.run] -= 1
 
     def take_slot(self, change: Change) -> None:

@@ -299,3 +299,13 @@ def test_a_cancelled_job_is_cancelled_even_if_its_last_stage_finished() -> None:
 
     assert words(change) == ["stage_completed", "cancelled"]
     assert change.effects[-1] == ReleaseSlot("default/ann/convert")
+
+
+@every_reason
+@every_ending
+def test_an_attempt_that_was_stopped_keeps_its_number(end: Verb, why: Stopping) -> None:
+    job = end(STOPPED[why], LEFT).after
+
+    task = job.task(LEFT)
+    assert task is not None
+    assert task.attempt == 1

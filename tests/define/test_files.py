@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packhorse.define.files import BIDI, File, referred, sanitised
+from packhorse.define.files import BIDI, File, placed, referred, sanitised
+from packhorse.errors import InvalidInput
 
 
 @pytest.fixture
@@ -99,3 +100,9 @@ def test_only_a_number_that_stands_for_a_file_is_one(value: object) -> None:
 
     with pytest.raises(ValueError, match="file"):
         referred(value, ["a"])
+
+
+@pytest.mark.parametrize("name", ["", ".", "./", "./."])
+def test_an_artifact_needs_a_name(name: str) -> None:
+    with pytest.raises(InvalidInput, match="An artifact needs a name"):
+        placed(name)

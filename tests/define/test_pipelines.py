@@ -9,7 +9,7 @@ import pytest
 from packhorse.core import wire
 from packhorse.core.model import Backoff, Defaults, Plan, StagePlan, Status
 from packhorse.core.pipeline import filled
-from packhorse.define import Context, File, Params, Pipeline, Stage, each, gather, needs
+from packhorse.define import Context, File, JobDecorator, Params, Pipeline, Stage, each, gather, needs
 from packhorse.errors import DefinitionError
 
 
@@ -291,3 +291,22 @@ def _planned(**options: Any) -> Plan:
     stage: Stage[..., File] = pipeline.stage(onnx)
     assert stage.plan in pipeline.plan().stages
     return pipeline.plan()
+
+
+def test_an_option_there_is_not_is_answered_with_those_there_are() -> None:
+    wrong: dict[str, Any] = {"wat": 1}
+    convert = Pipeline("convert", Params)
+
+    with pytest.raises(
+        DefinitionError, match="Pipeline 'other': a pipeline has no option 'wat'; it has one_per, slot, "
+    ):
+        Pipeline("other", Params, **wrong)
+    with pytest.raises(DefinitionError, match="Stage 'work' of 'convert': a stage has no option 'wat'; it has name, "):
+
+        @convert.stage(**wrong)
+        def work(ctx: Context, p: Params) -> None: ...
+
+    with pytest.raises(DefinitionError, match="Job 'job': a job has no option 'wat'; it has name, queue, "):
+
+        @JobDecorator(lambda _: None)(**wrong)
+        def job() -> None: ...

@@ -85,3 +85,17 @@ def test_what_is_wrong_with_an_option_names_it_once(convert: Pipeline[Convert]) 
 def test_a_pipeline_of_no_app_has_nowhere_to_submit_to() -> None:
     with pytest.raises(DefinitionError, match=r"belongs to no app.*test_submitting.py:\d+$"):
         Pipeline("convert", Convert).submit(Convert())
+
+
+def test_an_option_there_is_not_is_answered_with_those_there_are(convert: Pipeline[Convert]) -> None:
+    wrong: dict[str, Any] = {"wat": 1}
+
+    with pytest.raises(TypeError, match=r"^submit has no option 'wat'; it has user, priority, delay, key, metadata$"):
+        convert.submit(Convert(), **wrong)
+
+
+def test_a_long_user_is_not_said_back_whole(convert: Pipeline[Convert]) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        convert.submit(Convert(), user="x" * 5000)
+
+    assert refused.value.message.endswith(f"not '{'x' * 79}….")

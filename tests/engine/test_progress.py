@@ -115,6 +115,29 @@ async def test_an_attempt_that_starts_over_does_not_take_the_whole_back(store: S
     assert progress.of_stage(job, "only", told) == 10.0
 
 
+async def test_a_stage_that_was_stopped_shows_how_far_it_had_got(store: Store) -> None:
+    claimed = await started(store)
+    await store.report([report(claimed, 8.0, 10.0)])
+    job_id, token = claimed.job.id, claimed.token
+
+    await settled(store, job_id, lambda job: lifecycle.cancel(job, now=store.now()))
+    await settled(store, job_id, lambda job: lifecycle.hand_back(job, claimed.task, token=token, now=store.now()))
+
+    job = await held(store, job_id)
+    assert job.status is Status.CANCELLED
+    assert progress.of_stage(job, "only", await reported(store, job_id)) == 80.0
+
+
+async def test_a_stage_that_will_be_tried_again_is_at_its_start(store: Store) -> None:
+    claimed = await started(store)
+    await store.report([report(claimed, 8.0, 10.0)])
+
+    await fail(store, claimed, BROKEN)
+
+    job = await held(store, claimed.job.id)
+    assert progress.of_stage(job, "only", await reported(store, job.id)) == 0.0
+
+
 async def test_a_report_of_a_superseded_attempt_does_not_count(store: Store, clock: Clock) -> None:
     first = await started(store)
     await lose(store, first)

@@ -112,6 +112,8 @@ def submit() -> None:
     assert_type(handle, JobHandle[Any])
     assert_type(handle.result_of(onnx), File)
     assert_type(handle.result_of(frames), list[Frame])
+    assert_type(handle.result_of(gather(scaled)), list[tuple[int, File]])
+    assert_type(handle.result_of(gather(checked)), list[bool])
     assert_type(add.submit(1, b="y"), JobHandle[float])
     assert_type(add.using(user="ann").submit(a=1).wait(timeout=5).result, float)
     assert_type(fetch.submit("http://a").wait().result, list[str])
@@ -120,6 +122,7 @@ def submit() -> None:
 async def submit_async() -> None:
     handle = await convert.a_submit(Convert(model=File("m.onnx")), key="once")
     assert_type(await handle.a_result_of(frames), list[Frame])
+    assert_type(await handle.a_result_of(gather(scaled)), list[tuple[int, File]])
     async for event in handle.a_events():
         assert_type(event.n, int)
     assert_type((await (await fetch.using(priority=1).a_submit("http://a", limit=2)).a_wait()).result, list[str])

@@ -8,14 +8,16 @@ from datetime import datetime
 from typing import Any, Literal
 
 import jsonschema_rs
+import msgspec
 
 from packhorse.api.given import decoded
 from packhorse.core import wire
 from packhorse.core.model import Definition
 from packhorse.define.choices import one_of
 from packhorse.define.files import SCHEMA as FILE
-from packhorse.define.mistakes import Mistake, unknown
-from packhorse.errors import InvalidInput, UnknownPipeline
+from packhorse.define.mistakes import UNDECODABLE, Mistake, some, unknown, unknown_pipeline
+from packhorse.define.schemas import unknown_names
+from packhorse.errors import InvalidInput
 from packhorse.store.base import Registry
 
 FRESH = 2.0
@@ -38,18 +40,33 @@ class Published:
             self._schema, validate_formats=True, formats={"date-time": _is_time}, offline=True
         )
 
+    @property
+    def names(self) -> list[str]:
+        return list(self._properties)
+
     def takes(self, name: str) -> bool:
         return name in self._properties or self._schema.get("additionalProperties") is not False
 
-    def read(self, name: str, text: bytes) -> Any:
-        """The value of a part: as it is where a text may stand, else JSON. Raises ValueError."""
-        rest = self._schema.get("additionalProperties")
-        schema = self._properties.get(name, rest if isinstance(rest, Mapping) else {})
-        return text.decode() if self._is_text(schema) else decoded(text)
+    def is_list(self, name: str) -> bool:
+        """Whether the parameter may be given several times."""
+        return self._list(name) is not None
+
+    def read(self, name: str, texts: Sequence[str]) -> Any:
+        """The value of a part: as it is where a text may stand, else JSON. Of several, or for a list, each element so.
+
+        One text that is a JSON array is that array. What cannot be read is left as it is: the schema says best what
+        was expected instead.
+        """
+        schema, array = self._of(name), self._list(name)
+        if array is None or (len(texts) == 1 and not self._is_element(texts[0], schema)):
+            return self._one(texts[0], schema)
+        return [self._one(text, _item(array, i)) for i, text in enumerate(texts)]
 
     def mistakes(self, values: Json) -> list[Mistake]:
         """What is wrong with parameters in which each file is a text."""
-        return [mistake for error in self._validator.iter_errors(values) for mistake in _mistakes(error)]
+        errors = list(self._validator.iter_errors(values))
+        surplus = unknown_names(values, self._schema) if errors else {}
+        return [mistake for error in errors for mistake in _mistakes(error, surplus)]
 
     def _file(self, schema: Json) -> Many | None:
         branches = [part for part in self._branches(schema) if part.get("type") != "null"]
@@ -59,6 +76,35 @@ class Published:
             return "one"
         items = branches[0].get("items")
         return "many" if isinstance(items, Mapping) and _is_file(self._resolved(items)) else None
+
+    def _of(self, name: str) -> Json:
+        rest = self._schema.get("additionalProperties")
+        found: Json = self._properties.get(name, rest if isinstance(rest, Mapping) else {})
+        return found
+
+    def _list(self, name: str) -> Json | None:
+        return next((part for part in self._branches(self._of(name)) if "array" in _several(part.get("type"))), None)
+
+    def _is_element(self, text: str, schema: Json) -> bool:
+        """Whether one text for what may be a list is an element of it, and not all of it."""
+        kinds = {kind for part in self._branches(schema) for kind in _several(part.get("type"))}
+        if kinds - {"array", "null"}:
+            return False
+        try:
+            whole = decoded(text.encode())
+        except msgspec.DecodeError:  # no JSON
+            return True
+        except UNDECODABLE:  # nested deeper than anybody means it
+            return False
+        return not (isinstance(whole, list) or (whole is None and "null" in kinds))
+
+    def _one(self, text: str, schema: Json) -> Any:
+        if self._is_text(schema):
+            return text
+        try:
+            return decoded(text.encode())
+        except UNDECODABLE:
+            return text
 
     def _is_text(self, schema: Json) -> bool:
         return any(
@@ -99,7 +145,7 @@ class Catalog:
             await self._refresh(always=True)
         if name is not None:
             if name not in self._found:
-                raise UnknownPipeline(field="pipeline", pipeline=name)
+                raise unknown_pipeline(name, self._found)
             return self._found[name]
         if len(self._found) != 1:
             raise InvalidInput(_choice(sorted(self._found)), field="pipeline")
@@ -124,16 +170,17 @@ class Catalog:
 def _choice(names: Sequence[str]) -> str:
     if not names:
         return "No pipeline is published; a worker publishes its own when it starts."
-    return f"Which pipeline? There is {', '.join(names)}."
+    return f"Which pipeline? There is {some(names)}."
 
 
-def _mistakes(error: jsonschema_rs.ValidationError) -> list[Mistake]:
+def _mistakes(error: jsonschema_rs.ValidationError, surplus: Mapping[str, Sequence[str]]) -> list[Mistake]:
     path = _path(error.instance_path)
     match error.kind:
         case jsonschema_rs.ValidationErrorKind.Required():
             return [{"field": _joined(path, error.kind.property), "message": "This is required"}]
         case jsonschema_rs.ValidationErrorKind.AdditionalProperties():
-            return unknown(_joined(path, name) for name in error.kind.unexpected)
+            names = [_joined(path, name) for name in error.kind.unexpected]
+            return [mistake for name in names for mistake in unknown([name], surplus.get(name, ()))]
         case jsonschema_rs.ValidationErrorKind.Enum():
             return [one_of(path, error.kind.options)]
     return [{"field": path, "message": error.message}]
@@ -148,6 +195,12 @@ def _path(steps: Sequence[str | int]) -> str:
 
 def _joined(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
+
+
+def _item(array: Json, i: int) -> Json:
+    first: Sequence[Json] = array.get("prefixItems", ())
+    found: Any = first[i] if i < len(first) else array.get("items")
+    return found if isinstance(found, Mapping) else {}
 
 
 def _is_file(schema: Json) -> bool:

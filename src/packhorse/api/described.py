@@ -1,39 +1,69 @@
-"""What the OpenAPI file says about a body that we read ourselves."""
+"""What the OpenAPI file says about bodies that we read ourselves, and about the problems a route may answer with."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from litestar.openapi.spec import OpenAPIMediaType, OpenAPIType, Operation, Reference, RequestBody, Schema
+import msgspec
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.openapi.spec import OpenAPIMediaType, OpenAPIType, Operation, RequestBody, Schema
 
-OBJECT = Schema(type=OpenAPIType.OBJECT, additional_properties=True)
-TEXT = Schema(type=OpenAPIType.STRING)
+from packhorse.api.documents import ProblemDocument
+from packhorse.api.given import JSON
+from packhorse.errors import Foreign, InvalidInput, Malformed, PackhorseError, StoreUnavailable
 
-PROPERTIES: dict[str, Schema | Reference] = {
-    "pipeline": TEXT,
-    "user_id": TEXT,
-    "parameters": OBJECT,
-    "priority": Schema(type=OpenAPIType.INTEGER, minimum=-1000, maximum=1000),
-    "delay": Schema(one_of=[Schema(type=OpenAPIType.NUMBER, minimum=0), TEXT]),
-    "metadata": OBJECT,
-}
+PROBLEM = "application/problem+json"
 
-AS_JSON = Schema(type=OpenAPIType.OBJECT, properties=PROPERTIES, additional_properties=False)
-AS_FORM = Schema(
-    type=OpenAPIType.OBJECT,
-    properties=PROPERTIES,
-    additional_properties=True,
-    description="The pipeline's parameters, each as a part of its own name: files as files, others as text or JSON.",
-)
+EVERYWHERE = (Malformed, Foreign, InvalidInput, PackhorseError, StoreUnavailable)
+"""A query that is not known, another machine, a store that is away: no route is safe from these."""
 
 
-@dataclass
-class SubmitOperation(Operation):
-    def __post_init__(self) -> None:
-        self.request_body = RequestBody(
-            required=True,
-            content={
-                "application/json": OpenAPIMediaType(schema=AS_JSON),
-                "multipart/form-data": OpenAPIMediaType(schema=AS_FORM),
-            },
-        )
+def refusing(*errors: type[PackhorseError]) -> dict[int, ResponseSpec]:
+    """The problems a route may answer with, by status."""
+    by_status: dict[int, list[type[PackhorseError]]] = {}
+    every: tuple[type[PackhorseError], ...] = (*EVERYWHERE, *errors)
+    for each in every:
+        by_status.setdefault(each.status, []).append(each)
+    return {
+        status: answering(ProblemDocument, PROBLEM, ", ".join(f"`{each.type()}`" for each in found))
+        for status, found in sorted(by_status.items())
+    }
+
+
+def answering(document: Any, media_type: str, description: str) -> ResponseSpec:
+    """For what a route makes itself, and its return type therefore does not tell."""
+    return ResponseSpec(document, generate_examples=False, media_type=media_type, description=description)
+
+
+def taking(shape: type[msgspec.Struct], *, required: bool = False, form: str | None = None) -> type[Operation]:
+    """The operation of a route that takes such a body, as JSON and, if ``form`` says how, as a form with more parts."""
+    found = msgspec.json.schema(shape)
+    known = found["$defs"][shape.__name__]
+    content = {JSON: OpenAPIMediaType(schema=_schema({**known, "additionalProperties": False}))}
+    if form is not None:
+        parts = {**known, "additionalProperties": True, "description": form}
+        content["multipart/form-data"] = OpenAPIMediaType(schema=_schema(parts))
+
+    @dataclass
+    class Taking(Operation):
+        def __post_init__(self) -> None:
+            self.request_body = RequestBody(required=required, content=content)
+
+    return Taking
+
+
+def _schema(found: Mapping[str, Any]) -> Schema:
+    """JSON Schema as Litestar writes it down."""
+    more = found.get("additionalProperties")
+    return Schema(
+        type=OpenAPIType(found["type"]) if "type" in found else None,
+        description=found.get("description"),
+        properties={name: _schema(part) for name, part in found.get("properties", {}).items()} or None,
+        additional_properties=_schema(more) if isinstance(more, Mapping) else more,
+        any_of=[_schema(part) for part in found["anyOf"]] if "anyOf" in found else None,
+        minimum=found.get("minimum"),
+        maximum=found.get("maximum"),
+        default=found.get("default"),
+    )

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from typing import Any
+from typing import Annotated
 
-from litestar import Request, get
-from litestar.datastructures import State
+from litestar import get
 from litestar.di import NamedDependency
-from litestar.params import FromPath, FromQuery
+from litestar.params import FromPath, FromQuery, HeaderParameter
 from litestar.types import ASGIApp
 
 from packhorse.api import shapes
+from packhorse.api.described import answering, refusing
+from packhorse.api.documents import PositionDocument, StageDocument
 from packhorse.api.feed import PAGE, Moved, Watcher
 from packhorse.api.queries import Number
 from packhorse.api.streaming import Streamed
 from packhorse.api.tools import Tools
 from packhorse.core import wire
 from packhorse.core.model import Event, Job
-from packhorse.errors import InvalidInput
+from packhorse.errors import InvalidInput, JobNotFound
 from packhorse.store.base import Line
 
 PING = 15.0
@@ -30,14 +31,39 @@ LINGER = 0.2
 HEADERS = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
-@get("/jobs/{job_id:str}/events")
+TYPES = {
+    "snapshot": "the whole job, first of all",
+    "submitted": "`pipeline`, `user_id`",
+    "started": "`run`: the first stage of this run has begun",
+    "stage_started": "`stage`, `element`, `attempt`, `worker`",
+    "stage_completed": "`stage`, `element`, `attempt`",
+    "stage_failed": "`stage`, `element`, `attempt`, `code`, `message`: for good",
+    "retrying": "`stage`, `element`, `attempt`, `not_before`, and why: `code` and `message`, or `why` `later` or "
+    "`handed_back`; with `why` `retry`, a person has started `run`",
+    "cancelling": "what runs has been asked to stop",
+    "progress": "`stage`, `stage_progress`, `progress`, and of `stages` those that look different",
+    "log": "a line that a stage printed: `n`, `stage`, `element`, `attempt`, `at`, `text`",
+    "gap": "something is not there any more: `what` (`events`, `log`), `after`, and `last_event` or `next`",
+    "completed": "`run`",
+    "failed": "`run`, `code`, `message`, and where it was",
+    "cancelled": "`run`",
+}
+"""What can happen, and what is told of it besides `n`, `type` and `at`; `element` only of stages that have several."""
+UNNUMBERED = frozenset({"snapshot", "progress", "log", "gap"})
+"""Not history: sent without an id, and not sent again to who comes back."""
+
+STREAM = answering(str, "text/event-stream", f"Events of the types {', '.join(TYPES)}, each with JSON as its data.")
+LastEvent = Annotated[str | None, HeaderParameter(name="Last-Event-ID", description="As `after`, and instead of it.")]
+
+
+@get("/jobs/{job_id:str}/events", responses={**refusing(JobNotFound), 200: STREAM})
 async def events(
-    request: Request[Any, Any, State],
     tools: NamedDependency[Tools],
     job_id: FromPath[str],
     after: Number = 0,
     log: FromQuery[bool] = True,
     log_after: Number = 0,
+    last_event_id: LastEvent = None,
 ) -> ASGIApp:
     """A snapshot, then every event after number `after` (or Last-Event-ID) until the run has ended.
 
@@ -45,7 +71,7 @@ async def events(
     that is already known; `log=false` leaves the log out.
     """
     await tools.job(job_id)
-    after = _last_event_id(request.headers.get("last-event-id"), after)
+    after = _last_event_id(last_event_id, after)
     return Streamed(_Following(tools, job_id, after, log_after if log else None).frames(), HEADERS)
 
 
@@ -56,8 +82,8 @@ class _Following:
         self._n = after
         self._line = line or 0
         self._wants_log = line is not None
-        self._stages: dict[str, Any] = {}
-        self._position: dict[str, Any] = {}
+        self._stages: dict[str, StageDocument] = {}
+        self._position: PositionDocument | None = None
         self._is_over = False
 
     async def frames(self) -> AsyncGenerator[bytes]:
@@ -74,7 +100,11 @@ class _Following:
     async def _snapshot(self, job: Job) -> bytes:
         [shape] = await self._tools.shown([job])
         self._stages = shape["stages"]
-        self._position = {name: shape[name] for name in ("stage", "stage_progress", "progress")}
+        self._position = {
+            "stage": shape["stage"],
+            "stage_progress": shape["stage_progress"],
+            "progress": shape["progress"],
+        }
         return b"retry: 1000\n" + _frame("snapshot", shape)
 
     async def _step(self, watcher: Watcher) -> AsyncIterator[bytes]:
@@ -157,7 +187,7 @@ class _Following:
         return [*dropped, _frame("log", shapes.line(line))]
 
 
-def _frame(type: str, data: Mapping[str, Any], n: int | None = None) -> bytes:
+def _frame(type: str, data: Mapping[str, object], n: int | None = None) -> bytes:
     number = b"" if n is None else b"id: %d\n" % n
     return b"%sevent: %s\ndata: %s\n\n" % (number, type.encode(), wire.encode(data))
 

@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any
 
 from packhorse.api import shapes
+from packhorse.api.documents import PositionDocument, StageDocument
 from packhorse.core.model import Event, Job, TaskId
 from packhorse.errors import CorruptRecord, SchemaTooNew, StoreError
 from packhorse.store.base import Line, Progress, Store
@@ -42,11 +42,11 @@ class Moved:
         self.progress = progress
 
     @cached_property
-    def position(self) -> dict[str, Any]:
+    def position(self) -> PositionDocument:
         return shapes.position(self.job, self.progress)
 
     @cached_property
-    def stages(self) -> dict[str, Any]:
+    def stages(self) -> dict[str, StageDocument]:
         return shapes.stages(self.job, self.progress)
 
 

@@ -9,13 +9,14 @@ from typing import Any
 
 from packhorse.api.body import Body
 from packhorse.api.catalog import Published
-from packhorse.api.given import decoded
+from packhorse.api.given import NOT_VALID, decoded
 from packhorse.api.multipart import Multipart, Part
-from packhorse.define.mistakes import UNDECODABLE, Mistake, invalid, mistakes_in, unknown
+from packhorse.define.mistakes import NO_PARAMETER, UNDECODABLE, Mistake, invalid, mistakes_in, unknown
 from packhorse.engine.admission import Intake
 from packhorse.errors import InvalidInput, TooLarge
 
-NOT_VALID = "The request is not valid"
+BESIDES = 64 * 1024
+"""Bytes a request may have besides its parameters and files: metadata, names, punctuation."""
 
 TEXTS = frozenset({"pipeline", "user_id", "delay"})
 VALUES = frozenset({"parameters", "priority", "metadata"})
@@ -30,9 +31,10 @@ class Form:
     def __init__(self, intake: Intake, limit: int, pipeline: Published | None) -> None:
         """With ``pipeline`` known, a file that it does not take is refused before it is stored."""
         self._intake = intake
-        self._left = limit
+        self._limit = limit
+        self._left = limit + BESIDES
         self._pipeline = pipeline
-        self._texts: dict[str, bytes] = {}
+        self._texts: dict[str, list[bytes]] = {}
         self._files: dict[str, list[tuple[str, dict[str, int]]]] = {}
         """For each parameter, file names and what stands for them among the parameters."""
 
@@ -47,22 +49,18 @@ class Form:
 
     def named(self) -> Values:
         """What is not a parameter, as it would be in JSON."""
-        found: Values = {name: _text(name, text) for name, text in self._texts.items() if name in TEXTS}
-        return found | {name: _value(name, text) for name, text in self._texts.items() if name in VALUES}
+        found: Values = {name: _text(name, texts[0]) for name, texts in self._texts.items() if name in TEXTS}
+        return found | {name: _value(name, texts[0]) for name, texts in self._texts.items() if name in VALUES}
 
     def parameters(self, pipeline: Published, given: Values) -> tuple[Values, Values]:
         """The parameters with each file as its name, and with each file as what stands for it in the record."""
         mistakes = [*self._misplaced(pipeline, given)]
         values: Values = dict(given)
-        for name, text in self._texts.items():
-            if name in TEXTS | VALUES or name in pipeline.files:
-                continue
-            try:
-                values[name] = pipeline.read(name, text)
-            except UNDECODABLE:  # let the schema say what was expected instead
-                values[name] = _text(name, text)
         if mistakes:
             raise invalid(NOT_VALID, mistakes)
+        for name, texts in self._texts.items():
+            if name not in TEXTS | VALUES:
+                values[name] = pipeline.read(name, [_text(name, text) for text in texts])
         names = {name: [named for named, _ in files] for name, files in self._files.items()}
         references = {name: [reference for _, reference in files] for name, files in self._files.items()}
         return values | _arranged(pipeline, names), values | _arranged(pipeline, references)
@@ -72,20 +70,24 @@ class Form:
         strange = {name for name in texts | self._files.keys() if not pipeline.takes(name)}
         doubled = given.keys() & (texts | self._files.keys()) | texts & self._files.keys()
         doubled |= {name for name, files in self._files.items() if len(files) > 1 and pipeline.files.get(name) == "one"}
+        doubled |= {name for name in texts - strange if len(self._texts[name]) > 1 and not pipeline.is_list(name)}
         unsent = (texts | {name for name, value in given.items() if value is not None}) & pipeline.files.keys()
         return [
-            *unknown(sorted(strange)),
+            *unknown(sorted(strange), pipeline.names),
             *_each(doubled, "This is given twice"),
             *_each(unsent - doubled, "This has to be sent as a file, with a file name"),
             *_each(self._files.keys() - pipeline.files.keys() - strange, "This is not a file"),
         ]
 
     async def _take_text(self, name: str, form: Multipart) -> None:
-        if name in self._texts:
+        if name in self._texts and name in TEXTS | VALUES:
             raise InvalidInput(f"{name} is given twice.", field=name)
-        text = await form.text(name, self._left)
+        try:
+            text = await form.text(name, self._left)
+        except TooLarge as error:
+            raise too_much(name, self._limit) from error
         self._left -= len(text) + len(name)
-        self._texts[name] = text
+        self._texts.setdefault(name, []).append(text)
 
     async def _take_file(self, part: Part, filename: str, form: Multipart) -> None:
         self._admit(part.name)
@@ -101,13 +103,25 @@ class Form:
 
     def _admit(self, name: str) -> None:
         """What cannot be right is refused before it is stored."""
-        if not NAME.fullmatch(name) or (self._pipeline is not None and not self._pipeline.takes(name)):
-            raise invalid(NOT_VALID, unknown([name]))
+        if self._pipeline is not None and not self._pipeline.takes(name):
+            raise invalid(NOT_VALID, unknown([name], self._pipeline.names))
+        if not NAME.fullmatch(name):
+            raise invalid(NOT_VALID, [{"field": name, "message": NO_PARAMETER}])
         how = "many" if self._pipeline is None else self._pipeline.files.get(name)
         if how is None:
             raise InvalidInput(f"{name} is not a file.", field=name)
         if how == "one" and name in self._files:
             raise InvalidInput(f"{name} is given twice.", field=name)
+
+
+def too_much(field: str, limit: int) -> TooLarge:
+    """Says which setting it is, and not what just happened to be left of it."""
+    return TooLarge(
+        f"{field} is too large: a job's parameters have at most {limit} bytes (PACKHORSE_PARAMETERS_LIMIT), "
+        f"what is sent with them {BESIDES}, besides files.",
+        field=field,
+        limit=limit,
+    )
 
 
 def _arranged(pipeline: Published, files: Mapping[str, list[Any]]) -> Values:
@@ -129,6 +143,8 @@ def _value(name: str, data: bytes) -> Any:
     try:
         return decoded(data)
     except UNDECODABLE as error:
+        if name == "priority":  # no JSON anybody would have meant: what is wrong with the text is said as in JSON
+            return _text(name, data)
         raise invalid(NOT_VALID, [{**each, "field": name} for each in mistakes_in(error)]) from error
 
 

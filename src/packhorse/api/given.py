@@ -1,11 +1,23 @@
-"""JSON that somebody sent, read no deeper than anybody means it."""
+"""JSON that somebody sent: read no deeper than anybody means it, and with nothing in it that we would not look at."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 import msgspec
 
+from packhorse.api.body import Body
+from packhorse.define.mistakes import UNDECODABLE, invalid, mistakes_in, unknown
+from packhorse.errors import InvalidInput, Malformed, UnsupportedMedia
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+NOT_VALID = "The request is not valid"
+JSON = "application/json"
+
+SMALL = 64 * 1024
+"""Bytes of a body that only says how something is to be done."""
 DEEPEST = 64
 """Levels of nesting. Past a few hundred, what checks it next falls over; nobody writes down that many."""
 
@@ -19,6 +31,42 @@ def decoded(data: bytes) -> Any:
     if level:
         raise ValueError("It is nested too deeply")
     return value
+
+
+def members(data: bytes) -> dict[str, Any]:
+    """The body of a request, which must be an object."""
+    try:
+        given = decoded(data)
+    except UNDECODABLE as error:
+        raise Malformed(reason=f"as JSON, {mistakes_in(error)[0]['message']}") from error
+    if not isinstance(given, dict):
+        raise InvalidInput("The body must be a JSON object.", field="")
+    return given
+
+
+def converted(given: Mapping[str, Any], shape: type[S]) -> S:
+    """Raises InvalidInput that names what is wrong; for a name there is not, with those there are."""
+    known = shape.__struct_fields__
+    if surplus := [name for name in given if name not in known]:
+        raise invalid(NOT_VALID, unknown(surplus, known))
+    try:
+        return msgspec.convert(given, shape)
+    except UNDECODABLE as error:
+        raise invalid(NOT_VALID, mistakes_in(error)) from error
+
+
+async def asked(body: Body, content_type: str, shape: type[S]) -> S:
+    """What a body says that may as well be left out."""
+    data = await body.whole(SMALL)
+    if not data:
+        return shape()
+    if kind_of(content_type) != JSON:
+        raise UnsupportedMedia("The body must be JSON.", content_type=content_type[:100])
+    return converted(members(data), shape)
+
+
+def kind_of(content_type: str) -> str:
+    return content_type.partition(";")[0].strip().lower()
 
 
 def _inside(value: Any) -> Any:

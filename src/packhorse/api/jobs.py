@@ -12,15 +12,20 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, FromQuery, QueryParameter
 from litestar.response.base import ASGIResponse
 from litestar.types import ASGIApp
+from msgspec import Struct
 
 from packhorse.api import shapes
+from packhorse.api.body import Body
+from packhorse.api.described import answering, refusing, taking
+from packhorse.api.documents import ExplainDocument, JobDocument, JobsPage, LinesPage, SeriesPage
+from packhorse.api.given import asked
 from packhorse.api.queries import Number
-from packhorse.api.shapes import Json
 from packhorse.api.tools import TENANT, Tools
 from packhorse.core import lifecycle, wire
 from packhorse.core.model import Change, Job, Status
+from packhorse.define.mistakes import quoted, some
 from packhorse.engine.explain import is_live, reasons
-from packhorse.errors import InvalidInput
+from packhorse.errors import InvalidInput, JobNotFound, NotAllowed, SlotTaken, TooLarge, TooSlow, UnsupportedMedia
 from packhorse.store.base import Filter, Line
 
 JOB_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -29,7 +34,21 @@ Limit = Annotated[int, QueryParameter(ge=1, le=200)]
 Lines = Annotated[int, QueryParameter(ge=1, le=5000)]
 
 
-@get("/jobs")
+class Again(Struct):
+    """How a job is to be retried."""
+
+    stage: str | None = None
+    """From which stage on, ``*`` for everything; default: what has not finished."""
+
+
+class Nothing(Struct):
+    """A cancel has nothing to say besides the job."""
+
+
+CHANGING = (JobNotFound, NotAllowed, TooLarge, UnsupportedMedia, TooSlow)
+
+
+@get("/jobs", responses=refusing())
 async def list_jobs(
     tools: NamedDependency[Tools],
     user_id: FromQuery[str | None] = None,
@@ -39,7 +58,7 @@ async def list_jobs(
     created_until: FromQuery[datetime | None] = None,
     cursor: FromQuery[str | None] = None,
     limit: Limit = 50,
-) -> Json:
+) -> JobsPage:
     """Jobs, newest first. `next` is the cursor of the next page."""
     if cursor is not None and not JOB_ID.fullmatch(cursor):
         raise InvalidInput("The cursor must be what an earlier page gave as next.", field="cursor")
@@ -52,18 +71,19 @@ async def list_jobs(
         created_until=_seconds(created_until),
     )
     found = await tools.store.find(wanted, before=cursor, limit=limit + 1)
-    return shapes.page(await tools.listed(found[:limit]), found[limit - 1].id if len(found) > limit else None)
+    following = found[limit - 1].id if len(found) > limit else None
+    return {"items": await tools.listed(found[:limit]), "next": following}
 
 
-@get("/jobs/{job_id:str}")
-async def get_job(tools: NamedDependency[Tools], job_id: FromPath[str]) -> Json:
+@get("/jobs/{job_id:str}", responses=refusing(JobNotFound))
+async def get_job(tools: NamedDependency[Tools], job_id: FromPath[str]) -> JobDocument:
     """One job."""
     [shape] = await tools.shown([await tools.job(job_id)])
     return shape
 
 
-@get("/jobs/{job_id:str}/explain")
-async def explain(tools: NamedDependency[Tools], job_id: FromPath[str]) -> Json:
+@get("/jobs/{job_id:str}/explain", responses=refusing(JobNotFound))
+async def explain(tools: NamedDependency[Tools], job_id: FromPath[str]) -> ExplainDocument:
     """Why the job is not running now: a code and a sentence each, none if it is."""
     job = await tools.job(job_id)
     now = tools.store.now()
@@ -71,30 +91,60 @@ async def explain(tools: NamedDependency[Tools], job_id: FromPath[str]) -> Json:
     return {"reasons": [{"code": each.code, "message": each.message} for each in reasons(job, live, now)]}
 
 
-@post("/jobs/{job_id:str}/cancel", status_code=202)
-async def cancel(tools: NamedDependency[Tools], job_id: FromPath[str]) -> Json:
+@post(
+    "/jobs/{job_id:str}/cancel",
+    status_code=202,
+    operation_class=taking(Nothing),
+    responses=refusing(*CHANGING),
+)
+async def cancel(
+    request: Request[Any, Any, State], tools: NamedDependency[Tools], job_id: FromPath[str]
+) -> JobDocument:
     """Cancel now, or ask the worker to."""
+    await asked(Body(request.receive), request.headers.get("content-type", ""), Nothing)
     await tools.job(job_id)
     job = await tools.settle(job_id, lambda job: lifecycle.cancel(job, now=tools.store.now()))
     [shape] = await tools.shown([job])
     return shape
 
 
-@post("/jobs/{job_id:str}/retry", status_code=202)
-async def retry(tools: NamedDependency[Tools], job_id: FromPath[str], stage: FromQuery[str | None] = None) -> Json:
-    """Start a new run: of what has not finished, of a stage and what follows it, or of everything (`*`)."""
+@post(
+    "/jobs/{job_id:str}/retry",
+    status_code=202,
+    operation_class=taking(Again),
+    responses=refusing(*CHANGING, SlotTaken),
+)
+async def retry(
+    request: Request[Any, Any, State],
+    tools: NamedDependency[Tools],
+    job_id: FromPath[str],
+    stage: FromQuery[str | None] = None,
+) -> JobDocument:
+    """Start a new run: of what has not finished, of a stage and what follows it, or of everything (`*`).
+
+    The stage is named in the query or in the body.
+    """
+    given = await asked(Body(request.receive), request.headers.get("content-type", ""), Again)
+    if None not in (stage, given.stage) and stage != given.stage:
+        raise InvalidInput("The query names one stage, and the body another.", field="stage")
+    wanted = stage if given.stage is None else given.stage
     await tools.job(job_id)
 
     def again(job: Job) -> Change | None:
-        if stage not in (None, "*", *job.plan.index):
-            raise InvalidInput(f"There is no stage {stage!r}; there is {', '.join(job.plan.index)}.", field="stage")
-        return lifecycle.retry(job, stage=stage, now=tools.store.now())
+        if wanted != "*":
+            _check_stage(job, wanted)
+        return lifecycle.retry(job, stage=wanted, now=tools.store.now())
 
     [shape] = await tools.shown([await tools.settle(job_id, again)])
     return shape
 
 
-@get("/jobs/{job_id:str}/log")
+LINES = answering(
+    LinesPage, "application/json", "A page of lines; as text/plain, if that is accepted, the texts alone."
+)
+
+
+@get("/jobs/{job_id:str}/log", responses={**refusing(JobNotFound), 200: LINES})
 async def log(
     request: Request[Any, Any, State],
     tools: NamedDependency[Tools],
@@ -104,23 +154,28 @@ async def log(
     limit: Lines = 1000,
 ) -> ASGIApp:
     """What the stages have printed, in lines numbered `after` + 1 and on; as plain text if that is asked for."""
-    await tools.job(job_id)
+    _check_stage(await tools.job(job_id), stage)
     found = await tools.store.lines(job_id, after=after, limit=limit + 1, stage=stage)
     lines, following = found[:limit], found[limit - 1].n if len(found) > limit else None
     if request.accept.best_match(["application/json", "text/plain"]) == "text/plain":
         return ASGIResponse(body=_text(lines), media_type="text/plain", headers=HEADERS)
-    body = wire.encode(shapes.page((shapes.line(line) for line in lines), following))
-    return ASGIResponse(body=body, media_type="application/json", headers=HEADERS)
+    page: LinesPage = {"items": [shapes.line(line) for line in lines], "next": following}
+    return ASGIResponse(body=wire.encode(page), media_type="application/json", headers=HEADERS)
 
 
-@get("/jobs/{job_id:str}/metrics")
-async def metrics(tools: NamedDependency[Tools], job_id: FromPath[str]) -> Json:
+@get("/jobs/{job_id:str}/metrics", responses=refusing(JobNotFound))
+async def metrics(tools: NamedDependency[Tools], job_id: FromPath[str]) -> SeriesPage:
     """CPU, in cores, and memory that each task has used, as they were sampled, with the most of each."""
     await tools.job(job_id)
-    return shapes.page(shapes.series(await tools.store.samples(job_id)))
+    return {"items": shapes.series(await tools.store.samples(job_id)), "next": None}
 
 
 HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+
+
+def _check_stage(job: Job, stage: str | None) -> None:
+    if stage is not None and stage not in job.plan.index:
+        raise InvalidInput(f"There is no stage {quoted(stage)}; there is {some(job.plan.index)}.", field="stage")
 
 
 def _text(lines: list[Line]) -> str:

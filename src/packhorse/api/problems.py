@@ -9,6 +9,8 @@ from typing import Any, get_args
 from litestar import Request, Response
 from litestar.exceptions import HTTPException, ValidationException
 
+from packhorse.api.described import PROBLEM
+from packhorse.api.documents import ProblemDocument
 from packhorse.core import wire
 from packhorse.define.choices import one_of
 from packhorse.define.mistakes import invalid
@@ -25,14 +27,19 @@ from packhorse.errors import (
 )
 from packhorse.telemetry import log
 
-MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER = "2"
 """Seconds. About what a store or an object store needs to be restarted."""
 
 LASTING = (CorruptRecord, SchemaTooNew)
 """What will be the same when it is asked for again."""
 
-RENAMED = {"status": "job_status", "type": "error_type", "title": "error_title", "detail": "error_detail"}
+RENAMED = {
+    "status": "job_status",
+    "type": "error_type",
+    "title": "error_title",
+    "detail": "error_detail",
+    "hint": "error_hint",
+}
 """Facts whose names mean something else in a problem."""
 
 
@@ -43,21 +50,24 @@ def problem(request: Request[Any, Any, Any], error: Exception) -> Response[bytes
     elif known.status >= 500:
         log.request_failed(request.method, request.url.path, error)
     return Response(
-        wire.encode(shape(known)), status_code=known.status, media_type=MEDIA_TYPE, headers=_headers(known, error)
+        wire.encode(shape(known)), status_code=known.status, media_type=PROBLEM, headers=_headers(known, error)
     )
 
 
-def shape(error: PackhorseError) -> dict[str, Any]:
-    facts = {RENAMED.get(name, name): value for name, value in error.facts.items() if _is_plain(value)}
-    errors = {"errors": error.errors} if isinstance(error, InvalidInput) else {}
-    return {
+def shape(error: PackhorseError) -> ProblemDocument:
+    facts: dict[str, Any] = {RENAMED.get(name, name): value for name, value in error.facts.items() if _is_plain(value)}
+    document: ProblemDocument = {
         "type": f"urn:packhorse:{error.type()}",
         "title": error.title(),
         "status": error.status,
         "detail": error.message,
-        **facts,
-        **errors,
     }
+    if error.hint:
+        document["hint"] = error.hint
+    if isinstance(error, InvalidInput):
+        document["errors"] = [{"field": each["field"], "message": each["message"]} for each in error.errors]
+    document.update(facts)  # type: ignore[typeddict-item]  # members beside those that every problem has
+    return document
 
 
 def _known(request: Request[Any, Any, Any], error: Exception) -> PackhorseError:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from litestar import Request
 from litestar.params import QueryParameter
 
-from packhorse.define.mistakes import NUL, invalid
+from packhorse.define.mistakes import NUL, invalid, unknown
 
 Number = Annotated[int, QueryParameter(ge=0)]
 """Of an event or a line."""
@@ -16,12 +16,14 @@ Number = Annotated[int, QueryParameter(ge=0)]
 def check(request: Request[Any, Any, Any]) -> None:
     """Runs before every route."""
     given = [name for name, _ in request.query_params.multi_items()]
-    known = request.route_handler.parsed_fn_signature.parameters.keys() - INJECTED - request.path_params.keys()
-    mistakes = [{"field": name, "message": "There is no parameter of this name"} for name in given if name not in known]
+    known = _known(request)
+    mistakes = unknown((name for name in given if name not in known), known)
     mistakes += [{"field": name, "message": "This is given twice"} for name in {*given} if given.count(name) > 1]
     mistakes += [{"field": name, "message": NUL} for name, value in request.query_params.multi_items() if "\0" in value]
     if mistakes:
         raise invalid("The query is not valid", mistakes)
 
 
-INJECTED = frozenset({"request", "tools"})
+def _known(request: Request[Any, Any, Any]) -> list[str]:
+    parameters = request.route_handler.parsed_fn_signature.parameters.items()
+    return [name for name, each in parameters if isinstance(each.kwarg_definition, QueryParameter)]

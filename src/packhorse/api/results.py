@@ -11,20 +11,28 @@ from litestar.response.base import ASGIResponse
 from litestar.types import ASGIApp
 
 from packhorse.api import download, shapes
-from packhorse.api.shapes import Json, of_stage_in_order
+from packhorse.api.described import answering, refusing
+from packhorse.api.documents import ArtifactsPage
+from packhorse.api.shapes import of_stage_in_order
 from packhorse.api.tools import Tools
 from packhorse.core import wire
 from packhorse.core.model import Artifact, Job, Status
-from packhorse.errors import ArtifactNotFound, NotFinished
+from packhorse.errors import ArtifactNotFound, BlobUnavailable, JobNotFound, NotFinished
+
+FILE = answering(bytes, "application/octet-stream", "The file; its own media type where that is known.")
 
 
-@get("/jobs/{job_id:str}/artifacts")
-async def artifacts(tools: NamedDependency[Tools], job_id: FromPath[str]) -> Json:
+@get("/jobs/{job_id:str}/artifacts", responses=refusing(JobNotFound))
+async def artifacts(tools: NamedDependency[Tools], job_id: FromPath[str]) -> ArtifactsPage:
     """The files that the job's stages have made so far."""
-    return shapes.page(shapes.artifact(made) for made in await _artifacts(tools, await tools.job(job_id)))
+    made = await _artifacts(tools, await tools.job(job_id))
+    return {"items": [shapes.artifact(each) for each in made], "next": None}
 
 
-@get("/jobs/{job_id:str}/artifacts/{name:path}")
+@get(
+    "/jobs/{job_id:str}/artifacts/{name:path}",
+    responses={**refusing(JobNotFound, ArtifactNotFound, BlobUnavailable), 200: FILE},
+)
 async def artifact(tools: NamedDependency[Tools], job_id: FromPath[str], name: FromPath[str]) -> ASGIApp:
     """One of them, by its name."""
     wanted = name.removeprefix("/")
@@ -34,7 +42,7 @@ async def artifact(tools: NamedDependency[Tools], job_id: FromPath[str], name: F
     raise ArtifactNotFound(job_id=job_id, name=wanted)
 
 
-@get("/jobs/{job_id:str}/result")
+@get("/jobs/{job_id:str}/result", responses={**refusing(JobNotFound, NotFinished, BlobUnavailable), 200: FILE})
 async def result(tools: NamedDependency[Tools], job_id: FromPath[str]) -> ASGIApp:
     """The file the job returned; several as a zip; if there is none, the value as JSON."""
     job = await tools.job(job_id)

@@ -6,6 +6,19 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+from packhorse.api.documents import (
+    ArtifactDocument,
+    ElementsDocument,
+    ErrorDocument,
+    InputDocument,
+    JobDocument,
+    LineDocument,
+    PipelineDocument,
+    PositionDocument,
+    SeriesDocument,
+    StageDocument,
+    TimingDocument,
+)
 from packhorse.core import wire
 from packhorse.core.model import (
     Artifact,
@@ -25,7 +38,6 @@ from packhorse.define.values import decode_result
 from packhorse.engine.progress import current_stage, of_stage, whole
 from packhorse.store.base import Line, Progress, Sample
 
-Json = dict[str, Any]
 Results = Mapping[TaskId, Result]
 Reported = Mapping[TaskId, Progress]
 
@@ -35,7 +47,7 @@ LAST_TIME = 253_402_300_799.0
 """The end of the year 9999, past which there is no ISO time; a delay may be any number."""
 
 
-def shown(job: Job, spec: Spec | None, results: Results, progress: Reported) -> Json:
+def shown(job: Job, spec: Spec | None, results: Results, progress: Reported) -> JobDocument:
     spec = spec or NO_SPEC
     inputs = [_input(each.parameter, each.file) for each in spec.inputs]
     return {
@@ -45,7 +57,7 @@ def shown(job: Job, spec: Spec | None, results: Results, progress: Reported) -> 
         "tenant_id": job.tenant,
         "created_by_client_id": job.client,
         "origin": spec.origin,
-        "status": job.status.value,
+        "status": job.status,
         "stopping": job.stopping,
         **position(job, progress),
         "stages": stages(job, progress),
@@ -75,7 +87,7 @@ def shown(job: Job, spec: Spec | None, results: Results, progress: Reported) -> 
     }
 
 
-def position(job: Job, progress: Reported) -> Json:
+def position(job: Job, progress: Reported) -> PositionDocument:
     """How far the job is: the part of it that moves while nothing happens."""
     stage = current_stage(job)
     return {
@@ -85,7 +97,7 @@ def position(job: Job, progress: Reported) -> Json:
     }
 
 
-def stages(job: Job, progress: Reported) -> Json:
+def stages(job: Job, progress: Reported) -> dict[str, StageDocument]:
     return {plan.name: _stage(job, plan.name, progress) for plan in job.plan.stages}
 
 
@@ -99,7 +111,7 @@ def of_stage_in_order(results: Results, stage: str) -> list[Result]:
     return [results[at] for at in sorted(at for at in results if at.stage == stage)]
 
 
-def artifact(made: Artifact) -> Json:
+def artifact(made: Artifact) -> ArtifactDocument:
     return {
         "name": made.name,
         "filename": made.file.name,
@@ -110,13 +122,13 @@ def artifact(made: Artifact) -> Json:
     }
 
 
-def event(happened: Event) -> Json:
+def event(happened: Event) -> dict[str, Any]:
     facts = dict(happened.data)
     due = {"not_before": iso(facts.pop("at"))} if "at" in facts else {}
     return {"n": happened.n, "type": happened.type, "at": iso(happened.at), **facts, **due}
 
 
-def line(written: Line) -> Json:
+def line(written: Line) -> LineDocument:
     return {
         "n": written.n,
         "stage": written.task.stage,
@@ -127,7 +139,7 @@ def line(written: Line) -> Json:
     }
 
 
-def series(samples: Iterable[Sample]) -> list[Json]:
+def series(samples: Iterable[Sample]) -> list[SeriesDocument]:
     """By task, in the order of the first sample."""
     by_task: dict[TaskId, list[Sample]] = {}
     for sample in samples:
@@ -144,7 +156,7 @@ def series(samples: Iterable[Sample]) -> list[Json]:
     ]
 
 
-def pipeline(published: Definition) -> Json:
+def pipeline(published: Definition) -> PipelineDocument:
     plan = wire.plan_from(published.plan)
     return {
         "name": published.pipeline,
@@ -166,10 +178,6 @@ def pipeline(published: Definition) -> Json:
     }
 
 
-def page(items: Iterable[Json], next: str | int | None = None) -> Json:
-    return {"items": list(items), "next": next}
-
-
 def iso(at: float | None) -> str | None:
     """UTC, cut to microseconds, never rounded up: who filters by the time a job shows finds that job."""
     if at is None:
@@ -178,7 +186,7 @@ def iso(at: float | None) -> str | None:
     return (EPOCH + timedelta(microseconds=over * 1_000_000 // under)).isoformat(timespec="microseconds") + "Z"
 
 
-def _input(parameter: str, file: Stored) -> Json:
+def _input(parameter: str, file: Stored) -> InputDocument:
     return {
         "parameter": parameter,
         "filename": file.name,
@@ -188,9 +196,9 @@ def _input(parameter: str, file: Stored) -> Json:
     }
 
 
-def _parameters(spec: Spec) -> Json:
+def _parameters(spec: Spec) -> dict[str, Any]:
     """As they were given, each file as its name. Only where files came in: ``$file`` elsewhere is the user's own."""
-    found: Json = wire.decode(spec.parameters)
+    found: dict[str, Any] = wire.decode(spec.parameters)
     for name in {each.parameter for each in spec.inputs}:
         value = found[name]
         found[name] = [_named(spec, each) for each in value] if isinstance(value, list) else _named(spec, value)
@@ -211,8 +219,8 @@ def _value(job: Job, stage: str, results: Results) -> Any:
     return values[0] if values else None
 
 
-def _object_keys(job: Job, results: Results) -> Json:
-    found: Json = {}
+def _object_keys(job: Job, results: Results) -> dict[str, str | list[str]]:
+    found: dict[str, str | list[str]] = {}
     for plan in job.plan.stages:
         mine = of_stage_in_order(results, plan.name)
         keys = [made.file.key for result in mine for made in result.files]
@@ -221,17 +229,17 @@ def _object_keys(job: Job, results: Results) -> Json:
     return found
 
 
-def _error(error: Failure) -> Json:
-    shown = {"code": error.code, "message": error.message, "stage": error.stage, "detail": error.detail}
+def _error(error: Failure) -> ErrorDocument:
+    shown: ErrorDocument = {"code": error.code, "message": error.message, "stage": error.stage, "detail": error.detail}
     return shown if error.element is None else {**shown, "element": error.element}
 
 
-def _stage(job: Job, name: str, progress: Reported) -> Json:
+def _stage(job: Job, name: str, progress: Reported) -> StageDocument:
     stage = job.stage(name)
     tasks = stage.tasks or ()
     moved = [found for i in range(len(tasks)) if (found := _report(job, TaskId(name, i), progress))]
-    shape = {
-        "status": stage.status.value,
+    shape: StageDocument = {
+        "status": stage.status,
         "progress": of_stage(job, name, progress),
         "current": moved[0].current if moved else None,
         "total": moved[0].total if moved else None,
@@ -240,17 +248,20 @@ def _stage(job: Job, name: str, progress: Reported) -> Json:
         "started_at": iso(_first(tasks)),
         "updated_at": iso(max((report.at for report in moved), default=None)),
     }
-    return shape if job.plan.stage(name).over is None else {**shape, **_elements(stage)}
+    if job.plan.stage(name).over is None:
+        return shape
+    elements = _elements(stage)  # of a stage with elements the count says more than any one report
+    total = None if stage.tasks is None else elements["total"]
+    return {**shape, "current": elements["completed"], "total": total, "elements": elements}
 
 
-def _elements(stage: Stage) -> Json:
-    """Of a stage with elements the count says more than any one report."""
+def _elements(stage: Stage) -> ElementsDocument:
     seen = [task.status for task in stage.tasks or ()]
-    counts = {status.value: seen.count(status) for status in (Status.COMPLETED, Status.FAILED, Status.RUNNING)}
     return {
-        "current": counts["completed"],
-        "total": None if stage.tasks is None else len(seen),
-        "elements": {"total": len(seen), **counts},
+        "total": len(seen),
+        "completed": seen.count(Status.COMPLETED),
+        "failed": seen.count(Status.FAILED),
+        "running": seen.count(Status.RUNNING),
     }
 
 
@@ -260,8 +271,8 @@ def _report(job: Job, at: TaskId, progress: Reported) -> Progress | None:
     return found if found is not None and found.run == job.run else None
 
 
-def _timings(job: Job) -> Json:
-    found: Json = {}
+def _timings(job: Job) -> dict[str, TimingDocument]:
+    found: dict[str, TimingDocument] = {}
     for plan, stage in zip(job.plan.stages, job.stages, strict=True):
         tasks = stage.tasks or ()
         started, ended = _first(tasks), None

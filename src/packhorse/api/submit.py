@@ -3,64 +3,87 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
-import msgspec
 from litestar import Request, Response, post
 from litestar.datastructures import State
 from litestar.di import NamedDependency
-from litestar.params import FromQuery
-from msgspec import Struct, field
+from litestar.params import FromQuery, HeaderParameter
+from msgspec import Meta, Struct, field
 
 from packhorse.api.body import Body
 from packhorse.api.catalog import Published
-from packhorse.api.described import SubmitOperation
-from packhorse.api.form import NOT_VALID, Form
-from packhorse.api.given import decoded
-from packhorse.api.shapes import Json, shown
+from packhorse.api.described import refusing, taking
+from packhorse.api.documents import JobDocument
+from packhorse.api.form import BESIDES, Form, too_much
+from packhorse.api.given import JSON, NOT_VALID, converted, kind_of, members
+from packhorse.api.shapes import shown
 from packhorse.api.tools import TENANT, Tools
 from packhorse.core import wire
 from packhorse.core.lifecycle import slot_key
 from packhorse.core.model import Job, Spec
-from packhorse.define.mistakes import UNDECODABLE, Mistake, invalid, mistakes_in
-from packhorse.define.submitting import Options, options_from
+from packhorse.define.mistakes import Mistake, invalid
+from packhorse.define.submitting import MOST_URGENT, Options, options_from
 from packhorse.engine.admission import Intake
-from packhorse.errors import InvalidInput, Malformed, SlotTaken, TooLarge, UnsupportedMedia
+from packhorse.errors import (
+    BlobUnavailable,
+    InvalidInput,
+    KeyReused,
+    SlotTaken,
+    TooLarge,
+    TooSlow,
+    UnknownOutcome,
+    UnknownPipeline,
+    UnsupportedMedia,
+)
 
 LOCAL_USER = "local"
 ORIGIN = "api"
 
-BESIDES = 64 * 1024
-"""Bytes a request may have besides its parameters and files: metadata, names, punctuation."""
 LONGEST_DELAY = 10 * 366 * 86_400.0
 
 
-class Asked(Struct, forbid_unknown_fields=True):
+class Asked(Struct):
     """What a request says besides its files; the same names in JSON, as parts and as query parameters."""
 
     pipeline: str | None = None
     user_id: str | None = None
     parameters: dict[str, Any] = field(default_factory=dict)
-    priority: int = 0
+    priority: Annotated[int, Meta(extra_json_schema={"minimum": -MOST_URGENT, "maximum": MOST_URGENT})] = 0
     delay: float | str = 0.0
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
-@post("/jobs", status_code=202, request_max_body_size=None, operation_class=SubmitOperation)
+PARTS = "The pipeline's parameters, each as a part of its own name: files as files, others as text or JSON."
+
+Key = Annotated[
+    str | None,
+    HeaderParameter(name="Idempotency-Key", description="The same key and request again give the job it gave first."),
+]
+
+
+@post(
+    "/jobs",
+    status_code=202,
+    request_max_body_size=None,
+    operation_class=taking(Asked, required=True, form=PARTS),
+    responses=refusing(
+        UnknownPipeline, KeyReused, TooLarge, UnsupportedMedia, TooSlow, SlotTaken, UnknownOutcome, BlobUnavailable
+    ),
+)
 async def submit(
     request: Request[Any, Any, State],
     tools: NamedDependency[Tools],
     pipeline: FromQuery[str | None] = None,
     user_id: FromQuery[str | None] = None,
-) -> Response[Json]:
+    key: Key = None,
+) -> Response[JobDocument]:
     """Submit a job, as JSON or as multipart/form-data with its files."""
     query = {name: value for name, value in (("pipeline", pipeline), ("user_id", user_id)) if value is not None}
     body = Body(request.receive)
     try:
         async with Intake(tools.store, tools.blobs, tools.settings) as intake:
-            shape = await Submission(tools, intake, query, request.headers.get("idempotency-key")).job(
-                body, request.headers.get("content-type", "")
-            )
+            shape = await Submission(tools, intake, query, key).job(body, request.headers.get("content-type", ""))
     except Exception:
         if body.is_begun or "expect" not in request.headers:  # else reading on would ask for what nobody wants
             await body.drain()
@@ -76,22 +99,22 @@ class Submission:
         self._key = key
         self._limit = tools.settings.parameters_limit + BESIDES
 
-    async def job(self, body: Body, content_type: str) -> Json:
-        kind = content_type.partition(";")[0].strip().lower()
-        if kind == "application/json":
-            return await self._from_json(await body.whole(self._limit))
+    async def job(self, body: Body, content_type: str) -> JobDocument:
+        kind = kind_of(content_type)
+        if kind == JSON:
+            return await self._from_json(await self._whole(body))
         if kind == "multipart/form-data":
             return await self._from_form(body, content_type)
         raise UnsupportedMedia(content_type=kind[:100])
 
-    async def _from_json(self, data: bytes) -> Json:
+    async def _whole(self, body: Body) -> bytes:
         try:
-            given = decoded(data)
-        except UNDECODABLE as error:
-            raise Malformed(reason=f"as JSON, {mistakes_in(error)[0]['message']}") from error
-        if not isinstance(given, dict):
-            raise InvalidInput("The body must be a JSON object.", field="")
-        asked = self._asked(given)
+            return await body.whole(self._limit)
+        except TooLarge as error:
+            raise too_much("body", self._tools.settings.parameters_limit) from error
+
+    async def _from_json(self, data: bytes) -> JobDocument:
+        asked = self._asked(members(data))
         pipeline = await self._tools.catalog.get(asked.pipeline)
         _refuse(
             [
@@ -103,10 +126,10 @@ class Submission:
         _refuse(pipeline.mistakes(asked.parameters))
         return await self._admit(pipeline, asked, asked.parameters)
 
-    async def _from_form(self, body: Body, content_type: str) -> Json:
+    async def _from_form(self, body: Body, content_type: str) -> JobDocument:
         early = await self._tools.catalog.get(self._query["pipeline"]) if "pipeline" in self._query else None
         await self._refuse_early(early)
-        form = Form(self._intake, self._limit, early)
+        form = Form(self._intake, self._tools.settings.parameters_limit, early)
         await form.read(body, content_type)
         asked = self._asked(form.named())
         pipeline = early or await self._tools.catalog.get(asked.pipeline)
@@ -124,19 +147,16 @@ class Submission:
 
     def _asked(self, given: Mapping[str, Any]) -> Asked:
         _refuse([{"field": name, "message": "This is given twice"} for name in self._query if name in given])
-        try:
-            return msgspec.convert({**given, **self._query}, Asked)
-        except UNDECODABLE as error:
-            raise invalid(NOT_VALID, mistakes_in(error)) from error
+        return converted({**given, **self._query}, Asked)
 
-    async def _admit(self, pipeline: Published, asked: Asked, parameters: Mapping[str, Any]) -> Json:
+    async def _admit(self, pipeline: Published, asked: Asked, parameters: Mapping[str, Any]) -> JobDocument:
         data = wire.encode(parameters)
         if len(data) > self._tools.settings.parameters_limit:
             raise TooLarge(field="parameters", limit=self._tools.settings.parameters_limit)
         job = await self._intake.admit(pipeline.plan, data, self._options(asked), tenant=TENANT, origin=ORIGIN)
         return await self._shown(job, Spec(data, tuple(self._intake.inputs), asked.metadata, ORIGIN))
 
-    async def _shown(self, job: Job, spec: Spec) -> Json:
+    async def _shown(self, job: Job, spec: Spec) -> JobDocument:
         if job.id == self._intake.job_id:
             return shown(job, spec, {}, {})
         [first] = await self._tools.shown([job])  # this key was used before, and that job may have got far

@@ -8,7 +8,8 @@ from litestar import get
 from litestar.di import NamedDependency
 
 from packhorse.api import shapes
-from packhorse.api.shapes import Json
+from packhorse.api.described import refusing
+from packhorse.api.documents import HealthDocument, PipelinesPage, ReadyDocument
 from packhorse.api.tools import Tools
 from packhorse.errors import BlobUnavailable, StoreUnavailable
 from packhorse.version import VERSION
@@ -17,20 +18,20 @@ PATIENCE = 3.0
 """Seconds the stores have to answer: whoever asks wants to know of an outage within five."""
 
 
-@get("/pipelines")
-async def pipelines(tools: NamedDependency[Tools]) -> Json:
+@get("/pipelines", responses=refusing())
+async def pipelines(tools: NamedDependency[Tools]) -> PipelinesPage:
     """What can be submitted, with the JSON Schema of its parameters."""
-    return shapes.page(shapes.pipeline(each.definition) for each in await tools.catalog.all())
+    return {"items": [shapes.pipeline(each.definition) for each in await tools.catalog.all()], "next": None}
 
 
-@get("/healthz")
-async def healthz() -> Json:
+@get("/healthz", responses=refusing())
+async def healthz() -> HealthDocument:
     """The process answers."""
     return {"status": "ok", "version": VERSION}
 
 
-@get("/readyz")
-async def readyz(tools: NamedDependency[Tools]) -> Json:
+@get("/readyz", responses=refusing(BlobUnavailable))
+async def readyz(tools: NamedDependency[Tools]) -> ReadyDocument:
     """The store and the object store answer, too."""
     try:
         async with asyncio.timeout(PATIENCE):

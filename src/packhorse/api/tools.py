@@ -8,8 +8,9 @@ from typing import Any
 from litestar.datastructures import State
 
 from packhorse.api.catalog import Catalog
+from packhorse.api.documents import JobDocument
 from packhorse.api.feed import Feed
-from packhorse.api.shapes import Json, shown
+from packhorse.api.shapes import shown
 from packhorse.blob.base import Blobs
 from packhorse.core.model import Job
 from packhorse.engine.settle import Settle
@@ -38,7 +39,7 @@ class Tools:
             raise JobNotFound(job_id=job_id)
         return job
 
-    async def listed(self, jobs: Sequence[Job]) -> list[Json]:
+    async def listed(self, jobs: Sequence[Job]) -> list[JobDocument]:
         """As `shown`; what cannot be read of one job leaves that one out, with a line in the log."""
         try:
             return await self.shown(jobs)
@@ -48,7 +49,7 @@ class Tools:
             log.job_unreadable(jobs[0].id, error)
             return []
 
-    async def shown(self, jobs: Sequence[Job]) -> list[Json]:
+    async def shown(self, jobs: Sequence[Job]) -> list[JobDocument]:
         ids = [job.id for job in jobs]
         specs = await self.store.specs(ids)
         results = await self.store.results(ids)

@@ -121,14 +121,20 @@ class _Attributed(io.TextIOBase):
         self._shared = shared
         self._original = original
         self._rest: dict[int, str] = {}
+        self._cut: set[int] = set()
+        """Calls whose line was too long to wait for its end."""
 
     def write(self, text: str) -> int:
         call = _call.get()
         if call is None:
             return self._original.write(text)
         *lines, rest = (self._rest.pop(call, "") + text).split("\n")
+        if call in self._cut and lines:
+            self._cut.discard(call)
+            lines = lines if lines[0] else lines[1:]  # the line had been told already, all but its end
         if len(rest) > LONGEST:
             lines, rest = [*lines, rest], ""
+            self._cut.add(call)
         for line in lines:
             for start in range(0, len(line) or 1, LONGEST):
                 self._shared.send(Said(call, line[start : start + LONGEST]))
@@ -141,6 +147,8 @@ class _Attributed(io.TextIOBase):
         call = _call.get()
         if call in self._rest:
             self._shared.send(Said(call, self._rest.pop(call)))
+        if call is not None:
+            self._cut.discard(call)
 
     def flush(self) -> None:
         self._original.flush()

@@ -8,6 +8,7 @@ import shutil
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from packhorse.blob.base import Blobs
 from packhorse.cli import printing
@@ -16,9 +17,9 @@ from packhorse.core.model import Status
 from packhorse.engine import host
 from packhorse.engine.explain import STUCK, is_live, reasons
 from packhorse.errors import PackhorseError
-from packhorse.settings import Settings, without_secrets
+from packhorse.settings import Loaded, Settings, without_secrets
 from packhorse.store.base import Filter, Finding, Store
-from packhorse.wiring import open_store, opened_blobs
+from packhorse.wiring import is_absent, open_store, opened_blobs
 
 MOST_JOBS = 500
 """Jobs that are looked at, the newest: what keeps many of them waiting keeps one of these."""
@@ -28,8 +29,7 @@ ENOUGH = 512 * 1024**2
 
 def doctor(*, output: Output = Output(), places: Places = Places()) -> int:
     """Check store, files and workers; the exit code is 1 if anything is bad."""
-    settings = settings_from(places).settings
-    findings = asyncio.run(examined(settings))
+    findings = asyncio.run(examined(settings_from(places)))
     if output.json:
         printing.document(findings)
     else:
@@ -38,12 +38,22 @@ def doctor(*, output: Output = Output(), places: Places = Places()) -> int:
     return 0 if all(each.is_ok for each in findings) else 1
 
 
-async def examined(settings: Settings) -> list[Finding]:
-    return [*await _store(settings), *await _blobs(settings), _scratch(settings)]
+async def examined(found: Loaded) -> list[Finding]:
+    settings, named = found.settings, {name for name, origin in found.origins.items() if origin != "default"}
+    return [
+        *await _store(settings, is_named="store" in named),
+        *await _blobs(settings, is_named="blobs" in named),
+        _scratch(settings),
+    ]
 
 
-async def _store(settings: Settings) -> list[Finding]:
+async def _store(settings: Settings, *, is_named: bool) -> list[Finding]:
+    """A look must not make what it looks for. That nothing is there is bad only where somebody said there is."""
     place = without_secrets(settings.store)
+    if is_absent(settings.store):
+        where = urlsplit(settings.store).path
+        missing = f"there is no store at {where} yet; a server, a worker or the first submit makes it"
+        return [Finding("store", not is_named, place, missing)]
     try:
         store = await open_store(settings.store, settings.prefix)
     except PackhorseError as error:
@@ -98,8 +108,10 @@ async def _definitions(store: Store) -> list[Finding]:
     ]
 
 
-async def _blobs(settings: Settings) -> list[Finding]:
+async def _blobs(settings: Settings, *, is_named: bool) -> list[Finding]:
     place = without_secrets(settings.blobs)
+    if is_absent(settings.blobs) and not is_named:
+        return [Finding("files", True, place, "there is no folder yet; the first file makes it")]
     try:
         blobs = opened_blobs(settings)
         try:

@@ -1,19 +1,18 @@
-"""The commands about jobs that are there: list, show, logs, cancel, retry, result; and what can be submitted."""
+"""The commands about jobs that are there: list, show, logs, cancel, retry; and what can be submitted."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Annotated, Literal
 
-from cyclopts import Parameter
+from cyclopts import CycloptsError, Parameter
 
 from packhorse.cli import printing, watching
-from packhorse.cli.options import Remote
+from packhorse.cli.options import JobId, Remote, Whole
+from packhorse.cli.results import listed
 from packhorse.client import Client, Json
 from packhorse.core import wire
-from packhorse.errors import InvalidInput
+from packhorse.define.mistakes import some
 
 Status = Literal["pending", "running", "completed", "failed", "cancelled"]
 TERMINAL = watching.EXIT.keys()
@@ -25,7 +24,7 @@ def jobs(
     user: str | None = None,
     status: Status | None = None,
     pipeline: str | None = None,
-    limit: int = 20,
+    limit: Whole = 20,
     remote: Remote = Remote(),
 ) -> None:
     """List jobs, newest first.
@@ -52,7 +51,7 @@ def jobs(
         printing.said("There are no such jobs. Submit one with: packhorse submit PIPELINE")
 
 
-def show(job: str, /, *, follow: bool = False, remote: Remote = Remote()) -> int:
+def show(job: JobId, /, *, follow: bool = False, remote: Remote = Remote()) -> int:
     """Show a job, or follow it until it has ended.
 
     Parameters
@@ -71,7 +70,7 @@ def show(job: str, /, *, follow: bool = False, remote: Remote = Remote()) -> int
 
 
 def logs(
-    job: str,
+    job: JobId,
     /,
     *,
     follow: Annotated[bool, Parameter(name=("--follow", "-f"))] = False,
@@ -90,14 +89,17 @@ def logs(
         Only of this stage.
     """
     with Client(remote.url) as client:
+        stages = client.get(job)["stages"]
+        if stage is not None and stage not in stages:
+            raise CycloptsError(msg=f"There is no stage {stage!r}; there is {some(stages)}.", command_chain=["logs"])
         for line in (_live if follow else _written)(client, job, stage):
             if remote.json:
                 printing.document(line)
             else:
-                printing.line(watching.place(line), line["text"])
+                printing.line(_speaker(line, stages), line["text"])
 
 
-def cancel(job: str, /, *, remote: Remote = Remote()) -> None:
+def cancel(job: JobId, /, *, remote: Remote = Remote()) -> None:
     """Cancel a job.
 
     Parameters
@@ -109,7 +111,7 @@ def cancel(job: str, /, *, remote: Remote = Remote()) -> None:
         _changed(client.cancel(job), remote)
 
 
-def retry(job: str, /, *, stage: str | None = None, remote: Remote = Remote()) -> None:
+def retry(job: JobId, /, *, stage: str | None = None, remote: Remote = Remote()) -> None:
     """Run a job again, from the stage that failed.
 
     Parameters
@@ -127,21 +129,6 @@ def retry(job: str, /, *, stage: str | None = None, remote: Remote = Remote()) -
         printing.said("It is active, and was left alone.")
 
 
-def result(job: str, /, *, output: str = ".", remote: Remote = Remote()) -> None:
-    """Download a job's result.
-
-    Parameters
-    ----------
-    job
-        Its id.
-    output
-        File to write to, or folder/ to write into; else the folder we are in. A result without files is printed.
-    """
-    to = target(output)
-    with Client(remote.url) as client:
-        kept(client, job, to, json=remote.json)
-
-
 def pipelines(*, remote: Remote = Remote()) -> None:
     """List what can be submitted."""
     with Client(remote.url) as client:
@@ -153,28 +140,6 @@ def pipelines(*, remote: Remote = Remote()) -> None:
         printing.table(("pipeline", "app", "parameters", "meaning"), rows)
     else:
         printing.said("No pipeline is published. A worker publishes its own when it starts: packhorse worker FILE")
-
-
-def target(output: str) -> Path:
-    """Where a result goes. A name that ends in a slash is a folder, and made if it is not there."""
-    path = Path(output).expanduser()
-    try:
-        (path if output.endswith(os.sep) else path.parent).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InvalidInput(f"Nothing can be written to {output}: {error.strerror}.", field="output") from error
-    return path
-
-
-def kept(client: Client, job_id: str, output: Path, *, json: bool) -> None:
-    """Write the result where it was asked for; one without files is a value, and printed if no file was named."""
-    found = client.result(job_id, output)
-    if isinstance(found, Path):
-        printing.document({"path": str(found)}) if json else printing.plain(str(found))
-    elif output.is_dir():
-        printing.document(found)
-    else:
-        output.write_bytes(wire.encode(found) + b"\n")
-        printing.said(f"Written to {output}.")
 
 
 def _written(client: Client, job_id: str, stage: str | None) -> Iterator[Json]:
@@ -195,6 +160,12 @@ def _live(client: Client, job_id: str, stage: str | None) -> Iterator[Json]:
                 yield line
 
 
+def _speaker(line: Json, stages: Json) -> str:
+    """The element only of a stage that has several."""
+    has_elements = "elements" in stages.get(line["stage"], {})
+    return watching.place(line if has_elements else {**line, "element": None})
+
+
 def _row(job: Json) -> tuple[object, ...]:
     created = job["created_at"][:19].replace("T", " ")
     progress = f"{job['progress']:.0f} %"
@@ -208,7 +179,11 @@ def _shown(client: Client, job_id: str, remote: Remote) -> None:
         return
     names = ("job_id", "pipeline", "user_id", "status", "created_at", "started_at", "completed_at", "expires_at", "run")
     printing.facts({name: job[name] for name in names if job[name] is not None})
+    if job["parameters"]:
+        printing.facts({"parameters": wire.encode(job["parameters"]).decode()})
     _stages(job, client.metrics(job_id))
+    if made := client.artifacts(job_id):
+        listed(made)
     if job["status"] not in TERMINAL:
         for reason in client.explain(job_id):
             printing.facts({"waiting": reason["message"]})

@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated
 
-from cyclopts import Parameter
+from cyclopts import Parameter, Token
 
 from packhorse.settings import Loaded, load
 
 SAMPLE = "packhorse.sample"
+
+
+def _id(_type: object, text: str) -> None:
+    if not text.strip():
+        raise ValueError("a job is named by its id, and this is empty; see them with: packhorse jobs")
+
+
+def _whole(_type: object, tokens: Sequence[Token]) -> int:
+    """Cyclopts would make 1 of 1.5."""
+    [token] = tokens
+    try:
+        return int(token.value)
+    except ValueError:
+        raise ValueError(f"{token.value!r} is not a whole number") from None
+
+
+JobId = Annotated[str, Parameter(validator=_id)]
+Whole = Annotated[int, Parameter(converter=_whole)]
 
 
 @Parameter(name="*")

@@ -75,6 +75,8 @@ def forwarded(name: str, text: str) -> None:
 
 
 def line(name: str, text: str) -> None:
+    """A line that overwrites itself, as progress bars do, as it looked last; its end may be that of Windows."""
+    text = text.removesuffix("\r")
     out().print(Text.assemble((f"{name:6} ", ROLES.get(name, "cyan")), ("│ ", "dim"), Text.from_ansi(text)))
 
 

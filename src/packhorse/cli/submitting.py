@@ -8,20 +8,20 @@ from typing import Annotated, Any
 from cyclopts import CycloptsError, Parameter
 
 from packhorse.cli import printing, watching
-from packhorse.cli.jobs import kept, target
-from packhorse.cli.options import Remote
-from packhorse.cli.values import parameters_from
+from packhorse.cli.options import Remote, Whole
+from packhorse.cli.results import kept, target
+from packhorse.cli.values import grouped, parameters_from
 from packhorse.client import Client, Json
 from packhorse.define.durations import seconds
-from packhorse.errors import UnknownPipeline
+from packhorse.define.mistakes import unknown_pipeline
 
 
 def submit(
     pipeline: str,
     /,
-    *values: Annotated[str, Parameter(name="NAME=VALUE", allow_leading_hyphen=True)],
+    *values: Annotated[str, Parameter(name="NAME=VALUE")],
     user: str | None = None,
-    priority: int = 0,
+    priority: Whole = 0,
     delay: str | None = None,
     key: str | None = None,
     wait: bool = False,
@@ -35,7 +35,8 @@ def submit(
     pipeline
         Which one; see them with: packhorse pipelines
     values
-        Parameters. NAME=@FILE sends a file; a repeated name makes a list.
+        Parameters. A file is NAME=@PATH, or just NAME=PATH; for any other parameter NAME=@PATH is what the file says,
+        and NAME=@@TEXT is a text that begins with @. A repeated name makes a list.
     user
         Whom the job is for.
     priority
@@ -50,9 +51,10 @@ def submit(
         Wait, and write the result to this file, or into this folder/.
     """
     wait_before = _seconds(delay)
+    words = grouped(values)
     to = None if output is None else target(output)  # before the job: it may take hours, and then it would be too late
     with Client(remote.url) as client:
-        parameters, files = parameters_from(values, _schema(client, pipeline))
+        parameters, files = parameters_from(words, _schema(client, pipeline))
         job = client.submit(
             pipeline, parameters, files=files, user=user, priority=priority, delay=wait_before, key=key
         )  # fmt: skip
@@ -86,11 +88,10 @@ def _shown(job: Json, remote: Remote) -> None:
 
 
 def _schema(client: Client, pipeline: str) -> dict[str, Any]:
-    for each in client.pipelines():
-        if each["name"] == pipeline:
-            schema: dict[str, Any] = each["schema"]
-            return schema
-    raise UnknownPipeline(pipeline=pipeline, field="pipeline")
+    found: dict[str, dict[str, Any]] = {each["name"]: each["schema"] for each in client.pipelines()}
+    if pipeline not in found:
+        raise unknown_pipeline(pipeline, found)
+    return found[pipeline]
 
 
 def _seconds(delay: str | None) -> float:

@@ -16,30 +16,37 @@ from packhorse.errors import InvalidInput
 Schema = Mapping[str, Any]
 
 
-def parameters_from(words: Sequence[str], schema: Schema) -> tuple[dict[str, Any], dict[str, Path | list[Path]]]:
+MOST = 16 * 1024 * 1024
+"""Bytes of a file that are sent as a text: more than any server takes, and a film is soon named by mistake."""
+
+
+def parameters_from(
+    given: Mapping[str, list[str]], schema: Schema
+) -> tuple[dict[str, Any], dict[str, Path | list[Path]]]:
     """Values, and files. A value that does not fit is left as it is: the server says best what is wrong with it."""
     values: dict[str, Any] = {}
     files: dict[str, Path | list[Path]] = {}
-    for name, given in _grouped(words).items():
+    for name, texts in given.items():
         kinds = list(_kinds(schema.get("properties", {}).get(name, {}), schema.get("$defs", {})))
         items = [item for kind in kinds if kind.get("type") == "array" for item in _items(kind, schema)]
         if any(map(_is_file, items)):
-            files[name] = [_path(text) for text in given]
-        elif any(map(_is_file, kinds)) or (not kinds and given[0].startswith("@")):
-            files[name] = _path(_only(name, given))
-        elif items and not (len(given) == 1 and given[0].startswith("[")):
-            values[name] = [_value(text, items) for text in given]
+            files[name] = [_path(text) for text in texts]
+        elif any(map(_is_file, kinds)):
+            files[name] = _path(_only(name, texts))
         else:
-            values[name] = _value(_only(name, given), kinds)
+            said = [_said(name, text) for text in texts]
+            is_elements = items and not (len(said) == 1 and _is_array(said[0]))
+            values[name] = [_value(text, items) for text in said] if is_elements else _value(_only(name, said), kinds)
     return values, files
 
 
-def _grouped(words: Sequence[str]) -> dict[str, list[str]]:
+def grouped(words: Sequence[str]) -> dict[str, list[str]]:
+    """What each name was given."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for word in words:
         name, equals, value = word.partition("=")
         if not name or not equals:
-            raise CycloptsError(msg=f"{word!r} is not NAME=VALUE or NAME=@FILE.", command_chain=["submit"])
+            raise CycloptsError(msg=f"{word!r} is not NAME=VALUE or NAME=@PATH.", command_chain=["submit"])
         found[name].append(value)
     return found
 
@@ -54,6 +61,24 @@ def _path(text: str) -> Path:
     return Path(text.removeprefix("@")).expanduser()
 
 
+def _said(name: str, text: str) -> str:
+    """The text itself; after ``@``, what the file of this name says. ``@@`` is an ``@`` that the text begins with."""
+    if not text.startswith("@"):
+        return text
+    if text.startswith("@@"):
+        return text[1:]
+    path = _path(text)
+    try:
+        if path.stat().st_size > MOST:
+            raise InvalidInput(f"{path} is too large to be sent as a text.", field=name)
+        return path.read_text("utf-8")
+    except FileNotFoundError:
+        literal = f"{name}=@{text}"
+        raise InvalidInput(f"There is no file {path}. If the text itself is meant: {literal}", field=name) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"{path} cannot be read as a text: {error}.", field=name) from error
+
+
 def _value(text: str, kinds: Sequence[Schema]) -> Any:
     """Text if it may be text; else JSON."""
     if not kinds or any(_is_text(kind) for kind in kinds):
@@ -62,6 +87,13 @@ def _value(text: str, kinds: Sequence[Schema]) -> Any:
         return wire.decode(text.lower() if text.lower() in ("true", "false") else text)
     except msgspec.DecodeError:
         return text
+
+
+def _is_array(text: str) -> bool:
+    try:
+        return isinstance(wire.decode(text), list)
+    except msgspec.DecodeError:
+        return False
 
 
 def _kinds(schema: Schema, defs: Schema) -> Iterator[Schema]:

@@ -15,6 +15,7 @@ import httpx2
 from packhorse.client import download, upload
 from packhorse.client.following import Follow
 from packhorse.client.problems import checked, reaching
+from packhorse.errors import InvalidInput
 from packhorse.settings import load
 
 Json = dict[str, Any]
@@ -181,4 +182,6 @@ def _with_scheme(url: str) -> str:
 
 
 def _path(job_id: str) -> str:
+    if not job_id.strip():
+        raise InvalidInput("A job is named by its id, and this is empty.", field="job_id")
     return f"/jobs/{quote(job_id, safe='')}"

@@ -13,6 +13,7 @@ from packhorse import errors
 from packhorse.errors import InvalidInput, PackhorseError, Unreachable
 
 URN = "urn:packhorse:"
+MEMBERS = frozenset({"type", "title", "status", "detail", "hint"})
 
 
 @contextmanager
@@ -39,9 +40,11 @@ def error_of(response: httpx2.Response) -> PackhorseError:
             f"What answers at {response.url} is not packhorse: {response.status_code} {response.reason_phrase}.",
             url=str(response.url),
         )
-    facts = {name: value for name, value in found.items() if name not in ("type", "title", "status", "detail")}
+    facts = {name: value for name, value in found.items() if name not in MEMBERS}
     named = KNOWN.get(found["type"].removeprefix(URN), PackhorseError)
-    return named(str(found.get("detail") or found.get("title") or named.type()), **facts)
+    error = named(str(found.get("detail") or found.get("title") or named.type()), **facts)
+    error.hint = str(found.get("hint", error.hint))  # a newer server may know better
+    return error
 
 
 def _decoded(response: httpx2.Response) -> Any:

@@ -460,11 +460,11 @@ def _spent(draft: _Draft, at: TaskId, task: Task, error: Failure, *, not_before:
 def _uncounted(job: Job, verb: str, at: TaskId, token: str, *, not_before: float, why: str, now: float) -> Change:
     task = _held(job, verb, at, token)
     draft = _draft(job, verb, now).require(Holds(at, token)).do(EndLease(at)).set(has_litter=True)
-    ended = replace(task, token=None, attempt=task.attempt - 1, ended_at=now, ready_at=None)
-    if job.stopping:
+    ended = replace(task, token=None, ended_at=now, ready_at=None)
+    if job.stopping:  # no other attempt of this run will have its number
         draft.put(at, replace(ended, status=CANCELLED))
         return _went_on(draft, not_before)
-    draft.make_due(at, replace(ended, status=PENDING), not_before)
+    draft.make_due(at, replace(ended, status=PENDING, attempt=task.attempt - 1), not_before)
     draft.say("retrying", **_where(job, at), attempt=task.attempt, why=why, at=not_before)
     return draft.change()
 

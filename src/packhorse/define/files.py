@@ -118,9 +118,11 @@ def placed(name: str) -> str:
             f"An artifact cannot be called {name!r}: it is named within its stage, without / at the start or .."
         )
     safe = "/".join(sanitised(part) for part in parts if part not in ("", "."))
+    if not safe:
+        raise InvalidInput(f"An artifact needs a name, and {name!r} is none.")
     if len(safe.encode()) > LONGEST_PATH:
         raise InvalidInput(f"The name of an artifact has at most {LONGEST_PATH} bytes, and {name[:50]!r}… has more.")
-    return safe or sanitised(name)
+    return safe
 
 
 def _trimmed(name: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from packhorse.define import models
-from packhorse.errors import InvalidInput
+from packhorse.errors import InvalidInput, UnknownPipeline
 
 Mistake = dict[str, str]
 
@@ -26,6 +26,11 @@ MOST_TOLD = 50
 LONGEST_TOLD = 300
 """Characters. What was sent is part of many messages, and may be megabytes of it."""
 MOST_SAID = 5
+MOST_NAMES = 10
+LONGEST_QUOTED = 80
+"""Characters of what was sent that are said back, where it only has to be recognised."""
+
+NO_PARAMETER = "There is no parameter of this name"
 
 
 def invalid(what: str, mistakes: Iterable[Mistake]) -> InvalidInput:
@@ -53,8 +58,31 @@ def nul_in(value: Any, path: str = "") -> Iterator[Mistake]:
             yield from nul_in(inner, f"{path}[{i}]")
 
 
-def unknown(fields: Iterable[str]) -> list[Mistake]:
-    return [{"field": field, "message": "There is no parameter of this name"} for field in fields]
+def unknown(fields: Iterable[str], known: Iterable[str]) -> list[Mistake]:
+    """Names that are not among the known ones, told with those that are."""
+    message = f"{NO_PARAMETER}; there is {some(known)}"
+    return [{"field": field, "message": message} for field in fields]
+
+
+def some(names: Iterable[str]) -> str:
+    """What could have been meant: the first few."""
+    found = list(names)
+    more = f" and {len(found) - MOST_NAMES} more" if len(found) > MOST_NAMES else ""
+    return f"{', '.join(found[:MOST_NAMES])}{more}" if found else "none"
+
+
+def unknown_pipeline(name: str, known: Iterable[str]) -> UnknownPipeline:
+    return UnknownPipeline(
+        f"There is no pipeline named {quoted(name)}; there is {some(sorted(known))}.",
+        field="pipeline",
+        pipeline=name[:LONGEST_TOLD],
+    )
+
+
+def quoted(value: object) -> str:
+    """As Python writes it, cut short."""
+    text = repr(value[: LONGEST_QUOTED + 1] if isinstance(value, str) else value)
+    return text if len(text) <= LONGEST_QUOTED else f"{text[:LONGEST_QUOTED]}…"
 
 
 def mistakes_in(error: BaseException) -> list[Mistake]:
@@ -72,7 +100,7 @@ def mistakes_in(error: BaseException) -> list[Mistake]:
     if missing := _MISSING.fullmatch(message):
         return [{"field": _joined(path, missing["name"]), "message": "This is required"}]
     if surplus := _UNKNOWN.fullmatch(message):
-        return unknown([_joined(path, surplus["name"])])
+        return [{"field": _joined(path, surplus["name"]), "message": NO_PARAMETER}]
     return [{"field": path, "message": message}]
 
 

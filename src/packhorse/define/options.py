@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypedDict
 
 from packhorse.core.model import TERMINAL, Backoff, Status
@@ -55,6 +55,14 @@ OF_PIPELINES = ("deadline", "keep")
 def left_open(given: Mapping[str, Any], names: tuple[str, ...]) -> tuple[str, ...]:
     """What nobody said, and the deployment's settings therefore decide."""
     return tuple(name for name in names if name not in given)
+
+
+def check_names(given: Iterable[str], options: type[Any], what: str) -> None:
+    """Raises TypeError with the options there are, in place of Python's own about a function nobody has called."""
+    known = list(options.__annotations__)
+    for name in given:
+        if name not in known:
+            raise TypeError(f"{what} has no option {name!r}; it has {', '.join(known)}")
 
 
 def stage_limits(

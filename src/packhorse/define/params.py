@@ -123,7 +123,7 @@ class Schema:
             given = msgspec.json.decode(data)
             surplus = unknown_names(given, self._schema)
             if surplus:
-                raise invalid(NOT_VALID, unknown(surplus))
+                raise invalid(NOT_VALID, [m for name, known in surplus.items() for m in unknown([name], known)])
             if is_worker and (mistakes := list(self._unchosen(given))):
                 raise invalid(NOT_VALID, mistakes)
             if models.is_model(self.type):

@@ -19,6 +19,7 @@ from packhorse.define.options import (
     OF_STAGES,
     PipelineOptions,
     StageOptions,
+    check_names,
     left_open,
     pipeline_limits,
     stage_limits,
@@ -48,6 +49,7 @@ class Pipeline(Generic[P]):
         limits: dict[str, Any] = dict(options)
         described = limits.pop("description", None)
         try:
+            check_names(options, PipelineOptions, "a pipeline")
             self.name = checked_name(name)
             self._limits = pipeline_limits(name, **limits) | {"unset": left_open(limits, OF_PIPELINES)}
             self.schema = Schema(params)
@@ -142,6 +144,7 @@ def _stage_of(
     place = place_of(function)
     left = {"unset": left_open(limits, OF_STAGES)}
     try:
+        check_names(options, StageOptions, "a stage")
         markers = markers_of(function)
         _check_second(pipeline, function, scope)
         plan = planned(pipeline.name, checked_name(name), function, markers, stage_limits(**limits) | left)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -32,9 +32,9 @@ def schema_of(hint: Any) -> dict[str, Any]:
     return {**root, "$defs": {name: defs[name] for name in defs if name in used}} if used else root
 
 
-def unknown_names(value: Any, schema: Json) -> list[str]:
-    """Where ``value`` has names that the schema's objects do not, such as ``turns[0].speeker``."""
-    return list(_unknown(value, schema, schema.get("$defs", {}), ""))
+def unknown_names(value: Any, schema: Json) -> dict[str, Sequence[str]]:
+    """Where ``value`` has names that the schema's objects do not, such as ``turns[0].speeker``, and those they have."""
+    return dict(_unknown(value, schema, schema.get("$defs", {}), ""))
 
 
 def _custom(hint: Any, defs: dict[str, Any]) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def _target(schema: Json) -> str:
     return str(schema["$ref"]).rpartition("/")[2]
 
 
-def _unknown(value: Any, schema: Json, defs: Json, path: str) -> Iterator[str]:
+def _unknown(value: Any, schema: Json, defs: Json, path: str) -> Iterator[tuple[str, Sequence[str]]]:
     while "$ref" in schema:
         schema = defs[_target(schema)]
     branches = [part for part in schema.get("anyOf") or schema.get("oneOf") or () if _fits(value, part, defs)]
@@ -93,7 +93,7 @@ def _unknown(value: Any, schema: Json, defs: Json, path: str) -> Iterator[str]:
             if name in known or isinstance(rest, dict):
                 yield from _unknown(inner, known.get(name, rest), defs, at)
             elif rest is False:
-                yield at
+                yield at, list(known)
     elif isinstance(value, list):
         first, rest = schema.get("prefixItems", ()), schema.get("items")
         for i, inner in enumerate(value):

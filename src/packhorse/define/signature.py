@@ -11,7 +11,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, overlo
 import msgspec
 
 from packhorse.define.context import Context
-from packhorse.define.options import OF_STAGES, JobOptions, PipelineOptions, left_open, stage_limits
+from packhorse.define.options import OF_STAGES, JobOptions, PipelineOptions, check_names, left_open, stage_limits
 from packhorse.define.outcomes import Later
 from packhorse.define.params import params_type
 from packhorse.define.pipelines import Pipeline
@@ -114,6 +114,7 @@ def _made(function: Callable[..., Any], options: JobOptions, scope: Scope) -> Fu
     has_context = _has_context(function, signature, scope)
     own = list(signature.parameters.values())[has_context:]
     try:
+        check_names(options, JobOptions, "a job")
         fields = {parameter.name: _field(function, parameter, scope) for parameter in own}
         params = params_type(function.__name__, function.__module__, fields)
         plan = planned(checked_name(name), name, function, {}, stage_limits(**rest) | left)

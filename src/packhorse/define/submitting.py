@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar, Unpack, overload
 
 from msgspec import Struct, field
 
 from packhorse.core import wire
 from packhorse.core.model import Event, Failure, Status
 from packhorse.define.durations import Duration, seconds
-from packhorse.define.mistakes import NUL, invalid, nul_in
-from packhorse.define.options import whole
+from packhorse.define.mistakes import NUL, invalid, nul_in, quoted
+from packhorse.define.options import check_names, whole
 from packhorse.define.outcomes import Later
 from packhorse.errors import InvalidInput
 
@@ -51,15 +51,11 @@ class Options(Struct, frozen=True, kw_only=True):
     metadata: Mapping[str, object] = field(default_factory=dict)
 
 
-def options_from(
-    *,
-    user: str = "local",
-    priority: int = 0,
-    delay: Duration = 0.0,
-    key: str | None = None,
-    metadata: Mapping[str, object] | None = None,
-) -> Options:
-    """Raises InvalidInput that names the option."""
+def options_from(**given: Unpack[SubmitOptions]) -> Options:
+    """Raises InvalidInput that names the option; TypeError if there is none of this name."""
+    check_names(given, SubmitOptions, "submit")
+    user, key, metadata = given.get("user", "local"), given.get("key"), given.get("metadata")
+    priority, delay = given.get("priority", 0), given.get("delay", 0.0)
     with _about("user"):
         _text(user)
     with _about("priority"):
@@ -125,13 +121,21 @@ class JobHandle(Protocol[R_co]):
     @overload
     def result_of(self, stage: Stage[..., Coroutine[Any, Any, R | Later]]) -> R: ...
     @overload
-    def result_of(self, stage: Stage[..., R | Later]) -> R:
-        """What the stage returned. Raises `NotFinished` before it has."""
+    def result_of(self, stage: Stage[..., R | Later]) -> R: ...
+    @overload
+    def result_of(self, stage: list[R]) -> list[R]:
+        """What the stage returned. Raises `NotFinished` before it has.
+
+        A stage that runs once per element has returned a list, and no type says that it does: write
+        ``result_of(gather(stage))``.
+        """
 
     @overload
     async def a_result_of(self, stage: Stage[..., Coroutine[Any, Any, R | Later]]) -> R: ...
     @overload
     async def a_result_of(self, stage: Stage[..., R | Later]) -> R: ...
+    @overload
+    async def a_result_of(self, stage: list[R]) -> list[R]: ...
 
 
 class Submitter(Protocol):
@@ -153,6 +157,6 @@ def _about(field: str) -> Iterator[None]:
 
 def _text(value: Any) -> None:
     if not isinstance(value, str) or not 0 < len(value) <= LONGEST_TEXT:
-        raise ValueError(f"expected a text of 1 to {LONGEST_TEXT} characters, not {value!r}")
+        raise ValueError(f"expected a text of 1 to {LONGEST_TEXT} characters, not {quoted(value)}")
     if "\0" in value:
         raise ValueError(NUL)

@@ -258,6 +258,8 @@ class _Output(asyncio.Protocol):
         self._fd = fd
         self._text = codecs.getincrementaldecoder("utf-8")("replace")
         self._rest = ""
+        self._is_cut = False
+        """Whether a line was too long to wait for its end."""
         self._transport: asyncio.ReadTransport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -287,15 +289,18 @@ class _Output(asyncio.Protocol):
 
     def _take(self, data: bytes) -> None:
         *lines, self._rest = (self._rest + self._text.decode(data)).split("\n")
+        if self._is_cut and lines:
+            self._is_cut = False
+            lines = lines if lines[0] else lines[1:]  # the line had been told already, all but its end
         if len(self._rest) > READ:
-            lines, self._rest = [*lines, self._rest], ""
+            lines, self._rest, self._is_cut = [*lines, self._rest], "", True
         for line in lines:
             self._child.printed(line)
 
     def _end_line(self) -> None:
         if self._rest:
             self._child.printed(self._rest)
-            self._rest = ""
+        self._rest, self._is_cut = "", False
 
     def _pause(self) -> None:
         """Who floods waits for the others."""

@@ -19,7 +19,7 @@ def whole(job: Job, reported: Mapping[TaskId, Progress]) -> float:
 
 
 def of_stage(job: Job, name: str, reported: Mapping[TaskId, Progress]) -> float:
-    """0 to 100 of one stage, as its present attempts report it."""
+    """0 to 100 of one stage, as its attempts report it; of one that was ended, how far it had got."""
     tasks = job.stage(name).tasks
     if tasks is None:
         return 0.0
@@ -54,6 +54,6 @@ def _now(job: Job, at: TaskId, reported: Mapping[TaskId, Progress]) -> float:
     task, report = job.task(at), reported.get(at)
     if task is None or task.status is Status.COMPLETED:
         return 1.0
-    if report is None or report.run != job.run or not report.total or task.status is not Status.RUNNING:
+    if report is None or report.run != job.run or not report.total or task.status is Status.PENDING:
         return 0.0
     return min(1.0, max(0.0, report.current / report.total))

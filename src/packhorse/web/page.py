@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.resources import files
 
-from litestar import Response, get
+from litestar import Response, get, head
 from litestar.params import FromPath
 
 from packhorse.errors import NotFound
@@ -31,6 +31,12 @@ def index() -> Response[bytes]:
     return Response(_read("index.html"), media_type="text/html", headers=HEADERS)
 
 
+@head("/", include_in_schema=False, sync_to_thread=False)
+def index_head() -> Response[None]:
+    """For those who only ask whether it is there."""
+    return Response(None, media_type="text/html", headers=HEADERS)
+
+
 @get("/static/{name:str}", include_in_schema=False, sync_to_thread=False)
 def static(name: FromPath[str]) -> Response[bytes]:
     if name not in STATIC:
@@ -38,4 +44,4 @@ def static(name: FromPath[str]) -> Response[bytes]:
     return Response(_read(name), media_type=STATIC[name], headers=HEADERS)
 
 
-ROUTES = [index, static]
+ROUTES = [index, index_head, static]

@@ -1,0 +1,98 @@
+"""The commands that fetch what a job has made: its result, and the artifacts of its stages."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from packhorse.cli import printing
+from packhorse.cli.options import JobId, Remote
+from packhorse.client import Client, Json
+from packhorse.core import wire
+from packhorse.errors import InvalidInput
+
+STEP = 1024
+
+
+def result(job: JobId, /, *, output: str = ".", remote: Remote = Remote()) -> None:
+    """Download a job's result.
+
+    Parameters
+    ----------
+    job
+        Its id.
+    output
+        File to write to, or folder/ to write into; else the folder we are in. A result without files is printed.
+    """
+    to = target(output)
+    with Client(remote.url) as client:
+        kept(client, job, to, json=remote.json)
+
+
+def artifacts(job: JobId, name: str | None = None, /, *, output: str = ".", remote: Remote = Remote()) -> None:
+    """List the files that a job's stages have made, or download one.
+
+    Parameters
+    ----------
+    job
+        Its id.
+    name
+        Which one, as it is listed; without a name all are listed.
+    output
+        File to write it to, or folder/ to write it into; else the folder we are in.
+    """
+    to = None if name is None else target(output)
+    with Client(remote.url) as client:
+        if name is not None and to is not None:
+            _said(client.artifact(job, name, to), json=remote.json)
+            return
+        found = client.artifacts(job)
+    if remote.json:
+        printing.document({"items": found, "next": None})
+    elif found:
+        listed(found)
+    else:
+        printing.said("The job has made no files.")
+
+
+def listed(found: Sequence[Json]) -> None:
+    """A table of artifacts."""
+    rows = [(each["name"], _size(each["size_bytes"]), each["content_type"]) for each in found]
+    printing.table(("artifact", "size", "type"), rows)
+
+
+def target(output: str) -> Path:
+    """Where a result goes. A name that ends in a slash is a folder, and made if it is not there."""
+    path = Path(output).expanduser()
+    try:
+        (path if output.endswith(os.sep) else path.parent).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidInput(f"Nothing can be written to {output}: {error.strerror}.", field="output") from error
+    return path
+
+
+def kept(client: Client, job_id: str, output: Path, *, json: bool) -> None:
+    """Write the result where it was asked for; one without files is a value, and printed if no file was named."""
+    found = client.result(job_id, output)
+    if isinstance(found, Path):
+        _said(found, json=json)
+    elif output.is_dir():
+        printing.document(found)
+    else:
+        output.write_bytes(wire.encode(found) + b"\n")
+        printing.said(f"Written to {output}.")
+
+
+def _said(path: Path, *, json: bool) -> None:
+    printing.document({"path": str(path)}) if json else printing.plain(str(path))
+
+
+def _size(count: float) -> str:
+    """As a person would say it."""
+    unit = "bytes"
+    for larger in ("KiB", "MiB", "GiB"):
+        if count < STEP:
+            break
+        count, unit = count / STEP, larger
+    return f"{count:.0f} {unit}"
