@@ -49,7 +49,7 @@ class Remote(Output):
 @dataclass(frozen=True, kw_only=True)
 class Places:
     store: str | None = None
-    "Where jobs are remembered, as sqlite:///path."
+    "Where jobs are remembered, as sqlite:///path or postgresql://user@host/db."
     blobs: str | None = None
     "Where files are kept, as file:///path or s3://bucket/prefix."
     scratch: str | None = None
