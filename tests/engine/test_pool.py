@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 import psutil
@@ -148,6 +149,64 @@ async def gone(pid: int) -> None:
         return not psutil.pid_exists(pid) or None
 
     await until(is_gone, 20, lambda: f"{pid} is still there")
+
+
+QUIET = """
+import os
+import time
+from pathlib import Path
+from packhorse import App
+
+app = App("quiet")
+
+@app.job
+def hush(flag: str) -> int:
+    os.close(1)
+    os.close(2)
+    while not Path(flag).exists():
+        time.sleep(0.01)
+    return 1
+"""
+
+
+class Listening(Deaf):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def said(self, text: str) -> None:
+        self.lines.append(text)
+
+
+async def test_a_stage_that_closes_its_output_does_not_hear_who_gets_the_number_next(tmp_path: Path) -> None:
+    (tmp_path / "quiet.py").write_text(QUIET)
+    pool = Pool(str(tmp_path / "quiet.py"), recycle=10, memory=0, grace=1.0, scratch=tmp_path, said=print)
+    [kind] = load(str(tmp_path / "quiet.py")).by_kind
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    await pool.open()
+    try:
+        child = await pool.single()
+        assert child._output is not None
+        number = child._output._fd
+        ears = Listening()
+        parameters = Document(wire.encode({"flag": str(tmp_path / "flag")}))
+        call = child.run(Run(child.number(), kind, "j", "u", "t", 1, 0, str(tmp_path), parameters), ears)
+
+        async def is_closed() -> bool | None:
+            return (not Path(f"/proc/self/fd/{number}").exists()) or None
+
+        await until(is_closed, 20, lambda: "the pipe is still open")
+        os.dup2(reading, number)
+        os.write(writing, b"another job's secret\n")
+        (tmp_path / "flag").touch()
+        await call.outcome
+
+        assert os.read(reading, 100) == b"another job's secret\n"
+        assert ears.lines == []
+        for each in (reading, writing, number):
+            os.close(each)
+    finally:
+        await pool.close()
 
 
 async def test_an_app_without_a_pipeline_is_refused_by_name(tmp_path: Path) -> None:

@@ -269,6 +269,8 @@ class _Output(asyncio.Protocol):
             self._pause()
 
     def connection_lost(self, _error: Exception | None) -> None:
+        # A stage may have closed its end. The number is the next one's, maybe another job's, and not ours to read.
+        self._fd = -1
         self._end_line()
 
     def end(self) -> None:
