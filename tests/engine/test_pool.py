@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
+import threading
 from pathlib import Path
 
 import psutil
@@ -50,6 +52,68 @@ async def test_the_end_of_one_child_leaves_another_that_is_loading_alone(tmp_pat
 
         assert not second.has_ended.is_set()
         assert pool._all == {second}
+    finally:
+        await pool.close()
+
+
+async def test_a_child_whose_attempt_is_ended_while_it_is_being_started_is_not_left_behind(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(SLOW)
+    pool = Pool(str(tmp_path / "slow.py"), recycle=10, memory=0, grace=1.0, scratch=tmp_path, said=print)
+    await pool.open()
+    try:
+        starting = asyncio.create_task(pool.single())
+        while not pool._all:  # the process is there, and the wires to it are not
+            await asyncio.sleep(0)
+        [child] = pool._all
+
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+
+        assert child.has_ended.is_set()
+    finally:
+        await pool.close()
+
+
+async def test_a_child_that_cannot_be_waited_for_in_a_thread_is_ended_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_more(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    (tmp_path / "slow.py").write_text(SLOW)
+    pool = Pool(str(tmp_path / "slow.py"), recycle=10, memory=0, grace=1.0, scratch=tmp_path, said=print)
+    await pool.open()
+    try:
+        monkeypatch.setattr(threading.Thread, "start", no_more)
+        child = await pool.single()
+        await pool.end(child)
+        monkeypatch.undo()
+
+        assert child.has_ended.is_set()
+        assert not psutil.pid_exists(child.pid)
+    finally:
+        await pool.close()
+
+
+async def test_a_child_that_has_ended_is_sent_no_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "slow.py").write_text(SLOW)
+    pool = Pool(str(tmp_path / "slow.py"), recycle=10, memory=0, grace=20.0, scratch=tmp_path, said=print)
+    sent: list[tuple[int, int]] = []
+    kill_group = os.killpg
+
+    def noted(pid: int, number: int) -> None:
+        sent.append((number, host.born(pid) is None and not psutil.pid_exists(pid)))
+        kill_group(pid, number)
+
+    await pool.open()
+    try:
+        child = await pool.single()
+        monkeypatch.setattr(os, "killpg", noted)
+        await pool.end(child)
+        await pool.end(child)
+
+        assert sent == [(signal.SIGTERM, False), (signal.SIGKILL, False)]
     finally:
         await pool.close()
 
