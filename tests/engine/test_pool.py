@@ -17,8 +17,9 @@ from packhorse.define.loading import load
 from packhorse.engine import host
 from packhorse.engine.describe import describe
 from packhorse.engine.pool import Pool
-from packhorse.engine.process import Call, Child
+from packhorse.engine.process import MARK, Call, Child
 from packhorse.errors import DefinitionError
+from tests.engine.processes import running
 from tests.journey.site import until
 
 SLOW = """
@@ -146,6 +147,8 @@ def daemon(note: Path) -> None:
     if os.fork() == 0:
         os.setsid()
         pid = os.fork()
+        if pid == 0 and "wiped" in note.name:
+            os.execve("/bin/sleep", ["sleep", "600"], {"PATH": "/bin"})
         if pid == 0:
             time.sleep(600)
         note.with_suffix(".new").write_text(str(pid))
@@ -188,14 +191,14 @@ async def test_a_daemon_goes_with_its_stage_and_its_warm_child_stays(tmp_path: P
     await pool.open()
     try:
         first, second = await pool.single(), await pool.single()
-        in_use, running = await daemon(first, "in-use", str(tmp_path / "flag"))
+        in_use, under_way = await daemon(first, "in-use", str(tmp_path / "flag"))
         left, through = await daemon(second, "left")
         await through.outcome
         pool.give_back(second)
         await gone(left)
         spared = host.born(in_use)
         (tmp_path / "flag").touch()
-        await running.outcome
+        await under_way.outcome
         pool.give_back(first)
         await gone(in_use)
 
@@ -204,6 +207,28 @@ async def test_a_daemon_goes_with_its_stage_and_its_warm_child_stays(tmp_path: P
         assert not second.has_ended.is_set()
     finally:
         await pool.close()
+
+
+async def test_only_what_a_stage_has_started_is_ended(tmp_path: Path) -> None:
+    (tmp_path / "leaving.py").write_text(LEAVING)
+    pool = Pool(str(tmp_path / "leaving.py"), recycle=10, memory=0, grace=1.0, scratch=tmp_path, said=print)
+    [kind] = load(str(tmp_path / "leaving.py")).by_kind
+    wiped = {"PATH": os.environ["PATH"]}
+    with running(new_session=True, env=wiped) as before:
+        await pool.open()
+        with running(new_session=True) as beside, running(new_session=True, env={MARK: "another's"}) as anothers:
+            try:
+                child = await pool.single()
+                parameters = Document(wire.encode({"note": str(tmp_path / "wiped"), "flag": ""}))
+                call = child.run(Run(child.number(), kind, "j", "u", "t", 1, 0, str(tmp_path), parameters), Deaf())
+                await call.outcome
+                pool.give_back(child)
+                await gone(int((tmp_path / "wiped").read_text()))
+
+                assert not await pool._end_orphans()
+                assert [host.born(each.pid) is None for each in (before, beside, anothers)] == [False] * 3
+            finally:
+                await pool.close()
 
 
 async def gone(pid: int) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import secrets
-import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import psutil
@@ -23,6 +23,8 @@ SWEEP = 0.5
 """Seconds between a stage's end and the look at what it may have left running."""
 TICK = 0.02
 """Seconds. Start times of processes are told in hundredths."""
+OF_A_SHELL = frozenset({"_", "PWD", "OLDPWD", "SHLVL"})
+"""Variables that a shell sets anew for whoever it starts."""
 
 
 class Pool:
@@ -43,8 +45,13 @@ class Pool:
         self._broken: str | None = None
         self._sweeping: asyncio.Task[None] | None = None
         self._may_have_left = False
+        self._opened = 0.0
+        self._brand = secrets.token_hex(8)
+        """How the marks of all our children begin."""
+        self._numbers = itertools.count(1)
 
     async def open(self) -> None:
+        self._opened = host.clock()
         kernel.adopt_orphans()
         self._guard = await asyncio.create_subprocess_exec(
             sys.executable, "-ISE", guard.__file__, stdin=asyncio.subprocess.PIPE, start_new_session=True
@@ -117,7 +124,7 @@ class Pool:
                 shared=shared,
                 env=child_environment(),
                 log=self._said,
-                mark=secrets.token_hex(8),
+                mark=f"{self._brand}.{next(self._numbers)}",
                 born=self._register,
             )
         except DefinitionError as error:
@@ -172,34 +179,54 @@ class Pool:
         """End what stages have left behind, even where it had taken a session of its own; whether there was any.
 
         Only what has no parent any more, and was adopted by us: a process that its child still looks after may be
-        kept for the next stage, as a warm child itself is.
+        kept for the next stage, as a warm child itself is. And only what a stage has started: as the first process of
+        a container we adopt everybody, and a shell may have started others before it became this worker.
         """
         found = await asyncio.to_thread(psutil.Process().children)
         # Only now, back in the loop where children are started and registered in one go, is it sure who is ours.
         ours = {child.pid for child in self._all} | {self._guard.pid if self._guard else 0}
         ended = False
-        for pid in {process.pid for process in found} - ours:
-            with contextlib.suppress(OSError):
-                if os.getsid(pid) != os.getsid(0) and not self._is_in_use(pid):
+        for process in found:
+            with contextlib.suppress(OSError, psutil.Error):
+                if process.pid not in ours and self._is_left_behind(process.pid):
                     ended = True
-                    os.kill(pid, signal.SIGKILL)
-                    os.waitpid(pid, os.WNOHANG)  # noqa: ASYNC222 (it does not wait; the rest is reaped next time)
+                    process.kill()
+                    os.waitpid(process.pid, os.WNOHANG)  # noqa: ASYNC222 (it does not wait; the rest is reaped later)
         return ended
 
-    def _is_in_use(self, pid: int) -> bool:
+    def _is_left_behind(self, pid: int) -> bool:
+        """Whether a stage of ours has started it, and none that still runs.
+
+        The mark tells, or that it has none because its environment was wiped. What was there before us never came from
+        a stage, nor did what has inherited our own environment whole: a child would have added the mark.
+        """
+        born = host.born(pid, or_zombie=True)
+        if born is None or born < self._opened or os.getsid(pid) == os.getsid(0):
+            return False
+        environment = _environment_of(pid)
+        mark = environment.get(MARK)
+        is_ours = mark.startswith(self._brand) if mark is not None else not _is_as_ours(environment)
+        return is_ours and not self._is_in_use(pid, mark)
+
+    def _is_in_use(self, pid: int, mark: str | None) -> bool:
         """Whether a stage that still runs may have started it: it is younger, and of the same child if that is told."""
-        born, mark = host.born(pid), _mark_of(pid)
+        born = host.born(pid)
         if born is None:
             return False
         calls = (call for child in self._all if mark in (None, child.mark) for call in child.calls.values())
         return any(born > call.began - TICK for call in calls)
 
 
-def _mark_of(pid: int) -> str | None:
-    """Of which child it comes, None if it has wiped its environment or is none of ours."""
+def _environment_of(pid: int) -> dict[str, str]:
+    """As it was started with; empty if it cannot be read, as a zombie's."""
     with contextlib.suppress(OSError, psutil.Error):
-        return psutil.Process(pid).environ().get(MARK)
-    return None
+        return psutil.Process(pid).environ()
+    return {}
+
+
+def _is_as_ours(environment: Mapping[str, str]) -> bool:
+    """Whether it has every name that ours has: then nobody has wiped it, and of a child it would have the mark."""
+    return os.environ.keys() - OF_A_SHELL <= environment.keys()
 
 
 def child_environment() -> dict[str, str]:
