@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
+import subprocess
 import threading
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from packhorse.core import wire
 from packhorse.define.loading import load
 from packhorse.engine import host
 from packhorse.engine.describe import describe
-from packhorse.engine.pool import Pool
+from packhorse.engine.pool import Pool, Room
 from packhorse.engine.process import MARK, Call, Child
 from packhorse.errors import DefinitionError
 from tests.engine.processes import running
@@ -57,20 +59,26 @@ async def test_the_end_of_one_child_leaves_another_that_is_loading_alone(tmp_pat
         await pool.close()
 
 
-async def test_a_child_whose_attempt_is_ended_while_it_is_being_started_is_not_left_behind(tmp_path: Path) -> None:
+async def test_a_child_whose_attempt_is_ended_while_it_is_being_started_is_not_left_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "slow.py").write_text(SLOW)
     pool = Pool(str(tmp_path / "slow.py"), recycle=10, memory=0, grace=1.0, scratch=tmp_path, said=print)
     await pool.open()
     try:
-        starting = asyncio.create_task(pool.single())
-        while not pool._all:  # the process is there, and the wires to it are not
-            await asyncio.sleep(0)
-        [child] = pool._all
+        register, registered = pool._register, list[Child]()
 
-        starting.cancel()
+        def cancelled(child: Child) -> None:
+            register(child)
+            registered.append(child)
+            starting.cancel()  # the process is there, and the wires to it are not
+
+        monkeypatch.setattr(pool, "_register", cancelled)
+        starting = asyncio.create_task(pool.single())
         with pytest.raises(asyncio.CancelledError):
             await starting
 
+        [child] = registered
         assert child.has_ended.is_set()
     finally:
         await pool.close()
@@ -115,6 +123,73 @@ async def test_a_child_that_has_ended_is_sent_no_signal(tmp_path: Path, monkeypa
         await pool.end(child)
 
         assert sent == [(signal.SIGTERM, False), (signal.SIGKILL, False)]
+    finally:
+        await pool.close()
+
+
+async def test_a_system_without_processes_is_tried_again_and_leaves_nothing_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_process(*_: object, **__: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    (tmp_path / "slow.py").write_text(SLOW)
+    pool = Pool(str(tmp_path / "slow.py"), recycle=10, memory=0, grace=1.0, scratch=tmp_path, said=print)
+    await pool.open()
+    try:
+        there = os.listdir("/proc/self/fd")
+        with monkeypatch.context() as patch:
+            patch.setattr(subprocess, "Popen", no_process)
+            with pytest.raises(DefinitionError, match="No process can be started: Resource temporarily unavailable"):
+                await pool.single()
+            await pool.reload()
+            left = os.listdir("/proc/self/fd")
+        meanwhile = pool.room()
+        await pool.reload()
+
+        assert len(left) == len(there)
+        assert meanwhile == Room(0, False)
+        assert pool.room() is None
+        assert len(pool._all) == 1
+    finally:
+        await pool.close()
+
+
+async def test_whoever_loads_the_mended_app_takes_the_place_of_one_that_is_idle(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(SLOW)
+    pool = Pool(str(tmp_path / "slow.py"), recycle=10, memory=0, grace=1.0, scratch=tmp_path, said=print)
+    await pool.open()
+    try:
+        old = await pool.single()
+        pool.give_back(old)
+
+        await pool.reload()
+
+        await asyncio.wait_for(old.has_ended.wait(), 10)
+        assert await pool.single() is not old
+    finally:
+        await pool.close()
+
+
+async def test_those_who_wait_for_the_shared_process_fail_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "slow.py").write_text("oops(")
+    pool = Pool(str(tmp_path / "slow.py"), recycle=10, memory=0, grace=1.0, scratch=tmp_path, said=print)
+    started: list[Child] = []
+    register = pool._register
+
+    def counted(child: Child) -> None:
+        started.append(child)
+        register(child)
+
+    monkeypatch.setattr(pool, "_register", counted)
+    await pool.open()
+    try:
+        errors = await asyncio.gather(*(pool.shared() for _ in range(3)), return_exceptions=True)
+
+        assert [isinstance(error, DefinitionError) for error in errors] == [True] * 3
+        assert len(started) == 1
     finally:
         await pool.close()
 

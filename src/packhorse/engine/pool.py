@@ -8,12 +8,15 @@ import itertools
 import os
 import secrets
 import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 
 from packhorse.child import guard, kernel
+from packhorse.core.model import StagePlan
 from packhorse.engine import host
 from packhorse.engine.process import MARK, Child
 from packhorse.errors import DefinitionError
@@ -23,8 +26,19 @@ SWEEP = 0.5
 """Seconds between a stage's end and the look at what it may have left running."""
 TICK = 0.02
 """Seconds. Start times of processes are told in hundredths."""
+REST = 1.0
+"""Seconds without new stages after one had to be handed back, whatever seems to be warm."""
 OF_A_SHELL = frozenset({"_", "PWD", "OLDPWD", "SHLVL"})
 """Variables that a shell sets anew for whoever it starts."""
+
+
+class Room(NamedTuple):
+    """What can be taken on by those who are warm."""
+
+    alone: int
+    """Stages that have a process to themselves."""
+    is_shared: bool
+    """Whether stages that share a process have theirs."""
 
 
 class Pool:
@@ -43,6 +57,8 @@ class Pool:
         self._starting = asyncio.Lock()
         self._guard: asyncio.subprocess.Process | None = None
         self._broken: str | None = None
+        """Why no process can be started, since one could not."""
+        self._rests_until = 0.0
         self._sweeping: asyncio.Task[None] | None = None
         self._may_have_left = False
         self._opened = 0.0
@@ -62,21 +78,23 @@ class Pool:
         """A process that runs nothing else."""
         while self._idle:
             child = self._idle.pop()
-            if not child.has_ended.is_set() and not child.is_ending:
+            if _is_warm(child):
                 return child
-        return await self._start(shared=False)
+        return await self._start_now(shared=False)
 
     async def shared(self) -> Child:
         """The process in which async stages run side by side."""
         async with self._starting:
-            child = self._shared
-            if child is None or child.is_ending or child.has_ended.is_set():
-                self._shared = child = await self._start(shared=True)
-            elif child.runs >= self._recycle * 100:  # stages here are many and small
-                self._shared = None
-                self._retire_when_empty(child)
-                self._shared = child = await self._start(shared=True)
-            return child
+            old = self._shared
+            is_old = old is not None and old.runs >= self._recycle * 100  # stages here are many and small
+            if old is not None and _is_warm(old) and (not is_old or self._broken is not None):
+                return old
+            if self._broken is not None and self._is_resting():  # who waited for a start needs no failure of his own
+                raise DefinitionError(self._broken)
+            self._shared = await self._start_now(shared=True)
+            if old is not None and _is_warm(old):
+                self._retire_when_empty(old)
+            return self._shared
 
     def give_back(self, child: Child) -> None:
         """It is free again. One that ended, or has run enough, is replaced when the next is needed."""
@@ -92,17 +110,24 @@ class Pool:
         """End a child and everything it started, whatever it takes."""
         await child.end(self._grace)
 
-    def room(self) -> int | None:
-        """How many more stages it can take on: any number, unless the app has become unloadable since it was started.
+    def room(self) -> Room | None:
+        """What more it can take on: anything, unless no process can be started at present.
 
         A file that is being edited, or a half-copied deploy: who is warm can still work, and nobody new can start.
         """
-        return None if self._broken is None else len(self._idle)
+        if self._broken is None:
+            return None
+        if self._is_resting():
+            return Room(0, False)
+        return Room(len(self._idle), self._shared is not None and _is_warm(self._shared))
 
     async def reload(self) -> None:
-        """See whether the app can be loaded again."""
+        """See whether a process can be started again; it takes the place of one that is idle and older."""
         with contextlib.suppress(DefinitionError):
-            self._idle.append(await self._start(shared=False))
+            child = await self._start(shared=False)
+            if self._idle:
+                self._retire_when_empty(self._idle.pop(0))
+            self._idle.append(child)
 
     def busy(self) -> list[Child]:
         return [child for child in self._all if child.calls]
@@ -117,7 +142,19 @@ class Pool:
                 self._guard.stdin.close()
             await self._guard.wait()
 
+    async def _start_now(self, *, shared: bool) -> Child:
+        """For a stage that waits for it, and will have to be handed back if there is none."""
+        try:
+            return await self._start(shared=shared)
+        except DefinitionError:
+            self._rests_until = time.monotonic() + REST
+            raise
+
+    def _is_resting(self) -> bool:
+        return time.monotonic() < self._rests_until
+
     async def _start(self, *, shared: bool) -> Child:
+        """Raises DefinitionError, also where the system has no process for us: the stage is as little to blame."""
         try:
             child = await Child.start(
                 self._app,
@@ -128,14 +165,21 @@ class Pool:
                 born=self._register,
             )
         except DefinitionError as error:
-            if error.message != self._broken:
-                log.app_broken(error.message)
-            self._broken = error.message
+            self._break(error.message, log.app_broken)
             raise
+        except OSError as error:
+            message = f"No process can be started: {error.strerror or error}"
+            self._break(message, log.no_process)
+            raise DefinitionError(message) from error
         if self._broken is not None:
             self._broken = None
             log.app_mended(self._app)
         return child
+
+    def _break(self, message: str, tell: Callable[[str], None]) -> None:
+        if message != self._broken:
+            tell(message)
+        self._broken = message
 
     def _register(self, child: Child) -> None:
         """As soon as the process is there, long before it is ready: who is not known here is an orphan to be ended."""
@@ -215,6 +259,15 @@ class Pool:
             return False
         calls = (call for child in self._all if mark in (None, child.mark) for call in child.calls.values())
         return any(born > call.began - TICK for call in calls)
+
+
+def may_share(stage: StagePlan) -> bool:
+    """Async stages run side by side in one process, but not one whose memory is limited: only a process has that."""
+    return stage.is_async and stage.memory is None
+
+
+def _is_warm(child: Child) -> bool:
+    return not child.has_ended.is_set() and not child.is_ending
 
 
 def _environment_of(pid: int) -> dict[str, str]:

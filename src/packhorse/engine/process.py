@@ -114,7 +114,7 @@ class Child:
         mark: str = "",
         born: Callable[[Child], None] = lambda _child: None,
     ) -> Child:
-        """A fresh interpreter with the app loaded; `DefinitionError` if it cannot be, OSError if there is no process."""
+        """A fresh interpreter with the app loaded; DefinitionError if it cannot be, OSError if there is no process."""
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         mode = "shared" if shared else "single"
@@ -357,7 +357,7 @@ async def _exit_of(process: subprocess.Popen[bytes]) -> int:
     try:
         threading.Thread(target=wait, name=f"packhorse-wait-{process.pid}", daemon=True).start()
     except RuntimeError:  # where processes are scarce, so are threads
-        while host.born(process.pid) is not None:
+        while host.born(process.pid) is not None:  # noqa: ASYNC110 (nobody could set an event)
             await asyncio.sleep(WAIT)
         return _reaped(process)
     return await status
