@@ -168,6 +168,33 @@ class Reloads:
         await until(is_reached, 30, lambda: f"the app was tried {self.count} times")
 
 
+LATE = """
+import time
+from pathlib import Path
+from packhorse import App
+
+if Path(__file__).with_name("slow").exists():
+    time.sleep(3)
+app = App("late")
+
+@app.job(retries=0, timeout=2, stall=2)
+def work() -> int:
+    return 1
+"""
+
+
+async def test_the_time_it_takes_to_load_the_app_is_not_the_stages(tmp_path: Path) -> None:
+    (tmp_path / "late.py").write_text(LATE)
+    site = Site(tmp_path, app=str(tmp_path / "late.py"))
+    async with at_work(site):
+        (tmp_path / "slow").touch()
+        handle = await submitted(site, "work")
+
+        job = await site.ended(handle)
+
+    assert (job.status, job.retry_count) == (Status.COMPLETED, 0)
+
+
 async def test_a_system_without_processes_costs_no_job_an_attempt_and_does_not_end_the_worker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -268,6 +295,30 @@ async def test_a_stage_whose_memory_is_limited_shares_its_process_with_nobody(tm
         pids = [(await (await submitted(site, name)).a_wait(20)).result for name in ("aside", "aside", "measured")]
 
     assert pids[0] == pids[1] != pids[2]
+
+
+async def test_a_cancel_that_comes_before_an_attempt_has_settled_in_is_not_overlooked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_module, "SETTLED_IN", 1.0)
+    monkeypatch.setenv("JOURNEY_LEDGER", str(tmp_path / "ledger"))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    site = Site(tmp_path, lease=600, queues="default=2")  # no renewal comes to the rescue
+    async with at_work(site) as worker:
+        old = await site.submit("polite", seconds=600)
+
+        async def has_settled_in() -> bool | None:
+            return bool(worker._settled_in()) or None
+
+        await until(has_settled_in, 20, site.log_text)
+        young = await site.submit("polite", seconds=600)
+        await site.started(young)
+        await young.a_cancel()
+
+        job = await site.ended(young)
+
+        assert job.status is Status.CANCELLED
+        assert (await site.job(old)).status is Status.RUNNING
 
 
 CHAIN = """

@@ -222,13 +222,14 @@ class Worker:
         """Somebody committed something: there may be work, or a job of ours may have to stop."""
         mark: int | None = None
         cursor: int | None = None
+        seen: set[Lease] = set()
         while True:
             try:
                 mark = await self._store.changed(mark, POLL)
                 self._wake.set()
                 if self._settled_in():
                     cursor, touched = await self._store.touched(cursor)
-                    await self._look(touched)
+                    seen = await self._look(touched, seen)
             except StoreError as error:
                 await self._away(error)
 
@@ -236,10 +237,16 @@ class Worker:
         now = time.monotonic()
         return [attempt for attempt in self._running.values() if now - attempt.began > SETTLED_IN]
 
-    async def _look(self, touched: Collection[str] | None) -> None:
-        leases = [a.lease for a in self._settled_in() if touched is None or a.lease.job_id in touched]
+    async def _look(self, touched: Collection[str] | None, seen: Collection[Lease]) -> set[Lease]:
+        """Look at those that were touched, and at all that were not seen before; return who is seen now.
+
+        The cursor has moved past whatever befell an attempt before it had settled in.
+        """
+        here = [attempt.lease for attempt in self._settled_in()]
+        leases = [each for each in here if touched is None or each.job_id in touched or each not in seen]
         if leases:
             self._heed(await self._store.standing(leases))
+        return set(here)
 
     # Keeping.
 
@@ -274,6 +281,8 @@ class Worker:
             await asyncio.sleep(OVERSEE)
             now = time.monotonic()
             for attempt in list(self._running.values()):
+                if not attempt.is_sent:  # loading the app has a limit of its own, and is not the stage's fault
+                    continue
                 if now - attempt.began > attempt.plan.timeout:
                     attempt.stop(Why.TIMEOUT)
                 elif attempt.plan.stall is not None and now - attempt.moved_at > attempt.plan.stall:
