@@ -24,6 +24,9 @@ class Log:
     def app_broken(self, message: str) -> None:
         logger.error("THE APP CANNOT BE LOADED ANY MORE, and new stages wait until it can: %s", message)
 
+    def no_process(self, message: str) -> None:
+        logger.error("%s, and new stages wait until that is over", message)
+
     def app_mended(self, app: str) -> None:
         logger.info("%s can be loaded again", app)
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 from packhorse.engine import host
 
 
 @contextmanager
-def running(*command: str, new_session: bool = False) -> Iterator[subprocess.Popen[bytes]]:
+def running(
+    *command: str, new_session: bool = False, env: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
     """A process that lives until its standard input is closed, or it is killed."""
-    process = subprocess.Popen(command or ("cat",), stdin=subprocess.PIPE, start_new_session=new_session)
+    process = subprocess.Popen(command or ("cat",), stdin=subprocess.PIPE, start_new_session=new_session, env=env)
     assert process.stdin is not None
     try:
         yield process

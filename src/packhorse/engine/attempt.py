@@ -20,7 +20,7 @@ from packhorse.core.model import Change, Failure, Job, Result
 from packhorse.crashpoints import passing
 from packhorse.engine import artifacts
 from packhorse.engine.heir import Heir
-from packhorse.engine.pool import Pool
+from packhorse.engine.pool import Pool, may_share
 from packhorse.engine.process import Call, Child, ChildDied
 from packhorse.engine.scribe import Scribe, Throttle
 from packhorse.engine.settle import Settle, Verb
@@ -133,6 +133,11 @@ class Attempt:
                 await self._ending
             if os.path.lexists(self._scratch):  # noqa: ASYNC240 (a question to the kernel, for most the last of it)
                 await asyncio.to_thread(shutil.rmtree, self._scratch, ignore_errors=True)
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether its process has been given the stage: until then its inputs are brought and the app is loaded."""
+        return self._call is not None
 
     def _leave_slot(self) -> None:
         if self._free is not None:
@@ -273,7 +278,7 @@ class Attempt:
         )
 
     async def _borrow(self) -> Child:
-        if self.plan.is_async and not self.is_alone:
+        if may_share(self.plan) and not self.is_alone:
             return await self._tools.pool.shared()
         return await self._tools.pool.single()
 

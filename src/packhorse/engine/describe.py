@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from packhorse.core import wire
 from packhorse.core.model import Definition
-from packhorse.engine.pool import child_environment
+from packhorse.engine.pool import child_environment, may_share
 from packhorse.errors import DefinitionError
 
 
@@ -18,6 +18,8 @@ class Description(Struct, frozen=True):
     definitions: Sequence[Definition]
     queues: Mapping[str, frozenset[str]]
     """What kinds of stages use each queue."""
+    sharing: frozenset[str] = frozenset()
+    """The kinds that run side by side in one process."""
     files: tuple[str, ...] = ()
     """Of all modules that were loaded with the app, ours and Python's included."""
 
@@ -54,5 +56,6 @@ async def describe(app: str) -> Description:
     return Description(
         told.definitions,
         {queue: frozenset(stage.kind for stage in stages if stage.queue == queue) for queue in queues},
+        frozenset(stage.kind for stage in stages if may_share(stage)),
         told.files,
     )

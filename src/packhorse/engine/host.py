@@ -26,7 +26,7 @@ def pid_space() -> str:
         return "host"
 
 
-def born(pid: int) -> float | None:
+def born(pid: int, *, or_zombie: bool = False) -> float | None:
     """When the process started, None if there is none. A zombie has ended: nobody has asked for its status yet.
 
     In seconds since the machine started, where that can be had: a time of day moves when the clock is set, and then
@@ -37,15 +37,15 @@ def born(pid: int) -> float | None:
     except ProcessLookupError:
         return None
     except OSError:
-        return _born_by_the_clock(pid)
+        return _born_by_the_clock(pid, or_zombie)
     state, *fields = stat.rpartition(b")")[2].split()  # the name before it may have spaces and brackets of its own
-    return None if state in (b"Z", b"X") else int(fields[18]) / os.sysconf("SC_CLK_TCK")
+    return None if state in (b"Z", b"X") and not or_zombie else int(fields[18]) / os.sysconf("SC_CLK_TCK")
 
 
-def _born_by_the_clock(pid: int) -> float | None:
+def _born_by_the_clock(pid: int, or_zombie: bool) -> float | None:
     try:
         process = psutil.Process(pid)
-        if process.status() == psutil.STATUS_ZOMBIE:
+        if process.status() == psutil.STATUS_ZOMBIE and not or_zombie:
             return None
         return process.create_time()
     except psutil.Error:

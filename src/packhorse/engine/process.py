@@ -42,6 +42,8 @@ Outcome = Returned | Raised | Postponed
 READ = 64 * 1024
 START = 60.0
 """Seconds a child may take to load the user's code; models are loaded then."""
+WAIT = 0.05
+"""Seconds between looks at a process that cannot be waited for in a thread."""
 LAST_READS = 16
 """Reads of a pipe at the end of a call: it holds less, unless somebody else goes on writing."""
 LAST_WORDS = 1.0
@@ -112,7 +114,7 @@ class Child:
         mark: str = "",
         born: Callable[[Child], None] = lambda _child: None,
     ) -> Child:
-        """A fresh interpreter with the app loaded; `DefinitionError` if it cannot be."""
+        """A fresh interpreter with the app loaded; DefinitionError if it cannot be, OSError if there is no process."""
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         mode = "shared" if shared else "single"
@@ -127,17 +129,17 @@ class Child:
                 start_new_session=True,
                 env={**env, MARK: mark},
             )
+        except BaseException:
+            ours.close()
+            raise
         finally:
             theirs.close()
         child = cls(process, shared, log)
         child.mark = mark
         child._watching = asyncio.create_task(child._watch())
         born(child)
-        await asyncio.get_running_loop().create_connection(lambda: _Wire(child), sock=ours)
-        assert process.stdout is not None
-        output = child._output = _Output(child, process.stdout.fileno())
-        await asyncio.get_running_loop().connect_read_pipe(lambda: output, process.stdout)
         try:
+            await child._connect(ours)
             await asyncio.wait_for(asyncio.shield(child.ready), START)
         except TimeoutError:
             await child.end(0)
@@ -146,6 +148,17 @@ class Child:
             await child.end(0)
             raise
         return child
+
+    async def _connect(self, ours: socket.socket) -> None:
+        pipe = self.process.stdout
+        assert pipe is not None
+        try:
+            await asyncio.get_running_loop().create_connection(lambda: _Wire(self), sock=ours)
+        except BaseException:
+            pipe.close()
+            raise
+        output = self._output = _Output(self, pipe.fileno())
+        await asyncio.get_running_loop().connect_read_pipe(lambda: output, pipe)
 
     @property
     def pid(self) -> int:
@@ -205,8 +218,6 @@ class Child:
 
     async def end(self, grace: float) -> None:
         """SIGTERM to the process group, a grace, SIGKILL; nothing of the group is left when this returns."""
-        if self.has_ended.is_set():  # its pid may be somebody else's by now
-            return
         self.terminate()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.has_ended.wait(), grace)
@@ -224,12 +235,11 @@ class Child:
         return list(self._tree.values())
 
     def _signal(self, number: signal.Signals) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, number)
+        if self.process.returncode is None:  # else its pid may be somebody else's by now
+            _signal_group(self.pid, number)
 
     async def _watch(self) -> None:
         code = await _exit_of(self.process)
-        self._signal(signal.SIGKILL)  # grandchildren that outlived it
         if self.transport is not None:
             self.transport.close()
         self.has_ended.set()
@@ -271,6 +281,8 @@ class _Output(asyncio.Protocol):
             self._pause()
 
     def connection_lost(self, _error: Exception | None) -> None:
+        # A stage may have closed its end. The number is the next one's, maybe another job's, and not ours to read.
+        self._fd = -1
         self._end_line()
 
     def end(self) -> None:
@@ -330,17 +342,41 @@ class _Wire(asyncio.Protocol):
 
 
 async def _exit_of(process: subprocess.Popen[bytes]) -> int:
-    """Its status, waited for in a thread of its own: any number of children may be waited for at once."""
+    """Its status, when all of its group has ended.
+
+    Waited for in a thread of its own: any number of children may be waited for at once.
+    """
     loop = asyncio.get_running_loop()
     status: asyncio.Future[int] = loop.create_future()
 
     def wait() -> None:
-        code = process.wait()
+        if hasattr(os, "waitid"):
+            with contextlib.suppress(ChildProcessError):
+                os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        else:
+            process.wait()
+        code = _reaped(process)
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to be told
             loop.call_soon_threadsafe(_set, status, code)
 
-    threading.Thread(target=wait, name=f"packhorse-wait-{process.pid}", daemon=True).start()
+    try:
+        threading.Thread(target=wait, name=f"packhorse-wait-{process.pid}", daemon=True).start()
+    except RuntimeError:  # where processes are scarce, so are threads
+        while host.born(process.pid) is not None:  # noqa: ASYNC110 (nobody could set an event)
+            await asyncio.sleep(WAIT)
+        return _reaped(process)
     return await status
+
+
+def _reaped(process: subprocess.Popen[bytes]) -> int:
+    """The status of a process that has ended. Until it is asked for, the number of its group cannot be another's."""
+    _signal_group(process.pid, signal.SIGKILL)  # grandchildren that outlived it
+    return process.wait()
+
+
+def _signal_group(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, number)
 
 
 def _set(future: asyncio.Future[Any], value: object) -> None:

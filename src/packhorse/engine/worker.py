@@ -59,6 +59,7 @@ class Worker:
         self._settings = settings
         self._kinds = described.kinds
         self._kinds_of = described.queues
+        self._sharing = described.sharing
         self._definitions: Sequence[Definition] = described.definitions
         _check_queues(settings.queues, list(described.queues))
         self._queues = settings.queues or dict.fromkeys(described.queues, settings.slots)
@@ -125,8 +126,8 @@ class Worker:
             Neighbours(self._store, self._settle, self.card, self._settings.lease),
             Janitor(self._store, self._blobs, self._settle, self._settings.orphan_after, self._settings.sweep),
         ]
-        loops = [self._claiming(), self._watching(), self._renewing(), self._overseeing(), self._sampling()]
-        return [*loops, self._scribe.work(), *(keep(duty) for duty in duties)]
+        loops = [self._claiming(), self._reloading(), self._watching(), self._renewing(), self._overseeing()]
+        return [*loops, self._sampling(), self._scribe.work(), *(keep(duty) for duty in duties)]
 
     # Claiming.
 
@@ -136,37 +137,50 @@ class Worker:
             self._wake.clear()
             if self._is_draining:
                 return
-            wants = {queue: slots - self._busy[queue] for queue, slots in self._queues.items()}
-            if max(wants.values()) <= 0:
-                continue
-            room = self._pool.room()
-            if room == 0:
-                await self._reload()
-                continue
-            if room is not None:
-                wants = {queue: min(want, room) for queue, want in wants.items()}
             try:
                 async with self._claiming_now:
-                    claims = await self._claim(wants)
+                    has_more = await self._claim()
             except StoreError as error:
                 await self._away(error)
                 self._wake.set()
                 continue
-            if len(claims) == sum(max(0, want) for want in wants.values()):
-                self._wake.set()  # there may be more by the time a slot is free
+            if has_more:
+                self._wake.set()
 
-    async def _reload(self) -> None:
-        """Claiming what nobody here can run would spend everybody's attempts."""
-        await asyncio.sleep(RELOAD)
-        await self._pool.reload()
-        self._wake.set()
+    def _free(self) -> dict[str, int]:
+        """Slots by queue."""
+        return {queue: max(0, slots - self._busy[queue]) for queue, slots in self._queues.items()}
 
-    async def _claim(self, wants: dict[str, int]) -> list[Claim]:
-        claims = await self._store.claim(wants, self._kinds, self._start)
+    async def _claim(self) -> bool:
+        """Take on what there is a slot and a process for; whether there may be more by the time a slot is free.
+
+        What no process can be started for would be handed back, only to be claimed again at once.
+        """
+        room = self._pool.room()
+        if room is None:
+            return await self._take(self._free(), self._kinds)
+        has_more = room.is_shared and await self._take(self._free(), self._sharing)
+        waiting = sum(not attempt.is_sent for attempt in self._running.values())  # who is idle may be meant for them
+        alone = _within(self._free(), room.alone - waiting)
+        return await self._take(alone, self._kinds - self._sharing) or has_more
+
+    async def _take(self, wants: Mapping[str, int], kinds: Collection[str]) -> bool:
+        """Whether as much was there as was wanted."""
+        if not any(wants.values()):
+            return False
+        claims = await self._store.claim(wants, kinds, self._start)
         self._settle.learn(claim.job for claim in claims)
         for claim in claims:
             self._begin(claim)
-        return claims
+        return len(claims) == sum(wants.values())
+
+    async def _reloading(self) -> None:
+        """In a loop of its own: an app may take a minute to fail, and who is warm can take on stages meanwhile."""
+        while True:
+            await asyncio.sleep(RELOAD)
+            if self._pool.room() is not None and any(self._free().values()):
+                await self._pool.reload()
+                self._wake.set()
 
     def _start(self, job: Job, task: TaskId) -> Change:
         return lifecycle.start(
@@ -215,13 +229,14 @@ class Worker:
         """Somebody committed something: there may be work, or a job of ours may have to stop."""
         mark: int | None = None
         cursor: int | None = None
+        seen: set[Lease] = set()
         while True:
             try:
                 mark = await self._store.changed(mark, POLL)
                 self._wake.set()
                 if self._settled_in():
                     cursor, touched = await self._store.touched(cursor)
-                    await self._look(touched)
+                    seen = await self._look(touched, seen)
             except StoreError as error:
                 await self._away(error)
 
@@ -229,10 +244,16 @@ class Worker:
         now = time.monotonic()
         return [attempt for attempt in self._running.values() if now - attempt.began > SETTLED_IN]
 
-    async def _look(self, touched: Collection[str] | None) -> None:
-        leases = [a.lease for a in self._settled_in() if touched is None or a.lease.job_id in touched]
+    async def _look(self, touched: Collection[str] | None, seen: Collection[Lease]) -> set[Lease]:
+        """Look at those that were touched, and at all that were not seen before; return who is seen now.
+
+        The cursor has moved past whatever befell an attempt before it had settled in.
+        """
+        here = [attempt.lease for attempt in self._settled_in()]
+        leases = [each for each in here if touched is None or each.job_id in touched or each not in seen]
         if leases:
             self._heed(await self._store.standing(leases))
+        return set(here)
 
     # Keeping.
 
@@ -267,6 +288,8 @@ class Worker:
             await asyncio.sleep(OVERSEE)
             now = time.monotonic()
             for attempt in list(self._running.values()):
+                if not attempt.is_sent:  # loading the app has a limit of its own, and is not the stage's fault
+                    continue
                 if now - attempt.began > attempt.plan.timeout:
                     attempt.stop(Why.TIMEOUT)
                 elif attempt.plan.stall is not None and now - attempt.moved_at > attempt.plan.stall:
@@ -316,6 +339,14 @@ class Worker:
             await self._store.dismiss(self.card.id)
         shutil.rmtree(self.card.scratch, ignore_errors=True)
         log.worker_stopped()
+
+
+def _within(wants: Mapping[str, int], most: int) -> dict[str, int]:
+    """No more than that many in all, the first queues first."""
+    given: dict[str, int] = {}
+    for queue, want in wants.items():
+        given[queue] = max(0, min(want, most - sum(given.values())))
+    return given
 
 
 def _check_queues(wanted: Mapping[str, int], known: Sequence[str]) -> None:
