@@ -1,14 +1,27 @@
-"""Writes docs/reference from the code: every setting, error, route and command. A test compares the two."""
+"""Writes docs/reference from the code: settings, errors, routes, commands, public names. A test compares the two."""
 
 from __future__ import annotations
 
+import ast
 import inspect
+import json
+import textwrap
+import typing
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from packhorse import errors
+import packhorse.testing
+from packhorse import define, errors
+from packhorse.api.events import TYPES, UNNUMBERED
+from packhorse.api.problems import shape
 from packhorse.api.serving import build
+from packhorse.api.shapes import shown
 from packhorse.cli.commands import COMMANDS
+from packhorse.core import lifecycle
+from packhorse.core.model import Plan, Spec, StagePlan
+from packhorse.define.options import PipelineOptions, StageOptions
+from packhorse.define.submitting import SubmitOptions
 from packhorse.errors import PackhorseError
 from packhorse.settings import load, meanings
 
@@ -18,7 +31,13 @@ HERE = str(Path.cwd())
 
 def pages() -> dict[str, str]:
     """The text of each page, by its name."""
-    return {"settings.md": settings(), "errors.md": all_errors(), "http.md": http(), "commands.md": commands()}
+    return {
+        "settings.md": settings(),
+        "errors.md": all_errors(),
+        "http.md": http(),
+        "commands.md": commands(),
+        "python.md": python(),
+    }
 
 
 def settings() -> str:
@@ -66,15 +85,235 @@ def _sentence(cls: type[PackhorseError]) -> str:
     return (inspect.getdoc(cls) or "").splitlines()[0]
 
 
+PREFACE = """Submit in JSON, or as a form if there are files:
+
+```sh
+curl http://127.0.0.1:3003/api/v1/jobs -H 'Content-Type: application/json' -H 'Idempotency-Key: order-7' -d '
+  {"pipeline": "greet", "user_id": "ann", "parameters": {"name": "Bob", "tags": ["a", "b"]},
+   "priority": 5, "delay": "10m", "metadata": {"order": 7}}'
+curl http://127.0.0.1:3003/api/v1/jobs -F pipeline=copy -F user_id=ann -F files=@a.txt -F files=@b.txt -F times=2
+```
+
+In a form each parameter is a part of its own name (or all of them are one part `parameters`, as JSON):
+
+- a file is a part with a file name; where several are asked for, repeat the part;
+- where a text may stand, the part is the text as it is; anything else is JSON (`times=2`, `shout=true`);
+- a repeated part of a list is its elements in order (`tags=a`, `tags=b`). One part alone that is JSON text of an array
+  (`tags=["a", "b"]`) is that array, even where its elements are texts; anything else is a list of one.
+
+`pipeline` may be left out if there is only one; `pipeline` and `user_id` may be in the query instead. A name that is
+not known, here or in a query, is refused and answered with those there are."""
+
+EVENTS = """`GET /api/v1/jobs/{job_id}/events` is a stream of server-sent events until the run has ended. Their data is
+JSON. Those that are numbered have happened: the number is their `id`, and their data has `n`, `type` and `at` besides
+what is listed here. Come back with the number as `Last-Event-ID`, or as `after`, to go on from there. `element` is only
+told of stages that run once per element. A comment (`: ping`) every 15 seconds says that the server is still there."""
+
+
 def http() -> str:
-    rows = []
-    for path, item in sorted((build(load(env={}, folder=FOLDER).settings).openapi_schema.paths or {}).items()):
+    calls, queries = [], []
+    api = build(load(env={}, folder=FOLDER).settings).openapi_schema
+    shapes = api.components.to_schema()["schemas"]
+    for path, item in sorted((api.paths or {}).items()):
         for method in ("get", "post", "put", "delete"):
             operation = getattr(item, method)
             if operation is not None:
+                call = f"`{method.upper()} {path}`"
                 said = (operation.description or operation.summary or "").strip().splitlines()
-                rows.append((f"`{method.upper()} {path}`", said[0] if said else ""))
-    return _page("HTTP", "The file behind it is `/openapi.json` of a running server.", _table(("call", "what"), rows))
+                refused = ", ".join(status for status in operation.responses if status not in EVERYWHERE)
+                calls.append((call, said[0] if said else "", refused))
+                queries += [
+                    (call, *_parameter(each, shapes)) for each in operation.parameters or () if each.param_in != "path"
+                ]
+    events = [(f"`{name}`", "" if name in UNNUMBERED else "yes", told) for name, told in TYPES.items()]
+    return "\n\n".join(
+        [
+            "# HTTP",
+            "The file behind it is `/openapi.json` of a running server: every shape, and every problem a call may "
+            "answer with. Any call may be answered with 400, 403, 422, 500 or 503; what else it may be is listed here.",
+            _table(("call", "what", "answers"), calls),
+            "## Submitting",
+            PREFACE,
+            "A job that was just submitted, answered with 202:",
+            f"```json\n{_example()}\n```",
+            "A problem:",
+            f"```json\n{_problem()}\n```",
+            "## In the query, or as a header",
+            _table(("call", "name", "type", "default"), queries),
+            "## Events",
+            EVENTS,
+            _table(("type", "numbered", "what it tells"), events) + "\n",
+        ]
+    )
+
+
+EVERYWHERE = ("400", "403", "422", "500", "503")
+
+
+def _parameter(each: Any, shapes: dict[str, Any]) -> tuple[str, str, str]:
+    schema = each.schema.to_schema()
+    kinds = [shapes.get(part.get("$ref", "").rpartition("/")[2], part) for part in schema.get("oneOf", [schema])]
+    words = [
+        ", ".join(kind["enum"]) if "enum" in kind else kind["type"] for kind in kinds if kind.get("type") != "null"
+    ]
+    bounds = [f"{name} {schema[key]:g}" for name, key in (("from", "minimum"), ("to", "maximum")) if key in schema]
+    where = " (header)" if each.param_in == "header" else ""
+    default = schema.get("default")
+    return f"`{each.name}`{where}", " ".join(words + bounds), "" if default is None else f"`{json.dumps(default)}`"
+
+
+def _example() -> str:
+    plan = Plan("greet", (StagePlan("greet"),))
+    spec = Spec(b'{"name": "Bob", "tags": ["a", "b"]}', metadata={"order": 7})
+    change = lifecycle.submit(
+        plan, spec, job_id=SOME_JOB, user="ann", now=1_767_225_600.0, priority=5, delay=600.0, trace_id="5f" * 16
+    )
+    return json.dumps(shown(change.after, spec, {}, {}), indent=2)
+
+
+def _problem() -> str:
+    return json.dumps(shape(errors.SlotTaken(active_job_id=SOME_JOB)), indent=2)
+
+
+SOME_JOB = "019b76da-a800-7c2e-9c0f-6b1f0a4c2d11"
+
+
+GIVEN = ("Pipeline", "Function", "JobSnapshot")
+"""What the public names hand out."""
+
+MEANT = {
+    "App": ("name", "pipeline", "job", "close"),
+    "Choices": (),
+    "Pipeline": ("stage", "submit", "a_submit"),
+    "Function": ("submit", "a_submit", "using"),
+}
+"""Where not all that has a public name is meant for everybody, what is."""
+
+HANDED = ("Context", "JobHandle", "Params", "BenchJob", *GIVEN)
+"""What nobody makes by calling it."""
+
+OPTIONS = {
+    "Options of a pipeline": PipelineOptions,
+    "Options of a stage": StageOptions,
+    "Options of a submit": SubmitOptions,
+}
+
+
+ABOUT = """What `from packhorse import …` gives, the options by name, and what there is for tests. `@app.job` takes the
+options of a stage and of a pipeline together. A `Duration` is `250ms`, `90s`, `10m`, `24h`, `7d`, or seconds; a `Size`
+is `256KB`, `2GB`, or bytes."""
+
+
+def python() -> str:
+    parts = [
+        "# Python",
+        ABOUT,
+        *(_described(getattr(packhorse, name)) for name in packhorse.__all__),
+        *(f"## {title}\n\n{_options(each)}" for title, each in OPTIONS.items()),
+        "# What they give",
+        *(_described(getattr(define, name)) for name in GIVEN),
+        "# packhorse.testing",
+        _said(packhorse.testing).replace("::\n", ":\n"),
+        *(_described(getattr(packhorse.testing, name)) for name in packhorse.testing.__all__),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _described(thing: Any) -> str:
+    name = thing.__name__
+    made = "" if name in HANDED else "```python\n" + "\n".join(_signatures(name, thing)) + "\n```"
+    init = vars(thing).get("__init__") if inspect.isclass(thing) and made else None
+    members = "\n".join(_members(thing)) if inspect.isclass(thing) else ""
+    return "\n\n".join(
+        filter(None, [f"## {name}", made, _said(thing), getattr(init, "__doc__", "") and _said(init), members])
+    )
+
+
+def _members(thing: Any) -> Iterator[str]:
+    annotated = _attributes(thing)
+    own = [name for name in vars(thing) if not name.startswith("_") and name not in annotated]
+    for name in MEANT.get(thing.__name__, [*annotated, *own]):
+        yield _member(name, inspect.getattr_static(thing, name, None), annotated)
+
+
+def _member(name: str, value: Any, annotated: dict[str, tuple[str, str]]) -> str:
+    value = getattr(value, "__func__", value)
+    if inspect.isfunction(value):
+        return _item(" or ".join(f"`{each}`" for each in _signatures(name, value)), _said(value))
+    if name in annotated:
+        kind, said = annotated[name]
+        return _item(f"`{name}: {kind}`", said)
+    getter = getattr(value, "fget", None) or getattr(value, "func", None)
+    kind = f": {_type(inspect.signature(getter).return_annotation)}" if getter is not None else ""
+    return _item(f"`{name}{kind}`", _said(getter))
+
+
+def _item(code: str, said: str) -> str:
+    return f"- {code}" + (f": {' '.join(said.split())}" if said else "")
+
+
+def _said(thing: Any) -> str:
+    """Its docstring, in Markdown's own quotes."""
+    return (inspect.getdoc(thing) or "").replace("``", "`") if thing is not None else ""
+
+
+def _signatures(name: str, thing: Any) -> list[str]:
+    """Every way to call it. A coroutine says so."""
+    before = "async " if inspect.iscoroutinefunction(thing) else ""
+    found = (f"{before}{name}{_signature(each)}" for each in typing.get_overloads(thing) or [thing])
+    return list(dict.fromkeys(found))
+
+
+def _signature(thing: Any) -> str:
+    found = inspect.signature(thing)
+    parts, seen = [], set()
+    for each in found.parameters.values():
+        if each.name in ("self", "cls"):
+            continue
+        if each.kind is each.KEYWORD_ONLY and not seen & {each.KEYWORD_ONLY, each.VAR_POSITIONAL}:
+            parts.append("*")
+        seen.add(each.kind)
+        star = {each.VAR_POSITIONAL: "*", each.VAR_KEYWORD: "**"}.get(each.kind, "")
+        kind = "" if each.annotation is each.empty else f": {_type(each.annotation)}"
+        default = "" if each.default is each.empty else f" = {each.default!r}"
+        parts.append(f"{star}{each.name}{kind}{default}")
+    back = (
+        ""
+        if inspect.isclass(thing) or found.return_annotation is found.empty
+        else f" -> {_type(found.return_annotation)}"
+    )
+    return f"({', '.join(parts)}){back}"
+
+
+def _type(annotation: Any) -> str:
+    return annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
+
+
+def _options(options: Any) -> str:
+    return _table(
+        ("option", "type", "meaning"),
+        [(f"`{name}`", f"`{kind}`", said) for name, (kind, said) in _attributes(options).items()],
+    )
+
+
+def _attributes(thing: Any) -> dict[str, tuple[str, str]]:
+    """Type and docstring of what is annotated in a class. Only its source has the docstrings."""
+    try:
+        [found] = ast.parse(textwrap.dedent(inspect.getsource(thing))).body
+    except (OSError, TypeError):
+        return {}
+    attributes: dict[str, tuple[str, str]] = {}
+    last = None
+    for node in getattr(found, "body", ()):
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and not node.target.id.startswith("_"):
+            last = node.target.id
+            attributes[last] = (ast.unparse(node.annotation), "")
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and last is not None:
+            attributes[last] = (attributes[last][0], " ".join(str(node.value.value).replace("``", "`").split()))
+            last = None
+        else:
+            last = None
+    return attributes
 
 
 def commands() -> str:

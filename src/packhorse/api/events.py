@@ -45,7 +45,7 @@ TYPES = {
     "log": "a line that a stage printed: `n`, `stage`, `element`, `attempt`, `at`, `text`",
     "gap": "something is not there any more: `what` (`events`, `log`), `after`, and `last_event` or `next`",
     "completed": "`run`",
-    "failed": "`run`, `code`, `message`, and where it was",
+    "failed": "`run`, `code`, `message`, `stage`",
     "cancelled": "`run`",
 }
 """What can happen, and what is told of it besides `n`, `type` and `at`; `element` only of stages that have several."""

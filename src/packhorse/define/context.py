@@ -36,6 +36,7 @@ class Context(ABC):
     def artifact(self, name: str, content: Path | str | bytes) -> None:
         """Publish a file beside the result, as ``{stage}/{name}``; the name may have folders.
 
+        Of a stage that runs once per element it is ``{stage}/{element}/{name}``, counted from 0.
         A ``str`` is a path; bytes are the content itself.
         """
 

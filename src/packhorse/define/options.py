@@ -42,6 +42,7 @@ class PipelineOptions(TypedDict, total=False):
     deadline: Duration
     """Limit of a whole run. Default: ``24h``."""
     description: str
+    """What people are told about it. Default: the docstring of its parameters, of a job that of its function."""
 
 
 class JobOptions(StageOptions, PipelineOptions, total=False):

@@ -8,7 +8,10 @@ from msgspec import Struct
 
 
 class Later(Struct, frozen=True):
-    """Returned: call the stage again in so many seconds. Not counted as an attempt."""
+    """Returned: call the stage again in so many seconds. Not counted as an attempt.
+
+    A stage that does so is annotated ``-> X | Later``; what needs it is given the ``X``.
+    """
 
     seconds: float
 

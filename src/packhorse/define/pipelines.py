@@ -87,6 +87,10 @@ class Pipeline(Generic[P]):
         )
 
     def submit(self, params: P, **options: Unpack[SubmitOptions]) -> JobHandle[Any]:
+        """Submit a job; when this returns, it is durable. Starts no worker.
+
+        Raises `InvalidInput` or `SlotTaken`. `Choices` are not looked at here: only a worker knows them.
+        """
         return self._submitter().submit(self, params, options_from(**options))
 
     async def a_submit(self, params: P, **options: Unpack[SubmitOptions]) -> JobHandle[Any]:

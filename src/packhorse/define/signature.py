@@ -39,6 +39,7 @@ class Submits(Generic[Q, R_co]):
     @overload
     def submit(self: Submits[Q, T | Later], *args: Q.args, **kwargs: Q.kwargs) -> JobHandle[T]: ...
     def submit(self, *args: Any, **kwargs: Any) -> JobHandle[Any]:
+        """Submit a job with these arguments; as `Pipeline.submit`."""
         return self.pipeline.submit(self.params_from(*args, **kwargs), **self.options)
 
     @overload

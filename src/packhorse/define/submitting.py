@@ -123,7 +123,8 @@ class JobHandle(Protocol[R_co]):
     @overload
     def result_of(self, stage: Stage[..., R | Later]) -> R: ...
     @overload
-    def result_of(self, stage: list[R]) -> list[R]:
+    def result_of(self, stage: list[R]) -> list[R]: ...
+    def result_of(self, stage: Any) -> Any:
         """What the stage returned. Raises `NotFinished` before it has.
 
         A stage that runs once per element has returned a list, and no type says that it does: write
@@ -136,6 +137,7 @@ class JobHandle(Protocol[R_co]):
     async def a_result_of(self, stage: Stage[..., R | Later]) -> R: ...
     @overload
     async def a_result_of(self, stage: list[R]) -> list[R]: ...
+    async def a_result_of(self, stage: Any) -> Any: ...
 
 
 class Submitter(Protocol):
