@@ -41,6 +41,7 @@ def test_without_a_command_it_lists_them_all(house: House) -> None:
         (["show"], "packhorse show --help"),
         (["submit", "p", "a=1", "--priority", "1.5"], "packhorse submit --help"),
         (["submit", "p", "a"], "packhorse submit --help"),
+        (["artifacts", "JOB", ""], "packhorse artifacts --help"),
         (["submit", "p", "--delay", "soon"], "packhorse submit --help"),
     ],
 )

@@ -9,7 +9,7 @@ import msgspec
 
 from packhorse.api.body import Body
 from packhorse.define.mistakes import UNDECODABLE, invalid, mistakes_in, unknown
-from packhorse.errors import InvalidInput, Malformed, UnsupportedMedia
+from packhorse.errors import InvalidInput, Malformed, TooLarge, UnsupportedMedia
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -57,7 +57,11 @@ def converted(given: Mapping[str, Any], shape: type[S]) -> S:
 
 async def asked(body: Body, content_type: str, shape: type[S]) -> S:
     """What a body says that may as well be left out."""
-    data = await body.whole(SMALL)
+    try:
+        data = await body.whole(SMALL)
+    except TooLarge:
+        await body.drain()
+        raise
     if not data:
         return shape()
     if kind_of(content_type) != JSON:

@@ -27,7 +27,13 @@ def _whole(_type: object, tokens: Sequence[Token]) -> int:
         raise ValueError(f"{token.value!r} is not a whole number") from None
 
 
+def _name(_type: object, text: str | None) -> None:
+    if text is not None and not text.strip():
+        raise ValueError("this is empty; without a name all are listed")
+
+
 JobId = Annotated[str, Parameter(validator=_id)]
+ArtifactName = Annotated[str | None, Parameter(validator=_name)]
 Whole = Annotated[int, Parameter(converter=_whole)]
 
 

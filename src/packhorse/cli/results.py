@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from packhorse.cli import printing
-from packhorse.cli.options import JobId, Remote
+from packhorse.cli.options import ArtifactName, JobId, Remote
 from packhorse.client import Client, Json
 from packhorse.core import wire
 from packhorse.errors import InvalidInput
@@ -30,7 +30,7 @@ def result(job: JobId, /, *, output: str = ".", remote: Remote = Remote()) -> No
         kept(client, job, to, json=remote.json)
 
 
-def artifacts(job: JobId, name: str | None = None, /, *, output: str = ".", remote: Remote = Remote()) -> None:
+def artifacts(job: JobId, name: ArtifactName = None, /, *, output: str = ".", remote: Remote = Remote()) -> None:
     """List the files that a job's stages have made, or download one.
 
     Parameters

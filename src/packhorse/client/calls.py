@@ -166,6 +166,8 @@ class Client:
 
     def artifact(self, job_id: str, name: str, to: Path) -> Path:
         """The same as `result` for one file that a stage made."""
+        if not name.strip("/ "):
+            raise InvalidInput("An artifact is asked for by its name, and this is empty.", field="name")
         path: Path = download.fetch(self._http, f"{BASE}{_path(job_id)}/artifacts/{quote(name)}", to)
         return path
 
