@@ -29,7 +29,7 @@ from tests.servers.valkey import Valkey, fresh_prefix
 
 BACK = 5.0
 """Seconds after the return of a store within which everybody consumes again."""
-LONG = float(os.environ.get("PACKHORSE_TEST_OUTAGE", "5"))
+LONG = float(os.environ.get("JOURNEY_OUTAGE", "5"))
 """Seconds of an outage: several leases. The same with a minute of it is a question of patience only."""
 
 
