@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from cyclopts import CycloptsError, Parameter
 
 from packhorse.cli import printing, watching
-from packhorse.cli.jobs import kept, target
+from packhorse.cli.jobs import kept, tried
 from packhorse.cli.options import Remote
 from packhorse.cli.values import parameters_from
 from packhorse.client import Client, Json
@@ -50,7 +50,7 @@ def submit(
         Wait, and write the result to this file, or into this folder/.
     """
     wait_before = _seconds(delay)
-    to = None if output is None else target(output)  # before the job: it may take hours, and then it would be too late
+    to = None if output is None else tried(output)
     with Client(remote.url) as client:
         parameters, files = parameters_from(values, _schema(client, pipeline))
         job = client.submit(
