@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 import signal
+from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from packhorse.cli.jobs import tried
+from packhorse.cli.watching import ended, followed
+from packhorse.client import Client, Json
 from tests.cli.conftest import Tell
 from tests.cli.house import LONGEST, Dev, until
 
@@ -75,6 +80,69 @@ def test_a_folder_that_cannot_be_made_is_refused_before_the_job_is(ask: Tell, tm
     assert said.code == 3
     assert "Nothing can be written to a.txt/" in said.err
     assert ask("jobs", "--user", "folderless", "--json").json["items"] == []
+
+
+def test_a_place_that_cannot_be_written_to_is_refused_before_the_job_is(ask: Tell) -> None:
+    said = ask("submit", "greet", "name=ann", "--output", "/proc/value.json", "--user", "placeless")
+
+    assert said.code == 3
+    assert "Nothing can be written to /proc/value.json" in said.err
+    assert ask("jobs", "--user", "placeless", "--json").json["items"] == []
+
+
+def test_a_result_that_cannot_be_written_is_told_without_a_trace(ask: Tell, shared: Dev, tmp_path: Path) -> None:
+    job_id = made(ask, "greet", "name=ann")
+    shared.client.wait(job_id, LONGEST)
+
+    said = ask("result", job_id, "--output", "/proc/value.json")
+
+    assert (said.code, said.out) == (3, "")
+    assert "Nothing can be written to /proc/value.json" in said.err
+    assert "Traceback" not in said.err
+
+
+def test_trying_a_place_leaves_nothing_there(tmp_path: Path) -> None:
+    (tmp_path / "old.txt").write_text("as it was")
+
+    found = [tried(f"{tmp_path}/{name}") for name in ("new.txt", "old.txt", "folder/")]
+
+    assert [path.name for path in found] == ["new.txt", "old.txt", "folder"]
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["folder", "old.txt"]
+    assert (tmp_path / "old.txt").read_text() == "as it was"
+
+
+def test_an_error_of_no_stage_is_said_without_one(capsys: pytest.CaptureFixture[str]) -> None:
+    error = {"code": "DEADLINE", "message": "The job did not end before its deadline.", "stage": None}
+
+    code = ended({"job_id": "J", "status": "failed", "error": error})
+
+    assert code == 1
+    assert "Job J failed: DEADLINE: The job did not end" in capsys.readouterr().err
+
+
+class Retried:
+    """A client whose job fails, and is retried by somebody before it can be looked at."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def events(self, _job_id: str, after: int = 0) -> Iterator[Json]:
+        self.asked.append(after)
+        yield {"n": None, "type": "snapshot", "data": {}}
+        yield {"n": after + 4, "type": "completed" if after else "failed", "data": {}}
+
+    def get(self, _job_id: str) -> Json:
+        return {"job_id": "J", "status": "running" if len(self.asked) == 1 else "completed", "error": None}
+
+
+def test_a_job_that_is_retried_while_it_is_followed_is_followed_on() -> None:
+    client = Retried()
+
+    job = followed(cast(Client, client), "J")
+
+    assert job is not None
+    assert job["status"] == "completed"
+    assert client.asked == [0, 4]
 
 
 def test_an_error_is_json_for_who_asked_for_json(ask: Tell) -> None:

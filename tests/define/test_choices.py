@@ -77,6 +77,41 @@ def test_a_worker_takes_what_it_has_and_any_default() -> None:
     )
 
 
+class Grid(Params):
+    rows: list[list[Annotated[str, Choices(voices)]]]
+
+
+def test_elements_of_elements_have_choices_too() -> None:
+    schema = Schema(Grid)
+
+    assert properties(Grid)["rows"]["items"]["items"] == {"type": "string", "enum": ["amy", "bob"]}
+    assert schema.decode(b'{"rows":[["amy"],[]]}', [], is_worker=True) == Grid(rows=[["amy"], []])
+    with pytest.raises(InvalidInput, match="It must be one of amy, bob"):
+        schema.decode(b'{"rows":[["amy"],["carl"]]}', [], is_worker=True)
+
+
+def test_choices_for_a_text_or_a_number_are_for_both() -> None:
+    class Either(Params):
+        voice: Annotated[str | int, Choices(lambda: ["amy", 7])]
+
+    assert Schema(Either).decode(b'{"voice":7}', [], is_worker=True) == Either(voice=7)
+    with pytest.raises(InvalidInput, match="It must be one of amy, 7"):
+        Schema(Either).decode(b'{"voice":8}', [], is_worker=True)
+
+
+@pytest.mark.parametrize(
+    "hint",
+    [
+        Annotated[str, Choices(voices)] | int,
+        list[Annotated[str, Choices(voices)] | int],
+        Annotated[str, Choices(voices)] | list[Annotated[str, Choices(voices)]],
+    ],
+)
+def test_choices_cannot_be_for_one_alternative_of_several(hint: Any) -> None:
+    with pytest.raises(DefinitionError, match="choices cannot be for one alternative of several"):
+        definition_with(hint)
+
+
 def definition_with(hint: Any) -> Definition:
     """Of a job whose only parameter has that type."""
     app = App("speech")
@@ -122,3 +157,8 @@ def test_choices_that_cannot_be_had_are_told_with_parameter_and_place(
 def test_choices_have_no_place_in_an_object() -> None:
     with pytest.raises(DefinitionError, match="choices are for texts and whole numbers"):
         definition_with(Annotated[dict[str, int], Choices(voices)])
+
+
+def test_choices_have_no_place_in_a_row_of_different_things() -> None:
+    with pytest.raises(DefinitionError, match="choices are for texts and whole numbers"):
+        definition_with(tuple[Annotated[str, Choices(voices)], int])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import psutil
 import pytest
 
 from packhorse.engine.describe import describe
@@ -67,6 +68,18 @@ async def test_an_app_that_ends_its_process_is_told(tmp_path: Path) -> None:
         await describe(written(tmp_path, "import os; os._exit(0)"))
 
     assert "mine.py" in broken.value.message
+
+
+async def test_an_app_that_never_ends_to_load_is_told_and_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("packhorse.engine.describe.START", 3.0)
+    text = f"import os, pathlib\npathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(os.getpid()))\nwhile True: pass"
+
+    with pytest.raises(DefinitionError, match=r"mine.py took longer than 3 s to load"):
+        await describe(written(tmp_path, text))
+
+    assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
 
 
 async def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:

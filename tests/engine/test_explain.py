@@ -56,6 +56,26 @@ def test_the_slots_of_those_who_could_run_it_are_counted() -> None:
     assert found == [Reason("QUEUED", "`onnx` waits for one of 2 slots in queue `default`")]
 
 
+def test_a_single_slot_or_stage_is_not_counted() -> None:
+    begun = moved(lifecycle.start(job(), ONNX, token="t", worker="w", lease=15, now=NOW))
+
+    [queued] = reasons(at_second_stage(), [ABLE], NOW)
+    [stopping] = reasons(moved(lifecycle.cancel(begun, now=NOW)), [ABLE], NOW)
+
+    assert queued.message == "`bie` waits for the only slot in queue `gpu`"
+    assert stopping.message == "the job is being stopped, and ends with the stage that still runs"
+
+
+def test_workers_that_can_start_no_process_have_no_slots() -> None:
+    stuck = card(kinds=("onnx", "bie"), queues={"default": 0, "gpu": 0})
+
+    [found] = reasons(job(), [stuck], NOW)
+
+    assert found == Reason("NO_PROCESS", "no live worker can start a process for `onnx` now; their logs say why")
+    assert codes(job(), stuck, ABLE) == ["QUEUED"]
+    assert codes(job(delay=60.0), stuck) == ["NOT_BEFORE", "NO_PROCESS"]
+
+
 def test_a_worker_that_is_too_old_to_say_what_it_has_may_have_it() -> None:
     assert codes(job(), card(kinds=())) == ["QUEUED"]
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from packhorse.blob.base import Blobs
+from packhorse.blob.folder import Folder
 from packhorse.core import lifecycle
 from packhorse.core.model import Artifact, Job, Result, Status, Stored
 from packhorse.engine.janitor import BATCH, COMPARED, LAP, RESTING, SWEEP, Janitor
@@ -183,6 +185,87 @@ async def test_objects_that_cannot_be_deleted_do_not_keep_other_jobs_from_going(
 
     assert await store.get([other.id]) == [None]
     assert {key.split("/")[1] for key in await objects(blobs)} == {stuck.id}
+
+
+class Sticky(Folder):
+    """Objects of some jobs cannot be deleted."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder / "objects")
+        self.stuck: set[str] = set()
+
+    async def delete_all(self, prefix: str) -> None:
+        self._check(prefix)
+        await super().delete_all(prefix)
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            self._check(key)
+        await super().delete(keys)
+
+    def _check(self, key: str) -> None:
+        if key.split("/")[1] in self.stuck:
+            raise BlobUnavailable(reason="permission denied")
+
+
+async def ticks(janitor: Janitor, count: int) -> None:
+    """None of which goes without a complaint."""
+    for _ in range(count):
+        with pytest.raises(BlobUnavailable):
+            await janitor.tick()
+
+
+async def test_a_page_of_jobs_that_cannot_be_purged_hides_nobody(store: Store, clock: Clock, folder: Path) -> None:
+    sticky = Sticky(folder)
+    stuck = [await ended(store, sticky) for _ in range(BATCH)]
+    other = await ended(store, sticky)
+    sticky.stuck = {job.id for job in stuck}
+    clock.forward(KEEP)
+    janitor = Janitor(store, sticky, Settle(store), ORPHAN, PERIOD)
+
+    await ticks(janitor, 2)
+    before = await jobs(store)
+    sticky.stuck.clear()
+    await janitor.tick()
+
+    assert {job.id for job in before} == {job.id for job in stuck}
+    assert other.id not in {job.id for job in before}
+    assert await jobs(store) == []
+    await sticky.close()
+
+
+async def test_those_that_could_not_be_purged_are_tried_in_turn(
+    store: Store, clock: Clock, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("packhorse.engine.janitor.BATCH", 2)
+    sticky = Sticky(folder)
+    made = [await ended(store, sticky) for _ in range(4)]
+    sticky.stuck = {job.id for job in made}
+    clock.forward(KEEP)
+    janitor = Janitor(store, sticky, Settle(store), ORPHAN, PERIOD)
+
+    await ticks(janitor, 2)
+    sticky.stuck.remove(made[3].id)
+    await ticks(janitor, 2)
+
+    assert {job.id for job in await jobs(store)} == {job.id for job in made[:3]}
+    await sticky.close()
+
+
+async def test_a_page_of_jobs_that_cannot_be_tidied_hides_nobody(
+    store: Store, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("packhorse.engine.janitor.BATCH", 2)
+    sticky = Sticky(folder)
+    made = [await littered(store, sticky) for _ in range(3)]
+    sticky.stuck = {job.id for job in await store.littered(2)}
+    janitor = Janitor(store, sticky, Settle(store), 1000 * HOUR, PERIOD)
+
+    await ticks(janitor, 2)
+
+    assert {job.id for job in await store.littered(9)} == sticky.stuck
+    assert len(made) == 3
+    await sticky.close()
 
 
 async def test_more_jobs_than_fit_in_a_batch_are_purged_without_a_pause(

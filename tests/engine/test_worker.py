@@ -96,10 +96,21 @@ async def test_an_app_that_cannot_be_loaded_for_a_while_costs_no_job_an_attempt(
         lines = [line.text for handle in handles for line in await store.lines(handle.id)]
         return any("SyntaxError" in line for line in lines) or None
 
+    async def slots() -> list[Mapping[str, int]]:
+        return [card.queues for card in await store.workers()]
+
+    async def has_none() -> bool | None:
+        return await slots() == [{"default": 0}] or None
+
+    async def has_one_again() -> bool | None:
+        return await slots() == [{"default": 1}] or None
+
     await until(has_heard, 20, site.log_text)
+    await until(has_none, 20, site.log_text)
     meanwhile = [(await site.job(handle)).status for handle in handles]
     file.write_text(APP)
     ended = [await handle.a_wait(20) for handle in handles]
+    await until(has_one_again, 20, site.log_text)
     stop.set()
     await running
 

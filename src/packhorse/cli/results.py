@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from packhorse.cli import printing
 from packhorse.cli.options import ArtifactName, JobId, Remote
@@ -65,23 +67,43 @@ def listed(found: Sequence[Json]) -> None:
 def target(output: str) -> Path:
     """Where a result goes. A name that ends in a slash is a folder, and made if it is not there."""
     path = Path(output).expanduser()
-    try:
+    with _writing(output):
         (path if output.endswith(os.sep) else path.parent).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InvalidInput(f"Nothing can be written to {output}: {error.strerror}.", field="output") from error
+    return path
+
+
+def tried(output: str) -> Path:
+    """The same, tried out before the job: it may take hours, and then it would be too late to hear that it cannot."""
+    path = target(output)
+    with _writing(output):
+        if path.is_file():
+            path.open("ab").close()
+        if path.is_dir() or path.is_file() or not path.exists():  # a device is written to as it is
+            TemporaryFile(dir=path if path.is_dir() else path.parent).close()
     return path
 
 
 def kept(client: Client, job_id: str, output: Path, *, json: bool) -> None:
     """Write the result where it was asked for; one without files is a value, and printed if no file was named."""
-    found = client.result(job_id, output)
+    with _writing(str(output)):  # a disk may be full by now
+        found = client.result(job_id, output)
     if isinstance(found, Path):
         _said(found, json=json)
     elif output.is_dir():
         printing.document(found)
     else:
-        output.write_bytes(wire.encode(found) + b"\n")
+        with _writing(str(output)):
+            output.write_bytes(wire.encode(found) + b"\n")
         printing.said(f"Written to {output}.")
+
+
+@contextmanager
+def _writing(output: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        why = error.strerror or error
+        raise InvalidInput(f"Nothing can be written to {output}: {why}.", field="output") from error
 
 
 def _said(path: Path, *, json: bool) -> None:

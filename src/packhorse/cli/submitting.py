@@ -9,7 +9,7 @@ from cyclopts import CycloptsError, Parameter
 
 from packhorse.cli import printing, watching
 from packhorse.cli.options import Remote, Whole
-from packhorse.cli.results import kept, target
+from packhorse.cli.results import kept, tried
 from packhorse.cli.values import grouped, parameters_from
 from packhorse.client import Client, Json
 from packhorse.define.durations import seconds
@@ -52,7 +52,7 @@ def submit(
     """
     wait_before = _seconds(delay)
     words = grouped(values)
-    to = None if output is None else target(output)  # before the job: it may take hours, and then it would be too late
+    to = None if output is None else tried(output)
     with Client(remote.url) as client:
         parameters, files = parameters_from(words, _schema(client, pipeline))
         job = client.submit(

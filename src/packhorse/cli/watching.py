@@ -29,12 +29,17 @@ class Board(Protocol):
 
 
 def followed(client: Client, job_id: str, *, json: bool = False) -> Json | None:
-    """The job when it has ended; None if the person has gone away."""
+    """The job when it has ended, and was not started again before we could look; None if the person has gone away."""
+    after = 0
     try:
         with _board(json) as board:
-            for event in client.events(job_id):
-                board.tell(event)
-        return client.get(job_id)
+            while True:
+                for event in client.events(job_id, after=after):
+                    after = event["n"] or after
+                    board.tell(event)
+                job: Json = client.get(job_id)
+                if job["status"] in EXIT:
+                    return job
     except KeyboardInterrupt:
         printing.said(f"The job goes on. Follow it again with: packhorse show {job_id} --follow")
         return None
@@ -47,11 +52,12 @@ def ended(job: Json) -> int:
         case "completed":
             printing.said(f"Job {job_id} is completed. Its result: packhorse result {job_id}")
         case "failed":
-            printing.said(f"Job {job_id} failed in {error.get('stage')}: {error.get('code')}: {error.get('message')}")
+            where = f" in {error['stage']}" if error.get("stage") else ""  # a deadline is no stage's
+            printing.said(f"Job {job_id} failed{where}: {error.get('code')}: {error.get('message')}")
             printing.said(f"See what it printed: packhorse logs {job_id}; then: packhorse retry {job_id}")
         case "cancelled":
             printing.said(f"Job {job_id} was cancelled. Start it again with: packhorse retry {job_id}")
-    return EXIT.get(job["status"], 0)
+    return EXIT[job["status"]]
 
 
 def place(data: Json) -> str:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from msgspec import Struct
 
 from packhorse.core import wire
 from packhorse.core.model import Definition
 from packhorse.engine.pool import child_environment, may_share
+from packhorse.engine.process import START
 from packhorse.errors import DefinitionError
 
 
@@ -44,7 +46,15 @@ async def describe(app: str) -> Description:
         stdout=asyncio.subprocess.PIPE,
         env=child_environment(),
     )
-    out, _ = await process.communicate()
+    try:
+        out, _ = await asyncio.wait_for(process.communicate(), START)
+    except TimeoutError:
+        raise DefinitionError(f"{app} took longer than {START:.0f} s to load.") from None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            with suppress(TimeoutError):  # this waits for whoever has its output as well
+                await asyncio.wait_for(process.wait(), 1.0)
     told = wire.decode(out, _Told) if out else _Told(error=f"{app} ended the process that loads it.")
     if told.error is not None:
         raise DefinitionError(told.error)

@@ -11,7 +11,7 @@ from packhorse.core.model import Job, Stage, StagePlan, Status
 from packhorse.engine import host
 from packhorse.store.base import WorkerCard
 
-STUCK = frozenset({"NO_WORKER", "NO_CODE"})
+STUCK = frozenset({"NO_WORKER", "NO_CODE", "NO_PROCESS"})
 """Reasons that go away only if somebody does something."""
 
 
@@ -26,7 +26,8 @@ def reasons(job: Job, live: Sequence[WorkerCard], now: float) -> list[Reason]:
         return [Reason("ENDED", f"the job is {job.status.value}")]
     if job.stopping is not None:
         count = len(job.running())
-        return [Reason("STOPPING", f"the job is being stopped, and ends with the {count} stages that still run")]
+        last = "stage that still runs" if count == 1 else f"{count} stages that still run"
+        return [Reason("STOPPING", f"the job is being stopped, and ends with the {last}")]
     stages = zip(job.plan.stages, job.stages, strict=True)
     found = [reason for plan, stage in stages for reason in _of_stage(job, plan, stage, live, now)]
     return list(dict.fromkeys(found))
@@ -53,9 +54,11 @@ def _of_stage(job: Job, plan: StagePlan, stage: Stage, live: Sequence[WorkerCard
             "NO_CODE",
             f"no live worker has stage `{plan.name}` of pipeline `{job.plan.pipeline}` as it was submitted",
         )
+    elif not (slots := sum(card.queues[plan.queue] for card in able)):
+        yield Reason("NO_PROCESS", f"no live worker can start a process for `{plan.name}` now; their logs say why")
     elif not is_early:
-        slots = sum(card.queues[plan.queue] for card in able)
-        yield Reason("QUEUED", f"`{plan.name}` waits for one of {slots} slots in queue `{plan.queue}`")
+        some = "the only slot" if slots == 1 else f"one of {slots} slots"
+        yield Reason("QUEUED", f"`{plan.name}` waits for {some} in queue `{plan.queue}`")
 
 
 def _time(at: float) -> str:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import TypeVar
 
 import uuid_utils
 
@@ -17,9 +16,9 @@ from packhorse.engine.settle import Settle
 from packhorse.errors import BlobError, Conflict, CorruptRecord, PackhorseError, Refused, SchemaTooNew
 from packhorse.store.base import Store
 
-T = TypeVar("T")
-
 BATCH = 100
+MOST = 20 * BATCH
+"""Jobs that are asked for at once at most. When so many cannot be cleared, those behind them have to wait."""
 PAGE = 1000
 SWEEP = "orphans"
 COMPARED = 25
@@ -37,29 +36,20 @@ class Janitor:
         self._settle = settle
         self._orphan_after = orphan_after
         self._period = period
+        self._purging = _Chore(store.purgeable, self._purge)
+        self._tidying = _Chore(store.littered, self._tidy)
 
     async def tick(self) -> float:
-        purged = await self._store.purgeable(BATCH)
-        stuck = await self._each(purged, self._purge)
-        littered = await self._store.littered(BATCH)
-        stuck += await self._each(littered, self._tidy)
-        stuck += await self._each(await self._orphans(), self._blobs.delete_all)
+        purged, stuck = await self._purging.do()
+        tidied, untidied = await self._tidying.do()
+        stuck += untidied
+        stuck += (await _each(await self._orphans(), self._blobs.delete_all)).values()
         stuck += await self._lap()
         await self._blobs.abandon(self._orphan_after)
         await self._store.trim()
         if stuck:
             raise stuck[0]
-        return 0.0 if BATCH in (len(purged), len(littered)) else self._period
-
-    async def _each(self, found: Iterable[T], clear: Callable[[T], Awaitable[None]]) -> list[PackhorseError]:
-        """Clear each, and say what could not be: one that sticks must not keep all others from going, for ever."""
-        stuck: list[PackhorseError] = []
-        for one in found:
-            try:
-                await clear(one)
-            except (BlobError, CorruptRecord) as error:
-                stuck.append(error)
-        return stuck
+        return 0.0 if BATCH in (purged, tidied) else self._period
 
     async def _purge(self, job: Job) -> None:
         """Mark, delete the objects, delete the record: a retry that comes between finds the mark, not half a job."""
@@ -127,11 +117,11 @@ class Janitor:
         folders = await self._blobs.folders("jobs", after=mark or None, limit=COMPARED)
         ages = {name: self._age(name) for name in folders}
         old = [name for name, age in ages.items() if age is not None and age > self._orphan_after]
-        stuck = await self._each(old, self._compare)
+        stuck = await _each(old, self._compare)
         is_young = any(age is not None and age <= self._orphan_after for age in ages.values())
         is_over = is_young or len(folders) < COMPARED
         await self._store.set_bookmark(LAP, f"{RESTING}{now}" if is_over else folders[-1])
-        return stuck
+        return list(stuck.values())
 
     async def _compare(self, job_id: str) -> None:
         with suppress(SchemaTooNew):  # a newer worker will
@@ -145,3 +135,37 @@ class Janitor:
             return self._store.now() - uuid_utils.UUID(job_id).timestamp / 1000
         except ValueError:
             return None
+
+
+class _Chore:
+    """Clears jobs away; last those that could not be when they were last tried, for a page of them must hide nobody."""
+
+    def __init__(
+        self, find: Callable[[int], Awaitable[Sequence[Job]]], clear: Callable[[Job], Awaitable[None]]
+    ) -> None:
+        self._find = find
+        self._clear = clear
+        self._stuck: dict[str, int] = {}
+        """In which turn each of them was last tried."""
+        self._turn = 0
+
+    async def do(self) -> tuple[int, list[PackhorseError]]:
+        """Clear up to a batch; how many it were, and what kept some of them."""
+        self._turn += 1
+        found = {job.id: job for job in await self._find(min(BATCH + len(self._stuck), MOST))}
+        page = sorted(found, key=lambda job_id: self._stuck.get(job_id, 0))[:BATCH]
+        stuck = await _each(page, lambda job_id: self._clear(found[job_id]))
+        left = {job_id: turn for job_id, turn in self._stuck.items() if job_id in found and job_id not in page}
+        self._stuck = left | dict.fromkeys(stuck, self._turn)
+        return len(page), list(stuck.values())
+
+
+async def _each(found: Iterable[str], clear: Callable[[str], Awaitable[None]]) -> dict[str, PackhorseError]:
+    """Clear each, and say what could not be: one that sticks must not keep all others from going, for ever."""
+    stuck: dict[str, PackhorseError] = {}
+    for one in found:
+        try:
+            await clear(one)
+        except (BlobError, CorruptRecord) as error:
+            stuck[one] = error
+    return stuck

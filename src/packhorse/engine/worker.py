@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from msgspec.structs import replace
 
 from packhorse.blob.base import Blobs
 from packhorse.core import lifecycle
@@ -264,12 +265,16 @@ class Worker:
             try:
                 if self._running:
                     self._heed(await self._store.renew(list(self._running), self._settings.lease))
-                await self._store.enroll(self.card)
+                await self._store.enroll(self._card_now())
                 if self._is_away:
                     self._is_away = False
                     log.store_back()
             except StoreError as error:
                 await self._away(error)
+
+    def _card_now(self) -> WorkerCard:
+        """Without slots while no process can be started: who asks why a job waits shall not be told to be patient."""
+        return self.card if self._pool.room() is None else replace(self.card, queues=dict.fromkeys(self._queues, 0))
 
     def _heed(self, renewal: Renewal) -> None:
         for leases, why in ((renewal.lost, Why.LOST), (renewal.stopping, Why.STOPPED)):
