@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from packhorse.cli.jobs import tried
+from packhorse.cli.results import tried
 from packhorse.cli.watching import ended, followed
 from packhorse.client import Client, Json
 from tests.cli.conftest import Tell
