@@ -136,7 +136,7 @@ def shown(settings: Settings) -> dict[str, Any]:
     return found
 
 
-HARMLESS = "endpoint|region|path_style|schema|statement_cache_size|sslmode|prefix|timeout|db"
+HARMLESS = "endpoint|region|path_style|schema|statement_cache_size|prefix|timeout|db"
 
 
 def without_secrets(address: str) -> str:

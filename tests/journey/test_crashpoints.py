@@ -78,7 +78,8 @@ async def test_a_purge_that_was_cut_off_is_finished_by_the_next(site: Site, poin
     text = site.folder / "in.txt"
     text.write_text("soon gone")
     await site.submit("brief", text=File(text))
-    worker = site.start_worker(crash=f"{point}:{WHILE_PURGING[point]}")
+    is_batched = point == "blob.delete.after" and site.settings.blobs.startswith("s3")  # all in one request
+    worker = site.start_worker(crash=f"{point}:{1 if is_batched else WHILE_PURGING[point]}")
     await died(worker, site)
 
     site.start_worker()

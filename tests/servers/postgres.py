@@ -61,7 +61,7 @@ class Postgres:
         self.folder = Path(tempfile.mkdtemp(dir=place, prefix="packhorse-postgres-"))
         self.port: int | None = None
         self._guard = subprocess.Popen(
-            ["/bin/sh", "-c", GUARD, "guard", str(self.folder)], stdin=subprocess.PIPE, start_new_session=True
+            ["/bin/sh", "-c", GUARD, "guard", str(self.folder)], stdin=subprocess.PIPE, process_group=0
         )
         self._data, self._log = self.folder / "data", self.folder / "log"
         self._schemas = itertools.count(1)
@@ -147,7 +147,7 @@ class Postgres:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # Ctrl-C is for the tests, which end the server when they are done
+                process_group=0,  # Ctrl-C is for the tests; the session is ours, or a worker here would end it as lost
             )
 
     def _is_ready(self) -> bool:

@@ -372,7 +372,7 @@ async def test_a_closed_handle_has_no_connections(server: valkey.Valkey, open_re
     await until(lambda: waiting_clients(server) == 0)
 
 
-async def test_a_write_passes_the_points_before_and_after_it(
+async def test_a_write_passes_the_points_before_in_and_after_it(
     redis_store: RedisStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     passed: list[str] = []
@@ -382,7 +382,7 @@ async def test_a_write_passes_the_points_before_and_after_it(
     await redis_store.commit([change])
     await redis_store.get([change.after.id])
 
-    assert passed == ["store.write.before", "store.write.after"]
+    assert passed == ["store.write.before", "store.write.open", "store.write.after"]
 
 
 async def test_a_crash_before_the_write_leaves_nothing_and_one_after_it_everything(
