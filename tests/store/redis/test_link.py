@@ -377,6 +377,7 @@ async def test_a_write_passes_the_points_before_in_and_after_it(
 ) -> None:
     passed: list[str] = []
     change = submission(now=1.0)
+    await redis_store.commit([submission(now=1.0)])  # the server has the script: it is sent once
     monkeypatch.setattr(crashpoints, "hook", passed.append)
 
     await redis_store.commit([change])
