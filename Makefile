@@ -5,10 +5,11 @@ JOBS ?= 2
 BIN := .venv/bin
 READY := .venv/.ready
 CODE := $(wildcard src tests bench examples)
+PEERS := $(filter-out peers-oban,$(basename $(notdir $(wildcard requirements/peers-*.in))))  # that one needs Python 3.12
 LOCK := $(BIN)/uv pip compile --quiet --generate-hashes --no-header --universal --no-emit-index-url
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check bench docs lock clean
+.PHONY: help setup run test check bench peers docs lock clean
 
 help: ## List what can be made
 	@sed -nE 's/^([a-z]+):.*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name meaning; do printf '  make %-8s %s\n' "$$name" "$$meaning"; done
@@ -34,8 +35,11 @@ check: setup ## Format, lint, types and the direction of imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache  # its cache keeps imports of modules that have been added since
 
-bench: setup ## Measure it
+bench: peers ## Measure it, beside others: about half an hour
 	$(BIN)/python -m bench
+
+peers: setup ## Make the environments of the libraries it is measured beside
+	$(BIN)/python -m bench.peers.setup
 
 docs: setup ## Write docs/reference from the code
 	$(BIN)/python docs/generate.py
@@ -43,6 +47,8 @@ docs: setup ## Write docs/reference from the code
 lock: setup ## Resolve the newest allowed packages and pin them with their hashes
 	$(LOCK) --upgrade requirements/uv.in -o requirements/uv.txt
 	$(LOCK) --upgrade --all-extras --group dev pyproject.toml -o requirements/dev.txt
+	for name in $(PEERS); do $(LOCK) --upgrade requirements/$$name.in -o requirements/$$name.txt; done
+	$(LOCK) --upgrade --python-version 3.12 requirements/peers-oban.in -o requirements/peers-oban.txt
 
 clean: ## Remove whatever was made here
 	rm -rf .venv .packhorse .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist build

@@ -1,4 +1,4 @@
-"""`python -m bench [store engine crash scale] [--rounds N] [--quick] [--json FILE]`."""
+"""`python -m bench [store engine crash scale peers] [--rounds N] [--quick] [--json FILE]`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ from typing import Any, Protocol
 
 import apsw
 import msgspec
+from msgspec.structs import replace
 
 from bench.book import Book
 from bench.crash import CrashSection
 from bench.engine import EngineSection
 from bench.loops import LOOP, LOOPS
+from bench.peers.contenders import CONTENDERS
+from bench.peers.section import PeersSection
 from bench.scale import ScaleSection
 from bench.sizes import FULL, QUICK, Sizes
 from bench.store import StoreSection
@@ -40,6 +43,7 @@ SECTIONS: dict[str, type[Section]] = {
     "engine": EngineSection,
     "crash": CrashSection,
     "scale": ScaleSection,
+    "peers": PeersSection,
 }
 
 
@@ -51,20 +55,21 @@ def main() -> None:
     try:
         os.environ[LOOP] = asked.loop
         with asyncio.Runner(loop_factory=LOOPS[asked.loop]) as runner:
-            book = runner.run(measure(asked.sections or list(SECTIONS), folder, asked.rounds, asked.quick))
+            sizes = replace(QUICK if asked.quick else FULL, peers_only=tuple(asked.only))
+            book = runner.run(measure(asked.sections or list(SECTIONS), folder, asked.rounds, sizes))
     finally:
         if asked.folder is None:
             shutil.rmtree(folder, ignore_errors=True)
-    print(printed(book.rows))
+    print(printed(book.rows, book.remarks))
     print(f"\nload average {_load(before)} before, {_load(os.getloadavg())} after")
     if asked.json is not None:
         asked.json.write_bytes(msgspec.json.format(msgspec.json.encode(_told(book, before, asked))))
 
 
-async def measure(names: list[str], folder: Path, rounds: int, is_quick: bool) -> Book:
+async def measure(names: list[str], folder: Path, rounds: int, sizes: Sizes) -> Book:
     """Every section once, then every section again: what slows the machine down for a while slows all of them."""
     book = Book()
-    sections = {name: SECTIONS[name](_made(folder / name), QUICK if is_quick else FULL) for name in names}
+    sections = {name: SECTIONS[name](_made(folder / name), sizes) for name in names}
     try:
         for number in range(1, rounds + 1):
             for name, section in sections.items():
@@ -86,6 +91,7 @@ def _arguments() -> Any:
     parser.add_argument("sections", nargs="*", type=_section, metavar="SECTION", help=f"of {names}; default: all")
     parser.add_argument("--rounds", type=int, default=3, help="of everything, in turn; medians are printed (default 3)")
     parser.add_argument("--quick", action="store_true", help="small numbers: shows that it works, not how fast")
+    parser.add_argument("--only", action="append", default=[], type=_contender, metavar="NAME", help="of the peers")
     parser.add_argument("--loop", choices=LOOPS, default="uvloop", help="of benchmark and workers (default uvloop)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every value of every round there too")
     parser.add_argument("--folder", type=Path, help="keep stores, ledgers and logs there (default: removed afterwards)")
@@ -98,11 +104,20 @@ def _section(name: str) -> str:
     return name
 
 
+def _contender(name: str) -> str:
+    names = dict.fromkeys(each.name for each in CONTENDERS)
+    if name not in names:
+        raise argparse.ArgumentTypeError(f"there is no contender {name!r}; there is {', '.join(names)}")
+    return name
+
+
 def _folder(asked: Path | None) -> Path:
     """Below the current folder unless told otherwise: a temporary folder may be memory, where a sync costs nothing."""
     if asked is not None:
         return _made(asked.absolute())
-    return Path(tempfile.mkdtemp(prefix="bench-", dir=_made(Path.cwd() / ".packhorse")))
+    folder = Path(tempfile.mkdtemp(prefix="bench-", dir=_made(Path.cwd() / ".packhorse")))
+    folder.chmod(0o755)  # PostgreSQL refuses to be run by root, and whoever it is run by instead has to get in
+    return folder
 
 
 def _made(folder: Path) -> Path:
@@ -132,6 +147,7 @@ def _told(book: Book, before: tuple[float, float, float], asked: Any) -> dict[st
         "is_quick": asked.quick,
         "loop": asked.loop,
         "rows": rows,
+        "remarks": book.remarks,
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct, field
@@ -24,6 +24,8 @@ class Row(Struct):
     section: str
     name: str
     unit: str
+    of: str = ""
+    """Whose value it is, where several are measured side by side."""
     to: str = ""
     """What the ratio is to."""
     bound: Bound | None = None
@@ -41,7 +43,8 @@ class Row(Struct):
 
 class Book:
     def __init__(self) -> None:
-        self._rows: dict[tuple[str, str], Row] = {}
+        self._rows: dict[tuple[str, str, str], Row] = {}
+        self._remarks: dict[str, dict[str, None]] = {}
 
     def note(
         self,
@@ -50,15 +53,24 @@ class Book:
         value: float,
         unit: str,
         *,
+        of: str = "",
         ratio: float | None = None,
         to: str = "",
         bound: Bound | None = None,
     ) -> None:
         """Write down one round's value."""
-        row = self._rows.setdefault((section, name), Row(section, name, unit, to, bound))
+        row = self._rows.setdefault((section, of, name), Row(section, name, unit, of, to, bound))
         row.values.append(value)
         if ratio is not None:
             row.ratios.append(ratio)
+
+    def remark(self, section: str, text: str) -> None:
+        """Say something below the section's table, once."""
+        self._remarks.setdefault(section, {})[text] = None
+
+    @property
+    def remarks(self) -> Mapping[str, Sequence[str]]:
+        return {section: list(texts) for section, texts in self._remarks.items()}
 
     @property
     def rows(self) -> Sequence[Row]:

@@ -33,6 +33,16 @@ class Sizes(Struct, frozen=True):
     """Claims of a hundred tasks each, likewise."""
     looks: int = 50
     """Calls of each question."""
+    peers_only: tuple[str, ...] = ()
+    """Contenders that take part beside each other; all, if there are none."""
+    peers_jobs: int = 6000
+    """Of the fast ones; the slow ones get a share of them."""
+    peers_chains: int = 1500
+    peers_pick_ups: int = 200
+    peers_long: float = 3.0
+    """Seconds of a job that is interrupted."""
+    peers_watched: float = 25.0
+    """Seconds after a kill in which lost jobs have to finish."""
 
 
 FULL = Sizes()
@@ -55,4 +65,9 @@ QUICK = Sizes(
     claims=30,
     batches=2,
     looks=10,
+    peers_jobs=500,
+    peers_chains=100,
+    peers_pick_ups=30,
+    peers_long=1.5,
+    peers_watched=10.0,
 )

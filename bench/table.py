@@ -3,29 +3,53 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
-from itertools import groupby
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from bench.book import Bound, Row
 
 HEAD = ("", "median", "min - max", "", "compared", "expected", "")
 
 
-def printed(rows: Sequence[Row]) -> str:
-    parts = [_section(name, list(group)) for name, group in groupby(rows, key=lambda row: row.section)]
+def printed(rows: Sequence[Row], remarks: Mapping[str, Sequence[str]] = MappingProxyType({})) -> str:
+    sections: dict[str, list[Row]] = {}
+    for row in rows:
+        sections.setdefault(row.section, []).append(row)
+    parts = [_section(name, group, remarks.get(name, ())) for name, group in sections.items()]
     return "\n\n".join([*parts, _summary(rows)])
 
 
-def _section(name: str, rows: Sequence[Row]) -> str:
-    return "\n".join(_aligned([(name.upper(), *HEAD[1:]), *(_cells(row) for row in rows)]))
+def _section(name: str, rows: Sequence[Row], remarks: Sequence[str]) -> str:
+    side_by_side = [row for row in rows if row.of]
+    lines = _matrix(name, side_by_side) if side_by_side else []
+    alone = [row for row in rows if not row.of]
+    if alone:
+        lines += _aligned([(name.upper(), *HEAD[1:]), *(_cells(row) for row in alone)])
+    return "\n".join([*lines, *(f"  {remark}" for remark in remarks)])
+
+
+def _matrix(name: str, rows: Sequence[Row]) -> list[str]:
+    """A line for each of those that are measured side by side, a column for each measure."""
+    medians = {(row.of, row.name): _number(statistics.median(row.values)) for row in rows}
+    measures = dict.fromkeys((row.name, row.unit) for row in rows)
+    head = (name.upper(), *(f"{measure} {unit}" for measure, unit in measures))
+    lines = [
+        (f"  {of}", *(medians.get((of, measure), "-") for measure, _ in measures))
+        for of in dict.fromkeys(row.of for row in rows)
+    ]
+    return _aligned([head, *lines])
 
 
 def _summary(rows: Sequence[Row]) -> str:
     judged = sorted((row for row in rows if row.bound is not None), key=lambda row: row.verdict != "BEHIND")
     behind = sum(row.verdict == "BEHIND" for row in judged)
     lines = [f"SUMMARY: {behind} behind, {len(judged) - behind} as expected"]
-    cells = [(row.verdict, f"{row.section}: {row.name}", _found(row), _expected(row.bound, row)) for row in judged]
+    cells = [(row.verdict, _named(row), _found(row), _expected(row.bound, row)) for row in judged]
     return "\n".join([*lines, *_aligned(cells)])
+
+
+def _named(row: Row) -> str:
+    return ": ".join(filter(None, (row.section, row.of, row.name)))
 
 
 def _cells(row: Row) -> tuple[str, ...]:
@@ -43,7 +67,7 @@ def _compared(row: Row) -> str:
 
 def _found(row: Row) -> str:
     if row.bound is not None and row.bound.of_ratio:
-        return f"{statistics.median(row.ratios):.2f} {row.to}"
+        return _compared(row)
     return f"{_number(statistics.median(row.values))} {row.unit}"
 
 

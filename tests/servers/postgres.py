@@ -55,10 +55,12 @@ def server() -> Postgres:
 class Postgres:
     """A server with data of its own, which may be killed and comes back on the same port."""
 
-    def __init__(self) -> None:
+    def __init__(self, place: Path | None = None, **options: str) -> None:
+        """In memory, unless told where: a benchmark wants to know what the disk does."""
         memory = Path("/dev/shm")
-        place = memory if os.access(memory, os.W_OK) else None
+        place = place or (memory if os.access(memory, os.W_OK) else None)
         self.folder = Path(tempfile.mkdtemp(dir=place, prefix="packhorse-postgres-"))
+        self._options = OPTIONS | options
         self.port: int | None = None
         self._guard = subprocess.Popen(
             ["/bin/sh", "-c", GUARD, "guard", str(self.folder)], stdin=subprocess.PIPE, process_group=0
@@ -80,7 +82,7 @@ class Postgres:
         """On the port and data it had before, if it has run before."""
         for _ in range(TRIES):
             port = self.port or ports.free()
-            options = (f"-c{name}={value}" for name, value in OPTIONS.items())
+            options = (f"-c{name}={value}" for name, value in self._options.items())
             self._process = self._run("postgres", "-D", str(self._data), "-p", str(port), *options)
             if self._is_ready():
                 self.port = port

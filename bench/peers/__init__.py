@@ -1,0 +1,1 @@
+"""packhorse beside other job queues, each in an environment of its own."""

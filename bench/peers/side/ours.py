@@ -1,0 +1,51 @@
+"""packhorse itself: async stages, or sync ones in processes of their own. Many at once is what group commit is for."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from bench.peers.side import ours_app
+from packhorse.define.pipelines import Pipeline
+from packhorse.define.submitting import Options
+from packhorse.runtime import Runtime
+from packhorse.wiring import opened
+
+IS_SYNC = os.environ.get("BENCH_SYNC") == "1"
+JOB: Pipeline[Any] = (ours_app.plain if IS_SYNC else ours_app.noop).pipeline
+CHAIN: Pipeline[Any] = ours_app.plain_chain if IS_SYNC else ours_app.chain
+LONG: Pipeline[Any] = ours_app.long.pipeline
+
+runtime = Runtime()
+
+
+async def connect() -> None:
+    # In this loop: the runtime opens in a loop of its own, which a store behind a network does not survive.
+    runtime._opened = await opened(runtime.settings)
+
+
+async def close() -> None:
+    for each in await runtime.open():
+        await each.close()
+
+
+async def put(i: int) -> None:
+    await _submit(JOB, i)
+
+
+async def put_many(ids: Sequence[int]) -> None:
+    await asyncio.gather(*(put(i) for i in ids))
+
+
+async def put_chain(i: int) -> None:
+    await _submit(CHAIN, i)
+
+
+async def put_long(i: int) -> None:
+    await _submit(LONG, i)
+
+
+async def _submit(pipeline: Pipeline[Any], i: int) -> None:
+    await runtime.a_submit(pipeline, pipeline.params(n=i), Options(user="ann"))
