@@ -80,7 +80,7 @@ async def _pick_ups(running: Running, worker: Worker, sizes: Sizes) -> list[floa
 async def _chains(running: Running, worker: Worker, count: int) -> float:
     """Jobs of three stages per second, from the first submit call to the last line of a third stage."""
     jobs = running.jobs(count)
-    began = (await running.ask("chains", jobs))["began"]
+    began: int = (await running.ask("chains", jobs))["began"]
     await running.noted("third", jobs, WITHIN, worker)
     for kind in ("first", "second", "third"):
         if len(running.ledger.times(kind, jobs)) < count or repeated(running.ledger.times(kind, jobs)):

@@ -12,7 +12,7 @@ import inspect
 import json
 import sys
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from typing import Any
 
 CALLERS = 64
@@ -142,11 +142,16 @@ def main() -> None:
     if not inspect.iscoroutinefunction(library.put):
         perform(library)
         return
+    _runner()(perform_async(library))
+
+
+def _runner() -> Callable[[Coroutine[Any, Any, None]], None]:
+    """The faster loop, for those whose environment has it."""
     try:
-        from uvloop import run
+        import uvloop
     except ImportError:
-        from asyncio import run
-    run(perform_async(library))
+        return asyncio.run
+    return uvloop.run
 
 
 if __name__ == "__main__":

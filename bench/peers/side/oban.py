@@ -30,7 +30,7 @@ class Stage:
         i, n = job.args["i"], job.args["n"]
         note(i, STAGES[n])
         if n + 1 < len(STAGES):
-            await Stage.enqueue({"i": i, "n": n + 1})
+            await _enqueue(Stage, i=i, n=n + 1)
 
 
 @worker(queue="bench")
@@ -56,19 +56,24 @@ async def close() -> None:
 
 
 async def put(i: int) -> None:
-    await Noop.enqueue({"i": i})
+    await _enqueue(Noop, i=i)
 
 
 async def put_many(ids: Sequence[int]) -> None:
-    await oban.enqueue_many([Noop.new({"i": i}) for i in ids])
+    noop: Any = Noop
+    await oban.enqueue_many([noop.new({"i": i}) for i in ids])
 
 
 async def put_chain(i: int) -> None:
-    await Stage.enqueue({"i": i, "n": 0})
+    await _enqueue(Stage, i=i, n=0)
 
 
 async def put_long(i: int) -> None:
-    await Long.enqueue({"i": i})
+    await _enqueue(Long, i=i)
+
+
+async def _enqueue(kind: Any, **arguments: int) -> None:
+    await kind.enqueue(arguments)
 
 
 async def work() -> None:
