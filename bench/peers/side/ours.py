@@ -11,7 +11,6 @@ from bench.peers.side import ours_app
 from packhorse.define.pipelines import Pipeline
 from packhorse.define.submitting import Options
 from packhorse.runtime import Runtime
-from packhorse.wiring import opened
 
 IS_SYNC = os.environ.get("BENCH_SYNC") == "1"
 JOB: Pipeline[Any] = (ours_app.plain if IS_SYNC else ours_app.noop).pipeline
@@ -22,13 +21,11 @@ runtime = Runtime()
 
 
 async def connect() -> None:
-    # In this loop: the runtime opens in a loop of its own, which a store behind a network does not survive.
-    runtime._opened = await opened(runtime.settings)
+    await runtime.open()
 
 
 async def close() -> None:
-    for each in await runtime.open():
-        await each.close()
+    await asyncio.to_thread(runtime.close)
 
 
 async def put(i: int) -> None:
