@@ -131,21 +131,27 @@ class Frames:
     """Cuts a stream into messages. A frame that is too long or does not fit the types ends the conversation."""
 
     def __init__(self, limit: int = FRAME) -> None:
-        self._buffer = bytearray()
+        self._rest = bytearray()
         self._limit = limit
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        self._buffer += data
-        start = 0
-        while len(self._buffer) - start >= 4:
-            size = int.from_bytes(self._buffer[start : start + 4], "big")
+        whole: bytes | bytearray = data
+        if self._rest:
+            self._rest += data  # in place: a long message comes in many pieces
+            whole = self._rest
+        start, end = 0, len(whole)
+        while end - start >= 4:
+            size = int.from_bytes(whole[start : start + 4], "big")
             if size > self._limit:
                 raise msgspec.ValidationError(f"a message of {size} bytes is over the limit of {self._limit}")
-            if len(self._buffer) - start - 4 < size:
+            if end - start - 4 < size:
                 break
-            yield bytes(self._buffer[start + 4 : start + 4 + size])
+            yield bytes(whole[start + 4 : start + 4 + size])
             start += 4 + size
-        del self._buffer[:start]
+        if whole is self._rest:
+            del self._rest[:start]
+        else:
+            self._rest += whole[start:]
 
 
 def to_child(body: bytes) -> ToChild:

@@ -43,7 +43,7 @@ class Backoff(Struct, frozen=True, array_like=True):
     cap: float = 60.0
 
 
-class StagePlan(Struct, frozen=True, omit_defaults=True):
+class StagePlan(Struct, frozen=True, omit_defaults=True, dict=True):
     name: str
     queue: str = "default"
     kind: str = ""
@@ -61,7 +61,7 @@ class StagePlan(Struct, frozen=True, omit_defaults=True):
     unset: tuple[str, ...] = ()
     """What its author left to the deployment; filled in when a job is admitted."""
 
-    @property
+    @cached_property
     def over(self) -> str | None:
         """The stage whose list result this one runs once per element of, if it does."""
         return next((need.stage for need in self.needs if need.how == "each"), None)

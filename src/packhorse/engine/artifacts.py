@@ -42,7 +42,7 @@ def content_type(name: str) -> str:
 class Materials:
     """Brings what one attempt needs into its scratch folder: name everything, then `bring` it."""
 
-    def __init__(self, blobs: Blobs, scratch: Path) -> None:
+    def __init__(self, blobs: Blobs, scratch: Path | str) -> None:
         self._blobs = blobs
         self._scratch = scratch
         self._wanted: list[tuple[str, Path]] = []
@@ -74,7 +74,7 @@ class Materials:
 
     def _want(self, file: Stored) -> tuple[str, str]:
         """A folder per file, so that two files of one name do not meet."""
-        path = self._scratch / "in" / str(len(self._wanted) + 1) / file.name
+        path = Path(self._scratch, "in", str(len(self._wanted) + 1), file.name)
         self._wanted.append((file.key, path))
         return str(path), file.name
 
@@ -84,7 +84,7 @@ class Materials:
         await self._blobs.fetch(key, path)
 
 
-async def publish(blobs: Blobs, claim: Claim, scratch: Path, document: Document, made: Sequence[Made]) -> Result:
+async def publish(blobs: Blobs, claim: Claim, scratch: Path | str, document: Document, made: Sequence[Made]) -> Result:
     """Put the files of a result into the object store, bytes before any record of them."""
     if not document.files and not made:
         return Result(document.value)
@@ -99,10 +99,10 @@ async def publish(blobs: Blobs, claim: Claim, scratch: Path, document: Document,
 
 
 class _Putter:
-    def __init__(self, blobs: Blobs, claim: Claim, scratch: Path) -> None:
+    def __init__(self, blobs: Blobs, claim: Claim, scratch: Path | str) -> None:
         self._blobs = blobs
         self._prefix = output_prefix(claim.job.id, claim.task.stage, claim.token)
-        self._scratch = scratch.resolve()
+        self._scratch = Path(scratch).resolve()
         self._named = f"{claim.task.stage}/"
         if claim.job.plan.stage(claim.task.stage).over is not None:
             self._named += f"{claim.task.element}/"

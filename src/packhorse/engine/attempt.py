@@ -101,8 +101,9 @@ class Attempt:
         self._heir: tuple[Heir, Result] | None = None
         self._free: Callable[[], None] | None = None
         self._has_spoken = False
-        self._throttle = Throttle(tools.log_rate)
-        self._scratch = tools.scratch / claim.token
+        self._throttle: Throttle | None = None
+        """Of its output, from the first line on: most say nothing."""
+        self._scratch = f"{tools.scratch}/{claim.token}"
         self._ending: asyncio.Task[None] | None = None
 
     async def carry(self, free: Callable[[], None] = lambda: None) -> None:
@@ -181,6 +182,8 @@ class Attempt:
         self._made.append(message)
 
     def said(self, text: str) -> None:
+        if self._throttle is None:
+            self._throttle = Throttle(self._tools.log_rate)
         for line in self._throttle.admit(text):
             self._write(line)
 
@@ -210,7 +213,7 @@ class Attempt:
                 return self._ended()
             return self._fail("CRASHED", f"The stage's process {died}.", alone=self.plan.is_async)
         finally:
-            for line in self._throttle.remainder():
+            for line in self._throttle.remainder() if self._throttle is not None else ():
                 self._write(line)
         passing("attempt.done")
         if self.why is Why.LOST:
@@ -271,7 +274,7 @@ class Attempt:
             trace_id=job.trace_id,
             attempt=self.number,
             element=self.claim.task.element,
-            scratch=str(self._scratch),
+            scratch=self._scratch,
             parameters=parameters,
             arguments=arguments,
             limit=self._tools.result_limit,

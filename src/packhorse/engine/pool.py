@@ -84,10 +84,11 @@ class Pool:
 
     async def shared(self) -> Child:
         """The process in which async stages run side by side."""
+        if (child := self._fit()) is not None:  # nearly always, and a lock is not for nothing
+            return child
         async with self._starting:
             old = self._shared
-            is_old = old is not None and old.runs >= self._recycle * 100  # stages here are many and small
-            if old is not None and _is_warm(old) and (not is_old or self._broken is not None):
+            if old is not None and _is_warm(old) and (old is self._fit() or self._broken is not None):
                 return old
             if self._broken is not None and self._is_resting():  # who waited for a start needs no failure of his own
                 raise DefinitionError(self._broken)
@@ -95,6 +96,12 @@ class Pool:
             if old is not None and _is_warm(old):
                 self._retire_when_empty(old)
             return self._shared
+
+    def _fit(self) -> Child | None:
+        """The shared process, if it is up and has not run enough yet. Stages here are many and small."""
+        child = self._shared
+        is_fit = child is not None and _is_warm(child) and child.runs < self._recycle * 100
+        return child if is_fit else None
 
     def give_back(self, child: Child) -> None:
         """It is free again. One that ended, or has run enough, is replaced when the next is needed."""

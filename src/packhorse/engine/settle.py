@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 
 from msgspec.structs import replace
 
@@ -75,9 +76,10 @@ class Settle:
                         ask.done.set_exception(error)
 
     async def _round(self, asks: list[_Ask]) -> None:
-        asks.sort(key=lambda ask: ask.refusals)  # nobody else shall be decided on what may be refused once more
+        asks.sort(key=attrgetter("refusals"))  # nobody else shall be decided on what may be refused once more
         for ask in asks:
-            await self._look_up(ask)
+            if ask.change_id in self._doubtful:
+                await self._look_up(ask)
         jobs = await self._load([ask for ask in asks if not ask.done.done()])
         hoped: set[str] = set()
         decided: list[tuple[_Ask, Change]] = []
@@ -97,8 +99,6 @@ class Settle:
 
     async def _look_up(self, ask: _Ask) -> None:
         """After a lost answer, look whether the change is there before doing anything else."""
-        if ask.change_id not in self._doubtful:
-            return
         try:
             if not await self._store.made(ask.job_id, ask.change_id):
                 return

@@ -211,9 +211,7 @@ class Worker:
         attempt = Attempt(claim, self._tools)
         self._running[attempt.lease] = attempt
         self._busy[attempt.plan.queue] += 1
-        task = asyncio.create_task(self._carry(attempt))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.add(asyncio.create_task(self._carry(attempt)))
 
     async def _carry(self, attempt: Attempt) -> None:
         def free() -> None:
@@ -224,6 +222,9 @@ class Worker:
             await attempt.carry(free)
         finally:
             del self._running[attempt.lease]
+            task = asyncio.current_task()
+            assert task is not None
+            self._tasks.discard(task)  # nobody waits for one that has come so far
             self._wake.set()
 
     async def _watching(self) -> None:
