@@ -134,7 +134,7 @@ class Dev(House):
 
     def child(self, role: str) -> psutil.Process | None:
         """The newest process that dev has given this role."""
-        found = [each for each in psutil.Process(self.process.pid).children() if role in _words(each)]
+        found = [each for each in psutil.Process(self.process.pid).children() if role in words(each)]
         return max(found, key=lambda each: each.create_time(), default=None)
 
     def end(self) -> None:
@@ -142,8 +142,15 @@ class Dev(House):
         super().end()
 
 
-def _words(process: psutil.Process) -> list[str]:
-    try:
+def is_running(process: psutil.Process) -> bool:
+    """A zombie is not: where a test has run a worker in this process, orphans wait for us to ask for their status."""
+    with contextlib.suppress(psutil.Error):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def words(process: psutil.Process) -> list[str]:
+    """Its command line; none if it has ended."""
+    with contextlib.suppress(psutil.Error):
         return process.cmdline()
-    except psutil.Error:
-        return []
+    return []

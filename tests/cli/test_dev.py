@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 
 from packhorse.client import Json
-from tests.cli.house import LONGEST, Dev, House, until
+from tests.cli.house import LONGEST, Dev, House, is_running, until
 
 
 def greeted(dev: Dev) -> Json:
@@ -105,7 +105,7 @@ def test_ctrl_c_ends_all_it_started(dev: Dev, tmp_path: Path) -> None:
 
     assert code == 0
     assert len(tree) >= 4  # server, worker, guard, and the process with the stage
-    until(lambda: not any(each.is_running() for each in tree))
+    until(lambda: not any(map(is_running, tree)))
 
 
 def test_what_it_started_does_not_outlive_its_kill(dev: Dev) -> None:
@@ -113,7 +113,7 @@ def test_what_it_started_does_not_outlive_its_kill(dev: Dev) -> None:
 
     os.kill(dev.process.pid, signal.SIGKILL)
 
-    until(lambda: not any(each.is_running() for each in tree))
+    until(lambda: not any(map(is_running, tree)))
 
 
 def test_a_server_that_cannot_run_like_this_ends_it(house: House) -> None:

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from packhorse.cli.kept import Kept
-from tests.cli.house import LONGEST
+from tests.cli.house import LONGEST, words
 
 
 class Heard:
@@ -34,7 +34,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def workers() -> list[psutil.Process]:
-    return [each for each in psutil.Process().children() if "packhorse.cli" in each.cmdline()]
+    return [each for each in psutil.Process().children() if "packhorse.cli" in words(each)]
 
 
 async def test_a_start_during_a_start_leaves_one_process() -> None:
