@@ -29,7 +29,9 @@ from tests.servers.valkey import Valkey, fresh_prefix
 
 BACK = 5.0
 """Seconds after the return of a store within which everybody consumes again."""
-LONG = float(os.environ.get("JOURNEY_OUTAGE", "5"))
+LEASE = 3.0
+"""Seconds: what starts again on a busy machine may take one of them until it renews."""
+LONG = float(os.environ.get("JOURNEY_OUTAGE", "8"))
 """Seconds of an outage: several leases. The same with a minute of it is a question of patience only."""
 
 
@@ -87,7 +89,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
 
 @pytest.fixture
 async def site(tmp_path: Path, server: Server) -> AsyncIterator[Site]:
-    made = Site(tmp_path, store=server.address)
+    made = Site(tmp_path, store=server.address, lease=LEASE)
     try:
         yield made
     finally:

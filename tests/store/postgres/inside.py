@@ -6,14 +6,14 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
 
 from packhorse.store.postgres import PostgresStore
-from packhorse.store.postgres.connection import Session
+from packhorse.store.postgres.connection import CONNECTIONS, Session
 
 LIMIT = 30.0
 
@@ -71,11 +71,16 @@ class Recorder:
 
 @asynccontextmanager
 async def recorded(store: PostgresStore) -> AsyncIterator[Recorder]:
-    """What is sent on a connection that the store has at hand."""
+    """What is sent on any of the connections that the store has at hand, once nobody uses one of them."""
     recorder = Recorder()
-    async with store._connections.session() as session:
-        pass
-    with session.connection.query_logger(recorder.note):
+
+    async def are_all_idle() -> bool:
+        return store._connections._free._value == CONNECTIONS
+
+    await until(are_all_idle)
+    with ExitStack() as hung:
+        for session in store._connections._idle:
+            hung.enter_context(session.connection.query_logger(recorder.note))
         yield recorder
 
 
