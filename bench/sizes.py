@@ -41,7 +41,7 @@ class Sizes(Struct, frozen=True):
     peers_pick_ups: int = 200
     peers_long: float = 3.0
     """Seconds of a job that is interrupted."""
-    peers_watched: float = 25.0
+    peers_watched: float = 45.0
     """Seconds after a kill in which lost jobs have to finish."""
 
 

@@ -21,7 +21,12 @@ if IS_SAFE:
     app.conf.update(
         task_reject_on_worker_lost=True,
         worker_prefetch_multiplier=1,
-        broker_transport_options={"visibility_timeout": 10, "unacked_restore_limit": 100},
+        broker_transport_options={
+            "visibility_timeout": 10,
+            "unacked_restore_interval": 5,
+            "unacked_restore_throttle": 1,
+            "unacked_restore_limit": 100,
+        },
     )
 
 

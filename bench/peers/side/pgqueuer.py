@@ -63,7 +63,8 @@ async def work() -> None:
         await take_long_async(int(job.payload))
 
     if IS_SAFE:
-        await worker.run(batch_size=10, heartbeat_timeout=timedelta(seconds=5))
+        soon = timedelta(seconds=5)
+        await worker.run(batch_size=10, heartbeat_timeout=soon, dequeue_timeout=soon)
     else:
         await worker.run(batch_size=100)
 
