@@ -101,6 +101,7 @@ async def test_a_store_killed_under_load_loses_nothing(site: Site, server: Serve
         site.start_worker()
     acknowledged: list[Handle[Any]] = []
     async with submitting(site, acknowledged):
+        await everybody_consumes(site, within=40)  # who starts while the store is away ends with a reason
         for _ in range(2):
             await more(acknowledged, 20)
             server.kill()
@@ -216,7 +217,7 @@ async def more(acknowledged: list[Handle[Any]], count: int) -> None:
     await until(look, 40, lambda: f"only {len(acknowledged)} were acknowledged")
 
 
-async def everybody_consumes(site: Site) -> None:
+async def everybody_consumes(site: Site, within: float = BACK) -> None:
     """Each worker begins something new within the promised time, as its own children write down."""
     begun = len(site.ledger())
 
@@ -224,7 +225,7 @@ async def everybody_consumes(site: Site) -> None:
         busy = {entry.pid for entry in site.ledger()[begun:]}
         return all(busy & {child.pid for child in descendants(worker)} for worker in site.workers) or None
 
-    await until(look, BACK, lambda: f"not everybody consumes\n{site.log_text()[-3000:]}")
+    await until(look, within, lambda: f"not everybody consumes\n{site.log_text()[-3000:]}")
 
 
 async def goes_on(site: Site) -> None:
