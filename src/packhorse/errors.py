@@ -5,6 +5,7 @@ PackhorseError
 │   ├── InvalidInput        ├── UnknownPipeline  ├── TooLarge  ├── UnsupportedMedia  ├── KeyReused
 │   ├── Malformed           the request cannot be read at all
 │   ├── TooSlow  ├── WrongMethod  ├── Foreign  ├── Unauthorized  ├── Forbidden  ├── TooMany
+│   │                                                                 └── RateExceeded
 │   ├── NotFound            ├── JobNotFound  ├── ArtifactNotFound
 │   ├── NotAllowed          the job's status does not admit the verb
 │   │   └── NotFinished
@@ -136,6 +137,16 @@ class TooMany(Refused):
     """This is more than is allowed: {reason}."""
 
     status = 429
+
+
+class RateExceeded(TooMany):
+    """This is asked too often: {reason}."""
+
+    hint = "Wait {retry_after} s."
+
+
+class KeyNotFound(NotFound):
+    """There is no key {key_id!r}."""
 
 
 class NotFound(Refused):

@@ -12,6 +12,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ KEYS = "packhorse:"
 """What every key in a Redis begins with, unless a deployment says otherwise."""
 PREFIX = "PACKHORSE_"
 POSITIVE = frozenset({"lease", "slots", "recycle", "timeout", "deadline", "sweep", "samples"})
+FLAGS = {"1": True, "yes": True, "true": True, "on": True, "0": False, "no": False, "false": False, "off": False}
 FOLDER = ".packhorse"
 HIDDEN = "***"
 
@@ -44,6 +46,18 @@ def port(text: str) -> int:
     return int(text)
 
 
+def flag(text: str) -> bool:
+    if text.lower() not in FLAGS:
+        raise ValueError(f"{text!r} is neither yes nor no")
+    return FLAGS[text.lower()]
+
+
+def proxies(text: str) -> str:
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        ip_network(part)
+    return text
+
+
 def _is(default: Any, meaning: str, parse: Callable[[str], Any] = str, *, secret: bool = False) -> Any:
     make = default if callable(default) else lambda: default
     return field(default_factory=make, repr=not secret, metadata={"meaning": meaning, "parse": parse, "secret": secret})
@@ -61,6 +75,14 @@ class Settings:
     url: str = _is("", "the server that the command line and the client talk to")
     host: str = _is("127.0.0.1", "address to listen on")
     port: int = _is(3002, "port to listen on; dev uses 3003", port)
+    keyless: bool = _is(False, "serve without keys, and this machine only: what dev does", flag)
+    key: str = _is("", "the key that the command line and the client show", secret=True)
+    trust_proxy: str = _is(
+        "", "addresses or networks of proxies whose X-Forwarded-For is believed, as 10.0.0.0/8", proxies
+    )
+    api_limit: int = _is(30_000, "requests of one key in 5 minutes; 0: any number", int)
+    failed_limit: int = _is(20, "requests without a good key from one address in a minute; 0: any number", int)
+    audit_keep: int = _is(100_000, "lines of audit kept; the oldest go first", int)
     queues: dict[str, int] = _is(  # noqa: RUF009 (a default factory, made by _is)
         dict, "slots per queue of a worker, as onnx=2,bie=1; empty: every queue of its app", queues
     )

@@ -78,6 +78,12 @@ class Log:
     def requests_cut(self, count: int) -> None:
         logger.warning("%d requests were still open and are cut", count)
 
+    def audit_dropped(self, count: int, error: Exception) -> None:
+        logger.error("%d lines of audit are lost, for the store has been away too long (%s)", count, error)
+
+    def no_keys(self) -> None:
+        logger.warning("nobody has a key yet, so nobody is served; make one with: packhorse keys create --scope admin")
+
     def printed(self, line: str) -> None:
         logger.info("printed outside any stage: %s", line)
 

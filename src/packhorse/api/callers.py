@@ -38,6 +38,7 @@ class Caller(Struct, frozen=True):
     job_id: str | None = None
     """The only job it may see; None: any of its tenant."""
     address: str = ""
+    trace_id: str = ""
 
     def check(self, job: Job | None, job_id: str) -> Job:
         """The job, if this caller may know of it. A foreign one and a missing one look the same."""
@@ -55,6 +56,8 @@ UNMARKED = "nobody"
 
 LOCAL = Caller(TENANT, GRANTS["admin"], default_user=LOCAL_USER)
 """Whoever is on this machine, where no key is asked for."""
+NOBODY = Caller("", frozenset())
+"""Who asks for what needs no key."""
 
 
 def granted(scopes: Iterable[str]) -> frozenset[str]:

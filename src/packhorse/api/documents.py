@@ -206,6 +206,52 @@ class ExplainDocument(TypedDict):
     reasons: list[ReasonDocument]
 
 
+class KeyDocument(TypedDict):
+    """A key, or a token of one job, without what is secret of it."""
+
+    key_id: str
+    tenant_id: str
+    scopes: list[str]
+    name: str
+    user_id: str | None
+    job_id: str | None
+    created_at: str | None
+    created_by: str
+    ends_at: str | None
+    ended_by: str
+
+
+class MadeKeyDocument(KeyDocument):
+    """A key as it was just made: ``key`` is shown this once."""
+
+    key: str
+
+
+class KeysPage(TypedDict):
+    items: list[KeyDocument]
+    next: str | None
+
+
+class AuditDocument(TypedDict):
+    """One line of the audit; ``count`` says how many equal ones it stands for."""
+
+    n: int
+    at: str | None
+    event: str
+    tenant_id: str
+    key_id: str
+    address: str
+    job_id: str
+    trace_id: str
+    count: int
+    details: dict[str, Any]
+
+
+class AuditPage(TypedDict):
+    items: list[AuditDocument]
+    next: int | None
+
+
 class HealthDocument(TypedDict):
     status: Literal["ok"]
     version: str

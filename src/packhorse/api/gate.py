@@ -1,7 +1,7 @@
-"""Lets in only what comes from this machine, as long as nobody has a key.
+"""In front of every route: says who asks, or lets nobody in.
 
-A page of another site can make a browser send requests here, or point a name of its own at 127.0.0.1 and be taken for
-us. The Host and the Origin give both away.
+Where no key is asked for, only what comes from this machine is served. A page of another site can make a browser send
+requests here, or point a name of its own at 127.0.0.1 and be taken for us. The Host and the Origin give both away.
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ import re
 from ipaddress import ip_address
 
 from litestar.enums import ScopeType
-from litestar.types import ASGIApp, Receive, Scope, Send
+from litestar.types import ASGIApp, Message, Receive, Scope, Send
+from msgspec.structs import replace
 
-from packhorse.api.callers import LOCAL
+from packhorse.access.rates import WINDOW, Standing
+from packhorse.api.callers import LOCAL, NOBODY, UNMARKED
+from packhorse.api.tools import Tools
 from packhorse.errors import Foreign
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -26,10 +29,36 @@ class Gate:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == ScopeType.HTTP:
+        if scope["type"] != ScopeType.HTTP:
+            await self._app(scope, receive, send)
+            return
+        tools: Tools = scope["litestar_app"].state.tools
+        if tools.settings.keyless:
             _check(scope["method"], [(name.lower(), value.decode("latin-1")) for name, value in scope["headers"]])
-            scope["state"]["caller"] = LOCAL
+            scope["state"]["caller"] = replace(LOCAL, address=tools.door.address(scope))
+        elif scope["route_handler"].opt.get("scope", UNMARKED) is None:
+            scope["state"]["caller"] = NOBODY
+        else:
+            caller = scope["state"]["caller"] = await tools.door.caller(scope)
+            send = _telling(send, await tools.door.admitted(caller), tools.settings.api_limit)
         await self._app(scope, receive, send)
+
+
+def _telling(send: Send, standing: Standing | None, limit: int) -> Send:
+    """Add to the answer how much more may be asked."""
+    if standing is None:
+        return send
+    headers = [
+        (b"ratelimit-policy", b'"api";q=%d;w=%d' % (limit, WINDOW)),
+        (b"ratelimit", b'"api";r=%d' % standing.left),
+    ]
+
+    async def telling(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message["headers"], *headers]
+        await send(message)
+
+    return telling
 
 
 def is_local(host: str) -> bool:

@@ -23,6 +23,7 @@ from packhorse.errors import (
     Refused,
     SchemaTooNew,
     StoreError,
+    Unauthorized,
     WrongMethod,
 )
 from packhorse.telemetry import log
@@ -118,6 +119,10 @@ def _headers(known: PackhorseError, error: Exception) -> dict[str, str]:
     headers = {"Cache-Control": "no-store"}
     if isinstance(known, StoreError | BlobError) and known.status >= 500 and not isinstance(known, LASTING):
         headers["Retry-After"] = RETRY_AFTER
+    if "retry_after" in known.facts:
+        headers["Retry-After"] = str(known.facts["retry_after"])
+    if isinstance(known, Unauthorized):
+        headers["WWW-Authenticate"] = "Bearer"
     if isinstance(error, HTTPException) and error.headers:
         headers |= error.headers  # such as Allow
     return headers

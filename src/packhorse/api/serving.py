@@ -21,7 +21,7 @@ from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.types import ASGIApp, Receive, Scope, Send
 
-from packhorse.api import events, jobs, problems, queries, results, submit, system
+from packhorse.api import events, jobs, keys, problems, queries, results, submit, system
 from packhorse.api.callers import allowed, caller_of
 from packhorse.api.gate import Gate, is_local
 from packhorse.api.tools import Tools, tools_of
@@ -46,6 +46,7 @@ KNOCK = 0.02
 ROUTES = [
     submit.submit,
     jobs.list_jobs,
+    *keys.ROUTES,
     jobs.get_job,
     jobs.explain,
     jobs.cancel,
@@ -71,14 +72,14 @@ def build(settings: Settings) -> Litestar:
             app.state.failure = error  # the server only knows that it did not start
             raise
         tools = app.state.tools = Tools(settings, store, blobs)
-        feeding = asyncio.create_task(tools.feed.run())
+        beside = asyncio.create_task(tools.run())
         app.state.is_open.set()
         try:
             yield
         finally:
-            tools.feed.close()
-            feeding.cancel()
-            await asyncio.gather(feeding, return_exceptions=True)
+            beside.cancel()
+            await asyncio.gather(beside, return_exceptions=True)
+            await tools.close()
             await store.close()
             await blobs.close()
 
@@ -109,21 +110,21 @@ def build(settings: Settings) -> Litestar:
 
 def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT. Raises SettingError for an address that cannot be served."""
-    check_address(settings.host, settings.port)
+    check_address(settings)
     logging.getLogger("python_multipart").setLevel(logging.ERROR)  # it warns about every malformed request
     uvloop.run(_serve(settings))
 
 
-def check_address(host: str, port: int) -> None:
-    if not is_local(host):
+def check_address(settings: Settings) -> None:
+    if settings.keyless and not is_local(settings.host):
         raise SettingError(
-            f"packhorse would be open to everybody who can reach {host}: without keys it serves this machine only. "
-            "Set PACKHORSE_HOST to 127.0.0.1.",
+            f"packhorse would be open to everybody who can reach {settings.host}: without keys it serves this machine "
+            "only. Set PACKHORSE_HOST to 127.0.0.1, or PACKHORSE_KEYLESS to no.",
             name="host",
-            value=host,
+            value=settings.host,
         )
     # The server shares a port with whoever asks (SO_REUSEPORT), and would take half of another one's requests.
-    require_free(host, port)
+    require_free(settings.host, settings.port)
 
 
 async def _serve(settings: Settings) -> None:

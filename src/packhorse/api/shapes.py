@@ -7,6 +7,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from packhorse.api.documents import (
+    AuditDocument,
+    KeyDocument,
     ArtifactDocument,
     ElementsDocument,
     ErrorDocument,
@@ -36,7 +38,7 @@ from packhorse.core.model import (
 )
 from packhorse.define.values import decode_result
 from packhorse.engine.progress import current_stage, of_stage, whole
-from packhorse.store.base import Line, Progress, Sample
+from packhorse.store.base import Entry, Key, Line, Progress, Sample
 
 Results = Mapping[TaskId, Result]
 Reported = Mapping[TaskId, Progress]
@@ -293,3 +295,33 @@ def _first(tasks: Iterable[Task]) -> float | None:
 
 def _duration(start: float | None, end: float | None) -> int | None:
     return None if start is None or end is None else round(1000 * (end - start))
+
+
+def key(key: Key) -> KeyDocument:
+    return {
+        "key_id": key.id,
+        "tenant_id": key.tenant,
+        "scopes": list(key.scopes),
+        "name": key.name,
+        "user_id": key.user,
+        "job_id": key.job_id,
+        "created_at": iso(key.created_at),
+        "created_by": key.created_by,
+        "ends_at": iso(key.ends_at),
+        "ended_by": key.ended_by,
+    }
+
+
+def audited(entry: Entry) -> AuditDocument:
+    return {
+        "n": entry.n,
+        "at": iso(entry.at),
+        "event": entry.event,
+        "tenant_id": entry.tenant,
+        "key_id": entry.actor,
+        "address": entry.address,
+        "job_id": entry.job_id,
+        "trace_id": entry.trace_id,
+        "count": entry.count,
+        "details": dict(entry.details),
+    }

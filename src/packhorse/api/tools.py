@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
 from litestar.datastructures import State
 
+from packhorse.access.keyring import Keyring
+from packhorse.api.auditing import Auditor
 from packhorse.api.callers import Caller
 from packhorse.api.catalog import Catalog
 from packhorse.api.documents import JobDocument
+from packhorse.api.door import Door
 from packhorse.api.feed import Feed
 from packhorse.api.shapes import shown
 from packhorse.blob.base import Blobs
@@ -29,6 +33,20 @@ class Tools:
         self.settle = Settle(store)
         self.catalog = Catalog(store)
         self.feed = Feed(store)
+        self.keyring = Keyring(store)
+        self.audit = Auditor(store, settings.audit_keep)
+        self.door = Door(settings, store, self.keyring, self.audit)
+
+    async def run(self) -> None:
+        """What goes on beside the requests."""
+        rates = [] if self.door.rates is None else [self.door.rates.run()]
+        await asyncio.gather(self.feed.run(), self.keyring.run(), self.audit.run(), *rates)
+
+    async def close(self) -> None:
+        self.feed.close()
+        await self.audit.close()
+        if self.door.rates is not None:
+            await self.door.rates.give_back()
 
     async def job(self, caller: Caller, job_id: str) -> Job:
         """A job whose purge has begun is as good as gone: its files may be already."""

@@ -52,7 +52,7 @@ class Dev:
         self._settings = settings
         self._loaded: Sequence[str] = ()
         self._over = asyncio.Event()
-        self._serve = Kept("serve", ["serve", "--port", str(settings.port), *flags], forwarded)
+        self._serve = Kept("serve", ["serve", "--keyless", "--port", str(settings.port), *flags], forwarded)
         self._worker = Kept("worker", ["worker", settings.app, *drain, *flags], forwarded)
 
     async def run(self) -> int:

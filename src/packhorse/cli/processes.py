@@ -15,7 +15,9 @@ from packhorse.settings import Settings
 from packhorse.wiring import opened
 
 
-def serve(*, host: str | None = None, port: str | None = None, places: Places = Places()) -> None:
+def serve(
+    *, host: str | None = None, port: str | None = None, keyless: bool = False, places: Places = Places()
+) -> None:
     """Run the server.
 
     Parameters
@@ -24,10 +26,12 @@ def serve(*, host: str | None = None, port: str | None = None, places: Places = 
         Address to listen on.
     port
         Port to listen on.
+    keyless
+        Ask for no key, and serve this machine only.
     """
     from packhorse.api.serving import serve as serve_api
 
-    settings = settings_from(places, host=host, port=port).settings
+    settings = settings_from(places, host=host, port=port, keyless="yes" if keyless else None).settings
     _log()
     serve_api(settings)
 

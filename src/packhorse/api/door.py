@@ -1,0 +1,116 @@
+"""Where a request shows its key, and is let in, or told why not."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+
+from litestar.types import HTTPScope
+
+from packhorse.access import keys
+from packhorse.access.addresses import limited_as, networks, true_address
+from packhorse.access.keyring import Keyring
+from packhorse.access.rates import Rates, Standing
+from packhorse.api.auditing import Auditor
+from packhorse.api.callers import Caller, granted
+from packhorse.errors import RateExceeded, Unauthorized
+from packhorse.settings import Settings
+from packhorse.store.base import Charge, Key, Store
+
+BEARER = "bearer "
+FAILURES = 60.0
+"""Seconds in which failed attempts of one address are counted."""
+MOST = 10_000
+"""Addresses remembered as having failed too often. Past that the store is asked."""
+
+
+class Door:
+    def __init__(self, settings: Settings, store: Store, keyring: Keyring, audit: Auditor) -> None:
+        self._store = store
+        self._keyring = keyring
+        self._audit = audit
+        self._trusted = networks(settings.trust_proxy)
+        self._failed_limit = settings.failed_limit
+        self._blocked: dict[str, float] = {}
+        self.rates = Rates(store, settings.api_limit) if settings.api_limit else None
+
+    def address(self, scope: HTTPScope) -> str:
+        peer = scope["client"][0] if scope["client"] else ""
+        return true_address(peer, _values(scope, b"x-forwarded-for"), self._trusted)
+
+    async def caller(self, scope: HTTPScope) -> Caller:
+        """Raises Unauthorized, or RateExceeded for who failed too often."""
+        address = self.address(scope)
+        presented = _values(scope, b"authorization")
+        if not presented:
+            raise await self._failed("key.missing", address, "none was sent")
+        text = presented[0]
+        found = keys.read(text[len(BEARER) :].strip()) if text[: len(BEARER)].lower() == BEARER else None
+        if found is None or len(presented) > 1:
+            mark = keys.fingerprint(", ".join(presented))
+            raise await self._failed("key.malformed", address, "what was sent is none", fingerprint=mark)
+        self._refuse_blocked(address)
+        key = await self._keyring.get(found.id)
+        if key is None or not keys.is_same(key, found):
+            raise await self._failed("key.wrong", address, "what was sent is not known", fingerprint=found.digest[:12])
+        if not self._keyring.is_live(key):
+            raise await self._failed("key.ended", address, "what was sent has ended", key=key)
+        caller = _caller(key, address)
+        self._audit.tell("key.accepted", caller)
+        return caller
+
+    async def admitted(self, caller: Caller) -> Standing | None:
+        """Raises RateExceeded if this client has asked too often."""
+        if self.rates is None:
+            return None
+        standing = await self.rates.admit(caller.key_id)
+        if not standing.is_admitted:
+            self._audit.tell("rate.refused", caller)
+            raise RateExceeded(reason="too many requests with this key", retry_after=math.ceil(standing.wait) or 1)
+        return standing
+
+    def _refuse_blocked(self, address: str) -> None:
+        if self._blocked.get(limited_as(address), 0.0) > time.monotonic():
+            raise self._too_often(self._blocked[limited_as(address)] - time.monotonic())
+
+    async def _failed(
+        self, event: str, address: str, reason: str, *, key: Key | None = None, fingerprint: str = ""
+    ) -> Unauthorized | RateExceeded:
+        self._refuse_blocked(address)
+        who = Caller("", frozenset(), address=address) if key is None else _caller(key, address)
+        self._audit.tell(event, who, **({"fingerprint": fingerprint} if fingerprint else {}))
+        if self._failed_limit:
+            charge = Charge(f"ratelimit:failed:{limited_as(address)}", 1, self._failed_limit, FAILURES)
+            spent = await self._store.spend([charge])
+            if spent.refused is not None:
+                self._block(limited_as(address), spent.wait)
+                self._audit.tell("key.blocked", who)
+                return self._too_often(spent.wait)
+        return Unauthorized(reason=reason)
+
+    def _block(self, address: str, seconds: float) -> None:
+        if len(self._blocked) >= MOST:
+            now = time.monotonic()
+            self._blocked = {each: until for each, until in self._blocked.items() if until > now}
+        if len(self._blocked) < MOST:
+            self._blocked[address] = time.monotonic() + seconds
+
+    def _too_often(self, wait: float) -> RateExceeded:
+        reason = "too many requests from this address had no key that is good"
+        return RateExceeded(reason=reason, retry_after=math.ceil(wait) or 1)
+
+
+def _caller(key: Key, address: str) -> Caller:
+    return Caller(
+        tenant=key.tenant,
+        allowed=granted(key.scopes),
+        key_id=key.id,
+        user=key.user,
+        job_id=key.job_id,
+        address=address,
+    )
+
+
+def _values(scope: HTTPScope, name: bytes) -> Sequence[str]:
+    return [value.decode("latin-1") for header, value in scope["headers"] if header.lower() == name]

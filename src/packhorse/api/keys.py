@@ -1,0 +1,196 @@
+"""Keys: made, listed, renewed and ended; and tokens for the person who waits for one job."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from litestar import Request, delete, get, post
+from litestar.datastructures import State
+from litestar.di import NamedDependency
+from litestar.params import FromPath, FromQuery, QueryParameter
+from msgspec import Struct, field
+
+from packhorse.access import grants
+from packhorse.api import shapes
+from packhorse.api.body import Body
+from packhorse.api.callers import Caller
+from packhorse.api.described import refusing, taking
+from packhorse.api.documents import AuditPage, KeyDocument, KeysPage, MadeKeyDocument
+from packhorse.api.given import NOT_VALID, asked
+from packhorse.api.queries import Number
+from packhorse.api.tools import Tools
+from packhorse.define.durations import seconds
+from packhorse.define.mistakes import invalid
+from packhorse.errors import InvalidInput, JobNotFound, KeyNotFound, TooLarge, TooSlow, UnsupportedMedia
+from packhorse.store.base import Key
+
+BODY = (TooLarge, UnsupportedMedia, TooSlow)
+Limit = Annotated[int, QueryParameter(ge=1, le=200)]
+
+TOKEN = 86_400.0
+"""Seconds a token is good for if nobody says."""
+LONGEST_TOKEN = 30 * 86_400.0
+
+
+class AskedKey(Struct):
+    """The key that is wanted."""
+
+    scopes: list[str] = field(default_factory=list)
+    name: str = ""
+    user_id: str | None = None
+    """The only user it may act for."""
+    expires_in: float | str | None = None
+
+
+class Renewed(Struct):
+    overlap: float | str = 0.0
+    """How long the old key is good besides the new one."""
+
+
+class AskedToken(Struct):
+    expires_in: float | str = TOKEN
+
+
+@get("/keys", scope="admin", responses=refusing())
+async def list_keys(
+    tools: NamedDependency[Tools],
+    caller: NamedDependency[Caller],
+    cursor: FromQuery[str | None] = None,
+    limit: Limit = 50,
+) -> KeysPage:
+    """The keys of this tenant, newest first, ended ones too. Never what is secret of them."""
+    found = await tools.store.list_keys(caller.tenant, before=cursor, limit=limit + 1)
+    following = found[limit - 1].id if len(found) > limit else None
+    return {"items": [shapes.key(each) for each in found[:limit]], "next": following}
+
+
+@post("/keys", scope="admin", operation_class=taking(AskedKey, required=True), responses=refusing(*BODY))
+async def create_key(
+    request: Request[Any, Any, State], tools: NamedDependency[Tools], caller: NamedDependency[Caller]
+) -> MadeKeyDocument:
+    """Make a key. Its text is in this answer, and never again."""
+    given = await asked(Body(request.receive), request.headers.get("content-type", ""), AskedKey)
+    made = await grants.create(
+        tools.store,
+        caller.tenant,
+        given.scopes,
+        by=caller.key_id,
+        name=given.name,
+        user=given.user_id,
+        lasting=None if given.expires_in is None else _seconds("expires_in", given.expires_in),
+    )
+    return _made(tools, caller, "key.created", *made)
+
+
+@post(
+    "/keys/{key_id:str}/rotate",
+    scope="admin",
+    operation_class=taking(Renewed),
+    responses=refusing(KeyNotFound, *BODY),
+)
+async def rotate_key(
+    request: Request[Any, Any, State],
+    tools: NamedDependency[Tools],
+    caller: NamedDependency[Caller],
+    key_id: FromPath[str],
+) -> MadeKeyDocument:
+    """Make a key with the same rights, and let the old one end: now, or after an overlap."""
+    given = await asked(Body(request.receive), request.headers.get("content-type", ""), Renewed)
+    overlap = _seconds("overlap", given.overlap, least=0.0)
+    old = await grants.find(tools.store, key_id, caller.tenant)
+    made = await grants.rotate(tools.store, old, by=caller.key_id, overlap=overlap)
+    tools.keyring.forget(old.id)
+    return _made(tools, caller, "key.rotated", *made, replaces=old.id)
+
+
+@delete("/keys/{key_id:str}", scope="admin", status_code=200, responses=refusing(KeyNotFound))
+async def revoke_key(
+    tools: NamedDependency[Tools], caller: NamedDependency[Caller], key_id: FromPath[str]
+) -> KeyDocument:
+    """End a key now. What is open with it is cut within a second."""
+    return await _end(tools, caller, await grants.find(tools.store, key_id, caller.tenant), "key.revoked")
+
+
+@get("/jobs/{job_id:str}/tokens", scope="submit", responses=refusing(JobNotFound))
+async def list_tokens(
+    tools: NamedDependency[Tools], caller: NamedDependency[Caller], job_id: FromPath[str]
+) -> KeysPage:
+    """The tokens that were given out for this job."""
+    job = await tools.job(caller, job_id)
+    return {"items": [shapes.key(each) for each in await tools.store.job_keys(job.id)], "next": None}
+
+
+@post(
+    "/jobs/{job_id:str}/tokens",
+    scope="submit",
+    operation_class=taking(AskedToken),
+    responses=refusing(JobNotFound, *BODY),
+)
+async def create_token(
+    request: Request[Any, Any, State],
+    tools: NamedDependency[Tools],
+    caller: NamedDependency[Caller],
+    job_id: FromPath[str],
+) -> MadeKeyDocument:
+    """Make a token for the person who waits: it can read and cancel this job, and nothing else."""
+    given = await asked(Body(request.receive), request.headers.get("content-type", ""), AskedToken)
+    lasting = _seconds("expires_in", given.expires_in, most=LONGEST_TOKEN)
+    job = await tools.job(caller, job_id)
+    made = await grants.token(tools.store, job, by=caller.key_id, lasting=lasting)
+    return _made(tools, caller, "token.created", *made)
+
+
+@delete(
+    "/jobs/{job_id:str}/tokens/{key_id:str}",
+    scope="submit",
+    status_code=200,
+    responses=refusing(JobNotFound, KeyNotFound),
+)
+async def revoke_token(
+    tools: NamedDependency[Tools], caller: NamedDependency[Caller], job_id: FromPath[str], key_id: FromPath[str]
+) -> KeyDocument:
+    """End a token now."""
+    job = await tools.job(caller, job_id)
+    for token in await tools.store.job_keys(job.id):
+        if token.id == key_id:
+            return await _end(tools, caller, token, "token.revoked")
+    raise KeyNotFound(key_id=key_id)
+
+
+@get("/audit", scope="admin", responses=refusing())
+async def audit(
+    tools: NamedDependency[Tools],
+    caller: NamedDependency[Caller],
+    before: Number | None = None,
+    limit: Limit = 50,
+) -> AuditPage:
+    """Who did what with which key, newest first. `next` is the `before` of the next page."""
+    await tools.audit.flush()
+    found = await tools.store.audited(caller.tenant, before=before, limit=limit + 1)
+    following = found[limit - 1].n if len(found) > limit else None
+    return {"items": [shapes.audited(each) for each in found[:limit]], "next": following}
+
+
+def _made(tools: Tools, caller: Caller, event: str, key: Key, text: str, **details: str) -> MadeKeyDocument:
+    tools.audit.tell(event, caller, job_id=key.job_id or "", key_id=key.id, **details)
+    return {**shapes.key(key), "key": text}
+
+
+async def _end(tools: Tools, caller: Caller, key: Key, event: str) -> KeyDocument:
+    ended = await grants.revoke(tools.store, key.id, by=caller.key_id)
+    tools.keyring.forget(key.id)
+    tools.audit.tell(event, caller, job_id=key.job_id or "", key_id=key.id)
+    return shapes.key(ended)
+
+
+def _seconds(name: str, value: float | str, *, least: float = 1.0, most: float = 10 * 366 * 86_400.0) -> float:
+    try:
+        found = seconds(value)
+    except ValueError as error:
+        raise invalid(NOT_VALID, [{"field": name, "message": str(error)}]) from error
+    if not least <= found <= most:
+        raise InvalidInput(f"{name} must be from {least:g} to {most:g} seconds.", field=name)
+    return found
+
+
+ROUTES = [list_keys, create_key, rotate_key, revoke_key, list_tokens, create_token, revoke_token, audit]

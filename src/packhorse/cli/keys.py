@@ -1,0 +1,212 @@
+"""`packhorse keys`: through the server for who has a key, straight at the store for who has none yet."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Annotated, Any, TypeVar
+
+from cyclopts import App, Parameter
+
+from packhorse.access import grants
+from packhorse.api import shapes
+from packhorse.cli import printing
+from packhorse.cli.options import Places, Remote, settings_from
+from packhorse.client import Client, Json
+from packhorse.define.durations import seconds
+from packhorse.errors import InvalidInput
+from packhorse.settings import Settings
+from packhorse.store.base import Entry, Key, Store
+from packhorse.wiring import open_store
+
+T = TypeVar("T")
+OPERATOR = "cli"
+"""Who is said to have done it: whoever can open the store."""
+
+app = App("keys", help="Make, list, rotate and revoke keys.")
+
+Scopes = Annotated[Sequence[str], Parameter(name="--scope", negative=())]
+
+
+@app.command
+def create(
+    *,
+    scopes: Scopes = ("submit", "read"),
+    tenant: str | None = None,
+    name: str = "",
+    user: str | None = None,
+    expires: str | None = None,
+    places: Places = Places(),
+    remote: Remote = Remote(),
+) -> None:
+    """Make a key. It is printed once.
+
+    With a key of scope admin (PACKHORSE_KEY) the server is asked; without one the store is opened, which is how the
+    first key of a tenant is made.
+
+    Parameters
+    ----------
+    scopes
+        What it may do: submit, read, operate, admin. May be repeated.
+    tenant
+        Whose jobs it is about; `default` unless given. A server makes keys of your own tenant only.
+    name
+        What people call it.
+    user
+        The only user it may act for.
+    expires
+        After how long it ends, as 90d.
+    """
+    settings = settings_from(places).settings
+    if settings.key:
+        _refuse_tenant(tenant)
+        with Client(remote.url) as client:
+            asked = {"scopes": list(scopes), "name": name, "user_id": user, "expires_in": expires}
+            made = client.create_key(**{each: value for each, value in asked.items() if value is not None})
+        _given(made, remote)
+        return
+
+    async def straight(store: Store) -> Json:
+        lasting = None if expires is None else _lasting("expires", expires)
+        key, text = await grants.create(
+            store, tenant or "default", scopes, by=OPERATOR, name=name, user=user, lasting=lasting
+        )
+        await _tell(store, settings, "key.created", key)
+        return {**shapes.key(key), "key": text}
+
+    _given(_with_store(settings, straight), remote)
+
+
+@app.command(name="list")
+def list_keys(*, tenant: str | None = None, places: Places = Places(), remote: Remote = Remote()) -> None:
+    """List keys, newest first.
+
+    Parameters
+    ----------
+    tenant
+        Only this tenant's. A server shows those of your own.
+    """
+    settings = settings_from(places).settings
+    if settings.key:
+        _refuse_tenant(tenant)
+        with Client(remote.url) as client:
+            found = client.keys()
+    else:
+
+        async def straight(store: Store) -> list[Json]:
+            return [{**shapes.key(key)} for key in await store.list_keys(tenant, limit=200)]
+
+        found = _with_store(settings, straight)
+    if remote.json:
+        printing.document({"items": found, "next": None})
+        return
+    columns = ("key", "tenant", "scopes", "name", "user", "created", "ends")
+    printing.table(columns, map(_row, found))
+
+
+@app.command
+def rotate(
+    key: str, /, *, overlap: str = "0s", places: Places = Places(), remote: Remote = Remote()
+) -> None:
+    """Make a key with the same rights, and let the old one end.
+
+    Parameters
+    ----------
+    key
+        The id of the old one.
+    overlap
+        How long the old one is good besides the new one, as 1h.
+    """
+    settings = settings_from(places).settings
+    if settings.key:
+        with Client(remote.url) as client:
+            _given(client.rotate_key(key, overlap=overlap), remote)
+        return
+
+    async def straight(store: Store) -> Json:
+        old = await grants.find(store, key)
+        new, text = await grants.rotate(store, old, by=OPERATOR, overlap=_lasting("overlap", overlap))
+        await _tell(store, settings, "key.rotated", new, replaces=old.id)
+        return {**shapes.key(new), "key": text}
+
+    _given(_with_store(settings, straight), remote)
+
+
+@app.command
+def revoke(key: str, /, *, places: Places = Places(), remote: Remote = Remote()) -> None:
+    """End a key now. What is open with it is cut within a second.
+
+    Parameters
+    ----------
+    key
+        Its id.
+    """
+    settings = settings_from(places).settings
+    if settings.key:
+        with Client(remote.url) as client:
+            ended = client.revoke_key(key)
+    else:
+
+        async def straight(store: Store) -> Json:
+            found = await grants.revoke(store, (await grants.find(store, key)).id, by=OPERATOR)
+            await _tell(store, settings, "key.revoked", found)
+            return {**shapes.key(found)}
+
+        ended = _with_store(settings, straight)
+    if remote.json:
+        printing.document(ended)
+    else:
+        printing.said(f"Key {ended['key_id']} has ended.")
+
+
+def _with_store(settings: Settings, act: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
+    async def acted() -> T:
+        store = await open_store(settings.store, settings.prefix)
+        try:
+            return await act(store)
+        finally:
+            await store.close()
+
+    return asyncio.run(acted())
+
+
+async def _tell(store: Store, settings: Settings, event: str, key: Key, **details: str) -> None:
+    entry = Entry(
+        at=store.now(), event=event, tenant=key.tenant, actor=OPERATOR, details={"key_id": key.id, **details}
+    )
+    await store.audit([entry], keep=settings.audit_keep)
+
+
+def _refuse_tenant(tenant: str | None) -> None:
+    if tenant is not None:
+        raise InvalidInput(
+            "The server makes and shows keys of the tenant of PACKHORSE_KEY only; unset it to work at the store.",
+            field="tenant",
+        )
+
+
+def _lasting(name: str, text: str) -> float:
+    try:
+        return seconds(text)
+    except ValueError as error:
+        raise InvalidInput(f"{error}.", field=name) from error
+
+
+def _given(made: Json, remote: Remote) -> None:
+    if remote.json:
+        printing.document(made)
+        return
+    printing.said(f"Key {made['key_id']} of tenant {made['tenant_id']} may {', '.join(made['scopes'])}. Keep it safe:")
+    printing.plain(made["key"])
+
+
+def _row(key: Json) -> Sequence[object]:
+    return (
+        key["key_id"],
+        key["tenant_id"],
+        ",".join(key["scopes"]),
+        key["name"],
+        key["user_id"] or "",
+        key["created_at"],
+        key["ends_at"] or "",
+    )
