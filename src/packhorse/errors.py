@@ -6,7 +6,7 @@ PackhorseError
 │   ├── Malformed           the request cannot be read at all
 │   ├── TooSlow  ├── WrongMethod  ├── Foreign  ├── Unauthorized  ├── Forbidden  ├── TooMany
 │   │                                                                 └── RateExceeded
-│   ├── NotFound            ├── JobNotFound  ├── ArtifactNotFound
+│   ├── NotFound            ├── JobNotFound  ├── ArtifactNotFound  ├── KeyNotFound
 │   ├── NotAllowed          the job's status does not admit the verb
 │   │   └── NotFinished
 │   └── SlotTaken           the user has an active job already
@@ -145,10 +145,6 @@ class RateExceeded(TooMany):
     hint = "Wait {retry_after} s."
 
 
-class KeyNotFound(NotFound):
-    """There is no key {key_id!r}."""
-
-
 class NotFound(Refused):
     """There is nothing here."""
 
@@ -159,6 +155,10 @@ class JobNotFound(NotFound):
     """There is no job {job_id!r}."""
 
     hint = "See the jobs there are with: packhorse jobs"
+
+
+class KeyNotFound(NotFound):
+    """There is no key {key_id!r}."""
 
 
 class ArtifactNotFound(NotFound):

@@ -50,29 +50,18 @@ class Place:
         self.folder = folder
         self.blobs = folder / "blobs"
         given: dict[str, Any] = {
+            "keyless": True,
             "app": str(SAMPLE),
             "store": f"sqlite://{folder / 'packhorse.db'}",
             "blobs": f"file://{self.blobs}",
             "scratch": str(folder / "scratch"),
             "port": free_port(),
         }
-        self.settings = Settings(**given | settings)
+        self._given = given | settings
+        self.settings = Settings(**self._given)
 
     def environment(self) -> dict[str, str]:
-        mine = {
-            f"PACKHORSE_{name.upper()}": str(getattr(self.settings, name))
-            for name in (
-                "app",
-                "store",
-                "blobs",
-                "scratch",
-                "host",
-                "port",
-                "file_limit",
-                "parameters_limit",
-                "log_limit",
-            )
-        }
+        mine = {f"PACKHORSE_{name.upper()}": str(value) for name, value in self._given.items()}
         return {**os.environ, **mine, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "default"}
 
     def objects(self) -> set[str]:

@@ -44,9 +44,7 @@ async def rotate(store: Store, old: Key, *, by: str, overlap: float) -> tuple[Ke
     now = store.now()
     if old.ends_at is not None and old.ends_at <= now:
         raise KeyNotFound(f"The key {old.id} has ended; make a new one.", key_id=old.id)
-    key, text = keys.mint(
-        old.tenant, old.scopes, now=now, by=by, name=old.name, user=old.user, ends_at=old.ends_at
-    )
+    key, text = keys.mint(old.tenant, old.scopes, now=now, by=by, name=old.name, user=old.user, ends_at=old.ends_at)
     await store.add_key(key)
     await store.end_key(old.id, now + overlap, by)
     return key, text

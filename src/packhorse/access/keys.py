@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import NamedTuple
 
-from packhorse.define.mistakes import invalid, some
+from packhorse.define.mistakes import invalid, quoted, some
 from packhorse.store.base import Key
 
 PREFIX = "ph_"
@@ -75,9 +75,11 @@ def check(tenant: str, scopes: Sequence[str], name: str = "", user: str | None =
     ]
     if not scopes:
         mistakes.append({"field": "scopes", "message": f"At least one is needed, of {some(SCOPES)}"})
-    for scope in scopes:
-        if scope not in SCOPES:
-            mistakes.append({"field": "scopes", "message": f"There is no scope {scope!r}; there is {some(SCOPES)}"})
+    mistakes += [
+        {"field": "scopes", "message": f"There is no scope {quoted(scope)}; there is {some(SCOPES)}"}
+        for scope in scopes
+        if scope not in SCOPES
+    ]
     if mistakes:
         raise invalid("The key is not valid", mistakes)
 

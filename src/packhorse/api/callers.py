@@ -70,7 +70,10 @@ def caller_of(request: Request[Any, Any, Any]) -> Caller:
 
 
 def allowed(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
-    """Runs before every route: what it is marked with, the caller must be allowed."""
+    """Runs before every route: what it is marked with, the caller must be allowed, and a token only about its job."""
     needed = handler.opt.get("scope", UNMARKED)
-    if needed is not None and needed not in connection.scope["state"]["caller"].allowed:
+    caller: Caller = connection.scope["state"]["caller"]
+    if needed is None:
+        return
+    if needed not in caller.allowed or (caller.job_id is not None and "job_id" not in connection.path_params):
         raise Forbidden(scope=needed)

@@ -17,7 +17,6 @@ from packhorse.api.callers import Caller
 from packhorse.api.described import refusing, taking
 from packhorse.api.documents import AuditPage, KeyDocument, KeysPage, MadeKeyDocument
 from packhorse.api.given import NOT_VALID, asked
-from packhorse.api.queries import Number
 from packhorse.api.tools import Tools
 from packhorse.define.durations import seconds
 from packhorse.define.mistakes import invalid
@@ -25,6 +24,7 @@ from packhorse.errors import InvalidInput, JobNotFound, KeyNotFound, TooLarge, T
 from packhorse.store.base import Key
 
 BODY = (TooLarge, UnsupportedMedia, TooSlow)
+Before = Annotated[int | None, QueryParameter(ge=1)]
 Limit = Annotated[int, QueryParameter(ge=1, le=200)]
 
 TOKEN = 86_400.0
@@ -161,7 +161,7 @@ async def revoke_token(
 async def audit(
     tools: NamedDependency[Tools],
     caller: NamedDependency[Caller],
-    before: Number | None = None,
+    before: Before = None,
     limit: Limit = 50,
 ) -> AuditPage:
     """Who did what with which key, newest first. `next` is the `before` of the next page."""

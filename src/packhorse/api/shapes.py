@@ -7,13 +7,13 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from packhorse.api.documents import (
-    AuditDocument,
-    KeyDocument,
     ArtifactDocument,
+    AuditDocument,
     ElementsDocument,
     ErrorDocument,
     InputDocument,
     JobDocument,
+    KeyDocument,
     LineDocument,
     PipelineDocument,
     PositionDocument,

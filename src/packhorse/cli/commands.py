@@ -42,6 +42,10 @@ COMMANDS = (
 for place, (group, name, where, meaning) in enumerate(COMMANDS):
     app.command(where, name=name, help=meaning, group=group, sort_key=place)
 app.command(
-    "packhorse.cli.keys:app", name="keys", help="Make, list, rotate and revoke keys.", group=LOOKING, sort_key=len(COMMANDS)
+    "packhorse.cli.keys:app",
+    name="keys",
+    help="Make, list, rotate and revoke keys.",
+    group=LOOKING,
+    sort_key=len(COMMANDS),
 )
 app.command("packhorse.cli.demo:demo", name="demo", help="What `make run` runs.", show=False)

@@ -105,9 +105,7 @@ def list_keys(*, tenant: str | None = None, places: Places = Places(), remote: R
 
 
 @app.command
-def rotate(
-    key: str, /, *, overlap: str = "0s", places: Places = Places(), remote: Remote = Remote()
-) -> None:
+def rotate(key: str, /, *, overlap: str = "0s", places: Places = Places(), remote: Remote = Remote()) -> None:
     """Make a key with the same rights, and let the old one end.
 
     Parameters
@@ -171,9 +169,7 @@ def _with_store(settings: Settings, act: Callable[[Store], Coroutine[Any, Any, T
 
 
 async def _tell(store: Store, settings: Settings, event: str, key: Key, **details: str) -> None:
-    entry = Entry(
-        at=store.now(), event=event, tenant=key.tenant, actor=OPERATOR, details={"key_id": key.id, **details}
-    )
+    entry = Entry(at=store.now(), event=event, tenant=key.tenant, actor=OPERATOR, details={"key_id": key.id, **details})
     await store.audit([entry], keep=settings.audit_keep)
 
 

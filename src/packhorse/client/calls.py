@@ -171,6 +171,21 @@ class Client:
         path: Path = download.fetch(self._http, f"{BASE}{_path(job_id)}/artifacts/{quote(name)}", to)
         return path
 
+    def keys(self) -> Sequence[Json]:
+        """The keys of your tenant, without what is secret of them. Needs the scope admin."""
+        found: list[Json] = self._call("GET", "/keys", params={"limit": 200})["items"]
+        return found
+
+    def create_key(self, **asked: Any) -> Json:
+        """``scopes``, ``name``, ``user_id``, ``expires_in``; the answer has the ``key``, this once."""
+        return self._call("POST", "/keys", json=asked)
+
+    def rotate_key(self, key_id: str, overlap: float | str = 0.0) -> Json:
+        return self._call("POST", f"/keys/{quote(key_id, safe='')}/rotate", json={"overlap": overlap})
+
+    def revoke_key(self, key_id: str) -> Json:
+        return self._call("DELETE", f"/keys/{quote(key_id, safe='')}")
+
     def _call(self, method: str, path: str, **asked: Any) -> Json:
         with reaching(self.url):
             response = self._http.request(method, BASE + path, **asked)

@@ -1,0 +1,91 @@
+"""Keys remembered for a moment, and their end noticed."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from packhorse.access import grants, keyring
+from packhorse.access.keyring import Keyring
+from packhorse.store.base import Key, Store
+
+
+@pytest.fixture
+async def key(store: Store) -> Key:
+    key, _ = await grants.create(store, "acme", ["read"], by="cli")
+    return key
+
+
+async def test_a_key_is_found(store: Store, key: Key) -> None:
+    assert await Keyring(store).get(key.id) == key
+
+
+async def test_one_that_is_not_there_is_none_until_it_is(store: Store, key: Key) -> None:
+    ring = Keyring(store)
+
+    assert await ring.get("0" * 20) is None
+    assert await ring.get(key.id) == key
+
+
+async def test_many_requests_at_once_read_the_store_once(
+    store: Store, key: Key, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ring, reads, read = Keyring(store), 0, store.keys
+
+    async def counted(ids: list[str]) -> list[Key | None]:
+        nonlocal reads
+        reads += 1
+        return await read(ids)
+
+    monkeypatch.setattr(store, "keys", counted)
+    await asyncio.gather(*(ring.get(key.id) for _ in range(50)))
+    await ring.get(key.id)
+
+    assert reads == 1
+
+
+async def test_an_end_elsewhere_is_seen_when_the_moment_is_over(
+    store: Store, key: Key, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ring = Keyring(store)
+    await ring.get(key.id)
+    await grants.revoke(store, key.id, by="cli")
+
+    monkeypatch.setattr(keyring, "FRESH", 0.0)
+    found = await ring.get(key.id)
+
+    assert found is not None
+    assert not ring.is_live(found)
+
+
+async def test_who_streams_is_told_of_the_end(store: Store, key: Key, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keyring, "FRESH", 0.01)
+    ring = Keyring(store)
+    ended, other = ring.end_of(key.id), ring.end_of((await grants.create(store, "acme", ["read"], by="cli"))[0].id)
+    running = asyncio.create_task(ring.run())
+    await grants.revoke(store, key.id, by="cli")
+
+    await asyncio.wait_for(ended.wait(), 10)
+
+    assert not other.is_set()
+    running.cancel()
+
+
+async def test_an_end_that_nobody_waits_for_is_not_looked_after(store: Store, key: Key) -> None:
+    ring = Keyring(store)
+    ring.end_of(key.id)
+
+    assert not ring._ends
+
+
+async def test_no_more_keys_are_remembered_than_there_is_room(
+    store: Store, key: Key, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keyring, "MOST", 2)
+    ring = Keyring(store)
+
+    for each in [key, *[(await grants.create(store, "acme", ["read"], by="cli"))[0] for _ in range(3)]]:
+        await ring.get(each.id)
+
+    assert len(ring._known) == 2

@@ -1,0 +1,39 @@
+"""A server that asks for keys, and callers that have some."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from litestar.testing import AsyncTestClient
+
+from packhorse.access import grants
+from packhorse.api.serving import build
+from packhorse.store.base import Entry, Store
+from tests.api.processes import Place
+
+Http = AsyncTestClient[Any]
+BASE = "http://packhorse.example/api/v1/"
+
+
+def bearer(text: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {text}"}
+
+
+async def key(store: Store, tenant: str = "acme", *scopes: str, user: str | None = None) -> dict[str, str]:
+    """The header that shows a new key."""
+    _, text = await grants.create(store, tenant, scopes or ("submit", "read"), by="cli", user=user)
+    return bearer(text)
+
+
+@asynccontextmanager
+async def asking(place: Place) -> AsyncIterator[Http]:
+    async with AsyncTestClient(build(place.settings), base_url=BASE) as http:
+        yield http
+
+
+async def audited(http: Http, store: Store, tenant: str | None = None) -> list[Entry]:
+    """Oldest first."""
+    await http.app.state.tools.audit.flush()
+    return (await store.audited(tenant, limit=200))[::-1]

@@ -1,0 +1,191 @@
+"""Keys over HTTP: made once, shown once, rotated with an overlap, ended; and tokens for the person who waits."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from packhorse.access import keyring
+from packhorse.store.base import Store
+from packhorse.wiring import open_store
+from tests.api.conftest import publish
+from tests.api.keyed import Http, asking, audited, bearer, key
+from tests.api.processes import Place
+
+ADD = {"pipeline": "add", "parameters": {"a": 1}, "user_id": "ann"}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    place = Place(tmp_path, keyless=False)
+    publish(place)
+    return place
+
+
+@pytest.fixture
+async def store(place: Place) -> AsyncIterator[Store]:
+    store = await open_store(place.settings.store)
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def http(place: Place, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Http]:
+    monkeypatch.setattr(keyring, "FRESH", 0.0)
+    async with asking(place) as http:
+        yield http
+
+
+@pytest.fixture
+async def admin(store: Store) -> dict[str, str]:
+    return await key(store, "acme", "admin")
+
+
+async def test_a_key_is_made_and_shown_once(http: Http, admin: dict[str, str]) -> None:
+    made = (await http.post("keys", json={"scopes": ["read"], "name": "ci"}, headers=admin)).json()
+
+    listed = await http.get("keys", headers=admin)
+
+    assert (await http.get("jobs", headers=bearer(made["key"]))).status_code == 200
+    assert [each["name"] for each in listed.json()["items"]] == ["ci", ""]
+    assert made["key"][23:55] not in listed.text
+
+
+async def test_no_secret_is_in_the_store(http: Http, admin: dict[str, str], place: Place) -> None:
+    made = (await http.post("keys", json={"scopes": ["read"]}, headers=admin)).json()["key"]
+    await http.get("jobs", headers=bearer(made))
+    await http.app.state.tools.audit.close()
+
+    held = b"".join(path.read_bytes() for path in place.folder.iterdir() if path.is_file())
+
+    assert made[:23].encode()[3:] in held
+    assert made[23:55].encode() not in held
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "scopes"),
+        ({"scopes": ["root"]}, "scopes"),
+        ({"scopes": ["read"], "expires_in": "soon"}, "expires_in"),
+        ({"scopes": ["read"], "expires_in": -1}, "expires_in"),
+        ({"scopes": ["read"], "user_id": ""}, "user_id"),
+        ({"scopes": ["read"], "tenant": "umbrella"}, "tenant"),
+        ({"scopes": "read"}, "scopes"),
+    ],
+)
+async def test_what_a_key_cannot_be_is_named(
+    http: Http, admin: dict[str, str], body: dict[str, object], field: str
+) -> None:
+    answer = await http.post("keys", json=body, headers=admin)
+
+    assert answer.status_code == 422
+    assert [each["field"] for each in answer.json()["errors"]] == [field]
+    assert len((await http.get("keys", headers=admin)).json()["items"]) == 1
+
+
+async def test_a_rotated_key_goes_on_for_the_overlap(http: Http, admin: dict[str, str]) -> None:
+    old = (await http.post("keys", json={"scopes": ["read"], "user_id": "ann"}, headers=admin)).json()
+
+    new = (await http.post(f"keys/{old['key_id']}/rotate", json={"overlap": "1h"}, headers=admin)).json()
+
+    assert [new[name] for name in ("scopes", "user_id")] == [["read"], "ann"]
+    for each in (old, new):
+        assert (await http.get("jobs", headers=bearer(each["key"]))).status_code == 200
+    [kept] = [
+        each for each in (await http.get("keys", headers=admin)).json()["items"] if each["key_id"] == old["key_id"]
+    ]
+    assert kept["ends_at"] is not None
+
+
+async def test_a_key_rotated_without_overlap_has_ended(http: Http, admin: dict[str, str]) -> None:
+    old = (await http.post("keys", json={"scopes": ["read"]}, headers=admin)).json()
+
+    await http.post(f"keys/{old['key_id']}/rotate", headers=admin)
+
+    assert (await http.get("jobs", headers=bearer(old["key"]))).status_code == 401
+    assert (await http.post(f"keys/{old['key_id']}/rotate", headers=admin)).status_code == 404
+
+
+async def test_a_revoked_key_stays_revoked(http: Http, admin: dict[str, str]) -> None:
+    made = (await http.post("keys", json={"scopes": ["read"]}, headers=admin)).json()
+
+    first = await http.delete(f"keys/{made['key_id']}", headers=admin)
+    second = await http.delete(f"keys/{made['key_id']}", headers=admin)
+
+    assert first.json()["ends_at"] == second.json()["ends_at"]
+    assert (await http.get("jobs", headers=bearer(made["key"]))).status_code == 401
+
+
+async def test_every_action_on_a_key_is_written_down_once(http: Http, store: Store, admin: dict[str, str]) -> None:
+    made = (await http.post("keys", json={"scopes": ["read"]}, headers=admin)).json()
+    new = (await http.post(f"keys/{made['key_id']}/rotate", headers=admin)).json()
+    await http.delete(f"keys/{new['key_id']}", headers=admin)
+
+    told = [entry for entry in await audited(http, store, "acme") if entry.event != "key.accepted"]
+
+    assert [(entry.event, entry.details["key_id"]) for entry in told] == [
+        ("key.created", made["key_id"]),
+        ("key.rotated", new["key_id"]),
+        ("key.revoked", new["key_id"]),
+    ]
+    assert {entry.actor for entry in told} == {admin["Authorization"].split("ph_")[1][:20]}
+
+
+async def test_the_audit_comes_in_pages(http: Http, admin: dict[str, str]) -> None:
+    for _ in range(5):
+        await http.post("keys", json={"scopes": ["read"]}, headers=admin)
+
+    first = (await http.get("audit?limit=4", headers=admin)).json()
+    second = (await http.get(f"audit?limit=4&before={first['next']}", headers=admin)).json()
+
+    numbers = [each["n"] for each in first["items"] + second["items"]]
+    assert numbers == sorted(numbers, reverse=True)
+    assert len(numbers) == len(set(numbers)) == 6
+    assert second["next"] is None
+
+
+async def test_a_token_reads_and_cancels_its_job_and_nothing_else(http: Http, store: Store) -> None:
+    service = await key(store)
+    own, other = [(await http.post("jobs", json=ADD, headers=service)).json()["job_id"] for _ in range(2)]
+
+    made = (await http.post(f"jobs/{own}/tokens", json={"expires_in": "1h"}, headers=service)).json()
+    token = bearer(made["key"])
+
+    assert (await http.get(f"jobs/{own}", headers=token)).status_code == 200
+    assert (await http.get(f"jobs/{other}", headers=token)).status_code == 404
+    assert (await http.get("jobs", headers=token)).status_code == 403
+    assert (await http.get("pipelines", headers=token)).status_code == 403
+    assert (await http.post("jobs", json=ADD, headers=token)).status_code == 403
+    assert (await http.post(f"jobs/{own}/retry", headers=token)).status_code == 403
+    assert (await http.post(f"jobs/{own}/tokens", headers=token)).status_code == 403
+    assert (await http.post(f"jobs/{other}/cancel", headers=token)).status_code == 404
+    assert (await http.post(f"jobs/{own}/cancel", headers=token)).status_code == 202
+
+
+async def test_a_token_is_listed_with_its_job_and_can_be_revoked(
+    http: Http, store: Store, admin: dict[str, str]
+) -> None:
+    service = await key(store)
+    job_id = (await http.post("jobs", json=ADD, headers=service)).json()["job_id"]
+    made = (await http.post(f"jobs/{job_id}/tokens", headers=service)).json()
+
+    listed = (await http.get(f"jobs/{job_id}/tokens", headers=service)).json()["items"]
+    await http.delete(f"jobs/{job_id}/tokens/{made['key_id']}", headers=service)
+
+    assert [each["key_id"] for each in listed] == [made["key_id"]]
+    assert made["key_id"] not in (await http.get("keys", headers=admin)).text
+    assert (await http.delete(f"keys/{made['key_id']}", headers=admin)).status_code == 404
+    assert (await http.get(f"jobs/{job_id}", headers=bearer(made["key"]))).status_code == 401
+
+
+@pytest.mark.parametrize("asked", ["31d", 0, "x"])
+async def test_a_token_lasts_no_longer_than_anybody_waits(http: Http, store: Store, asked: object) -> None:
+    service = await key(store)
+    job_id = (await http.post("jobs", json=ADD, headers=service)).json()["job_id"]
+
+    answer = await http.post(f"jobs/{job_id}/tokens", json={"expires_in": asked}, headers=service)
+
+    assert answer.status_code == 422

@@ -1,0 +1,145 @@
+"""Two tenants and every operation of the OpenAPI file: neither sees, changes or hears of what is the other's."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from packhorse.access import grants
+from packhorse.api.serving import build
+from packhorse.settings import Settings
+from packhorse.store.base import Store
+from packhorse.wiring import open_store
+from tests.api.conftest import publish
+from tests.api.keyed import BASE, Http, asking, bearer, key
+from tests.api.processes import Place
+
+SCOPES = ("submit", "read", "operate", "admin")
+SECRET = "the-secret-of-acme"
+
+
+class Operation(NamedTuple):
+    method: str
+    path: str
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+
+def operations() -> Iterator[Operation]:
+    paths: dict[str, dict[str, Any]] = build(Settings()).openapi_schema.to_schema()["paths"]
+    for path, methods in paths.items():
+        for method in methods:
+            if path.startswith("/api/v1"):
+                yield Operation(method.upper(), path.removeprefix("/api/v1/"))
+
+
+OPERATIONS = list(operations())
+BODIES: dict[str, dict[str, Any]] = {
+    "POST jobs": {"json": {"pipeline": "add", "user_id": "ann", "parameters": {"a": 1}}},
+    "POST keys": {"json": {"scopes": ["read"]}},
+}
+
+
+class Acme(NamedTuple):
+    """What is there to be found of the other tenant."""
+
+    names: dict[str, str]
+    secrets: tuple[str, ...]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    place = Place(tmp_path, keyless=False)
+    publish(place)
+    return place
+
+
+@pytest.fixture
+async def store(place: Place) -> AsyncIterator[Store]:
+    store = await open_store(place.settings.store)
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def http(place: Place) -> AsyncIterator[Http]:
+    async with asking(place) as http:
+        yield http
+
+
+@pytest.fixture
+async def acme(http: Http, store: Store) -> Acme:
+    mine, text = await grants.create(store, "acme", SCOPES, by="cli", name=SECRET)
+    job = {"pipeline": "add", "user_id": SECRET, "parameters": {"a": 1}, "metadata": {"note": SECRET}}
+    job_id = (await http.post("jobs", json=job, headers=bearer(text))).json()["job_id"]
+    names = {"job_id": job_id, "key_id": mine.id, "name": "add/out.txt"}
+    return Acme(names, (SECRET, job_id, mine.id, text))
+
+
+def ids(operation: Operation) -> str:
+    return str(operation)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=ids)
+async def test_without_a_key_nothing_is_told(http: Http, acme: Acme, operation: Operation) -> None:
+    answer = await http.request(operation.method, operation.path.format(**acme.names), **BODIES.get(str(operation), {}))
+
+    assert answer.status_code == 401
+
+
+@pytest.mark.parametrize("operation", [each for each in OPERATIONS if "{" in each.path], ids=ids)
+async def test_what_is_anothers_is_not_there(http: Http, store: Store, acme: Acme, operation: Operation) -> None:
+    """Not even as something that may not be seen: it answers as for an id that nobody has."""
+    foreign = operation.path.format(**acme.names)
+    missing = operation.path.format(**{name: "0" * len(value) for name, value in acme.names.items()})
+    headers = await key(store, "umbrella", *SCOPES)
+    body = BODIES.get(str(operation), {})
+
+    answers = [await http.request(operation.method, path, headers=headers, **body) for path in (foreign, missing)]
+
+    assert [answer.status_code for answer in answers] == [404, 404]
+    assert answers[0].json()["type"] == answers[1].json()["type"]
+    assert SECRET not in answers[0].text
+
+
+@pytest.mark.parametrize("operation", [each for each in OPERATIONS if "{" not in each.path], ids=ids)
+async def test_what_is_listed_or_made_says_nothing_of_the_other(
+    http: Http, store: Store, acme: Acme, operation: Operation
+) -> None:
+    headers = await key(store, "umbrella", *SCOPES)
+
+    answer = await http.request(operation.method, operation.path, headers=headers, **BODIES.get(str(operation), {}))
+
+    assert answer.is_success
+    assert not [secret for secret in acme.secrets if secret in answer.text]
+
+
+@pytest.mark.parametrize("operation", [each for each in OPERATIONS if "{" in each.path], ids=ids)
+async def test_what_was_tried_has_changed_nothing(http: Http, store: Store, acme: Acme, operation: Operation) -> None:
+    before = await store.get([acme.names["job_id"]]), await store.keys([acme.names["key_id"]])
+
+    await http.request(
+        operation.method,
+        operation.path.format(**acme.names),
+        headers=await key(store, "umbrella", *SCOPES),
+        **BODIES.get(str(operation), {}),
+    )
+
+    assert (await store.get([acme.names["job_id"]]), await store.keys([acme.names["key_id"]])) == before
+
+
+def test_every_operation_of_a_job_is_among_them() -> None:
+    assert BASE.endswith("/api/v1/")
+    assert {str(each) for each in OPERATIONS} >= {
+        "POST jobs",
+        "GET jobs/{job_id}",
+        "GET jobs/{job_id}/events",
+        "GET jobs/{job_id}/result",
+        "POST jobs/{job_id}/cancel",
+        "DELETE keys/{key_id}",
+        "GET audit",
+    }

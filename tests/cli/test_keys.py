@@ -1,0 +1,72 @@
+"""`packhorse keys`: straight at the store for who has none yet, through the server for who has one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from tests.api.conftest import publish
+from tests.api.processes import Place, served
+from tests.cli.conftest import Tell
+
+
+def test_the_first_key_needs_no_server(tell: Tell) -> None:
+    said = tell("keys", "create", "--scope", "admin", "--tenant", "acme", "--name", "first")
+
+    listed = tell("keys", "list", "--json").json["items"]
+    assert said.code == 0
+    assert said.out.startswith("ph_")
+    assert [(each["tenant_id"], each["scopes"], each["name"]) for each in listed] == [("acme", ["admin"], "first")]
+    assert said.out.strip()[23:55] not in str(listed)
+
+
+def test_it_may_be_rotated_and_revoked_there(tell: Tell) -> None:
+    old = tell("keys", "create", "--json").json
+    new = tell("keys", "rotate", old["key_id"], "--overlap", "1h", "--json").json
+
+    ended = tell("keys", "revoke", new["key_id"])
+
+    listed = {each["key_id"]: each for each in tell("keys", "list", "--json").json["items"]}
+    assert ended.code == 0
+    assert listed[new["key_id"]]["ended_by"] == "cli"
+    assert listed[old["key_id"]]["ends_at"] > listed[new["key_id"]]["ends_at"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (["create", "--scope", "root"], 3, "There is no scope 'root'"),
+        (["create", "--expires", "soon"], 3, "'soon' is not a duration"),
+        (["revoke", "nope"], 3, "There is no key 'nope'"),
+        (["rotate", "nope"], 3, "There is no key 'nope'"),
+    ],
+)
+def test_what_cannot_be_is_said(tell: Tell, arguments: list[str], code: int, sentence: str) -> None:
+    said = tell("keys", *arguments)
+
+    assert said.code == code
+    assert sentence in said.err
+    assert tell("keys", "list", "--json").json["items"] == []
+
+
+def test_who_has_a_key_asks_the_server(tell: Tell, tmp_path: Path) -> None:
+    place = Place(tmp_path / "place", keyless=False)
+    place.folder.mkdir()
+    publish(place)
+    admin = tell("keys", "create", "--scope", "admin", "--tenant", "acme", "--store", place.settings.store).out.strip()
+    with served(place) as server:
+        env = {"PACKHORSE_KEY": admin, "PACKHORSE_URL": server.url}
+        made = tell("keys", "create", "--scope", "read", "--json", env=env).json
+
+        answer = httpx2.get(f"{server.api}/jobs", headers={"Authorization": f"Bearer {made['key']}"})
+        listed = tell("keys", "list", "--json").json["items"]
+        revoked = tell("keys", "revoke", made["key_id"])
+        foreign = tell("keys", "create", "--tenant", "umbrella")
+
+    assert made["tenant_id"] == "acme"
+    assert answer.status_code == 200
+    assert [each["key_id"] for each in listed] == [made["key_id"], admin[3:23]]
+    assert revoked.code == 0
+    assert foreign.code == 3
