@@ -19,6 +19,8 @@ PackhorseError
 │   ├── StoreUnavailable    ├── UnknownOutcome  ├── SchemaTooNew  └── CorruptRecord
 ├── BlobError
 │   ├── BlobUnavailable     ├── BlobNotFound  ├── BlobExists  └── PathRefused
+├── OutboundFailed          an address that a user chose could not be called; `code` says why
+│   └── BlockedAddress      and must not be
 └── Unreachable             the client got no answer from the server
 """
 
@@ -265,6 +267,28 @@ class PathRefused(BlobError):
     """{key!r} is not a name an object may have."""
 
     status = 422
+
+
+class OutboundFailed(PackhorseError):
+    """{host} could not be called: {reason}."""
+
+    status = 502
+    exit_code = 5
+
+    def __init__(self, message: str | None = None, /, *, code: str = "UNREACHABLE", **facts: Any) -> None:
+        super().__init__(message, code=code, **facts)
+        self.code = code  # a stable word, such as TIMEOUT, TOO_LARGE or HTTP_404
+
+
+class BlockedAddress(OutboundFailed):
+    """{host} must not be called: {reason}."""
+
+    status = 422
+    exit_code = 3
+    hint = "Use a public address. An operator can allow another with PACKHORSE_OUTBOUND_ALLOW."
+
+    def __init__(self, message: str | None = None, /, *, code: str = "BLOCKED_ADDRESS", **facts: Any) -> None:
+        super().__init__(message, code=code, **facts)
 
 
 class Unreachable(PackhorseError):

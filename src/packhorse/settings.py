@@ -18,6 +18,7 @@ from typing import Any
 from packhorse.core.model import Backoff, Defaults
 from packhorse.define.durations import seconds, size
 from packhorse.errors import SettingError
+from packhorse.outbound.addresses import Allow
 
 KEYS = "packhorse:"
 """What every key in a Redis begins with, unless a deployment says otherwise."""
@@ -42,6 +43,11 @@ def port(text: str) -> int:
     if not text.isdigit() or int(text) > 65_535:
         raise ValueError(f"{text!r} is not a port")
     return int(text)
+
+
+def allowed(text: str) -> str:
+    Allow.of(text)
+    return text
 
 
 def _is(default: Any, meaning: str, parse: Callable[[str], Any] = str, *, secret: bool = False) -> Any:
@@ -84,6 +90,12 @@ class Settings:
         256 * 1024, "bytes of output per second a stage may add to its log; the rest is counted, not kept", size
     )
     samples: int = _is(100, "CPU and memory samples kept per job", int)
+    secret_key: str = _is("", "what the secrets of webhooks are made from; the same everywhere", secret=True)
+    outbound_allow: str = _is(
+        "",
+        "hosts and networks that webhooks may go to though they are not public, as hooks.internal,10.1.0.0/16",
+        allowed,
+    )
     sweep: float = _is(5.0, "seconds between clean-ups of expired jobs and unreferenced files", seconds)
     orphan_after: float = _is(2 * 86_400.0, "age at which objects that no job refers to are deleted", seconds)
 
