@@ -5,7 +5,8 @@ PackhorseError
 │   ├── InvalidInput        ├── UnknownPipeline  ├── TooLarge  ├── UnsupportedMedia  ├── KeyReused
 │   ├── Malformed           the request cannot be read at all
 │   ├── TooSlow  ├── WrongMethod  ├── Foreign  ├── Unauthorized  ├── Forbidden  ├── TooMany
-│   ├── NotFound            ├── JobNotFound  ├── ArtifactNotFound
+│   ├── NotFound            ├── JobNotFound  ├── ArtifactNotFound  ├── WebhookNotFound
+│   ├── NoSecretKey         a webhook cannot be signed
 │   ├── NotAllowed          the job's status does not admit the verb
 │   │   └── NotFinished
 │   └── SlotTaken           the user has an active job already
@@ -154,6 +155,19 @@ class JobNotFound(NotFound):
 
 class ArtifactNotFound(NotFound):
     """Job {job_id} has no artifact {name!r}."""
+
+
+class WebhookNotFound(NotFound):
+    """There is no webhook {webhook_id!r}."""
+
+    hint = "See those there are with: packhorse webhooks"
+
+
+class NoSecretKey(Refused):
+    """There is no secret key here to sign webhooks with."""
+
+    status = 409
+    hint = "Set PACKHORSE_SECRET_KEY to the same 32 random bytes for every server and worker: openssl rand -base64 32"
 
 
 class NotAllowed(Refused):

@@ -26,6 +26,8 @@ PREFIX = "PACKHORSE_"
 POSITIVE = frozenset({"lease", "slots", "recycle", "timeout", "deadline", "sweep", "samples"})
 FOLDER = ".packhorse"
 HIDDEN = "***"
+SECRET = 32
+"""Characters that a secret key has at least: so many can be guessed by nobody."""
 
 
 def queues(text: str) -> dict[str, int]:
@@ -43,6 +45,12 @@ def port(text: str) -> int:
     if not text.isdigit() or int(text) > 65_535:
         raise ValueError(f"{text!r} is not a port")
     return int(text)
+
+
+def long_enough(text: str) -> str:
+    if 0 < len(text) < SECRET:
+        raise ValueError(f"a secret has at least {SECRET} characters")
+    return text
 
 
 def allowed(text: str) -> str:
@@ -90,7 +98,9 @@ class Settings:
         256 * 1024, "bytes of output per second a stage may add to its log; the rest is counted, not kept", size
     )
     samples: int = _is(100, "CPU and memory samples kept per job", int)
-    secret_key: str = _is("", "what the secrets of webhooks are made from; the same everywhere", secret=True)
+    secret_key: str = _is(
+        "", "what the secrets of webhooks are made from; the same everywhere", long_enough, secret=True
+    )
     outbound_allow: str = _is(
         "",
         "hosts and networks that webhooks may go to though they are not public, as hooks.internal,10.1.0.0/16",
@@ -164,11 +174,12 @@ def _parsed(name: str, value: Any, origin: str) -> Any:
         raise SettingError(f"There is no setting {name!r} ({origin}); there is {close}.", name=name, value=value)
     if not isinstance(value, str):
         value = ",".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, Mapping) else str(value)
+    told = HIDDEN if known[name].metadata["secret"] else value
     try:
         parsed = known[name].metadata["parse"](value)
     except ValueError as error:
         raise SettingError(
-            f"The setting {name} ({origin}) cannot be {value!r}: {error}.", name=name, value=value
+            f"The setting {name} ({origin}) cannot be {told!r}: {error}.", name=name, value=told
         ) from error
     if name in POSITIVE and parsed <= 0:
         raise SettingError(f"The setting {name} ({origin}) must be more than zero.", name=name, value=value)

@@ -103,6 +103,53 @@ class ExplainDocument(TypedDict):
     reasons: list[ReasonDocument]
 
 
+class WebhookDocument(TypedDict):
+    """Where a tenant is told of ended jobs; ``reason`` is why it is told no more."""
+
+    webhook_id: str
+    url: str
+    created_at: str | None
+    created_by: str
+    ended_at: str | None
+    reason: str
+
+
+class NewWebhookDocument(WebhookDocument):
+    """The secret is shown this once; with it a receiver can tell that a message is ours."""
+
+    secret: str
+
+
+class WebhooksPage(TypedDict):
+    items: list[WebhookDocument]
+    next: None
+
+
+class DeliveryDocument(TypedDict):
+    """A message that waits to be sent, or to be sent again; ``id`` is its ``webhook-id``."""
+
+    id: str
+    job_id: str
+    run: int
+    created_at: str | None
+    attempts: int
+    next_at: str | None
+    error: str
+
+
+class DeliveriesPage(TypedDict):
+    items: list[DeliveryDocument]
+    next: None
+
+
+class TrialDocument(TypedDict):
+    """What became of a message that was sent to try a webhook."""
+
+    delivered: bool
+    status: int | None
+    error: str
+
+
 class HealthDocument(TypedDict):
     status: Literal["ok"]
     version: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from packhorse.api.documents import LineDocument, PipelineDocument, SeriesDocument
+from packhorse.api.documents import DeliveryDocument, LineDocument, PipelineDocument, SeriesDocument, WebhookDocument
 from packhorse.core import wire
 from packhorse.core.model import Definition, Event, TaskId
 from packhorse.shape.job import artifact as artifact
@@ -15,7 +15,7 @@ from packhorse.shape.job import position as position
 from packhorse.shape.job import result_of as result_of
 from packhorse.shape.job import shown as shown
 from packhorse.shape.job import stages as stages
-from packhorse.store.base import Line, Sample
+from packhorse.store.base import Delivery, Endpoint, Line, Sample
 
 
 def event(happened: Event) -> dict[str, Any]:
@@ -71,4 +71,27 @@ def pipeline(published: Definition) -> PipelineDocument:
             for stage in plan.stages
         ],
         "published_at": iso(published.published_at),
+    }
+
+
+def webhook(endpoint: Endpoint) -> WebhookDocument:
+    return {
+        "webhook_id": endpoint.id,
+        "url": endpoint.url,
+        "created_at": iso(endpoint.created_at),
+        "created_by": endpoint.created_by,
+        "ended_at": iso(endpoint.ended_at),
+        "reason": endpoint.reason,
+    }
+
+
+def delivery(waiting: Delivery) -> DeliveryDocument:
+    return {
+        "id": waiting.id,
+        "job_id": waiting.job_id,
+        "run": waiting.run,
+        "created_at": iso(waiting.at),
+        "attempts": waiting.attempts,
+        "next_at": iso(waiting.next_at),
+        "error": waiting.error,
     }

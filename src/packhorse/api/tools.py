@@ -13,6 +13,7 @@ from packhorse.api.documents import JobDocument
 from packhorse.api.feed import Feed
 from packhorse.blob.base import Blobs
 from packhorse.core.model import Job
+from packhorse.engine.messages import outbound_for
 from packhorse.engine.settle import Settle
 from packhorse.errors import CorruptRecord, SchemaTooNew
 from packhorse.settings import Settings
@@ -29,6 +30,7 @@ class Tools:
         self.settle = Settle(store)
         self.catalog = Catalog(store)
         self.feed = Feed(store)
+        self.outbound = outbound_for(settings)
 
     async def job(self, caller: Caller, job_id: str) -> Job:
         """A job whose purge has begun is as good as gone: its files may be already."""
