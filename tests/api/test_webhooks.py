@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from base64 import b64decode, b64encode
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,10 @@ from litestar.testing import AsyncTestClient
 from packhorse.api import webhooks
 from packhorse.api.serving import build
 from packhorse.store.base import Endpoint, Store
-from tests.api.conftest import publish
 from tests.api.processes import Place
 from tests.api.test_openapi import told, validator
 from tests.contract.builders import completed
-from tests.servers.web import Web, answering, web
+from tests.servers.web import Web, answering, web_aside
 
 Http = AsyncTestClient[Any]
 
@@ -29,13 +28,13 @@ HOOK = {"url": "https://hooks.example.org/packhorse"}
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    place = Place(tmp_path, secret_key=KEY, outbound_allow="127.0.0.0/8")
-    return place
+    return Place(tmp_path, secret_key=KEY, outbound_allow="127.0.0.0/8")
 
 
 @pytest.fixture
-async def receiver() -> AsyncIterator[Web]:
-    async with web() as receiver:
+def receiver() -> Iterator[Web]:
+    """In another thread: the client of these tests holds the loop while it waits."""
+    with web_aside() as receiver:
         yield receiver
 
 
@@ -97,9 +96,7 @@ async def test_a_body_that_is_not_a_webhook_is_refused(http: Http, body: Any) ->
 
 
 async def test_without_a_secret_key_there_are_no_webhooks_and_the_way_out_is_told(tmp_path: Path) -> None:
-    keyless = Place(tmp_path)
-    publish(keyless)
-    async with AsyncTestClient(build(keyless.settings), base_url="http://127.0.0.1/api/v1/") as http:
+    async with AsyncTestClient(build(Place(tmp_path).settings), base_url="http://127.0.0.1/api/v1/") as http:
         answer = await http.post("webhooks", json=HOOK)
 
     assert (answer.status_code, answer.json()["type"]) == (409, "urn:packhorse:no-secret-key")

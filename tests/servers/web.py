@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -116,3 +118,27 @@ async def _read(reader: asyncio.StreamReader) -> Asked:
     method, path, _ = first.split(" ")
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     return Asked(method, path, headers, await reader.readexactly(int(headers.get("content-length", "0"))))
+
+
+@contextmanager
+def web_aside(answer: Answer | None = None) -> Iterator[Web]:
+    """The same in a thread of its own, for tests that block their loop, or have none."""
+    with ThreadPoolExecutor(1) as thread:
+        is_up, loop = threading.Event(), asyncio.new_event_loop()
+        over = asyncio.Event()
+        found: list[Web] = []
+
+        async def serve() -> None:
+            async with web(answer) as server:
+                found.append(server)
+                is_up.set()
+                await over.wait()
+
+        serving = thread.submit(loop.run_until_complete, serve())
+        is_up.wait()
+        try:
+            yield found[0]
+        finally:
+            loop.call_soon_threadsafe(over.set)
+            serving.result()
+            loop.close()
