@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from packhorse.blob.base import Blobs
@@ -25,7 +23,7 @@ class Steady:
 
 
 @pytest.fixture
-def steady(monkeypatch: pytest.MonkeyPatch) -> Iterator[Steady]:
+def steady(monkeypatch: pytest.MonkeyPatch) -> Steady:
     steady = Steady()
     monkeypatch.setattr(listening, "time", steady)
     return steady
