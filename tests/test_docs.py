@@ -7,11 +7,13 @@ import re
 import runpy
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from packhorse.define.loading import load
+from packhorse.engine.signing import secret_of, signed
 
 ROOT = Path(__file__).parents[1]
 
@@ -30,7 +32,9 @@ def test_the_reference_is_what_the_code_says() -> None:
     assert kept == pages, "run: make docs"
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/tour.md", "docs/architecture.md", "CONTRIBUTING.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/tour.md", "docs/architecture.md", "docs/webhooks.md", "CONTRIBUTING.md"]
+)
 def test_links_between_pages_lead_somewhere(page: str) -> None:
     path = ROOT / page
 
@@ -70,3 +74,18 @@ def test_the_tour_runs_as_it_stands(tmp_path: Path) -> None:
 
     assert tested.returncode == 0, tested.stdout
     assert "2 words in 2 lines" in submitted.stdout.splitlines(), submitted.stderr
+
+
+def test_the_receiver_of_the_webhooks_page_knows_our_messages_from_others(tmp_path: Path) -> None:
+    [(name, code)] = named_blocks(ROOT / "docs" / "webhooks.md").items()
+    (tmp_path / name).write_text(code)
+    is_ours = runpy.run_path(str(tmp_path / name))["is_ours"]
+    secret, body = secret_of("k" * 32, "e1"), b'{"type":"job.completed"}'
+    headers = signed(secret, "message", time.time(), body)
+
+    assert is_ours(secret, headers, body)
+    assert is_ours(secret, {**headers, "webhook-signature": f"v1,other {headers['webhook-signature']}"}, body)
+    assert not is_ours(secret, headers, body + b" ")
+    assert not is_ours(secret, {**headers, "webhook-id": "another"}, body)
+    assert not is_ours(secret_of("k" * 32, "e2"), headers, body)
+    assert not is_ours(secret, signed(secret, "message", time.time() - 3600, body), body)

@@ -157,3 +157,20 @@ def test_durations_and_sizes_are_written_with_their_unit(tmp_path: Path) -> None
 def test_a_queue_without_a_number_has_one_slot() -> None:
     assert queues("onnx=2, bie,") == {"onnx": 2, "bie": 1}
     assert queues("") == {}
+
+
+def test_a_secret_key_that_is_too_short_is_refused_without_being_told(tmp_path: Path) -> None:
+    with pytest.raises(SettingError) as refused:
+        load(env={"PACKHORSE_SECRET_KEY": "hunter2"}, folder=tmp_path)
+
+    assert "hunter2" not in str(refused.value) + str(refused.value.facts)
+    assert "at least 32 characters" in str(refused.value)
+
+
+def test_what_may_be_called_besides_the_public_is_hosts_and_networks(tmp_path: Path) -> None:
+    allowed = load(env={"PACKHORSE_OUTBOUND_ALLOW": "hooks.internal, 10.1.0.0/16"}, folder=tmp_path).settings
+
+    with pytest.raises(SettingError, match="neither a host nor a network"):
+        load(env={"PACKHORSE_OUTBOUND_ALLOW": "10.1.0.0/99"}, folder=tmp_path)
+
+    assert allowed.outbound_allow == "hooks.internal, 10.1.0.0/16"

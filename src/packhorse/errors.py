@@ -6,7 +6,8 @@ PackhorseError
 │   ├── Malformed           the request cannot be read at all
 │   ├── TooSlow  ├── WrongMethod  ├── Foreign  ├── Unauthorized  ├── Forbidden  ├── TooMany
 │   │                                                                 └── RateExceeded
-│   ├── NotFound            ├── JobNotFound  ├── ArtifactNotFound  ├── KeyNotFound
+│   ├── NotFound            ├── JobNotFound  ├── ArtifactNotFound  ├── KeyNotFound  ├── WebhookNotFound
+│   ├── NoSecretKey         a webhook cannot be signed
 │   ├── NotAllowed          the job's status does not admit the verb
 │   │   └── NotFinished
 │   └── SlotTaken           the user has an active job already
@@ -20,6 +21,8 @@ PackhorseError
 │   ├── StoreUnavailable    ├── UnknownOutcome  ├── SchemaTooNew  └── CorruptRecord
 ├── BlobError
 │   ├── BlobUnavailable     ├── BlobNotFound  ├── BlobExists  └── PathRefused
+├── OutboundFailed          an address that a user chose could not be called; `code` says why
+│   └── BlockedAddress      and must not be
 └── Unreachable             the client got no answer from the server
 """
 
@@ -165,6 +168,19 @@ class ArtifactNotFound(NotFound):
     """Job {job_id} has no artifact {name!r}."""
 
 
+class WebhookNotFound(NotFound):
+    """There is no webhook {webhook_id!r}."""
+
+    hint = "See those there are with: packhorse webhooks"
+
+
+class NoSecretKey(Refused):
+    """There is no secret key here to sign webhooks with."""
+
+    status = 409
+    hint = "Set PACKHORSE_SECRET_KEY to the same 32 random bytes for every server and worker: openssl rand -base64 32"
+
+
 class NotAllowed(Refused):
     """A {status} job cannot be asked to {verb}."""
 
@@ -276,6 +292,28 @@ class PathRefused(BlobError):
     """{key!r} is not a name an object may have."""
 
     status = 422
+
+
+class OutboundFailed(PackhorseError):
+    """{host} could not be called: {reason}."""
+
+    status = 502
+    exit_code = 5
+
+    def __init__(self, message: str | None = None, /, *, code: str = "UNREACHABLE", **facts: Any) -> None:
+        super().__init__(message, code=code, **facts)
+        self.code = code  # a stable word, such as TIMEOUT, TOO_LARGE or HTTP_404
+
+
+class BlockedAddress(OutboundFailed):
+    """{host} must not be called: {reason}."""
+
+    status = 422
+    exit_code = 3
+    hint = "Use a public address. An operator can allow another with PACKHORSE_OUTBOUND_ALLOW."
+
+    def __init__(self, message: str | None = None, /, *, code: str = "BLOCKED_ADDRESS", **facts: Any) -> None:
+        super().__init__(message, code=code, **facts)
 
 
 class Unreachable(PackhorseError):

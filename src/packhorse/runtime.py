@@ -23,10 +23,10 @@ from packhorse.define.stages import Marker, Stage
 from packhorse.define.submitting import Options
 from packhorse.define.values import decode_result
 from packhorse.engine.admission import Intake
-from packhorse.engine.progress import whole
 from packhorse.engine.settle import Settle, Verb
 from packhorse.errors import InvalidInput, JobNotFound, NotFinished
 from packhorse.settings import Settings, load
+from packhorse.shape.progress import whole
 from packhorse.store.base import Store
 from packhorse.wiring import opened
 

@@ -19,6 +19,7 @@ from typing import Any
 from packhorse.core.model import Backoff, Defaults
 from packhorse.define.durations import seconds, size
 from packhorse.errors import SettingError
+from packhorse.outbound.addresses import Allow
 
 KEYS = "packhorse:"
 """What every key in a Redis begins with, unless a deployment says otherwise."""
@@ -27,6 +28,8 @@ POSITIVE = frozenset({"lease", "slots", "recycle", "timeout", "deadline", "sweep
 FLAGS = {"1": True, "yes": True, "true": True, "on": True, "0": False, "no": False, "false": False, "off": False}
 FOLDER = ".packhorse"
 HIDDEN = "***"
+SECRET = 32
+"""Characters that a secret key has at least: so many can be guessed by nobody."""
 
 
 def queues(text: str) -> dict[str, int]:
@@ -55,6 +58,17 @@ def flag(text: str) -> bool:
 def proxies(text: str) -> str:
     for part in filter(None, (part.strip() for part in text.split(","))):
         ip_network(part)
+    return text
+
+
+def long_enough(text: str) -> str:
+    if 0 < len(text) < SECRET:
+        raise ValueError(f"a secret has at least {SECRET} characters")
+    return text
+
+
+def allowed(text: str) -> str:
+    Allow.of(text)
     return text
 
 
@@ -106,6 +120,14 @@ class Settings:
         256 * 1024, "bytes of output per second a stage may add to its log; the rest is counted, not kept", size
     )
     samples: int = _is(100, "CPU and memory samples kept per job", int)
+    secret_key: str = _is(
+        "", "what the secrets of webhooks are made from; the same everywhere", long_enough, secret=True
+    )
+    outbound_allow: str = _is(
+        "",
+        "hosts and networks that webhooks may go to though they are not public, as hooks.internal,10.1.0.0/16",
+        allowed,
+    )
     sweep: float = _is(5.0, "seconds between clean-ups of expired jobs and unreferenced files", seconds)
     orphan_after: float = _is(2 * 86_400.0, "age at which objects that no job refers to are deleted", seconds)
 
@@ -174,11 +196,12 @@ def _parsed(name: str, value: Any, origin: str) -> Any:
         raise SettingError(f"There is no setting {name!r} ({origin}); there is {close}.", name=name, value=value)
     if not isinstance(value, str):
         value = ",".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, Mapping) else str(value)
+    told = HIDDEN if known[name].metadata["secret"] else value
     try:
         parsed = known[name].metadata["parse"](value)
     except ValueError as error:
         raise SettingError(
-            f"The setting {name} ({origin}) cannot be {value!r}: {error}.", name=name, value=value
+            f"The setting {name} ({origin}) cannot be {told!r}: {error}.", name=name, value=told
         ) from error
     if name in POSITIVE and parsed <= 0:
         raise SettingError(f"The setting {name} ({origin}) must be more than zero.", name=name, value=value)

@@ -63,6 +63,15 @@ class Log:
     def duty_failed(self, duty: str, error: Exception) -> None:
         logger.error("%s failed and will be tried again: %r", duty, error)
 
+    def webhooks_unsigned(self, count: int) -> None:
+        logger.error("%d webhooks are told nothing by this worker: it has no PACKHORSE_SECRET_KEY to sign with", count)
+
+    def webhook_given_up(self, delivery: str, error: str) -> None:
+        logger.error("webhook message %s is given up; the last error was %s", delivery, error)
+
+    def webhook_ended(self, webhook: str, reason: str) -> None:
+        logger.error("webhook %s has ended: %s", webhook, reason)
+
     def serving(self, host: str, port: int) -> None:
         logger.info("serving http://%s:%d", f"[{host}]" if ":" in host else host, port)
 

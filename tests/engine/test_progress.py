@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from packhorse.core import lifecycle
 from packhorse.core.model import Change, Result, Status, TaskId
-from packhorse.engine import progress
-from packhorse.engine.progress import whole
+from packhorse.shape import progress
+from packhorse.shape.progress import whole
 from packhorse.store.base import Claim, Progress, Store
 from packhorse.store.sqlite import SqliteStore
 from tests.contract.builders import (

@@ -41,10 +41,12 @@ WHILE_SUBMITTING = (
     "store.write.after",
     "admit.job.after",
 )
+WHILE_TELLING = ("webhook.sent",)
+"""In test_webhooks.py."""
 
 
 def test_every_point_in_the_code_is_hit_by_one_of_these_tests() -> None:
-    assert {*WHILE_WORKING, *WHILE_PURGING, *WHILE_SUBMITTING} == POINTS
+    assert {*WHILE_WORKING, *WHILE_PURGING, *WHILE_SUBMITTING, *WHILE_TELLING} == POINTS
 
 
 async def died(worker: subprocess.Popen[bytes], site: Site) -> None:

@@ -10,10 +10,10 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 
-def certificate(folder: Path) -> tuple[Path, Path]:
-    """A new key and a certificate for 127.0.0.1 that only itself vouches for."""
+def certificate(folder: Path, name: str = "IP:127.0.0.1") -> tuple[Path, Path]:
+    """A new key and a certificate for the name that only itself vouches for."""
     key, cert = folder / "key.pem", folder / "cert.pem"
-    subject = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+    subject = ["-subj", f"/CN={name.partition(':')[2]}", "-addext", f"subjectAltName={name}"]
     made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
     subprocess.run([*made, "-keyout", key, "-out", cert, *subject], check=True, capture_output=True)
     return key, cert

@@ -3,104 +3,12 @@
 The annotations are no strings here: a TypedDict made of strings does not know which of its members may be left out.
 """
 
-from collections.abc import Mapping
 from typing import Any, Literal, NotRequired, TypedDict
 
-from packhorse.core.model import Status, Stopping
-
-
-class InputDocument(TypedDict):
-    """A file that came with the submit."""
-
-    parameter: str
-    filename: str
-    object_key: str
-    size_bytes: int
-    sha256: str
-
-
-class ErrorDocument(TypedDict):
-    """Why a job failed."""
-
-    code: str
-    message: str
-    stage: str | None
-    detail: str | None
-    element: NotRequired[int]
-
-
-class ElementsDocument(TypedDict):
-    """How many elements a stage has, and how they stand."""
-
-    total: int
-    completed: int
-    failed: int
-    running: int
-
-
-class StageDocument(TypedDict):
-    """How a stage stands; ``elements`` only of one that runs once per element."""
-
-    status: Status
-    progress: float
-    current: float | None
-    total: float | None
-    message: str | None
-    attempt: int
-    started_at: str | None
-    updated_at: str | None
-    elements: NotRequired[ElementsDocument]
-
-
-class TimingDocument(TypedDict):
-    started_at: str | None
-    completed_at: str | None
-    duration_ms: int | None
-
-
-class PositionDocument(TypedDict):
-    """How far a job is; progress is 0 to 100."""
-
-    stage: str | None
-    stage_progress: float
-    progress: float
-
-
-class JobDocument(PositionDocument):
-    """A job, in the one shape it has everywhere. Times are UTC, ISO 8601."""
-
-    job_id: str
-    pipeline: str
-    user_id: str
-    tenant_id: str
-    created_by_client_id: str | None
-    origin: str
-    status: Status
-    stopping: Stopping | None
-    stages: dict[str, StageDocument]
-    parameters: dict[str, Any]
-    inputs: list[InputDocument]
-    input: InputDocument | None
-    source_filename: str | None
-    result: Any
-    result_object_keys: dict[str, str | list[str]]
-    error: ErrorDocument | None
-    created_at: str | None
-    started_at: str | None
-    completed_at: str | None
-    updated_at: str | None
-    expires_at: str | None
-    deadline_at: str | None
-    not_before: str | None
-    duration_ms: int | None
-    stage_timings: dict[str, TimingDocument]
-    run: int
-    retry_count: int
-    priority: int
-    trace_id: str
-    metadata: Mapping[str, Any]
-    version: int
-    last_event: int
+from packhorse.shape.documents import ArtifactDocument as ArtifactDocument
+from packhorse.shape.documents import JobDocument as JobDocument
+from packhorse.shape.documents import PositionDocument as PositionDocument
+from packhorse.shape.documents import StageDocument as StageDocument
 
 
 class JobsPage(TypedDict):
@@ -108,17 +16,6 @@ class JobsPage(TypedDict):
 
     items: list[JobDocument]
     next: str | None
-
-
-class ArtifactDocument(TypedDict):
-    """A file that a stage made; its name is ``{stage}/{name}``, of an element ``{stage}/{element}/{name}``."""
-
-    name: str
-    filename: str
-    size_bytes: int
-    sha256: str
-    content_type: str
-    object_key: str
 
 
 class ArtifactsPage(TypedDict):
@@ -250,6 +147,53 @@ class AuditDocument(TypedDict):
 class AuditPage(TypedDict):
     items: list[AuditDocument]
     next: int | None
+
+
+class WebhookDocument(TypedDict):
+    """Where a tenant is told of ended jobs; ``reason`` is why it is told no more."""
+
+    webhook_id: str
+    url: str
+    created_at: str | None
+    created_by: str
+    ended_at: str | None
+    reason: str
+
+
+class NewWebhookDocument(WebhookDocument):
+    """The secret is shown this once; with it a receiver can tell that a message is ours."""
+
+    secret: str
+
+
+class WebhooksPage(TypedDict):
+    items: list[WebhookDocument]
+    next: None
+
+
+class DeliveryDocument(TypedDict):
+    """A message that waits to be sent, or to be sent again; ``id`` is its ``webhook-id``."""
+
+    id: str
+    job_id: str
+    run: int
+    created_at: str | None
+    attempts: int
+    next_at: str | None
+    error: str
+
+
+class DeliveriesPage(TypedDict):
+    items: list[DeliveryDocument]
+    next: None
+
+
+class TrialDocument(TypedDict):
+    """What became of a message that was sent to try a webhook."""
+
+    delivered: bool
+    status: int | None
+    error: str
 
 
 class HealthDocument(TypedDict):

@@ -21,7 +21,7 @@ from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.types import ASGIApp, Receive, Scope, Send
 
-from packhorse.api import events, jobs, keys, problems, queries, results, submit, system
+from packhorse.api import events, jobs, keys, problems, queries, results, submit, system, webhooks
 from packhorse.api.callers import allowed, caller_of
 from packhorse.api.gate import Gate, is_local
 from packhorse.api.tools import Tools, tools_of
@@ -58,6 +58,11 @@ ROUTES = [
     results.artifact,
     results.result,
     system.pipelines,
+    webhooks.list_webhooks,
+    webhooks.add_webhook,
+    webhooks.remove_webhook,
+    webhooks.list_deliveries,
+    webhooks.try_webhook,
 ]
 
 

@@ -15,12 +15,13 @@ from packhorse.api.catalog import Catalog
 from packhorse.api.documents import JobDocument
 from packhorse.api.door import Door
 from packhorse.api.feed import Feed
-from packhorse.api.shapes import shown
 from packhorse.blob.base import Blobs
 from packhorse.core.model import Job
+from packhorse.engine.messages import outbound_for
 from packhorse.engine.settle import Settle
 from packhorse.errors import CorruptRecord, SchemaTooNew
 from packhorse.settings import Settings
+from packhorse.shape.job import looked_up
 from packhorse.store.base import Store
 from packhorse.telemetry import log
 
@@ -36,6 +37,7 @@ class Tools:
         self.keyring = Keyring(store)
         self.audit = Auditor(store, settings.audit_keep)
         self.door = Door(settings, store, self.keyring, self.audit)
+        self.outbound = outbound_for(settings)
 
     async def run(self) -> None:
         """What goes on beside the requests."""
@@ -64,15 +66,7 @@ class Tools:
             return []
 
     async def shown(self, jobs: Sequence[Job]) -> list[JobDocument]:
-        ids = [job.id for job in jobs]
-        specs = await self.store.specs(ids)
-        results = await self.store.results(ids)
-        progress = await self.store.progress(ids)
-        return [
-            shown(job, specs.get(job.id), results.get(job.id, {}), progress.get(job.id, {}))
-            for job in jobs
-            if not job.is_purging
-        ]
+        return await looked_up(self.store, jobs)
 
 
 def tools_of(state: State) -> Any:

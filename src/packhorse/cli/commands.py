@@ -35,6 +35,7 @@ COMMANDS = (
     (JOBS, "result", "packhorse.cli.results:result", "Download a job's result."),
     (JOBS, "artifacts", "packhorse.cli.results:artifacts", "List the files a job's stages have made, or download one."),
     (JOBS, "pipelines", "packhorse.cli.jobs:pipelines", "List what can be submitted."),
+    (LOOKING, "webhooks", "packhorse.cli.webhooks:app", "Tell another server of ended jobs: list, add, remove, test."),
     (LOOKING, "doctor", "packhorse.cli.doctor:doctor", "Check store, files and workers; needs no server."),
     (LOOKING, "config", "packhorse.cli.config:config", "Show every setting and where its value comes from."),
 )

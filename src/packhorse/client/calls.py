@@ -186,6 +186,27 @@ class Client:
     def revoke_key(self, key_id: str) -> Json:
         return self._call("DELETE", f"/keys/{quote(key_id, safe='')}")
 
+    def webhooks(self) -> Sequence[Json]:
+        """``{"webhook_id", "url", "created_at", "created_by", "ended_at", "reason"}`` each."""
+        found: list[Json] = self._call("GET", "/webhooks")["items"]
+        return found
+
+    def add_webhook(self, url: str) -> Json:
+        """Have ended jobs told to ``url``. The ``secret`` in the answer is shown this once."""
+        return self._call("POST", "/webhooks", json={"url": url})
+
+    def remove_webhook(self, webhook_id: str) -> Json:
+        return self._call("DELETE", _webhook(webhook_id))
+
+    def test_webhook(self, webhook_id: str) -> Json:
+        """Send a message now: ``{"delivered", "status", "error"}``."""
+        return self._call("POST", _webhook(webhook_id) + "/test")
+
+    def deliveries(self, webhook_id: str) -> Sequence[Json]:
+        """The messages that wait to be sent, newest first."""
+        found: list[Json] = self._call("GET", _webhook(webhook_id) + "/deliveries")["items"]
+        return found
+
     def _call(self, method: str, path: str, **asked: Any) -> Json:
         with reaching(self.url):
             response = self._http.request(method, BASE + path, **asked)
@@ -202,3 +223,9 @@ def _path(job_id: str) -> str:
     if not job_id.strip():
         raise InvalidInput("A job is named by its id, and this is empty.", field="job_id")
     return f"/jobs/{quote(job_id, safe='')}"
+
+
+def _webhook(webhook_id: str) -> str:
+    if not webhook_id.strip():
+        raise InvalidInput("A webhook is named by its id, and this is empty.", field="webhook_id")
+    return f"/webhooks/{quote(webhook_id, safe='')}"

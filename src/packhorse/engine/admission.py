@@ -21,6 +21,7 @@ from packhorse.define.files import sanitised
 from packhorse.define.mistakes import invalid, nul_in
 from packhorse.define.submitting import Options
 from packhorse.engine import artifacts
+from packhorse.engine.listening import listening
 from packhorse.errors import (
     AlreadySubmitted,
     BlobError,
@@ -95,6 +96,7 @@ class Intake:
             trace_id=secrets.token_hex(16),
             key=None if options.key is None else f"{tenant}/{options.key}",
             fingerprint=fingerprint,
+            webhooks=await listening(self._store).of(tenant),
             now=self._store.now(),
         )
         self._is_kept = True  # from here on only a clear no may take it away again

@@ -27,6 +27,8 @@ from packhorse.engine.describe import Description
 from packhorse.engine.duty import Duty, keep
 from packhorse.engine.heir import Heir, heir
 from packhorse.engine.janitor import Janitor
+from packhorse.engine.messages import outbound_for
+from packhorse.engine.messenger import Messenger
 from packhorse.engine.neighbours import Neighbours
 from packhorse.engine.pool import Pool
 from packhorse.engine.process import Child
@@ -73,6 +75,7 @@ class Worker:
         self._is_away = False
         self.card = _card(self._queues, self._kinds, Path(settings.scratch))
         self._settle = Settle(store)
+        self._messenger = Messenger(store, outbound_for(settings), settings.secret_key)
         self._scribe = Scribe(store, log_limit=settings.log_limit, samples=settings.samples)
         self._pool = Pool(
             settings.app,
@@ -126,6 +129,7 @@ class Worker:
             Reaper(self._store, self._settle, self._settings.lease),
             Neighbours(self._store, self._settle, self.card, self._settings.lease),
             Janitor(self._store, self._blobs, self._settle, self._settings.orphan_after, self._settings.sweep),
+            self._messenger,
         ]
         loops = [self._claiming(), self._reloading(), self._watching(), self._renewing(), self._overseeing()]
         return [*loops, self._sampling(), self._scribe.work(), *(keep(duty) for duty in duties)]
@@ -337,6 +341,7 @@ class Worker:
 
     async def _leave(self) -> None:
         await self._pool.close()
+        await self._messenger.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,0 +1,43 @@
+"""Who wants to be told of ended jobs, remembered for a moment: every admission asks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from weakref import WeakKeyDictionary
+
+from packhorse.store.base import Endpoint, Store
+
+FRESH = 1.0
+"""Seconds for which an answer is good. A job that is submitted sooner after a webhook was made may not know of it."""
+
+
+class Listening:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._open: Sequence[Endpoint] | None = None
+        self._until = 0.0
+
+    async def all(self) -> Sequence[Endpoint]:
+        """Every endpoint that has not ended. While one asks, the others go by what was known."""
+        if self._open is None or time.monotonic() >= self._until:
+            self._until = time.monotonic() + FRESH
+            return await self.anew()
+        return self._open
+
+    async def anew(self) -> Sequence[Endpoint]:
+        self._open = [each for each in await self._store.endpoints() if each.ended_at is None]
+        return self._open
+
+    async def of(self, tenant: str) -> tuple[str, ...]:
+        return tuple(each.id for each in await self.all() if each.tenant == tenant)
+
+
+_by_store: WeakKeyDictionary[Store, Listening] = WeakKeyDictionary()
+
+
+def listening(store: Store) -> Listening:
+    """One for all who use the same handle."""
+    if (found := _by_store.get(store)) is None:
+        found = _by_store[store] = Listening(store)
+    return found

@@ -1,0 +1,226 @@
+"""An HTTP call to an address that a user chose: checked, pinned, bounded, and without anything that leaves a trace.
+
+No proxy of the environment, no cookie, no pool: each call has a connection of its own to the address that was checked.
+The URL that goes to the transport names that address, so no second look-up can lead elsewhere; the name goes along for
+the Host header, for SNI, and for the certificate.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from urllib.parse import urljoin
+
+import httpx2
+from msgspec import Struct
+from msgspec.structs import replace
+
+from packhorse.errors import OutboundFailed
+from packhorse.outbound import targets
+from packhorse.outbound.addresses import Address, Allow
+from packhorse.outbound.guard import Guard, Policy, Resolve, resolved
+from packhorse.outbound.targets import Target
+from packhorse.outbound.unpacking import SUPPORTED, unpacker
+from packhorse.version import VERSION
+
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
+HARMLESS = frozenset({"accept", "accept-language", "user-agent"})
+"""Headers that go along to another origin. Whatever else was given was meant for the first one."""
+ADDRESSES = 3
+"""How many addresses of one host are tried, if it cannot be connected to."""
+
+
+class Answer:
+    """What came back; the body is read while it comes."""
+
+    def __init__(self, response: httpx2.Response, target: Target, policy: Policy) -> None:
+        self.status = response.status_code
+        self.headers: Mapping[str, str] = response.headers
+        self.url = target.url
+        self.host = target.host
+        self._response = response
+        self._limit = policy.body
+
+    @property
+    def is_good(self) -> bool:
+        return 200 <= self.status < 300
+
+    def require(self) -> None:
+        """Raise ``HTTP_404`` and the like."""
+        if not self.is_good:
+            raise OutboundFailed(code=f"HTTP_{self.status}", host=self.host, reason=f"it answered {self.status}")
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """The body, unpacked. Raises OutboundFailed as soon as it is too large, before that is handed out."""
+        said = self.headers.get("content-length", "")
+        came, made = 0, 0
+        unpack = unpacker(self.headers.get("content-encoding", ""), self.host)
+        if said.isdigit() and int(said) > self._limit:
+            raise self._too_large()
+        with _translated(self.host):
+            async for raw in self._response.aiter_raw():
+                came += len(raw)
+                if came > self._limit:
+                    raise self._too_large()
+                for piece in unpack.unpack(raw):
+                    made += len(piece)
+                    if made > self._limit:
+                        raise self._too_large()
+                    yield piece
+        unpack.end()
+
+    async def whole(self) -> bytes:
+        return b"".join([piece async for piece in self.pieces()])
+
+    def _too_large(self) -> OutboundFailed:
+        return OutboundFailed(code="TOO_LARGE", host=self.host, reason=f"it sends more than {self._limit} bytes")
+
+
+class Outbound:
+    def __init__(
+        self,
+        allow: Allow = Allow(),
+        policy: Policy = Policy(),
+        *,
+        resolve: Resolve = resolved,
+        trust: ssl.SSLContext | None = None,
+    ) -> None:
+        self._policy = policy
+        self._guard = Guard(allow, policy, resolve)
+        self._trust = trust
+
+    def check(self, url: str) -> None:
+        """Raise `BlockedAddress` for what will never be called, as far as that can be told without asking anybody."""
+        self._guard.check(targets.read(url))
+
+    @asynccontextmanager
+    async def call(
+        self, method: str, url: str, *, headers: Mapping[str, str] | None = None, body: bytes = b""
+    ) -> AsyncIterator[Answer]:
+        """The answer, whatever its status. Raises `BlockedAddress` or `OutboundFailed`."""
+        asked = _Asked(method, targets.read(url), dict(headers or {}), body)
+        limit = asyncio.timeout(self._policy.total)
+        try:
+            async with limit, AsyncExitStack() as opened:
+                yield await self._answered(asked, opened)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise OutboundFailed(code="TIMEOUT", host=asked.target.host, reason="it took too long") from None
+
+    async def _answered(self, asked: _Asked, opened: AsyncExitStack) -> Answer:
+        for _ in range(self._policy.redirects + 1):
+            response = await self._sent(asked, opened)
+            place = response.headers.get("location")
+            if response.status_code not in REDIRECTS or place is None or not self._policy.redirects:
+                return Answer(response, asked.target, self._policy)
+            await opened.aclose()
+            asked = asked.moved(response.status_code, place)
+        raise OutboundFailed(
+            code="TOO_MANY_REDIRECTS",
+            host=asked.target.host,
+            reason=f"it sent us on more than {self._policy.redirects} times",
+        )
+
+    async def _sent(self, asked: _Asked, opened: AsyncExitStack) -> httpx2.Response:
+        host = asked.target.host
+        addresses = (await self._guard.addresses(asked.target))[:ADDRESSES]
+        with _translated(host):
+            response = await self._connected(asked, addresses, opened)
+        if sum(len(name) + len(value) for name, value in response.headers.raw) > self._policy.headers:
+            raise OutboundFailed(code="TOO_LARGE", host=host, reason="its headers are too large")
+        return response
+
+    async def _connected(self, asked: _Asked, addresses: list[Address], opened: AsyncExitStack) -> httpx2.Response:
+        """By the first address at which anybody listens. Nothing has been sent to those before it."""
+        for address in addresses:
+            transport = await opened.enter_async_context(
+                httpx2.AsyncHTTPTransport(verify=self._context(), trust_env=False)
+            )
+            try:
+                response = await transport.handle_async_request(self._request(asked, address))
+            except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+                if address == addresses[-1] or _is_tls(error):
+                    raise
+                continue
+            opened.push_async_callback(response.aclose)
+            return response
+        raise AssertionError("there is always an address")
+
+    def _request(self, asked: _Asked, address: Address) -> httpx2.Request:
+        target, policy = asked.target, self._policy
+        host = f"[{address}]" if address.version == 6 else str(address)
+        fixed = {"Host": target.authority, "Accept-Encoding": SUPPORTED, "Connection": "close"}
+        waits = {"connect": policy.connect, "read": policy.silence, "write": policy.silence, "pool": policy.connect}
+        return httpx2.Request(
+            asked.method,
+            httpx2.URL(scheme=target.scheme, host=host, port=target.port, raw_path=target.path.encode("ascii")),
+            headers={"User-Agent": f"packhorse/{VERSION}", **asked.headers, **fixed},
+            content=asked.body or None,
+            extensions={"timeout": waits, "sni_hostname": target.host},
+        )
+
+    def _context(self) -> ssl.SSLContext:
+        if self._trust is None:  # made once: it reads every certificate there is
+            self._trust = httpx2.create_ssl_context()
+        return self._trust
+
+
+class _Asked(Struct, frozen=True):
+    method: str
+    target: Target
+    headers: dict[str, str]
+    body: bytes
+
+    def moved(self, status: int, place: str) -> _Asked:
+        """The call that a redirect asks for. The new address is checked like the first."""
+        here, there = self.target, targets.read(urljoin(self.target.url, place))
+        if here.scheme == "https" and there.scheme != "https":
+            raise self._refused("it sent us on from https to http")
+        is_read = status == 303 or (status in (301, 302) and self.method == "POST")
+        moved = replace(self, target=there)
+        if is_read and self.method != "HEAD":
+            moved = replace(moved, method="GET", body=b"", headers=_without_content(self.headers))
+        if here.origin == there.origin:
+            return moved
+        if moved.body:
+            raise self._refused("it sent us on to another host with what was meant for this one")
+        kept = {name: value for name, value in moved.headers.items() if name.lower() in HARMLESS}
+        return replace(moved, headers=kept)
+
+    def _refused(self, reason: str) -> OutboundFailed:
+        return OutboundFailed(code="BAD_REDIRECT", host=self.target.host, reason=reason)
+
+
+def _without_content(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in headers.items() if not name.lower().startswith("content-")}
+
+
+@contextmanager
+def _translated(host: str) -> Iterator[None]:
+    """What the transport raises, as what we raise."""
+    try:
+        yield
+    except httpx2.TransportError as error:
+        code, reason = _meaning(error)
+        raise OutboundFailed(code=code, host=host, reason=reason) from error
+
+
+def _meaning(error: httpx2.TransportError) -> tuple[str, str]:
+    if isinstance(error, httpx2.TimeoutException):
+        return "TIMEOUT", "it was silent for too long"
+    if _is_tls(error):
+        return "TLS_FAILED", "its certificate or its TLS is not good"
+    if isinstance(error, httpx2.ConnectError):
+        return "UNREACHABLE", "nobody could be connected to"
+    return "BAD_ANSWER", "it ended the connection, or did not speak HTTP"
+
+
+def _is_tls(error: BaseException | None) -> bool:
+    while error is not None:
+        if isinstance(error, ssl.SSLError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False

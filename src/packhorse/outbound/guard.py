@@ -1,0 +1,93 @@
+"""Decides where a call may go: once, before it is made, and it goes to exactly the address that was decided on."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from msgspec import Struct
+
+from packhorse.errors import BlockedAddress, OutboundFailed
+from packhorse.outbound.addresses import Address, Allow, why_not
+from packhorse.outbound.targets import Target
+
+Resolve = Callable[[str], Awaitable[Sequence[Address]]]
+
+HTTP_PORTS = frozenset({80, 443})
+UNPRIVILEGED = 1024
+"""Ports below are those of mail, names and shells, which make sense of an HTTP request in ways of their own."""
+
+_resolving = ThreadPoolExecutor(8, "packhorse-resolve")
+"""Threads of their own: a name server that does not answer must not hold up whoever else needs a thread."""
+
+
+class Policy(Struct, frozen=True):
+    """What one sort of call may do."""
+
+    schemes: tuple[str, ...] = ("https",)
+    redirects: int = 3
+    connect: float = 5.0
+    """Seconds to be connected."""
+    silence: float = 10.0
+    """Seconds without a byte."""
+    total: float = 30.0
+    """Seconds for everything, redirects and body included."""
+    headers: int = 32 * 1024
+    """Bytes of an answer's headers."""
+    body: int = 1024**2
+    """Bytes of an answer's body, as it comes and as it is unpacked."""
+
+
+class Guard:
+    """What an operator allows is not held to the schemes and ports of the policy either."""
+
+    def __init__(self, allow: Allow, policy: Policy, resolve: Resolve) -> None:
+        self._allow = allow
+        self._policy = policy
+        self._resolve = resolve
+
+    def check(self, target: Target) -> None:
+        """Refuse what can be refused without asking anybody."""
+        if target.literal is not None:
+            self._check(target, target.literal)
+        elif not self._allow.names(target.host) and not self._allow.networks:
+            self._check_manner(target)
+
+    async def addresses(self, target: Target) -> list[Address]:
+        """Those of the host, each of them checked: one that is not public speaks against all the others."""
+        found = [target.literal] if target.literal is not None else list(await self._resolve(target.host))
+        if not found:
+            raise OutboundFailed(code="NOT_RESOLVED", host=target.host, reason="no name server knows it")
+        for address in found:
+            self._check(target, address)
+        return found
+
+    def _check(self, target: Target, address: Address) -> None:
+        if self._allow.names(target.host) or self._allow.holds(address):
+            return
+        self._check_manner(target)
+        if (why := why_not(address)) is not None:
+            raise BlockedAddress(host=target.host, reason=f"its address is {why}")
+
+    def _check_manner(self, target: Target) -> None:
+        if target.scheme not in self._policy.schemes:
+            raise BlockedAddress(host=target.host, reason=f"it must begin with {self._policy.schemes[0]}://")
+        if target.port not in HTTP_PORTS and target.port < UNPRIVILEGED:
+            raise BlockedAddress(host=target.host, reason=f"port {target.port} is for something else")
+
+
+async def resolved(host: str) -> Sequence[Address]:
+    """By this machine's resolver; none for a name that nobody knows."""
+    loop = asyncio.get_running_loop()
+    try:
+        found = await loop.run_in_executor(_resolving, _lookup, host)
+    except (OSError, UnicodeError):
+        return []
+    return list(dict.fromkeys(ipaddress.ip_address(at[4][0]) for at in found))
+
+
+def _lookup(host: str) -> list[tuple[object, object, int, str, tuple[str, ...]]]:
+    return socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)  # type: ignore[return-value]

@@ -1,0 +1,91 @@
+"""`packhorse webhooks` against a real server and a real receiver."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from packhorse.client import Client
+from packhorse.errors import Unreachable
+from tests.cli.conftest import Tell
+from tests.cli.house import House, until
+from tests.servers.web import Web, answering, web_aside
+
+SERVED = {"PACKHORSE_SECRET_KEY": "k" * 32, "PACKHORSE_OUTBOUND_ALLOW": "127.0.0.0/8"}
+
+
+def answers(house: House) -> bool:
+    try:
+        with Client(house.url) as client:
+            return client.pipelines() == []
+    except Unreachable:
+        return False
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    house = House(tmp_path_factory.mktemp("served"))
+    house.start("serve", "--port", str(house.port), env=SERVED)
+    until(lambda: answers(house))
+    yield house.url
+    house.end()
+
+
+@pytest.fixture
+def ask(tell: Tell, url: str, monkeypatch: pytest.MonkeyPatch) -> Tell:
+    monkeypatch.setenv("PACKHORSE_URL", url)
+    return tell
+
+
+@pytest.fixture
+def receiver() -> Iterator[Web]:
+    with web_aside() as receiver:
+        yield receiver
+
+
+def test_a_webhook_is_made_tried_listed_and_removed(ask: Tell, receiver: Web) -> None:
+    added = ask("webhooks", "add", f"{receiver.url}/hook")
+    words = added.out.split()
+    webhook_id = words[words.index("webhook") + 1]
+    tried = ask("webhooks", "test", webhook_id)
+    listed = ask("webhooks")
+    removed = ask("webhooks", "remove", webhook_id)
+    then = json.loads(ask("webhooks", "--json").out)
+
+    assert (added.code, tried.code, listed.code, removed.code) == (0, 0, 0, 0)
+    assert words[words.index("secret") + 1].startswith("whsec_")
+    assert "this once" in added.err
+    assert (tried.out.strip(), receiver.asked[0].json["type"]) == ("It was taken.", "webhook.test")
+    assert webhook_id in listed.out
+    assert f"{receiver.url}/hook" in listed.out
+    assert "whsec_" not in listed.out
+    assert [each["reason"] for each in then["items"] if each["webhook_id"] == webhook_id] == ["It was removed."]
+
+
+def test_a_receiver_that_does_not_take_it_is_told_by_the_exit_code(ask: Tell, receiver: Web) -> None:
+    receiver.answer = answering(500)
+    webhook_id = json.loads(ask("webhooks", "add", receiver.url, "--json").out)["webhook_id"]
+
+    tried = ask("webhooks", "test", webhook_id)
+
+    assert (tried.code, tried.out.strip()) == (1, "It was not taken: HTTP_500.")
+
+
+def test_an_address_inside_is_refused_with_the_way_out(ask: Tell) -> None:
+    said = ask("webhooks", "add", "https://10.0.0.1/")
+
+    assert (said.code, said.last_line) == (
+        3,
+        "Use a public address. An operator can allow another with PACKHORSE_OUTBOUND_ALLOW.",
+    )
+
+
+@pytest.mark.parametrize("command", ["remove", "test"])
+def test_a_webhook_that_is_not_there_is_told_with_how_to_list_them(ask: Tell, command: str) -> None:
+    missing = ask("webhooks", command, "nope")
+    empty = ask("webhooks", command, " ")
+
+    assert (missing.code, missing.last_line) == (3, "See those there are with: packhorse webhooks")
+    assert empty.code == 2
