@@ -41,6 +41,7 @@ OPERATIONS = list(operations())
 BODIES: dict[str, dict[str, Any]] = {
     "POST jobs": {"json": {"pipeline": "add", "user_id": "ann", "parameters": {"a": 1}}},
     "POST keys": {"json": {"scopes": ["read"]}},
+    "POST webhooks": {"json": {"url": "https://example.org/told"}},
 }
 
 
@@ -53,7 +54,7 @@ class Acme(NamedTuple):
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    place = Place(tmp_path, keyless=False)
+    place = Place(tmp_path, keyless=False, secret_key="s" * 40)
     publish(place)
     return place
 
@@ -76,8 +77,10 @@ async def acme(http: Http, store: Store) -> Acme:
     mine, text = await grants.create(store, "acme", SCOPES, by="cli", name=SECRET)
     job = {"pipeline": "add", "user_id": SECRET, "parameters": {"a": 1}, "metadata": {"note": SECRET}}
     job_id = (await http.post("jobs", json=job, headers=bearer(text))).json()["job_id"]
-    names = {"job_id": job_id, "key_id": mine.id, "name": "add/out.txt"}
-    return Acme(names, (SECRET, job_id, mine.id, text))
+    webhook = {"url": f"https://example.com/{SECRET}"}
+    webhook_id = (await http.post("webhooks", json=webhook, headers=bearer(text))).json()["webhook_id"]
+    names = {"job_id": job_id, "key_id": mine.id, "webhook_id": webhook_id, "name": "add/out.txt"}
+    return Acme(names, (SECRET, job_id, mine.id, webhook_id, text))
 
 
 def ids(operation: Operation) -> str:
