@@ -50,6 +50,7 @@ ROUTES = [
     jobs.explain,
     jobs.cancel,
     jobs.retry,
+    jobs.delete_job,
     jobs.log,
     jobs.metrics,
     events.events,
