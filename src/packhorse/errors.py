@@ -5,7 +5,7 @@ PackhorseError
 │   ├── InvalidInput        ├── UnknownPipeline  ├── TooLarge  ├── UnsupportedMedia  ├── KeyReused
 │   ├── Malformed           the request cannot be read at all
 │   ├── TooSlow  ├── WrongMethod  ├── Foreign  ├── Unauthorized  ├── Forbidden  ├── TooMany
-│   ├── NotFound            ├── JobNotFound  ├── ArtifactNotFound
+│   ├── NotFound            ├── JobNotFound  ├── ArtifactNotFound  ├── QueueNotFound
 │   ├── NotAllowed          the job's status does not admit the verb
 │   │   └── NotFinished
 │   └── SlotTaken           the user has an active job already
@@ -152,6 +152,12 @@ class JobNotFound(NotFound):
 
 class ArtifactNotFound(NotFound):
     """Job {job_id} has no artifact {name!r}."""
+
+
+class QueueNotFound(NotFound):
+    """No pipeline and no worker uses a queue named {queue!r}."""
+
+    hint = "See the queues there are with: packhorse queues"
 
 
 class NotAllowed(Refused):

@@ -9,7 +9,7 @@ import pytest
 from packhorse.core import lifecycle
 from packhorse.core.model import Change, Job
 from packhorse.engine import host
-from packhorse.engine.explain import Reason, is_live, reasons
+from packhorse.engine.explain import Around, Reason, is_live, reasons
 from packhorse.store.base import WorkerCard
 from tests.contract.builders import ONNX, RESULT, SPEC, card, needs, plan, stage, submission
 from tests.engine.processes import born, dead, running
@@ -34,24 +34,24 @@ def at_second_stage() -> Job:
 
 
 def codes(job: Job, *live: WorkerCard) -> list[str]:
-    return [reason.code for reason in reasons(job, live, NOW)]
+    return [reason.code for reason in reasons(job, Around(live), NOW)]
 
 
 def test_nobody_serves_the_queue() -> None:
-    found = reasons(at_second_stage(), [card(queues={"default": 8}, kinds=("onnx", "bie"))], NOW)
+    found = reasons(at_second_stage(), Around([card(queues={"default": 8}, kinds=("onnx", "bie"))]), NOW)
 
     assert found == [Reason("NO_WORKER", "no worker that is alive serves queue `gpu`")]
 
 
 def test_nobody_has_the_stage_as_it_was_submitted() -> None:
-    found = reasons(at_second_stage(), [card(queues={"gpu": 1}, kinds=("onnx", "bie#new"))], NOW)
+    found = reasons(at_second_stage(), Around([card(queues={"gpu": 1}, kinds=("onnx", "bie#new"))]), NOW)
 
     assert [reason.code for reason in found] == ["NO_CODE"]
     assert found[0].message == "no live worker has stage `bie` of pipeline `convert` as it was submitted"
 
 
 def test_the_slots_of_those_who_could_run_it_are_counted() -> None:
-    found = reasons(job(), [ABLE, card("w2", queues={"default": 5}, kinds=("other",))], NOW)
+    found = reasons(job(), Around([ABLE, card("w2", queues={"default": 5}, kinds=("other",))]), NOW)
 
     assert found == [Reason("QUEUED", "`onnx` waits for one of 2 slots in queue `default`")]
 
@@ -59,8 +59,8 @@ def test_the_slots_of_those_who_could_run_it_are_counted() -> None:
 def test_a_single_slot_or_stage_is_not_counted() -> None:
     begun = moved(lifecycle.start(job(), ONNX, token="t", worker="w", lease=15, now=NOW))
 
-    [queued] = reasons(at_second_stage(), [ABLE], NOW)
-    [stopping] = reasons(moved(lifecycle.cancel(begun, now=NOW)), [ABLE], NOW)
+    [queued] = reasons(at_second_stage(), Around([ABLE]), NOW)
+    [stopping] = reasons(moved(lifecycle.cancel(begun, now=NOW)), Around([ABLE]), NOW)
 
     assert queued.message == "`bie` waits for the only slot in queue `gpu`"
     assert stopping.message == "the job is being stopped, and ends with the stage that still runs"
@@ -69,7 +69,7 @@ def test_a_single_slot_or_stage_is_not_counted() -> None:
 def test_workers_that_can_start_no_process_have_no_slots() -> None:
     stuck = card(kinds=("onnx", "bie"), queues={"default": 0, "gpu": 0})
 
-    [found] = reasons(job(), [stuck], NOW)
+    [found] = reasons(job(), Around([stuck]), NOW)
 
     assert found == Reason("NO_PROCESS", "no live worker can start a process for `onnx` now; their logs say why")
     assert codes(job(), stuck, ABLE) == ["QUEUED"]

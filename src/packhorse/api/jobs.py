@@ -26,7 +26,7 @@ from packhorse.api.tools import Tools
 from packhorse.core import lifecycle, wire
 from packhorse.core.model import Change, Job, Status
 from packhorse.define.mistakes import quoted, some
-from packhorse.engine.explain import is_live, reasons
+from packhorse.engine.explain import explained
 from packhorse.errors import InvalidInput, JobNotFound, NotAllowed, SlotTaken, TooLarge, TooSlow, UnsupportedMedia
 from packhorse.store.base import Filter, Line
 
@@ -110,11 +110,9 @@ async def get_job(
 async def explain(
     tools: NamedDependency[Tools], caller: NamedDependency[Caller], job_id: FromPath[str]
 ) -> ExplainDocument:
-    """Why the job is not running now: a code and a sentence each, none if it is."""
-    job = await tools.job(caller, job_id)
-    now = tools.store.now()
-    live = [card for card in await tools.store.workers() if is_live(card, now, tools.settings.lease)]
-    return {"reasons": [{"code": each.code, "message": each.message} for each in reasons(job, live, now)]}
+    """Why the job is not running now: a code and a sentence each, the first to be seen to first; none if it is."""
+    found = await explained(tools.store, await tools.job(caller, job_id), tools.settings.lease)
+    return {"reasons": [{"code": each.code, "message": each.message} for each in found]}
 
 
 @post(

@@ -21,7 +21,7 @@ from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.types import ASGIApp, Receive, Scope, Send
 
-from packhorse.api import events, jobs, problems, queries, results, submit, system
+from packhorse.api import events, jobs, problems, queries, queues, results, submit, system
 from packhorse.api.callers import allowed, caller_of
 from packhorse.api.gate import Gate, is_local
 from packhorse.api.tools import Tools, tools_of
@@ -57,6 +57,9 @@ ROUTES = [
     results.artifacts,
     results.artifact,
     results.result,
+    queues.list_queues,
+    queues.pause,
+    queues.resume,
     system.pipelines,
 ]
 

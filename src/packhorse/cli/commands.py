@@ -32,9 +32,13 @@ COMMANDS = (
     (JOBS, "logs", "packhorse.cli.jobs:logs", "Print what a job's stages have printed."),
     (JOBS, "cancel", "packhorse.cli.jobs:cancel", "Cancel a job."),
     (JOBS, "retry", "packhorse.cli.jobs:retry", "Run a job again, from the stage that failed."),
+    (JOBS, "delete", "packhorse.cli.jobs:delete", "Delete an ended job with its files."),
     (JOBS, "result", "packhorse.cli.results:result", "Download a job's result."),
     (JOBS, "artifacts", "packhorse.cli.results:artifacts", "List the files a job's stages have made, or download one."),
     (JOBS, "pipelines", "packhorse.cli.jobs:pipelines", "List what can be submitted."),
+    (LOOKING, "queues", "packhorse.cli.queues:queues", "List the queues: what waits, who serves them, what is paused."),
+    (LOOKING, "pause", "packhorse.cli.queues:pause", "Start nothing more from a queue."),
+    (LOOKING, "resume", "packhorse.cli.queues:resume", "Go on with a queue."),
     (LOOKING, "doctor", "packhorse.cli.doctor:doctor", "Check store, files and workers; needs no server."),
     (LOOKING, "config", "packhorse.cli.config:config", "Show every setting and where its value comes from."),
 )

@@ -186,6 +186,9 @@ class PostgresStore(Unbuilt):
     async def expired(self, limit: int) -> list[Job]:
         return await self._read(upkeep.expired, self._clock, limit, self._plans)
 
+    async def ready(self, kinds: Mapping[str, Collection[str]], *, limit: int = 1000) -> dict[str, int]:
+        return await self._read(upkeep.ready, kinds, limit)
+
     # Notes
 
     async def report(self, reports: Sequence[Report]) -> None:
