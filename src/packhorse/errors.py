@@ -7,6 +7,7 @@ PackhorseError
 │   ├── TooSlow  ├── WrongMethod  ├── Foreign  ├── Unauthorized  ├── Forbidden  ├── TooMany
 │   │                                                                 └── RateExceeded
 │   ├── NotFound            ├── JobNotFound  ├── ArtifactNotFound  ├── KeyNotFound  ├── WebhookNotFound
+│   │                       └── QueueNotFound
 │   ├── NoSecretKey         a webhook cannot be signed
 │   ├── NotAllowed          the job's status does not admit the verb
 │   │   └── NotFinished
@@ -179,6 +180,12 @@ class NoSecretKey(Refused):
 
     status = 409
     hint = "Set PACKHORSE_SECRET_KEY to the same 32 random bytes for every server and worker: openssl rand -base64 32"
+
+
+class QueueNotFound(NotFound):
+    """No pipeline and no worker uses a queue named {queue!r}."""
+
+    hint = "See the queues there are with: packhorse queues"
 
 
 class NotAllowed(Refused):

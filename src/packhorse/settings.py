@@ -24,7 +24,7 @@ from packhorse.outbound.addresses import Allow
 KEYS = "packhorse:"
 """What every key in a Redis begins with, unless a deployment says otherwise."""
 PREFIX = "PACKHORSE_"
-POSITIVE = frozenset({"lease", "slots", "recycle", "timeout", "deadline", "sweep", "samples"})
+POSITIVE = frozenset({"lease", "slots", "recycle", "timeout", "deadline", "sweep", "samples", "body_silence"})
 FLAGS = {"1": True, "yes": True, "true": True, "on": True, "0": False, "no": False, "false": False, "off": False}
 FOLDER = ".packhorse"
 HIDDEN = "***"
@@ -115,6 +115,9 @@ class Settings:
     result_limit: int = _is(256 * 1024, "bytes of a stage's result besides its files", size)
     parameters_limit: int = _is(256 * 1024, "bytes of a job's parameters besides its files", size)
     file_limit: int = _is(2 * 1024**3, "bytes of one uploaded file", size)
+    wait_limit: float = _is(60.0, "the longest that a submit with `Prefer: wait` is answered late", seconds)
+    body_silence: float = _is(30.0, "seconds without a byte after which the sender of a body is given up", seconds)
+    body_rate: int = _is(1024, "bytes per second that a sender must come to on the whole, after that time", size)
     log_limit: int = _is(1024**2, "bytes of log kept per job; the oldest lines go first", size)
     log_rate: int = _is(
         256 * 1024, "bytes of output per second a stage may add to its log; the rest is counted, not kept", size

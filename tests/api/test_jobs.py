@@ -1,4 +1,4 @@
-"""Jobs listed, looked at, cancelled and retried."""
+"""Jobs listed, looked at, cancelled, retried and deleted."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ import pytest
 from litestar.testing import AsyncTestClient
 from msgspec.structs import replace
 
+from packhorse.blob import open_blobs
 from packhorse.core import lifecycle
 from packhorse.core.model import Failure, TaskId
+from packhorse.engine.janitor import Janitor
 from packhorse.engine.settle import Settle
-from packhorse.store.base import Line, Sample, Store, WorkerCard
+from packhorse.store.base import Line, Report, Sample, Store, WorkerCard
 from packhorse.store.sqlite import SqliteStore
+from tests.api.processes import Place
 from tests.contract.builders import card
 from tests.store.sqlite.inside import write
 
@@ -397,3 +400,91 @@ async def test_the_log_of_a_stage_there_is_not_is_answered_with_those_there_are(
 
     assert answer.status_code == 422
     assert answer.json()["detail"] == "There is no stage 'nope'; there is add."
+
+
+# Seen before
+
+
+async def test_a_job_that_looks_the_same_is_not_sent_again(http: Http) -> None:
+    job_id = await submitted(http)
+    first = await http.get(f"jobs/{job_id}")
+    tag = first.headers["etag"]
+
+    again = [await http.get(f"jobs/{job_id}", headers={"If-None-Match": each}) for each in (tag, f'"x", W/{tag}', "*")]
+    other = await http.get(f"jobs/{job_id}", headers={"If-None-Match": '"x"'})
+
+    assert tag.startswith('"')
+    assert [(each.status_code, each.content, each.headers["etag"]) for each in again] == [(304, b"", tag)] * 3
+    assert (other.status_code, other.json()) == (200, first.json())
+
+
+async def test_whatever_is_shown_moves_the_tag(http: Http, store: Store) -> None:
+    job_id, at = await submitted(http), TaskId("add")
+    tags = [(await http.get(f"jobs/{job_id}")).headers["etag"]]
+
+    await Settle(store)(job_id, lambda job: lifecycle.start(job, at, token="t", worker="w", lease=60, now=store.now()))
+    tags.append((await http.get(f"jobs/{job_id}", headers={"If-None-Match": tags[-1]})).headers["etag"])
+    await store.report([Report(job_id, at, "t", 1, store.now(), 1, 2, "halfway")])
+    answer = await http.get(f"jobs/{job_id}", headers={"If-None-Match": tags[-1]})
+
+    assert answer.status_code == 200
+    assert len({*tags, answer.headers["etag"]}) == 3
+
+
+# Deleted
+
+
+async def test_a_deleted_job_is_gone_at_once_and_its_files_with_the_next_sweep(
+    http: Http, store: Store, place: Place
+) -> None:
+    made = await http.post("jobs?pipeline=convert&user_id=ann", files={"model": ("m.onnx", b"weights")})
+    job_id = made.json()["job_id"]
+    await http.post(f"jobs/{job_id}/cancel")
+    there = place.objects()
+
+    answer = await http.delete(f"jobs/{job_id}")
+
+    assert (answer.status_code, answer.content) == (204, b"")
+    assert [(await http.get(f"jobs/{job_id}{more}")).status_code for more in ("", "/events", "/artifacts")] == [404] * 3
+    assert (await http.post(f"jobs/{job_id}/retry")).status_code == 404
+    assert await ids(http) == []
+    assert place.objects() == there != set()
+    blobs = open_blobs(place.settings.blobs)
+    await Janitor(store, blobs, Settle(store), orphan_after=3600.0, period=1.0).tick()
+    await blobs.close()
+    assert place.objects() == set()
+    assert await store.known([job_id]) == set()
+
+
+async def test_a_job_is_deleted_once(http: Http) -> None:
+    job_id = await submitted(http)
+    await http.post(f"jobs/{job_id}/cancel")
+
+    answers = [await http.delete(f"jobs/{each}") for each in (job_id, job_id, UNKNOWN)]
+
+    assert [answer.status_code for answer in answers] == [204, 404, 404]
+
+
+async def test_an_active_job_is_cancelled_before_it_is_deleted(http: Http) -> None:
+    job_id = await submitted(http)
+
+    answer = await http.delete(f"jobs/{job_id}")
+
+    assert answer.status_code == 409
+    assert "cancel it first" in answer.json()["detail"]
+    assert (await http.get(f"jobs/{job_id}")).json()["status"] == "pending"
+
+
+async def test_the_key_of_a_deleted_job_is_free_when_it_is_gone(http: Http, store: Store) -> None:
+    asked: Json = {"json": {"pipeline": "add", "parameters": {"a": 1}}, "headers": {"Idempotency-Key": "k"}}
+    job_id = (await http.post("jobs", **asked)).json()["job_id"]
+    await http.post(f"jobs/{job_id}/cancel")
+    await http.delete(f"jobs/{job_id}")
+
+    meanwhile = await http.post("jobs", **asked)
+    await store.erase(job_id)
+    afterwards = await http.post("jobs", **asked)
+
+    assert (meanwhile.status_code, meanwhile.headers["retry-after"]) == (409, "2")
+    assert afterwards.status_code == 202
+    assert afterwards.json()["job_id"] != job_id

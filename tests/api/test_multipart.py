@@ -14,6 +14,7 @@ from packhorse.api import body as bodies
 from packhorse.api.body import Body
 from packhorse.api.multipart import LONGEST_EPILOGUE, LONGEST_HEADER, MOST_PARTS, Multipart, boundary_of
 from packhorse.errors import Malformed, TooLarge, TooSlow, UnsupportedMedia
+from packhorse.settings import Settings
 
 Found = list[tuple[str, str | None, bytes]]
 
@@ -161,22 +162,18 @@ async def never() -> Any:
     await asyncio.sleep(3600)
 
 
-def test_a_silent_sender_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "SILENCE", 0.05)
-
+def test_a_silent_sender_is_given_up() -> None:
     with pytest.raises(TooSlow):
-        asyncio.run(Body(never).read())
+        asyncio.run(Body(never, Settings(body_silence=0.05)).read())
 
 
-def test_a_sender_of_single_bytes_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "SILENCE", 0.1)
-
+def test_a_sender_of_single_bytes_is_given_up() -> None:
     async def drip() -> Any:
         await asyncio.sleep(0.02)
         return {"type": "http.request", "body": b"x", "more_body": True}
 
     with pytest.raises(TooSlow):
-        asyncio.run(Body(drip).whole(10_000))
+        asyncio.run(Body(drip, Settings(body_silence=0.1)).whole(10_000))
 
 
 def test_draining_ends_with_a_sender_that_does_not(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,9 +102,10 @@ async def test_every_refusal_it_tells_of_is_a_problem(http: Http) -> None:
 async def test_a_submit_is_told_with_its_key_and_its_body(http: Http) -> None:
     operation = (await told(http))["paths"][f"{BASE}/jobs"]["post"]
 
-    [key] = [each for each in operation["parameters"] if each["in"] == "header"]
+    [key, prefer] = [each for each in operation["parameters"] if each["in"] == "header"]
     bodies = {kind: each["schema"] for kind, each in operation["requestBody"]["content"].items()}
     assert (key["name"], key["required"]) == ("Idempotency-Key", False)
+    assert (prefer["name"], prefer["required"]) == ("Prefer", False)
     assert bodies.keys() == {"application/json", "multipart/form-data"}
     assert bodies["application/json"]["properties"].keys() == {*Asked.__struct_fields__}
     assert bodies["application/json"]["additionalProperties"] is False

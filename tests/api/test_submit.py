@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from litestar import Request
 from litestar.testing import AsyncTestClient
 
+from packhorse.api import serving
+from packhorse.api.callers import GRANTS, Caller
+from packhorse.api.serving import build
 from packhorse.store.base import Filter, Store
 from tests.api.processes import Place
 
@@ -437,7 +443,78 @@ async def test_a_cancelled_job_gives_its_place_away(http: Http) -> None:
     assert (await http.post("jobs?pipeline=convert&user_id=ann", files=MODEL)).status_code == 202
 
 
+async def never() -> AsyncIterator[bytes]:
+    """A body that would be read for ever."""
+    while True:
+        yield b"x" * 1000
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("key", [{}, {"Idempotency-Key": "unknown"}])
+@pytest.mark.parametrize("kind", ["multipart/form-data; boundary=XX", "application/json"])
+async def test_a_taken_slot_is_refused_before_the_body_is_read(http: Http, key: Json, kind: str) -> None:
+    first = (await http.post("jobs?pipeline=convert&user_id=ann", files=MODEL)).json()
+    headers = {**key, "Content-Type": kind, "Expect": "100-continue"}
+
+    answer = await asyncio.wait_for(
+        http.post("jobs?pipeline=convert&user_id=ann", content=never(), headers=headers), 20
+    )
+
+    assert (answer.status_code, answer.json()["active_job_id"]) == (409, first["job_id"])
+    assert int(answer.headers["retry-after"]) > 0
+
+
+async def test_a_known_key_is_let_in_though_its_job_holds_the_slot(http: Http) -> None:
+    key = {"Idempotency-Key": "k1"}
+    first = await http.post("jobs?pipeline=convert&user_id=ann", files=MODEL, headers=key)
+
+    again = await http.post("jobs?pipeline=convert&user_id=ann", files=MODEL, headers=key)
+    other = await http.post("jobs?pipeline=convert&user_id=ann", files={"model": ("n", b"x")}, headers=key)
+
+    assert (again.status_code, again.json()["job_id"]) == (202, first.json()["job_id"])
+    assert (other.status_code, other.json()["type"]) == (422, "urn:packhorse:key-reused")
+
+
 # Idempotency
+
+
+@asynccontextmanager
+async def asking_as(place: Place, monkeypatch: pytest.MonkeyPatch, caller: Caller) -> AsyncIterator[Http]:
+    def who(request: Request[Any, Any, Any]) -> Caller:
+        return caller
+
+    monkeypatch.setattr(serving, "caller_of", who)
+    async with AsyncTestClient(build(place.settings), base_url="http://127.0.0.1/api/v1/") as http:
+        yield http
+
+
+ADD: Json = {"json": {"pipeline": "add", "user_id": "ann", "parameters": {"a": 1}}, "headers": {"Idempotency-Key": "k"}}
+
+
+async def test_a_key_is_of_one_tenant_and_one_client(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    callers = [Caller("acme", GRANTS["submit"], key_id=each) for each in ("c1", "c2", "c1")]
+    callers.append(Caller("other", GRANTS["submit"], key_id="c1"))
+    made = []
+
+    for caller in callers:
+        async with asking_as(place, monkeypatch, caller) as http:
+            made.append((await http.post("jobs", **ADD)).json())
+
+    assert made[0]["job_id"] == made[2]["job_id"]
+    assert len({job["job_id"] for job in made}) == 3
+    assert [job["created_by_client_id"] for job in made] == ["c1", "c2", "c1", "c1"]
+
+
+async def test_who_is_bound_to_a_user_learns_nothing_of_the_slot_of_another(
+    http: Http, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await http.post("jobs?pipeline=convert&user_id=ann", files=MODEL)
+    bob = Caller("default", GRANTS["submit"], key_id="c1", user="bob")
+
+    async with asking_as(place, monkeypatch, bob) as bobs:
+        answer = await bobs.post("jobs?pipeline=convert&user_id=ann", files=MODEL)
+
+    assert (answer.status_code, fields(answer)) == (422, {"user_id"})
 
 
 async def test_the_same_key_and_request_give_the_first_job(http: Http, place: Place, store: Store) -> None:

@@ -438,6 +438,35 @@ def test_a_completed_job_cannot_be_cancelled(ask: Tell, shared: Dev) -> None:
     assert "completed" in said.err
 
 
+def test_an_ended_job_can_be_deleted_and_an_active_one_cannot(ask: Tell, shared: Dev, tmp_path: Path) -> None:
+    ended, active = made(ask, "greet", "name=ann"), made(ask, "wait", f"flag={tmp_path}/never")
+    shared.client.wait(ended, LONGEST)
+
+    said = [ask("delete", each) for each in (ended, ended, active)]
+    ask("cancel", active)
+
+    assert [each.code for each in said] == [0, 3, 3]
+    assert said[0].out.strip() == f"Job {ended} is deleted."
+    assert "There is no job" in said[1].err
+    assert "cancel it first" in said[2].err
+    assert ask("show", ended).code == 3
+
+
+def test_a_queue_is_paused_and_resumed(ask: Tell) -> None:
+    job_id = made(ask, "greet", "name=ann", "--delay", "1h")
+
+    paused = ask("pause", "default", "--reason", "a test")
+    listed, shown = ask("queues"), ask("show", job_id)
+    resumed = ask("resume", "default")
+    ask("cancel", job_id)
+
+    assert [each.out.strip() for each in (paused, resumed)] == ["Queue default is paused.", "Queue default is served."]
+    assert "by local at" in listed.out
+    assert "a test" in listed.out
+    assert "was paused by local" in shown.out
+    assert ask("pause", "nope").code == 3
+
+
 def test_a_result_without_files_is_printed_or_written(ask: Tell, shared: Dev, tmp_path: Path) -> None:
     job_id = made(ask, "greet", "name=ann")
     shared.client.wait(job_id, LONGEST)

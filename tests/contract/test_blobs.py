@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from packhorse.blob import upload
 from packhorse.blob.base import CHUNK, Blobs, Sum
 from packhorse.errors import BlobExists, BlobNotFound, BlobUnavailable, PathRefused, TooLarge
 from tests.contract import blob_fixtures
@@ -93,6 +94,8 @@ ALLOWED = [
 METHODS: dict[str, Callable[[Blobs, str, Path], Awaitable[object]]] = {
     "put": lambda blobs, key, _: blobs.put(key, stream(b"x")),
     "put_file": lambda blobs, key, tmp_path: blobs.put_file(key, tmp_path / "source"),
+    "copy": lambda blobs, key, _: blobs.copy("jobs/1/source", key),
+    "copy from": lambda blobs, key, _: blobs.copy(key, "jobs/1/target"),
     "read": lambda blobs, key, _: content(blobs, key),
     "size": lambda blobs, key, _: blobs.size(key),
     "fetch": lambda blobs, key, tmp_path: blobs.fetch(key, tmp_path / "fetched"),
@@ -661,3 +664,48 @@ async def test_a_put_succeeds_while_its_neighbours_are_deleted(another: Callable
     await deleting.delete_all("jobs/1")
     assert await is_empty(putting)
     assert await putting.folders("jobs") == []
+
+
+# Copying
+
+
+@pytest.mark.parametrize("size", [0, 5, LARGE])
+async def test_a_copy_has_the_same_bytes_and_outlives_the_first(blobs: Blobs, size: int) -> None:
+    data = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
+    await blobs.put("jobs/1/output/a/größe.bin", stream(data))
+
+    await blobs.copy("jobs/1/output/a/größe.bin", "jobs/2/input/model.0.bin")
+    await blobs.delete_all("jobs/1")
+
+    assert await content(blobs, "jobs/2/input/model.0.bin") == data
+    assert await blobs.keys("jobs") == ["jobs/2/input/model.0.bin"]
+
+
+async def test_a_large_object_is_copied_part_by_part(blobs: Blobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upload, "COPIED", 5 * 1024 * 1024)
+    data = bytes(range(256)) * (LARGE // 256)
+    await blobs.put("jobs/1/a", stream(data))
+
+    await blobs.copy("jobs/1/a", "jobs/2/a")
+
+    assert await content(blobs, "jobs/2/a") == data
+    await blobs.delete_all("jobs/1")
+    await blobs.delete_all("jobs/2")
+    assert await is_empty(blobs)
+
+
+async def test_a_copy_of_nothing_makes_nothing(blobs: Blobs) -> None:
+    with pytest.raises(BlobNotFound):
+        await blobs.copy("jobs/1/none", "jobs/2/a")
+
+    assert await is_empty(blobs)
+
+
+async def test_a_copy_overwrites_nothing(blobs: Blobs) -> None:
+    await blobs.put("jobs/1/a", stream(b"new"))
+    await blobs.put("jobs/2/a", stream(b"old"))
+
+    with pytest.raises(BlobExists):
+        await blobs.copy("jobs/1/a", "jobs/2/a")
+
+    assert await content(blobs, "jobs/2/a") == b"old"

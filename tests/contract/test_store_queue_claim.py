@@ -424,3 +424,29 @@ async def test_a_stage_over_nothing_gives_what_gathers_it_an_empty_list(store: S
     claimed = await claim_one(store)
 
     assert (claimed.task, claimed.upstream) == (BOOK, {"page": ()})
+
+
+# how much there is
+
+
+async def test_what_is_ready_is_counted_by_queue_and_no_further_than_asked(store: Store) -> None:
+    await submit_many(store, 3)
+    await submit(store, ELSEWHERE)
+    await submit(store, UNKNOWN_KIND)
+    await submit(store, delay=60.0)
+    kinds = {"default": ["only"], "elsewhere": ["only", "unknown"], "empty": ["only"], "nothing": []}
+
+    found = await store.ready(kinds)
+
+    assert found == {"default": 3, "elsewhere": 1, "empty": 0, "nothing": 0}
+    assert await store.ready({"default": ["only", "unknown"]}) == {"default": 4}
+    assert await store.ready(kinds, limit=2) == {**found, "default": 2}
+    assert await store.ready({}) == {}
+
+
+async def test_what_was_claimed_is_not_ready_any_more(store: Store) -> None:
+    await submit_many(store, 3)
+
+    await claim_one(store)
+
+    assert await store.ready({"default": ["only"]}) == {"default": 2}

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from packhorse.core import lifecycle
 from packhorse.core.model import Change, Job, Status
-from packhorse.errors import NotAllowed
+from packhorse.errors import JobNotFound, NotAllowed
 from tests.core.plans import (
     HOPELESS,
     NOW,
@@ -98,3 +98,25 @@ def test_a_job_that_is_being_deleted_is_not_tidied() -> None:
 
     with pytest.raises(NotAllowed):
         lifecycle.tidied(job, now=LATER)
+
+
+@pytest.mark.parametrize(
+    "job", [completed(KEPT), failed(running(KEPT), ONLY, error=HOPELESS), cancelled(submitted(KEPT))]
+)
+def test_an_ended_job_that_is_deleted_is_marked_before_its_time(job: Job) -> None:
+    assert only_differs(lifecycle.delete(job, now=LATER), is_purging=True, purge_at=LATER)
+
+
+@pytest.mark.parametrize("job", [submitted(KEPT), running(KEPT), cancelled(running(KEPT))])
+def test_an_active_job_is_cancelled_before_it_is_deleted(job: Job) -> None:
+    with pytest.raises(NotAllowed, match="cancel it first"):
+        lifecycle.delete(job, now=LATER)
+
+
+def test_a_deleted_job_is_not_there_to_be_deleted_or_retried() -> None:
+    gone = lifecycle.delete(completed(KEPT), now=LATER).after
+
+    with pytest.raises(JobNotFound):
+        lifecycle.delete(gone, now=LATER)
+    with pytest.raises(JobNotFound):
+        lifecycle.retry(gone, stage="*", now=LATER)

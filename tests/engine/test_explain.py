@@ -5,13 +5,26 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from packhorse.core import lifecycle
 from packhorse.core.model import Change, Job
 from packhorse.engine import host
-from packhorse.engine.explain import Reason, is_live, reasons
-from packhorse.store.base import WorkerCard
-from tests.contract.builders import ONNX, RESULT, SPEC, card, needs, plan, stage, submission
+from packhorse.engine.explain import Around, Reason, explained, is_live, reasons
+from packhorse.store.base import Pause, Store, WorkerCard
+from tests.contract.builders import (
+    ONNX,
+    RESULT,
+    SLOTTED,
+    SPEC,
+    cancel,
+    card,
+    needs,
+    plan,
+    stage,
+    submission,
+    submit,
+)
 from tests.engine.processes import born, dead, running
 
 NOW = 1_800_000_000.0
@@ -34,24 +47,24 @@ def at_second_stage() -> Job:
 
 
 def codes(job: Job, *live: WorkerCard) -> list[str]:
-    return [reason.code for reason in reasons(job, live, NOW)]
+    return [reason.code for reason in reasons(job, Around(live), NOW)]
 
 
 def test_nobody_serves_the_queue() -> None:
-    found = reasons(at_second_stage(), [card(queues={"default": 8}, kinds=("onnx", "bie"))], NOW)
+    found = reasons(at_second_stage(), Around([card(queues={"default": 8}, kinds=("onnx", "bie"))]), NOW)
 
     assert found == [Reason("NO_WORKER", "no worker that is alive serves queue `gpu`")]
 
 
 def test_nobody_has_the_stage_as_it_was_submitted() -> None:
-    found = reasons(at_second_stage(), [card(queues={"gpu": 1}, kinds=("onnx", "bie#new"))], NOW)
+    found = reasons(at_second_stage(), Around([card(queues={"gpu": 1}, kinds=("onnx", "bie#new"))]), NOW)
 
     assert [reason.code for reason in found] == ["NO_CODE"]
     assert found[0].message == "no live worker has stage `bie` of pipeline `convert` as it was submitted"
 
 
 def test_the_slots_of_those_who_could_run_it_are_counted() -> None:
-    found = reasons(job(), [ABLE, card("w2", queues={"default": 5}, kinds=("other",))], NOW)
+    found = reasons(job(), Around([ABLE, card("w2", queues={"default": 5}, kinds=("other",))]), NOW)
 
     assert found == [Reason("QUEUED", "`onnx` waits for one of 2 slots in queue `default`")]
 
@@ -59,8 +72,8 @@ def test_the_slots_of_those_who_could_run_it_are_counted() -> None:
 def test_a_single_slot_or_stage_is_not_counted() -> None:
     begun = moved(lifecycle.start(job(), ONNX, token="t", worker="w", lease=15, now=NOW))
 
-    [queued] = reasons(at_second_stage(), [ABLE], NOW)
-    [stopping] = reasons(moved(lifecycle.cancel(begun, now=NOW)), [ABLE], NOW)
+    [queued] = reasons(at_second_stage(), Around([ABLE]), NOW)
+    [stopping] = reasons(moved(lifecycle.cancel(begun, now=NOW)), Around([ABLE]), NOW)
 
     assert queued.message == "`bie` waits for the only slot in queue `gpu`"
     assert stopping.message == "the job is being stopped, and ends with the stage that still runs"
@@ -69,7 +82,7 @@ def test_a_single_slot_or_stage_is_not_counted() -> None:
 def test_workers_that_can_start_no_process_have_no_slots() -> None:
     stuck = card(kinds=("onnx", "bie"), queues={"default": 0, "gpu": 0})
 
-    [found] = reasons(job(), [stuck], NOW)
+    [found] = reasons(job(), Around([stuck]), NOW)
 
     assert found == Reason("NO_PROCESS", "no live worker can start a process for `onnx` now; their logs say why")
     assert codes(job(), stuck, ABLE) == ["QUEUED"]
@@ -104,6 +117,68 @@ def test_what_is_being_stopped_or_has_ended_says_so() -> None:
 
     assert codes(moved(lifecycle.cancel(begun, now=NOW))) == ["STOPPING"]
     assert codes(moved(lifecycle.cancel(job(), now=NOW))) == ["ENDED"]
+
+
+OPERATOR = Pause("default", NOW - 60, "ab12", "the disk is full")
+
+
+def test_a_paused_queue_is_told_with_who_and_why() -> None:
+    found = reasons(job(), Around([ABLE], {"default": OPERATOR}), NOW)
+
+    assert found == [
+        Reason("PAUSED", "queue `default` was paused by ab12 at 2027-01-15 07:59:00 UTC: the disk is full")
+    ]
+
+
+def test_a_pause_comes_after_the_time_and_before_the_worker() -> None:
+    found = reasons(job(delay=60.0), Around(pauses={"default": OPERATOR}), NOW)
+
+    assert [reason.code for reason in found] == ["NOT_BEFORE", "PAUSED", "NO_WORKER"]
+
+
+def test_the_pause_of_another_queue_is_no_reason() -> None:
+    assert [each.code for each in reasons(job(), Around([ABLE], {"gpu": OPERATOR}), NOW)] == ["QUEUED"]
+
+
+@pytest.mark.parametrize(
+    ("ahead", "said"), [(0, ", and is next"), (3, ", with 3 ahead of it"), (1000, ", with 1000 or more ahead of it")]
+)
+def test_those_ahead_are_counted(ahead: int, said: str) -> None:
+    [found] = reasons(job(), Around([ABLE], ahead={"onnx": ahead}), NOW)
+
+    assert found.message == f"`onnx` waits for one of 2 slots in queue `default`{said}"
+
+
+def test_an_ended_job_whose_slot_is_taken_cannot_be_retried() -> None:
+    found = reasons(moved(lifecycle.cancel(job(), now=NOW)), Around(holder="j7"), NOW)
+
+    assert [each.code for each in found] == ["ENDED", "SLOT_TAKEN"]
+    assert "job j7" in found[1].message
+
+
+async def test_what_is_around_a_job_is_read_from_the_store(store: Store) -> None:
+    await store.enroll(card(queues={"default": 1}, kinds=("only",), seen_at=store.now()))
+    await submit(store, SLOTTED, user="bob")
+    second = await submit(store, SLOTTED, user="ann")
+
+    before = await explained(store, second, lease=15)
+    await store.pause(replace(OPERATOR, at=store.now()))
+    after = await explained(store, second, lease=15)
+
+    assert [each.code for each in before + after] == ["QUEUED", "PAUSED"]
+    assert before[0].message.endswith("with 1 ahead of it")
+
+
+async def test_who_holds_the_slot_of_an_ended_job_is_read_from_the_store(store: Store) -> None:
+    ended = await cancel(store, (await submit(store, SLOTTED)).id)
+    free = await explained(store, ended, lease=15)
+    holder = await submit(store, SLOTTED)
+
+    found = await explained(store, ended, lease=15)
+
+    assert [each.code for each in free] == ["ENDED"]
+    assert [each.code for each in found] == ["ENDED", "SLOT_TAKEN"]
+    assert holder.id in found[1].message
 
 
 def test_a_worker_is_alive_while_it_is_heard_of() -> None:

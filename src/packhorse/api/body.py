@@ -8,19 +8,21 @@ import time
 from litestar.types import Receive
 
 from packhorse.errors import Malformed, PackhorseError, TooLarge, TooSlow
+from packhorse.settings import Settings
 
-SILENCE = 30.0
-"""Seconds without a byte after which a sender is given up."""
-SLOWEST = 1024.0
-"""Bytes per second a sender must come to on the whole, else a few of them could hold every connection for days."""
 DRAINED = 4 * 1024 * 1024
 """Bytes of a refused body that are read all the same: who has sent everything is sure to see the answer."""
 DRAINING = 1.0
 
+DEFAULT = Settings()
+
 
 class Body:
-    def __init__(self, receive: Receive) -> None:
+    def __init__(self, receive: Receive, settings: Settings = DEFAULT) -> None:
+        """Who is silent for too long is given up; so is who is slow on the whole: a few could hold every connection."""
         self._receive = receive
+        self._silence = settings.body_silence
+        self._rate = settings.body_rate
         self._size = 0
         self._began = time.monotonic()
         self._is_over = False
@@ -55,11 +57,11 @@ class Body:
     async def _next(self) -> bytes:
         self.is_begun = True
         try:
-            async with asyncio.timeout(SILENCE):
+            async with asyncio.timeout(self._silence):
                 message = await self._receive()
         except TimeoutError:
             self._is_over = True
-            raise TooSlow(seconds=SILENCE) from None
+            raise TooSlow(seconds=self._silence) from None
         if message["type"] != "http.request":
             self._is_over = True
             raise Malformed(reason="the connection ended before the body did")
@@ -67,6 +69,6 @@ class Body:
         self._is_over = not message.get("more_body", False)
         self._size += len(piece)
         took = time.monotonic() - self._began
-        if took > SILENCE and self._size < SLOWEST * (took - SILENCE):
+        if took > self._silence and self._size < self._rate * (took - self._silence):
             raise TooSlow(seconds=took)
         return piece

@@ -196,6 +196,27 @@ class TrialDocument(TypedDict):
     error: str
 
 
+class PauseDocument(TypedDict):
+    at: str | None
+    by: str
+    reason: str
+
+
+class QueueDocument(TypedDict):
+    """A queue; ``ready`` is counted up to 1000, workers and slots are those that are alive."""
+
+    name: str
+    ready: int
+    workers: int
+    slots: int
+    paused: PauseDocument | None
+
+
+class QueuesPage(TypedDict):
+    items: list[QueueDocument]
+    next: None
+
+
 class HealthDocument(TypedDict):
     status: Literal["ok"]
     version: str

@@ -1,4 +1,4 @@
-"""Jobs: listed, looked at, cancelled, retried, and what they had to say."""
+"""Jobs: listed, looked at, cancelled, retried, deleted, and what they had to say."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import re
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from litestar import Request, get, post
+from litestar import Request, delete, get, post
 from litestar.datastructures import State
 from litestar.di import NamedDependency
-from litestar.params import FromPath, FromQuery, QueryParameter
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.params import FromPath, FromQuery, HeaderParameter, QueryParameter
 from litestar.response.base import ASGIResponse
 from litestar.types import ASGIApp
 from msgspec import Struct
 
-from packhorse.api import shapes
+from packhorse.api import shapes, tags
 from packhorse.api.body import Body
 from packhorse.api.callers import Caller
 from packhorse.api.described import answering, refusing, taking
@@ -25,7 +26,7 @@ from packhorse.api.tools import Tools
 from packhorse.core import lifecycle, wire
 from packhorse.core.model import Change, Job, Status
 from packhorse.define.mistakes import quoted, some
-from packhorse.engine.explain import is_live, reasons
+from packhorse.engine.explain import explained
 from packhorse.errors import InvalidInput, JobNotFound, NotAllowed, SlotTaken, TooLarge, TooSlow, UnsupportedMedia
 from packhorse.store.base import Filter, Line
 
@@ -43,7 +44,7 @@ class Again(Struct):
 
 
 class Nothing(Struct):
-    """A cancel has nothing to say besides the job."""
+    """There is nothing to say besides the job."""
 
 
 CHANGING = (JobNotFound, NotAllowed, TooLarge, UnsupportedMedia, TooSlow)
@@ -79,22 +80,39 @@ async def list_jobs(
     return {"items": await tools.listed(found[:limit]), "next": following}
 
 
-@get("/jobs/{job_id:str}", scope="read", responses=refusing(JobNotFound))
-async def get_job(tools: NamedDependency[Tools], caller: NamedDependency[Caller], job_id: FromPath[str]) -> JobDocument:
+Known = Annotated[
+    str | None,
+    HeaderParameter(name="If-None-Match", description="The `ETag` of an answer: if it would be the same, 304."),
+]
+
+
+@get(
+    "/jobs/{job_id:str}",
+    scope="read",
+    responses={
+        **refusing(JobNotFound),
+        200: answering(JobDocument, "application/json", "The job; its `ETag` is another when anything shown is."),
+        304: ResponseSpec(None, description="The job is shown as it was before.", generate_examples=False),
+    },
+)
+async def get_job(
+    tools: NamedDependency[Tools],
+    caller: NamedDependency[Caller],
+    job_id: FromPath[str],
+    known: Known = None,
+) -> ASGIApp:
     """One job."""
     [shape] = await tools.shown([await tools.job(caller, job_id)])
-    return shape
+    return tags.answered(wire.encode(shape), known)
 
 
 @get("/jobs/{job_id:str}/explain", scope="read", responses=refusing(JobNotFound))
 async def explain(
     tools: NamedDependency[Tools], caller: NamedDependency[Caller], job_id: FromPath[str]
 ) -> ExplainDocument:
-    """Why the job is not running now: a code and a sentence each, none if it is."""
-    job = await tools.job(caller, job_id)
-    now = tools.store.now()
-    live = [card for card in await tools.store.workers() if is_live(card, now, tools.settings.lease)]
-    return {"reasons": [{"code": each.code, "message": each.message} for each in reasons(job, live, now)]}
+    """Why the job is not running now: a code and a sentence each, the first to be seen to first; none if it is."""
+    found = await explained(tools.store, await tools.job(caller, job_id), tools.settings.lease)
+    return {"reasons": [{"code": each.code, "message": each.message} for each in found]}
 
 
 @post(
@@ -111,7 +129,7 @@ async def cancel(
     job_id: FromPath[str],
 ) -> JobDocument:
     """Cancel now, or ask the worker to."""
-    await asked(Body(request.receive), request.headers.get("content-type", ""), Nothing)
+    await asked(Body(request.receive, tools.settings), request.headers.get("content-type", ""), Nothing)
     await tools.job(caller, job_id)
     job = await tools.settle(job_id, lambda job: lifecycle.cancel(job, now=tools.store.now()))
     [shape] = await tools.shown([job])
@@ -136,7 +154,7 @@ async def retry(
 
     The stage is named in the query or in the body.
     """
-    given = await asked(Body(request.receive), request.headers.get("content-type", ""), Again)
+    given = await asked(Body(request.receive, tools.settings), request.headers.get("content-type", ""), Again)
     if None not in (stage, given.stage) and stage != given.stage:
         raise InvalidInput("The query names one stage, and the body another.", field="stage")
     wanted = stage if given.stage is None else given.stage
@@ -149,6 +167,27 @@ async def retry(
 
     [shape] = await tools.shown([await tools.settle(job_id, again)])
     return shape
+
+
+@delete(
+    "/jobs/{job_id:str}",
+    scope="submit",
+    operation_class=taking(Nothing),
+    responses=refusing(*CHANGING),
+)
+async def delete_job(
+    request: Request[Any, Any, State],
+    tools: NamedDependency[Tools],
+    caller: NamedDependency[Caller],
+    job_id: FromPath[str],
+) -> None:
+    """Delete an ended job with its files, before its time. An active one is cancelled first, else 409.
+
+    It is gone at once: whatever is asked of it afterwards, this too, is 404. Its files follow within a sweep.
+    """
+    await asked(Body(request.receive, tools.settings), request.headers.get("content-type", ""), Nothing)
+    await tools.job(caller, job_id)
+    await tools.settle(job_id, lambda job: lifecycle.delete(job, now=tools.store.now()))
 
 
 LINES = answering(

@@ -16,12 +16,14 @@ from packhorse.define.choices import one_of
 from packhorse.define.mistakes import invalid
 from packhorse.errors import (
     BlobError,
+    Conflict,
     CorruptRecord,
     InvalidInput,
     NotFound,
     PackhorseError,
     Refused,
     SchemaTooNew,
+    SlotTaken,
     StoreError,
     Unauthorized,
     WrongMethod,
@@ -117,7 +119,7 @@ def _choices(request: Request[Any, Any, Any], field: str) -> str | None:
 
 def _headers(known: PackhorseError, error: Exception) -> dict[str, str]:
     headers = {"Cache-Control": "no-store"}
-    if isinstance(known, StoreError | BlobError) and known.status >= 500 and not isinstance(known, LASTING):
+    if _passes(known):
         headers["Retry-After"] = RETRY_AFTER
     if "retry_after" in known.facts:
         headers["Retry-After"] = str(known.facts["retry_after"])
@@ -126,6 +128,13 @@ def _headers(known: PackhorseError, error: Exception) -> dict[str, str]:
     if isinstance(error, HTTPException) and error.headers:
         headers |= error.headers  # such as Allow
     return headers
+
+
+def _passes(error: PackhorseError) -> bool:
+    """Whether the same request may be answered better in a while, though nobody changes it."""
+    if isinstance(error, StoreError | BlobError):
+        return error.status >= 500 and not isinstance(error, LASTING)
+    return isinstance(error, SlotTaken | Conflict)
 
 
 def _is_plain(value: Any) -> bool:

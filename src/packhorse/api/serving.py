@@ -21,7 +21,7 @@ from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.types import ASGIApp, Receive, Scope, Send
 
-from packhorse.api import events, jobs, keys, problems, queries, results, submit, system, webhooks
+from packhorse.api import events, jobs, keys, problems, queries, queues, results, submit, system, webhooks
 from packhorse.api.callers import allowed, caller_of
 from packhorse.api.gate import Gate, is_local
 from packhorse.api.tools import Tools, tools_of
@@ -51,12 +51,16 @@ ROUTES = [
     jobs.explain,
     jobs.cancel,
     jobs.retry,
+    jobs.delete_job,
     jobs.log,
     jobs.metrics,
     events.events,
     results.artifacts,
     results.artifact,
     results.result,
+    queues.list_queues,
+    queues.pause,
+    queues.resume,
     system.pipelines,
     webhooks.list_webhooks,
     webhooks.add_webhook,

@@ -11,17 +11,18 @@ from litestar.di import NamedDependency
 from litestar.params import FromQuery, HeaderParameter
 from msgspec import Meta, Struct, field
 
+from packhorse.api import waiting
 from packhorse.api.body import Body
 from packhorse.api.callers import Caller
 from packhorse.api.catalog import Published
-from packhorse.api.described import refusing, taking
+from packhorse.api.described import answering, refusing, taking
 from packhorse.api.documents import JobDocument
 from packhorse.api.form import BESIDES, Form, too_much
 from packhorse.api.given import JSON, NOT_VALID, converted, kind_of, members
 from packhorse.api.shapes import shown
 from packhorse.api.tools import Tools
 from packhorse.core import wire
-from packhorse.core.lifecycle import slot_key
+from packhorse.core.lifecycle import once_key, slot_key
 from packhorse.core.model import Job, Spec
 from packhorse.define.mistakes import Mistake, invalid
 from packhorse.define.submitting import MOST_URGENT, Options, options_from
@@ -39,6 +40,7 @@ from packhorse.errors import (
 )
 
 ORIGIN = "api"
+FORM = "multipart/form-data"
 
 LONGEST_DELAY = 10 * 366 * 86_400.0
 
@@ -61,6 +63,25 @@ Key = Annotated[
     HeaderParameter(name="Idempotency-Key", description="The same key and request again give the job it gave first."),
 ]
 
+Prefer = Annotated[
+    str | None,
+    HeaderParameter(name="Prefer", description="`wait=30`: answer when the job has ended, at most so many seconds."),
+]
+
+ENDED = answering(JobDocument, JSON, "With `Prefer: wait`, the job if it has ended in time.")
+
+
+REFUSALS = (
+    UnknownPipeline,
+    KeyReused,
+    TooLarge,
+    UnsupportedMedia,
+    TooSlow,
+    SlotTaken,
+    UnknownOutcome,
+    BlobUnavailable,
+)
+
 
 @post(
     "/jobs",
@@ -68,9 +89,7 @@ Key = Annotated[
     status_code=202,
     request_max_body_size=None,
     operation_class=taking(Asked, required=True, form=PARTS),
-    responses=refusing(
-        UnknownPipeline, KeyReused, TooLarge, UnsupportedMedia, TooSlow, SlotTaken, UnknownOutcome, BlobUnavailable
-    ),
+    responses={**refusing(*REFUSALS), 200: ENDED},
 )
 async def submit(
     request: Request[Any, Any, State],
@@ -79,10 +98,11 @@ async def submit(
     pipeline: FromQuery[str | None] = None,
     user_id: FromQuery[str | None] = None,
     key: Key = None,
+    prefer: Prefer = None,
 ) -> Response[JobDocument]:
     """Submit a job, as JSON or as multipart/form-data with its files."""
     query = {name: value for name, value in (("pipeline", pipeline), ("user_id", user_id)) if value is not None}
-    body = Body(request.receive)
+    body = Body(request.receive, tools.settings)
     try:
         async with Intake(tools.store, tools.blobs, tools.settings) as intake:
             shape = await Submission(tools, caller, intake, query, key).job(
@@ -92,7 +112,16 @@ async def submit(
         if body.is_begun or "expect" not in request.headers:  # else reading on would ask for what nobody wants
             await body.drain()
         raise
-    return Response(shape, status_code=202, headers={"Location": f"{request.url.path.rstrip('/')}/{shape['job_id']}"})
+    headers = {"Location": f"{request.url.path.rstrip('/')}/{shape['job_id']}"}
+    seconds = waiting.wanted(prefer or "", tools.settings.wait_limit)
+    if seconds is None:
+        return Response(shape, status_code=202, headers=headers)
+    headers["Preference-Applied"] = f"wait={seconds:.0f}"
+    job = await waiting.ended(tools, shape["job_id"], seconds, request.receive)
+    if job is None:
+        return Response(shape, status_code=202, headers=headers)
+    [shape] = await tools.shown([job])
+    return Response(shape, status_code=200 if job.status.is_terminal else 202, headers=headers)
 
 
 class Submission:
@@ -106,11 +135,30 @@ class Submission:
 
     async def job(self, body: Body, content_type: str) -> JobDocument:
         kind = kind_of(content_type)
+        if kind not in (JSON, FORM):
+            raise UnsupportedMedia(content_type=kind[:100])
+        early = await self._tools.catalog.get(self._query["pipeline"]) if "pipeline" in self._query else None
+        await self._refuse_early(early)
         if kind == JSON:
-            return await self._from_json(await self._whole(body))
-        if kind == "multipart/form-data":
-            return await self._from_form(body, content_type)
-        raise UnsupportedMedia(content_type=kind[:100])
+            return await self._from_json(early, await self._whole(body))
+        return await self._from_form(early, body, content_type)
+
+    async def _refuse_early(self, pipeline: Published | None) -> None:
+        """A taken slot is known before the first byte, unless by a key that may name the very job that holds it.
+
+        The slot is read before the key: both were written in one step, so whoever sees the first sees the second.
+        """
+        if pipeline is None or pipeline.plan.slot is None or "user_id" not in self._query:
+            return
+        user = self._user(self._query["user_id"])
+        holder = await self._tools.store.holder(slot_key(self._caller.tenant, user, pipeline.plan.slot))
+        if holder is not None and not await self._is_repeated():
+            raise SlotTaken(active_job_id=holder)
+
+    async def _is_repeated(self) -> bool:
+        if self._key is None:
+            return False
+        return await self._tools.store.keyed(once_key(self._caller.tenant, self._client, self._key)) is not None
 
     async def _whole(self, body: Body) -> bytes:
         try:
@@ -118,9 +166,9 @@ class Submission:
         except TooLarge as error:
             raise too_much("body", self._tools.settings.parameters_limit) from error
 
-    async def _from_json(self, data: bytes) -> JobDocument:
+    async def _from_json(self, early: Published | None, data: bytes) -> JobDocument:
         asked = self._asked(members(data))
-        pipeline = await self._tools.catalog.get(asked.pipeline)
+        pipeline = early or await self._tools.catalog.get(asked.pipeline)
         _refuse(
             [
                 {"field": name, "message": "A file has to be sent as a part of a multipart form"}
@@ -131,9 +179,7 @@ class Submission:
         _refuse(pipeline.mistakes(asked.parameters))
         return await self._admit(pipeline, asked, asked.parameters)
 
-    async def _from_form(self, body: Body, content_type: str) -> JobDocument:
-        early = await self._tools.catalog.get(self._query["pipeline"]) if "pipeline" in self._query else None
-        await self._refuse_early(early)
+    async def _from_form(self, early: Published | None, body: Body, content_type: str) -> JobDocument:
         form = Form(self._intake, self._tools.settings.parameters_limit, early)
         await form.read(body, content_type)
         asked = self._asked(form.named())
@@ -141,16 +187,6 @@ class Submission:
         named, stored = form.parameters(pipeline, asked.parameters)
         _refuse(pipeline.mistakes(named))
         return await self._admit(pipeline, asked, stored)
-
-    async def _refuse_early(self, pipeline: Published | None) -> None:
-        """A taken slot is known before the first byte, unless a key might name the very job that holds it."""
-        if pipeline is None or pipeline.plan.slot is None or "user_id" not in self._query or self._key is not None:
-            return
-        holder = await self._tools.store.holder(
-            slot_key(self._caller.tenant, self._query["user_id"], pipeline.plan.slot)
-        )
-        if holder is not None:
-            raise SlotTaken(active_job_id=holder)
 
     def _asked(self, given: Mapping[str, Any]) -> Asked:
         _refuse([{"field": name, "message": "This is given twice"} for name in self._query if name in given])
@@ -161,7 +197,12 @@ class Submission:
         if len(data) > self._tools.settings.parameters_limit:
             raise TooLarge(field="parameters", limit=self._tools.settings.parameters_limit)
         job = await self._intake.admit(
-            pipeline.plan, data, self._options(asked), tenant=self._caller.tenant, origin=ORIGIN
+            pipeline.plan,
+            data,
+            self._options(asked),
+            tenant=self._caller.tenant,
+            client=self._client,
+            origin=ORIGIN,
         )
         return await self._shown(job, Spec(data, tuple(self._intake.inputs), asked.metadata, ORIGIN))
 
@@ -171,8 +212,12 @@ class Submission:
         [first] = await self._tools.shown([job])  # this key was used before, and that job may have got far
         return first
 
-    def _user(self, asked: Asked) -> str:
-        user = asked.user_id if asked.user_id is not None else self._caller.user or self._caller.default_user
+    @property
+    def _client(self) -> str | None:
+        return self._caller.key_id or None
+
+    def _user(self, given: str | None) -> str:
+        user = given if given is not None else self._caller.user or self._caller.default_user
         if user is None:
             raise invalid(NOT_VALID, [{"field": "user_id", "message": "For whom? This key may act for any user"}])
         if self._caller.user not in (None, user):
@@ -182,7 +227,7 @@ class Submission:
     def _options(self, asked: Asked) -> Options:
         try:
             options = options_from(
-                user=self._user(asked),
+                user=self._user(asked.user_id),
                 priority=asked.priority,
                 delay=asked.delay,
                 key=self._key,

@@ -53,6 +53,12 @@ class Blobs(Protocol):
     async def put_file(self, key: str, path: Path) -> Sum:
         """The same from a local file. What goes wrong with reading it is raised as it is, an `OSError`."""
 
+    async def copy(self, source: str, key: str) -> None:
+        """Write a new object with the bytes of another, which do not pass through us if the store can help it.
+
+        As durable, as whole and as careful not to overwrite as `put`. Raises `BlobNotFound` if there is no ``source``.
+        """
+
     def read(self, key: str, *, start: int = 0, length: int | None = None) -> AsyncIterator[bytes]:
         """Stream an object or a part of it; `BlobNotFound` on the first step."""
 

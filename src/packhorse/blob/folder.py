@@ -17,7 +17,7 @@ from typing import ParamSpec, TypeVar
 from packhorse import crashpoints
 from packhorse.blob import tree
 from packhorse.blob.base import CHUNK, Sum, checked
-from packhorse.blob.put import Put
+from packhorse.blob.put import Put, linked
 from packhorse.blob.threads import Threads
 from packhorse.errors import BlobUnavailable
 
@@ -53,6 +53,14 @@ class Folder:
     async def put_file(self, key: str, path: Path) -> Sum:
         async with aclosing(self._threads.pieces(path)) as pieces:
             return await self.put(key, pieces)
+
+    async def copy(self, source: str, key: str) -> None:
+        checked(source)
+        crashpoints.passing("blob.put.before")
+        if not await self._run(linked, self._root, source, checked(key)):
+            async with aclosing(self.read(source)) as pieces:
+                await self.put(key, pieces)
+        crashpoints.passing("blob.put.after")
 
     async def read(self, key: str, *, start: int = 0, length: int | None = None) -> AsyncGenerator[bytes]:
         end = sys.maxsize if length is None else min(start + length, sys.maxsize)

@@ -8,7 +8,7 @@ import os
 import secrets
 import stat
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
@@ -112,6 +112,34 @@ class Put:
                 os.close(fd)
             with suppress(OSError, BlobUnavailable), tree.entered(self._root, [PARTIAL]) as (_, partials):
                 os.unlink(self._partial, dir_fd=partials)
+
+
+def linked(root: Path, source: str, key: str) -> bool:
+    """Give an object a second name, for nobody writes to it; False where there are no links, or no more of them."""
+    *above, old = source.split("/")
+    *folder, new = key.split("/")
+    for tries_left in reversed(range(TRIES)):
+        with ExitStack() as opened:
+            tree.open_object(root, source, opened)  # raises if there is none
+            try:
+                sources = opened.enter_context(tree.entered(root, above))
+                folders = opened.enter_context(tree.entered(root, folder, make=True))
+                os.link(old, new, src_dir_fd=sources[-1], dst_dir_fd=folders[-1], follow_symlinks=False)
+            except FileNotFoundError:  # a delete has pruned the folder since it was made, or taken the object
+                if not tries_left:
+                    raise
+            except FileExistsError:
+                raise BlobExists(key=key) from None
+            except NotADirectoryError:  # an object lies on the way
+                raise PathRefused(key=key) from None
+            except OSError as error:
+                if error.errno in NO_LINKS | {errno.EMLINK}:
+                    return False
+                raise
+            else:
+                _settle(folders)
+                return True
+    return False
 
 
 def _move(name: str, at: int, to: str, folder: int, *, lock: int) -> None:

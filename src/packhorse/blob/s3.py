@@ -59,6 +59,19 @@ class S3:
         async with aclosing(self._threads.pieces(path)) as pieces:
             return await self.put(key, pieces)
 
+    async def copy(self, source: str, key: str) -> None:
+        checked(source)
+        upload = Upload(self._signed, checked(key), None)
+        crashpoints.passing("blob.put.before")
+        try:
+            await self._threads.run(upload.copy, source)
+        except BaseException as error:  # cancellation too: whatever ended it, nothing is left behind
+            await self._threads.run(upload.discard, None)
+            if isinstance(error, BlobNotFound):
+                await self._look(source)
+            raise
+        crashpoints.passing("blob.put.after")
+
     async def read(self, key: str, *, start: int = 0, length: int | None = None) -> AsyncGenerator[bytes]:
         async with aclosing(self._reading.pieces(checked(key), start, length)) as pieces:
             try:

@@ -132,6 +132,10 @@ class Signed:
             time.sleep(wait)
             pause = min(2 * pause, LONGEST_PAUSE)
 
+    def named(self, key: str) -> str:
+        """As a copy names what it is made of."""
+        return quote(f"/{self._address.bucket}/{self._address.prefix}{key}", safe="/~")
+
     def link(self, key: str, query: Mapping[str, str], *, seconds: int) -> str:
         """An address with which anybody can read the object for so long."""
         keys, at = self._keys, _stamp(self._now())

@@ -12,7 +12,7 @@ looks whose it is.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from hashlib import sha256
@@ -20,16 +20,19 @@ from xml.sax.saxutils import escape
 
 from packhorse import crashpoints
 from packhorse.blob.base import Sum
-from packhorse.blob.signed import Signed
-from packhorse.errors import BlobExists, BlobUnavailable, TooLarge
+from packhorse.blob.signed import Answer, Signed
+from packhorse.errors import BlobExists, BlobNotFound, BlobUnavailable, TooLarge
 
 PART = 5 * 1024 * 1024
 """Bytes of a part, the least that S3 takes. A put holds two of them: one on its way, one being filled."""
 MOST_PARTS = 10_000
+COPIED = 64 * 1024 * 1024
+"""Bytes that a server copies per request: it may be silent meanwhile, and who is silent for long is given up."""
 
 TOKEN = "x-amz-meta-packhorse-put"  # noqa: S105 (the name of a header)
 TAKEN = frozenset({"PreconditionFailed", "412"})
 GONE = frozenset({"NoSuchUpload", "404"})
+MISSING = frozenset({"NoSuchKey", "404"})
 
 
 class Upload:
@@ -65,12 +68,37 @@ class Upload:
 
     def send(self, pieces: Sequence[bytes]) -> None:
         self._count(pieces)
+        self._tags.append(self._signed.ask("PUT", self._key, query=self._part(), body=pieces).headers["etag"])
+
+    def copy(self, source: str) -> None:
+        """Have the server make it of another object, at once or part by part, and give it its name."""
+        head = self._signed.ask("HEAD", source, expect=MISSING)
+        size = int(head.headers.get("content-length", 0))
+        if head.code:
+            raise BlobNotFound(key=source)
+        if size <= COPIED:
+            kept = {TOKEN: self._token, "x-amz-metadata-directive": "REPLACE", "if-none-match": "*"}
+            self._is_asked = True
+            return self._conclude(self._copied(source, None, kept))
+        for start in range(0, size, COPIED):
+            part = {"x-amz-copy-source-range": f"bytes={start}-{min(start + COPIED, size) - 1}"}
+            self._tags.append(self._copied(source, self._part(), part).document().findtext("ETag") or "")
+        return self.publish([])
+
+    def _copied(self, source: str, query: Mapping[str, str] | None, headers: Mapping[str, str]) -> Answer:
+        asked = {"x-amz-copy-source": self._signed.named(source), **headers}
+        answer = self._signed.ask("PUT", self._key, query=query, headers=asked, expect=TAKEN | MISSING)
+        if answer.code in MISSING:
+            raise BlobNotFound(key=source)
+        return answer
+
+    def _part(self) -> dict[str, str]:
+        """The query of the next part."""
         if self._id is None:
             answer = self._signed.ask("POST", self._key, query={"uploads": ""}, headers={TOKEN: self._token})
             self._id = answer.document().findtext("UploadId")
             assert self._id
-        query = {"partNumber": str(len(self._tags) + 1), "uploadId": self._id}
-        self._tags.append(self._signed.ask("PUT", self._key, query=query, body=pieces).headers["etag"])
+        return {"partNumber": str(len(self._tags) + 1), "uploadId": self._id}
 
     def publish(self, pieces: Sequence[bytes]) -> None:
         """Send the rest and give the object its name."""
@@ -92,6 +120,9 @@ class Upload:
                 body=[self._parts()],
                 expect=TAKEN | GONE,
             )
+        self._conclude(answer)
+
+    def _conclude(self, answer: Answer) -> None:
         if answer.code and not self._is_there():
             raise BlobExists(key=self._key) if answer.code in TAKEN else BlobUnavailable(reason=answer.code)
         self._id = None

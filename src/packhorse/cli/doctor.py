@@ -15,7 +15,7 @@ from packhorse.cli import printing
 from packhorse.cli.options import Output, Places, settings_from
 from packhorse.core.model import Status
 from packhorse.engine import host
-from packhorse.engine.explain import STUCK, is_live, reasons
+from packhorse.engine.explain import STUCK, Around, living, paused, reasons
 from packhorse.errors import PackhorseError
 from packhorse.settings import Loaded, Settings, without_secrets
 from packhorse.store.base import Filter, Finding, Store
@@ -89,12 +89,11 @@ async def _workers(store: Store, settings: Settings) -> list[Finding]:
 
 async def _stuck(store: Store, settings: Settings) -> list[Finding]:
     """Jobs that will wait until somebody starts the right worker, counted by what they wait for."""
-    now = store.now()
-    live = [card for card in await store.workers() if is_live(card, now, settings.lease)]
+    around = Around(await living(store, settings.lease), await paused(store))
     counts: Counter[str] = Counter()
     for status in (Status.PENDING, Status.RUNNING):
         for job in await store.find(Filter(status=status), limit=MOST_JOBS):
-            counts.update(each.message for each in reasons(job, live, now) if each.code in STUCK)
+            counts.update(each.message for each in reasons(job, around, store.now()) if each.code in STUCK)
     return [Finding("waiting jobs", False, f"{count} jobs", message) for message, count in counts.items()]
 
 

@@ -1,4 +1,4 @@
-"""The commands about jobs that are there: list, show, logs, cancel, retry; and what can be submitted."""
+"""The commands about jobs that are there: list, show, logs, cancel, retry, delete; and what can be submitted."""
 
 from __future__ import annotations
 
@@ -127,6 +127,22 @@ def retry(job: JobId, /, *, stage: str | None = None, remote: Remote = Remote())
     _changed(after, remote)
     if after["run"] == before["run"]:
         printing.said("It is active, and was left alone.")
+
+
+def delete(job: JobId, /, *, remote: Remote = Remote()) -> None:
+    """Delete an ended job with its files.
+
+    Parameters
+    ----------
+    job
+        Its id.
+    """
+    with Client(remote.url) as client:
+        client.delete(job)
+    if remote.json:
+        printing.document({"job_id": job, "deleted": True})
+    else:
+        printing.plain(f"Job {job} is deleted.")
 
 
 def pipelines(*, remote: Remote = Remote()) -> None:

@@ -152,6 +152,22 @@ class Client:
         """Start a new run: from what failed, from ``stage``, or of everything (``*``)."""
         return self._call("POST", _path(job_id) + "/retry", params={} if stage is None else {"stage": stage})
 
+    def delete(self, job_id: str) -> None:
+        """Delete an ended job with its files, before its time."""
+        self._call("DELETE", _path(job_id))
+
+    def queues(self) -> Sequence[Json]:
+        """``{"name", "ready", "workers", "slots", "paused": None or {"at", "by", "reason"}}`` each."""
+        found: list[Json] = self._call("GET", "/queues")["items"]
+        return found
+
+    def pause(self, queue: str, reason: str = "") -> Json:
+        """Start nothing more from this queue; what runs, runs on."""
+        return self._call("POST", f"/queues/{quote(queue, safe='')}/pause", json={"reason": reason})
+
+    def resume(self, queue: str) -> Json:
+        return self._call("POST", f"/queues/{quote(queue, safe='')}/resume")
+
     def result(self, job_id: str, to: Path) -> Path | Any:
         """The result. If it is a file (several: a zip) it is written to ``to`` and its path returned; else the value.
 

@@ -64,6 +64,7 @@ FROM: Mapping[str, frozenset[Status]] = {  # keyed by verb: two verbs share an e
     "expire": ACTIVE,
     "retry": frozenset({FAILED, CANCELLED, COMPLETED}),
     "purge": frozenset({FAILED, CANCELLED, COMPLETED}),
+    "delete": frozenset({FAILED, CANCELLED, COMPLETED}),
     "tidy": frozenset({FAILED, CANCELLED, COMPLETED}),
 }
 
@@ -76,6 +77,11 @@ DEADLINE = Failure("DEADLINE", "The job did not end before its deadline.", perma
 def slot_key(tenant: str, user: str, slot: str) -> str:
     """One key per (tenant, user, slot); escaped, so that no user name can spell another tenant's slot."""
     return "/".join(quote(part, safe="") for part in (tenant, user, slot))
+
+
+def once_key(tenant: str, client: str | None, key: str) -> str:
+    """An idempotency key as it is kept: one per (tenant, client), so that nobody is given a stranger's job."""
+    return "/".join(quote(part, safe="") for part in (tenant, client or "", key))
 
 
 def submit(
@@ -275,6 +281,19 @@ def purge(job: Job, *, now: float) -> Change | None:
     if job.is_purging or job.purge_at is None or job.purge_at > now:
         return None
     return _draft(job, "purge", now).set(is_purging=True).change()
+
+
+def delete(job: Job, *, now: float) -> Change:
+    """Mark an ended job as if its time were over: from here on it is gone for everybody but the janitor."""
+    if job.is_purging:
+        raise JobNotFound(job_id=job.id)
+    if job.status in ACTIVE:
+        raise NotAllowed(
+            f"The job is {job.status.value}: cancel it first, and delete it when it has ended.",
+            verb="delete",
+            status=job.status.value,
+        )
+    return _draft(job, "delete", now).set(is_purging=True, purge_at=now).change()
 
 
 def tidied(job: Job, *, now: float) -> Change | None:

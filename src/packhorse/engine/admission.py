@@ -25,6 +25,7 @@ from packhorse.engine.listening import listening
 from packhorse.errors import (
     AlreadySubmitted,
     BlobError,
+    Conflict,
     KeyReused,
     PackhorseError,
     StoreError,
@@ -33,6 +34,8 @@ from packhorse.errors import (
 )
 from packhorse.settings import Settings
 from packhorse.store.base import Store
+
+BEING_DELETED = "The job of this idempotency key is being deleted; the key is free again when it is gone."
 
 
 class Intake:
@@ -76,9 +79,16 @@ class Intake:
         return self._took(parameter, name, key, *_facts(await self._blobs.put_file(key, path)))
 
     async def admit(
-        self, plan: Plan, parameters: bytes, options: Options, *, tenant: str = "default", origin: str = "api"
+        self,
+        plan: Plan,
+        parameters: bytes,
+        options: Options,
+        *,
+        tenant: str = "default",
+        client: str | None = None,
+        origin: str = "api",
     ) -> Job:
-        """Commit the job. A repeated idempotency key gives the first one's job."""
+        """Commit the job. An idempotency key that this client has used before gives the first one's job."""
         if len(parameters) > self._settings.parameters_limit:
             raise TooLarge(field="parameters", limit=self._settings.parameters_limit)
         _refuse_nul(tenant, parameters)
@@ -91,10 +101,11 @@ class Intake:
             job_id=self.job_id,
             user=options.user,
             tenant=tenant,
+            client=client,
             priority=options.priority,
             delay=options.delay,
             trace_id=secrets.token_hex(16),
-            key=None if options.key is None else f"{tenant}/{options.key}",
+            key=None if options.key is None else lifecycle.once_key(tenant, client, options.key),
             fingerprint=fingerprint,
             webhooks=await listening(self._store).of(tenant),
             now=self._store.now(),
@@ -115,6 +126,8 @@ class Intake:
             if refusal.facts["fingerprint"] != fingerprint:
                 raise KeyReused(field="Idempotency-Key")
             first = await self._job(refusal.facts["job_id"])
+            if first is not None and first.is_purging:
+                raise Conflict(BEING_DELETED)
             if first is not None:
                 return first
         if isinstance(refusal, UnknownOutcome):

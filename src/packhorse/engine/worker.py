@@ -51,6 +51,8 @@ SETTLED_IN = 0.2
 """Seconds an attempt has to run before we look whether it should stop: most are through by then."""
 RELOAD = 1.0
 """Seconds between tries to load an app that cannot be loaded any more."""
+PAUSES = 0.5
+"""Seconds between looks at which queues are paused."""
 RETRY = 0.5
 """Seconds between tries while the store is away."""
 
@@ -71,6 +73,7 @@ class Worker:
         self._busy: Counter[str] = Counter()
         self._wake = asyncio.Event()
         self._claiming_now = asyncio.Lock()
+        self._paused: frozenset[str] = frozenset()
         self._is_draining = False
         self._is_away = False
         self.card = _card(self._queues, self._kinds, Path(settings.scratch))
@@ -109,6 +112,7 @@ class Worker:
         await self._pool.open()
         await self._store.publish(self._definitions)
         await self._store.enroll(self.card)
+        await self._look_at_pauses()
         log.worker_started(self.card.id, self._queues)
         loops = [asyncio.create_task(loop) for loop in self._loops()]
         stopped: asyncio.Task[Any] = asyncio.create_task(stop.wait())
@@ -132,7 +136,7 @@ class Worker:
             self._messenger,
         ]
         loops = [self._claiming(), self._reloading(), self._watching(), self._renewing(), self._overseeing()]
-        return [*loops, self._sampling(), self._scribe.work(), *(keep(duty) for duty in duties)]
+        return [*loops, self._pausing(), self._sampling(), self._scribe.work(), *(keep(duty) for duty in duties)]
 
     # Claiming.
 
@@ -153,8 +157,11 @@ class Worker:
                 self._wake.set()
 
     def _free(self) -> dict[str, int]:
-        """Slots by queue."""
-        return {queue: max(0, slots - self._busy[queue]) for queue, slots in self._queues.items()}
+        """Slots by queue; none in one that is paused."""
+        return {
+            queue: 0 if queue in self._paused else max(0, slots - self._busy[queue])
+            for queue, slots in self._queues.items()
+        }
 
     async def _claim(self) -> bool:
         """Take on what there is a slot and a process for; whether there may be more by the time a slot is free.
@@ -201,14 +208,15 @@ class Worker:
         at = heir(claim, self._kinds_of)
         if at is None:
             return None
+        queue = claim.job.plan.stage(at.stage).queue
         return Heir(
             claim,
             at,
-            kinds=self._kinds_of[claim.job.plan.stage(at.stage).queue],
+            kinds=self._kinds_of[queue],
             worker=self.card.id,
             lease=self._settings.lease,
             now=self._store.now,
-            may_start=lambda: not self._is_draining,
+            may_start=lambda: not self._is_draining and queue not in self._paused,
         )
 
     def _begin(self, claim: Claim) -> None:
@@ -230,6 +238,21 @@ class Worker:
             assert task is not None
             self._tasks.discard(task)  # nobody waits for one that has come so far
             self._wake.set()
+
+    async def _pausing(self) -> None:
+        while True:
+            await asyncio.sleep(PAUSES)
+            try:
+                await self._look_at_pauses()
+            except StoreError as error:  # what was paused stays so until we hear otherwise
+                await self._away(error)
+
+    async def _look_at_pauses(self) -> None:
+        """A queue that is paused is claimed from no more; what runs, runs on."""
+        paused = frozenset(pause.queue for pause in await self._store.pauses())
+        if self._paused - paused:
+            self._wake.set()
+        self._paused = paused
 
     async def _watching(self) -> None:
         """Somebody committed something: there may be work, or a job of ours may have to stop."""

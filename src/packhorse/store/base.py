@@ -227,6 +227,12 @@ class Queue(Protocol):
     async def ahead(self, job: Job, task: TaskId, *, limit: int = 1000) -> int:
         """Entries ready in the task's queue, of whatever kind, that go before it; counted no further than ``limit``."""
 
+    async def ready(self, kinds: Mapping[str, Collection[str]], *, limit: int = 1000) -> dict[str, int]:
+        """For each queue, its tasks of these kinds that the next claim could take; counted no further than ``limit``.
+
+        What was delayed until now may be missing until somebody claims.
+        """
+
     async def pause(self, pause: Pause) -> None:
         """Keep the word for those who claim to heed: `claim` itself does not ask. Said again, it replaces."""
 

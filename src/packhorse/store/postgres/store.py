@@ -162,6 +162,9 @@ class PostgresStore(Governing):
     async def pauses(self) -> list[Pause]:
         return await self._read(upkeep.pauses)
 
+    async def ready(self, kinds: Mapping[str, Collection[str]], *, limit: int = 1000) -> dict[str, int]:
+        return await self._read(upkeep.ready, kinds, limit)
+
     # Notes
 
     async def report(self, reports: Sequence[Report]) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from packhorse.core import wire
@@ -32,6 +33,14 @@ SELECT {SAID}, job.is_stopping, {NOW} AS now FROM held AS l JOIN @jobs AS job ON
 STANDING = f"""
 SELECT {SAID}, job.is_stopping FROM {HELD} JOIN @leases AS l USING (job_id, stage, element, token)
 JOIN @jobs AS job ON job.id = l.job_id
+"""
+
+READY = """
+SELECT k.queue, sum(n.count)::int8 AS count FROM unnest($1::text[], $2::text[]) AS k (queue, kind)
+CROSS JOIN LATERAL (
+    SELECT count(*) FROM (SELECT FROM @due AS d WHERE d.queue = k.queue AND d.kind = k.kind LIMIT $3) AS few
+) AS n
+GROUP BY k.queue
 """
 
 DUE = rows.moment(f"coalesce($1, {NOW})")
@@ -105,6 +114,13 @@ async def purgeable(session: Session, clock: Clock, limit: int, plans: Plans) ->
     begun = await _jobs(session, "is_purging AND $1::float8 IS NULL ORDER BY id", None, limit, plans)
     where = f"purge_at <= {DUE} AND NOT is_purging ORDER BY purge_at"
     return begun + await _jobs(session, where, clock.parameter(), limit - len(begun), plans)
+
+
+async def ready(session: Session, kinds: Mapping[str, Collection[str]], limit: int) -> dict[str, int]:
+    pairs = [(queue, kind) for queue, names in kinds.items() for kind in names]
+    rows_of = await session.fetch(READY, [queue for queue, _ in pairs], [kind for _, kind in pairs], limit)
+    found = Counter({row["queue"]: row["count"] for row in rows_of})
+    return {queue: min(found[queue], limit) for queue in kinds}
 
 
 async def littered(session: Session, limit: int, plans: Plans) -> list[Job]:

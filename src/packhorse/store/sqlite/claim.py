@@ -31,6 +31,7 @@ FIRST = (-(2**63), "", "", 0)
 
 BEFORE = f"queue = ? AND kind = ? AND ({ORDER}) < (?, ?, ?, ?)"
 COUNT = f"SELECT count(*) FROM (SELECT 1 FROM ready WHERE {BEFORE} LIMIT ?)"
+READY_OF = "SELECT count(*) FROM (SELECT 1 FROM ready WHERE queue = ? AND kind = ? LIMIT ?)"
 NEXT_KIND = "SELECT kind FROM ready WHERE queue = ? AND kind > ? ORDER BY kind LIMIT 1"
 DELAYED = f"SELECT count(*) FROM delayed WHERE not_before <= ? AND queue = ? AND ({ORDER}) < (?, ?, ?, ?)"
 """What was delayed until now and not claimed since: little, unless nobody serves the queue."""
@@ -149,6 +150,15 @@ def ahead(db: apsw.Connection, entry: Entry, limit: int, now: float) -> int:
             if count < limit:
                 count += _count(db, COUNT, queue, kind, *place, limit - count)
     return min(count, limit)
+
+
+def ready(db: apsw.Connection, kinds: Mapping[str, Collection[str]], limit: int) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for queue, names in kinds.items():
+        found[queue] = 0
+        for kind in names:
+            found[queue] += _count(db, READY_OF, queue, kind, limit - found[queue])
+    return found
 
 
 def _count(db: apsw.Connection, query: str, *bindings: Any) -> int:

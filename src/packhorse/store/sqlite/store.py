@@ -93,6 +93,9 @@ class SqliteStore(Governing):
     async def ahead(self, job: Job, task: TaskId, *, limit: int = 1000) -> int:
         return await self._read(claim.ahead, commit.entry(job, task), limit, self.now())
 
+    async def ready(self, kinds: Mapping[str, Collection[str]], *, limit: int = 1000) -> dict[str, int]:
+        return await self._read(claim.ready, kinds, limit)
+
     async def pause(self, pause: Pause) -> None:
         await self._write(lambda db: upkeep.pause(db, pause))
 

@@ -1,0 +1,73 @@
+"""The commands about queues: what waits in them, and holding one up."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from packhorse.cli import printing
+from packhorse.cli.options import Remote
+from packhorse.client import Client, Json
+
+
+def _name(_type: object, text: str) -> None:
+    if not text.strip():
+        raise ValueError("a queue is named, and this is empty; see them with: packhorse queues")
+
+
+Queue = Annotated[str, Parameter(validator=_name)]
+
+
+def queues(*, remote: Remote = Remote()) -> None:
+    """List the queues: what waits, who serves them, what is paused."""
+    with Client(remote.url) as client:
+        found = client.queues()
+    if remote.json:
+        printing.document({"items": found, "next": None})
+    elif found:
+        rows = [(each["name"], each["ready"], each["workers"], each["slots"], _paused(each)) for each in found]
+        printing.table(("queue", "ready", "workers", "slots", "paused"), rows)
+    else:
+        printing.said("There are no queues. A worker publishes its pipelines when it starts: packhorse worker FILE")
+
+
+def pause(queue: Queue, /, *, reason: str = "", remote: Remote = Remote()) -> None:
+    """Start nothing more from a queue; what runs, runs on.
+
+    Parameters
+    ----------
+    queue
+        Its name.
+    reason
+        Why; whoever waits is told.
+    """
+    with Client(remote.url) as client:
+        _changed(client.pause(queue, reason), remote)
+
+
+def resume(queue: Queue, /, *, remote: Remote = Remote()) -> None:
+    """Go on with a queue.
+
+    Parameters
+    ----------
+    queue
+        Its name.
+    """
+    with Client(remote.url) as client:
+        _changed(client.resume(queue), remote)
+
+
+def _changed(queue: Json, remote: Remote) -> None:
+    if remote.json:
+        printing.document(queue)
+    else:
+        printing.plain(f"Queue {queue['name']} is {'paused' if queue['paused'] else 'served'}.")
+
+
+def _paused(queue: Json) -> str:
+    pause = queue["paused"]
+    if pause is None:
+        return ""
+    why = f": {pause['reason']}" if pause["reason"] else ""
+    return f"by {pause['by']} at {pause['at'][:19].replace('T', ' ')}{why}"
