@@ -4,7 +4,7 @@ PackhorseError
 ├── Refused                 the caller asked for something that cannot be had
 │   ├── InvalidInput        ├── UnknownPipeline  ├── TooLarge  ├── UnsupportedMedia  ├── KeyReused
 │   ├── Malformed           the request cannot be read at all
-│   ├── TooSlow  ├── WrongMethod  ├── Foreign
+│   ├── TooSlow  ├── WrongMethod  ├── Foreign  ├── Unauthorized  ├── Forbidden  ├── TooMany
 │   ├── NotFound            ├── JobNotFound  ├── ArtifactNotFound
 │   ├── NotAllowed          the job's status does not admit the verb
 │   │   └── NotFinished
@@ -117,6 +117,25 @@ class Foreign(Refused):
 
     status = 403
     hint = "Use http://localhost or http://127.0.0.1 with the port the server listens on."
+
+
+class Unauthorized(Refused):
+    """This needs a key: {reason}."""
+
+    status = 401
+    hint = "Send it as `Authorization: Bearer ph_…`, or set PACKHORSE_KEY. Make one with: packhorse keys create"
+
+
+class Forbidden(Refused):
+    """This needs a key with the scope {scope}."""
+
+    status = 403
+
+
+class TooMany(Refused):
+    """This is more than is allowed: {reason}."""
+
+    status = 429
 
 
 class NotFound(Refused):

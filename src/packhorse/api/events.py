@@ -12,6 +12,7 @@ from litestar.params import FromPath, FromQuery, HeaderParameter
 from litestar.types import ASGIApp
 
 from packhorse.api import shapes
+from packhorse.api.callers import Caller
 from packhorse.api.described import answering, refusing
 from packhorse.api.documents import PositionDocument, StageDocument
 from packhorse.api.feed import PAGE, Moved, Watcher
@@ -56,9 +57,10 @@ STREAM = answering(str, "text/event-stream", f"Events of the types {', '.join(TY
 LastEvent = Annotated[str | None, HeaderParameter(name="Last-Event-ID", description="As `after`, and instead of it.")]
 
 
-@get("/jobs/{job_id:str}/events", responses={**refusing(JobNotFound), 200: STREAM})
+@get("/jobs/{job_id:str}/events", scope="read", responses={**refusing(JobNotFound), 200: STREAM})
 async def events(
     tools: NamedDependency[Tools],
+    caller: NamedDependency[Caller],
     job_id: FromPath[str],
     after: Number = 0,
     log: FromQuery[bool] = True,
@@ -70,14 +72,15 @@ async def events(
     Events of type progress and log have no id: they are not history. `log_after` is the number of the last line of log
     that is already known; `log=false` leaves the log out.
     """
-    await tools.job(job_id)
+    await tools.job(caller, job_id)
     after = _last_event_id(last_event_id, after)
-    return Streamed(_Following(tools, job_id, after, log_after if log else None).frames(), HEADERS)
+    return Streamed(_Following(tools, caller, job_id, after, log_after if log else None).frames(), HEADERS)
 
 
 class _Following:
-    def __init__(self, tools: Tools, job_id: str, after: int, line: int | None) -> None:
+    def __init__(self, tools: Tools, caller: Caller, job_id: str, after: int, line: int | None) -> None:
         self._tools = tools
+        self._caller = caller
         self._job_id = job_id
         self._n = after
         self._line = line or 0
@@ -88,7 +91,7 @@ class _Following:
 
     async def frames(self) -> AsyncGenerator[bytes]:
         with self._tools.feed.watch(self._job_id, wants_log=self._wants_log) as watcher:
-            job = await self._tools.job(self._job_id)
+            job = await self._tools.job(self._caller, self._job_id)
             yield await self._snapshot(job)
             if self._n > job.events:
                 yield _frame("gap", {"what": "events", "after": self._n, "last_event": job.events})
@@ -138,7 +141,7 @@ class _Following:
         return [_frame("progress", {**moved.position, "stages": stages})]
 
     async def _from_store(self) -> AsyncIterator[bytes]:
-        job = await self._tools.job(self._job_id)
+        job = await self._tools.job(self._caller, self._job_id)
         if self._wants_log and job.completed_at is not None and self._tools.store.now() - job.completed_at < LINGER:
             await asyncio.sleep(LINGER)
         async for each in self._in_order(job):

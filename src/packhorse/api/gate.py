@@ -12,6 +12,7 @@ from ipaddress import ip_address
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Receive, Scope, Send
 
+from packhorse.api.callers import LOCAL
 from packhorse.errors import Foreign
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -27,6 +28,7 @@ class Gate:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == ScopeType.HTTP:
             _check(scope["method"], [(name.lower(), value.decode("latin-1")) for name, value in scope["headers"]])
+            scope["state"]["caller"] = LOCAL
         await self._app(scope, receive, send)
 
 

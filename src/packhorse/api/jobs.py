@@ -16,11 +16,12 @@ from msgspec import Struct
 
 from packhorse.api import shapes
 from packhorse.api.body import Body
+from packhorse.api.callers import Caller
 from packhorse.api.described import answering, refusing, taking
 from packhorse.api.documents import ExplainDocument, JobDocument, JobsPage, LinesPage, SeriesPage
 from packhorse.api.given import asked
 from packhorse.api.queries import Number
-from packhorse.api.tools import TENANT, Tools
+from packhorse.api.tools import Tools
 from packhorse.core import lifecycle, wire
 from packhorse.core.model import Change, Job, Status
 from packhorse.define.mistakes import quoted, some
@@ -48,9 +49,10 @@ class Nothing(Struct):
 CHANGING = (JobNotFound, NotAllowed, TooLarge, UnsupportedMedia, TooSlow)
 
 
-@get("/jobs", responses=refusing())
+@get("/jobs", scope="read", responses=refusing())
 async def list_jobs(
     tools: NamedDependency[Tools],
+    caller: NamedDependency[Caller],
     user_id: FromQuery[str | None] = None,
     status: FromQuery[Status | None] = None,
     pipeline: FromQuery[str | None] = None,
@@ -62,9 +64,11 @@ async def list_jobs(
     """Jobs, newest first. `next` is the cursor of the next page."""
     if cursor is not None and not JOB_ID.fullmatch(cursor):
         raise InvalidInput("The cursor must be what an earlier page gave as next.", field="cursor")
+    if caller.user is not None and user_id not in (None, caller.user):
+        return {"items": [], "next": None}
     wanted = Filter(
-        tenant=TENANT,
-        user=user_id,
+        tenant=caller.tenant,
+        user=caller.user or user_id,
         status=status,
         pipeline=pipeline,
         created_from=_seconds(created_from),
@@ -75,17 +79,19 @@ async def list_jobs(
     return {"items": await tools.listed(found[:limit]), "next": following}
 
 
-@get("/jobs/{job_id:str}", responses=refusing(JobNotFound))
-async def get_job(tools: NamedDependency[Tools], job_id: FromPath[str]) -> JobDocument:
+@get("/jobs/{job_id:str}", scope="read", responses=refusing(JobNotFound))
+async def get_job(tools: NamedDependency[Tools], caller: NamedDependency[Caller], job_id: FromPath[str]) -> JobDocument:
     """One job."""
-    [shape] = await tools.shown([await tools.job(job_id)])
+    [shape] = await tools.shown([await tools.job(caller, job_id)])
     return shape
 
 
-@get("/jobs/{job_id:str}/explain", responses=refusing(JobNotFound))
-async def explain(tools: NamedDependency[Tools], job_id: FromPath[str]) -> ExplainDocument:
+@get("/jobs/{job_id:str}/explain", scope="read", responses=refusing(JobNotFound))
+async def explain(
+    tools: NamedDependency[Tools], caller: NamedDependency[Caller], job_id: FromPath[str]
+) -> ExplainDocument:
     """Why the job is not running now: a code and a sentence each, none if it is."""
-    job = await tools.job(job_id)
+    job = await tools.job(caller, job_id)
     now = tools.store.now()
     live = [card for card in await tools.store.workers() if is_live(card, now, tools.settings.lease)]
     return {"reasons": [{"code": each.code, "message": each.message} for each in reasons(job, live, now)]}
@@ -93,16 +99,20 @@ async def explain(tools: NamedDependency[Tools], job_id: FromPath[str]) -> Expla
 
 @post(
     "/jobs/{job_id:str}/cancel",
+    scope="cancel",
     status_code=202,
     operation_class=taking(Nothing),
     responses=refusing(*CHANGING),
 )
 async def cancel(
-    request: Request[Any, Any, State], tools: NamedDependency[Tools], job_id: FromPath[str]
+    request: Request[Any, Any, State],
+    tools: NamedDependency[Tools],
+    caller: NamedDependency[Caller],
+    job_id: FromPath[str],
 ) -> JobDocument:
     """Cancel now, or ask the worker to."""
     await asked(Body(request.receive), request.headers.get("content-type", ""), Nothing)
-    await tools.job(job_id)
+    await tools.job(caller, job_id)
     job = await tools.settle(job_id, lambda job: lifecycle.cancel(job, now=tools.store.now()))
     [shape] = await tools.shown([job])
     return shape
@@ -110,6 +120,7 @@ async def cancel(
 
 @post(
     "/jobs/{job_id:str}/retry",
+    scope="submit",
     status_code=202,
     operation_class=taking(Again),
     responses=refusing(*CHANGING, SlotTaken),
@@ -117,6 +128,7 @@ async def cancel(
 async def retry(
     request: Request[Any, Any, State],
     tools: NamedDependency[Tools],
+    caller: NamedDependency[Caller],
     job_id: FromPath[str],
     stage: FromQuery[str | None] = None,
 ) -> JobDocument:
@@ -128,7 +140,7 @@ async def retry(
     if None not in (stage, given.stage) and stage != given.stage:
         raise InvalidInput("The query names one stage, and the body another.", field="stage")
     wanted = stage if given.stage is None else given.stage
-    await tools.job(job_id)
+    await tools.job(caller, job_id)
 
     def again(job: Job) -> Change | None:
         if wanted != "*":
@@ -144,17 +156,18 @@ LINES = answering(
 )
 
 
-@get("/jobs/{job_id:str}/log", responses={**refusing(JobNotFound), 200: LINES})
+@get("/jobs/{job_id:str}/log", scope="read", responses={**refusing(JobNotFound), 200: LINES})
 async def log(
     request: Request[Any, Any, State],
     tools: NamedDependency[Tools],
+    caller: NamedDependency[Caller],
     job_id: FromPath[str],
     after: Number = 0,
     stage: FromQuery[str | None] = None,
     limit: Lines = 1000,
 ) -> ASGIApp:
     """What the stages have printed, in lines numbered `after` + 1 and on; as plain text if that is asked for."""
-    _check_stage(await tools.job(job_id), stage)
+    _check_stage(await tools.job(caller, job_id), stage)
     found = await tools.store.lines(job_id, after=after, limit=limit + 1, stage=stage)
     lines, following = found[:limit], found[limit - 1].n if len(found) > limit else None
     if request.accept.best_match(["application/json", "text/plain"]) == "text/plain":
@@ -163,10 +176,10 @@ async def log(
     return ASGIResponse(body=wire.encode(page), media_type="application/json", headers=HEADERS)
 
 
-@get("/jobs/{job_id:str}/metrics", responses=refusing(JobNotFound))
-async def metrics(tools: NamedDependency[Tools], job_id: FromPath[str]) -> SeriesPage:
+@get("/jobs/{job_id:str}/metrics", scope="read", responses=refusing(JobNotFound))
+async def metrics(tools: NamedDependency[Tools], caller: NamedDependency[Caller], job_id: FromPath[str]) -> SeriesPage:
     """CPU, in cores, and memory that each task has used, as they were sampled, with the most of each."""
-    await tools.job(job_id)
+    await tools.job(caller, job_id)
     return {"items": shapes.series(await tools.store.samples(job_id)), "next": None}
 
 

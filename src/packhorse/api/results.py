@@ -11,6 +11,7 @@ from litestar.response.base import ASGIResponse
 from litestar.types import ASGIApp
 
 from packhorse.api import download, shapes
+from packhorse.api.callers import Caller
 from packhorse.api.described import answering, refusing
 from packhorse.api.documents import ArtifactsPage
 from packhorse.api.shapes import of_stage_in_order
@@ -22,30 +23,39 @@ from packhorse.errors import ArtifactNotFound, BlobUnavailable, JobNotFound, Not
 FILE = answering(bytes, "application/octet-stream", "The file; its own media type where that is known.")
 
 
-@get("/jobs/{job_id:str}/artifacts", responses=refusing(JobNotFound))
-async def artifacts(tools: NamedDependency[Tools], job_id: FromPath[str]) -> ArtifactsPage:
+@get("/jobs/{job_id:str}/artifacts", scope="read", responses=refusing(JobNotFound))
+async def artifacts(
+    tools: NamedDependency[Tools], caller: NamedDependency[Caller], job_id: FromPath[str]
+) -> ArtifactsPage:
     """The files that the job's stages have made so far."""
-    made = await _artifacts(tools, await tools.job(job_id))
+    made = await _artifacts(tools, await tools.job(caller, job_id))
     return {"items": [shapes.artifact(each) for each in made], "next": None}
 
 
 @get(
     "/jobs/{job_id:str}/artifacts/{name:path}",
+    scope="read",
     responses={**refusing(JobNotFound, ArtifactNotFound, BlobUnavailable), 200: FILE},
 )
-async def artifact(tools: NamedDependency[Tools], job_id: FromPath[str], name: FromPath[str]) -> ASGIApp:
+async def artifact(
+    tools: NamedDependency[Tools], caller: NamedDependency[Caller], job_id: FromPath[str], name: FromPath[str]
+) -> ASGIApp:
     """One of them, by its name."""
     wanted = name.removeprefix("/")
-    for made in await _artifacts(tools, await tools.job(job_id)):
+    for made in await _artifacts(tools, await tools.job(caller, job_id)):
         if made.name == wanted:
             return download.one(tools.blobs, made.file)
     raise ArtifactNotFound(job_id=job_id, name=wanted)
 
 
-@get("/jobs/{job_id:str}/result", responses={**refusing(JobNotFound, NotFinished, BlobUnavailable), 200: FILE})
-async def result(tools: NamedDependency[Tools], job_id: FromPath[str]) -> ASGIApp:
+@get(
+    "/jobs/{job_id:str}/result",
+    scope="read",
+    responses={**refusing(JobNotFound, NotFinished, BlobUnavailable), 200: FILE},
+)
+async def result(tools: NamedDependency[Tools], caller: NamedDependency[Caller], job_id: FromPath[str]) -> ASGIApp:
     """The file the job returned; several as a zip; if there is none, the value as JSON."""
-    job = await tools.job(job_id)
+    job = await tools.job(caller, job_id)
     if job.status is not Status.COMPLETED:
         raise NotFinished(job_id=job.id, status=job.status.value)
     results = (await tools.store.results([job.id])).get(job.id, {})

@@ -22,6 +22,7 @@ from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.types import ASGIApp, Receive, Scope, Send
 
 from packhorse.api import events, jobs, problems, queries, results, submit, system
+from packhorse.api.callers import allowed, caller_of
 from packhorse.api.gate import Gate, is_local
 from packhorse.api.tools import Tools, tools_of
 from packhorse.errors import PackhorseError, SettingError
@@ -84,7 +85,11 @@ def build(settings: Settings) -> Litestar:
     api = Router(BASE, route_handlers=ROUTES)
     app = Litestar(
         [api, system.healthz, system.readyz, *page.ROUTES],
-        dependencies={"tools": Provide(tools_of, sync_to_thread=False)},
+        dependencies={
+            "tools": Provide(tools_of, sync_to_thread=False),
+            "caller": Provide(caller_of, sync_to_thread=False),
+        },
+        guards=[allowed],
         before_request=queries.check,
         exception_handlers={Exception: problems.problem},
         middleware=[Gate],
@@ -92,7 +97,7 @@ def build(settings: Settings) -> Litestar:
         openapi_config=OpenAPIConfig(
             title="packhorse",
             version=VERSION,
-            path="/openapi.json",
+            openapi_router=Router("/openapi.json", route_handlers=[], include_in_schema=False, opt={"scope": None}),
             render_plugins=[JsonRenderPlugin(path="/")],  # the others load scripts from a CDN
             use_handler_docstrings=True,
         ),

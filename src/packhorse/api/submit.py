@@ -12,13 +12,14 @@ from litestar.params import FromQuery, HeaderParameter
 from msgspec import Meta, Struct, field
 
 from packhorse.api.body import Body
+from packhorse.api.callers import Caller
 from packhorse.api.catalog import Published
 from packhorse.api.described import refusing, taking
 from packhorse.api.documents import JobDocument
 from packhorse.api.form import BESIDES, Form, too_much
 from packhorse.api.given import JSON, NOT_VALID, converted, kind_of, members
 from packhorse.api.shapes import shown
-from packhorse.api.tools import TENANT, Tools
+from packhorse.api.tools import Tools
 from packhorse.core import wire
 from packhorse.core.lifecycle import slot_key
 from packhorse.core.model import Job, Spec
@@ -37,7 +38,6 @@ from packhorse.errors import (
     UnsupportedMedia,
 )
 
-LOCAL_USER = "local"
 ORIGIN = "api"
 
 LONGEST_DELAY = 10 * 366 * 86_400.0
@@ -64,6 +64,7 @@ Key = Annotated[
 
 @post(
     "/jobs",
+    scope="submit",
     status_code=202,
     request_max_body_size=None,
     operation_class=taking(Asked, required=True, form=PARTS),
@@ -74,6 +75,7 @@ Key = Annotated[
 async def submit(
     request: Request[Any, Any, State],
     tools: NamedDependency[Tools],
+    caller: NamedDependency[Caller],
     pipeline: FromQuery[str | None] = None,
     user_id: FromQuery[str | None] = None,
     key: Key = None,
@@ -83,7 +85,9 @@ async def submit(
     body = Body(request.receive)
     try:
         async with Intake(tools.store, tools.blobs, tools.settings) as intake:
-            shape = await Submission(tools, intake, query, key).job(body, request.headers.get("content-type", ""))
+            shape = await Submission(tools, caller, intake, query, key).job(
+                body, request.headers.get("content-type", "")
+            )
     except Exception:
         if body.is_begun or "expect" not in request.headers:  # else reading on would ask for what nobody wants
             await body.drain()
@@ -92,8 +96,9 @@ async def submit(
 
 
 class Submission:
-    def __init__(self, tools: Tools, intake: Intake, query: Mapping[str, str], key: str | None) -> None:
+    def __init__(self, tools: Tools, caller: Caller, intake: Intake, query: Mapping[str, str], key: str | None) -> None:
         self._tools = tools
+        self._caller = caller
         self._intake = intake
         self._query = query
         self._key = key
@@ -141,7 +146,9 @@ class Submission:
         """A taken slot is known before the first byte, unless a key might name the very job that holds it."""
         if pipeline is None or pipeline.plan.slot is None or "user_id" not in self._query or self._key is not None:
             return
-        holder = await self._tools.store.holder(slot_key(TENANT, self._query["user_id"], pipeline.plan.slot))
+        holder = await self._tools.store.holder(
+            slot_key(self._caller.tenant, self._query["user_id"], pipeline.plan.slot)
+        )
         if holder is not None:
             raise SlotTaken(active_job_id=holder)
 
@@ -153,7 +160,9 @@ class Submission:
         data = wire.encode(parameters)
         if len(data) > self._tools.settings.parameters_limit:
             raise TooLarge(field="parameters", limit=self._tools.settings.parameters_limit)
-        job = await self._intake.admit(pipeline.plan, data, self._options(asked), tenant=TENANT, origin=ORIGIN)
+        job = await self._intake.admit(
+            pipeline.plan, data, self._options(asked), tenant=self._caller.tenant, origin=ORIGIN
+        )
         return await self._shown(job, Spec(data, tuple(self._intake.inputs), asked.metadata, ORIGIN))
 
     async def _shown(self, job: Job, spec: Spec) -> JobDocument:
@@ -162,10 +171,18 @@ class Submission:
         [first] = await self._tools.shown([job])  # this key was used before, and that job may have got far
         return first
 
+    def _user(self, asked: Asked) -> str:
+        user = asked.user_id if asked.user_id is not None else self._caller.user or self._caller.default_user
+        if user is None:
+            raise invalid(NOT_VALID, [{"field": "user_id", "message": "For whom? This key may act for any user"}])
+        if self._caller.user not in (None, user):
+            raise invalid(NOT_VALID, [{"field": "user_id", "message": "This key may act for one user only, another"}])
+        return user
+
     def _options(self, asked: Asked) -> Options:
         try:
             options = options_from(
-                user=LOCAL_USER if asked.user_id is None else asked.user_id,
+                user=self._user(asked),
                 priority=asked.priority,
                 delay=asked.delay,
                 key=self._key,

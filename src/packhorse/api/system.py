@@ -18,19 +18,19 @@ PATIENCE = 3.0
 """Seconds the stores have to answer: whoever asks wants to know of an outage within five."""
 
 
-@get("/pipelines", responses=refusing())
+@get("/pipelines", scope="read", responses=refusing())
 async def pipelines(tools: NamedDependency[Tools]) -> PipelinesPage:
     """What can be submitted, with the JSON Schema of its parameters."""
     return {"items": [shapes.pipeline(each.definition) for each in await tools.catalog.all()], "next": None}
 
 
-@get("/healthz", responses=refusing())
+@get("/healthz", scope=None, responses=refusing())
 async def healthz() -> HealthDocument:
     """The process answers."""
     return {"status": "ok", "version": VERSION}
 
 
-@get("/readyz", responses=refusing(BlobUnavailable))
+@get("/readyz", scope=None, responses=refusing(BlobUnavailable))
 async def readyz(tools: NamedDependency[Tools]) -> ReadyDocument:
     """The store and the object store answer, too."""
     try:

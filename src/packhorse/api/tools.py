@@ -7,6 +7,7 @@ from typing import Any
 
 from litestar.datastructures import State
 
+from packhorse.api.callers import Caller
 from packhorse.api.catalog import Catalog
 from packhorse.api.documents import JobDocument
 from packhorse.api.feed import Feed
@@ -14,13 +15,10 @@ from packhorse.api.shapes import shown
 from packhorse.blob.base import Blobs
 from packhorse.core.model import Job
 from packhorse.engine.settle import Settle
-from packhorse.errors import CorruptRecord, JobNotFound, SchemaTooNew
+from packhorse.errors import CorruptRecord, SchemaTooNew
 from packhorse.settings import Settings
 from packhorse.store.base import Store
 from packhorse.telemetry import log
-
-TENANT = "default"
-"""Whose jobs are served, until keys say so."""
 
 
 class Tools:
@@ -32,12 +30,10 @@ class Tools:
         self.catalog = Catalog(store)
         self.feed = Feed(store)
 
-    async def job(self, job_id: str) -> Job:
+    async def job(self, caller: Caller, job_id: str) -> Job:
         """A job whose purge has begun is as good as gone: its files may be already."""
         [job] = [None] if "\0" in job_id else await self.store.get([job_id])
-        if job is None or job.is_purging:
-            raise JobNotFound(job_id=job_id)
-        return job
+        return caller.check(job, job_id)
 
     async def listed(self, jobs: Sequence[Job]) -> list[JobDocument]:
         """As `shown`; what cannot be read of one job leaves that one out, with a line in the log."""

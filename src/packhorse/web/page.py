@@ -26,18 +26,18 @@ def _read(name: str) -> bytes:
     return files("packhorse.web").joinpath("static", name).read_bytes()
 
 
-@get("/", include_in_schema=False, sync_to_thread=False)
+@get("/", scope=None, include_in_schema=False, sync_to_thread=False)
 def index() -> Response[bytes]:
     return Response(_read("index.html"), media_type="text/html", headers=HEADERS)
 
 
-@head("/", include_in_schema=False, sync_to_thread=False)
+@head("/", scope=None, include_in_schema=False, sync_to_thread=False)
 def index_head() -> Response[None]:
     """For those who only ask whether it is there."""
     return Response(None, media_type="text/html", headers=HEADERS)
 
 
-@get("/static/{name:str}", include_in_schema=False, sync_to_thread=False)
+@get("/static/{name:str}", scope=None, include_in_schema=False, sync_to_thread=False)
 def static(name: FromPath[str]) -> Response[bytes]:
     if name not in STATIC:
         raise NotFound(path=f"/static/{name}")

@@ -1,0 +1,73 @@
+"""Who asks: on whose behalf a request is made and what it may do, known before any route is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from litestar import Request
+from litestar.connection import ASGIConnection
+from litestar.handlers.base import BaseRouteHandler
+from msgspec import Struct
+
+from packhorse.core.model import Job
+from packhorse.errors import Forbidden, JobNotFound
+
+TENANT = "default"
+"""Whose jobs are served where nobody needs a key."""
+LOCAL_USER = "local"
+
+GRANTS = {
+    "submit": frozenset({"submit", "cancel"}),
+    "cancel": frozenset({"cancel"}),
+    "read": frozenset({"read"}),
+    "operate": frozenset({"operate", "submit", "cancel", "read"}),
+    "admin": frozenset({"admin", "operate", "submit", "cancel", "read"}),
+}
+"""What each scope of a key allows. ``cancel`` is for the person who waits, whose token is good for one job."""
+
+
+class Caller(Struct, frozen=True):
+    tenant: str
+    allowed: frozenset[str]
+    key_id: str = ""
+    user: str | None = None
+    """The only user it may act for; None: any of its tenant."""
+    default_user: str | None = None
+    """For whom it submits if it does not say."""
+    job_id: str | None = None
+    """The only job it may see; None: any of its tenant."""
+    address: str = ""
+
+    def check(self, job: Job | None, job_id: str) -> Job:
+        """The job, if this caller may know of it. A foreign one and a missing one look the same."""
+        if job is None or job.is_purging or not self._may_see(job):
+            raise JobNotFound(job_id=job_id)
+        return job
+
+    def _may_see(self, job: Job) -> bool:
+        is_own = job.tenant == self.tenant and self.user in (None, job.user)
+        return is_own and self.job_id in (None, job.id)
+
+
+UNMARKED = "nobody"
+"""What a route that says nothing needs, so that one which was forgotten is closed."""
+
+LOCAL = Caller(TENANT, GRANTS["admin"], default_user=LOCAL_USER)
+"""Whoever is on this machine, where no key is asked for."""
+
+
+def granted(scopes: Iterable[str]) -> frozenset[str]:
+    return frozenset().union(*(GRANTS[scope] for scope in scopes))
+
+
+def caller_of(request: Request[Any, Any, Any]) -> Caller:
+    found: Caller = request.scope["state"]["caller"]
+    return found
+
+
+def allowed(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
+    """Runs before every route: what it is marked with, the caller must be allowed."""
+    needed = handler.opt.get("scope", UNMARKED)
+    if needed is not None and needed not in connection.scope["state"]["caller"].allowed:
+        raise Forbidden(scope=needed)
