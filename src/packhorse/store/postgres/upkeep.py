@@ -43,7 +43,8 @@ CROSS JOIN LATERAL (
 GROUP BY k.queue
 """
 
-DUE = rows.moment(f"coalesce($1, {NOW})")
+DUE = f"(SELECT {rows.moment(f'coalesce($1, {NOW})')})"
+"""The time asked for once: a condition that may change from row to row is looked at row by row, in the whole index."""
 
 
 async def renew(session: Session, leases: Sequence[Lease], seconds: float, clock: Clock) -> Renewal:
