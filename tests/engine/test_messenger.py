@@ -437,4 +437,4 @@ async def test_what_is_under_way_is_ended_with_the_worker(
     await closing.close()
 
     [left] = await waiting(store)
-    assert (left.job_id, left.attempts) == (job.id, 1)
+    assert (left.job_id, left.attempts, left.error) == (job.id, 1, "")
