@@ -6,13 +6,14 @@ import asyncio
 
 import pytest
 
+from packhorse.core import wire
 from packhorse.store.postgres import PostgresStore
 from packhorse.store.postgres.connection import Session
 from packhorse.store.postgres.migrate import migrate, migrations
-from tests.contract.builders import completed, marked
+from tests.contract.builders import completed, finish, marked, started
 from tests.contract.governing import MINUTE, charge, endpoint, key, told
 from tests.contract.stores import Clock
-from tests.store.postgres.inside import Raw, connected, recorded, schema_of
+from tests.store.postgres.inside import Raw, connected, recorded, schema_of, somebody_waits_for
 
 
 async def test_a_schema_of_the_first_version_gets_what_it_lacks(url: str) -> None:
@@ -75,6 +76,49 @@ async def test_who_spends_wakes_nobody(pg: PostgresStore) -> None:
     await pg.spend([charge(1, 5)])
 
     assert await pg.changed(mark, 0) == mark
+    assert pg._watch._telling is None
+
+
+# Under locks
+
+
+async def test_counters_are_locked_in_the_order_of_their_names(pg: PostgresStore, raw: Raw) -> None:
+    a, b = charge(1, 5, name="quota:a"), charge(1, 5, name="quota:b")
+    await pg.spend([a, b])
+    async with raw.transaction():
+        await raw.execute("SELECT 1 FROM counters WHERE name = 'quota:a' FOR UPDATE")
+        spending = asyncio.create_task(pg.spend([b, a]))
+        await somebody_waits_for(raw)
+
+        free = await raw.fetchval("SELECT name FROM counters WHERE name = 'quota:b' FOR UPDATE SKIP LOCKED")
+
+    assert free == "quota:b"
+    assert (await spending).left == (3, 3)
+
+
+async def test_who_ends_a_key_decides_on_what_the_one_before_has_left(pg: PostgresStore, raw: Raw) -> None:
+    await pg.add_key(key())
+    earlier = key(ends_at=5.0, ended_by="earlier")
+    async with raw.transaction():
+        await raw.execute("SELECT 1 FROM keys FOR UPDATE")
+        ending = asyncio.create_task(pg.end_key(key().id, 9.0, "later"))
+        await somebody_waits_for(raw)
+        await raw.execute("UPDATE keys SET body = $1", wire.encode(earlier))
+
+    assert await ending == earlier
+    assert await pg.keys([key().id]) == [earlier]
+
+
+async def test_an_endpoint_that_is_just_ending_is_told_nothing(pg: PostgresStore, raw: Raw) -> None:
+    await pg.add_endpoint(endpoint())
+    claimed = await started(pg, webhooks=("e1",))
+    async with raw.transaction():
+        await raw.execute("UPDATE endpoints SET is_open = FALSE")
+        finishing = asyncio.create_task(finish(pg, claimed))
+        await somebody_waits_for(raw)
+
+    await finishing
+    assert await pg.deliveries("e1") == []
 
 
 async def test_names_that_cannot_be_stored_are_unknown(pg: PostgresStore) -> None:

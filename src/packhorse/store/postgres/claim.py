@@ -27,10 +27,11 @@ MARGIN = 32
 WIDER = 8
 """How many times as far to look when the margin was not enough."""
 
+# The time asked for once: a condition that may change from row to row is looked at row by row, in the whole index.
 PROMOTE = f"""
 WITH promoted AS (
     DELETE FROM @delayed AS d USING (
-        SELECT not_before, {ENTRY} FROM @delayed WHERE not_before <= coalesce($1, {NOW})
+        SELECT not_before, {ENTRY} FROM @delayed WHERE not_before <= (SELECT coalesce($1, {NOW}))
         ORDER BY not_before LIMIT {PROMOTED} FOR UPDATE SKIP LOCKED
     ) AS n
     WHERE (d.not_before, d.queue, d.kind, d.rank, d.job_id, d.stage, d.element)

@@ -12,13 +12,14 @@ from packhorse.store.counting import Buckets, Counter
 from packhorse.store.postgres.connection import NOW, Clock, Session
 
 # In the order of names, like everybody: whoever waits for a lock holds none that a holder of it waits for. One that is
-# not there cannot be locked, so it is made; of one that is there the update changes nothing.
+# not there cannot be locked, so it is made; of one that is there the update changes nothing. The commit does not wait
+# for the disk: a crash of the server may forget the counts of its last moment, and a busy one counts at every request.
 LOCK = f"""
 INSERT INTO @counters AS c (name, seconds, until, buckets)
 SELECT name, seconds, 0, '{{}}' FROM unnest($1::text[], $2::float8[]) AS n (name, seconds)
 ORDER BY name COLLATE "C", seconds
 ON CONFLICT (name, seconds) DO UPDATE SET until = c.until
-RETURNING name, seconds, buckets, {NOW} AS now
+RETURNING name, seconds, buckets, {NOW} AS now, set_config('synchronous_commit', 'off', TRUE)
 """
 
 KEEP = """

@@ -34,7 +34,8 @@ SELECT {SAID}, job.is_stopping FROM {HELD} JOIN @leases AS l USING (job_id, stag
 JOIN @jobs AS job ON job.id = l.job_id
 """
 
-DUE = rows.moment(f"coalesce($1, {NOW})")
+DUE = f"(SELECT {rows.moment(f'coalesce($1, {NOW})')})"
+"""The time asked for once: a condition that may change from row to row is looked at row by row, in the whole index."""
 
 
 async def renew(session: Session, leases: Sequence[Lease], seconds: float, clock: Clock) -> Renewal:
