@@ -216,7 +216,14 @@ async def test_a_message_that_is_never_taken_is_given_up_with_a_line_in_the_log(
 @pytest.mark.parametrize("status", [429, 503])
 @pytest.mark.parametrize(
     ("said", "waited"),
-    [("120", 120.0), ("0", 5.0), ("soon", 5.0), ("99999999999", DAY), (formatdate(1_800_000_090.0, usegmt=True), 90.0)],
+    [
+        ("120", 120.0),
+        ("0", 5.0),
+        ("soon", 5.0),
+        ("²", 5.0),
+        ("99999999999", DAY),
+        (formatdate(1_800_000_090.0, usegmt=True), 90.0),
+    ],
 )
 async def test_a_receiver_that_asks_for_time_is_given_some(
     store: Store, courier: Messenger, receiver: Web, clock: Clock, status: int, said: str, waited: float
