@@ -216,7 +216,14 @@ async def test_a_message_that_is_never_taken_is_given_up_with_a_line_in_the_log(
 @pytest.mark.parametrize("status", [429, 503])
 @pytest.mark.parametrize(
     ("said", "waited"),
-    [("120", 120.0), ("0", 5.0), ("soon", 5.0), ("99999999999", DAY), (formatdate(1_800_000_090.0, usegmt=True), 90.0)],
+    [
+        ("120", 120.0),
+        ("0", 5.0),
+        ("soon", 5.0),
+        ("²", 5.0),
+        ("99999999999", DAY),
+        (formatdate(1_800_000_090.0, usegmt=True), 90.0),
+    ],
 )
 async def test_a_receiver_that_asks_for_time_is_given_some(
     store: Store, courier: Messenger, receiver: Web, clock: Clock, status: int, said: str, waited: float
@@ -437,4 +444,4 @@ async def test_what_is_under_way_is_ended_with_the_worker(
     await closing.close()
 
     [left] = await waiting(store)
-    assert (left.job_id, left.attempts) == (job.id, 1)
+    assert (left.job_id, left.attempts, left.error) == (job.id, 1, "")

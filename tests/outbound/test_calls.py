@@ -327,21 +327,27 @@ async def drip(_: Asked, writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(0.02)
 
 
+SILENT, LONG = "it was silent for too long", "it took too long"
+
+
 @pytest.mark.parametrize(
-    ("answer", "policy"),
+    ("answer", "policy", "reason"),
     [
-        (for_ever, replace(POLICY, silence=0.2)),
-        (chunks(b"some", then=for_ever), replace(POLICY, silence=0.2)),
-        (for_ever, replace(POLICY, total=0.3)),
-        (chunks(b"some", then=drip), replace(POLICY, total=0.5)),
-        (drip, replace(POLICY, total=0.5)),
+        (for_ever, replace(POLICY, silence=0.2), SILENT),
+        (chunks(b"some", then=for_ever), replace(POLICY, silence=0.2), SILENT),
+        (for_ever, replace(POLICY, total=0.3), LONG),
+        (chunks(b"some", then=drip), replace(POLICY, total=0.5), LONG),
+        (drip, replace(POLICY, total=0.5), LONG),
     ],
     ids=["no answer", "no more", "no answer in all", "a byte at a time", "a header at a time"],
 )
-async def test_who_is_too_slow_is_given_up(server: Web, answer: Answer, policy: Policy) -> None:
+async def test_who_is_too_slow_is_given_up(server: Web, answer: Answer, policy: Policy, reason: str) -> None:
     server.answer = answer
 
-    assert await refused(calls(policy), server.url) == "TIMEOUT"
+    with pytest.raises(OutboundFailed) as failed:
+        await got(calls(policy), server.url)
+
+    assert (failed.value.code, failed.value.facts["reason"]) == ("TIMEOUT", reason)
 
 
 async def test_a_name_server_that_does_not_answer_is_given_up(server: Web) -> None:

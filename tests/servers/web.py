@@ -93,7 +93,7 @@ async def web(answer: Answer | None = None, tls: ssl.SSLContext | None = None) -
         assert task is not None
         tasks.add(task)
         try:
-            with suppress(OSError, asyncio.IncompleteReadError):
+            with suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):  # it may be over any time
                 asked = await _read(reader)
                 found.asked.append(asked)
                 await found.answer(asked, writer)

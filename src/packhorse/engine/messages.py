@@ -93,9 +93,9 @@ async def _end_of(store: Store, job: Job, run: int) -> str:
 def _asked_wait(headers: Mapping[str, Any], now: float) -> float:
     """Retry-After: seconds, or a date. What is neither asks for nothing."""
     said = headers.get("retry-after", "").strip()
-    if said.isdigit():
+    if said.isascii() and said.isdigit():
         return float(said[:9])
     try:
         return max(0.0, parsedate_to_datetime(said).timestamp() - now)
-    except ValueError:
+    except (ValueError, OverflowError):
         return 0.0
