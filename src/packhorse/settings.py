@@ -59,6 +59,7 @@ class Settings:
     s3_secret_key: str = _is("", "its secret; empty: AWS_SECRET_ACCESS_KEY", secret=True)
     scratch: str = _is(lambda: str(Path.cwd() / FOLDER / "scratch"), "folder in which running stages work")
     url: str = _is("", "the server that the command line and the client talk to")
+    key: str = _is("", "API key that the command line and the client show to that server", secret=True)
     host: str = _is("127.0.0.1", "address to listen on")
     port: int = _is(3002, "port to listen on; dev uses 3003", port)
     queues: dict[str, int] = _is(  # noqa: RUF009 (a default factory, made by _is)
