@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from packhorse.app import App
@@ -10,6 +11,7 @@ from packhorse.errors import PackhorseError
 from packhorse.version import VERSION
 
 if TYPE_CHECKING:
+    from packhorse.api.mounting import asgi
     from packhorse.client import AsyncClient, Client
 
 __version__ = VERSION
@@ -26,16 +28,18 @@ __all__ = [
     "PackhorseError",
     "Params",
     "Permanent",
+    "asgi",
     "each",
     "gather",
     "needs",
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """The clients are loaded when they are asked for: every stage's process imports this, and few of them ask."""
-    if name in ("AsyncClient", "Client"):
-        from packhorse import client
+LATER = {"AsyncClient": "packhorse.client", "Client": "packhorse.client", "asgi": "packhorse.api.mounting"}
+"""Loaded when they are asked for: every stage's process imports this package, and few of them ask."""
 
-        return getattr(client, name)
+
+def __getattr__(name: str) -> Any:
+    if name in LATER:
+        return getattr(import_module(LATER[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 from litestar import Request, Response
 from litestar.exceptions import HTTPException, ValidationException
+from litestar.response.base import ASGIResponse
 
 from packhorse.api.described import PROBLEM
 from packhorse.api.documents import ProblemDocument
@@ -54,6 +55,14 @@ def problem(request: Request[Any, Any, Any], error: Exception) -> Response[bytes
     )
 
 
+def refusal(error: PackhorseError) -> ASGIResponse:
+    """The same, where there is no application yet that could answer."""
+    known = _without_internals(error) if isinstance(error, StoreError | BlobError) else error
+    return ASGIResponse(
+        body=wire.encode(shape(known)), status_code=known.status, media_type=PROBLEM, headers=_headers(known, error)
+    )
+
+
 def shape(error: PackhorseError) -> ProblemDocument:
     facts: dict[str, Any] = {RENAMED.get(name, name): value for name, value in error.facts.items() if _is_plain(value)}
     document: ProblemDocument = {
@@ -92,7 +101,7 @@ def _without_internals(error: StoreError | BlobError) -> PackhorseError:
 def _http(request: Request[Any, Any, Any], error: HTTPException) -> PackhorseError:
     match error.status_code:
         case 404:
-            return NotFound(path=request.url.path)
+            return NotFound(path=request.scope["path"])
         case 405:
             return WrongMethod(method=request.method)
     return Refused(error.detail)

@@ -18,11 +18,11 @@ from granian.server.embed import Server
 from litestar import Litestar, Router
 from litestar.di import Provide
 from litestar.openapi.config import OpenAPIConfig
-from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.types import ASGIApp, Receive, Scope, Send
 
 from packhorse.api import events, jobs, problems, queries, results, submit, system
 from packhorse.api.gate import Gate, is_local
+from packhorse.api.told import Told
 from packhorse.api.tools import Tools, tools_of
 from packhorse.errors import PackhorseError, SettingError
 from packhorse.ports import require_free
@@ -59,28 +59,39 @@ ROUTES = [
 ]
 
 
+async def wake(app: Litestar) -> None:
+    """Open what the routes work with."""
+    settings: Settings = app.state.settings
+    try:
+        store, blobs = await opened(settings)
+    except Exception as error:
+        app.state.failure = error  # the server only knows that it did not start
+        raise
+    tools = app.state.tools = Tools(settings, store, blobs)
+    app.state.feeding = asyncio.create_task(tools.feed.run())
+    app.state.is_open.set()
+
+
+async def rest(app: Litestar) -> None:
+    tools: Tools = app.state.tools
+    tools.feed.close()
+    app.state.feeding.cancel()
+    await asyncio.gather(app.state.feeding, return_exceptions=True)
+    await tools.store.close()
+    await tools.blobs.close()
+
+
+@contextlib.asynccontextmanager
+async def living(app: Litestar) -> AsyncIterator[None]:
+    await wake(app)
+    try:
+        yield
+    finally:
+        await rest(app)
+
+
 def build(settings: Settings) -> Litestar:
     """The application; it opens store and objects when it is started."""
-
-    @contextlib.asynccontextmanager
-    async def living(app: Litestar) -> AsyncIterator[None]:
-        try:
-            store, blobs = await opened(settings)
-        except Exception as error:
-            app.state.failure = error  # the server only knows that it did not start
-            raise
-        tools = app.state.tools = Tools(settings, store, blobs)
-        feeding = asyncio.create_task(tools.feed.run())
-        app.state.is_open.set()
-        try:
-            yield
-        finally:
-            tools.feed.close()
-            feeding.cancel()
-            await asyncio.gather(feeding, return_exceptions=True)
-            await store.close()
-            await blobs.close()
-
     api = Router(BASE, route_handlers=ROUTES)
     app = Litestar(
         [api, system.healthz, system.readyz, *page.ROUTES],
@@ -93,11 +104,12 @@ def build(settings: Settings) -> Litestar:
             title="packhorse",
             version=VERSION,
             path="/openapi.json",
-            render_plugins=[JsonRenderPlugin(path="/")],  # the others load scripts from a CDN
+            render_plugins=[Told(path="/")],  # the others load scripts from a CDN
             use_handler_docstrings=True,
         ),
         logging_config=None,
     )
+    app.state.settings = settings
     app.state.is_open = asyncio.Event()
     return app
 
