@@ -61,6 +61,7 @@ class Settings:
     url: str = _is("", "the server that the command line and the client talk to")
     key: str = _is("", "API key that the command line and the client show to that server", secret=True)
     host: str = _is("127.0.0.1", "address to listen on")
+    metrics_port: int = _is(0, "port of a worker's own /metrics, on the same address; 0: none", port)
     port: int = _is(3002, "port to listen on; dev uses 3003", port)
     queues: dict[str, int] = _is(  # noqa: RUF009 (a default factory, made by _is)
         dict, "slots per queue of a worker, as onnx=2,bie=1; empty: every queue of its app", queues

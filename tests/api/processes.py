@@ -68,6 +68,7 @@ class Place:
                 "scratch",
                 "host",
                 "port",
+                "metrics_port",
                 "file_limit",
                 "parameters_limit",
                 "log_limit",

@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from litestar import Litestar
 
 import packhorse
 from packhorse import Client
@@ -21,6 +22,7 @@ from packhorse.api import mounting
 from packhorse.api.mounting import placed
 from packhorse.api.serving import build
 from packhorse.errors import JobNotFound
+from packhorse.settings import Settings
 from tests.api.conftest import publish
 from tests.api.processes import LIMIT, Place, free_port, until, working
 
@@ -145,8 +147,13 @@ def test_loop_after_loop_opens_and_leaves_nothing_open(place: Place) -> None:
 
 def test_many_first_requests_open_it_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     app = packhorse.asgi(place.settings)
-    built: list[Any] = []
-    monkeypatch.setattr(mounting, "build", lambda settings: built.append(build(settings)) or built[-1])
+    built: list[Litestar] = []
+
+    def counted(settings: Settings) -> Litestar:
+        built.append(build(settings))
+        return built[-1]
+
+    monkeypatch.setattr(mounting, "build", counted)
 
     async def all_at_once() -> list[httpx2.Response]:
         return await asyncio.gather(*(asked(app) for _ in range(10)))

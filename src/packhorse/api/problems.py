@@ -12,6 +12,7 @@ from litestar.response.base import ASGIResponse
 
 from packhorse.api.described import PROBLEM
 from packhorse.api.documents import ProblemDocument
+from packhorse.api.observing import PROBLEM as PROBLEM_TYPE
 from packhorse.core import wire
 from packhorse.define.choices import one_of
 from packhorse.define.mistakes import invalid
@@ -46,6 +47,7 @@ RENAMED = {
 
 def problem(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
     known = _known(request, error)
+    request.scope[PROBLEM_TYPE] = known.type()  # type: ignore[literal-required]
     if isinstance(known, StoreError | BlobError) and known.status >= 500:
         log.request_unserved(request.method, request.url.path, known)
     elif known.status >= 500:

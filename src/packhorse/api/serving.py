@@ -20,8 +20,9 @@ from litestar.di import Provide
 from litestar.openapi.config import OpenAPIConfig
 from litestar.types import ASGIApp, Receive, Scope, Send
 
-from packhorse.api import events, jobs, problems, queries, results, submit, system
+from packhorse.api import events, jobs, problems, queries, results, scraping, submit, system
 from packhorse.api.gate import Gate, is_local
+from packhorse.api.observing import Observed
 from packhorse.api.told import Told
 from packhorse.api.tools import Tools, tools_of
 from packhorse.errors import PackhorseError, SettingError
@@ -94,7 +95,7 @@ def build(settings: Settings) -> Litestar:
     """The application; it opens store and objects when it is started."""
     api = Router(BASE, route_handlers=ROUTES)
     app = Litestar(
-        [api, system.healthz, system.readyz, *page.ROUTES],
+        [api, system.healthz, system.readyz, scraping.scrape, *page.ROUTES],
         dependencies={"tools": Provide(tools_of, sync_to_thread=False)},
         before_request=queries.check,
         exception_handlers={Exception: problems.problem},
@@ -109,6 +110,7 @@ def build(settings: Settings) -> Litestar:
         ),
         logging_config=None,
     )
+    app.asgi_handler = Observed(app.asgi_handler)
     app.state.settings = settings
     app.state.is_open = asyncio.Event()
     return app

@@ -18,6 +18,7 @@ from typing import Any
 import psutil
 from msgspec.structs import replace
 
+from packhorse import metrics
 from packhorse.blob.base import Blobs
 from packhorse.core import lifecycle
 from packhorse.core.model import Change, Definition, Job, TaskId
@@ -71,6 +72,7 @@ class Worker:
         self._claiming_now = asyncio.Lock()
         self._is_draining = False
         self._is_away = False
+        self._claimed_at = time.monotonic()
         self.card = _card(self._queues, self._kinds, Path(settings.scratch))
         self._settle = Settle(store)
         self._scribe = Scribe(store, log_limit=settings.log_limit, samples=settings.samples)
@@ -121,6 +123,14 @@ class Worker:
             await asyncio.gather(*loops, stopped, return_exceptions=True)
             await self._leave()
 
+    def claim_age(self) -> float:
+        """Seconds since the loop that claims has last moved."""
+        return time.monotonic() - self._claimed_at
+
+    def slots(self) -> list[tuple[str, int, int]]:
+        """By queue: in use, and in all."""
+        return [(queue, self._busy[queue], slots) for queue, slots in self._queues.items()]
+
     def _loops(self) -> list[Coroutine[Any, Any, None]]:
         duties: list[Duty] = [
             Reaper(self._store, self._settle, self._settings.lease),
@@ -141,6 +151,7 @@ class Worker:
             try:
                 async with self._claiming_now:
                     has_more = await self._claim()
+                self._claimed_at = time.monotonic()
             except StoreError as error:
                 await self._away(error)
                 self._wake.set()
@@ -212,6 +223,7 @@ class Worker:
         self._running[attempt.lease] = attempt
         self._busy[attempt.plan.queue] += 1
         self._tasks.add(asyncio.create_task(self._carry(attempt)))
+        metrics.attempts_started.labels(claim.job.plan.pipeline, attempt.plan.name).inc()
 
     async def _carry(self, attempt: Attempt) -> None:
         def free() -> None:
@@ -221,6 +233,8 @@ class Worker:
         try:
             await attempt.carry(free)
         finally:
+            kind = attempt.claim.job.plan.pipeline, attempt.plan.name
+            metrics.attempts_ended.labels(*kind, attempt.outcome).inc()
             del self._running[attempt.lease]
             task = asyncio.current_task()
             assert task is not None
@@ -284,6 +298,7 @@ class Worker:
                     self._running[lease].stop(why)
 
     async def _away(self, error: StoreError) -> None:
+        metrics.store_errors.inc()
         if not self._is_away:
             self._is_away = True
             log.store_away(error)
