@@ -69,6 +69,8 @@ class Place:
                 "host",
                 "port",
                 "metrics_port",
+                "log_format",
+                "log_level",
                 "file_limit",
                 "parameters_limit",
                 "log_limit",

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+from packhorse import telemetry
 from packhorse.cli.processes import work
 from packhorse.settings import load
 
 if __name__ == "__main__":
-    asyncio.run(work(load().settings))
+    settings = load().settings
+    telemetry.write(settings.log_format, settings.log_level)
+    asyncio.run(work(settings))

@@ -232,4 +232,5 @@ class ProblemDocument(TypedDict):
     status: int
     detail: str
     hint: NotRequired[str]
+    trace_id: NotRequired[str]
     errors: NotRequired[list[MistakeDocument]]

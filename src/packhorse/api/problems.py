@@ -27,7 +27,7 @@ from packhorse.errors import (
     StoreError,
     WrongMethod,
 )
-from packhorse.telemetry import log
+from packhorse.telemetry import log, trace_id
 
 RETRY_AFTER = "2"
 """Seconds. About what a store or an object store needs to be restarted."""
@@ -52,9 +52,9 @@ def problem(request: Request[Any, Any, Any], error: Exception) -> Response[bytes
         log.request_unserved(request.method, request.url.path, known)
     elif known.status >= 500:
         log.request_failed(request.method, request.url.path, error)
-    return Response(
-        wire.encode(shape(known)), status_code=known.status, media_type=PROBLEM, headers=_headers(known, error)
-    )
+    document = shape(known)
+    document["trace_id"] = trace_id()
+    return Response(wire.encode(document), status_code=known.status, media_type=PROBLEM, headers=_headers(known, error))
 
 
 def refusal(error: PackhorseError) -> ASGIResponse:

@@ -7,7 +7,6 @@ import contextlib
 import logging
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -20,6 +19,7 @@ from litestar.di import Provide
 from litestar.openapi.config import OpenAPIConfig
 from litestar.types import ASGIApp, Receive, Scope, Send
 
+from packhorse import telemetry
 from packhorse.api import events, jobs, problems, queries, results, scraping, submit, system
 from packhorse.api.gate import Gate, is_local
 from packhorse.api.observing import Observed
@@ -209,5 +209,6 @@ class _Requests:
 
 
 if __name__ == "__main__":
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(message)s")
-    serve(load().settings)
+    settings = load().settings
+    telemetry.write(settings.log_format, settings.log_level)
+    serve(settings)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 from collections.abc import Callable
 from dataclasses import replace
 
+from packhorse import telemetry
 from packhorse.cli.options import SAMPLE, Pace, Places, settings_from
 from packhorse.engine.describe import describe
 from packhorse.engine.scraped import scraped
@@ -29,7 +29,7 @@ def serve(*, host: str | None = None, port: str | None = None, places: Places = 
     from packhorse.api.serving import serve as serve_api
 
     settings = settings_from(places, host=host, port=port).settings
-    _log()
+    telemetry.write(settings.log_format, settings.log_level)
     serve_api(settings)
 
 
@@ -42,7 +42,7 @@ def worker(file: str | None = None, /, *, pace: Pace = Pace(), places: Places = 
         file.py or module:attribute with the pipelines; else the one in the settings, else the built-in sample.
     """
     settings = settings_from(pace, places, app=file).settings
-    _log()
+    telemetry.write(settings.log_format, settings.log_level)
     with asyncio.Runner(loop_factory=_loops()) as runner:
         runner.run(work(replace(settings, app=settings.app or SAMPLE)))
 
@@ -72,7 +72,3 @@ def _loops() -> Callable[[], asyncio.AbstractEventLoop] | None:
     except ImportError:
         return None
     return new_event_loop
-
-
-def _log() -> None:
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")

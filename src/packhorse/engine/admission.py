@@ -32,6 +32,7 @@ from packhorse.errors import (
 )
 from packhorse.settings import Settings
 from packhorse.store.base import Store
+from packhorse.telemetry import trace_id
 
 
 class Intake:
@@ -92,7 +93,7 @@ class Intake:
             tenant=tenant,
             priority=options.priority,
             delay=options.delay,
-            trace_id=secrets.token_hex(16),
+            trace_id=trace_id() or secrets.token_hex(16),
             key=None if options.key is None else f"{tenant}/{options.key}",
             fingerprint=fingerprint,
             now=self._store.now(),

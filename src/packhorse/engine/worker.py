@@ -37,7 +37,7 @@ from packhorse.engine.settle import Settle
 from packhorse.errors import SettingError, StoreError
 from packhorse.settings import Settings
 from packhorse.store.base import Claim, Lease, Renewal, Sample, Store, WorkerCard
-from packhorse.telemetry import log
+from packhorse.telemetry import log, traced
 from packhorse.version import VERSION
 
 POLL = 0.25
@@ -230,8 +230,12 @@ class Worker:
             self._busy[attempt.plan.queue] -= 1
             self._wake.set()
 
+        began = time.monotonic()
         try:
-            await attempt.carry(free)
+            with traced(attempt.claim.job.trace_id):
+                log.attempt_began(attempt.lease, attempt.number)
+                await attempt.carry(free)
+                log.attempt_ended(attempt.lease, attempt.outcome, time.monotonic() - began)
         finally:
             kind = attempt.claim.job.plan.pipeline, attempt.plan.name
             metrics.attempts_ended.labels(*kind, attempt.outcome).inc()
