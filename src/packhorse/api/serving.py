@@ -30,7 +30,7 @@ from packhorse.ports import require_free
 from packhorse.settings import Settings, load
 from packhorse.telemetry import log
 from packhorse.version import VERSION
-from packhorse.web import page
+from packhorse.web import docs, page
 from packhorse.wiring import opened
 
 BASE = "/api/v1"
@@ -95,7 +95,7 @@ def build(settings: Settings) -> Litestar:
     """The application; it opens store and objects when it is started."""
     api = Router(BASE, route_handlers=ROUTES)
     app = Litestar(
-        [api, system.healthz, system.readyz, scraping.scrape, *page.ROUTES],
+        [api, system.healthz, system.readyz, scraping.scrape, docs.docs, *page.ROUTES],
         dependencies={"tools": Provide(tools_of, sync_to_thread=False)},
         before_request=queries.check,
         exception_handlers={Exception: problems.problem},

@@ -1,4 +1,4 @@
-"""The page at ``/``: three files, read once, nothing from anywhere else."""
+"""The page at ``/``: a few files, and nothing from anywhere else."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from litestar.params import FromPath
 
 from packhorse.errors import NotFound
 
-STATIC = {"page.js": "text/javascript", "page.css": "text/css"}
+STATIC = {"page.js": "text/javascript", "page.css": "text/css", "docs.css": "text/css"}
 
 HEADERS = {
     "Content-Security-Policy": (
