@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -196,9 +196,10 @@ class Listening(BaseHTTPRequestHandler):
     """Keeps the headers of what it is asked."""
 
     heard: list[tuple[str, str, dict[str, str]]]
+    bodies: ClassVar[list[bytes]] = []
 
     def answered(self) -> None:
-        self.rfile.read(int(self.headers.get("content-length", 0)))
+        self.bodies.append(self.rfile.read(int(self.headers.get("content-length", 0))))
         self.heard.append((self.command, self.path, {name.lower(): value for name, value in self.headers.items()}))
         self.send_response(204 if self.command == "DELETE" else 200)
         body = b"" if self.command == "DELETE" else b'{"job_id": "x", "items": [], "next": null}'
@@ -258,7 +259,7 @@ def test_every_submit_has_a_key_of_its_own(listening: tuple[str, list[Any]], kin
     keys = [headers["idempotency-key"] for _, _, headers in heard]
     assert len({*keys}) == 3
     assert keys[2] == "mine"
-    assert [headers.get("prefer") for _, _, headers in heard] == ["wait=2.5", None, None]
+    assert [headers.get("prefer") for _, _, headers in heard] == ["wait=3", None, None]
 
 
 def test_a_job_is_deleted(listening: tuple[str, list[Any]], kind: str) -> None:
@@ -279,3 +280,25 @@ def test_a_refusal_is_not_asked_for_again(running: Server, kind: str) -> None:
             list(client.events("nope"))
 
         assert len(way.seen) == 2
+
+
+def test_promoting_and_tokens_are_asked_for_as_the_routes_want_it(listening: tuple[str, list[Any]], kind: str) -> None:
+    url, heard = listening
+    Listening.bodies.clear()
+    with opened(kind, url) as client:
+        client.promote("j")
+        client.promote("j", "archive")
+        client.token("j", "1h")
+        assert client.tokens("j") == []
+        client.revoke("j", "t/1")
+        with pytest.raises(InvalidInput, match="A token is named by its id"):
+            client.revoke("j", " ")
+
+    assert [(method, path.removeprefix("/api/v1/jobs/j")) for method, path, _ in heard] == [
+        ("POST", "/promote"),
+        ("POST", "/promote"),
+        ("POST", "/tokens"),
+        ("GET", "/tokens"),
+        ("DELETE", "/tokens/t%2F1"),
+    ]
+    assert Listening.bodies == [b"", b'{"destination":"archive"}', b'{"expires_in":"1h"}', b"", b""]

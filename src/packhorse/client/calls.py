@@ -6,6 +6,7 @@ What stands here are the methods of `Client` and, as coroutines, of `AsyncClient
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import ceil
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,7 @@ def submit(
     asked |= {"metadata": dict(metadata)} if metadata else {}
     headers = {"Idempotency-Key": str(uuid_utils.uuid7()) if key is None else key}
     if wait is not None:
-        headers["Prefer"] = f"wait={wait:g}"
+        headers["Prefer"] = f"wait={ceil(wait)}"  # it is told in whole seconds
     return Call(
         "POST",
         f"{BASE}/jobs",
@@ -148,6 +149,29 @@ def retry(job_id: str, stage: str | None = None) -> Call[Json]:
 def delete(job_id: str) -> Call[None]:
     """Delete a job that has ended, with its files."""
     return Call("DELETE", _job(job_id), _nothing)
+
+
+def promote(job_id: str, destination: str | None = None) -> Call[Json]:
+    """Copy the result files to a permanent place: the one of that name among the server's, else the first."""
+    return Call("POST", _job(job_id) + "/promote", _whole, json={"destination": destination} if destination else None)
+
+
+def tokens(job_id: str) -> Call[Sequence[Json]]:
+    """The tokens that were given out for this job, without what is secret of them."""
+    return Call("GET", _job(job_id) + "/tokens", _items)
+
+
+def token(job_id: str, expires_in: float | str | None = None) -> Call[Json]:
+    """A token for the person who waits: it can read and cancel this job. Its secret is told this once."""
+    asked = None if expires_in is None else {"expires_in": expires_in}
+    return Call("POST", _job(job_id) + "/tokens", _whole, json=asked)
+
+
+def revoke(job_id: str, token_id: str) -> Call[Json]:
+    """End a token of this job now."""
+    if not token_id.strip():
+        raise InvalidInput("A token is named by its id, and this is empty.", field="token_id")
+    return Call("DELETE", f"{_job(job_id)}/tokens/{quote(token_id, safe='')}", _whole)
 
 
 def result(job_id: str, to: str | PathLike[str]) -> Fetch[Path | Any]:
