@@ -213,7 +213,7 @@ def python() -> str:
         "# What they give",
         *(_described(getattr(define, name)) for name in GIVEN),
         "# packhorse.testing",
-        _said(packhorse.testing).replace("::\n", ":\n"),
+        _said(packhorse.testing),
         *(_described(getattr(packhorse.testing, name)) for name in packhorse.testing.__all__),
     ]
     return "\n\n".join(parts) + "\n"
@@ -254,7 +254,7 @@ def _item(code: str, said: str) -> str:
 
 def _said(thing: Any) -> str:
     """Its docstring, in Markdown's own quotes."""
-    return (inspect.getdoc(thing) or "").replace("``", "`") if thing is not None else ""
+    return (inspect.getdoc(thing) or "").replace("``", "`").replace("::\n", ":\n") if thing is not None else ""
 
 
 def _signatures(name: str, thing: Any) -> list[str]:

@@ -1,15 +1,26 @@
 """packhorse carries long jobs: from "a user pressed the button" to "here is your file"."""
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from packhorse.app import App
 from packhorse.define import Choices, Context, File, JobHandle, Later, Params, Permanent, each, gather, needs
 from packhorse.errors import PackhorseError
 from packhorse.version import VERSION
 
+if TYPE_CHECKING:
+    from packhorse.api.mounting import asgi
+    from packhorse.client import AsyncClient, Client
+
 __version__ = VERSION
 
 __all__ = [
     "App",
+    "AsyncClient",
     "Choices",
+    "Client",
     "Context",
     "File",
     "JobHandle",
@@ -17,7 +28,18 @@ __all__ = [
     "PackhorseError",
     "Params",
     "Permanent",
+    "asgi",
     "each",
     "gather",
     "needs",
 ]
+
+
+LATER = {"AsyncClient": "packhorse.client", "Client": "packhorse.client", "asgi": "packhorse.api.mounting"}
+"""Loaded when they are asked for: every stage's process imports this package, and few of them ask."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in LATER:
+        return getattr(import_module(LATER[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

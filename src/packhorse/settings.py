@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from ipaddress import ip_network
@@ -20,6 +20,7 @@ from packhorse.core.model import Backoff, Defaults
 from packhorse.define.durations import seconds, size
 from packhorse.errors import SettingError
 from packhorse.outbound.addresses import Allow
+from packhorse.telemetry import FORMATS, LEVELS
 
 KEYS = "packhorse:"
 """What every key in a Redis begins with, unless a deployment says otherwise."""
@@ -72,6 +73,15 @@ def allowed(text: str) -> str:
     return text
 
 
+def _word(words: Sequence[str]) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text.lower() not in words:
+            raise ValueError(f"it is one of {', '.join(words)}")
+        return text.lower()
+
+    return parse
+
+
 def _is(default: Any, meaning: str, parse: Callable[[str], Any] = str, *, secret: bool = False) -> Any:
     make = default if callable(default) else lambda: default
     return field(default_factory=make, repr=not secret, metadata={"meaning": meaning, "parse": parse, "secret": secret})
@@ -87,10 +97,17 @@ class Settings:
     s3_secret_key: str = _is("", "its secret; empty: AWS_SECRET_ACCESS_KEY", secret=True)
     scratch: str = _is(lambda: str(Path.cwd() / FOLDER / "scratch"), "folder in which running stages work")
     url: str = _is("", "the server that the command line and the client talk to")
+    key: str = _is("", "API key that the command line and the client show to that server", secret=True)
     host: str = _is("127.0.0.1", "address to listen on")
+    log_format: str = _is(
+        "text", "how serve and worker write their log: text, or json, a line per event", _word(FORMATS)
+    )
+    log_level: str = _is(
+        "info", "from which level on: debug (with a line per request), info, warning, error", _word(LEVELS)
+    )
+    metrics_port: int = _is(0, "port of a worker's own /metrics, on the same address; 0: none", port)
     port: int = _is(3002, "port to listen on; dev uses 3003", port)
     keyless: bool = _is(False, "serve without keys, and this machine only: what dev does", flag)
-    key: str = _is("", "the key that the command line and the client show", secret=True)
     trust_proxy: str = _is(
         "", "addresses or networks of proxies whose X-Forwarded-For is believed, as 10.0.0.0/8", proxies
     )

@@ -1,11 +1,75 @@
-"""The sentences packhorse writes into its own log, in one place, each with the facts that go with it."""
+"""The sentences packhorse writes into its own log, in one place, each with the facts that go with it.
+
+As text they are for people. As JSON each is a line with ``time``, ``level``, ``event``, ``message``, ``trace_id``,
+``job_id`` and its facts. A secret is never a fact: no header, no query, no body is written down.
+"""
 
 from __future__ import annotations
 
 import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from logging import DEBUG, ERROR, INFO, WARNING
 from typing import Any
 
+import msgspec
+
 logger = logging.getLogger("packhorse")
+
+TEXT = "%(asctime)s %(levelname)s %(message)s"
+FORMATS = ("text", "json")
+LEVELS = ("debug", "info", "warning", "error")
+
+_trace: ContextVar[str] = ContextVar("packhorse_trace", default="")
+
+
+def trace_id() -> str:
+    """Of the request or the job that is being worked on here, empty if it is neither."""
+    return _trace.get()
+
+
+@contextmanager
+def traced(trace_id: str) -> Iterator[None]:
+    before = _trace.set(trace_id)
+    try:
+        yield
+    finally:
+        _trace.reset(before)
+
+
+def write(format: str, level: str) -> None:
+    """Write to stderr from now on: what packhorse says from that level, and what libraries say from info."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if format == "json" else logging.Formatter(TEXT))
+    logging.basicConfig(level=INFO, handlers=[handler])
+    logger.setLevel(level.upper())
+
+
+class JsonLines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        event, trace, facts = getattr(record, "packhorse", ("log", "", {"logger": record.name}))
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "event": event,
+            "message": record.getMessage(),
+            "trace_id": trace or None,
+            "job_id": None,
+            **facts,
+        }
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return msgspec.json.encode(line, enc_hook=repr).decode()
+
+
+def _say(level: int, event: str, sentence: str, error: BaseException | None = None, **facts: Any) -> None:
+    """``error`` is for those whose traceback helps."""
+    if logger.isEnabledFor(level):
+        extra = {"packhorse": (event, trace_id(), facts)}
+        logger.log(level, sentence.format_map(facts), exc_info=error, extra=extra)
 
 
 class Log:
@@ -13,88 +77,131 @@ class Log:
 
     def worker_started(self, worker: str, queues: dict[str, int]) -> None:
         slots = ", ".join(f"{name}={count}" for name, count in queues.items())
-        logger.info("worker %s serves %s", worker, slots)
+        _say(INFO, "worker_started", "worker {worker} serves {slots}", worker=worker, slots=slots)
 
     def worker_drains(self, running: int, seconds: float) -> None:
-        logger.info("no more claims; waiting up to %.0f s for %d running stages", seconds, running)
+        sentence = "no more claims; waiting up to {seconds:.0f} s for {running} running stages"
+        _say(INFO, "worker_drains", sentence, running=running, seconds=seconds)
 
     def worker_stopped(self) -> None:
-        logger.info("worker stopped")
+        _say(INFO, "worker_stopped", "worker stopped")
 
     def app_broken(self, message: str) -> None:
-        logger.error("THE APP CANNOT BE LOADED ANY MORE, and new stages wait until it can: %s", message)
+        sentence = "THE APP CANNOT BE LOADED ANY MORE, and new stages wait until it can: {reason}"
+        _say(ERROR, "app_broken", sentence, reason=message)
 
     def no_process(self, message: str) -> None:
-        logger.error("%s, and new stages wait until that is over", message)
+        _say(ERROR, "no_process", "{reason}, and new stages wait until that is over", reason=message)
 
     def app_mended(self, app: str) -> None:
-        logger.info("%s can be loaded again", app)
+        _say(INFO, "app_mended", "{app} can be loaded again", app=app)
+
+    def attempt_began(self, lease: Any, attempt: int) -> None:
+        _say(DEBUG, "attempt_began", "attempt {attempt} at {stage} of {job_id}", **_of(lease), attempt=attempt)
+
+    def attempt_ended(self, lease: Any, outcome: str, seconds: float) -> None:
+        sentence = "{stage} of {job_id} ended after {seconds:.3f} s: {outcome}"
+        _say(DEBUG, "attempt_ended", sentence, **_of(lease), outcome=outcome, seconds=seconds)
 
     def attempt_broke(self, lease: Any, error: Exception) -> None:
-        logger.error("attempt at %s of %s broke: %r", lease.task.stage, lease.job_id, error, exc_info=error)
+        _say(ERROR, "attempt_broke", "attempt at {stage} of {job_id} broke: {reason}", error, **_of(lease, error))
 
     def attempt_came_late(self, lease: Any) -> None:
-        logger.warning("%s of %s was taken over; this attempt's work is dropped", lease.task.stage, lease.job_id)
-
-    def attempt_stopped(self, lease: Any, why: str) -> None:
-        logger.info("%s of %s is ended: %s", lease.task.stage, lease.job_id, why)
+        sentence = "{stage} of {job_id} was taken over; this attempt's work is dropped"
+        _say(WARNING, "attempt_came_late", sentence, **_of(lease))
 
     def worker_lost(self, worker: str, stages: int) -> None:
-        logger.warning("worker %s is dead; %d stages it held are free again", worker, stages)
+        sentence = "worker {worker} is dead; {stages} stages it held are free again"
+        _say(WARNING, "worker_lost", sentence, worker=worker, stages=stages)
 
     def entry_dropped(self, job_id: str, stage: str, error: Exception) -> None:
-        logger.error("%s of %s cannot be started and was taken from its queue: %s", stage, job_id, error)
+        sentence = "{stage} of {job_id} cannot be started and was taken from its queue: {reason}"
+        _say(ERROR, "entry_dropped", sentence, job_id=job_id, stage=stage, reason=str(error))
 
     def job_unreadable(self, job_id: str, error: Exception) -> None:
-        logger.error("job %s is left out of a list, because it cannot be read: %s", job_id, error)
+        sentence = "job {job_id} is left out of a list, because it cannot be read: {reason}"
+        _say(ERROR, "job_unreadable", sentence, job_id=job_id, reason=str(error))
 
     def lease_overdue(self, job_id: str, stage: str) -> None:
-        logger.warning("the lease of %s of %s ran out; the stage is free again", stage, job_id)
+        sentence = "the lease of {stage} of {job_id} ran out; the stage is free again"
+        _say(WARNING, "lease_overdue", sentence, job_id=job_id, stage=stage)
 
     def clock_jumped(self, seconds: float) -> None:
-        logger.warning("the clock jumped by %.1f s; no lease is given up for one lease", seconds)
+        sentence = "the clock jumped by {seconds:.1f} s; no lease is given up for one lease"
+        _say(WARNING, "clock_jumped", sentence, seconds=seconds)
 
     def store_away(self, error: Exception) -> None:
-        logger.warning("the store does not answer (%s); running stages go on", error)
+        _say(WARNING, "store_away", "the store does not answer ({reason}); running stages go on", reason=str(error))
 
     def store_back(self) -> None:
-        logger.info("the store answers again")
+        _say(INFO, "store_back", "the store answers again")
 
     def duty_failed(self, duty: str, error: Exception) -> None:
-        logger.error("%s failed and will be tried again: %r", duty, error)
+        _say(ERROR, "duty_failed", "{duty} failed and will be tried again: {reason}", duty=duty, reason=repr(error))
 
     def webhooks_unsigned(self, count: int) -> None:
-        logger.error("%d webhooks are told nothing by this worker: it has no PACKHORSE_SECRET_KEY to sign with", count)
+        sentence = "{count} webhooks are told nothing by this worker: it has no PACKHORSE_SECRET_KEY to sign with"
+        _say(ERROR, "webhooks_unsigned", sentence, count=count)
 
     def webhook_given_up(self, delivery: str, error: str) -> None:
-        logger.error("webhook message %s is given up; the last error was %s", delivery, error)
+        sentence = "webhook message {delivery} is given up; the last error was {reason}"
+        _say(ERROR, "webhook_given_up", sentence, delivery=delivery, reason=error)
 
     def webhook_ended(self, webhook: str, reason: str) -> None:
-        logger.error("webhook %s has ended: %s", webhook, reason)
+        _say(ERROR, "webhook_ended", "webhook {webhook} has ended: {reason}", webhook=webhook, reason=reason)
 
     def serving(self, host: str, port: int) -> None:
-        logger.info("serving http://%s:%d", f"[{host}]" if ":" in host else host, port)
+        shown = f"[{host}]" if ":" in host else host
+        _say(INFO, "serving", "serving http://{host}:{port}", host=shown, port=port)
+
+    def request_answered(self, method: str, path: str, status: int, seconds: float, facts: dict[str, Any]) -> None:
+        sentence = "{method} {path} {status} {seconds:.3f} s"
+        _say(
+            DEBUG,
+            "request_answered",
+            sentence,
+            method=method,
+            path=_line(path),
+            status=status,
+            seconds=seconds,
+            **facts,
+        )
 
     def request_failed(self, method: str, path: str, error: Exception) -> None:
-        logger.error("%s %s failed: %r", method, path, error, exc_info=error)
+        sentence = "{method} {path} failed: {reason}"
+        _say(ERROR, "request_failed", sentence, error, method=method, path=_line(path), reason=repr(error))
 
     def request_unserved(self, method: str, path: str, error: Exception) -> None:
-        logger.warning("%s %s could not be served: %s", method, path, error)
+        sentence = "{method} {path} could not be served: {reason}"
+        _say(WARNING, "request_unserved", sentence, method=method, path=_line(path), reason=str(error))
 
     def stream_cut(self, path: str, error: BaseException) -> None:
-        logger.warning("%s was cut while it was being sent: %r", path, error)
+        sentence = "{path} was cut while it was being sent: {reason}"
+        _say(WARNING, "stream_cut", sentence, path=_line(path), reason=repr(error))
 
     def requests_cut(self, count: int) -> None:
-        logger.warning("%d requests were still open and are cut", count)
+        _say(WARNING, "requests_cut", "{count} requests were still open and are cut", count=count)
 
     def audit_dropped(self, count: int, error: Exception) -> None:
-        logger.error("%d lines of audit are lost, for the store has been away too long (%s)", count, error)
+        sentence = "{count} lines of audit are lost, for the store has been away too long: {reason}"
+        _say(ERROR, "audit_dropped", sentence, count=count, reason=str(error))
 
     def no_keys(self) -> None:
-        logger.warning("nobody has a key yet, so nobody is served; make one with: packhorse keys create --scope admin")
+        sentence = "nobody has a key yet, so nobody is served; make one with: packhorse keys create --scope admin"
+        _say(WARNING, "no_keys", sentence)
 
     def printed(self, line: str) -> None:
-        logger.info("printed outside any stage: %s", line)
+        _say(INFO, "printed", "printed outside any stage: {line}", line=line)
+
+
+def _line(path: str) -> str:
+    """Whoever asks for a path with a line break in it writes no line of ours."""
+    return path if path.isprintable() else ascii(path)
+
+
+def _of(lease: Any, error: Exception | None = None) -> dict[str, Any]:
+    found = {"job_id": lease.job_id, "stage": lease.task.stage}
+    return found if error is None else {**found, "reason": repr(error)}
 
 
 log = Log()

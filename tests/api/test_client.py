@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from packhorse.client import Client
-from packhorse.client.calls import LOCAL
+from packhorse.client import LOCAL, Client
 from packhorse.errors import (
     InvalidInput,
     JobNotFound,
@@ -23,7 +22,20 @@ from packhorse.errors import (
     UnknownPipeline,
     Unreachable,
 )
-from tests.api.processes import free_port
+from tests.api.both import KINDS, opened
+from tests.api.processes import Server, free_port
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    found: str = request.param
+    return found
+
+
+@pytest.fixture
+def client(running: Server, kind: str) -> Iterator[Client]:
+    with opened(kind, running.url) as client:
+        yield client
 
 
 @pytest.fixture
@@ -33,14 +45,14 @@ def model(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_job_is_submitted_followed_and_fetched(client: Client, model: Path, tmp_path: Path) -> None:
+def test_a_job_is_submitted_followed_and_fetched(client: Client, kind: str, model: Path, tmp_path: Path) -> None:
     told: list[tuple[int, int]] = []
 
     job = client.submit(
         "convert",
         {"platform": "720", "version": 2, "note": "out.bin"},
         files={"model": model, "ref_images": [model, model]},
-        user="client",
+        user=f"client-{kind}",
         priority=3,
         metadata={"a": [1]},
         on_progress=lambda sent, total: told.append((sent, total)),
@@ -58,7 +70,9 @@ def test_a_job_is_submitted_followed_and_fetched(client: Client, model: Path, tm
     assert path == tmp_path / "out.bin"
     assert path.read_bytes() == b"weights720"
     assert client.log(job["job_id"])["items"][0]["text"] == "converting größe.onnx"
-    assert [found["job_id"] for found in client.list(user="client", status="completed")["items"]] == [job["job_id"]]
+    assert [found["job_id"] for found in client.list(user=job["user_id"], status="completed")["items"]] == [
+        job["job_id"]
+    ]
 
 
 def test_a_value_is_returned_as_it_is(client: Client, tmp_path: Path) -> None:
@@ -156,9 +170,9 @@ def test_a_file_that_is_not_there_is_named(client: Client, tmp_path: Path) -> No
     assert error.value.errors[0]["field"] == "model"
 
 
-def test_no_answer_is_unreachable() -> None:
+def test_no_answer_is_unreachable(kind: str) -> None:
     url = f"http://127.0.0.1:{free_port()}"
-    with Client(url) as client:
+    with opened(kind, url) as client:
         for call in (client.pipelines, lambda: next(client.events("x")), lambda: client.wait("x")):
             began = time.monotonic()
             with pytest.raises(Unreachable, match=url):
@@ -206,11 +220,11 @@ class Impostor(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def impostor() -> Iterator[Client]:
+def impostor(kind: str) -> Iterator[Client]:
     server = HTTPServer(("127.0.0.1", 0), Impostor)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
-    with Client(f"http://127.0.0.1:{server.server_address[1]}") as client:
+    with opened(kind, f"http://127.0.0.1:{server.server_address[1]}") as client:
         yield client
     server.shutdown()
     thread.join()
@@ -231,7 +245,7 @@ def test_a_file_that_is_not_what_was_sent_does_not_appear(impostor: Client, tmp_
     assert list(tmp_path.parent.glob("evil*")) == []
 
 
-def test_a_job_without_an_id_is_not_asked_for() -> None:
+def test_a_job_without_an_id_is_not_asked_for(kind: str) -> None:
     calls: list[Callable[[Client], object]] = [
         lambda client: client.get(""),
         lambda client: client.cancel(" "),
@@ -243,7 +257,7 @@ def test_a_job_without_an_id_is_not_asked_for() -> None:
         lambda client: client.wait(""),
         lambda client: client.artifact("", "a.txt", Path()),
     ]
-    with Client("http://127.0.0.1:9") as client:
+    with opened(kind, "http://127.0.0.1:9") as client:
         for call in calls:
             with pytest.raises(InvalidInput, match="A job is named by its id, and this is empty"):
                 call(client)

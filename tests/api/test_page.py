@@ -31,7 +31,7 @@ async def test_who_only_asks_whether_the_page_is_there_is_told(http: Http) -> No
     assert "content-security-policy" in answer.headers
 
 
-@pytest.mark.parametrize("path", ["/", "/static/page.js", "/static/page.css"])
+@pytest.mark.parametrize("path", ["/", "/static/page.js", "/static/page.css", "/static/docs.css"])
 async def test_nothing_comes_from_elsewhere_and_nothing_runs_inline(http: Http, path: str) -> None:
     answer = await http.get(ROOT + path)
 

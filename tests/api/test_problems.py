@@ -68,6 +68,7 @@ async def test_what_nobody_expected_is_a_500_without_internals(
         "title": "Packhorse error",
         "status": 500,
         "detail": "Something went wrong inside packhorse.",
+        "trace_id": answer.headers["x-trace-id"],
     }
     assert "the secret inside" in caplog.text
 
@@ -139,7 +140,7 @@ async def test_the_client_hands_the_hint_on(running: Server) -> None:
         client.submit("nope", {})
 
     assert refused.value.hint.startswith("A worker publishes its pipelines")
-    assert refused.value.facts.keys() == {"pipeline", "field", "errors"}
+    assert refused.value.facts.keys() == {"pipeline", "field", "errors", "trace_id"}
 
 
 def test_the_client_knows_every_error_by_its_type() -> None:

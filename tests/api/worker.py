@@ -3,24 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 
-from packhorse.engine.describe import describe
-from packhorse.engine.worker import Worker
+from packhorse import telemetry
+from packhorse.cli.processes import work
 from packhorse.settings import load
-from packhorse.wiring import opened
-
-
-async def main() -> None:
-    settings = load().settings
-    store, blobs = await opened(settings)
-    worker = Worker(store, blobs, settings, await describe(settings.app))
-    stop = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    await worker.run(stop)
-    await store.close()
-    await blobs.close()
-
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    settings = load().settings
+    telemetry.write(settings.log_format, settings.log_level)
+    asyncio.run(work(settings))

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from packhorse.api.callers import Caller
 from packhorse.errors import StoreError
 from packhorse.store.base import Entry, Store
-from packhorse.telemetry import log
+from packhorse.telemetry import log, trace_id
 
 PAUSE = 0.2
 """Seconds between writes."""
@@ -47,7 +47,7 @@ class Auditor:
             actor=caller.key_id,
             address=caller.address,
             job_id=job_id,
-            trace_id=caller.trace_id,
+            trace_id=trace_id(),
             details=details,
         )
         if event in FOLDED:

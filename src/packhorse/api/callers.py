@@ -38,7 +38,6 @@ class Caller(Struct, frozen=True):
     job_id: str | None = None
     """The only job it may see; None: any of its tenant."""
     address: str = ""
-    trace_id: str = ""
 
     def check(self, job: Job | None, job_id: str) -> Job:
         """The job, if this caller may know of it. A foreign one and a missing one look the same."""

@@ -243,4 +243,5 @@ class ProblemDocument(TypedDict):
     status: int
     detail: str
     hint: NotRequired[str]
+    trace_id: NotRequired[str]
     errors: NotRequired[list[MistakeDocument]]

@@ -8,9 +8,11 @@ from typing import Any, get_args
 
 from litestar import Request, Response
 from litestar.exceptions import HTTPException, ValidationException
+from litestar.response.base import ASGIResponse
 
 from packhorse.api.described import PROBLEM
 from packhorse.api.documents import ProblemDocument
+from packhorse.api.observing import PROBLEM as PROBLEM_TYPE
 from packhorse.core import wire
 from packhorse.define.choices import one_of
 from packhorse.define.mistakes import invalid
@@ -28,7 +30,7 @@ from packhorse.errors import (
     Unauthorized,
     WrongMethod,
 )
-from packhorse.telemetry import log
+from packhorse.telemetry import log, trace_id
 
 RETRY_AFTER = "2"
 """Seconds. About what a store or an object store needs to be restarted."""
@@ -48,12 +50,21 @@ RENAMED = {
 
 def problem(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
     known = _known(request, error)
+    request.scope[PROBLEM_TYPE] = known.type()  # type: ignore[literal-required]
     if isinstance(known, StoreError | BlobError) and known.status >= 500:
         log.request_unserved(request.method, request.url.path, known)
     elif known.status >= 500:
         log.request_failed(request.method, request.url.path, error)
-    return Response(
-        wire.encode(shape(known)), status_code=known.status, media_type=PROBLEM, headers=_headers(known, error)
+    document = shape(known)
+    document["trace_id"] = trace_id()
+    return Response(wire.encode(document), status_code=known.status, media_type=PROBLEM, headers=_headers(known, error))
+
+
+def refusal(error: PackhorseError) -> ASGIResponse:
+    """The same, where there is no application yet that could answer."""
+    known = _without_internals(error) if isinstance(error, StoreError | BlobError) else error
+    return ASGIResponse(
+        body=wire.encode(shape(known)), status_code=known.status, media_type=PROBLEM, headers=_headers(known, error)
     )
 
 
@@ -95,7 +106,7 @@ def _without_internals(error: StoreError | BlobError) -> PackhorseError:
 def _http(request: Request[Any, Any, Any], error: HTTPException) -> PackhorseError:
     match error.status_code:
         case 404:
-            return NotFound(path=request.url.path)
+            return NotFound(path=request.scope["path"])
         case 405:
             return WrongMethod(method=request.method)
     return Refused(error.detail)

@@ -7,7 +7,6 @@ import contextlib
 import logging
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -18,19 +17,33 @@ from granian.server.embed import Server
 from litestar import Litestar, Router
 from litestar.di import Provide
 from litestar.openapi.config import OpenAPIConfig
-from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.types import ASGIApp, Receive, Scope, Send
 
-from packhorse.api import events, jobs, keys, problems, queries, queues, results, submit, system, webhooks
+from packhorse import telemetry
+from packhorse.api import (
+    events,
+    jobs,
+    keys,
+    problems,
+    queries,
+    queues,
+    results,
+    scraping,
+    submit,
+    system,
+    webhooks,
+)
 from packhorse.api.callers import allowed, caller_of
 from packhorse.api.gate import Gate, is_local
+from packhorse.api.observing import Observed
+from packhorse.api.told import Told
 from packhorse.api.tools import Tools, tools_of
 from packhorse.errors import PackhorseError, SettingError
 from packhorse.ports import require_free
 from packhorse.settings import Settings, load
 from packhorse.telemetry import log
 from packhorse.version import VERSION
-from packhorse.web import page
+from packhorse.web import docs, page
 from packhorse.wiring import opened
 
 BASE = "/api/v1"
@@ -70,31 +83,44 @@ ROUTES = [
 ]
 
 
+async def wake(app: Litestar) -> None:
+    """Open what the routes work with."""
+    settings: Settings = app.state.settings
+    try:
+        store, blobs = await opened(settings)
+    except Exception as error:
+        app.state.failure = error  # the server only knows that it did not start
+        raise
+    tools = app.state.tools = Tools(settings, store, blobs)
+    if not settings.keyless and not await store.list_keys(None, limit=1):
+        log.no_keys()
+    app.state.beside = asyncio.create_task(tools.run())
+    app.state.is_open.set()
+
+
+async def rest(app: Litestar) -> None:
+    tools: Tools = app.state.tools
+    app.state.beside.cancel()
+    await asyncio.gather(app.state.beside, return_exceptions=True)
+    await tools.close()
+    await tools.store.close()
+    await tools.blobs.close()
+
+
+@contextlib.asynccontextmanager
+async def living(app: Litestar) -> AsyncIterator[None]:
+    await wake(app)
+    try:
+        yield
+    finally:
+        await rest(app)
+
+
 def build(settings: Settings) -> Litestar:
     """The application; it opens store and objects when it is started."""
-
-    @contextlib.asynccontextmanager
-    async def living(app: Litestar) -> AsyncIterator[None]:
-        try:
-            store, blobs = await opened(settings)
-        except Exception as error:
-            app.state.failure = error  # the server only knows that it did not start
-            raise
-        tools = app.state.tools = Tools(settings, store, blobs)
-        beside = asyncio.create_task(tools.run())
-        app.state.is_open.set()
-        try:
-            yield
-        finally:
-            beside.cancel()
-            await asyncio.gather(beside, return_exceptions=True)
-            await tools.close()
-            await store.close()
-            await blobs.close()
-
     api = Router(BASE, route_handlers=ROUTES)
     app = Litestar(
-        [api, system.healthz, system.readyz, *page.ROUTES],
+        [api, system.healthz, system.readyz, scraping.scrape, docs.docs, *page.ROUTES],
         dependencies={
             "tools": Provide(tools_of, sync_to_thread=False),
             "caller": Provide(caller_of, sync_to_thread=False),
@@ -108,11 +134,13 @@ def build(settings: Settings) -> Litestar:
             title="packhorse",
             version=VERSION,
             openapi_router=Router("/openapi.json", route_handlers=[], include_in_schema=False, opt={"scope": None}),
-            render_plugins=[JsonRenderPlugin(path="/")],  # the others load scripts from a CDN
+            render_plugins=[Told(path="/")],  # the others load scripts from a CDN
             use_handler_docstrings=True,
         ),
         logging_config=None,
     )
+    app.asgi_handler = Observed(app.asgi_handler)
+    app.state.settings = settings
     app.state.is_open = asyncio.Event()
     return app
 
@@ -210,5 +238,6 @@ class _Requests:
 
 
 if __name__ == "__main__":
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(message)s")
-    serve(load().settings)
+    settings = load().settings
+    telemetry.write(settings.log_format, settings.log_level)
+    serve(settings)

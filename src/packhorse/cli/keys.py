@@ -61,9 +61,7 @@ def create(
     if settings.key:
         _refuse_tenant(tenant)
         with Client(remote.url) as client:
-            asked = {"scopes": list(scopes), "name": name, "user_id": user, "expires_in": expires}
-            made = client.create_key(**{each: value for each, value in asked.items() if value is not None})
-        _given(made, remote)
+            _given(client.create_key(scopes, name=name, user_id=user, expires_in=expires), remote)
         return
 
     async def straight(store: Store) -> Json:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 from collections.abc import Callable
 from dataclasses import replace
 
+from packhorse import telemetry
 from packhorse.cli.options import SAMPLE, Pace, Places, settings_from
 from packhorse.engine.describe import describe
+from packhorse.engine.scraped import scraped
 from packhorse.engine.worker import Worker
 from packhorse.settings import Settings
 from packhorse.wiring import opened
@@ -32,7 +33,7 @@ def serve(
     from packhorse.api.serving import serve as serve_api
 
     settings = settings_from(places, host=host, port=port, keyless="yes" if keyless else None).settings
-    _log()
+    telemetry.write(settings.log_format, settings.log_level)
     serve_api(settings)
 
 
@@ -45,7 +46,7 @@ def worker(file: str | None = None, /, *, pace: Pace = Pace(), places: Places = 
         file.py or module:attribute with the pipelines; else the one in the settings, else the built-in sample.
     """
     settings = settings_from(pace, places, app=file).settings
-    _log()
+    telemetry.write(settings.log_format, settings.log_level)
     with asyncio.Runner(loop_factory=_loops()) as runner:
         runner.run(work(replace(settings, app=settings.app or SAMPLE)))
 
@@ -61,7 +62,8 @@ async def work(settings: Settings) -> None:
 
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, told_to_stop)
-        await worker.run(stop, hurry)
+        with scraped(worker, settings):
+            await worker.run(stop, hurry)
     finally:
         await store.close()
         await blobs.close()
@@ -74,7 +76,3 @@ def _loops() -> Callable[[], asyncio.AbstractEventLoop] | None:
     except ImportError:
         return None
     return new_event_loop
-
-
-def _log() -> None:
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")

@@ -1,5 +1,7 @@
 """The same calls from elsewhere: packhorse over HTTP, for the command line and other people's programs."""
 
-from packhorse.client.calls import Client, Json
+from packhorse.client.call import LOCAL, Json
+from packhorse.client.concurrent import AsyncClient
+from packhorse.client.plain import Client
 
-__all__ = ["Client", "Json"]
+__all__ = ["LOCAL", "AsyncClient", "Client", "Json"]

@@ -1,247 +1,216 @@
-"""Every call of the HTTP interface as a method. Answers are the JSON as it came, problems the errors they were."""
+"""Every call of the HTTP interface, described once. Answers are the JSON as it came, problems the errors they were.
+
+What stands here are the methods of `Client` and, as coroutines, of `AsyncClient`; the docstrings are theirs.
+"""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Mapping, Sequence
+from math import ceil
+from os import PathLike
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from urllib.parse import quote
 
-import httpx2
+import uuid_utils
 
-from packhorse.client import download, upload
+from packhorse.client.call import BASE, PAUSES, READ, STORING, Call, Fetch, Json, Pages
 from packhorse.client.following import Follow
-from packhorse.client.problems import checked, reaching
+from packhorse.client.upload import Files, Form, Told, fields
 from packhorse.errors import InvalidInput
-from packhorse.settings import load
-
-Json = dict[str, Any]
-Files = Mapping[str, Path | Sequence[Path]]
-Told = Callable[[int, int], None]
-"""Called with bytes sent so far, and in all."""
-
-BASE = "/api/v1"
-LOCAL = "http://127.0.0.1:3003"
-"""Where ``packhorse dev`` listens."""
-
-TIMEOUT = httpx2.Timeout(60.0, connect=5.0)
-STORING = httpx2.Timeout(60.0, connect=5.0, read=600.0)
-"""A server may take long over the last byte of an upload: it syncs gigabytes to disk before it answers."""
-
-NO_PROXY = {"all://127.0.0.1": None, "all://localhost": None, "all://[::1]": None}
-"""A proxy from the environment could not reach this machine's own server."""
 
 
-class Client:
-    """Talks to the server at ``url``; default: the setting ``url``, else the local ``packhorse dev``.
+def pipelines() -> Call[Sequence[Json]]:
+    """What can be submitted: name, description, JSON Schema of the parameters, stages."""
+    return Call("GET", f"{BASE}/pipelines", items)
 
-    Raises the errors of `packhorse.errors`: the same the server raised, or `Unreachable`.
+
+def submit(
+    pipeline: str | None,
+    parameters: Mapping[str, Any] | None = None,
+    *,
+    files: Files | None = None,
+    user: str | None = None,
+    priority: int = 0,
+    delay: float | str = 0,
+    key: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    wait: float | None = None,
+    on_progress: Told | None = None,
+) -> Call[Json]:
+    """The job. ``pipeline`` may be None if the server has one.
+
+    Files are paths, bytes, open files or ``(filename, one of these)``, a list of them where the parameter is a list;
+    they are streamed, whatever their size, and ``on_progress`` is called with bytes sent so far, and in all. ``wait``
+    is how many seconds the server may take to answer with a job that has ended. An answer that is lost is asked for
+    again under the same key, which gives the same job; ``key`` is for those who want to ask again themselves.
     """
-
-    def __init__(self, url: str | None = None) -> None:
-        self.url = _with_scheme(url or load().settings.url or LOCAL).rstrip("/")
-        with reaching(self.url):
-            self._http = httpx2.Client(base_url=self.url, timeout=TIMEOUT, mounts=NO_PROXY)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, _t: type[BaseException] | None, _e: BaseException | None, _b: TracebackType | None) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self._http.close()
-
-    def pipelines(self) -> Sequence[Json]:
-        """What can be submitted: name, description, JSON Schema of the parameters, stages."""
-        found: list[Json] = self._call("GET", "/pipelines")["items"]
-        return found
-
-    def submit(
-        self,
-        pipeline: str | None,
-        parameters: Mapping[str, Any] | None = None,
-        *,
-        files: Files | None = None,
-        user: str | None = None,
-        priority: int = 0,
-        delay: float | str = 0,
-        key: str | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        on_progress: Told | None = None,
-    ) -> Json:
-        """The job. ``pipeline`` may be None if the server has one. Files are streamed, whatever their size."""
-        asked: Json = {"parameters": dict(parameters or {})}
-        asked |= {"priority": priority} if priority else {}
-        asked |= {"delay": delay} if delay else {}
-        asked |= {"metadata": dict(metadata)} if metadata else {}
-        query = {name: value for name, value in (("pipeline", pipeline), ("user_id", user)) if value is not None}
-        headers = {} if key is None else {"Idempotency-Key": key}
-        if not files:
-            return self._call("POST", "/jobs", json=asked, params=query, headers=headers)
-        with ExitStack() as opened:
-            sent = {"data": upload.fields(asked), "files": upload.parts(files, opened, on_progress)}
-            return self._call("POST", "/jobs", **sent, params=query, headers=headers, timeout=STORING)
-
-    def get(self, job_id: str) -> Json:
-        return self._call("GET", _path(job_id))
-
-    def explain(self, job_id: str) -> Sequence[Json]:
-        """Why it is not running now: ``{"code", "message"}`` each, none if it is."""
-        found: list[Json] = self._call("GET", _path(job_id) + "/explain")["reasons"]
-        return found
-
-    def metrics(self, job_id: str) -> Sequence[Json]:
-        """``{"stage", "element", "peak_cpu", "peak_memory_bytes", "samples": [...]}`` for each task sampled."""
-        found: list[Json] = self._call("GET", _path(job_id) + "/metrics")["items"]
-        return found
-
-    def list(
-        self,
-        *,
-        user: str | None = None,
-        status: str | None = None,
-        pipeline: str | None = None,
-        created_from: str | None = None,
-        created_until: str | None = None,
-        cursor: str | None = None,
-        limit: int | None = None,
-    ) -> Json:
-        """One page, newest first: ``{"items": [...], "next": cursor or None}``. Times are ISO."""
-        asked = {
-            "user_id": user,
-            "status": status,
-            "pipeline": pipeline,
-            "created_from": created_from,
-            "created_until": created_until,
-            "cursor": cursor,
-            "limit": limit,
-        }
-        return self._call("GET", "/jobs", params={name: value for name, value in asked.items() if value is not None})
-
-    def events(self, job_id: str, after: int = 0) -> Iterator[Json]:
-        """``{"n", "type", "data"}`` each, until the job has ended; a lost connection is taken up again.
-
-        First a ``snapshot`` whose data is the job, then what happened after event number ``after``. ``n`` is None for
-        what is not history: snapshot, progress, log, gap.
-        """
-        return Follow(self._http, f"{BASE}{_path(job_id)}/events", after).events()
-
-    def log(self, job_id: str, after: int = 0, stage: str | None = None, limit: int | None = None) -> Json:
-        """One page: ``{"items": [{"n", "stage", "element", "attempt", "at", "text"}], "next": number or None}``."""
-        asked = {"after": after or None, "stage": stage, "limit": limit}
-        params = {name: value for name, value in asked.items() if value is not None}
-        return self._call("GET", _path(job_id) + "/log", params=params)
-
-    def wait(self, job_id: str, timeout: float | None = None) -> Json:
-        """The job when it has ended, or as it is after ``timeout`` seconds: look at the status of what you get."""
-        until = None if timeout is None else time.monotonic() + timeout
-        follow = Follow(self._http, f"{BASE}{_path(job_id)}/events", 0, until=until, log=False)
-        with closing(follow.events()) as events:
-            for _ in events:
-                pass
-        return self.get(job_id)
-
-    def cancel(self, job_id: str) -> Json:
-        return self._call("POST", _path(job_id) + "/cancel")
-
-    def retry(self, job_id: str, stage: str | None = None) -> Json:
-        """Start a new run: from what failed, from ``stage``, or of everything (``*``)."""
-        return self._call("POST", _path(job_id) + "/retry", params={} if stage is None else {"stage": stage})
-
-    def delete(self, job_id: str) -> None:
-        """Delete an ended job with its files, before its time."""
-        self._call("DELETE", _path(job_id))
-
-    def queues(self) -> Sequence[Json]:
-        """``{"name", "ready", "workers", "slots", "paused": None or {"at", "by", "reason"}}`` each."""
-        found: list[Json] = self._call("GET", "/queues")["items"]
-        return found
-
-    def pause(self, queue: str, reason: str = "") -> Json:
-        """Start nothing more from this queue; what runs, runs on."""
-        return self._call("POST", f"/queues/{quote(queue, safe='')}/pause", json={"reason": reason})
-
-    def resume(self, queue: str) -> Json:
-        return self._call("POST", f"/queues/{quote(queue, safe='')}/resume")
-
-    def result(self, job_id: str, to: Path) -> Path | Any:
-        """The result. If it is a file (several: a zip) it is written to ``to`` and its path returned; else the value.
-
-        If ``to`` is a folder, the file gets the name the server gives it. It appears whole or not at all.
-        """
-        return download.fetch(self._http, f"{BASE}{_path(job_id)}/result", to)
-
-    def artifacts(self, job_id: str) -> Sequence[Json]:
-        """``{"name", "filename", "size_bytes", "sha256", "content_type", "object_key"}`` each."""
-        found: list[Json] = self._call("GET", _path(job_id) + "/artifacts")["items"]
-        return found
-
-    def artifact(self, job_id: str, name: str, to: Path) -> Path:
-        """The same as `result` for one file that a stage made."""
-        if not name.strip("/ "):
-            raise InvalidInput("An artifact is asked for by its name, and this is empty.", field="name")
-        path: Path = download.fetch(self._http, f"{BASE}{_path(job_id)}/artifacts/{quote(name)}", to)
-        return path
-
-    def keys(self) -> Sequence[Json]:
-        """The keys of your tenant, without what is secret of them. Needs the scope admin."""
-        found: list[Json] = self._call("GET", "/keys", params={"limit": 200})["items"]
-        return found
-
-    def create_key(self, **asked: Any) -> Json:
-        """``scopes``, ``name``, ``user_id``, ``expires_in``; the answer has the ``key``, this once."""
-        return self._call("POST", "/keys", json=asked)
-
-    def rotate_key(self, key_id: str, overlap: float | str = 0.0) -> Json:
-        return self._call("POST", f"/keys/{quote(key_id, safe='')}/rotate", json={"overlap": overlap})
-
-    def revoke_key(self, key_id: str) -> Json:
-        return self._call("DELETE", f"/keys/{quote(key_id, safe='')}")
-
-    def webhooks(self) -> Sequence[Json]:
-        """``{"webhook_id", "url", "created_at", "created_by", "ended_at", "reason"}`` each."""
-        found: list[Json] = self._call("GET", "/webhooks")["items"]
-        return found
-
-    def add_webhook(self, url: str) -> Json:
-        """Have ended jobs told to ``url``. The ``secret`` in the answer is shown this once."""
-        return self._call("POST", "/webhooks", json={"url": url})
-
-    def remove_webhook(self, webhook_id: str) -> Json:
-        return self._call("DELETE", _webhook(webhook_id))
-
-    def test_webhook(self, webhook_id: str) -> Json:
-        """Send a message now: ``{"delivered", "status", "error"}``."""
-        return self._call("POST", _webhook(webhook_id) + "/test")
-
-    def deliveries(self, webhook_id: str) -> Sequence[Json]:
-        """The messages that wait to be sent, newest first."""
-        found: list[Json] = self._call("GET", _webhook(webhook_id) + "/deliveries")["items"]
-        return found
-
-    def _call(self, method: str, path: str, **asked: Any) -> Json:
-        with reaching(self.url):
-            response = self._http.request(method, BASE + path, **asked)
-        answer: Json = checked(response)
-        return answer
+    asked: Json = {"parameters": dict(parameters or {})}
+    asked |= {"priority": priority} if priority else {}
+    asked |= {"delay": delay} if delay else {}
+    asked |= {"metadata": dict(metadata)} if metadata else {}
+    headers = {"Idempotency-Key": str(uuid_utils.uuid7()) if key is None else key}
+    if wait is not None:
+        headers["Prefer"] = f"wait={ceil(wait)}"  # it is told in whole seconds
+    return Call(
+        "POST",
+        f"{BASE}/jobs",
+        whole,
+        query={"pipeline": pipeline, "user_id": user},
+        headers=headers,
+        json=asked,
+        form=Form(fields(asked), files, on_progress) if files else None,
+        patience=(STORING if files else READ) + (wait or 0),
+        pauses=PAUSES,
+    )
 
 
-def _with_scheme(url: str) -> str:
-    """``localhost:3003`` is what a person means by http://localhost:3003."""
-    return url if "://" in url else f"http://{url}"
+def get(job_id: str) -> Call[Json]:
+    """One job."""
+    return Call("GET", _job(job_id), whole)
 
 
-def _path(job_id: str) -> str:
+def explain(job_id: str) -> Call[Sequence[Json]]:
+    """Why it is not running now: ``{"code", "message"}`` each, none if it is."""
+    return Call("GET", _job(job_id) + "/explain", _member("reasons"))
+
+
+def metrics(job_id: str) -> Call[Sequence[Json]]:
+    """``{"stage", "element", "peak_cpu", "peak_memory_bytes", "samples": [...]}`` for each task sampled."""
+    return Call("GET", _job(job_id) + "/metrics", items)
+
+
+def page(
+    *,
+    user: str | None = None,
+    status: str | None = None,
+    pipeline: str | None = None,
+    created_from: str | None = None,
+    created_until: str | None = None,
+    cursor: str | None = None,
+    limit: int | None = None,
+) -> Call[Json]:
+    """One page, newest first: ``{"items": [...], "next": cursor or None}``. Times are ISO."""
+    asked = {
+        "user_id": user,
+        "status": status,
+        "pipeline": pipeline,
+        "created_from": created_from,
+        "created_until": created_until,
+        "cursor": cursor,
+        "limit": limit,
+    }
+    return Call("GET", f"{BASE}/jobs", whole, query=asked)
+
+
+def every(
+    *,
+    user: str | None = None,
+    status: str | None = None,
+    pipeline: str | None = None,
+    created_from: str | None = None,
+    created_until: str | None = None,
+    limit: int | None = None,
+) -> Pages:
+    """Every job, newest first, page after page of ``limit`` jobs as they are asked for."""
+    filters: Json = {"user": user, "status": status, "pipeline": pipeline, "limit": limit}
+    times: Json = {"created_from": created_from, "created_until": created_until}
+    return lambda cursor: page(**filters, **times, cursor=cursor)
+
+
+def events(job_id: str, after: int = 0) -> Follow:
+    """``{"n", "type", "data"}`` each, until the job has ended; a lost connection is taken up again.
+
+    First a ``snapshot`` whose data is the job, then what happened after event number ``after``. ``n`` is None for
+    what is not history: snapshot, progress, log, gap.
+    """
+    return Follow(_job(job_id) + "/events", after)
+
+
+def end(job_id: str, timeout: float | None = None) -> Follow:
+    return Follow(_job(job_id) + "/events", 0, timeout=timeout, log=False)
+
+
+def log(job_id: str, after: int = 0, stage: str | None = None, limit: int | None = None) -> Call[Json]:
+    """One page: ``{"items": [{"n", "stage", "element", "attempt", "at", "text"}], "next": number or None}``."""
+    return Call("GET", _job(job_id) + "/log", whole, query={"after": after or None, "stage": stage, "limit": limit})
+
+
+def cancel(job_id: str) -> Call[Json]:
+    """Cancel now, or ask the worker to."""
+    return Call("POST", _job(job_id) + "/cancel", whole)
+
+
+def retry(job_id: str, stage: str | None = None) -> Call[Json]:
+    """Start a new run: from what failed, from ``stage``, or of everything (``*``)."""
+    return Call("POST", _job(job_id) + "/retry", whole, query={"stage": stage})
+
+
+def delete(job_id: str) -> Call[None]:
+    """Delete a job that has ended, with its files."""
+    return Call("DELETE", _job(job_id), _nothing)
+
+
+def promote(job_id: str, destination: str | None = None) -> Call[Json]:
+    """Copy the result files to a permanent place: the one of that name among the server's, else the first."""
+    return Call("POST", _job(job_id) + "/promote", whole, json={"destination": destination} if destination else None)
+
+
+def tokens(job_id: str) -> Call[Sequence[Json]]:
+    """The tokens that were given out for this job, without what is secret of them."""
+    return Call("GET", _job(job_id) + "/tokens", items)
+
+
+def token(job_id: str, expires_in: float | str | None = None) -> Call[Json]:
+    """A token for the person who waits: it can read and cancel this job. Its secret is told this once."""
+    asked = None if expires_in is None else {"expires_in": expires_in}
+    return Call("POST", _job(job_id) + "/tokens", whole, json=asked)
+
+
+def revoke(job_id: str, token_id: str) -> Call[Json]:
+    """End a token of this job now."""
+    if not token_id.strip():
+        raise InvalidInput("A token is named by its id, and this is empty.", field="token_id")
+    return Call("DELETE", f"{_job(job_id)}/tokens/{quote(token_id, safe='')}", whole)
+
+
+def result(job_id: str, to: str | PathLike[str]) -> Fetch[Path | Any]:
+    """The result. If it is a file (several: a zip) it is written to ``to`` and its path returned; else the value.
+
+    If ``to`` is a folder, the file gets the name the server gives it. It appears whole or not at all, and only if its
+    sum is what the server says.
+    """
+    return Fetch(_job(job_id) + "/result", Path(to))
+
+
+def artifacts(job_id: str) -> Call[Sequence[Json]]:
+    """``{"name", "filename", "size_bytes", "sha256", "content_type", "object_key"}`` each."""
+    return Call("GET", _job(job_id) + "/artifacts", items)
+
+
+def artifact(job_id: str, name: str, to: str | PathLike[str]) -> Fetch[Path]:
+    """The same as `result` for one file that a stage made."""
+    if not name.strip("/ "):
+        raise InvalidInput("An artifact is asked for by its name, and this is empty.", field="name")
+    return Fetch(f"{_job(job_id)}/artifacts/{quote(name)}", Path(to))
+
+
+def _job(job_id: str) -> str:
     if not job_id.strip():
         raise InvalidInput("A job is named by its id, and this is empty.", field="job_id")
-    return f"/jobs/{quote(job_id, safe='')}"
+    return f"{BASE}/jobs/{quote(job_id, safe='')}"
 
 
-def _webhook(webhook_id: str) -> str:
-    if not webhook_id.strip():
-        raise InvalidInput("A webhook is named by its id, and this is empty.", field="webhook_id")
-    return f"/webhooks/{quote(webhook_id, safe='')}"
+def _member(name: str) -> Callable[[Any], Any]:
+    return lambda answer: answer[name]
+
+
+def whole(answer: Any) -> Any:
+    return answer
+
+
+def _nothing(_answer: Any) -> None:
+    return None
+
+
+items = _member("items")

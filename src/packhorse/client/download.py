@@ -6,30 +6,57 @@ import os
 import re
 import tempfile
 from base64 import b64encode
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Self
 from urllib.parse import unquote
 
 import httpx2
 
-from packhorse.client.problems import checked, error_of, reaching
 from packhorse.define.files import sanitised
 from packhorse.errors import Unreachable
 
 CHUNK = 256 * 1024
 
 
-def fetch(http: httpx2.Client, path: str, to: Path) -> Any:
-    with reaching(str(http.base_url)), http.stream("GET", path) as response:
-        if not response.is_success:
-            response.read()
-            raise error_of(response)
-        disposition = response.headers.get("content-disposition")
-        if disposition is None:
-            response.read()
-            return checked(response)
-        return _kept(response, to / filename(disposition) if to.is_dir() else to)
+def is_file(response: httpx2.Response) -> bool:
+    return "content-disposition" in response.headers
+
+
+class Arrival:
+    """A file as it comes in. Whatever goes wrong before `kept`, leaving the context removes what there is of it."""
+
+    def __init__(self, response: httpx2.Response, to: Path) -> None:
+        self._url = str(response.url)
+        self._said = response.headers.get("repr-digest")
+        self._to = to / filename(response.headers["content-disposition"]) if to.is_dir() else to
+        self._to.parent.mkdir(parents=True, exist_ok=True)
+        fd, self._aside = tempfile.mkstemp(prefix=".packhorse-", dir=self._to.parent)
+        self._file = open(fd, "wb")  # noqa: SIM115 (closed when this is left)
+        self._summed = sha256()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+        with suppress(FileNotFoundError):  # it has its name
+            os.unlink(self._aside)
+
+    def add(self, piece: bytes) -> None:
+        self._summed.update(piece)
+        self._file.write(piece)
+
+    def kept(self) -> Path:
+        """Give it its name, in one step, if it is what the server says it sent."""
+        self._file.close()
+        digest = b64encode(self._summed.digest()).decode()
+        if self._said is not None and self._said != f"sha-256=:{digest}:":
+            raise Unreachable("The file was changed on its way here; try again.", url=self._url)
+        os.chmod(self._aside, 0o666 & ~_mask())
+        os.replace(self._aside, self._to)
+        return self._to
 
 
 def filename(disposition: str) -> str:
@@ -39,30 +66,6 @@ def filename(disposition: str) -> str:
         return sanitised(unquote(extended[1]))
     plain = re.search(r'filename="((?:[^"\\]|\\.)*)"', disposition, re.IGNORECASE)
     return sanitised(re.sub(r"\\(.)", r"\1", plain[1]) if plain else "result")
-
-
-def _kept(response: httpx2.Response, to: Path) -> Path:
-    to.parent.mkdir(parents=True, exist_ok=True)
-    fd, aside = tempfile.mkstemp(prefix=".packhorse-", dir=to.parent)
-    try:
-        with open(fd, "wb") as file:
-            summed = sha256()
-            for chunk in response.iter_bytes(CHUNK):
-                summed.update(chunk)
-                file.write(chunk)
-        _compare(response, summed.digest())
-        os.chmod(aside, 0o666 & ~_mask())
-        os.replace(aside, to)
-    except BaseException:
-        os.unlink(aside)
-        raise
-    return to
-
-
-def _compare(response: httpx2.Response, digest: bytes) -> None:
-    said = response.headers.get("repr-digest")
-    if said is not None and said != f"sha-256=:{b64encode(digest).decode()}:":
-        raise Unreachable("The file was changed on its way here; try again.", url=str(response.url))
 
 
 def _mask() -> int:

@@ -1,15 +1,13 @@
-"""Following a job's events over connections that come and go."""
+"""Following a job's events over connections that come and go: what to ask next, and when to give up. Sends nothing."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
 from typing import Any
 
 import httpx2
 import msgspec
 
-from packhorse.client.problems import error_of, reaching
 from packhorse.errors import Unreachable
 
 TERMINAL = frozenset({"completed", "failed", "cancelled"})
@@ -23,49 +21,49 @@ PAUSE = 0.5
 
 
 class Follow:
-    def __init__(
-        self, http: httpx2.Client, path: str, after: int, *, until: float | None = None, log: bool = True
-    ) -> None:
-        self._http = http
-        self._path = path
+    """Whoever drives it waits for `pause`, connects with `asked`, and hands each message to `read` while `goes_on`."""
+
+    def __init__(self, url: str, after: int, *, timeout: float | None = None, log: bool = True) -> None:
+        self._url = url
         self._after = after
-        self._until = until
+        self._until = None if timeout is None else time.monotonic() + timeout
         self._asks = {"log": log, "log_after": 0}
         self._last = 0
         """The number of the newest event when the snapshot was made: nothing before it ends the job for good."""
         self._is_over = False
         self._was_there = False
+        self._failures = 0
 
-    def events(self) -> Generator[dict[str, Any]]:
-        failures = 0
-        while not self._is_over and self._left() > 0:
-            time.sleep(max(0.0, min(PAUSE * failures, self._left())))
-            failures += 1  # also when a server that is going away ends it properly
-            try:
-                for event in self._connection():
-                    failures = 1
-                    yield event
-            except Unreachable:
-                if self._left() > 0 and (not self._was_there or failures >= TRIES):
-                    raise
+    @property
+    def goes_on(self) -> bool:
+        return not self._is_over and self._left() > 0
 
-    def _connection(self) -> Generator[dict[str, Any]]:
-        headers = {"Accept": "text/event-stream", "Last-Event-ID": str(self._after)}
-        timeout = httpx2.Timeout(5.0, read=min(SILENCE, max(0.05, self._left())))
-        with (
-            reaching(str(self._http.base_url)),
-            self._http.stream("GET", self._path, headers=headers, params=self._asks, timeout=timeout) as response,
-        ):
-            if not response.is_success:
-                response.read()
-                raise error_of(response)
-            self._was_there = True
-            for message in httpx2.EventSource(response, max_event_size=None):
-                yield self._read(message)
-                if self._is_over or self._left() <= 0:
-                    return
+    def pause(self) -> float:
+        """Seconds before the next connection, which counts as a failure until something comes: a server that goes
+        away may end it properly."""
+        pause = max(0.0, min(PAUSE * self._failures, self._left()))
+        self._failures += 1
+        return pause
 
-    def _read(self, message: httpx2.ServerSentEvent) -> dict[str, Any]:
+    def asked(self) -> dict[str, Any]:
+        return {
+            "method": "GET",
+            "url": self._url,
+            "headers": {"Accept": "text/event-stream", "Last-Event-ID": str(self._after)},
+            "params": self._asks,
+            "timeout": httpx2.Timeout(5.0, read=min(SILENCE, max(0.05, self._left()))),
+        }
+
+    def connected(self) -> None:
+        self._was_there = True
+
+    def lost(self, error: Unreachable) -> None:
+        """Raises the error if trying again makes no sense: nobody was ever there, or too long nobody is."""
+        if self._left() > 0 and (not self._was_there or self._failures >= TRIES):
+            raise error
+
+    def read(self, message: httpx2.ServerSentEvent) -> dict[str, Any]:
+        self._failures = 1
         data = msgspec.json.decode(message.data) if message.data else {}
         if message.event in UNNUMBERED:
             if message.event == "snapshot":

@@ -27,24 +27,31 @@ def reaching(url: str) -> Iterator[None]:
 
 
 def checked(response: httpx2.Response) -> Any:
-    """The JSON of a good answer. The body of a bad one must have been read."""
-    if response.is_success:
-        return _decoded(response)
-    raise error_of(response)
+    """The JSON of a good answer, None of an empty one. The body must have been read."""
+    if not response.is_success:
+        raise error_of(response)
+    if not response.content:
+        return None
+    try:
+        return msgspec.json.decode(response.content)
+    except msgspec.DecodeError:
+        raise _other(response) from None
 
 
 def error_of(response: httpx2.Response) -> PackhorseError:
     found = _decoded(response)
     if not isinstance(found, dict) or not str(found.get("type", "")).startswith(URN):
-        return Unreachable(
-            f"What answers at {response.url} is not packhorse: {response.status_code} {response.reason_phrase}.",
-            url=str(response.url),
-        )
+        return _other(response)
     facts = {name: value for name, value in found.items() if name not in MEMBERS}
     named = KNOWN.get(found["type"].removeprefix(URN), PackhorseError)
     error = named(str(found.get("detail") or found.get("title") or named.type()), **facts)
     error.hint = str(found.get("hint", error.hint))  # a newer server may know better
     return error
+
+
+def _other(response: httpx2.Response) -> Unreachable:
+    said = f"{response.status_code} {response.reason_phrase}"
+    return Unreachable(f"What answers at {response.url} is not packhorse: {said}.", url=str(response.url))
 
 
 def _decoded(response: httpx2.Response) -> Any:

@@ -1,17 +1,30 @@
-"""Files on their way to the server: read while they are sent, never held."""
+"""Files on their way to the server: read while they are sent, never held, and from the start again if need be."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+import asyncio
+import os
+import secrets
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
 
+from packhorse.define.files import File
 from packhorse.errors import InvalidInput
 
-Part = tuple[str, tuple[str, Any]]
+Content = str | os.PathLike[str] | bytes | BinaryIO
+Sent = Content | File | tuple[str, Content]
+"""A path, bytes or an open file, as it is or with the name it shall have."""
+Files = Mapping[str, Sent | Sequence[Sent]]
+Told = Callable[[int, int], None]
+"""Called with bytes sent so far, and in all."""
+
+CHUNK = 256 * 1024
 
 
 def fields(asked: Mapping[str, Any]) -> dict[str, str]:
@@ -21,52 +34,133 @@ def fields(asked: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def parts(
-    files: Mapping[str, Path | Sequence[Path]], opened: ExitStack, tell: Callable[[int, int], None] | None
-) -> list[Part]:
-    """One part per file, a list of files under one name as several. Raises InvalidInput for what cannot be read."""
-    named = [(name, path) for name, given in files.items() for path in _several(given)]
-    found = [(name, path, _opened(name, path, opened)) for name, path in named]
-    tally = _Tally(sum(path.stat().st_size for _, path, _ in found), tell)
-    return [(name, (path.name, _Counted(file, tally))) for name, path, file in found]
+class Form:
+    """A multipart form of known length. Raises InvalidInput for what cannot be read."""
+
+    def __init__(self, fields: Mapping[str, str], files: Files, tell: Told | None) -> None:
+        self._boundary = secrets.token_hex(16)
+        self._fields = [(self._head(name), value.encode()) for name, value in fields.items()]
+        parts = [_part(name, each) for name, given in files.items() for each in _several(given)]
+        self._parts = [(self._head(part.parameter, part.name), part) for part in parts]
+        self._total = sum(part.size for part in parts)
+        self._tell = tell or _nobody
+
+    def headers(self) -> dict[str, str]:
+        fields = sum(len(head) + len(value) + 2 for head, value in self._fields)
+        length = fields + sum(len(head) + part.size + 2 for head, part in self._parts) + len(self._end())
+        return {"Content-Type": f"multipart/form-data; boundary={self._boundary}", "Content-Length": str(length)}
+
+    def sent(self) -> Iterator[bytes]:
+        """All of it, from the start."""
+        done = 0
+        with closing(self._pieces()) as pieces:
+            for piece, of_file in pieces:
+                yield piece
+                done += of_file
+                if of_file:
+                    self._tell(done, self._total)
+
+    async def a_sent(self) -> AsyncIterator[bytes]:
+        """The same; files are read in a thread, so that nobody else in the loop waits for the disk."""
+        done = 0
+        pieces = self._pieces()
+        try:
+            while (found := await asyncio.to_thread(next, pieces, None)) is not None:
+                piece, of_file = found
+                yield piece
+                done += of_file
+                if of_file:
+                    self._tell(done, self._total)
+        finally:
+            with suppress(ValueError):  # cancelled while a thread is reading: then the file goes with the generator
+                pieces.close()
+
+    def _pieces(self) -> Generator[tuple[bytes, int]]:
+        """Each piece, and how much of it is of a file."""
+        for head, value in self._fields:
+            yield head + value + b"\r\n", 0
+        for head, part in self._parts:
+            yield head, 0
+            with part.opened() as file:
+                while piece := file.read(CHUNK):
+                    yield piece, len(piece)
+            yield b"\r\n", 0
+        yield self._end(), 0
+
+    def _head(self, name: str, filename: str | None = None) -> bytes:
+        head = f'--{self._boundary}\r\nContent-Disposition: form-data; name="{_quoted(name)}"'
+        if filename is not None:
+            head += f'; filename="{_quoted(filename)}"\r\nContent-Type: application/octet-stream'
+        return f"{head}\r\n\r\n".encode()
+
+    def _end(self) -> bytes:
+        return f"--{self._boundary}--\r\n".encode()
 
 
-def _several(given: Path | Sequence[Path]) -> Sequence[Path]:
-    return [given] if isinstance(given, Path) else given
+@dataclass(frozen=True)
+class _Part:
+    parameter: str
+    name: str
+    size: int
+    content: Path | BinaryIO
+    start: int = 0
+
+    @contextmanager
+    def opened(self) -> Iterator[BinaryIO]:
+        if not isinstance(self.content, Path):
+            self.content.seek(self.start)
+            yield self.content  # open it was, open it stays
+            return
+        with _readable(self.parameter, self.content) as file:
+            yield file
 
 
-def _opened(name: str, path: Path, opened: ExitStack) -> BinaryIO:
-    if not path.is_file():
-        raise InvalidInput(f"There is no file {path}.", field=name)
+def _part(parameter: str, given: Sent) -> _Part:
+    name, content = given if isinstance(given, tuple) else (None, given)
+    if isinstance(content, File):
+        name, content = content.name, content.path
+    if isinstance(content, bytes | bytearray | memoryview):
+        return _Part(parameter, name or parameter, len(content), BytesIO(content))
+    if isinstance(content, str | os.PathLike):
+        path = Path(content)
+        with _readable(parameter, path) as file:
+            return _Part(parameter, name or path.name, os.fstat(file.fileno()).st_size, path)
+    return _open(parameter, name, content)
+
+
+def _open(parameter: str, name: str | None, file: BinaryIO) -> _Part:
     try:
-        return opened.enter_context(path.open("rb"))
+        start = file.tell()
+        size = file.seek(0, os.SEEK_END) - start
+        file.seek(start)
+        is_binary = isinstance(file.read(0), bytes)
+    except (AttributeError, OSError, ValueError) as error:
+        raise InvalidInput(
+            "An open file must be one that can be read again from where it is; else give its bytes.", field=parameter
+        ) from error
+    if not is_binary:
+        raise InvalidInput('An open file must be opened as bytes, with the mode "rb".', field=parameter)
+    called = getattr(file, "name", None)
+    return _Part(parameter, name or (Path(called).name if isinstance(called, str) else parameter), size, file, start)
+
+
+def _readable(parameter: str, path: Path) -> BinaryIO:
+    if not path.is_file():
+        raise InvalidInput(f"There is no file {path}.", field=parameter)
+    try:
+        return path.open("rb")
     except OSError as error:
-        raise InvalidInput(f"{path} cannot be read: {error.strerror}.", field=name) from error
+        raise InvalidInput(f"{path} cannot be read: {error.strerror}.", field=parameter) from error
 
 
-class _Tally:
-    def __init__(self, total: int, tell: Callable[[int, int], None] | None) -> None:
-        self.total = total
-        self.sent = 0
-        self._tell = tell
-
-    def add(self, count: int) -> None:
-        self.sent += count
-        if count and self._tell is not None:
-            self._tell(self.sent, self.total)
+def _several(given: Sent | Sequence[Sent]) -> Sequence[Sent]:
+    return given if isinstance(given, Sequence) and not isinstance(given, str | bytes | tuple) else [given]
 
 
-class _Counted:
-    """As much of a file as it takes to be sent, counting what was read."""
+def _quoted(name: str) -> str:
+    """As browsers do."""
+    return name.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")
 
-    def __init__(self, file: BinaryIO, tally: _Tally) -> None:
-        self._file = file
-        self._tally = tally
 
-    def read(self, size: int = -1) -> bytes:
-        data = self._file.read(size)
-        self._tally.add(len(data))
-        return data
-
-    def fileno(self) -> int:
-        return self._file.fileno()
+def _nobody(_sent: int, _total: int) -> None:
+    pass

@@ -34,6 +34,7 @@ from packhorse.errors import (
 )
 from packhorse.settings import Settings
 from packhorse.store.base import Store
+from packhorse.telemetry import trace_id
 
 BEING_DELETED = "The job of this idempotency key is being deleted; the key is free again when it is gone."
 
@@ -104,7 +105,7 @@ class Intake:
             client=client,
             priority=options.priority,
             delay=options.delay,
-            trace_id=secrets.token_hex(16),
+            trace_id=trace_id() or secrets.token_hex(16),
             key=None if options.key is None else lifecycle.once_key(tenant, client, options.key),
             fingerprint=fingerprint,
             webhooks=await listening(self._store).of(tenant),

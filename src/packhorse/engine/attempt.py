@@ -44,6 +44,10 @@ PATIENCE = 1.0
 """Seconds between tries to tell a store that is away how the attempt ended."""
 
 
+LOST = "lost"
+"""The outcome of an attempt that nobody hears of any more."""
+
+
 class Why(Enum):
     """Why we ended an attempt that would have gone on."""
 
@@ -89,6 +93,8 @@ class Attempt:
         self.began = self.moved_at = time.monotonic()
         self.has_returned = False
         """The stage is through and its files are stored: only the outcome is still to be told."""
+        self.outcome = LOST
+        """The verb that said how it ended."""
         self.why: Why | None = None
         self.child: Child | None = None
         """The process that runs it, for as long as it does."""
@@ -320,6 +326,7 @@ class Attempt:
         return self._does(lifecycle.fail, error=error, luck=self._tools.luck(), alone=alone)
 
     def _does(self, verb: Callable[..., Change], **facts: Any) -> Verb:
+        self.outcome = verb.__name__
         return lambda job: verb(job, self.lease.task, token=self.lease.token, now=self._tools.now(), **facts)
 
     async def _tell(self, verb: Verb) -> None:
@@ -328,6 +335,7 @@ class Attempt:
             try:
                 job = await self._tools.settle(self.lease.job_id, verb, change_id=self.lease.token)
             except (LeaseLost, Refused):
+                self.outcome = LOST
                 log.attempt_came_late(self.lease)
                 await self._discard()
             except (CorruptRecord, SchemaTooNew) as error:  # nothing will come of trying again

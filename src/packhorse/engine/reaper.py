@@ -12,7 +12,7 @@ from packhorse.core.model import Job, TaskId
 from packhorse.engine.settle import Settle
 from packhorse.errors import Conflict, Refused
 from packhorse.store.base import Store
-from packhorse.telemetry import log
+from packhorse.telemetry import log, traced
 
 BATCH = 100
 WATCH = "reaper"
@@ -69,4 +69,5 @@ class Reaper:
         verb = partial(lifecycle.lose, at=task, token=held.token, now=self._store.now())
         with suppress(Conflict, Refused):  # renewed or finished since: the change carries the guard "still overdue"
             await self._settle(job.id, verb)
-            log.lease_overdue(job.id, task.stage)
+            with traced(job.trace_id):
+                log.lease_overdue(job.id, task.stage)

@@ -18,6 +18,7 @@ from typing import Any
 import psutil
 from msgspec.structs import replace
 
+from packhorse import metrics
 from packhorse.blob.base import Blobs
 from packhorse.core import lifecycle
 from packhorse.core.model import Change, Definition, Job, TaskId
@@ -38,7 +39,7 @@ from packhorse.engine.settle import Settle
 from packhorse.errors import SettingError, StoreError
 from packhorse.settings import Settings
 from packhorse.store.base import Claim, Lease, Renewal, Sample, Store, WorkerCard
-from packhorse.telemetry import log
+from packhorse.telemetry import log, traced
 from packhorse.version import VERSION
 
 POLL = 0.25
@@ -76,6 +77,7 @@ class Worker:
         self._paused: frozenset[str] = frozenset()
         self._is_draining = False
         self._is_away = False
+        self._claimed_at = time.monotonic()
         self.card = _card(self._queues, self._kinds, Path(settings.scratch))
         self._settle = Settle(store)
         self._messenger = Messenger(store, outbound_for(settings), settings.secret_key)
@@ -128,6 +130,14 @@ class Worker:
             await asyncio.gather(*loops, stopped, return_exceptions=True)
             await self._leave()
 
+    def claim_age(self) -> float:
+        """Seconds since the loop that claims has last moved."""
+        return time.monotonic() - self._claimed_at
+
+    def slots(self) -> list[tuple[str, int, int]]:
+        """By queue: in use, and in all."""
+        return [(queue, self._busy[queue], slots) for queue, slots in self._queues.items()]
+
     def _loops(self) -> list[Coroutine[Any, Any, None]]:
         duties: list[Duty] = [
             Reaper(self._store, self._settle, self._settings.lease),
@@ -149,6 +159,7 @@ class Worker:
             try:
                 async with self._claiming_now:
                     has_more = await self._claim()
+                self._claimed_at = time.monotonic()
             except StoreError as error:
                 await self._away(error)
                 self._wake.set()
@@ -224,15 +235,22 @@ class Worker:
         self._running[attempt.lease] = attempt
         self._busy[attempt.plan.queue] += 1
         self._tasks.add(asyncio.create_task(self._carry(attempt)))
+        metrics.attempts_started.labels(claim.job.plan.pipeline, attempt.plan.name).inc()
 
     async def _carry(self, attempt: Attempt) -> None:
         def free() -> None:
             self._busy[attempt.plan.queue] -= 1
             self._wake.set()
 
+        began = time.monotonic()
         try:
-            await attempt.carry(free)
+            with traced(attempt.claim.job.trace_id):
+                log.attempt_began(attempt.lease, attempt.number)
+                await attempt.carry(free)
+                log.attempt_ended(attempt.lease, attempt.outcome, time.monotonic() - began)
         finally:
+            kind = attempt.claim.job.plan.pipeline, attempt.plan.name
+            metrics.attempts_ended.labels(*kind, attempt.outcome).inc()
             del self._running[attempt.lease]
             task = asyncio.current_task()
             assert task is not None
@@ -311,6 +329,7 @@ class Worker:
                     self._running[lease].stop(why)
 
     async def _away(self, error: StoreError) -> None:
+        metrics.store_errors.inc()
         if not self._is_away:
             self._is_away = True
             log.store_away(error)

@@ -1,15 +1,17 @@
-"""The page at ``/``: three files, read once, nothing from anywhere else."""
+"""The page at ``/``: a few files, and nothing from anywhere else."""
 
 from __future__ import annotations
 
 from importlib.resources import files
+from typing import Any
+from urllib.parse import quote
 
-from litestar import Response, get, head
+from litestar import Request, Response, get, head
 from litestar.params import FromPath
 
 from packhorse.errors import NotFound
 
-STATIC = {"page.js": "text/javascript", "page.css": "text/css"}
+STATIC = {"page.js": "text/javascript", "page.css": "text/css", "docs.css": "text/css"}
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -27,8 +29,11 @@ def _read(name: str) -> bytes:
 
 
 @get("/", scope=None, include_in_schema=False, sync_to_thread=False)
-def index() -> Response[bytes]:
-    return Response(_read("index.html"), media_type="text/html", headers=HEADERS)
+def index(request: Request[Any, Any, Any]) -> Response[bytes]:
+    here = quote(request.scope.get("root_path", "")).encode()
+    return Response(
+        _read("index.html").replace(b'="/static/', b'="%s/static/' % here), media_type="text/html", headers=HEADERS
+    )
 
 
 @head("/", scope=None, include_in_schema=False, sync_to_thread=False)

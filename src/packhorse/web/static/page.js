@@ -2,7 +2,7 @@
 // set as text, never as markup.
 "use strict";
 
-const API = "/api/v1";
+const API = new URL("../api/v1", document.currentScript.src).pathname;
 const PERIOD = 2000; // milliseconds between looks at the list
 const LINES = 1000; // lines of log kept on the page
 const ENDED = ["completed", "failed", "cancelled"];

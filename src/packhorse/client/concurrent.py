@@ -1,0 +1,180 @@
+"""The client for programs with an event loop: the same calls as coroutines."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+import httpx2
+
+from packhorse.client import calls, download, operating
+from packhorse.client.call import LOST, Call, Fetch, Json, Pages, Where
+from packhorse.client.following import Follow
+from packhorse.client.problems import checked, error_of, reaching
+from packhorse.client.showing import shown_as
+from packhorse.errors import Unreachable
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _asking(describe: Callable[P, Call[T]]) -> Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]]:
+    async def ask(self: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._ask(describe(*args, **kwargs))
+
+    return shown_as(ask, describe)
+
+
+def _fetching(describe: Callable[P, Fetch[T]]) -> Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]]:
+    async def fetch(self: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._fetch(describe(*args, **kwargs))
+
+    return shown_as(fetch, describe)
+
+
+def _following(describe: Callable[P, Follow]) -> Callable[Concatenate[AsyncClient, P], AsyncGenerator[Json]]:
+    def follow(self: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[Json]:
+        return self._follow(describe(*args, **kwargs))
+
+    return shown_as(follow, describe, "AsyncGenerator[Json]")
+
+
+def _paging(describe: Callable[P, Pages]) -> Callable[Concatenate[AsyncClient, P], AsyncGenerator[Json]]:
+    def iterate(self: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[Json]:
+        return self._iterate(describe(*args, **kwargs))
+
+    return shown_as(iterate, describe, "AsyncGenerator[Json]")
+
+
+class AsyncClient:
+    """packhorse over HTTP, for one event loop.
+
+    The same as `Client`, with every call a coroutine, and `events` and `iterate` to be read with ``async for``. Use it
+    in an ``async with``, or await `close`.
+    """
+
+    def __init__(self, url: str | None = None, key: str | None = None) -> None:
+        where = Where(url, key)
+        self.url = where.url
+        with reaching(self.url):
+            self._http = httpx2.AsyncClient(**where.options())
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close its connections."""
+        await self._http.aclose()
+
+    pipelines = _asking(calls.pipelines)
+    submit = _asking(calls.submit)
+    get = _asking(calls.get)
+    explain = _asking(calls.explain)
+    metrics = _asking(calls.metrics)
+    list = _asking(calls.page)
+    iterate = _paging(calls.every)
+    events = _following(calls.events)
+    log = _asking(calls.log)
+
+    async def wait(self, job_id: str, timeout: float | None = None) -> Json:
+        """The job when it has ended, or as it is after ``timeout`` seconds: look at the status of what you get."""
+        async with aclosing(self._follow(calls.end(job_id, timeout))) as events:
+            async for _ in events:
+                pass
+        return await self.get(job_id)
+
+    cancel = _asking(calls.cancel)
+    retry = _asking(calls.retry)
+    delete = _asking(calls.delete)
+    promote = _asking(calls.promote)
+    tokens = _asking(calls.tokens)
+    token = _asking(calls.token)
+    revoke = _asking(calls.revoke)
+    artifacts = _asking(calls.artifacts)
+    result = _fetching(calls.result)
+    artifact = _fetching(calls.artifact)
+
+    queues = _asking(operating.queues)
+    pause = _asking(operating.pause)
+    resume = _asking(operating.resume)
+    keys = _asking(operating.keys)
+    create_key = _asking(operating.create_key)
+    rotate_key = _asking(operating.rotate_key)
+    revoke_key = _asking(operating.revoke_key)
+    audit = _asking(operating.audit)
+    webhooks = _asking(operating.webhooks)
+    add_webhook = _asking(operating.add_webhook)
+    remove_webhook = _asking(operating.remove_webhook)
+    test_webhook = _asking(operating.test_webhook)
+    deliveries = _asking(operating.deliveries)
+
+    async def _ask(self, call: Call[T]) -> T:
+        for pause in call.pauses:
+            try:
+                return await self._once(call)
+            except LOST:
+                await asyncio.sleep(pause)
+        return await self._once(call)
+
+    async def _once(self, call: Call[T]) -> T:
+        asked = call.asked()
+        if call.form is not None:
+            asked["content"] = call.form.a_sent()
+        with reaching(self.url):
+            response = await self._http.request(**asked)
+        return call.answered(response)
+
+    async def _iterate(self, pages: Pages) -> AsyncGenerator[Json]:
+        cursor = None
+        while True:
+            page = await self._ask(pages(cursor))
+            for item in page["items"]:
+                yield item
+            if (cursor := page["next"]) is None:
+                return
+
+    async def _fetch(self, fetch: Fetch[T]) -> T:
+        with reaching(self.url):
+            async with self._http.stream("GET", fetch.url) as response:
+                if not response.is_success:
+                    await response.aread()
+                    raise error_of(response)
+                if not download.is_file(response):
+                    await response.aread()
+                    return fetch.value(checked(response))
+                return fetch.value(await _arrived(response, fetch.to))
+
+    async def _follow(self, follow: Follow) -> AsyncGenerator[Json]:
+        while follow.goes_on:
+            await asyncio.sleep(follow.pause())
+            try:
+                async with aclosing(self._connection(follow)) as events:
+                    async for event in events:
+                        yield event
+            except Unreachable as error:
+                follow.lost(error)
+
+    async def _connection(self, follow: Follow) -> AsyncGenerator[Json]:
+        with reaching(self.url):
+            async with self._http.stream(**follow.asked()) as response:
+                if not response.is_success:
+                    await response.aread()
+                    raise error_of(response)
+                follow.connected()
+                async for message in httpx2.EventSource(response, max_event_size=None):
+                    yield follow.read(message)
+                    if not follow.goes_on:
+                        return
+
+
+async def _arrived(response: httpx2.Response, to: Path) -> Path:
+    with download.Arrival(response, to) as arrival:
+        async for piece in response.aiter_bytes(download.CHUNK):
+            await asyncio.to_thread(arrival.add, piece)
+        return await asyncio.to_thread(arrival.kept)

@@ -1,0 +1,176 @@
+"""The client for programs without an event loop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Concatenate, ParamSpec, Self, TypeVar
+
+import httpx2
+
+from packhorse.client import calls, download, operating
+from packhorse.client.call import LOST, Call, Fetch, Json, Pages, Where
+from packhorse.client.following import Follow
+from packhorse.client.problems import checked, error_of, reaching
+from packhorse.client.showing import shown_as
+from packhorse.errors import Unreachable
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _asking(describe: Callable[P, Call[T]]) -> Callable[Concatenate[Client, P], T]:
+    def ask(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._ask(describe(*args, **kwargs))
+
+    return shown_as(ask, describe)
+
+
+def _fetching(describe: Callable[P, Fetch[T]]) -> Callable[Concatenate[Client, P], T]:
+    def fetch(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._fetch(describe(*args, **kwargs))
+
+    return shown_as(fetch, describe)
+
+
+def _following(describe: Callable[P, Follow]) -> Callable[Concatenate[Client, P], Iterator[Json]]:
+    def follow(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[Json]:
+        return self._follow(describe(*args, **kwargs))
+
+    return shown_as(follow, describe, "Iterator[Json]")
+
+
+def _paging(describe: Callable[P, Pages]) -> Callable[Concatenate[Client, P], Iterator[Json]]:
+    def iterate(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[Json]:
+        return self._iterate(describe(*args, **kwargs))
+
+    return shown_as(iterate, describe, "Iterator[Json]")
+
+
+class Client:
+    """packhorse over HTTP.
+
+    Talks to the server at ``url``; default: the setting ``url``, else the local ``packhorse dev``. ``key`` is an API
+    key or a job's token; default: the setting ``key``. Raises the errors of `packhorse.errors`: the same the server
+    raised, or `Unreachable`. Use it in a ``with``, or call `close`.
+    """
+
+    def __init__(self, url: str | None = None, key: str | None = None) -> None:
+        where = Where(url, key)
+        self.url = where.url
+        with reaching(self.url):
+            self._http = httpx2.Client(**where.options())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close its connections."""
+        self._http.close()
+
+    pipelines = _asking(calls.pipelines)
+    submit = _asking(calls.submit)
+    get = _asking(calls.get)
+    explain = _asking(calls.explain)
+    metrics = _asking(calls.metrics)
+    list = _asking(calls.page)
+    iterate = _paging(calls.every)
+    events = _following(calls.events)
+    log = _asking(calls.log)
+
+    def wait(self, job_id: str, timeout: float | None = None) -> Json:
+        """The job when it has ended, or as it is after ``timeout`` seconds: look at the status of what you get."""
+        with closing(self._follow(calls.end(job_id, timeout))) as events:
+            for _ in events:
+                pass
+        return self.get(job_id)
+
+    cancel = _asking(calls.cancel)
+    retry = _asking(calls.retry)
+    delete = _asking(calls.delete)
+    promote = _asking(calls.promote)
+    tokens = _asking(calls.tokens)
+    token = _asking(calls.token)
+    revoke = _asking(calls.revoke)
+    artifacts = _asking(calls.artifacts)
+    result = _fetching(calls.result)
+    artifact = _fetching(calls.artifact)
+
+    queues = _asking(operating.queues)
+    pause = _asking(operating.pause)
+    resume = _asking(operating.resume)
+    keys = _asking(operating.keys)
+    create_key = _asking(operating.create_key)
+    rotate_key = _asking(operating.rotate_key)
+    revoke_key = _asking(operating.revoke_key)
+    audit = _asking(operating.audit)
+    webhooks = _asking(operating.webhooks)
+    add_webhook = _asking(operating.add_webhook)
+    remove_webhook = _asking(operating.remove_webhook)
+    test_webhook = _asking(operating.test_webhook)
+    deliveries = _asking(operating.deliveries)
+
+    def _ask(self, call: Call[T]) -> T:
+        for pause in call.pauses:
+            try:
+                return self._once(call)
+            except LOST:
+                time.sleep(pause)
+        return self._once(call)
+
+    def _once(self, call: Call[T]) -> T:
+        asked = call.asked()
+        if call.form is not None:
+            asked["content"] = call.form.sent()
+        with reaching(self.url):
+            response = self._http.request(**asked)
+        return call.answered(response)
+
+    def _iterate(self, pages: Pages) -> Iterator[Json]:
+        cursor = None
+        while True:
+            page = self._ask(pages(cursor))
+            yield from page["items"]
+            if (cursor := page["next"]) is None:
+                return
+
+    def _fetch(self, fetch: Fetch[T]) -> T:
+        with reaching(self.url), self._http.stream("GET", fetch.url) as response:
+            if not response.is_success:
+                response.read()
+                raise error_of(response)
+            if not download.is_file(response):
+                response.read()
+                return fetch.value(checked(response))
+            return fetch.value(_arrived(response, fetch.to))
+
+    def _follow(self, follow: Follow) -> Generator[Json]:
+        while follow.goes_on:
+            time.sleep(follow.pause())
+            try:
+                yield from self._connection(follow)
+            except Unreachable as error:
+                follow.lost(error)
+
+    def _connection(self, follow: Follow) -> Generator[Json]:
+        with reaching(self.url), self._http.stream(**follow.asked()) as response:
+            if not response.is_success:
+                response.read()
+                raise error_of(response)
+            follow.connected()
+            for message in httpx2.EventSource(response, max_event_size=None):
+                yield follow.read(message)
+                if not follow.goes_on:
+                    return
+
+
+def _arrived(response: httpx2.Response, to: Path) -> Path:
+    with download.Arrival(response, to) as arrival:
+        for piece in response.iter_bytes(download.CHUNK):
+            arrival.add(piece)
+        return arrival.kept()
