@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
@@ -32,7 +31,7 @@ from packhorse.errors import (
 )
 from packhorse.settings import Settings
 from packhorse.store.base import Store
-from packhorse.telemetry import trace_id
+from packhorse.telemetry import new_trace, trace_id
 
 
 class Intake:
@@ -93,7 +92,7 @@ class Intake:
             tenant=tenant,
             priority=options.priority,
             delay=options.delay,
-            trace_id=trace_id() or secrets.token_hex(16),
+            trace_id=trace_id() or new_trace(),
             key=None if options.key is None else f"{tenant}/{options.key}",
             fingerprint=fingerprint,
             now=self._store.now(),
