@@ -33,6 +33,9 @@ class Sizes(Struct, frozen=True):
     """Claims of a hundred tasks each, likewise."""
     looks: int = 50
     """Calls of each question."""
+    http_file: int = 1024**3
+    """Bytes of a file that is sent and fetched."""
+    watchers: int = 2000
     peers_only: tuple[str, ...] = ()
     """Contenders that take part beside each other; all, if there are none."""
     peers_jobs: int = 6000
@@ -65,6 +68,8 @@ QUICK = Sizes(
     claims=30,
     batches=2,
     looks=10,
+    http_file=8 * 1024**2,
+    watchers=50,
     peers_jobs=500,
     peers_chains=100,
     peers_pick_ups=30,

@@ -45,3 +45,30 @@ def test_the_benchmark_refuses_a_section_it_does_not_have() -> None:
 
     assert ran.returncode == 2
     assert "there is no section 'stroe'" in ran.stderr
+
+
+HTTP_ROWS = [
+    "constant answers, 16 connections",
+    "submits, 16 connections",
+    "raw stream to disk of 8 MiB",
+    "upload of 8 MiB",
+    "upload of 8 MiB, memory it added",
+    "constant stream of 8 MiB",
+    "download of 8 MiB",
+    "an event to 50 watchers, p50",
+    "an event to 50 watchers, p99",
+]
+
+
+def test_the_http_interface_is_measured_beside_a_server_with_nothing_behind_it(tmp_path: Path) -> None:
+    told = tmp_path / "told.json"
+    command = [sys.executable, "-m", "bench", "http", "--quick", "--rounds", "1", "--json", str(told)]
+
+    ran = subprocess.run(
+        [*command, "--folder", str(tmp_path / "bench")], cwd=ROOT, capture_output=True, text=True, timeout=200
+    )
+
+    assert ran.returncode == 0, ran.stderr
+    rows = {row["name"]: row for row in json.loads(told.read_text())["rows"]}
+    assert list(rows) == HTTP_ROWS
+    assert [name for name, row in rows.items() if row["verdict"]] == [HTTP_ROWS[i] for i in (1, 3, 4, 6)]

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx2
@@ -182,3 +183,18 @@ def test_a_store_that_cannot_be_opened_ends_the_server_with_its_reason(tmp_path:
     assert done.returncode != 0
     assert b"/proc/nope" in done.stderr
     assert b"never retrieved" not in done.stderr
+
+
+def test_many_who_stay_keep_nobody_from_being_answered(server: Server) -> None:
+    with Client(server.url) as client:
+        job_id = client.submit("add", {"a": 1})["job_id"]
+    asked = f"GET /api/v1/jobs/{job_id}/events HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+
+    with ExitStack() as staying:
+        watchers = [staying.enter_context(server.connection()) for _ in range(300)]
+        for watcher in watchers:
+            watcher.sendall(asked)
+        begun = [watcher.recv(12) for watcher in watchers]
+
+        assert begun == [b"HTTP/1.1 200"] * 300
+        assert httpx2.get(f"{server.url}/healthz").is_success

@@ -246,7 +246,7 @@ async def test_a_priority_that_is_none_is_refused_alike_at_both_doors(http: Http
     as_form = await http.post("jobs?pipeline=convert", files={**MODEL, "priority": (None, given)})
 
     assert as_form.status_code == 422
-    assert as_form.json() == as_json.json()
+    assert {**as_form.json(), "trace_id": ""} == {**as_json.json(), "trace_id": ""}
     assert as_form.json()["errors"][0]["message"].startswith("Expected `int`, got ")
 
 

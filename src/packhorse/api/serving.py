@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import resource
 import signal
 from collections.abc import AsyncIterator
 from typing import Any
@@ -52,6 +53,11 @@ GRACE = 1.5
 """Seconds that requests have to end by themselves when the server stops."""
 LAST_GRACE = 0.6
 """Seconds the server has to close what is left before the process ends all the same."""
+
+CONNECTIONS = 10_000
+"""Served at once; whoever watches a job stays. The server's own limit is 128, and behind it nobody is answered."""
+BACKLOG = 1024
+"""Connections that wait to be accepted."""
 
 KNOCK = 0.02
 """Seconds between tries to reach ourselves while we start."""
@@ -149,7 +155,17 @@ def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT. Raises SettingError for an address that cannot be served."""
     check_address(settings)
     logging.getLogger("python_multipart").setLevel(logging.ERROR)  # it warns about every malformed request
+    _allow_connections()
     uvloop.run(_serve(settings))
+
+
+def _allow_connections() -> None:
+    """Each is a file descriptor, of which a process is mostly given fewer than it may have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = CONNECTIONS + 1000
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def check_address(settings: Settings) -> None:
@@ -174,6 +190,8 @@ async def _serve(settings: Settings) -> None:
         interface=Interfaces.ASGI,
         http=HTTPModes.http1,
         http1_settings=HTTP1Settings(header_read_timeout=10_000),
+        backlog=BACKLOG,
+        backpressure=CONNECTIONS,
         websockets=False,
         log_enabled=False,
     )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Iterable
 from typing import NamedTuple
+
+from packhorse.telemetry import new_span, new_trace
 
 TRACEPARENT = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 
@@ -15,7 +16,7 @@ class Trace(NamedTuple):
     flags: str
 
     def headers(self) -> list[tuple[bytes, bytes]]:
-        response = f"00-{self.id}-{secrets.token_hex(8)}-{self.flags}"
+        response = f"00-{self.id}-{new_span()}-{self.flags}"
         return [(b"traceresponse", response.encode()), (b"x-trace-id", self.id.encode())]
 
 
@@ -23,7 +24,7 @@ def trace_of(headers: Iterable[tuple[bytes, bytes]]) -> Trace:
     given = [value.strip() for name, value in headers if name.lower() == b"traceparent"]
     found = TRACEPARENT.fullmatch(given[0]) if len(given) == 1 else None
     if found is None or not _is_valid(found):
-        return Trace(secrets.token_hex(16), "00")
+        return Trace(new_trace(), "00")
     return Trace(found[2].decode(), found[4].decode())
 
 

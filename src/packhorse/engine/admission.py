@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
@@ -34,7 +33,7 @@ from packhorse.errors import (
 )
 from packhorse.settings import Settings
 from packhorse.store.base import Store
-from packhorse.telemetry import trace_id
+from packhorse.telemetry import new_trace, trace_id
 
 BEING_DELETED = "The job of this idempotency key is being deleted; the key is free again when it is gone."
 
@@ -105,7 +104,7 @@ class Intake:
             client=client,
             priority=options.priority,
             delay=options.delay,
-            trace_id=trace_id() or secrets.token_hex(16),
+            trace_id=trace_id() or new_trace(),
             key=None if options.key is None else lifecycle.once_key(tenant, client, options.key),
             fingerprint=fingerprint,
             webhooks=await listening(self._store).of(tenant),
