@@ -57,7 +57,8 @@ class Materials:
         )
 
     async def bring(self) -> None:
-        await few_at_a_time(self._fetch, self._wanted)
+        if self._wanted:  # gathering nothing costs as much as sending the stage to its process
+            await few_at_a_time(self._fetch, self._wanted)
 
     def _values(self, claim: Claim, need: Need) -> tuple[Document, ...]:
         """For ``each`` only what this element is about: the result of the same element, or one element of a list."""

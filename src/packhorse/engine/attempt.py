@@ -95,7 +95,10 @@ class Attempt:
         self._was_ended = False
         self._task: asyncio.Task[Any] | None = None
         self._is_preparing = False
+        self.is_sent = False
+        """Whether its process has been given the stage: until then its inputs are brought and the app is loaded."""
         self._call: Call | None = None
+        """While it runs. Forgotten then: the two refer to each other, and would wait for the cyclic collector."""
         self._tools = tools
         self._made: list[Made] = []
         self._heir: tuple[Heir, Result] | None = None
@@ -135,11 +138,6 @@ class Attempt:
             if os.path.lexists(self._scratch):  # noqa: ASYNC240 (a question to the kernel, for most the last of it)
                 await asyncio.to_thread(shutil.rmtree, self._scratch, ignore_errors=True)
 
-    @property
-    def is_sent(self) -> bool:
-        """Whether its process has been given the stage: until then its inputs are brought and the app is loaded."""
-        return self._call is not None
-
     def _leave_slot(self) -> None:
         if self._free is not None:
             self._free()
@@ -155,13 +153,13 @@ class Attempt:
         if self._is_preparing and self._task is not None:
             self._task.cancel()
         if self.child is not None:
-            self._ending = asyncio.create_task(self._end(self.child))
+            self._ending = asyncio.create_task(self._end(self.child, self._call))
 
-    async def _end(self, child: Child) -> None:
+    async def _end(self, child: Child, call: Call | None) -> None:
         """A shared process gets the chance to end this call alone before all of it has to go."""
-        if child.is_shared and self._call is not None:
-            child.send(Stop(self._call.number))
-            done, _ = await asyncio.wait([self._call.outcome], timeout=self._tools.grace)
+        if child.is_shared and call is not None:
+            child.send(Stop(call.number))
+            done, _ = await asyncio.wait([call.outcome], timeout=self._tools.grace)
             if done:
                 return
         await self._tools.pool.end(child)
@@ -244,12 +242,13 @@ class Attempt:
             self.child = child
             self.began = self.moved_at = time.monotonic()
             self._call = child.run(self._message(child.number(), parameters, arguments), self)
+            self.is_sent = True
             passing("attempt.sent")
             return await self._call.outcome
         finally:
             # From here on the child may be another attempt's: nothing that befalls this one may befall it.
             self._was_ended = child.is_ending
-            self.child = None
+            self.child = self._call = None
             self._tools.pool.give_back(child)
 
     async def _prepare(self) -> tuple[Document, tuple[Argument, ...], Child]:

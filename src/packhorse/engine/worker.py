@@ -304,6 +304,8 @@ class Worker:
     async def _sampling(self) -> None:
         while True:
             await asyncio.sleep(SAMPLE)
+            if not self._settled_in():  # looking at every process of the machine, for nobody
+                continue
             try:
                 self._sampled(await asyncio.to_thread(_measured, self._pool.busy()))
             except Exception as error:  # broad: what cannot be measured must not end what is measured
