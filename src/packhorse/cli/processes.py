@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from packhorse.cli.options import SAMPLE, Pace, Places, settings_from
 from packhorse.engine.describe import describe
+from packhorse.engine.garbage import collect_seldom
 from packhorse.engine.worker import Worker
 from packhorse.settings import Settings
 from packhorse.wiring import opened
@@ -57,6 +58,7 @@ async def work(settings: Settings) -> None:
 
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, told_to_stop)
+        collect_seldom()
         await worker.run(stop, hurry)
     finally:
         await store.close()
