@@ -17,6 +17,9 @@ class Status(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
 
+    __hash__ = str.__hash__
+    """That of the text it equals. Enum's own is a call of Python's, at every look into a set of statuses."""
+
     @property
     def is_terminal(self) -> bool:
         return self in TERMINAL
