@@ -44,7 +44,8 @@ PUT_DELAYED = (
     "INSERT OR IGNORE INTO delayed (queue, kind, rank, job_id, stage, element, not_before) VALUES (?, ?, ?, ?, ?, ?, ?)"
 )
 IS_READY = f"SELECT 1 FROM ready WHERE {READY} = (?, ?, ?, ?, ?, ?)"
-MORE_URGENT = "SELECT 1 FROM ready WHERE queue = ? AND kind = ? AND (rank, job_id) < (?, ?) LIMIT 1"
+FIRST_READY = "SELECT rank, job_id FROM ready WHERE queue = ? AND kind = ? ORDER BY rank, job_id LIMIT 1"
+DELAYED_UNTIL = "SELECT queue, kind, rank, job_id FROM delayed WHERE not_before <= ? LIMIT ?"
 DROP_READY = f"DELETE FROM ready WHERE {READY} = (?, ?, ?, ?, ?, ?)"
 DROP_DELAYED = f"DELETE FROM delayed WHERE not_before = ? AND {READY} = (?, ?, ?, ?, ?, ?)"
 
@@ -155,13 +156,21 @@ def _check(db: Session, guard: Guard, job: Job, now: float) -> None:
                 raise SlotTaken(active_job_id=row[0])
 
 
-def _is_overtaking(db: Session, task: Entry, kinds: Collection[str], now: float) -> bool:
+def _is_overtaking(db: Session, task: Entry, kinds: tuple[str, ...], now: float) -> bool:
+    """Looked up once for all that follow in one transaction: a look costs as much as starting the stage."""
     queue, _, rank, job_id, *_ = task
-    if any(db.execute(MORE_URGENT, (queue, kind, rank, job_id)).fetchone() for kind in kinds):
-        return True
+    if (queue, kinds) not in db.foremost:
+        db.foremost[queue, kinds] = _foremost(db, queue, kinds, now)
+    first = db.foremost[queue, kinds]
+    return first is not None and first < (rank, job_id)
+
+
+def _foremost(db: Session, queue: str, kinds: Collection[str], now: float) -> tuple[int, str] | None:
+    found = [row for kind in kinds for row in db.execute(FIRST_READY, (queue, kind))]
     # What was delayed until now, and is not among the ready yet. Looked at where it lies: a guard writes nothing.
-    over = db.execute("SELECT queue, kind, rank, job_id FROM delayed WHERE not_before <= ? LIMIT ?", (now, MANY))
-    return any(q == queue and kind in kinds and (r, j) < (rank, job_id) for q, kind, r, j in over)
+    over = db.execute(DELAYED_UNTIL, (now, MANY))
+    found += [(rank, job_id) for its_queue, kind, rank, job_id in over if its_queue == queue and kind in kinds]
+    return min(found, default=None)
 
 
 def _lease(db: Session, job: Job, at: TaskId) -> tuple[str | None, float]:
