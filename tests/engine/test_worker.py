@@ -462,12 +462,40 @@ async def test_a_sample_that_fails_does_not_end_the_worker(tmp_path: Path, monke
     worker = Worker(store, blobs, site.settings, await describe(site.settings.app))
     stop = asyncio.Event()
     running = asyncio.create_task(worker.run(stop))
+    await site.submit("polite", seconds=60)
 
     async def is_sampled_again() -> bool | None:
         assert not running.done()
         return calls > 2 or None
 
     await until(is_sampled_again, 20, site.log_text)
+    stop.set()
+    await running
+    await site.close()
+
+
+async def test_processes_are_not_looked_at_for_stages_that_are_over_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(tmp_path)
+    store, blobs = await site.runtime.open()
+    looks = 0
+
+    def measured(_: list[Child]) -> dict[Child, tuple[float, int]]:
+        nonlocal looks
+        looks += 1
+        return {}
+
+    monkeypatch.setattr(worker_module, "_measured", measured)
+    monkeypatch.setattr(worker_module, "SAMPLE", 0.001)
+    monkeypatch.setattr(worker_module, "SETTLED_IN", 60.0)
+    worker = Worker(store, blobs, site.settings, await describe(site.settings.app))
+    stop = asyncio.Event()
+    running = asyncio.create_task(worker.run(stop))
+
+    await site.ended(await site.submit("polite", seconds=0.1))
+
+    assert looks == 0
     stop.set()
     await running
     await site.close()

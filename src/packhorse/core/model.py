@@ -96,6 +96,19 @@ class Plan(Struct, frozen=True, omit_defaults=True, dict=True):
         }
 
     @cached_property
+    def heirs(self) -> Mapping[str, tuple[StagePlan, ...]]:
+        """For each stage, those that need nothing but its result and what it needed itself.
+
+        Elements have none: which of them is the last is not known before the commit, and what follows needs all.
+        """
+        return {stage.name: tuple(self._heirs(stage)) if stage.over is None else () for stage in self.stages}
+
+    def _heirs(self, stage: StagePlan) -> list[StagePlan]:
+        known = {stage.name, *(need.stage for need in stage.needs)}
+        after = [self.stages[i] for i in self.followers[stage.name]]
+        return [each for each in after if each.over is None and all(need.stage in known for need in each.needs)]
+
+    @cached_property
     def sinks(self) -> tuple[StagePlan, ...]:
         return tuple(stage for stage in self.stages if not self.followers[stage.name])
 

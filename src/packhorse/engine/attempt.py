@@ -83,7 +83,7 @@ class Attempt:
         assert task is not None
         self.claim = claim
         self.plan = claim.job.plan.stage(claim.task.stage)
-        self.lease = Lease(claim.job.id, claim.task, claim.token)
+        self.lease = Lease(claim.job.id, claim.task, task.token or "")
         self.number = task.attempt
         self.is_alone = task.is_alone
         self.began = self.moved_at = time.monotonic()
@@ -92,8 +92,10 @@ class Attempt:
         self.why: Why | None = None
         self.child: Child | None = None
         """The process that runs it, for as long as it does."""
+        self.leaves_more = False
+        """Whether its end may have made due what nobody has begun: it is there to be claimed at once."""
+        self.task: asyncio.Task[Any] | None = None
         self._was_ended = False
-        self._task: asyncio.Task[Any] | None = None
         self._is_preparing = False
         self.is_sent = False
         """Whether its process has been given the stage: until then its inputs are brought and the app is loaded."""
@@ -106,7 +108,7 @@ class Attempt:
         self._has_spoken = False
         self._throttle: Throttle | None = None
         """Of its output, from the first line on: most say nothing."""
-        self._scratch = f"{tools.scratch}/{claim.token}"
+        self._scratch = f"{tools.scratch}/{task.token}"
         self._ending: asyncio.Task[None] | None = None
 
     async def carry(self, free: Callable[[], None] = lambda: None) -> None:
@@ -114,7 +116,7 @@ class Attempt:
 
         ``free`` is called once, as soon as the slot is free: at once, or when it is known what takes it over.
         """
-        self._task = asyncio.current_task()
+        self.task = asyncio.current_task()
         self._free = free
         passing("attempt.claimed")
         try:
@@ -150,8 +152,8 @@ class Attempt:
                 self.why = why
             return
         self.why = why
-        if self._is_preparing and self._task is not None:
-            self._task.cancel()
+        if self._is_preparing and self.task is not None:
+            self.task.cancel()
         if self.child is not None:
             self._ending = asyncio.create_task(self._end(self.child, self._call))
 
@@ -231,7 +233,7 @@ class Attempt:
         try:
             parameters, arguments, child = await self._prepare()
         except asyncio.CancelledError:
-            if self.why is None or self._task is None or self._task.uncancel():
+            if self.why is None or self.task is None or self.task.uncancel():
                 raise  # somebody else wants more than that this stage is not begun
             raise ChildDied("was not given the stage, which had been ended before") from None
         finally:
@@ -340,12 +342,16 @@ class Attempt:
 
     def _bequeath(self, job: Job) -> None:
         """Give the slot to what follows, if it was started: nobody else gets in between."""
+        has_begun = False
         if self._heir is not None:
             heir, result = self._heir
             claim = heir.claim(job, result)
             if claim is not None:
+                has_begun = True
                 self._leave_slot()
                 self._tools.begin(claim)
+        is_alone = has_begun and len(job.plan.followers[self.plan.name]) == 1
+        self.leaves_more = not job.status.is_terminal and not is_alone
 
     async def _discard(self) -> None:
         """Nothing refers to what this attempt has published. If it cannot be deleted now, a sweep will."""

@@ -12,6 +12,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Collection, Coroutine, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ class Worker:
         self._blobs = blobs
         self._settings = settings
         self._kinds = described.kinds
-        self._kinds_of = described.queues
+        self._kinds_of = {queue: tuple(kinds) for queue, kinds in described.queues.items()}
         self._sharing = described.sharing
         self._definitions: Sequence[Definition] = described.definitions
         _check_queues(settings.queues, list(described.queues))
@@ -204,8 +205,11 @@ class Worker:
             worker=self.card.id,
             lease=self._settings.lease,
             now=self._store.now,
-            may_start=lambda: not self._is_draining,
+            may_start=self._may_start,
         )
+
+    def _may_start(self) -> bool:
+        return not self._is_draining
 
     def _begin(self, claim: Claim) -> None:
         attempt = Attempt(claim, self._tools)
@@ -214,18 +218,18 @@ class Worker:
         self._tasks.add(asyncio.create_task(self._carry(attempt)))
 
     async def _carry(self, attempt: Attempt) -> None:
-        def free() -> None:
-            self._busy[attempt.plan.queue] -= 1
-            self._wake.set()
-
         try:
-            await attempt.carry(free)
+            await attempt.carry(partial(self._free_slot, attempt.plan.queue))
         finally:
             del self._running[attempt.lease]
-            task = asyncio.current_task()
-            assert task is not None
-            self._tasks.discard(task)  # nobody waits for one that has come so far
-            self._wake.set()
+            if attempt.task is not None:
+                self._tasks.discard(attempt.task)  # nobody waits for one that has come so far
+            if attempt.leaves_more:
+                self._wake.set()
+
+    def _free_slot(self, queue: str) -> None:
+        self._busy[queue] -= 1
+        self._wake.set()
 
     async def _watching(self) -> None:
         """Somebody committed something: there may be work, or a job of ours may have to stop."""
