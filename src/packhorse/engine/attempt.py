@@ -61,7 +61,7 @@ class Tools:
     def __init__(
         self, *, blobs: Blobs, settle: Settle, pool: Pool, scribe: Scribe, scratch: Path,
         now: Callable[[], float], luck: Callable[[], float], grace: float, result_limit: int, log_rate: int,
-        heir: Callable[[Claim], Heir | None] = lambda _: None, begin: Callable[[Claim], None] = lambda _: None,
+        heir: Callable[[Claim], Heir | None] = lambda _: None, begin: Callable[[Claim], object] = lambda _: None,
     ) -> None:  # fmt: skip
         self.blobs = blobs
         self.settle = settle

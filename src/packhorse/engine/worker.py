@@ -68,6 +68,8 @@ class Worker:
         self._running: dict[Lease, Attempt] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._busy: Counter[str] = Counter()
+        self._exhausted: set[str] = set()
+        """Queues whose last claim found less than there were slots for."""
         self._wake = asyncio.Event()
         self._claiming_now = asyncio.Lock()
         self._is_draining = False
@@ -154,7 +156,7 @@ class Worker:
         return {queue: max(0, slots - self._busy[queue]) for queue, slots in self._queues.items()}
 
     async def _claim(self) -> bool:
-        """Take on what there is a slot and a process for; whether there may be more by the time a slot is free.
+        """Take on what there is a slot and a process for; whether to ask again at once.
 
         What no process can be started for would be handed back, only to be claimed again at once.
         """
@@ -167,14 +169,17 @@ class Worker:
         return await self._take(alone, self._kinds - self._sharing) or has_more
 
     async def _take(self, wants: Mapping[str, int], kinds: Collection[str]) -> bool:
-        """Whether as much was there as was wanted."""
+        """Whether a queue had as much as was wanted, and has a slot that became free meanwhile."""
         if not any(wants.values()):
             return False
         claims = await self._store.claim(wants, kinds, self._start)
         self._settle.learn(claim.job for claim in claims)
-        for claim in claims:
-            self._begin(claim)
-        return len(claims) == sum(wants.values())
+        found = Counter(self._begin(claim).plan.queue for claim in claims)
+        asked = [queue for queue, want in wants.items() if want > 0]
+        short = {queue for queue in asked if found[queue] < wants[queue]}
+        self._exhausted = self._exhausted.difference(asked) | short
+        free = self._free()
+        return any(free[queue] > 0 for queue in asked if queue not in short)
 
     async def _reloading(self) -> None:
         """In a loop of its own: an app may take a minute to fail, and who is warm can take on stages meanwhile."""
@@ -211,11 +216,12 @@ class Worker:
     def _may_start(self) -> bool:
         return not self._is_draining
 
-    def _begin(self, claim: Claim) -> None:
+    def _begin(self, claim: Claim) -> Attempt:
         attempt = Attempt(claim, self._tools)
         self._running[attempt.lease] = attempt
         self._busy[attempt.plan.queue] += 1
         self._tasks.add(asyncio.create_task(self._carry(attempt)))
+        return attempt
 
     async def _carry(self, attempt: Attempt) -> None:
         try:
@@ -228,8 +234,10 @@ class Worker:
                 self._wake.set()
 
     def _free_slot(self, queue: str) -> None:
+        """What has come since the last claim of an exhausted queue is told by `_watching`, a free slot or not."""
         self._busy[queue] -= 1
-        self._wake.set()
+        if queue not in self._exhausted or self._pool.room() is not None:
+            self._wake.set()
 
     async def _watching(self) -> None:
         """Somebody committed something: there may be work, or a job of ours may have to stop."""
