@@ -14,6 +14,7 @@ from collections.abc import Collection, Mapping
 from bench.loops import LOOP, LOOPS
 from packhorse.engine import host
 from packhorse.engine.describe import describe
+from packhorse.engine.garbage import collect_seldom
 from packhorse.engine.worker import Worker
 from packhorse.settings import load
 from packhorse.store.base import Claim, Decide, Store
@@ -46,6 +47,7 @@ async def main() -> None:
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     loop.add_signal_handler(signal.SIGUSR1, door.clear)
     loop.add_signal_handler(signal.SIGUSR2, door.set)
+    collect_seldom()
     await worker.run(stop)
     await store.close()
 

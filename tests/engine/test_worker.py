@@ -69,6 +69,48 @@ async def test_a_claim_under_way_when_the_worker_is_told_to_leave_is_not_strande
     await site.close()
 
 
+class Unheard(SqliteStore):
+    """Tells a watcher once that there is something, and then never again; counts the claims."""
+
+    claims = 0
+
+    async def changed(self, mark: int | None, timeout: float) -> int:
+        if mark is not None:
+            await asyncio.Event().wait()
+        return await super().changed(mark, timeout)
+
+    async def claim(self, wants: Mapping[str, int], kinds: Collection[str], decide: Decide) -> list[Claim]:
+        self.claims += 1
+        return await super().claim(wants, kinds, decide)
+
+
+async def drained_unheard(folder: Path, jobs: int, slots: int) -> int:
+    """So many jobs, submitted before, worked off by a worker that nobody tells anything; how often it claimed."""
+    (folder / "both.py").write_text(BOTH)
+    site = Site(folder, app=str(folder / "both.py"), queues=f"default={slots}")
+    store = Unheard(folder / "store.db")
+    _, blobs = await site.runtime.open()
+    handles = [await submitted(site, "aside") for _ in range(jobs)]
+    stop = asyncio.Event()
+    worker = Worker(store, blobs, site.settings, await describe(site.settings.app))
+    running = asyncio.create_task(worker.run(stop))
+    for handle in handles:
+        assert (await site.ended(handle)).status is Status.COMPLETED
+    stop.set()
+    await running
+    await store.close()
+    await site.close()
+    return store.claims
+
+
+async def test_a_slot_that_becomes_free_takes_the_next_job_of_a_queue_that_had_more(tmp_path: Path) -> None:
+    assert await drained_unheard(tmp_path, jobs=3, slots=1) >= 3
+
+
+async def test_a_slot_that_becomes_free_asks_for_nothing_in_a_queue_that_was_seen_empty(tmp_path: Path) -> None:
+    assert await drained_unheard(tmp_path, jobs=1, slots=2) == 1
+
+
 APP = """
 from packhorse import App
 
@@ -462,12 +504,42 @@ async def test_a_sample_that_fails_does_not_end_the_worker(tmp_path: Path, monke
     worker = Worker(store, blobs, site.settings, await describe(site.settings.app))
     stop = asyncio.Event()
     running = asyncio.create_task(worker.run(stop))
+    await site.submit("polite", seconds=60)
 
     async def is_sampled_again() -> bool | None:
         assert not running.done()
         return calls > 2 or None
 
     await until(is_sampled_again, 20, site.log_text)
+    stop.set()
+    await running
+    await site.close()
+
+
+async def test_processes_are_not_looked_at_for_stages_that_are_over_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "both.py").write_text(BOTH)
+    site = Site(tmp_path, app=str(tmp_path / "both.py"))
+    store, blobs = await site.runtime.open()
+    looks = 0
+
+    def measured(_: list[Child]) -> dict[Child, tuple[float, int]]:
+        nonlocal looks
+        looks += 1
+        return {}
+
+    monkeypatch.setattr(worker_module, "_measured", measured)
+    monkeypatch.setattr(worker_module, "SAMPLE", 0.001)
+    monkeypatch.setattr(worker_module, "SETTLED_IN", 60.0)
+    worker = Worker(store, blobs, site.settings, await describe(site.settings.app))
+    stop = asyncio.Event()
+    running = asyncio.create_task(worker.run(stop))
+
+    for _ in range(10):
+        await site.ended(await submitted(site, "aside"))
+
+    assert looks == 0
     stop.set()
     await running
     await site.close()

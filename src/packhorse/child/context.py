@@ -6,6 +6,7 @@ import logging
 import shutil
 import time
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 
 from packhorse.child.messages import FromChild, Made, Moved, Run, sayable
@@ -30,10 +31,10 @@ class ChildContext(Context):
         self.user_id = run.user_id
         self.attempt = run.attempt
         self.trace_id = run.trace_id
-        self.log = logging.getLogger(f"stage.{run.kind.partition('#')[0].replace('/', '.')}")
         self.is_cancelled = False
         self._call = run.call
-        self._folder = Path(run.scratch)
+        self._kind = run.kind
+        self._scratch = run.scratch
         self._send = send
         self._monotonic = monotonic
         self._later = later
@@ -41,11 +42,19 @@ class ChildContext(Context):
         self._sent_at = -EVERY
         self._copies = 0
 
+    @cached_property
+    def log(self) -> logging.Logger:  # type: ignore[override]
+        return logging.getLogger(f"stage.{self._kind.partition('#')[0].replace('/', '.')}")
+
     @property
     def scratch(self) -> Path:  # type: ignore[override]
         """Made when it is first used: most stages of some pipelines have no need of it."""
         self._folder.mkdir(parents=True, exist_ok=True)
         return self._folder
+
+    @cached_property
+    def _folder(self) -> Path:
+        return Path(self._scratch)
 
     @property
     def cancelled(self) -> bool:

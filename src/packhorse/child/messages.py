@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from typing import Literal
 
@@ -112,6 +113,7 @@ class Postponed(Struct, frozen=True, tag=True):
 
 FromChild = Ready | Broken | Moved | Said | Made | Returned | Raised | Postponed
 
+_size = struct.Struct(">I")
 _encoder = msgspec.msgpack.Encoder()
 _to_child: msgspec.msgpack.Decoder[ToChild] = msgspec.msgpack.Decoder(ToChild)
 _from_child: msgspec.msgpack.Decoder[FromChild] = msgspec.msgpack.Decoder(FromChild)
@@ -119,7 +121,7 @@ _from_child: msgspec.msgpack.Decoder[FromChild] = msgspec.msgpack.Decoder(FromCh
 
 def framed(message: ToChild | FromChild) -> bytes:
     body = _encoder.encode(message)
-    return len(body).to_bytes(4, "big") + body
+    return _size.pack(len(body)) + body
 
 
 def sayable(text: object) -> str:
@@ -141,7 +143,7 @@ class Frames:
             whole = self._rest
         start, end = 0, len(whole)
         while end - start >= 4:
-            size = int.from_bytes(whole[start : start + 4], "big")
+            (size,) = _size.unpack_from(whole, start)
             if size > self._limit:
                 raise msgspec.ValidationError(f"a message of {size} bytes is over the limit of {self._limit}")
             if end - start - 4 < size:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from packhorse import telemetry
 from packhorse.cli.options import SAMPLE, Pace, Places, settings_from
 from packhorse.engine.describe import describe
+from packhorse.engine.garbage import collect_seldom
 from packhorse.engine.scraped import scraped
 from packhorse.engine.worker import Worker
 from packhorse.settings import Settings
@@ -62,6 +63,7 @@ async def work(settings: Settings) -> None:
 
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, told_to_stop)
+        collect_seldom()
         with scraped(worker, settings):
             await worker.run(stop, hurry)
     finally:

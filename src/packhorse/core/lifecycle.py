@@ -29,6 +29,7 @@ from packhorse.core.model import (
     KeepSpec,
     KeyUnused,
     MakeDue,
+    Need,
     Notify,
     Overdue,
     Plan,
@@ -172,7 +173,7 @@ def follow(
     """
     begun = start(finished.after, at, token=token, worker=worker, lease=lease, now=now)
     kept = tuple(effect for effect in finished.effects if not (isinstance(effect, MakeDue) and effect.task == at))
-    granted = tuple(effect for effect in begun.effects if effect != TakeBack(at))
+    granted = tuple(effect for effect in begun.effects if not isinstance(effect, TakeBack))
     return Change(
         finished.before,
         replace(begun.after, version=finished.after.version),
@@ -269,9 +270,8 @@ def retry(job: Job, *, stage: str | None = None, now: float) -> Change | None:
     )
     for i in range(len(job.stages)):
         draft.stages[i] = _again(job, i, redo)
-    draft.say("retrying", run=job.run + 1, why="retry", stage=stage)
-    draft.advance(now)
-    if all(s.status is COMPLETED for s in draft.stages):  # only the bookkeeping of the last run was missing
+    draft.say("retrying", run=job.run + 1, why="retry", **({"stage": stage} if stage is not None else {}))
+    if draft.advance(now):  # only the bookkeeping of the last run was missing
         draft.end(COMPLETED)
     return draft.change()
 
@@ -330,14 +330,14 @@ class _Draft:
         self.effects.append(effect)
         return self
 
-    def say(self, type: str, **data: Any) -> None:
-        facts = {name: value for name, value in data.items() if value is not None}
+    def say(self, type: str, **facts: Any) -> None:
         self.events.append(Event(self.before.events + len(self.events) + 1, type, self.now, facts))
 
     def put(self, at: TaskId, task: Task) -> None:
         i = self.before.plan.index[at.stage]
         tasks = self.stages[i].tasks or ()
-        self.stages[i] = Stage((*tasks[: at.element], task, *tasks[at.element + 1 :]))
+        is_only = len(tasks) == 1
+        self.stages[i] = Stage((task,) if is_only else (*tasks[: at.element], task, *tasks[at.element + 1 :]))
 
     def widen(self, stage: str, width: int | None) -> None:
         """Give the stages that run over ``stage`` their elements, now that their number is known."""
@@ -354,17 +354,29 @@ class _Draft:
         tasks = self.stages[i].tasks
         return len(tasks) if tasks is not None and self.stages[i].status is COMPLETED else None
 
-    def advance(self, not_before: float) -> None:
-        """Make due every task that waits for nothing more. In graph order, so that empty stages are passed through."""
-        plan = self.before.plan
-        for i, stage in enumerate(plan.stages):
-            if any(self.stages[plan.index[need.stage]].status is not COMPLETED for need in stage.needs):
+    def advance(self, not_before: float) -> bool:
+        """Make due every task that waits for nothing more; whether all stages are completed.
+
+        In graph order, so that empty stages are passed through.
+        """
+        are_completed = True
+        for i, stage in enumerate(self.before.plan.stages):
+            if self.stages[i].status is COMPLETED:
                 continue
-            if self.stages[i].tasks is None and stage.over is not None:
-                self.widen(stage.over, None)
-            for n, task in enumerate(self.stages[i].tasks or ()):
-                if task.status is PENDING and task.ready_at is None:
-                    self.make_due(TaskId(stage.name, n), task, not_before)
+            if self._has_all(stage.needs):
+                if self.stages[i].tasks is None and stage.over is not None:
+                    self.widen(stage.over, None)
+                for n, task in enumerate(self.stages[i].tasks or ()):
+                    if task.status is PENDING and task.ready_at is None:
+                        self.make_due(TaskId(stage.name, n), task, not_before)
+            are_completed = are_completed and self.stages[i].status is COMPLETED
+        return are_completed
+
+    def _has_all(self, needs: Iterable[Need]) -> bool:
+        for need in needs:  # noqa: SIM110 (a generator for each stage would cost more than the rest of the walk)
+            if self.stages[self.before.plan.index[need.stage]].status is not COMPLETED:
+                return False
+        return True
 
     def make_due(self, at: TaskId, task: Task, not_before: float) -> None:
         plan = self.before.plan.stage(at.stage)
@@ -397,9 +409,7 @@ class _Draft:
         if self.before.webhooks:
             self.do(Notify(self.before.webhooks, run, self.now))
         error: Failure | None = self.fields.get("error", self.before.error)
-        facts = (
-            {"code": error.code, "message": error.message, "stage": error.stage} if error and status is FAILED else {}
-        )
+        facts = _said(error) if error is not None and status is FAILED else {}
         self.say(status.value, run=run, **facts)
 
     def is_running(self) -> bool:
@@ -454,8 +464,7 @@ def _went_on(draft: _Draft, not_before: float) -> Change:
         if not draft.is_running():
             draft.end(ENDS_AS[why])
     else:
-        draft.advance(not_before)
-        if all(stage.status is COMPLETED for stage in draft.stages):
+        if draft.advance(not_before):
             draft.end(COMPLETED)
     return draft.change()
 
@@ -496,7 +505,7 @@ def _uncounted(job: Job, verb: str, at: TaskId, token: str, *, not_before: float
 
 def _refuse_width(job: Job, at: TaskId, width: int | None) -> Failure | None:
     """The plan was checked when it was made; what a stage really returned can only be checked now."""
-    if job.plan.stage(at.stage).over is not None:
+    if not job.plan.followers[at.stage] or job.plan.stage(at.stage).over is not None:
         return None
     as_wide = {at.stage}
     for stage in job.plan.stages:  # graph order: what runs over an element stage has as many elements as that one
@@ -554,6 +563,12 @@ def _again(job: Job, i: int, redo: set[int]) -> Stage:
 
 def _blank(plan: StagePlan) -> Stage:
     return Stage((Task(),) if plan.over is None else None)
+
+
+def _said(error: Failure) -> dict[str, Any]:
+    """How the event of a failed run tells why: the stage only where one is to blame."""
+    facts = {"code": error.code, "message": error.message}
+    return facts if error.stage is None else {**facts, "stage": error.stage}
 
 
 def _where(job: Job, at: TaskId) -> dict[str, Any]:

@@ -17,6 +17,9 @@ class Status(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
 
+    __hash__ = str.__hash__
+    """That of the text it equals. Enum's own is a call of Python's, at every look into a set of statuses."""
+
     @property
     def is_terminal(self) -> bool:
         return self in TERMINAL
@@ -91,6 +94,19 @@ class Plan(Struct, frozen=True, omit_defaults=True, dict=True):
             stage.name: tuple(i for i, s in enumerate(self.stages) if any(n.stage == stage.name for n in s.needs))
             for stage in self.stages
         }
+
+    @cached_property
+    def heirs(self) -> Mapping[str, tuple[StagePlan, ...]]:
+        """For each stage, those that need nothing but its result and what it needed itself.
+
+        Elements have none: which of them is the last is not known before the commit, and what follows needs all.
+        """
+        return {stage.name: tuple(self._heirs(stage)) if stage.over is None else () for stage in self.stages}
+
+    def _heirs(self, stage: StagePlan) -> list[StagePlan]:
+        known = {stage.name, *(need.stage for need in stage.needs)}
+        after = [self.stages[i] for i in self.followers[stage.name]]
+        return [each for each in after if each.over is None and all(need.stage in known for need in each.needs)]
 
     @cached_property
     def sinks(self) -> tuple[StagePlan, ...]:

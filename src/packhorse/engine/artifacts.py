@@ -48,29 +48,28 @@ class Materials:
         self._wanted: list[tuple[str, Path]] = []
 
     def parameters(self, claim: Claim) -> Document:
-        return Document(claim.spec.parameters, tuple(self._want(each.file) for each in claim.spec.inputs))
+        return Document(claim.spec.parameters, tuple([self._want(each.file) for each in claim.spec.inputs]))
 
     def arguments(self, claim: Claim) -> tuple[Argument, ...]:
-        return tuple(
-            Argument(need.parameter, need.how, self._values(claim, need))
-            for need in claim.job.plan.stage(claim.task.stage).needs
-        )
+        needs = claim.job.plan.stage(claim.task.stage).needs
+        return tuple([Argument(need.parameter, need.how, self._values(claim, need)) for need in needs])
 
     async def bring(self) -> None:
-        await few_at_a_time(self._fetch, self._wanted)
+        if self._wanted:  # gathering nothing costs as much as sending the stage to its process
+            await few_at_a_time(self._fetch, self._wanted)
 
     def _values(self, claim: Claim, need: Need) -> tuple[Document, ...]:
         """For ``each`` only what this element is about: the result of the same element, or one element of a list."""
         results = claim.upstream[need.stage]
         if need.how != "each":
-            return tuple(self._document(result) for result in results)
+            return tuple([self._document(result) for result in results])
         if claim.job.plan.stage(need.stage).over is not None:
             return (self._document(results[claim.task.element]),)
         value, files = values.element(results[0].value, results[0].files, claim.task.element)
         return (self._document(Result(value, tuple(files))),)
 
     def _document(self, result: Result) -> Document:
-        return Document(result.value, tuple(self._want(artifact.file) for artifact in result.files))
+        return Document(result.value, tuple([self._want(artifact.file) for artifact in result.files]))
 
     def _want(self, file: Stored) -> tuple[str, str]:
         """A folder per file, so that two files of one name do not meet."""

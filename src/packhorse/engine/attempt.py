@@ -65,7 +65,7 @@ class Tools:
     def __init__(
         self, *, blobs: Blobs, settle: Settle, pool: Pool, scribe: Scribe, scratch: Path,
         now: Callable[[], float], luck: Callable[[], float], grace: float, result_limit: int, log_rate: int,
-        heir: Callable[[Claim], Heir | None] = lambda _: None, begin: Callable[[Claim], None] = lambda _: None,
+        heir: Callable[[Claim], Heir | None] = lambda _: None, begin: Callable[[Claim], object] = lambda _: None,
     ) -> None:  # fmt: skip
         self.blobs = blobs
         self.settle = settle
@@ -87,7 +87,7 @@ class Attempt:
         assert task is not None
         self.claim = claim
         self.plan = claim.job.plan.stage(claim.task.stage)
-        self.lease = Lease(claim.job.id, claim.task, claim.token)
+        self.lease = Lease(claim.job.id, claim.task, task.token or "")
         self.number = task.attempt
         self.is_alone = task.is_alone
         self.began = self.moved_at = time.monotonic()
@@ -98,10 +98,15 @@ class Attempt:
         self.why: Why | None = None
         self.child: Child | None = None
         """The process that runs it, for as long as it does."""
+        self.leaves_more = False
+        """Whether its end may have made due what nobody has begun: it is there to be claimed at once."""
+        self.task: asyncio.Task[Any] | None = None
         self._was_ended = False
-        self._task: asyncio.Task[Any] | None = None
         self._is_preparing = False
+        self.is_sent = False
+        """Whether its process has been given the stage: until then its inputs are brought and the app is loaded."""
         self._call: Call | None = None
+        """While it runs. Forgotten then: the two refer to each other, and would wait for the cyclic collector."""
         self._tools = tools
         self._made: list[Made] = []
         self._heir: tuple[Heir, Result] | None = None
@@ -109,7 +114,7 @@ class Attempt:
         self._has_spoken = False
         self._throttle: Throttle | None = None
         """Of its output, from the first line on: most say nothing."""
-        self._scratch = f"{tools.scratch}/{claim.token}"
+        self._scratch = f"{tools.scratch}/{task.token}"
         self._ending: asyncio.Task[None] | None = None
 
     async def carry(self, free: Callable[[], None] = lambda: None) -> None:
@@ -117,7 +122,7 @@ class Attempt:
 
         ``free`` is called once, as soon as the slot is free: at once, or when it is known what takes it over.
         """
-        self._task = asyncio.current_task()
+        self.task = asyncio.current_task()
         self._free = free
         passing("attempt.claimed")
         try:
@@ -141,11 +146,6 @@ class Attempt:
             if os.path.lexists(self._scratch):  # noqa: ASYNC240 (a question to the kernel, for most the last of it)
                 await asyncio.to_thread(shutil.rmtree, self._scratch, ignore_errors=True)
 
-    @property
-    def is_sent(self) -> bool:
-        """Whether its process has been given the stage: until then its inputs are brought and the app is loaded."""
-        return self._call is not None
-
     def _leave_slot(self) -> None:
         if self._free is not None:
             self._free()
@@ -158,16 +158,16 @@ class Attempt:
                 self.why = why
             return
         self.why = why
-        if self._is_preparing and self._task is not None:
-            self._task.cancel()
+        if self._is_preparing and self.task is not None:
+            self.task.cancel()
         if self.child is not None:
-            self._ending = asyncio.create_task(self._end(self.child))
+            self._ending = asyncio.create_task(self._end(self.child, self._call))
 
-    async def _end(self, child: Child) -> None:
+    async def _end(self, child: Child, call: Call | None) -> None:
         """A shared process gets the chance to end this call alone before all of it has to go."""
-        if child.is_shared and self._call is not None:
-            child.send(Stop(self._call.number))
-            done, _ = await asyncio.wait([self._call.outcome], timeout=self._tools.grace)
+        if child.is_shared and call is not None:
+            child.send(Stop(call.number))
+            done, _ = await asyncio.wait([call.outcome], timeout=self._tools.grace)
             if done:
                 return
         await self._tools.pool.end(child)
@@ -239,7 +239,7 @@ class Attempt:
         try:
             parameters, arguments, child = await self._prepare()
         except asyncio.CancelledError:
-            if self.why is None or self._task is None or self._task.uncancel():
+            if self.why is None or self.task is None or self.task.uncancel():
                 raise  # somebody else wants more than that this stage is not begun
             raise ChildDied("was not given the stage, which had been ended before") from None
         finally:
@@ -250,12 +250,13 @@ class Attempt:
             self.child = child
             self.began = self.moved_at = time.monotonic()
             self._call = child.run(self._message(child.number(), parameters, arguments), self)
+            self.is_sent = True
             passing("attempt.sent")
             return await self._call.outcome
         finally:
             # From here on the child may be another attempt's: nothing that befalls this one may befall it.
             self._was_ended = child.is_ending
-            self.child = None
+            self.child = self._call = None
             self._tools.pool.give_back(child)
 
     async def _prepare(self) -> tuple[Document, tuple[Argument, ...], Child]:
@@ -349,12 +350,16 @@ class Attempt:
 
     def _bequeath(self, job: Job) -> None:
         """Give the slot to what follows, if it was started: nobody else gets in between."""
+        has_begun = False
         if self._heir is not None:
             heir, result = self._heir
             claim = heir.claim(job, result)
             if claim is not None:
+                has_begun = True
                 self._leave_slot()
                 self._tools.begin(claim)
+        is_alone = has_begun and len(job.plan.followers[self.plan.name]) == 1
+        self.leaves_more = not job.status.is_terminal and not is_alone
 
     async def _discard(self) -> None:
         """Nothing refers to what this attempt has published. If it cannot be deleted now, a sweep will."""

@@ -58,27 +58,19 @@ class Heir:
         return Claim(job, self._at, self._before.spec, {need.stage: known[need.stage] for need in needs})
 
     def _is_due(self, change: Change) -> bool:
-        return any(isinstance(effect, MakeDue) and effect.task == self._at for effect in change.effects)
+        for effect in change.effects:  # noqa: SIM110 (a generator costs more than the look)
+            if isinstance(effect, MakeDue) and effect.task == self._at:
+                return True
+        return False
 
 
 def heir(claim: Claim, kinds: Mapping[str, Collection[str]]) -> TaskId | None:
     """The stage that needs nothing but what this attempt has, and may take over its slot.
 
-    ``kinds`` are those that this worker has, by queue. Elements have no heir: which of them is the last is not known
-    before the commit, and what follows needs the results of all.
+    ``kinds`` are those that this worker has, by queue.
     """
     plan = claim.job.plan
-    here = plan.stage(claim.task.stage)
-    if here.over is not None:
-        return None
-    known = {here.name, *claim.upstream}
-    for i in plan.followers[here.name]:
-        stage = plan.stages[i]
-        if (
-            stage.over is None
-            and stage.queue == here.queue
-            and stage.kind in kinds.get(stage.queue, ())
-            and all(need.stage in known for need in stage.needs)
-        ):
+    for stage in plan.heirs[claim.task.stage]:
+        if stage.queue == plan.stage(claim.task.stage).queue and stage.kind in kinds.get(stage.queue, ()):
             return TaskId(stage.name)
     return None

@@ -193,24 +193,22 @@ class Child:
                 _set(self.ready, message)
             case Broken():
                 _set(self.ready, DefinitionError(message.message))
-            case Moved() | Made() | Said() | Returned() | Raised() | Postponed():
-                call = self.calls.get(message.call)
-                if call is not None:
-                    self._heard(call, message)
+            case _ if (call := self.calls.get(message.call)) is not None:
+                self._heard(call, message)
 
     def _heard(self, call: Call, message: Moved | Made | Said | Outcome) -> None:
         match message:
+            case Returned() | Raised() | Postponed():
+                del self.calls[call.number]
+                if self._output is not None and not self.is_shared:
+                    self._output.end()
+                _set(call.outcome, message)
             case Moved():
                 call.listener.moved(message)
             case Made():
                 call.listener.made(message)
             case Said():
                 call.listener.said(message.text)
-            case _:
-                del self.calls[call.number]
-                if self._output is not None and not self.is_shared:
-                    self._output.end()
-                _set(call.outcome, message)
 
     def terminate(self) -> None:
         self.is_ending = True

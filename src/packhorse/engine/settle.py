@@ -59,11 +59,15 @@ class Settle:
     def learn(self, jobs: Iterable[Job]) -> None:
         """Remember jobs as just read or committed."""
         for job in jobs:
-            self._latest.pop(job.id, None)
-            if not job.status.is_terminal:
-                self._latest[job.id] = job
-        while len(self._latest) > REMEMBERED:
-            del self._latest[next(iter(self._latest))]
+            self._remember(job)
+
+    def _remember(self, job: Job) -> None:
+        """The latest last, so that the first is the one that was longest not heard of."""
+        self._latest.pop(job.id, None)
+        if not job.status.is_terminal:
+            self._latest[job.id] = job
+            if len(self._latest) > REMEMBERED:
+                del self._latest[next(iter(self._latest))]
 
     async def _work(self) -> None:
         while self._waiting:
@@ -165,7 +169,7 @@ class Settle:
     def _conclude(self, ask: _Ask, change: Change, outcome: PackhorseError | None) -> None:
         if outcome is None:
             self._doubtful.discard(ask.change_id)
-            self.learn([change.after])
+            self._remember(change.after)
             self._answer(ask, change.after, None)
             return
         self._latest.pop(ask.job_id, None)

@@ -12,6 +12,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Collection, Coroutine, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ class Worker:
         self._blobs = blobs
         self._settings = settings
         self._kinds = described.kinds
-        self._kinds_of = described.queues
+        self._kinds_of = {queue: tuple(kinds) for queue, kinds in described.queues.items()}
         self._sharing = described.sharing
         self._definitions: Sequence[Definition] = described.definitions
         _check_queues(settings.queues, list(described.queues))
@@ -72,6 +73,8 @@ class Worker:
         self._running: dict[Lease, Attempt] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._busy: Counter[str] = Counter()
+        self._exhausted: set[str] = set()
+        """Queues whose last claim found less than there were slots for."""
         self._wake = asyncio.Event()
         self._claiming_now = asyncio.Lock()
         self._paused: frozenset[str] = frozenset()
@@ -175,7 +178,7 @@ class Worker:
         }
 
     async def _claim(self) -> bool:
-        """Take on what there is a slot and a process for; whether there may be more by the time a slot is free.
+        """Take on what there is a slot and a process for; whether to ask again at once.
 
         What no process can be started for would be handed back, only to be claimed again at once.
         """
@@ -188,14 +191,17 @@ class Worker:
         return await self._take(alone, self._kinds - self._sharing) or has_more
 
     async def _take(self, wants: Mapping[str, int], kinds: Collection[str]) -> bool:
-        """Whether as much was there as was wanted."""
+        """Whether a queue had as much as was wanted, and has a slot that became free meanwhile."""
         if not any(wants.values()):
             return False
         claims = await self._store.claim(wants, kinds, self._start)
         self._settle.learn(claim.job for claim in claims)
-        for claim in claims:
-            self._begin(claim)
-        return len(claims) == sum(wants.values())
+        found = Counter(self._begin(claim).plan.queue for claim in claims)
+        asked = [queue for queue, want in wants.items() if want > 0]
+        short = {queue for queue in asked if found[queue] < wants[queue]}
+        self._exhausted = self._exhausted.difference(asked) | short
+        free = self._free()
+        return any(free[queue] > 0 for queue in asked if queue not in short)
 
     async def _reloading(self) -> None:
         """In a loop of its own: an app may take a minute to fail, and who is warm can take on stages meanwhile."""
@@ -227,34 +233,40 @@ class Worker:
             worker=self.card.id,
             lease=self._settings.lease,
             now=self._store.now,
-            may_start=lambda: not self._is_draining and queue not in self._paused,
+            may_start=partial(self._may_start, queue),
         )
 
-    def _begin(self, claim: Claim) -> None:
+    def _may_start(self, queue: str) -> bool:
+        return not self._is_draining and queue not in self._paused
+
+    def _begin(self, claim: Claim) -> Attempt:
         attempt = Attempt(claim, self._tools)
         self._running[attempt.lease] = attempt
         self._busy[attempt.plan.queue] += 1
         self._tasks.add(asyncio.create_task(self._carry(attempt)))
         metrics.attempts_started.labels(claim.job.plan.pipeline, attempt.plan.name).inc()
+        return attempt
 
     async def _carry(self, attempt: Attempt) -> None:
-        def free() -> None:
-            self._busy[attempt.plan.queue] -= 1
-            self._wake.set()
-
         began = time.monotonic()
         try:
             with traced(attempt.claim.job.trace_id):
                 log.attempt_began(attempt.lease, attempt.number)
-                await attempt.carry(free)
+                await attempt.carry(partial(self._free_slot, attempt.plan.queue))
                 log.attempt_ended(attempt.lease, attempt.outcome, time.monotonic() - began)
         finally:
             kind = attempt.claim.job.plan.pipeline, attempt.plan.name
             metrics.attempts_ended.labels(*kind, attempt.outcome).inc()
             del self._running[attempt.lease]
-            task = asyncio.current_task()
-            assert task is not None
-            self._tasks.discard(task)  # nobody waits for one that has come so far
+            if attempt.task is not None:
+                self._tasks.discard(attempt.task)  # nobody waits for one that has come so far
+            if attempt.leaves_more:
+                self._wake.set()
+
+    def _free_slot(self, queue: str) -> None:
+        """What has come since the last claim of an exhausted queue is told by `_watching`, a free slot or not."""
+        self._busy[queue] -= 1
+        if queue not in self._exhausted or self._pool.room() is not None:
             self._wake.set()
 
     async def _pausing(self) -> None:
@@ -350,6 +362,8 @@ class Worker:
     async def _sampling(self) -> None:
         while True:
             await asyncio.sleep(SAMPLE)
+            if not self._settled_in():  # looking at every process of the machine, for nobody
+                continue
             try:
                 self._sampled(await asyncio.to_thread(_measured, self._pool.busy()))
             except Exception as error:  # broad: what cannot be measured must not end what is measured

@@ -38,6 +38,8 @@ DELAYED = f"SELECT count(*) FROM delayed WHERE not_before <= ? AND queue = ? AND
 
 LEFT: Literal["left"] = "left"
 
+Jobs = dict[str, tuple[Job, bytes | None]]
+"""Jobs as the tasks started so far leave them, each with its spec: elements of one job are often claimed together."""
 Cache = dict[tuple[str, str], tuple[Result, ...]]
 """Results by job and stage: the elements of one claim share what they need."""
 
@@ -46,7 +48,7 @@ def claim(
     db: Session, wants: Mapping[str, int], kinds: Collection[str], decide: Decide, now: float, plans: Plans
 ) -> list[Claim]:
     _promote(db, now)
-    jobs: dict[str, Job] = {}
+    jobs: Jobs = {}
     cache: Cache = {}
     started: list[Claim] = []
     for queue, limit in wants.items():
@@ -61,7 +63,7 @@ def claim(
                 limit -= 1
             if limit == 0 or passed == PASSED:
                 break
-    return [replace(claimed, job=jobs[claimed.job.id]) for claimed in started]
+    return [replace(claimed, job=jobs[claimed.job.id][0]) for claimed in started]
 
 
 def _promote(db: Session, now: float) -> None:
@@ -97,7 +99,7 @@ def _walk(db: Session, queue: str, kind: str, page: int) -> Iterator[Entry]:
 def _start(
     db: Session,
     entry: Entry,
-    jobs: dict[str, Job],
+    jobs: Jobs,
     cache: Cache,
     decide: Decide,
     now: float,
@@ -106,12 +108,12 @@ def _start(
     """Start one task in the job as it is now, which an earlier task of the same claim may have moved."""
     job_id, task = entry[3], TaskId(entry[4], entry[5])
     try:
-        job = jobs.get(job_id) or rows.read(db, job_id, plans)
-        change = decide(job, task) if job is not None else None
-        if change is not None:
+        found = jobs.get(job_id) or rows.read_with_spec(db, job_id, plans)
+        change = decide(found[0], task) if found is not None else None
+        if found is not None and change is not None:
             write(db, change, now, plans)  # its guard holds: the entry was read in this transaction
-            jobs[job_id] = change.after
-            return _claim(db, change.after, task, cache)
+            jobs[job_id] = change.after, found[1]
+            return _claim(db, change.after, task, found[1], cache)
     except SchemaTooNew:  # an upgrade is under way: a newer worker will understand it
         return LEFT
     except PackhorseError as error:
@@ -121,19 +123,18 @@ def _start(
     return "dropped"
 
 
-def _claim(db: Session, job: Job, task: TaskId, cache: Cache) -> Claim:
+def _claim(db: Session, job: Job, task: TaskId, spec: bytes | None, cache: Cache) -> Claim:
     try:
         upstream = {need.stage: _results(db, job, need.stage, cache) for need in job.plan.stage(task.stage).needs}
-        return Claim(job, task, _spec(db, job), upstream)
+        return Claim(job, task, _spec(job, spec), upstream)
     except CorruptRecord as error:
         return Claim(job, task, Spec(b"null"), {}, trouble=error)
 
 
-def _spec(db: Session, job: Job) -> Spec:
-    row = db.execute("SELECT body FROM specs WHERE job_id = ?", (job.id,)).fetchone()
-    if row is None:
+def _spec(job: Job, body: bytes | None) -> Spec:
+    if body is None:
         raise CorruptRecord(what="spec", job_id=job.id, reason="it is missing")
-    return wire.spec_from(row[0], job.id)
+    return wire.spec_from(body, job.id)
 
 
 def _results(db: Session, job: Job, stage: str, cache: Cache) -> tuple[Result, ...]:

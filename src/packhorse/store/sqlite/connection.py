@@ -26,13 +26,15 @@ class Session(apsw.Connection):
     """Jobs with something new, told to watchers in one row when the transaction ends."""
     is_promoted: bool
     """Whether this transaction has looked for delayed entries that are due."""
+    foremost: dict[tuple[str, tuple[str, ...]], tuple[int, str] | None]
+    """Rank and job of the most urgent entry by queue and kinds, as this transaction first saw it."""
 
     def begin(self) -> None:
         """IMMEDIATE takes the write lock before reading.
 
         A deferred transaction would read an old snapshot and fail, or worse decide on it, when it turns into a write.
         """
-        self.touched, self.is_promoted = set(), False
+        self.touched, self.is_promoted, self.foremost = set(), False, {}
         self.execute("BEGIN IMMEDIATE")
 
 

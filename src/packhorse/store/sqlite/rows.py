@@ -18,11 +18,16 @@ COLUMNS = (
     " started_at, completed_at, updated_at, deadline_at, purge_at, is_purging, has_litter, state"
 )
 
+WITH_SPEC = f"SELECT {COLUMNS}, body FROM jobs LEFT JOIN specs ON job_id = id WHERE id = ?"
+
 MOVING = (
     "status", "not_before", "started_at", "completed_at", "deadline_at", "purge_at", "is_purging", "is_stopping",
     "has_litter",
 )  # fmt: skip
 """What a change may move beside version, time and state."""
+
+STATUS = {status.value: status for status in Status}
+"""By text. The table holds no other, and asking the class takes as long as reading the row."""
 
 INSERT = f"""
 INSERT INTO jobs (id, tenant, user, client, pipeline, plan, priority, created_at, trace_id, slot, version, updated_at,
@@ -84,6 +89,12 @@ def read(db: apsw.Connection, job_id: str, plans: Plans) -> Job | None:
     return None if row is None else job_from(db, row, plans)
 
 
+def read_with_spec(db: apsw.Connection, job_id: str, plans: Plans) -> tuple[Job, bytes | None] | None:
+    """A job and its encoded spec, None for a spec that is missing."""
+    row = db.execute(WITH_SPEC, (job_id,)).fetchone()
+    return None if row is None else (job_from(db, row[:-1], plans), row[-1])
+
+
 def job_from(db: apsw.Connection, row: Sequence[Any], plans: Plans) -> Job:
     (id, tenant, user, client, plan, priority, created_at, trace_id, slot, status, version, not_before,
      started_at, completed_at, updated_at, deadline_at, purge_at, is_purging, has_litter, body) = row  # fmt: skip
@@ -93,7 +104,7 @@ def job_from(db: apsw.Connection, row: Sequence[Any], plans: Plans) -> Job:
         raise CorruptRecord(what="state", job_id=id, reason="it does not have the stages of its plan")
     return Job(
         id=id, plan=graph, user=user, tenant=tenant, client=client, priority=priority, created_at=created_at,
-        not_before=not_before, trace_id=trace_id, slot=slot, status=Status(status), run=state.run, version=version,
+        not_before=not_before, trace_id=trace_id, slot=slot, status=STATUS[status], run=state.run, version=version,
         events=state.events, started_at=started_at, completed_at=completed_at, updated_at=updated_at,
         deadline_at=deadline_at, purge_at=purge_at, is_purging=bool(is_purging), stopping=state.stopping,
         has_litter=bool(has_litter), error=state.error, stages=state.stages, webhooks=state.webhooks,
