@@ -104,6 +104,8 @@ async def test_times_are_filters(http: Http) -> None:
         ("limit=201", "limit"),
         ("limit=x", "limit"),
         ("cursor=zzz", "cursor"),
+        ("limit=null", "limit"),
+        ("created_from=NULL", "created_from"),
         ("cursor=' OR 1=1 --", "cursor"),
         ("created_from=yesterday", "created_from"),
         ("colour=red", "colour"),
