@@ -131,6 +131,19 @@ async def test_who_waits_as_long_as_he_is_told_fits_and_not_before(timed: Store,
     assert (await timed.spend([charge(4, 10)])).refused is None
 
 
+@pytest.mark.parametrize("window", [0.7, 1.1, 59.3, 86_400.0])
+async def test_a_wait_is_never_a_rounding_too_short(timed: Store, clock: Clock, window: float) -> None:
+    one, luck = charge(1, 1, window=window), random.Random(11)
+    for _ in range(30):
+        clock.forward(luck.uniform(0.0, 2 * window))
+        clock.forward((await timed.spend([one])).wait)
+        refused = await timed.spend([one])
+
+        clock.forward(refused.wait)
+
+        assert (await timed.spend([charge(0, 1, window=window)])).left == (1,)
+
+
 async def test_what_can_never_fit_is_told_to_wait_for_a_whole_window(timed: Store) -> None:
     found = await timed.spend([charge(11, 10)])
 

@@ -8,8 +8,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from packhorse.errors import StoreUnavailable
-from packhorse.store.base import Filter, Store
+from packhorse.store.base import Delivery, Filter, Pause, Store
 from tests.contract.builders import KINDS, ONLY, UNKNOWN, card, claim, held, starter, submission, submit
+from tests.contract.governing import endpoint, key
 from tests.contract.stores import Clock, OpenStore
 
 LIMIT = 10.0
@@ -31,6 +32,10 @@ CALLS: dict[str, Callable[[Store], Awaitable[object]]] = {
     "overdue": lambda store: store.overdue(1),
     "held_by": lambda store: store.held_by("w", 1),
     "expired": lambda store: store.expired(1),
+    "ahead": lambda store: store.ahead(submission(now=1.0).after, ONLY),
+    "pause": lambda store: store.pause(Pause("default", 1.0, "k")),
+    "resume": lambda store: store.resume("default"),
+    "pauses": lambda store: store.pauses(),
     "report": lambda store: store.report([]),
     "log": lambda store: store.log([], keep=1),
     "sample": lambda store: store.sample([], keep=1),
@@ -51,6 +56,21 @@ CALLS: dict[str, Callable[[Store], Awaitable[object]]] = {
     "bookmark": lambda store: store.bookmark("b"),
     "set_bookmark": lambda store: store.set_bookmark("b", "v"),
     "trim": lambda store: store.trim(),
+    "add_key": lambda store: store.add_key(key()),
+    "keys": lambda store: store.keys([]),
+    "list_keys": lambda store: store.list_keys(None),
+    "job_keys": lambda store: store.job_keys(UNKNOWN),
+    "end_key": lambda store: store.end_key("k", 1.0, "x"),
+    "audit": lambda store: store.audit([], keep=1),
+    "audited": lambda store: store.audited(limit=0),
+    "spend": lambda store: store.spend([]),
+    "refund": lambda store: store.refund([], 1.0),
+    "add_endpoint": lambda store: store.add_endpoint(endpoint()),
+    "endpoints": lambda store: store.endpoints(),
+    "end_endpoint": lambda store: store.end_endpoint("e1", 1.0, "gone"),
+    "take_deliveries": lambda store: store.take_deliveries(0, 1.0),
+    "settle_delivery": lambda store: store.settle_delivery(Delivery("d", "e1", UNKNOWN, 1, 1.0), next_at=None),
+    "deliveries": lambda store: store.deliveries("e1", limit=0),
     "check": lambda store: store.check(),
 }
 

@@ -8,7 +8,9 @@ import pytest
 
 from packhorse.core import lifecycle
 from packhorse.core.model import Change, Job, Status, TaskId
-from packhorse.store.postgres import PostgresStore
+from packhorse.store.postgres import PostgresStore, upkeep
+from packhorse.store.postgres.claim import PROMOTE, ahead
+from packhorse.store.postgres.facts import HEADS, entry
 from tests.contract.builders import (
     APART,
     CHAIN,
@@ -31,7 +33,7 @@ from tests.contract.builders import (
     waiting,
 )
 from tests.contract.stores import Clock
-from tests.store.postgres.inside import Raw, recorded, somebody_waits_for
+from tests.store.postgres.inside import Raw, blocks, recorded, somebody_waits_for
 
 MORE_THAN_THE_MARGIN = 300
 
@@ -241,3 +243,27 @@ async def test_a_job_cancelled_and_retried_is_claimed_once(pg: PostgresStore) ->
     await made(pg, lifecycle.retry(job, now=pg.now()))
 
     assert await waiting(pg) == [(job.id, ONLY)]
+
+
+# By the server's own clock
+
+
+async def test_what_is_not_due_for_long_costs_those_who_look_for_what_is_nothing(pg: PostgresStore, raw: Raw) -> None:
+    job = await submit(pg)
+    await raw.execute(
+        "INSERT INTO delayed SELECT 4e9 + n, 'default', 'only', 0, gen_random_uuid(), 'only', 0"
+        " FROM generate_series(1, 20000) AS n"
+    )
+    await raw.execute("ANALYZE delayed")
+
+    claiming = await blocks(pg, lambda session: session.fetch(PROMOTE, None))
+    asking = await blocks(pg, lambda session: session.fetch(HEADS, "default", ["only"], None))
+    counting = await blocks(pg, lambda session: ahead(session, entry(job, ONLY), 1000, pg._clock))
+
+    assert max(claiming, asking, counting) < 30
+
+
+async def test_jobs_whose_deadline_is_far_cost_the_sweep_nothing(pg: PostgresStore) -> None:
+    await submit_many(pg, 2000)
+
+    assert await blocks(pg, lambda session: upkeep.expired(session, pg._clock, 10, pg._plans)) < 30

@@ -52,7 +52,7 @@ CROSS JOIN LATERAL (
 ) AS head
 UNION ALL (
     SELECT rank, job_id FROM (
-        SELECT * FROM @delayed WHERE not_before <= coalesce($3, {NOW}) ORDER BY not_before LIMIT 1000
+        SELECT * FROM @delayed WHERE not_before <= (SELECT coalesce($3, {NOW})) ORDER BY not_before LIMIT 1000
     ) AS over
     WHERE queue = $1 AND kind = ANY($2::text[])
 )

@@ -1,15 +1,13 @@
-"""The Redis store: who answers what."""
+"""The Redis store: what is asked of it, and who answers."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from packhorse.core.model import Change, Event, Job, Result, Spec, TaskId
-from packhorse.errors import Conflict, PackhorseError, StoreError, StoreUnavailable
-from packhorse.settings import KEYS
+from packhorse.errors import Conflict, PackhorseError, StoreError
 from packhorse.store.base import (
     Claim,
     Decide,
@@ -18,22 +16,19 @@ from packhorse.store.base import (
     Finding,
     Lease,
     Line,
+    Pause,
     Progress,
     Renewal,
     Report,
     Sample,
     WorkerCard,
 )
-from packhorse.store.redis import check, commit, keys, notes, reads, upkeep
-from packhorse.store.redis.address import Address, address
+from packhorse.store.redis import check, commit, notes, reads, upkeep
+from packhorse.store.redis.address import Address
 from packhorse.store.redis.claim import Claimer
-from packhorse.store.redis.clock import ServerClock
 from packhorse.store.redis.commit import Member
-from packhorse.store.redis.link import Link
-from packhorse.store.redis.records import Plans
+from packhorse.store.redis.governing import Governing
 from packhorse.store.redis.watch import Watch
-from packhorse.store.redis.writer import Writer
-from packhorse.store.unbuilt import Unbuilt
 
 FEED = "5000"
 """Entries of the feed kept for watchers that are a little behind; who is further behind looks at everything."""
@@ -41,40 +36,13 @@ FEED = "5000"
 NEEDS_PLAN = b"plan"
 
 
-class RedisStore(Unbuilt):
+class RedisStore(Governing):
     def __init__(self, address: Address, clock: Callable[[], float] | None = None) -> None:
-        self.now = ServerClock(clock)
-        self._link = Link(address)
-        self._plans = Plans()
-        self._write = Writer(self._link, self.now)
+        super().__init__(address, clock)
         self._claim = Claimer(self._link, self.now, self._write, self._plans)
         self._watch = Watch(self._link)
         self._sweeper = upkeep.Sweeper(self._link, self.now, self._plans)
-
-    @classmethod
-    async def open(cls, url: str, prefix: str = KEYS, clock: Callable[[], float] | None = None) -> RedisStore:
-        """A handle on the server at the URL, whose ``?prefix=`` wins over the one given. Its clock is the server's."""
-        store = cls(address(url, prefix), clock)
-        try:
-            await store._greet()
-        except BaseException:
-            await store.close()
-            raise
-        return store
-
-    async def _greet(self) -> None:
-        info = await check.facts(self._link)
-        self._link.prefix = self._link.address.prefix_in(is_cluster=info.get("cluster_enabled") == "1")
-        sent = time.monotonic()
-        seconds, micros = await self._link.call("TIME")
-        self.now.learn(int(seconds) + int(micros) / 1e6, sent)
-
-    async def close(self) -> None:
-        """Finish what was asked for, then leave."""
-        await self._claim.close()
-        await self._write.close()
-        await self._watch.close()
-        await self._link.close()
+        self._closing = [self._claim.close, *self._closing, self._watch.close]
 
     # Jobs
 
@@ -171,12 +139,19 @@ class RedisStore(Unbuilt):
         return await self._sweeper.jobs("deadlines", "past", limit)
 
     async def ready(self, kinds: Mapping[str, Collection[str]], *, limit: int = 1000) -> dict[str, int]:
-        found = dict.fromkeys(kinds, 0)
-        pairs = [(queue, kind) for queue, names in kinds.items() for kind in names]
-        counts = await self._link.ask([["ZCARD", keys.ready(*pair)] for pair in pairs])
-        for (queue, _), count in zip(pairs, counts, strict=True):
-            found[queue] = min(found[queue] + count, limit)
-        return found
+        return await reads.ready(self._link, kinds, limit)
+
+    async def ahead(self, job: Job, task: TaskId, *, limit: int = 1000) -> int:
+        return await reads.ahead(self._link, self.now, job, task, limit)
+
+    async def pause(self, pause: Pause) -> None:
+        await self._write.put(upkeep.paused(pause))
+
+    async def resume(self, queue: str) -> bool:
+        return not await self._write.told(upkeep.resumed(queue))
+
+    async def pauses(self) -> list[Pause]:
+        return await upkeep.pauses(self._link)
 
     # Notes
 
@@ -257,14 +232,10 @@ class RedisStore(Unbuilt):
         await self._write.put(commit.plain(["XTRIM", "feed", "MAXLEN", "~", FEED]))
         gone = await upkeep.vanished(self._link, self.now)
         await self._write.put(*(upkeep.forgotten(index, job_id) for job_id in gone for index in upkeep.ENDED))
+        await self._write.put(*(upkeep.orphaned(job_id) for job_id in gone))
 
     async def check(self) -> list[Finding]:
         return await check.findings(self._link, self.now)
-
-    def _open(self) -> None:
-        """What asks nothing when it is given nothing must still say that the store is closed."""
-        if self._link.is_closed:
-            raise StoreUnavailable("The store is closed.")
 
 
 def _unwritable(error: Exception) -> StoreError:
