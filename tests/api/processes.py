@@ -103,11 +103,11 @@ def _open_uploads(settings: Settings) -> set[str]:
 
 
 class Process:
-    def __init__(self, module: str, place: Place) -> None:
+    def __init__(self, module: str, place: Place, **env: str) -> None:
         self.log = place.folder / f"{module.rpartition('.')[2]}.log"
         with self.log.open("ab") as out:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", module], env=place.environment(), stdout=out, stderr=out, cwd=place.folder
+                [sys.executable, "-m", module], env=place.environment() | env, stdout=out, stderr=out, cwd=place.folder
             )
         self.pid = self._process.pid
 
@@ -136,8 +136,12 @@ class Process:
 
 
 class Server(Process):
-    def __init__(self, place: Place) -> None:
-        super().__init__("packhorse.api.serving", place)
+    def __init__(self, place: Place, *, crash: str | None = None) -> None:
+        """``crash`` is the point at which it dies, and at which pass of it."""
+        if crash is None:
+            super().__init__("packhorse.api.serving", place)
+        else:
+            super().__init__("tests.api.server_process", place, JOURNEY_CRASH=crash)
         self.place = place
         self.port = place.settings.port
         self.url = f"http://127.0.0.1:{self.port}"
