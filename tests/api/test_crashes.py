@@ -32,13 +32,17 @@ POINTS = {
     "store.write.after": 1,
     "admit.job.after": 1,
 }
-"""Where it dies, and at which pass: the second of two files."""
+"""Where it dies, and at which pass: of a put, the second of two files."""
 STORED = frozenset({"store.write.after", "admit.job.after"})
 
 
-@pytest.fixture(params=PLACES)
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    place = Place(tmp_path, **PLACES[request.param](tmp_path))
+WRITING = ["store.write.open", "store.write.after"]
+WHERE = {"sqlite": [*POINTS], "postgresql": ["blob.put.written", *WRITING], "redis": WRITING}
+"""The points once, and on each store those that are its own."""
+
+
+def placed(where: str, folder: Path) -> Place:
+    place = Place(folder, **PLACES[where](folder))
     publish(place)
     return place
 
@@ -74,8 +78,9 @@ def submitted(server: Server) -> httpx2.Response:
     return httpx2.post(f"{server.api}/jobs?pipeline=convert&user_id=ann", files=FILES)
 
 
-@pytest.mark.parametrize("point", POINTS)
-def test_a_server_killed_there_leaves_a_whole_job_or_none(place: Place, point: str) -> None:
+@pytest.mark.parametrize(("where", "point"), [(where, point) for where, points in WHERE.items() for point in points])
+def test_a_server_killed_there_leaves_a_whole_job_or_none(tmp_path: Path, where: str, point: str) -> None:
+    place = placed(where, tmp_path)
     server = Server(place, crash=f"{point}:{POINTS[point]}")
     with suppress(httpx2.TransportError):
         submitted(server)
@@ -93,7 +98,9 @@ def test_a_server_killed_there_leaves_a_whole_job_or_none(place: Place, point: s
         assert submitted(again).status_code == (409 if is_stored else 202)
 
 
-def test_a_server_killed_during_an_upload_leaves_only_what_the_sweep_removes(place: Place) -> None:
+@pytest.mark.parametrize("where", ["sqlite", "postgresql"])
+def test_a_server_killed_during_an_upload_leaves_only_what_the_sweep_removes(tmp_path: Path, where: str) -> None:
+    place = placed(where, tmp_path)
     server = Server(place)
     connection = server.connection()
     second = b'\r\n--XX\r\nContent-Disposition: form-data; name="ref_images"; filename="a.png"\r\n\r\n'
