@@ -105,6 +105,8 @@ async def test_times_are_filters(http: Http) -> None:
         ("limit=x", "limit"),
         ("cursor=zzz", "cursor"),
         ("limit=null", "limit"),
+        ("created_until=20260101", "created_until"),
+        ("created_until=1.5e9", "created_until"),
         ("created_from=NULL", "created_from"),
         ("cursor=' OR 1=1 --", "cursor"),
         ("created_from=yesterday", "created_from"),
