@@ -101,8 +101,23 @@ In a form each parameter is a part of its own name (or all of them are one part 
 - a repeated part of a list is its elements in order (`tags=a`, `tags=b`). One part alone that is JSON text of an array
   (`tags=["a", "b"]`) is that array, even where its elements are texts; anything else is a list of one.
 
-`pipeline` may be left out if there is only one; `pipeline` and `user_id` may be in the query instead. A name that is
-not known, here or in a query, is refused and answered with those there are."""
+Where a file is asked for, a text `job:{id}/artifacts/{name}`, in JSON or as a part without a file name, is an artifact
+of an earlier job: it is copied, if you may read it. What a pipeline takes for a file is in its schema (`x-accept`,
+`x-max-bytes`); anything else is 415 or 413, with the field.
+
+`pipeline` may be left out if there is only one; `pipeline` and `user_id` may be in the query instead, and then a taken
+slot is answered (409) before the body is read. A name that is not known, here or in a query, is refused and answered
+with those there are.
+
+- `Idempotency-Key`: the same key and request again, from the same client, give the job it gave first, as long as that
+  is kept; another request under the same key is 422. The key is looked at before the slot.
+- `Prefer: wait=30`: the answer comes when the job has ended (200), or after so many seconds (202), no more than
+  `PACKHORSE_WAIT_LIMIT`.
+- `If-None-Match` with the `ETag` of a job that looks the same is 304.
+- `Retry-After` comes with 409 for a taken slot, 502 for objects that cannot be stored, 503 for a store that is away; of
+  502 and 503 no job is left.
+- `DELETE` of an ended job makes it 404 at once, for this call, too; its files go with the next sweep. An active one is
+  409: cancel it first."""
 
 EVENTS = """`GET /api/v1/jobs/{job_id}/events` is a stream of server-sent events until the run has ended. Their data is
 JSON. Those that are numbered have happened: the number is their `id`, and their data has `n`, `type` and `at` besides

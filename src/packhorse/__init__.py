@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from packhorse.app import App
-from packhorse.define import Choices, Context, File, JobHandle, Later, Params, Permanent, each, gather, needs
+from packhorse.define import Accepts, Choices, Context, File, JobHandle, Later, Params, Permanent, each, gather, needs
 from packhorse.errors import PackhorseError
 from packhorse.version import VERSION
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __version__ = VERSION
 
 __all__ = [
+    "Accepts",
     "App",
     "AsyncClient",
     "Choices",

@@ -16,15 +16,17 @@ from msgspec import Struct
 
 from packhorse.blob.base import Blobs
 from packhorse.core import lifecycle
-from packhorse.core.model import Event, Failure, Job, Result, Status, TaskId
+from packhorse.core.model import Event, Failure, Job, Result, Status, Stored, TaskId
+from packhorse.define.accepting import ANYTHING
 from packhorse.define.files import File
 from packhorse.define.pipelines import Pipeline
 from packhorse.define.stages import Marker, Stage
 from packhorse.define.submitting import Options
 from packhorse.define.values import decode_result
+from packhorse.engine import artifacts
 from packhorse.engine.admission import Intake
 from packhorse.engine.settle import Settle, Verb
-from packhorse.errors import InvalidInput, JobNotFound, NotFinished
+from packhorse.errors import ArtifactNotFound, InvalidInput, JobNotFound, NotFinished
 from packhorse.settings import Settings, load
 from packhorse.shape.progress import whole
 from packhorse.store.base import Store
@@ -81,13 +83,14 @@ class Runtime:
 
     async def a_submit(self, pipeline: Pipeline[Any], params: object, options: Options) -> Handle[Any]:
         data, files = pipeline.schema.encode(params)
-        for parameter, _, file in files:
-            if not file.path.is_file():
-                raise InvalidInput(f"{file.path} is not a file.", field=parameter)
         store, blobs = await self.open()
         async with Intake(store, blobs, self.settings) as intake:
             for parameter, _, file in files:
-                await intake.take(parameter, file.path, file.name)
+                if file.made_by is None:
+                    await intake.take(parameter, file.path, file.name)
+                else:
+                    accepts = pipeline.schema.accepts.get(parameter, ANYTHING)
+                    await intake.copy(parameter, await _earlier(store, parameter, *file.made_by), accepts)
             job = await intake.admit(pipeline.plan(), data, options, origin="python")
         return Handle(self, job.id, pipeline)
 
@@ -252,6 +255,13 @@ class Handle(Generic[R]):
                 await blobs.fetch(artifact.file.key, path)
             files.append(File(path, artifact.file.name))
         return decode_result(result.value, stage.returns, files)
+
+
+async def _earlier(store: Store, parameter: str, job_id: str, name: str) -> Stored:
+    try:
+        return await artifacts.made(store, job_id, name)
+    except ArtifactNotFound as error:
+        raise InvalidInput(error.message, field=parameter) from error
 
 
 async def _next(events: AsyncIterator[Event]) -> Event:

@@ -17,6 +17,9 @@ from typing import Any
 import httpx2
 import psutil
 
+from packhorse.blob import open_blobs
+from packhorse.blob.address import Keys, address
+from packhorse.blob.signed import Signed
 from packhorse.core.model import Job
 from packhorse.settings import Settings
 from packhorse.store.base import Filter
@@ -44,7 +47,7 @@ def free_port() -> int:
 
 
 class Place:
-    """A store and an object store in a folder."""
+    """A store and an object store; in a folder, unless the settings say otherwise."""
 
     def __init__(self, folder: Path, **settings: Any) -> None:
         self.folder = folder
@@ -57,7 +60,7 @@ class Place:
             "scratch": str(folder / "scratch"),
             "port": free_port(),
         }
-        self._given = given | settings
+        self._given: dict[str, Any] = given | settings
         self.settings = Settings(**self._given)
 
     def environment(self) -> dict[str, str]:
@@ -65,8 +68,10 @@ class Place:
         return {**os.environ, **mine, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "default"}
 
     def objects(self) -> set[str]:
-        """Every file below the root of the object store, whatever it is."""
-        return {str(path.relative_to(self.blobs)) for path in self.blobs.rglob("*") if path.is_file()}
+        """Every object, and whatever an upload has left: in a folder, every file below its root."""
+        if self.settings.blobs.startswith("file:"):
+            return {str(path.relative_to(self.blobs)) for path in self.blobs.rglob("*") if path.is_file()}
+        return asyncio.run(_in_bucket(self.settings)) | _open_uploads(self.settings)
 
     def jobs(self) -> list[Job]:
         async def read() -> list[Job]:
@@ -82,12 +87,28 @@ class Place:
         return self.objects(), {job.id for job in self.jobs()}
 
 
+async def _in_bucket(settings: Settings) -> set[str]:
+    blobs = open_blobs(settings.blobs, settings.s3_access_key, settings.s3_secret_key)
+    try:
+        return {*await blobs.keys("jobs")}
+    finally:
+        await blobs.close()
+
+
+def _open_uploads(settings: Settings) -> set[str]:
+    where = address(settings.blobs, {})
+    signed = Signed(where, Keys(settings.s3_access_key, settings.s3_secret_key), 1)
+    page = signed.ask("GET", None, query={"uploads": "", "prefix": where.prefix}).document()
+    signed.close()
+    return {f"open: {each.findtext('Key')}" for each in page.iter("Upload")}
+
+
 class Process:
-    def __init__(self, module: str, place: Place) -> None:
+    def __init__(self, module: str, place: Place, **env: str) -> None:
         self.log = place.folder / f"{module.rpartition('.')[2]}.log"
         with self.log.open("ab") as out:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", module], env=place.environment(), stdout=out, stderr=out, cwd=place.folder
+                [sys.executable, "-m", module], env=place.environment() | env, stdout=out, stderr=out, cwd=place.folder
             )
         self.pid = self._process.pid
 
@@ -116,8 +137,12 @@ class Process:
 
 
 class Server(Process):
-    def __init__(self, place: Place) -> None:
-        super().__init__("packhorse.api.serving", place)
+    def __init__(self, place: Place, *, crash: str | None = None) -> None:
+        """``crash`` is the point at which it dies, and at which pass of it."""
+        if crash is None:
+            super().__init__("packhorse.api.serving", place)
+        else:
+            super().__init__("tests.api.server_process", place, JOURNEY_CRASH=crash)
         self.place = place
         self.port = place.settings.port
         self.url = f"http://127.0.0.1:{self.port}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Annotated, Literal
 
-from packhorse import App, Choices, Context, File, Params, Permanent, needs
+from packhorse import Accepts, App, Choices, Context, File, Params, Permanent, needs
 
 app = App("sample")
 
@@ -73,6 +73,20 @@ def wait(ctx: Context, p: Hold) -> float:
         ctx.progress(i + 1, steps, f"step {i + 1}")
         time.sleep(p.seconds / steps)
     return p.seconds
+
+
+class Picture(Params):
+    image: Annotated[File, Accepts(".png", "image/jpeg", size="1KB")]
+    notes: list[Annotated[File, Accepts("text/*", size=100)]] = []  # noqa: RUF012 (msgspec copies it)
+
+
+picture = app.pipeline("picture", Picture)
+
+
+@picture.stage
+def look(ctx: Context, p: Picture) -> File:
+    (ctx.scratch / "seen.png").write_bytes(p.image.read_bytes()[::-1])
+    return File(ctx.scratch / "seen.png")
 
 
 def voices() -> list[str]:

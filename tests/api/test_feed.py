@@ -95,6 +95,35 @@ async def test_what_happened_between_reading_and_watching_is_not_missed(store: S
             assert await numbers(watcher, 3) == [2, 3, 4]
 
 
+async def test_a_job_that_ends_while_it_is_read_is_told_as_ended(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its last event must not travel with the job as it was before: nothing would come after it."""
+    job = await admitted(store)
+    real = store.events
+
+    async def ending(*args: Any, **options: Any) -> Any:
+        monkeypatch.setattr(store, "events", real)
+        await Settle(store)("j1", lambda job: lifecycle.cancel(job, now=store.now()))
+        return await real(*args, **options)
+
+    async with fed(store) as feed:
+        with feed.watch("j1") as watcher:
+            watcher.catch_up()
+            watcher.reached(job.events, 0)
+            await asyncio.wait_for(watcher.next(10), 10)
+            monkeypatch.setattr(store, "events", ending)
+
+            await moved(store)
+
+            found: list[tuple[int, bool]] = []
+            async with asyncio.timeout(10):
+                while not found or not found[-1][1]:
+                    got = await watcher.next(1.0)
+                    found += [(event.n, got.job.status.is_terminal) for event in got.events] if got else []
+    assert [n for n, _ in found] == [2, 3, 4, 5]
+
+
 async def test_a_hundred_watchers_cost_one_reader(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     job = await admitted(store)
     reads = 0

@@ -7,7 +7,6 @@ import hashlib
 import json
 import signal
 import socket
-import struct
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -23,47 +22,11 @@ from packhorse.engine.settle import Settle
 from packhorse.wiring import open_store
 from tests.api.conftest import publish
 from tests.api.processes import Place, Server, served, until
-
-KIND = b"Content-Type: multipart/form-data; boundary=XX\r\n"
-OPEN = b'--XX\r\nContent-Disposition: form-data; name="model"; filename="m.onnx"\r\n\r\n'
-CLOSE = b"\r\n--XX--\r\n"
-
-
-def head(server: Server, *headers: bytes, query: str = "?pipeline=convert&user_id=raw") -> bytes:
-    start = f"POST /api/v1/jobs{query} HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n".encode()
-    return start + b"".join(headers) + b"\r\n"
-
-
-def length(body: bytes) -> bytes:
-    return b"Content-Length: %d\r\n" % len(body)
-
-
-def answer(connection: socket.socket) -> bytes:
-    """All that comes until the server closes, or has said what it says."""
-    found = b""
-    try:
-        while b"\r\n\r\n" not in found or not found.endswith(b"}"):
-            piece = connection.recv(65536)
-            if not piece:
-                break
-            found += piece
-    except ConnectionError:
-        pass
-    return found
-
-
-def status(found: bytes) -> int:
-    return int(found.split(b" ", 2)[1])
-
-
-def reset(connection: socket.socket) -> None:
-    """Close as a machine does that is switched off."""
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    connection.close()
+from tests.api.raw import CLOSE, KIND, OPEN, answer, head, length, reset, status
 
 
 def settles(server: Server, before: tuple[set[str], set[str]]) -> None:
-    until(lambda: server.place.left() == before, 5)
+    until(lambda: server.place.left() == before)
 
 
 BROKEN = {
@@ -83,6 +46,13 @@ BROKEN = {
     "value without end": b"--XX\r\nContent-Disposition: " + b"a" * 100_000,
     "nul in the name": OPEN.replace(b"model", b"mo\x00del") + b"weights" + CLOSE,
     "broken after a good file": OPEN + b"weights\r\n--XX\r\nbroken\r\n\r\n\r\n--XX--\r\n",
+    "many headers": b"--XX\r\n" + b"X-A: b\r\n" * 9 + OPEN[6:] + b"weights" + CLOSE,
+    "a part encoded": OPEN.replace(b"\r\n\r\n", b"\r\nContent-Transfer-Encoding: base64\r\n\r\n") + b"eA==" + CLOSE,
+    "a name that is no UTF-8": OPEN.replace(b"model", b"mo\xffdel") + b"weights" + CLOSE,
+    "a name that leads elsewhere": OPEN.replace(b"model", b"../model") + b"weights" + CLOSE,
+    "much after the end": OPEN + b"weights" + CLOSE + b"x" * 100_000,
+    "deep JSON": b'--XX\r\nContent-Disposition: form-data; name="metadata"\r\n\r\n' + b"[" * 5000 + CLOSE,
+    "a huge field": b'--XX\r\nContent-Disposition: form-data; name="note"\r\n\r\n' + b"x" * 200_000 + CLOSE,
     "thousands of parts": (b'--XX\r\nContent-Disposition: form-data; name="a"\r\n\r\n\r\n') * 5000 + b"--XX--\r\n",
 }
 

@@ -13,6 +13,7 @@ import msgspec
 from packhorse.api.given import decoded
 from packhorse.core import wire
 from packhorse.core.model import Definition
+from packhorse.define.accepting import ANYTHING, Accepts
 from packhorse.define.choices import one_of
 from packhorse.define.files import SCHEMA as FILE
 from packhorse.define.mistakes import UNDECODABLE, Mistake, some, unknown, unknown_pipeline
@@ -35,7 +36,9 @@ class Published:
         self.plan = wire.plan_from(definition.plan)
         self._schema: dict[str, Any] = wire.decode(definition.schema)
         self._properties: Json = self._schema.get("properties", {})
-        self.files = {name: how for name, part in self._properties.items() if (how := self._file(part)) is not None}
+        files = {name: found for name, part in self._properties.items() if (found := self._file(part)) is not None}
+        self.files = {name: how for name, (how, _) in files.items()}
+        self._accepts = {name: Accepts.said(schema) for name, (_, schema) in files.items()}
         self._validator = jsonschema_rs.validator_for(
             self._schema, validate_formats=True, formats={"date-time": _is_time}, offline=True
         )
@@ -46,6 +49,10 @@ class Published:
 
     def takes(self, name: str) -> bool:
         return name in self._properties or self._schema.get("additionalProperties") is not False
+
+    def accepts(self, name: str) -> Accepts:
+        """What the file, or each of the files, of this parameter may be."""
+        return self._accepts.get(name, ANYTHING)
 
     def is_list(self, name: str) -> bool:
         """Whether the parameter may be given several times."""
@@ -68,14 +75,17 @@ class Published:
         surplus = unknown_names(values, self._schema) if errors else {}
         return [mistake for error in errors for mistake in _mistakes(error, surplus)]
 
-    def _file(self, schema: Json) -> Many | None:
+    def _file(self, schema: Json) -> tuple[Many, Json] | None:
+        """Whether it is one or several, and the schema of each."""
         branches = [part for part in self._branches(schema) if part.get("type") != "null"]
         if len(branches) != 1:
             return None
         if _is_file(branches[0]):
-            return "one"
+            return "one", branches[0]
         items = branches[0].get("items")
-        return "many" if isinstance(items, Mapping) and _is_file(self._resolved(items)) else None
+        if isinstance(items, Mapping) and _is_file(self._resolved(items)):
+            return "many", self._resolved(items)
+        return None
 
     def _of(self, name: str) -> Json:
         rest = self._schema.get("additionalProperties")

@@ -54,7 +54,14 @@ UNNUMBERED = frozenset({"snapshot", "progress", "log", "gap"})
 """Not history: sent without an id, and not sent again to who comes back."""
 
 STREAM = answering(str, "text/event-stream", f"Events of the types {', '.join(TYPES)}, each with JSON as its data.")
-LastEvent = Annotated[str | None, HeaderParameter(name="Last-Event-ID", description="As `after`, and instead of it.")]
+LastEvent = Annotated[
+    str | None,
+    HeaderParameter(
+        name="Last-Event-ID",
+        description="As `after`, and instead of it.",
+        schema_extra={"pattern": "^[0-9]{0,15}$"},
+    ),
+]
 
 
 @get("/jobs/{job_id:str}/events", scope="read", responses={**refusing(JobNotFound), 200: STREAM})

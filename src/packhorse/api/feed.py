@@ -176,7 +176,10 @@ class Feed:
     async def _tell(self, topic: _Topic, job: Job, progress: Mapping[TaskId, Progress]) -> None:
         assert topic.n is not None
         wants_log = any(watcher.wants_log for watcher in topic.watchers)
-        events = await self._store.events(job.id, after=topic.n, limit=PAGE) if job.events > topic.n else []
+        read = await self._store.events(job.id, after=topic.n, limit=PAGE) if job.events > topic.n else []
+        events = [
+            event for event in read if event.n <= job.events
+        ]  # what came since is told with the job as it is then
         lines = await self._store.lines(job.id, after=topic.line, limit=PAGE) if wants_log else []
         topic.move(Moved(job, events, lines, progress))
 

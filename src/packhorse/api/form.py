@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
-from typing import Any
+from typing import Any, NamedTuple
 
 from packhorse.api.body import Body
 from packhorse.api.catalog import Published
 from packhorse.api.given import NOT_VALID, decoded
 from packhorse.api.multipart import Multipart, Part
+from packhorse.define.accepting import ANYTHING
+from packhorse.define.files import sanitised
 from packhorse.define.mistakes import NO_PARAMETER, UNDECODABLE, Mistake, invalid, mistakes_in, unknown
 from packhorse.engine.admission import Intake
 from packhorse.errors import InvalidInput, TooLarge
@@ -27,16 +29,27 @@ NAME = re.compile(r"\w[\w.-]{0,99}")
 Values = dict[str, Any]
 
 
+class Kept(NamedTuple):
+    """A file that was sent, and stored."""
+
+    name: str
+    media_type: str
+    reference: dict[str, int]
+    """What stands for it among the parameters."""
+
+
 class Form:
-    def __init__(self, intake: Intake, limit: int, pipeline: Published | None) -> None:
-        """With ``pipeline`` known, a file that it does not take is refused before it is stored."""
+    def __init__(
+        self, intake: Intake, limit: int, pipeline: Published | None, find: Callable[[str], Awaitable[Published]]
+    ) -> None:
+        """As soon as the pipeline is known, a file that it does not take is refused before it is stored."""
         self._intake = intake
         self._limit = limit
         self._left = limit + BESIDES
         self._pipeline = pipeline
+        self._find = find
         self._texts: dict[str, list[bytes]] = {}
-        self._files: dict[str, list[tuple[str, dict[str, int]]]] = {}
-        """For each parameter, file names and what stands for them among the parameters."""
+        self._files: dict[str, list[Kept]] = {}
 
     async def read(self, body: Body, content_type: str) -> None:
         form = Multipart(body, content_type)
@@ -61,9 +74,16 @@ class Form:
         for name, texts in self._texts.items():
             if name not in TEXTS | VALUES:
                 values[name] = pipeline.read(name, [_text(name, text) for text in texts])
-        names = {name: [named for named, _ in files] for name, files in self._files.items()}
-        references = {name: [reference for _, reference in files] for name, files in self._files.items()}
+        self._check(pipeline)
+        names = {name: [file.name for file in files] for name, files in self._files.items()}
+        references = {name: [file.reference for file in files] for name, files in self._files.items()}
         return values | _arranged(pipeline, names), values | _arranged(pipeline, references)
+
+    def _check(self, pipeline: Published) -> None:
+        """What came before its pipeline was known."""
+        for name, file in [(name, file) for name, files in self._files.items() for file in files]:
+            pipeline.accepts(name).check(name, file.name, file.media_type)
+            pipeline.accepts(name).check_size(name, self._intake.inputs[file.reference["$file"]].file.size)
 
     def _misplaced(self, pipeline: Published, given: Values) -> list[Mistake]:
         texts = self._texts.keys() - TEXTS - VALUES
@@ -71,11 +91,9 @@ class Form:
         doubled = given.keys() & (texts | self._files.keys()) | texts & self._files.keys()
         doubled |= {name for name, files in self._files.items() if len(files) > 1 and pipeline.files.get(name) == "one"}
         doubled |= {name for name in texts - strange if len(self._texts[name]) > 1 and not pipeline.is_list(name)}
-        unsent = (texts | {name for name, value in given.items() if value is not None}) & pipeline.files.keys()
         return [
             *unknown(sorted(strange), pipeline.names),
             *_each(doubled, "This is given twice"),
-            *_each(unsent - doubled, "This has to be sent as a file, with a file name"),
             *_each(self._files.keys() - pipeline.files.keys() - strange, "This is not a file"),
         ]
 
@@ -90,16 +108,21 @@ class Form:
         self._texts.setdefault(name, []).append(text)
 
     async def _take_file(self, part: Part, filename: str, form: Multipart) -> None:
+        if self._pipeline is None and "pipeline" in self._texts:
+            self._pipeline = await self._find(_text("pipeline", self._texts["pipeline"][0]))
         self._admit(part.name)
+        accepts = ANYTHING if self._pipeline is None else self._pipeline.accepts(part.name)
         async with aclosing(form.chunks()) as chunks:
             first = await anext(chunks, b"")
             if not first and not filename:  # how a browser says that no file was chosen
                 return
+            accepts.check(part.name, sanitised(filename), part.media_type)
             try:
-                reference = await self._intake.upload(part.name, filename, _following(first, chunks))
+                reference = await self._intake.upload(part.name, filename, _following(first, chunks), accepts)
             except TooLarge as error:  # the object store calls it by its key
                 raise TooLarge(field=part.name, limit=error.facts["limit"]) from error
-        self._files.setdefault(part.name, []).append((self._intake.inputs[-1].file.name, reference))
+        kept = Kept(self._intake.inputs[-1].file.name, part.media_type, reference)
+        self._files.setdefault(part.name, []).append(kept)
 
     def _admit(self, name: str) -> None:
         """What cannot be right is refused before it is stored."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -30,8 +29,12 @@ from packhorse.engine.explain import explained
 from packhorse.errors import InvalidInput, JobNotFound, NotAllowed, SlotTaken, TooLarge, TooSlow, UnsupportedMedia
 from packhorse.store.base import Filter, Line
 
-JOB_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-
+Cursor = Annotated[
+    str | None,
+    QueryParameter(
+        pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$", description="What an earlier page gave as `next`."
+    ),
+]
 Limit = Annotated[int, QueryParameter(ge=1, le=200)]
 Lines = Annotated[int, QueryParameter(ge=1, le=5000)]
 
@@ -59,12 +62,10 @@ async def list_jobs(
     pipeline: FromQuery[str | None] = None,
     created_from: FromQuery[datetime | None] = None,
     created_until: FromQuery[datetime | None] = None,
-    cursor: FromQuery[str | None] = None,
+    cursor: Cursor = None,
     limit: Limit = 50,
 ) -> JobsPage:
     """Jobs, newest first. `next` is the cursor of the next page."""
-    if cursor is not None and not JOB_ID.fullmatch(cursor):
-        raise InvalidInput("The cursor must be what an earlier page gave as next.", field="cursor")
     if caller.user is not None and user_id not in (None, caller.user):
         return {"items": [], "next": None}
     wanted = Filter(

@@ -27,6 +27,7 @@ class Part(Struct, frozen=True):
     name: str
     filename: str | None
     """None for a plain field."""
+    media_type: str = ""
 
 
 class Mark(Enum):
@@ -119,7 +120,11 @@ class Multipart:
             raise Malformed(reason="a part has a transfer encoding, which forms do not")
         filename = options.get(b"filename")
         self._waiting.append(
-            Part(_decoded(options[b"name"]), None if filename is None else filename.decode(errors="replace"))
+            Part(
+                _decoded(options[b"name"]),
+                None if filename is None else filename.decode(errors="replace"),
+                self._headers.get("content-type", ""),
+            )
         )
 
 

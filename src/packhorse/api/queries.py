@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import re
+from datetime import datetime
+from typing import Annotated, Any, get_args
 
 from litestar import Request
 from litestar.params import QueryParameter
 
-from packhorse.define.mistakes import NUL, invalid, unknown
+from packhorse.define.mistakes import NUL, Mistake, invalid, unknown
 
 Number = Annotated[int, QueryParameter(ge=0)]
 """Of an event or a line."""
+
+NO_NULL = "Leave it out instead of saying null"
+NO_TIME = "It must be a time such as 2026-01-31T12:00:00Z"
+NUMBER = re.compile(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?", re.IGNORECASE)
 
 
 def check(request: Request[Any, Any, Any]) -> None:
@@ -20,8 +26,26 @@ def check(request: Request[Any, Any, Any]) -> None:
     mistakes = unknown((name for name in given if name not in known), known)
     mistakes += [{"field": name, "message": "This is given twice"} for name in {*given} if given.count(name) > 1]
     mistakes += [{"field": name, "message": NUL} for name, value in request.query_params.multi_items() if "\0" in value]
+    mistakes += _misread(request)
     if mistakes:
         raise invalid("The query is not valid", mistakes)
+
+
+def _misread(request: Request[Any, Any, Any]) -> list[Mistake]:
+    """What would be read as something that nobody has meant: null as nothing given, 20260101 as seconds since 1970."""
+    parameters = request.route_handler.parsed_fn_signature.parameters
+    found = []
+    for name, value in request.query_params.multi_items():
+        kinds = _kinds(parameters[name].annotation) if name in parameters else (str,)
+        if value.lower() == "null" and str not in kinds:
+            found.append({"field": name, "message": NO_NULL})
+        elif datetime in kinds and NUMBER.fullmatch(value):
+            found.append({"field": name, "message": NO_TIME})
+    return found
+
+
+def _kinds(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) or (hint,)
 
 
 def _known(request: Request[Any, Any, Any]) -> list[str]:

@@ -11,12 +11,13 @@ from litestar.di import NamedDependency
 from litestar.params import FromQuery, HeaderParameter
 from msgspec import Meta, Struct, field
 
-from packhorse.api import waiting
+from packhorse.api import earlier, waiting
 from packhorse.api.body import Body
 from packhorse.api.callers import Caller
 from packhorse.api.catalog import Published
 from packhorse.api.described import answering, refusing, taking
 from packhorse.api.documents import JobDocument
+from packhorse.api.earlier import Earlier
 from packhorse.api.form import BESIDES, Form, too_much
 from packhorse.api.given import JSON, NOT_VALID, converted, kind_of, members
 from packhorse.api.shapes import shown
@@ -131,6 +132,7 @@ class Submission:
         self._intake = intake
         self._query = query
         self._key = key
+        self._earlier = Earlier(tools, caller, intake)
         self._limit = tools.settings.parameters_limit + BESIDES
 
     async def job(self, body: Body, content_type: str) -> JobDocument:
@@ -169,24 +171,19 @@ class Submission:
     async def _from_json(self, early: Published | None, data: bytes) -> JobDocument:
         asked = self._asked(members(data))
         pipeline = early or await self._tools.catalog.get(asked.pipeline)
-        _refuse(
-            [
-                {"field": name, "message": "A file has to be sent as a part of a multipart form"}
-                for name in pipeline.files
-                if asked.parameters.get(name) is not None
-            ]
-        )
+        _refuse(earlier.mistakes(pipeline, asked.parameters))
         _refuse(pipeline.mistakes(asked.parameters))
-        return await self._admit(pipeline, asked, asked.parameters)
+        return await self._admit(pipeline, asked, await self._earlier.taken(pipeline, asked.parameters))
 
     async def _from_form(self, early: Published | None, body: Body, content_type: str) -> JobDocument:
-        form = Form(self._intake, self._tools.settings.parameters_limit, early)
+        form = Form(self._intake, self._tools.settings.parameters_limit, early, self._tools.catalog.get)
         await form.read(body, content_type)
         asked = self._asked(form.named())
         pipeline = early or await self._tools.catalog.get(asked.pipeline)
         named, stored = form.parameters(pipeline, asked.parameters)
+        _refuse(earlier.mistakes(pipeline, stored))
         _refuse(pipeline.mistakes(named))
-        return await self._admit(pipeline, asked, stored)
+        return await self._admit(pipeline, asked, await self._earlier.taken(pipeline, stored))
 
     def _asked(self, given: Mapping[str, Any]) -> Asked:
         _refuse([{"field": name, "message": "This is given twice"} for name in self._query if name in given])

@@ -29,7 +29,9 @@ def parameters_from(
     for name, texts in given.items():
         kinds = list(_kinds(schema.get("properties", {}).get(name, {}), schema.get("$defs", {})))
         items = [item for kind in kinds if kind.get("type") == "array" for item in _items(kind, schema)]
-        if any(map(_is_file, items)):
+        if any(map(_is_file, [*items, *kinds])) and all(map(_is_made, texts)):
+            values[name] = texts if any(map(_is_file, items)) else _only(name, texts)
+        elif any(map(_is_file, items)):
             files[name] = [_path(text) for text in texts]
         elif any(map(_is_file, kinds)):
             files[name] = _path(_only(name, texts))
@@ -113,6 +115,11 @@ def _items(kind: Schema, schema: Schema) -> list[Schema]:
 
 def _is_file(kind: Schema) -> bool:
     return kind.get("format") == "binary"
+
+
+def _is_made(text: str) -> bool:
+    """Whether it names an artifact of an earlier job; a path that looks like it can be written with ``@``."""
+    return text.startswith("job:") and "/artifacts/" in text
 
 
 def _is_text(kind: Schema) -> bool:

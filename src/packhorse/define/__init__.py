@@ -1,5 +1,6 @@
 """How a team writes its pipelines: plain typed functions. Light to import, because every child process does."""
 
+from packhorse.define.accepting import Accepts
 from packhorse.define.choices import Choices
 from packhorse.define.context import Context
 from packhorse.define.files import File, sanitised
@@ -12,6 +13,7 @@ from packhorse.define.stages import Stage, each, gather, needs
 from packhorse.define.submitting import JobHandle, JobSnapshot, Options, Submitter
 
 __all__ = [
+    "Accepts",
     "Choices",
     "Code",
     "Context",

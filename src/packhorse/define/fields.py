@@ -53,7 +53,8 @@ def files_in(hint: Any) -> Many | None:
 
 def _is_many(hint: Any) -> bool:
     origin, inside = get_origin(hint), get_args(hint)
-    return (origin in (list, Sequence) and inside == (File,)) or (origin is tuple and inside == (File, ...))
+    bare = tuple(_bare(each) for each in inside)
+    return (origin in (list, Sequence) and bare == (File,)) or (origin is tuple and bare == (File, ...))
 
 
 def _bare(hint: Any) -> Any:

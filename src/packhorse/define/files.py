@@ -31,12 +31,21 @@ BIDI = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u
 class File:
     """A path that may not exist yet: it is looked at when it is read, submitted or returned."""
 
-    __slots__ = ("_sha256", "name", "path")
+    __slots__ = ("_sha256", "made_by", "name", "path")
 
     def __init__(self, path: str | os.PathLike[str], name: str | None = None) -> None:
         self.path = Path(path)
+        self.made_by: tuple[str, str] | None = None
+        """Job and artifact, if it is on no machine yet."""
         self.name = sanitised(self.path.name if name is None else name)
         self._sha256: str | None = None
+
+    @classmethod
+    def of_job(cls, job_id: str, artifact: str) -> File:
+        """An artifact of an earlier job, to submit another with: it is copied, and can not be read here."""
+        found = cls(f"job:{job_id}/artifacts/{artifact}")
+        found.made_by = (job_id, artifact)
+        return found
 
     @property
     def size(self) -> int:

@@ -8,6 +8,7 @@ from typing import Any, dataclass_transform
 import msgspec
 
 from packhorse.define import models
+from packhorse.define.accepting import ANYTHING, Accepts, accepts_in, limited
 from packhorse.define.choices import choices_in, not_offered, offered
 from packhorse.define.fields import Many, fields_of, files_in
 from packhorse.define.files import File, referred
@@ -50,12 +51,13 @@ class Schema:
             self.files: Mapping[str, Many] = {
                 field.name: how for field in fields if (how := files_in(field.hint)) is not None
             }
+            self.accepts = _accepts({field.name: field.hint for field in fields}, self.files)
             self._choices = {field.name: found for field in fields if (found := choices_in(field.hint)) is not None}
             if any(isinstance(field.default, File) for field in fields):
                 raise TypeError("a File cannot be a default; write `File | None = None`")
             if not models.is_model(type):
                 msgspec.json.Decoder(type)
-            self._schema = schema_of(type)
+            self._schema = _with(schema_of(type), self.accepts)
             if self._schema.get("type") != "object":
                 raise TypeError("it is not an object in JSON, so it has no named parameters")
         except (TypeError, ValueError, NameError, RuntimeError) as error:
@@ -100,13 +102,24 @@ class Schema:
         if len(found) != len(files):
             raise InvalidInput(f"{NOT_VALID}: a File is only possible where the type says File.")
         missing = [
-            {"field": name if self.files[name] == "one" else f"{name}[{i}]", "message": f"There is no file {file.path}"}
+            {"field": self._place(name, i), "message": f"There is no file {file.path}"}
             for name, i, file in found
-            if not file.path.is_file()
+            if file.made_by is None and not file.path.is_file()
         ]
         if missing:
             raise invalid(NOT_VALID, missing)
+        for name, i, file in found:
+            if file.made_by is None:
+                self._check(name, self._place(name, i), file)
         return data, found
+
+    def _place(self, name: str, i: int) -> str:
+        return name if self.files[name] == "one" else f"{name}[{i}]"
+
+    def _check(self, name: str, field: str, file: File) -> None:
+        accepts = self.accepts.get(name, ANYTHING)
+        accepts.check(field, file.name)
+        accepts.check_size(field, file.size)
 
     def decode(self, data: bytes, files: Sequence[File], *, is_worker: bool = False) -> object:
         """The value again, with ``files`` where their numbers were. Raises InvalidInput with a message per field.
@@ -146,3 +159,18 @@ class Schema:
                 if reference is not None:
                     found.append((name, i, files[reference["$file"]]))
         return found
+
+
+def _accepts(hints: Mapping[str, Any], files: Mapping[str, Many]) -> dict[str, Accepts]:
+    found = {name: accepts for name, hint in hints.items() if (accepts := accepts_in(hint)) is not None}
+    if strange := found.keys() - files.keys():
+        raise TypeError(f"{min(strange)} is no file, and has nothing to accept")
+    return found
+
+
+def _with(schema: dict[str, Any], accepts: Mapping[str, Accepts]) -> dict[str, Any]:
+    properties = {
+        name: limited(part, accepts[name]) if name in accepts else part
+        for name, part in schema.get("properties", {}).items()
+    }
+    return {**schema, "properties": properties} if accepts else schema

@@ -16,6 +16,7 @@ from packhorse.core import lifecycle, wire
 from packhorse.core.model import Input, Job, Plan, Spec, Stored
 from packhorse.core.pipeline import filled
 from packhorse.crashpoints import passing
+from packhorse.define.accepting import ANYTHING, Accepts
 from packhorse.define.files import sanitised
 from packhorse.define.mistakes import invalid, nul_in
 from packhorse.define.submitting import Options
@@ -64,19 +65,30 @@ class Intake:
             with suppress(BlobError):  # what cannot be removed now is an orphan for the sweep
                 await self._blobs.delete_all(f"jobs/{self.job_id}")
 
-    async def upload(self, parameter: str, name: str, chunks: AsyncIterator[bytes]) -> dict[str, int]:
+    async def upload(
+        self, parameter: str, name: str, chunks: AsyncIterator[bytes], accepts: Accepts = ANYTHING
+    ) -> dict[str, int]:
         """Store a file; what stands for it among the parameters."""
         key, name = self._named(parameter, name)
-        return self._took(
-            parameter, name, key, *_facts(await self._blobs.put(key, chunks, limit=self._settings.file_limit))
-        )
+        summed = await self._blobs.put(key, chunks, limit=accepts.limit(self._settings.file_limit))
+        return self._took(parameter, name, key, summed.size, summed.sha256)
 
     async def take(self, parameter: str, path: Path, name: str) -> dict[str, int]:
         """The same for a file of this machine."""
         key, name = self._named(parameter, name)
         if path.stat().st_size > self._settings.file_limit:  # noqa: ASYNC240 (a stat)
             raise TooLarge(field=parameter, limit=self._settings.file_limit)
-        return self._took(parameter, name, key, *_facts(await self._blobs.put_file(key, path)))
+        summed = await self._blobs.put_file(key, path)
+        return self._took(parameter, name, key, summed.size, summed.sha256)
+
+    async def copy(self, parameter: str, file: Stored, accepts: Accepts = ANYTHING) -> dict[str, int]:
+        """The same for a file that an earlier job has made."""
+        key, name = self._named(parameter, file.name)
+        accepts.check(parameter, name, file.content_type)
+        if file.size > accepts.limit(self._settings.file_limit):
+            raise TooLarge(field=parameter, limit=accepts.limit(self._settings.file_limit))
+        await self._blobs.copy(file.key, key)
+        return self._took(parameter, name, key, file.size, file.sha256)
 
     async def admit(
         self,
@@ -169,7 +181,3 @@ def _refuse_nul(tenant: str, parameters: bytes) -> None:
         found += nul_in(wire.decode(parameters))
     if found:
         raise invalid("The parameters are not valid", found)
-
-
-def _facts(summed: Any) -> tuple[int, str]:
-    return summed.size, summed.sha256

@@ -16,8 +16,8 @@ from packhorse.child.messages import Argument, Document, Made
 from packhorse.core.model import Artifact, Need, Result, Stored
 from packhorse.define import values
 from packhorse.define.files import placed, sanitised
-from packhorse.errors import InvalidInput
-from packhorse.store.base import Claim
+from packhorse.errors import ArtifactNotFound, InvalidInput
+from packhorse.store.base import Claim, Store
 
 T = TypeVar("T")
 G = TypeVar("G")
@@ -152,6 +152,15 @@ async def few_at_a_time(work: Callable[[G], Awaitable[T]], given: Iterable[G]) -
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def made(store: Store, job_id: str, name: str) -> Stored:
+    """The file that a job has made under this name. Raises `ArtifactNotFound`."""
+    results = (await store.results([job_id])).get(job_id, {})
+    for artifact in (artifact for result in results.values() for artifact in result.artifacts):
+        if artifact.name == name:
+            return artifact.file
+    raise ArtifactNotFound(job_id=job_id, name=name)
 
 
 def referenced(results: Mapping[Any, Result]) -> set[str]:

@@ -150,6 +150,9 @@ class PostgresStore(Governing):
     async def expired(self, limit: int) -> list[Job]:
         return await self._read(upkeep.expired, self._clock, limit, self._plans)
 
+    async def ready(self, kinds: Mapping[str, Collection[str]], *, limit: int = 1000) -> dict[str, int]:
+        return await self._read(upkeep.ready, kinds, limit)
+
     async def ahead(self, job: Job, task: TaskId, *, limit: int = 1000) -> int:
         return await self._read(claim.ahead, entry(job, task), limit, self._clock)
 
@@ -161,9 +164,6 @@ class PostgresStore(Governing):
 
     async def pauses(self) -> list[Pause]:
         return await self._read(upkeep.pauses)
-
-    async def ready(self, kinds: Mapping[str, Collection[str]], *, limit: int = 1000) -> dict[str, int]:
-        return await self._read(upkeep.ready, kinds, limit)
 
     # Notes
 

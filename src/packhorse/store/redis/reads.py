@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from urllib.parse import quote
 
 import msgspec
@@ -199,3 +199,12 @@ async def samples(link: Link, job_id: str) -> list[Sample]:
 async def ahead(link: Link, clock: ServerClock, job: Job, at: TaskId, limit: int) -> int:
     queue, entry = job.plan.stage(at.stage).queue, keys.entry(job.id, at)
     return int(await link.run("ahead", clock.said(), queue, -job.priority, entry, limit))
+
+
+async def ready(link: Link, kinds: Mapping[str, Collection[str]], limit: int) -> dict[str, int]:
+    pairs = [(queue, kind) for queue, names in kinds.items() for kind in names]
+    counts = await link.ask([["ZCARD", keys.ready(*pair)] for pair in pairs])
+    found = dict.fromkeys(kinds, 0)
+    for (queue, _), count in zip(pairs, counts, strict=True):
+        found[queue] = min(found[queue] + count, limit)
+    return found

@@ -23,7 +23,7 @@ from packhorse.store.base import (
     Sample,
     WorkerCard,
 )
-from packhorse.store.redis import check, commit, keys, notes, reads, upkeep
+from packhorse.store.redis import check, commit, notes, reads, upkeep
 from packhorse.store.redis.address import Address
 from packhorse.store.redis.claim import Claimer
 from packhorse.store.redis.commit import Member
@@ -138,6 +138,9 @@ class RedisStore(Governing):
     async def expired(self, limit: int) -> list[Job]:
         return await self._sweeper.jobs("deadlines", "past", limit)
 
+    async def ready(self, kinds: Mapping[str, Collection[str]], *, limit: int = 1000) -> dict[str, int]:
+        return await reads.ready(self._link, kinds, limit)
+
     async def ahead(self, job: Job, task: TaskId, *, limit: int = 1000) -> int:
         return await reads.ahead(self._link, self.now, job, task, limit)
 
@@ -149,14 +152,6 @@ class RedisStore(Governing):
 
     async def pauses(self) -> list[Pause]:
         return await upkeep.pauses(self._link)
-
-    async def ready(self, kinds: Mapping[str, Collection[str]], *, limit: int = 1000) -> dict[str, int]:
-        found = dict.fromkeys(kinds, 0)
-        pairs = [(queue, kind) for queue, names in kinds.items() for kind in names]
-        counts = await self._link.ask([["ZCARD", keys.ready(*pair)] for pair in pairs])
-        for (queue, _), count in zip(pairs, counts, strict=True):
-            found[queue] = min(found[queue] + count, limit)
-        return found
 
     # Notes
 
