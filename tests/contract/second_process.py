@@ -15,8 +15,8 @@ from typing import Any
 
 from packhorse.core.model import TaskId
 from packhorse.errors import PackhorseError
-from packhorse.store.base import Store
-from tests.contract import builders
+from packhorse.store.base import Charge, Store
+from tests.contract import builders, governing
 from tests.contract.stores import open_at
 
 ROOT = Path(__file__).parents[2]
@@ -102,12 +102,23 @@ ROLES: dict[str, Callable[..., Awaitable[object]]] = {
     "claim": lambda store, worker, most: claim_all(store, worker, int(most)),
     "submit": lambda store, first, count, key="": submit_all(store, int(first), int(count), key),
     "work": lambda store, job_id, first, last: work(store, job_id, int(first), int(last)),
+    "spend": lambda store, *charge: _admitted(store, *charge),
+    "take": lambda store, most: _taken(store, int(most)),
     "read": lambda store, *job_ids: _versions(store, job_ids),
 }
 
 
 async def _versions(store: Store, job_ids: tuple[str, ...]) -> list[int | None]:
     return [None if job is None else job.version for job in await store.get(job_ids)]
+
+
+async def _admitted(store: Store, name: str, times: str, limit: str, window: str) -> int:
+    answers = await governing.spend_each(store, int(times), Charge(name, 1, int(limit), float(window)))
+    return [spent.refused for spent in answers].count(None)
+
+
+async def _taken(store: Store, most: int) -> list[str]:
+    return [delivery.id for delivery in await governing.take_all(store, most)]
 
 
 async def _main(address: str, role: str, *arguments: str) -> None:

@@ -50,6 +50,7 @@ def everything_holds(store: Memory, starts: Starts) -> None:
     what_is_due_is_what_may_start(store)
     what_is_leased_is_what_runs(store)
     who_is_active_has_something_to_do(store)
+    of_every_ended_run_all_are_told_who_asked(store)
 
 
 def a_run_ends_once_and_says_so(store: Memory, job: Job) -> None:
@@ -126,3 +127,12 @@ def what_is_leased_is_what_runs(store: Memory) -> None:
 def who_is_active_has_something_to_do(store: Memory) -> None:
     active = {job.id for job in store.jobs.values() if job.status not in TERMINAL}
     assert active == {at.job_id for at in (*store.due, *store.leases)}
+
+
+def of_every_ended_run_all_are_told_who_asked(store: Memory) -> None:
+    assert store.deliveries == {
+        (job.id, run, endpoint)
+        for job in store.jobs.values()
+        for run in range(1, job.run + (job.status in TERMINAL))
+        for endpoint in job.webhooks
+    }

@@ -19,6 +19,7 @@ from packhorse.core.model import (
     KeepSpec,
     KeyUnused,
     MakeDue,
+    Notify,
     Overdue,
     ReleaseSlot,
     RememberKey,
@@ -58,6 +59,8 @@ class Memory:
         self.leases: dict[Entry, Lease] = {}
         self.slots: dict[str, str] = {}
         self.keys: dict[str, str] = {}
+        self.deliveries: set[tuple[str, int, str]] = set()
+        """Job, run and endpoint; every endpoint is there."""
 
     def commit(self, change: Change) -> None:
         job_id = change.after.id
@@ -79,6 +82,7 @@ class Memory:
         del self.events[job_id], self.specs[job_id]
         self.results.pop(job_id, None)
         self.keys = {key: owner for key, owner in self.keys.items() if owner != job_id}
+        self.deliveries = {each for each in self.deliveries if each[0] != job_id}
 
     def _check(self, job_id: str, guard: Guard) -> None:
         match guard:
@@ -136,3 +140,7 @@ class Memory:
             case DropStages(stages):
                 kept = self.results.get(job_id, {})
                 self.results[job_id] = {task: result for task, result in kept.items() if task.stage not in stages}
+            case Notify(endpoints, run):
+                told = {(job_id, run, endpoint) for endpoint in endpoints}
+                assert not told & self.deliveries
+                self.deliveries |= told

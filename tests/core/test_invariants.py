@@ -72,7 +72,10 @@ class Jobs(RuleBasedStateMachine):
     def submit(self, plan: Plan, user: str, key: str | None, delay: float) -> None:
         self.submits += 1
         job_id = f"j{self.submits}"
-        change = lifecycle.submit(plan, SPEC, job_id=job_id, user=user, key=key, delay=delay, now=self.store.now)
+        webhooks = {"a": ("e", "f"), "b": ()}[user]
+        change = lifecycle.submit(
+            plan, SPEC, job_id=job_id, user=user, key=key, delay=delay, webhooks=webhooks, now=self.store.now
+        )
         if key in self.store.keys:  # whether or not the slot is taken as well
             self.refused(change, AlreadySubmitted)
         elif change.after.slot in self.store.slots:

@@ -102,7 +102,7 @@ every_reader = pytest.mark.parametrize(("what", "read"), READERS.items(), ids=RE
 
 
 def state_of(job: Job) -> wire.State:
-    return wire.State(wire.VERSION, job.run, job.events, job.stopping, job.error, job.stages)
+    return wire.State(wire.VERSION, job.run, job.events, job.stopping, job.error, job.stages, job.webhooks)
 
 
 # round trips
@@ -111,6 +111,19 @@ def state_of(job: Job) -> wire.State:
 @pytest.mark.parametrize("job", JOBS.values(), ids=JOBS)
 def test_the_state_of_a_job_survives(job: Job) -> None:
     assert wire.state_from(wire.encode(state_of(job)), "j") == state_of(job)
+
+
+def test_the_state_of_a_job_with_webhooks_is_refused_by_who_knows_none_and_that_of_others_is_not() -> None:
+    quiet, loud = wire.state_of(submitted()), wire.state_of(submitted(webhooks=("e1", "e2")))
+
+    assert (wire.state_from(quiet, "j").v, wire.state_from(quiet, "j").webhooks) == (1, ())
+    assert (wire.state_from(loud, "j").v, wire.state_from(loud, "j").webhooks) == (2, ("e1", "e2"))
+
+
+def test_a_state_that_was_written_before_there_were_webhooks_is_read() -> None:
+    older = [1, *msgspec.to_builtins(state_of(submitted()))[1:-1]]
+
+    assert wire.state_from(wire.encode(older), "j") == msgspec.structs.replace(state_of(submitted()), v=1)
 
 
 @pytest.mark.parametrize("spec", [Spec(b"{}"), FULL_SPEC])

@@ -29,6 +29,7 @@ from packhorse.core.model import (
     KeepSpec,
     KeyUnused,
     MakeDue,
+    Notify,
     Overdue,
     Plan,
     ReleaseSlot,
@@ -91,6 +92,7 @@ def submit(
     trace_id: str = "",
     key: str | None = None,
     fingerprint: str = "",
+    webhooks: tuple[str, ...] = (),
 ) -> Change:
     """Admit a job: its first stages are due at once, or after ``delay`` seconds."""
     not_before = now + delay
@@ -106,6 +108,7 @@ def submit(
         not_before=not_before,
         trace_id=trace_id,
         slot=slot,
+        webhooks=webhooks,
         deadline_at=not_before + plan.deadline,
         stages=tuple(_blank(stage) for stage in plan.stages),
     )
@@ -360,7 +363,8 @@ class _Draft:
                     self.put(at, replace(task, status=CANCELLED, ready_at=None))
 
     def end(self, status: Status) -> None:
-        """The run is over: status, slot, event and purge time in one step."""
+        """The run is over: status, slot, event, purge time and who is told, in one step."""
+        run = self.fields.get("run", self.before.run)
         self.take_back()
         self.set(
             status=status,
@@ -371,11 +375,13 @@ class _Draft:
         )
         if self.before.slot is not None:
             self.do(ReleaseSlot(self.before.slot))
+        if self.before.webhooks:
+            self.do(Notify(self.before.webhooks, run, self.now))
         error: Failure | None = self.fields.get("error", self.before.error)
         facts = (
             {"code": error.code, "message": error.message, "stage": error.stage} if error and status is FAILED else {}
         )
-        self.say(status.value, run=self.fields.get("run", self.before.run), **facts)
+        self.say(status.value, run=run, **facts)
 
     def is_running(self) -> bool:
         return any(task.status is RUNNING for stage in self.stages for task in stage.tasks or ())

@@ -195,6 +195,8 @@ class Job(Struct, frozen=True):
     trace_id: str = ""
     slot: str | None = None
     """The full key of the slot it holds while active."""
+    webhooks: tuple[str, ...] = ()
+    """Ids of the endpoints that are told when a run ends, fixed when it was admitted."""
 
     status: Status = Status.PENDING
     run: int = 1
@@ -400,8 +402,26 @@ class DropStages(Struct, frozen=True, tag=True):
     stages: tuple[str, ...]
 
 
+class Notify(Struct, frozen=True, tag=True):
+    """Tell these endpoints that the run has ended. One that is not there, or has ended, is told nothing."""
+
+    endpoints: tuple[str, ...]
+    run: int
+    at: float
+
+
 Effect = (
-    MakeDue | TakeBack | Grant | EndLease | TakeSlot | ReleaseSlot | KeepSpec | RememberKey | KeepResult | DropStages
+    MakeDue
+    | TakeBack
+    | Grant
+    | EndLease
+    | TakeSlot
+    | ReleaseSlot
+    | KeepSpec
+    | RememberKey
+    | KeepResult
+    | DropStages
+    | Notify
 )
 
 

@@ -8,11 +8,13 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from packhorse.core.model import Event, Failure, Plan, Result, Spec, Stage, Stopping
+from packhorse.core.model import Event, Failure, Job, Plan, Result, Spec, Stage, Stopping
 from packhorse.errors import CorruptRecord, SchemaTooNew
 
-VERSION = 1
+VERSION = 2
 """Of the stored state. A reader refuses a newer one: half-understood state is worse than none."""
+PLAIN = 1
+"""What is written for a job without webhooks: an older packhorse that knows none would lose nothing of it."""
 
 T = TypeVar("T")
 
@@ -26,6 +28,7 @@ class State(Struct, frozen=True, array_like=True):
     stopping: Stopping | None
     error: Failure | None
     stages: tuple[Stage, ...]
+    webhooks: tuple[str, ...] = ()
 
 
 _encoder = msgspec.json.Encoder()
@@ -40,6 +43,11 @@ encode = _encoder.encode
 
 def decode(data: bytes | str, type: type[T] = Any) -> T:  # type: ignore[assignment]
     return msgspec.json.decode(data, type=type)
+
+
+def state_of(job: Job) -> bytes:
+    v = VERSION if job.webhooks else PLAIN
+    return encode(State(v, job.run, job.events, job.stopping, job.error, job.stages, job.webhooks))
 
 
 def state_from(data: bytes, job_id: str) -> State:

@@ -1,5 +1,7 @@
 """The contract of a store. Three groups of engines keep it; one suite in tests/contract holds them to it.
 
+Who may ask, and how much, is in `granting`; who is told of ended jobs, in `outbox`. All of it is found from here.
+
 Two handles on one store, in one process, in two, or on two machines, see one state. Every method may raise
 `StoreUnavailable`; a write may raise `UnknownOutcome`, after which the caller must look before it does anything else.
 """
@@ -14,6 +16,16 @@ from msgspec import Struct
 from packhorse.core.model import Change, Event, Job, Result, Spec, Status, TaskId
 from packhorse.core.model import Definition as Definition
 from packhorse.errors import CorruptRecord, PackhorseError
+from packhorse.store.granting import Audit as Audit
+from packhorse.store.granting import Charge as Charge
+from packhorse.store.granting import Counters as Counters
+from packhorse.store.granting import Entry as Entry
+from packhorse.store.granting import Key as Key
+from packhorse.store.granting import Keys as Keys
+from packhorse.store.granting import Spent as Spent
+from packhorse.store.outbox import Delivery as Delivery
+from packhorse.store.outbox import Endpoint as Endpoint
+from packhorse.store.outbox import Outbox as Outbox
 
 Decide = Callable[[Job, TaskId], Change | None]
 
@@ -141,6 +153,15 @@ class WorkerCard(Struct, frozen=True):
     """The stages it has code for; empty for a worker that is too old to say."""
 
 
+class Pause(Struct, frozen=True):
+    """Nothing of the queue is to be started, and who said so."""
+
+    queue: str
+    at: float
+    by: str
+    reason: str = ""
+
+
 class Jobs(Protocol):
     async def commit(self, changes: Sequence[Change]) -> list[PackhorseError | None]:
         """Make each change whole or not at all, in order; say per change why it was refused, or None.
@@ -203,6 +224,18 @@ class Queue(Protocol):
     async def expired(self, limit: int) -> list[Job]:
         """Active jobs, not being stopped yet, whose deadline is over."""
 
+    async def ahead(self, job: Job, task: TaskId, *, limit: int = 1000) -> int:
+        """Entries ready in the task's queue, of whatever kind, that go before it; counted no further than ``limit``."""
+
+    async def pause(self, pause: Pause) -> None:
+        """Keep the word for those who claim to heed: `claim` itself does not ask. Said again, it replaces."""
+
+    async def resume(self, queue: str) -> bool:
+        """Take the word back; whether there was one."""
+
+    async def pauses(self) -> list[Pause]:
+        """By the name of the queue."""
+
 
 class Notes(Protocol):
     """What changes often and is not history: batched, no version, no event."""
@@ -262,7 +295,10 @@ class Upkeep(Protocol):
         """Ended jobs that may have objects nothing refers to."""
 
     async def erase(self, job_id: str) -> None:
-        """Delete a job marked as purging, with everything kept under its id. Any other is left alone."""
+        """Delete a job marked as purging, with everything kept under its id, tokens and deliveries too.
+
+        Any other is left alone.
+        """
 
     async def known(self, job_ids: Sequence[str]) -> set[str]:
         """Which of these ids have a job."""
@@ -272,7 +308,7 @@ class Upkeep(Protocol):
     async def set_bookmark(self, name: str, value: str) -> None: ...
 
     async def trim(self) -> None:
-        """Drop what only serves watchers and is older than any of them waits for."""
+        """Drop what only serves watchers and is older than any of them waits for, and counters whose window is over."""
 
 
 class Finding(Struct, frozen=True):
@@ -284,7 +320,7 @@ class Finding(Struct, frozen=True):
     meaning: str
 
 
-class Store(Jobs, Queue, Notes, Watch, Registry, Upkeep, Protocol):
+class Store(Jobs, Queue, Notes, Watch, Registry, Upkeep, Keys, Audit, Counters, Outbox, Protocol):
     def now(self) -> float:
         """The store's clock, as far as this process knows it."""
 

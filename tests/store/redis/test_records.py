@@ -98,7 +98,7 @@ async def test_a_field_that_cannot_be_read_is_told_with_its_job(
 
 async def test_a_state_of_a_newer_packhorse_is_not_half_understood(redis_store: RedisStore, damage: Damage) -> None:
     job = await submit(redis_store)
-    damage.replace(job, "[1,", "[2,")
+    damage.replace(job, "[1,", "[9,")
 
     with pytest.raises(SchemaTooNew):
         await redis_store.get([job.id])
@@ -109,13 +109,13 @@ async def test_jobs_of_a_newer_packhorse_are_left_in_their_queue_and_hide_nobody
 ) -> None:
     first, second, third, fourth = await submit_many(redis_store, 4)
     for job in (first, third):
-        damage.replace(job, "[1,", "[2,")
+        damage.replace(job, "[1,", "[9,")
 
     claims = [await claim(redis_store, 1), await claim(redis_store, 1), await claim(redis_store, 1)]
 
     assert [[claimed.job.id for claimed in found] for found in claims] == [[second.id], [fourth.id], []]
     for job in (first, third):
-        damage.replace(job, "[2,", "[1,")
+        damage.replace(job, "[9,", "[1,")
     assert [claimed.job.id for claimed in await claim(redis_store)] == [first.id, third.id]
 
 

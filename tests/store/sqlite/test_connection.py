@@ -173,7 +173,7 @@ async def test_a_newer_database_is_refused_with_a_sentence_and_not_touched(path:
     with pytest.raises(SchemaTooNew) as refusal:
         await SqliteStore.open(path)
 
-    assert refusal.value.message == "The store has schema 9999, made by a newer packhorse; this one knows 1."
+    assert refusal.value.message == "The store has schema 9999, made by a newer packhorse; this one knows 2."
     assert db.pragma("user_version") == 9_999
     assert db.execute("SELECT name, sql FROM sqlite_schema").fetchall() == before
     db.close()
@@ -213,7 +213,7 @@ async def test_processes_that_open_a_new_database_together_migrate_it_once(path:
 
     answers = await asyncio.wait_for(asyncio.gather(*(p.communicate(b"go\n") for p in processes)), LIMIT)
 
-    assert sorted(answers) == [(b"0\n", b""), (b"1\n", b""), (b"1\n", b"")]
+    assert sorted(answers) == [(b"0\n", b""), (b"2\n", b""), (b"2\n", b"")]
 
 
 class Busy(connection.Session):

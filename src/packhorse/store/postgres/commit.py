@@ -20,6 +20,7 @@ from packhorse.core.model import (
     KeepSpec,
     KeyUnused,
     MakeDue,
+    Notify,
     Overdue,
     ReleaseSlot,
     RememberKey,
@@ -206,3 +207,5 @@ def _apply(effect: Effect, body: bytes, change: Change, facts: Facts, writing: W
             writing.results[(job.id, *task)] = (body, result.value)
         case DropStages(stages):
             writing.drop_stages(job.id, stages)
+        case Notify():
+            raise NotImplementedError

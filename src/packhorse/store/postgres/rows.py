@@ -95,7 +95,7 @@ def job_from(row: Row, plans: Plans) -> Job:
         not_before=not_before, trace_id=trace_id, slot=slot, status=Status(status), run=state.run, version=version,
         events=state.events, started_at=started_at, completed_at=completed_at, updated_at=updated_at,
         deadline_at=deadline_at, purge_at=purge_at, is_purging=is_purging, stopping=state.stopping,
-        has_litter=has_litter, error=state.error, stages=state.stages,
+        has_litter=has_litter, error=state.error, stages=state.stages, webhooks=state.webhooks,
     )  # fmt: skip
 
 
@@ -164,4 +164,4 @@ def _state(job: Job) -> bytes:
         job.created_at, job.not_before, job.started_at, job.completed_at, job.updated_at, job.deadline_at, job.purge_at
     )  # fmt: skip
     exact = TIMES.pack(*(nan if time is None else time for time in times))
-    return exact + wire.encode(wire.State(wire.VERSION, job.run, job.events, job.stopping, job.error, job.stages))
+    return exact + wire.state_of(job)

@@ -35,6 +35,7 @@ from packhorse.store.postgres.commit import Member
 from packhorse.store.postgres.connection import Clock, Connections, Session
 from packhorse.store.postgres.migrate import MIGRATING, migrate
 from packhorse.store.postgres.rows import Plans
+from packhorse.store.unbuilt import Unbuilt
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -52,7 +53,7 @@ BLAMED = (
 """Something in one member cannot be written: the others are to be written without it."""
 
 
-class PostgresStore:
+class PostgresStore(Unbuilt):
     def __init__(self, address: Address, clock: Callable[[], float] | None = None) -> None:
         self.address = address
         self._clock = Clock(clock)

@@ -137,7 +137,7 @@ def _job_from(id: str, row: Row, plans: Plans) -> Job:
             version=int(version), events=state.events, started_at=_time(started_at), completed_at=_time(completed_at),
             updated_at=float(updated_at), deadline_at=_time(deadline_at), purge_at=_time(purge_at),
             is_purging=bool(is_purging), stopping=state.stopping, has_litter=bool(has_litter),
-            error=state.error, stages=state.stages,
+            error=state.error, stages=state.stages, webhooks=state.webhooks,
         )  # fmt: skip
     except (ValueError, AttributeError, TypeError) as error:  # a field that is missing, or is not what it should be
         raise CorruptRecord(what="record", job_id=id, reason=str(error)) from error
@@ -176,7 +176,7 @@ def _last_error(job: Job) -> str | None:
 
 
 def _state(job: Job) -> str:
-    return wire.encode(wire.State(wire.VERSION, job.run, job.events, job.stopping, job.error, job.stages)).decode()
+    return wire.state_of(job).decode()
 
 
 def _text(value: bytes | None) -> str | None:

@@ -33,6 +33,7 @@ from packhorse.store.redis.link import Link
 from packhorse.store.redis.records import Plans
 from packhorse.store.redis.watch import Watch
 from packhorse.store.redis.writer import Writer
+from packhorse.store.unbuilt import Unbuilt
 
 FEED = "5000"
 """Entries of the feed kept for watchers that are a little behind; who is further behind looks at everything."""
@@ -40,7 +41,7 @@ FEED = "5000"
 NEEDS_PLAN = b"plan"
 
 
-class RedisStore:
+class RedisStore(Unbuilt):
     def __init__(self, address: Address, clock: Callable[[], float] | None = None) -> None:
         self.now = ServerClock(clock)
         self._link = Link(address)

@@ -6,6 +6,7 @@ import heapq
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Literal
 
+import apsw
 from msgspec.structs import replace
 
 from packhorse.core import wire
@@ -27,6 +28,12 @@ ORDER = "rank, job_id, stage, element"
 AFTER = f"queue = ? AND kind = ? AND ({ORDER}) > (?, ?, ?, ?)"
 WALK = f"SELECT {READY[1:-1]} FROM ready WHERE {AFTER} ORDER BY {ORDER} LIMIT ?"
 FIRST = (-(2**63), "", "", 0)
+
+BEFORE = f"queue = ? AND kind = ? AND ({ORDER}) < (?, ?, ?, ?)"
+COUNT = f"SELECT count(*) FROM (SELECT 1 FROM ready WHERE {BEFORE} LIMIT ?)"
+NEXT_KIND = "SELECT kind FROM ready WHERE queue = ? AND kind > ? ORDER BY kind LIMIT 1"
+DELAYED = f"SELECT count(*) FROM delayed WHERE not_before <= ? AND queue = ? AND ({ORDER}) < (?, ?, ?, ?)"
+"""What was delayed until now and not claimed since: little, unless nobody serves the queue."""
 
 LEFT: Literal["left"] = "left"
 
@@ -132,3 +139,26 @@ def _results(db: Session, job: Job, stage: str, cache: Cache) -> tuple[Result, .
     if (job.id, stage) not in cache:
         cache[job.id, stage] = reads.results_of(db, job.id, stage)
     return cache[job.id, stage]
+
+
+def ahead(db: apsw.Connection, entry: Entry, limit: int, now: float) -> int:
+    queue, _, *place = entry
+    with db:  # one snapshot: what is promoted meanwhile would be counted twice
+        count = _count(db, DELAYED, now, queue, *place)
+        for kind in _kinds(db, queue):
+            if count < limit:
+                count += _count(db, COUNT, queue, kind, *place, limit - count)
+    return min(count, limit)
+
+
+def _count(db: apsw.Connection, query: str, *bindings: Any) -> int:
+    [(count,)] = db.execute(query, bindings).fetchall()
+    return int(count)  # type: ignore[arg-type]
+
+
+def _kinds(db: apsw.Connection, queue: str) -> Iterator[str]:
+    """Of what is ready in the queue, by a step from each to the next: it may hold a million of one kind."""
+    kind = ""
+    while row := db.execute(NEXT_KIND, (queue, kind)).fetchone():
+        kind = row[0]
+        yield kind

@@ -20,6 +20,7 @@ from packhorse.core.model import (
     KeepSpec,
     KeyUnused,
     MakeDue,
+    Notify,
     Overdue,
     ReleaseSlot,
     RememberKey,
@@ -30,7 +31,7 @@ from packhorse.core.model import (
     Waiting,
 )
 from packhorse.errors import AlreadySubmitted, Conflict, LeaseLost, PackhorseError, SlotTaken, StoreError
-from packhorse.store.sqlite import rows
+from packhorse.store.sqlite import outbox, rows
 from packhorse.store.sqlite.connection import Session
 from packhorse.store.sqlite.rows import Plans
 from packhorse.store.sqlite.writer import alone
@@ -198,6 +199,8 @@ def _apply(db: Session, effect: Effect, change: Change, now: float) -> None:
             for stage in stages:
                 db.execute("DELETE FROM results WHERE job_id = ? AND stage = ?", (job.id, stage))
                 db.execute("DELETE FROM progress WHERE job_id = ? AND stage = ?", (job.id, stage))
+        case Notify():
+            outbox.notify(db, job, effect)
 
 
 def _end_lease(db: Session, change: Change, at: TaskId) -> None:

@@ -96,7 +96,7 @@ def job_from(db: apsw.Connection, row: Sequence[Any], plans: Plans) -> Job:
         not_before=not_before, trace_id=trace_id, slot=slot, status=Status(status), run=state.run, version=version,
         events=state.events, started_at=started_at, completed_at=completed_at, updated_at=updated_at,
         deadline_at=deadline_at, purge_at=purge_at, is_purging=bool(is_purging), stopping=state.stopping,
-        has_litter=bool(has_litter), error=state.error, stages=state.stages,
+        has_litter=bool(has_litter), error=state.error, stages=state.stages, webhooks=state.webhooks,
     )  # fmt: skip
 
 
@@ -108,4 +108,4 @@ def _moving(job: Job) -> tuple[Any, ...]:
 
 
 def _state(job: Job) -> bytes:
-    return wire.encode(wire.State(wire.VERSION, job.run, job.events, job.stopping, job.error, job.stages))
+    return wire.state_of(job)

@@ -1,16 +1,13 @@
-"""The SQLite store: which thread does what. Writes go to one writer, questions to a few readers."""
+"""The SQLite store: what is asked of it, and where each answer is."""
 
 from __future__ import annotations
 
 import asyncio
 import shutil
-import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Concatenate, ParamSpec, TypeVar
 
 import apsw
 from msgspec.structs import replace
@@ -25,6 +22,7 @@ from packhorse.store.base import (
     Finding,
     Lease,
     Line,
+    Pause,
     Progress,
     Renewal,
     Report,
@@ -32,57 +30,19 @@ from packhorse.store.base import (
     WorkerCard,
 )
 from packhorse.store.sqlite import claim, commit, notes, reads, upkeep
-from packhorse.store.sqlite.connection import connect, migrate
-from packhorse.store.sqlite.rows import Plans
-from packhorse.store.sqlite.writer import Writer
+from packhorse.store.sqlite.governing import Governing
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
-READERS = 2
 EAGER, PATIENT = 0.002, 0.02
 """Seconds between looks at another process's commits: while things happen, and after a quiet second."""
 QUIET = 1.0
 
 
-class SqliteStore:
-    def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
-        self.path = path
-        self.now = clock
-        self._plans = Plans()
-        self._local = threading.local()
-        self._watching = threading.Lock()
-        self._connections: list[apsw.Connection] = []
-        self._watcher = _opened(path)
-        try:
-            migrate(self._watcher)
-            self._writer = Writer(connect(path), commit.announce)
-        except BaseException as error:
-            self._watcher.close()
-            if isinstance(error, apsw.Error):
-                raise StoreUnavailable(f"SQLite cannot migrate {path}: {error}") from error
-            raise
-        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="packhorse-sqlite-reader")
-        self._moved_at = 0.0
-
-    @classmethod
-    async def open(cls, path: Path, clock: Callable[[], float] = time.time) -> SqliteStore:
-        return await asyncio.to_thread(cls, path, clock)
-
-    async def close(self) -> None:
-        await asyncio.to_thread(self._close)
-
-    def _close(self) -> None:
-        self._writer.close()
-        self._readers.shutdown()
-        for connection in (*self._connections, self._watcher):
-            connection.close()
-
+class SqliteStore(Governing):
     # Jobs
 
     async def commit(self, changes: Sequence[Change]) -> list[PackhorseError | None]:
         try:
-            return await self._writer.run(lambda db: commit.make_all(db, changes, self.now(), self._plans))
+            return await self._write(lambda db: commit.make_all(db, changes, self.now(), self._plans))
         except StoreError as error:
             return [error] * len(changes)
 
@@ -113,10 +73,10 @@ class SqliteStore:
     # Queue
 
     async def claim(self, wants: Mapping[str, int], kinds: Collection[str], decide: Decide) -> list[Claim]:
-        return await self._writer.run(lambda db: claim.claim(db, wants, kinds, decide, self.now(), self._plans))
+        return await self._write(lambda db: claim.claim(db, wants, kinds, decide, self.now(), self._plans))
 
     async def renew(self, leases: Sequence[Lease], seconds: float) -> Renewal:
-        return await self._writer.run(lambda db: upkeep.renew(db, leases, self.now() + seconds))
+        return await self._write(lambda db: upkeep.renew(db, leases, self.now() + seconds))
 
     async def standing(self, leases: Sequence[Lease]) -> Renewal:
         return await self._read(upkeep.standing, leases)
@@ -130,16 +90,28 @@ class SqliteStore:
     async def expired(self, limit: int) -> list[Job]:
         return await self._read(upkeep.expired, self.now(), limit, self._plans)
 
+    async def ahead(self, job: Job, task: TaskId, *, limit: int = 1000) -> int:
+        return await self._read(claim.ahead, commit.entry(job, task), limit, self.now())
+
+    async def pause(self, pause: Pause) -> None:
+        await self._write(lambda db: upkeep.pause(db, pause))
+
+    async def resume(self, queue: str) -> bool:
+        return await self._write(lambda db: upkeep.resume(db, queue))
+
+    async def pauses(self) -> list[Pause]:
+        return await self._read(upkeep.pauses)
+
     # Notes
 
     async def report(self, reports: Sequence[Report]) -> None:
-        await self._writer.run(lambda db: notes.report(db, reports))
+        await self._write(lambda db: notes.report(db, reports))
 
     async def log(self, lines: Sequence[Line], *, keep: int) -> None:
-        await self._writer.run(lambda db: notes.log(db, lines, keep))
+        await self._write(lambda db: notes.log(db, lines, keep))
 
     async def sample(self, samples: Sequence[Sample], *, keep: int) -> None:
-        await self._writer.run(lambda db: notes.sample(db, samples, keep))
+        await self._write(lambda db: notes.sample(db, samples, keep))
 
     async def progress(self, job_ids: Sequence[str]) -> dict[str, dict[TaskId, Progress]]:
         return await self._read(reads.progress, job_ids)
@@ -179,19 +151,19 @@ class SqliteStore:
 
     async def publish(self, definitions: Sequence[Definition]) -> None:
         stamped = [replace(definition, published_at=self.now()) for definition in definitions]
-        await self._writer.run(lambda db: upkeep.publish(db, stamped))
+        await self._write(lambda db: upkeep.publish(db, stamped))
 
     async def definitions(self) -> list[Definition]:
         return await self._read(upkeep.definitions)
 
     async def enroll(self, card: WorkerCard) -> None:
-        await self._writer.run(lambda db: upkeep.enroll(db, replace(card, seen_at=self.now())))
+        await self._write(lambda db: upkeep.enroll(db, replace(card, seen_at=self.now())))
 
     async def workers(self) -> list[WorkerCard]:
         return await self._read(upkeep.workers)
 
     async def dismiss(self, worker: str) -> None:
-        await self._writer.run(lambda db: upkeep.dismiss(db, worker))
+        await self._write(lambda db: upkeep.dismiss(db, worker))
 
     # Upkeep
 
@@ -202,7 +174,7 @@ class SqliteStore:
         return await self._read(upkeep.littered, limit, self._plans)
 
     async def erase(self, job_id: str) -> None:
-        await self._writer.run(lambda db: upkeep.erase(db, job_id))
+        await self._write(lambda db: upkeep.erase(db, job_id))
 
     async def known(self, job_ids: Sequence[str]) -> set[str]:
         return await self._read(upkeep.known, job_ids)
@@ -211,38 +183,13 @@ class SqliteStore:
         return await self._read(upkeep.bookmark, name)
 
     async def set_bookmark(self, name: str, value: str) -> None:
-        await self._writer.run(lambda db: upkeep.set_bookmark(db, name, value))
+        await self._write(lambda db: upkeep.set_bookmark(db, name, value))
 
     async def trim(self) -> None:
-        await self._writer.run(upkeep.trim)
+        await self._write(lambda db: upkeep.trim(db, self.now()))
 
     async def check(self) -> list[Finding]:
         return await self._read(_findings)
-
-    # Reading
-
-    async def _read(self, question: Callable[Concatenate[apsw.Connection, P], T], *args: P.args, **kw: P.kwargs) -> T:
-        try:
-            return await asyncio.get_running_loop().run_in_executor(
-                self._readers, lambda: question(self._db(), *args, **kw)
-            )
-        except (apsw.Error, RuntimeError) as error:
-            raise StoreUnavailable(f"SQLite: {error}") from error
-
-    def _db(self) -> apsw.Connection:
-        if not hasattr(self._local, "db"):
-            self._local.db = connect(self.path, read_only=True)
-            self._connections.append(self._local.db)
-        db: apsw.Connection = self._local.db
-        return db
-
-
-def _opened(path: Path) -> apsw.Connection:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StoreUnavailable(f"SQLite cannot open {path}: {error}") from error
-    return connect(path)
 
 
 def _findings(db: apsw.Connection) -> list[Finding]:

@@ -10,14 +10,14 @@ import apsw
 from packhorse.core import wire
 from packhorse.core.model import Job, TaskId
 from packhorse.errors import CorruptRecord, SchemaTooNew
-from packhorse.store.base import Definition, Lease, Renewal, WorkerCard
+from packhorse.store.base import Definition, Lease, Pause, Renewal, WorkerCard
 from packhorse.store.sqlite import rows
 from packhorse.store.sqlite.rows import COLUMNS, Plans
 
 FEED = 10_000
 """Transactions kept in the feed for watchers that are a little behind; who is further behind looks at everything."""
 
-PER_JOB = ("specs", "results", "events", "leases", "progress", "log", "log_size", "samples")
+PER_JOB = ("specs", "results", "events", "leases", "progress", "log", "log_size", "samples", "keys", "deliveries")
 
 
 def renew(db: apsw.Connection, leases: Sequence[Lease], until: float) -> Renewal:
@@ -111,8 +111,22 @@ def set_bookmark(db: apsw.Connection, name: str, value: str) -> None:
     db.execute("INSERT OR REPLACE INTO bookmarks VALUES (?, ?)", (name, value))
 
 
-def trim(db: apsw.Connection) -> None:
+def trim(db: apsw.Connection, now: float) -> None:
     db.execute("DELETE FROM feed WHERE seq <= (SELECT max(seq) FROM feed) - ?", (FEED,))
+    db.execute("DELETE FROM counters WHERE until <= ?", (now,))
+
+
+def pause(db: apsw.Connection, pause: Pause) -> None:
+    db.execute("INSERT OR REPLACE INTO pauses VALUES (?, ?)", (pause.queue, wire.encode(pause)))
+
+
+def resume(db: apsw.Connection, queue: str) -> bool:
+    db.execute("DELETE FROM pauses WHERE queue = ?", (queue,))
+    return db.changes() == 1
+
+
+def pauses(db: apsw.Connection) -> list[Pause]:
+    return [wire.decode(body, Pause) for (body,) in db.execute("SELECT body FROM pauses ORDER BY queue")]
 
 
 def publish(db: apsw.Connection, definitions: Sequence[Definition]) -> None:

@@ -1,0 +1,67 @@
+"""The part of the store that governs: who may ask, how much, and who is told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from packhorse.store.base import Charge, Delivery, Endpoint, Entry, Key, Spent
+from packhorse.store.sqlite import granting, outbox
+from packhorse.store.sqlite.handle import Handle
+
+
+class Governing(Handle):
+    # Keys
+
+    async def add_key(self, key: Key) -> None:
+        await self._write(lambda db: granting.add_key(db, key))
+
+    async def keys(self, ids: Sequence[str]) -> list[Key | None]:
+        return await self._read(granting.keys, ids)
+
+    async def list_keys(self, tenant: str | None, *, before: str | None = None, limit: int = 50) -> list[Key]:
+        return await self._read(granting.list_keys, tenant, before, limit)
+
+    async def job_keys(self, job_id: str) -> list[Key]:
+        return await self._read(granting.job_keys, job_id)
+
+    async def end_key(self, key_id: str, at: float, by: str) -> Key | None:
+        return await self._write(lambda db: granting.end_key(db, key_id, at, by))
+
+    # Audit
+
+    async def audit(self, entries: Sequence[Entry], *, keep: int) -> None:
+        await self._write(lambda db: granting.audit(db, entries, keep))
+
+    async def audited(self, tenant: str | None = None, *, before: int | None = None, limit: int = 50) -> list[Entry]:
+        return await self._read(granting.audited, tenant, before, limit)
+
+    # Counters
+
+    async def spend(self, charges: Sequence[Charge]) -> Spent:
+        return await self._write(lambda db: granting.spend(db, charges, self.now()))
+
+    async def refund(self, charges: Sequence[Charge], at: float) -> None:
+        await self._write(lambda db: granting.refund(db, charges, at))
+
+    # Outbox
+
+    async def add_endpoint(self, endpoint: Endpoint) -> None:
+        await self._write(lambda db: outbox.add_endpoint(db, endpoint))
+
+    async def endpoints(self, tenant: str | None = None) -> list[Endpoint]:
+        return await self._read(outbox.endpoints, tenant)
+
+    async def end_endpoint(self, endpoint_id: str, at: float, reason: str) -> Endpoint | None:
+        return await self._write(lambda db: outbox.end_endpoint(db, endpoint_id, at, reason))
+
+    async def take_deliveries(self, limit: int, seconds: float) -> list[Delivery]:
+        """Looked at first: who finds nothing, as most do, need not wait for the one writer."""
+        if not await self._read(outbox.has_due, self.now()):
+            return []
+        return await self._write(lambda db: outbox.take(db, self.now(), limit, seconds))
+
+    async def settle_delivery(self, delivery: Delivery, *, next_at: float | None, error: str = "") -> None:
+        await self._write(lambda db: outbox.settle(db, delivery, next_at, error))
+
+    async def deliveries(self, endpoint_id: str, limit: int = 50) -> list[Delivery]:
+        return await self._read(outbox.deliveries, endpoint_id, limit)
