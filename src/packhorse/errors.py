@@ -4,7 +4,8 @@ PackhorseError
 ├── Refused                 the caller asked for something that cannot be had
 │   ├── InvalidInput        ├── UnknownPipeline  ├── TooLarge  ├── UnsupportedMedia  ├── KeyReused
 │   ├── Malformed           the request cannot be read at all
-│   ├── TooSlow  ├── WrongMethod  ├── Foreign  ├── Unauthorized  ├── Forbidden  ├── TooMany
+│   ├── TooSlow  ├── WrongMethod  ├── Foreign  ├── Unauthorized  ├── Forbidden  ├── RangeNotSatisfiable
+│   ├── TooMany             ├── TooManyDownloads  ├── RateExceeded  ├── QuotaExceeded
 │   ├── NotFound            ├── JobNotFound  ├── ArtifactNotFound
 │   ├── NotAllowed          the job's status does not admit the verb
 │   │   └── NotFinished
@@ -136,6 +137,26 @@ class TooMany(Refused):
     """This is more than is allowed: {reason}."""
 
     status = 429
+
+
+class TooManyDownloads(TooMany):
+    """{limit} downloads are under way, and more may not be at a time."""
+
+
+class RateExceeded(TooMany):
+    """Only {limit} of these may begin in {window} seconds."""
+
+
+class QuotaExceeded(TooMany):
+    """Only {limit} bytes may be downloaded in {window} seconds, and this would be more."""
+
+    hint = "A file that is larger than that can be fetched in parts, with Range."
+
+
+class RangeNotSatisfiable(Refused):
+    """The file has {size} bytes, and none where the range begins."""
+
+    status = 416
 
 
 class NotFound(Refused):

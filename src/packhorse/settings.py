@@ -83,6 +83,13 @@ class Settings:
     log_rate: int = _is(
         256 * 1024, "bytes of output per second a stage may add to its log; the rest is counted, not kept", size
     )
+    downloads_at_once: int = _is(10, "downloads of one key at once; 0: any number", int)
+    downloads_per_10s: int = _is(5, "downloads a key may begin in ten seconds; 0: any number", int)
+    downloads_per_minute: int = _is(20, "downloads a key may begin in a minute; 0: any number", int)
+    download_bytes_per_hour: int = _is(1024**3, "bytes a key may download in an hour; 0: any number", size)
+    download_bytes_per_day: int = _is(6 * 1024**3, "bytes a key may download in 24 hours; 0: any number", size)
+    download_timeout: float = _is(300.0, "limit of one download; 0: none", seconds)
+    audit_keep: int = _is(100_000, "entries of the audit that are kept; the oldest go first", int)
     samples: int = _is(100, "CPU and memory samples kept per job", int)
     sweep: float = _is(5.0, "seconds between clean-ups of expired jobs and unreferenced files", seconds)
     orphan_after: float = _is(2 * 86_400.0, "age at which objects that no job refers to are deleted", seconds)

@@ -78,6 +78,12 @@ class Log:
     def requests_cut(self, count: int) -> None:
         logger.warning("%d requests were still open and are cut", count)
 
+    def audit_lost(self, count: int) -> None:
+        logger.error("%d entries of the audit could not be kept", count)
+
+    def refund_lost(self, key_id: str, error: Exception) -> None:
+        logger.warning("what a download of %s did not use counts until its window is over: %s", key_id, error)
+
     def printed(self, line: str) -> None:
         logger.info("printed outside any stage: %s", line)
 

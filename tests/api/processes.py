@@ -55,24 +55,15 @@ class Place:
             "blobs": f"file://{self.blobs}",
             "scratch": str(folder / "scratch"),
             "port": free_port(),
-        }
-        self.settings = Settings(**given | settings)
+            "downloads_per_10s": 0,  # tests are quicker than people
+            "downloads_per_minute": 0,
+            "download_bytes_per_hour": 0,
+        } | settings
+        self.given = frozenset(given)
+        self.settings = Settings(**given)
 
     def environment(self) -> dict[str, str]:
-        mine = {
-            f"PACKHORSE_{name.upper()}": str(getattr(self.settings, name))
-            for name in (
-                "app",
-                "store",
-                "blobs",
-                "scratch",
-                "host",
-                "port",
-                "file_limit",
-                "parameters_limit",
-                "log_limit",
-            )
-        }
+        mine = {f"PACKHORSE_{name.upper()}": str(getattr(self.settings, name)) for name in self.given}
         return {**os.environ, **mine, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "default"}
 
     def objects(self) -> set[str]:

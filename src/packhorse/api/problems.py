@@ -20,9 +20,11 @@ from packhorse.errors import (
     InvalidInput,
     NotFound,
     PackhorseError,
+    RangeNotSatisfiable,
     Refused,
     SchemaTooNew,
     StoreError,
+    TooMany,
     WrongMethod,
 )
 from packhorse.telemetry import log
@@ -118,6 +120,10 @@ def _headers(known: PackhorseError, error: Exception) -> dict[str, str]:
     headers = {"Cache-Control": "no-store"}
     if isinstance(known, StoreError | BlobError) and known.status >= 500 and not isinstance(known, LASTING):
         headers["Retry-After"] = RETRY_AFTER
+    if isinstance(known, RangeNotSatisfiable):
+        headers["Content-Range"] = f"bytes */{known.facts['size']}"
+    if isinstance(known, TooMany):
+        headers |= known.facts.get("headers", {})  # Retry-After and the limits, as they stood when it was refused
     if isinstance(error, HTTPException) and error.headers:
         headers |= error.headers  # such as Allow
     return headers

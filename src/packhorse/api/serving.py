@@ -72,6 +72,7 @@ def build(settings: Settings) -> Litestar:
             raise
         tools = app.state.tools = Tools(settings, store, blobs)
         feeding = asyncio.create_task(tools.feed.run())
+        auditing = asyncio.create_task(tools.audit.run())
         app.state.is_open.set()
         try:
             yield
@@ -79,6 +80,7 @@ def build(settings: Settings) -> Litestar:
             tools.feed.close()
             feeding.cancel()
             await asyncio.gather(feeding, return_exceptions=True)
+            await tools.audit.close(auditing)
             await store.close()
             await blobs.close()
 

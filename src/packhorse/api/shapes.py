@@ -107,6 +107,11 @@ def result_of(job: Job, results: Results) -> Any:
     return next(iter(values.values())) if len(values) == 1 else values
 
 
+def result_files(job: Job, results: Results) -> list[Artifact]:
+    """The files that the last stages returned."""
+    return [made for plan in job.plan.sinks for one in of_stage_in_order(results, plan.name) for made in one.files]
+
+
 def of_stage_in_order(results: Results, stage: str) -> list[Result]:
     return [results[at] for at in sorted(at for at in results if at.stage == stage)]
 

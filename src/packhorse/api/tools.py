@@ -7,10 +7,12 @@ from typing import Any
 
 from litestar.datastructures import State
 
+from packhorse.api.auditing import Auditor
 from packhorse.api.callers import Caller
 from packhorse.api.catalog import Catalog
 from packhorse.api.documents import JobDocument
 from packhorse.api.feed import Feed
+from packhorse.api.governed import Downloads
 from packhorse.api.shapes import shown
 from packhorse.blob.base import Blobs
 from packhorse.core.model import Job
@@ -29,6 +31,8 @@ class Tools:
         self.settle = Settle(store)
         self.catalog = Catalog(store)
         self.feed = Feed(store)
+        self.audit = Auditor(store, keep=settings.audit_keep)
+        self.downloads = Downloads(settings, store, self.audit)
 
     async def job(self, caller: Caller, job_id: str) -> Job:
         """A job whose purge has begun is as good as gone: its files may be already."""
