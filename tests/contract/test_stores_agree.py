@@ -16,6 +16,7 @@ from packhorse.core import lifecycle, wire
 from packhorse.core.model import Change, Job, MakeDue, Plan, Result, Status, TaskId
 from packhorse.errors import PackhorseError
 from packhorse.store.base import Claim, Filter, Lease, Line, Report, Store
+from tests.contract import governing
 from tests.contract.builders import BROKEN, HOPELESS, LEASE, SPEC, job_id
 from tests.contract.conftest import EPOCH
 from tests.contract.stores import STORES, Clock, quick_folder
@@ -29,6 +30,7 @@ USERS = ("ann", "bob")
 KEYS = ("k", "k2")
 ENDINGS = ("finish", "go on", "go on", "fail", "fail for good", "later", "hand back", "lose")
 WORKER = "w"
+ENDPOINTS = ("e1", "e2")
 
 
 def token_of(job: Job, at: TaskId) -> str:
@@ -52,6 +54,8 @@ class Stores(RuleBasedStateMachine):
         self.stores: dict[str, Store] = {
             name: self.wait(sort.open(sort.fresh(folder), self.clock)) for name, sort in STORES.items()
         }
+        for endpoint in ENDPOINTS:
+            self.on_all(lambda store, id=endpoint: store.add_endpoint(governing.endpoint(id)))
         self.ids: list[str] = []
         self.put_off: list[Change] = []
         self.progress: dict[Entry, float] = {}
@@ -88,7 +92,7 @@ class Stores(RuleBasedStateMachine):
         named = replace(kinds, fingerprint=wire.fingerprint(kinds))
         change = lifecycle.submit(
             named, SPEC, job_id=job_id(len(self.ids) + 1), user=user, key=key, fingerprint="f", delay=delay,
-            priority=priority, now=self.clock.now,
+            priority=priority, webhooks=ENDPOINTS[: 1 + priority], now=self.clock.now,
         )  # fmt: skip
         self.ids.append(change.after.id)
         self.commit(change)
@@ -242,6 +246,9 @@ class Stores(RuleBasedStateMachine):
             "purgeable": {job.id for job in await store.purgeable(limit=100)},
             "littered": {job.id for job in await store.littered(limit=100)},
             "known": await store.known(self.ids),
+            "deliveries": {
+                (each.job_id, each.run, each.endpoint) for id in ENDPOINTS for each in await store.deliveries(id)
+            },
             "listed": [job.id for job in await store.find(Filter("default"))],
             "by status": {status: await self.listed(store, status) for status in Status},
             "progress": {
@@ -277,6 +284,7 @@ class Stores(RuleBasedStateMachine):
                 job.id for job in jobs.values() if job.has_litter and job.status.is_terminal and not job.is_purging
             },
             "known": set(jobs),
+            "deliveries": model.deliveries,
             "listed": sorted(jobs, reverse=True),
             "by status": {
                 status: sorted((job.id for job in jobs.values() if job.status is status), reverse=True)

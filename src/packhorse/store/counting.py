@@ -54,8 +54,8 @@ def refund(kept: dict[Counter, Buckets], charges: Sequence[Charge], at: float) -
 
 
 def until(window: float, buckets: Buckets) -> float:
-    """When nothing of it counts any more."""
-    return (max(buckets, default=0) + BUCKETS + 1) * window / BUCKETS
+    """When nothing of it counts any more, in whole windows: it moves once in a window, not with every charge."""
+    return ((max(buckets, default=0) + BUCKETS) // BUCKETS + 1) * window
 
 
 def _bucket(window: float, at: float) -> int:

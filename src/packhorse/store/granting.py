@@ -101,7 +101,8 @@ class Counters(Protocol):
     """Sliding windows, each kept in `counting.BUCKETS` buckets.
 
     Every bucket that overlaps the window counts whole, so no stretch of that length ever holds more than the limit.
-    Two processes, two machines: what is admitted is the limit exactly.
+    Two processes, two machines: what is admitted is the limit exactly. The counts of the last moment may be lost with
+    the server or the power: they are made at every request, and are not worth a sync of the disk.
     """
 
     async def spend(self, charges: Sequence[Charge]) -> Spent:

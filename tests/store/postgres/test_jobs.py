@@ -261,7 +261,7 @@ async def test_a_state_that_cannot_be_read_is_told_with_its_job(pg: PostgresStor
 
 async def test_a_job_of_a_newer_packhorse_is_left_in_its_queue_for_a_newer_worker(pg: PostgresStore, raw: Raw) -> None:
     job = await submit(pg)
-    await raw.execute(NEWER, job.id, "2")
+    await raw.execute(NEWER, job.id, "9")
     with pytest.raises(SchemaTooNew):
         await pg.get([job.id])
 
@@ -275,7 +275,7 @@ async def test_a_job_of_a_newer_packhorse_is_left_in_its_queue_for_a_newer_worke
 async def test_jobs_of_a_newer_packhorse_do_not_hide_those_behind_them(pg: PostgresStore, raw: Raw) -> None:
     jobs = await submit_many(pg, 80)
     for job in jobs[:78]:
-        await raw.execute(NEWER, job.id, "2")
+        await raw.execute(NEWER, job.id, "9")
 
     claims = [await claim(pg, 1), await claim(pg, 1), await claim(pg, 1)]
 

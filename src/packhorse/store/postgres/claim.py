@@ -88,6 +88,27 @@ SELECT r.job_id, r.stage, r.body FROM unnest($1::uuid[], $2::text[]) AS asked (j
 JOIN @results AS r USING (job_id, stage) ORDER BY r.job_id, r.stage, r.element
 """
 
+# A step from each kind of the queue to the next, and of each no more than are asked for: it may hold a million of one.
+AHEAD = f"""
+WITH RECURSIVE kinds AS (
+    (SELECT kind FROM @due WHERE queue = $1 ORDER BY kind LIMIT 1)
+    UNION ALL
+    SELECT (SELECT d.kind FROM @due AS d WHERE d.queue = $1 AND d.kind > k.kind ORDER BY d.kind LIMIT 1)
+    FROM kinds AS k WHERE k.kind IS NOT NULL
+), ready AS (
+    SELECT 1 FROM kinds AS k CROSS JOIN LATERAL (
+        SELECT 1 FROM @due AS d
+        WHERE d.queue = $1 AND d.kind = k.kind AND (d.rank, d.job_id, d.stage, d.element) < ($2, $3, $4, $5)
+        LIMIT $6
+    ) AS before LIMIT $6
+), over AS (
+    SELECT 1 FROM @delayed AS d WHERE d.not_before <= (SELECT coalesce($7, {NOW}))
+        AND d.queue = $1 AND (d.rank, d.job_id, d.stage, d.element) < ($2, $3, $4, $5)
+    LIMIT $6
+)
+SELECT least($6::int8, (SELECT count(*) FROM ready) + (SELECT count(*) FROM over))
+"""
+
 Upstream = Mapping[tuple[str, str], Sequence[bytes]]
 """Results by job and stage, in element order."""
 
@@ -252,3 +273,9 @@ def _spec(picked: Picked, job_id: str) -> Spec:
 
 def _results(bodies: Iterable[bytes], job_id: str) -> tuple[Result, ...]:
     return tuple(wire.result_from(body, job_id) for body in bodies)
+
+
+async def ahead(session: Session, at: Entry, limit: int, clock: Clock) -> int:
+    queue, _, *place = at
+    count: int = await session.value(AHEAD, queue, *place, limit, clock.parameter())
+    return count

@@ -208,4 +208,4 @@ def _apply(effect: Effect, body: bytes, change: Change, facts: Facts, writing: W
         case DropStages(stages):
             writing.drop_stages(job.id, stages)
         case Notify():
-            raise NotImplementedError
+            writing.notify(job.id, effect)

@@ -1,12 +1,10 @@
-"""The PostgreSQL store: which connection does what. Commits and claims travel in groups, the rest one by one."""
+"""The PostgreSQL store: what is asked of it, and where each answer is. Commits and claims travel in groups."""
 
 from __future__ import annotations
 
-import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Concatenate, ParamSpec, TypeVar
 
 import asyncpg
 from msgspec.structs import replace
@@ -21,6 +19,7 @@ from packhorse.store.base import (
     Finding,
     Lease,
     Line,
+    Pause,
     Progress,
     Renewal,
     Report,
@@ -28,17 +27,12 @@ from packhorse.store.base import (
     WorkerCard,
 )
 from packhorse.store.group import Group
-from packhorse.store.postgres import check, claim, commit, notes, reads, upkeep, watch
-from packhorse.store.postgres.address import Address, address_from
+from packhorse.store.postgres import check, claim, commit, counters, notes, reads, upkeep, watch
+from packhorse.store.postgres.address import Address
 from packhorse.store.postgres.claim import Ask
 from packhorse.store.postgres.commit import Member
-from packhorse.store.postgres.connection import Clock, Connections, Session
-from packhorse.store.postgres.migrate import MIGRATING, migrate
-from packhorse.store.postgres.rows import Plans
-from packhorse.store.unbuilt import Unbuilt
-
-P = ParamSpec("P")
-T = TypeVar("T")
+from packhorse.store.postgres.facts import entry
+from packhorse.store.postgres.governing import Governing
 
 Outcome = PackhorseError | None
 
@@ -53,41 +47,12 @@ BLAMED = (
 """Something in one member cannot be written: the others are to be written without it."""
 
 
-class PostgresStore(Unbuilt):
+class PostgresStore(Governing):
     def __init__(self, address: Address, clock: Callable[[], float] | None = None) -> None:
-        self.address = address
-        self._clock = Clock(clock)
-        self._connections = Connections(address, self._clock)
-        self._watch = watch.Watch(self._connections, address, self._clock)
-        self._plans = Plans()
-        self._commits: Group[Member, Outcome] = Group(self._make)
-        self._claims: Group[Ask, list[Claim] | Exception] = Group(self._start)
+        super().__init__(address, clock)
+        self._commits: Group[Member, Outcome] = self._group(self._make)
+        self._claims: Group[Ask, list[Claim] | Exception] = self._group(self._start)
         self._calls = itertools.count(1)
-        self._is_closed = False
-
-    @classmethod
-    async def open(cls, url: str, clock: Callable[[], float] | None = None) -> PostgresStore:
-        """``clock`` stands in for the server's, for tests in which time is the point."""
-        store = cls(address_from(url), clock)
-        try:
-            async with store._connections.session(MIGRATING) as session:
-                await migrate(session, store.address.schema)
-        except BaseException as error:
-            await store.close()
-            if isinstance(error, asyncpg.PostgresError):
-                raise StoreUnavailable(f"PostgreSQL cannot migrate {store.address.shown}: {error}") from error
-            raise
-        return store
-
-    async def close(self) -> None:
-        """Answer what was asked for, then hang up."""
-        self._is_closed = True
-        await asyncio.gather(self._commits.close(), self._claims.close())
-        await self._watch.close()
-        await self._connections.close()
-
-    def now(self) -> float:
-        return self._clock.now()
 
     # Jobs
 
@@ -149,8 +114,7 @@ class PostgresStore(Unbuilt):
     # Queue
 
     async def claim(self, wants: Mapping[str, int], kinds: Collection[str], decide: Decide) -> list[Claim]:
-        if self._is_closed:
-            raise StoreUnavailable("The store is closed.")
+        self._check_open()
         [found] = await self._claims([Ask(wants, kinds, decide)])
         if isinstance(found, Exception):
             raise found
@@ -185,6 +149,18 @@ class PostgresStore(Unbuilt):
 
     async def expired(self, limit: int) -> list[Job]:
         return await self._read(upkeep.expired, self._clock, limit, self._plans)
+
+    async def ahead(self, job: Job, task: TaskId, *, limit: int = 1000) -> int:
+        return await self._read(claim.ahead, entry(job, task), limit, self._clock)
+
+    async def pause(self, pause: Pause) -> None:
+        await self._write(upkeep.pause, pause)
+
+    async def resume(self, queue: str) -> bool:
+        return await self._write(upkeep.resume, queue)
+
+    async def pauses(self) -> list[Pause]:
+        return await self._read(upkeep.pauses)
 
     # Notes
 
@@ -257,26 +233,7 @@ class PostgresStore(Unbuilt):
 
     async def trim(self) -> None:
         await self._write(watch.trim)
+        await self._keep(counters.trim, self._clock)
 
     async def check(self) -> list[Finding]:
         return await self._read(check.findings)
-
-    # One by one
-
-    async def _read(
-        self, question: Callable[Concatenate[Session, P], Awaitable[T]], *args: P.args, **kw: P.kwargs
-    ) -> T:
-        try:
-            return await self._connections.read(lambda session: question(session, *args, **kw))
-        except asyncpg.PostgresError as error:
-            raise commit.told(error) from error
-
-    async def _write(
-        self, operation: Callable[Concatenate[Session, P], Awaitable[T]], *args: P.args, **kw: P.kwargs
-    ) -> T:
-        try:
-            found = await self._connections.write(lambda session: operation(session, *args, **kw))
-        except asyncpg.PostgresError as error:
-            raise commit.told(error) from error
-        self._watch.tell()
-        return found

@@ -7,12 +7,12 @@ from typing import Any
 
 from packhorse.core import wire
 from packhorse.core.model import Job, TaskId
-from packhorse.store.base import Definition, Lease, Renewal, WorkerCard
+from packhorse.store.base import Definition, Lease, Pause, Renewal, WorkerCard
 from packhorse.store.postgres import rows
 from packhorse.store.postgres.connection import NOW, Clock, Row, Session
 from packhorse.store.postgres.rows import Plans
 
-PER_JOB = ("specs", "results", "events", "leases", "progress", "log", "log_size", "samples")
+PER_JOB = ("specs", "results", "events", "leases", "progress", "log", "log_size", "samples", "keys", "deliveries")
 
 HELD = "unnest($1::uuid[], $2::text[], $3::int4[], $4::text[]) AS n (job_id, stage, element, token)"
 SAID = "l.job_id, l.stage, l.element, l.token"
@@ -149,6 +149,20 @@ TOLD = "WITH told AS (INSERT INTO @feed VALUES (pg_current_xact_id(), '{}')) "
 async def set_bookmark(session: Session, name: str, value: str) -> None:
     put = "INSERT INTO @bookmarks VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
     await session.fetch(TOLD + put, name, value)
+
+
+async def pause(session: Session, pause: Pause) -> None:
+    put = "INSERT INTO @pauses VALUES ($1, $2) ON CONFLICT (queue) DO UPDATE SET body = excluded.body"
+    await session.fetch(TOLD + put, pause.queue, wire.encode(pause))
+
+
+async def resume(session: Session, queue: str) -> bool:
+    return await session.row(TOLD + "DELETE FROM @pauses WHERE queue = $1 RETURNING 1", queue) is not None
+
+
+async def pauses(session: Session) -> list[Pause]:
+    found = await session.fetch("SELECT body FROM @pauses ORDER BY queue")
+    return [wire.decode(body, Pause) for (body,) in found]
 
 
 async def publish(session: Session, definitions: Sequence[Definition]) -> None:

@@ -8,8 +8,9 @@ from functools import cache
 from typing import Any
 
 from packhorse.core import wire
-from packhorse.core.model import Change, Job, Status, TaskId
+from packhorse.core.model import Change, Job, Notify, Status, TaskId
 from packhorse.errors import Conflict, CorruptRecord
+from packhorse.store.outbox import delivery_id
 from packhorse.store.postgres import rows
 from packhorse.store.postgres.connection import NOW, Clock, Session
 from packhorse.store.postgres.facts import Entry, Facts, Key, entry
@@ -65,6 +66,13 @@ PARTS = {
     "keys": """
         INSERT INTO @idempotency SELECT * FROM unnest(%::text[], %::uuid[], %::text[]) AS n
         ON CONFLICT (key) DO UPDATE SET job_id = excluded.job_id, fingerprint = excluded.fingerprint""",
+    # An endpoint that is locked does not end meanwhile: who ends it sees what is put in here, and drops it.
+    "deliveries": """
+        INSERT INTO @deliveries SELECT n.id, n.endpoint, n.job_id, n.run, n.at, 0, n.at, ''
+        FROM unnest(%::text[], %::text[], %::uuid[], %::int4[], %::float8[]) AS n (id, endpoint, job_id, run, at)
+        JOIN (SELECT id FROM @endpoints WHERE id = ANY(%::text[]) AND is_open ORDER BY id FOR SHARE) AS told
+            ON told.id = n.endpoint
+        ON CONFLICT DO NOTHING""",
     "feed": "INSERT INTO @feed VALUES (pg_current_xact_id(), %::uuid[])",
     "due_drops": f"""
         DELETE FROM @due AS d USING unnest({ENTRIES}) AS n ({ENTRY})
@@ -114,6 +122,7 @@ class Writing:
         """The record, and the value in it."""
         self.due: dict[Entry, float] = {}
         self.leases: dict[Key, tuple[str, str, float]] = {}
+        self.deliveries: dict[str, tuple[str, str, int, float]] = {}
         self.due_drops: set[Entry] = set()
         self.delayed_drops: set[tuple[Any, ...]] = set()
         self.lease_drops: set[Key] = set()
@@ -147,6 +156,10 @@ class Writing:
         task = change.before.task(at) if change.before is not None and not is_due else None
         if task is not None and task.ready_at is not None:
             self.delayed_drops.add((task.ready_at, *key))
+
+    def notify(self, job_id: str, effect: Notify) -> None:
+        for endpoint in effect.endpoints:
+            self.deliveries[delivery_id(job_id, effect.run, endpoint)] = (endpoint, job_id, effect.run, effect.at)
 
     def drop_stages(self, job_id: str, stages: Iterable[str]) -> None:
         self.stage_drops |= {(job_id, stage) for stage in stages}
@@ -196,8 +209,11 @@ class Writing:
             entries=_columns((*key, not_before) for key, not_before in self.due.items()),
             slots=_columns((s, id) for s, id in facts.slots.items() if facts.stored_slots.get(s) != id),
             keys=_columns((key, *kept) for key, kept in facts.keys.items() if facts.stored_keys.get(key) != kept),
+            deliveries=_columns((id, *rest) for id, rest in self.deliveries.items()),
             feed=[touched] if touched else [],
         )  # fmt: skip
+        if "deliveries" in puts:
+            puts["deliveries"] = [*puts["deliveries"], sorted({endpoint for endpoint, *_ in self.deliveries.values()})]
         for timed in ("leases", "entries"):
             if timed in puts:
                 puts[timed] = [clock.parameter(), *puts[timed]]

@@ -23,6 +23,7 @@ from packhorse.core.model import (
     KeepSpec,
     KeyUnused,
     MakeDue,
+    Notify,
     Overdue,
     ReleaseSlot,
     RememberKey,
@@ -35,6 +36,7 @@ from packhorse.core.model import (
     Waiting,
 )
 from packhorse.errors import AlreadySubmitted, Conflict, LeaseLost, PackhorseError, SlotTaken, StoreError
+from packhorse.store.outbox import delivery_id
 from packhorse.store.redis import keys, records
 from packhorse.store.redis.records import Plans
 
@@ -80,12 +82,15 @@ def member(change: Change, plans: Plans, reservation: str | None = None) -> Memb
         plan = job.plan.fingerprint
         body = "" if plan in plans.kept else wire.encode(job.plan).decode()
     guards = [_guard(guard, job, reservation) for guard in change.guards]
-    return Member(job.id, _pack([job.id, version, plan, body, guards, list(_ops(change))]))
+    ops = list(_ops(change))
+    if body:
+        ops += [["SADD", keys.kinds(stage.queue), stage.kind] for stage in job.plan.stages]
+    return Member(job.id, _pack([job.id, version, plan, body, guards, ops]))
 
 
 def erasure(job_id: str, version: str, gone: Sequence[str], indexes: Sequence[str]) -> Member:
     """Everything under the job's id, if it is still as it was read."""
-    ops = [["DEL", key] for key in gone] + [["ZREM", index, job_id] for index in indexes]
+    ops = [["orphan", job_id], *(["DEL", key] for key in gone)] + [["ZREM", index, job_id] for index in indexes]
     return Member(job_id, _pack([job_id, version, "", "", [], ops]))
 
 
@@ -214,6 +219,9 @@ def _effect(effect: Effect, change: Change) -> Iterator[Op]:
         case DropStages(stages):
             for stage in stages:
                 yield from _dropped(change.before or job, stage)
+        case Notify(endpoints, run, at):
+            for endpoint in endpoints:
+                yield ["notify", delivery_id(job.id, run, endpoint), endpoint, job.id, str(run), repr(at)]
 
 
 def _dropped(job: Job, stage: str) -> Iterator[Op]:

@@ -67,6 +67,33 @@ def idempotency(key: str) -> str:
     return f"key:{key}"
 
 
+def tokens(job_id: str) -> str:
+    """Ids of the keys that go with the job."""
+    return f"job:{job_id}:keys"
+
+
+def tenant_keys(tenant: str | None) -> str:
+    """Ids of the keys of a tenant, or of all, but for the tokens of jobs."""
+    return "keys:all" if tenant is None else f"keys:of:{quote(tenant, safe='')}"
+
+
+def tenant_audit(tenant: str) -> str:
+    return f"audit:of:{quote(tenant, safe='')}"
+
+
+def delivery(id: str) -> str:
+    return f"delivery:{id}"
+
+
+def endpoint_deliveries(endpoint_id: str) -> str:
+    return f"endpoint:{endpoint_id}:deliveries"
+
+
+def kinds(queue: str) -> str:
+    """The kinds of stages that use the queue, or have."""
+    return f"kinds:{queue}"
+
+
 # Indexes: sorted sets of job ids at one score, so that their order is that of the ids, which is that of age.
 
 PAIRS = "jobs:pairs"

@@ -53,6 +53,9 @@ NOT_BEGUN_WORDS = ("BUSY", "MISCONF", "NOREPLICAS", "NOPERM", "NOAUTH", "CROSSSL
 _pack = msgspec.msgpack.Encoder().encode
 
 
+WRITES = frozenset({"audit", "claim", "commit", "log", "renew", "report", "spend", "take"})
+
+
 class Script:
     """A Lua file with what all of them share in front of it."""
 
@@ -67,7 +70,7 @@ class Script:
 
 @cache
 def script(name: str) -> Script:
-    return Script(name, is_write=name in ("commit", "claim", "renew", "report", "log"))
+    return Script(name, is_write=name in WRITES)
 
 
 class Link:

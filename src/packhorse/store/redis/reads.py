@@ -12,6 +12,7 @@ from packhorse.core.model import Event, Job, Result, Spec, Status, TaskId
 from packhorse.errors import CorruptRecord, PackhorseError
 from packhorse.store.base import Filter, Line, Progress, Sample
 from packhorse.store.redis import keys, records
+from packhorse.store.redis.clock import ServerClock
 from packhorse.store.redis.commit import Kept
 from packhorse.store.redis.link import Link
 from packhorse.store.redis.records import FIELDS, Plans
@@ -193,3 +194,8 @@ async def samples(link: Link, job_id: str) -> list[Sample]:
         if where in used:
             found.append(Sample(job_id, keys.task_from(task), float(at), float(value), int(used[where])))
     return sorted(found, key=lambda sample: (sample.at, sample.task))
+
+
+async def ahead(link: Link, clock: ServerClock, job: Job, at: TaskId, limit: int) -> int:
+    queue, entry = job.plan.stage(at.stage).queue, keys.entry(job.id, at)
+    return int(await link.run("ahead", clock.said(), queue, -job.priority, entry, limit))

@@ -1,15 +1,13 @@
-"""The Redis store: who answers what."""
+"""The Redis store: what is asked of it, and who answers."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from packhorse.core.model import Change, Event, Job, Result, Spec, TaskId
-from packhorse.errors import Conflict, PackhorseError, StoreError, StoreUnavailable
-from packhorse.settings import KEYS
+from packhorse.errors import Conflict, PackhorseError, StoreError
 from packhorse.store.base import (
     Claim,
     Decide,
@@ -18,6 +16,7 @@ from packhorse.store.base import (
     Finding,
     Lease,
     Line,
+    Pause,
     Progress,
     Renewal,
     Report,
@@ -25,15 +24,11 @@ from packhorse.store.base import (
     WorkerCard,
 )
 from packhorse.store.redis import check, commit, notes, reads, upkeep
-from packhorse.store.redis.address import Address, address
+from packhorse.store.redis.address import Address
 from packhorse.store.redis.claim import Claimer
-from packhorse.store.redis.clock import ServerClock
 from packhorse.store.redis.commit import Member
-from packhorse.store.redis.link import Link
-from packhorse.store.redis.records import Plans
+from packhorse.store.redis.governing import Governing
 from packhorse.store.redis.watch import Watch
-from packhorse.store.redis.writer import Writer
-from packhorse.store.unbuilt import Unbuilt
 
 FEED = "5000"
 """Entries of the feed kept for watchers that are a little behind; who is further behind looks at everything."""
@@ -41,40 +36,13 @@ FEED = "5000"
 NEEDS_PLAN = b"plan"
 
 
-class RedisStore(Unbuilt):
+class RedisStore(Governing):
     def __init__(self, address: Address, clock: Callable[[], float] | None = None) -> None:
-        self.now = ServerClock(clock)
-        self._link = Link(address)
-        self._plans = Plans()
-        self._write = Writer(self._link, self.now)
+        super().__init__(address, clock)
         self._claim = Claimer(self._link, self.now, self._write, self._plans)
         self._watch = Watch(self._link)
         self._sweeper = upkeep.Sweeper(self._link, self.now, self._plans)
-
-    @classmethod
-    async def open(cls, url: str, prefix: str = KEYS, clock: Callable[[], float] | None = None) -> RedisStore:
-        """A handle on the server at the URL, whose ``?prefix=`` wins over the one given. Its clock is the server's."""
-        store = cls(address(url, prefix), clock)
-        try:
-            await store._greet()
-        except BaseException:
-            await store.close()
-            raise
-        return store
-
-    async def _greet(self) -> None:
-        info = await check.facts(self._link)
-        self._link.prefix = self._link.address.prefix_in(is_cluster=info.get("cluster_enabled") == "1")
-        sent = time.monotonic()
-        seconds, micros = await self._link.call("TIME")
-        self.now.learn(int(seconds) + int(micros) / 1e6, sent)
-
-    async def close(self) -> None:
-        """Finish what was asked for, then leave."""
-        await self._claim.close()
-        await self._write.close()
-        await self._watch.close()
-        await self._link.close()
+        self._closing = [self._claim.close, *self._closing, self._watch.close]
 
     # Jobs
 
@@ -170,6 +138,18 @@ class RedisStore(Unbuilt):
     async def expired(self, limit: int) -> list[Job]:
         return await self._sweeper.jobs("deadlines", "past", limit)
 
+    async def ahead(self, job: Job, task: TaskId, *, limit: int = 1000) -> int:
+        return await reads.ahead(self._link, self.now, job, task, limit)
+
+    async def pause(self, pause: Pause) -> None:
+        await self._write.put(upkeep.paused(pause))
+
+    async def resume(self, queue: str) -> bool:
+        return not await self._write.told(upkeep.resumed(queue))
+
+    async def pauses(self) -> list[Pause]:
+        return await upkeep.pauses(self._link)
+
     # Notes
 
     async def report(self, reports: Sequence[Report]) -> None:
@@ -249,14 +229,10 @@ class RedisStore(Unbuilt):
         await self._write.put(commit.plain(["XTRIM", "feed", "MAXLEN", "~", FEED]))
         gone = await upkeep.vanished(self._link, self.now)
         await self._write.put(*(upkeep.forgotten(index, job_id) for job_id in gone for index in upkeep.ENDED))
+        await self._write.put(*(upkeep.orphaned(job_id) for job_id in gone))
 
     async def check(self) -> list[Finding]:
         return await check.findings(self._link, self.now)
-
-    def _open(self) -> None:
-        """What asks nothing when it is given nothing must still say that the store is closed."""
-        if self._link.is_closed:
-            raise StoreUnavailable("The store is closed.")
 
 
 def _unwritable(error: Exception) -> StoreError:

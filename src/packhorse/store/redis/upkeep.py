@@ -10,7 +10,7 @@ import msgspec
 from packhorse.core import wire
 from packhorse.core.model import Job, TaskId
 from packhorse.errors import PackhorseError
-from packhorse.store.base import Definition, Lease, Renewal, WorkerCard
+from packhorse.store.base import Definition, Lease, Pause, Renewal, WorkerCard
 from packhorse.store.redis import commit, keys, records
 from packhorse.store.redis.clock import ServerClock
 from packhorse.store.redis.commit import Member
@@ -129,6 +129,27 @@ async def vanished(link: Link, clock: ServerClock) -> list[str]:
 def forgotten(index: str, job_id: str) -> Member:
     """An index entry whose record the server has dropped by itself."""
     return commit.plain(["ZREM", index, job_id], guards=[["absent", keys.job(job_id)]])
+
+
+def orphaned(job_id: str) -> Member:
+    """Tokens and deliveries of a job whose record the server has dropped by itself."""
+    return commit.plain(["orphan", job_id], guards=[["absent", keys.job(job_id)]])
+
+
+# Pauses
+
+
+def paused(pause: Pause) -> Member:
+    return commit.plain(["HSET", "pauses", pause.queue, wire.encode(pause).decode()])
+
+
+def resumed(queue: str) -> Member:
+    return commit.plain(["HDEL", "pauses", queue], guards=[["known", "pauses", queue]])
+
+
+async def pauses(link: Link) -> list[Pause]:
+    [bodies] = await link.ask([["HVALS", "pauses"]])
+    return sorted((wire.decode(body, Pause) for body in bodies), key=lambda pause: pause.queue)
 
 
 # Registry

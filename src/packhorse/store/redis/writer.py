@@ -44,13 +44,13 @@ class Writer:
 
     async def put(self, *members: Member) -> None:
         """Make what is not refused unless something is wrong. Guards that do not hold make it nothing."""
-        if self._is_closed:
-            raise StoreUnavailable("The store is closed.")
-        for outcome in await next(self._turns)(members):
-            if isinstance(outcome, StoreError):
-                raise outcome
-            if outcome and outcome[0] in (b"unsound", b"half"):
-                raise StoreError(f"Redis: {outcome[1].decode()}")
+        for outcome in await self(members):
+            _refusal(outcome)
+
+    async def told(self, member: Member) -> str:
+        """Make it; the name of the guard that did not hold, or nothing."""
+        [outcome] = await self([member])
+        return _refusal(outcome)
 
     async def close(self) -> None:
         self._is_closed = True
@@ -88,6 +88,14 @@ class Writer:
             return [error] * len(members), error
         self._clock.learn(float(at), sent)
         return outcomes, None
+
+
+def _refusal(outcome: Any) -> str:
+    if isinstance(outcome, StoreError):
+        raise outcome
+    if outcome and outcome[0] in (b"unsound", b"half"):
+        raise StoreError(f"Redis: {outcome[1].decode()}")
+    return outcome[0].decode() if outcome else ""
 
 
 def _batches(members: Sequence[Member]) -> Iterator[list[Member]]:

@@ -36,7 +36,11 @@ class Session(apsw.Connection):
         self.execute("BEGIN IMMEDIATE")
 
 
-def connect(path: Path, *, read_only: bool = False) -> Session:
+SYNCS = {"normal": 1, "full": 2}
+"""What SQLite calls them: full survives a power cut, normal only a crash."""
+
+
+def connect(path: Path, *, read_only: bool = False, synchronous: str = "full") -> Session:
     """A connection with settings checked, not assumed: another default would break the promise silently."""
     flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_NOMUTEX
     try:
@@ -45,19 +49,20 @@ def connect(path: Path, *, read_only: bool = False) -> Session:
         # Plans do not depend on bound values. Else SQLite plans a query again at each use, to look at its LIMIT.
         db.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         mode = _into_wal(db)
-        db.pragma("synchronous", "full")
+        db.pragma("synchronous", synchronous)
         # A savepoint keeps what it may have to put back, past 64 KiB in a file: that was a third of a commit's work.
         db.pragma("temp_store", "memory")
         db.pragma("cache_size", -32_000)
         db.pragma("journal_size_limit", 64 * 1024 * 1024)
         if read_only:
             db.pragma("query_only", True)
-        synchronous = db.pragma("synchronous")
+        given = db.pragma("synchronous")
     except apsw.Error as error:
         raise StoreUnavailable(f"SQLite cannot open {path}: {error}") from error
-    if mode != "wal" or synchronous != 2:
+    if mode != "wal" or given != SYNCS[synchronous]:
         raise StoreUnavailable(
-            f"SQLite gave journal_mode={mode}, synchronous={synchronous} for {path}; need wal, 2 (full)."
+            f"SQLite gave journal_mode={mode}, synchronous={given} for {path};"
+            f" need wal, {SYNCS[synchronous]} ({synchronous})."
         )
     return db
 

@@ -38,10 +38,10 @@ class Governing(Handle):
     # Counters
 
     async def spend(self, charges: Sequence[Charge]) -> Spent:
-        return await self._write(lambda db: granting.spend(db, charges, self.now()))
+        return await self._counting.spend(charges)
 
     async def refund(self, charges: Sequence[Charge], at: float) -> None:
-        await self._write(lambda db: granting.refund(db, charges, at))
+        await self._counting.refund(charges, at)
 
     # Outbox
 

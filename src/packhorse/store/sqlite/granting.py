@@ -1,4 +1,4 @@
-"""Who may ask, what they did, and how much of it."""
+"""Who may ask, and what they did."""
 
 from __future__ import annotations
 
@@ -9,16 +9,7 @@ from msgspec.structs import replace
 
 from packhorse.core import wire
 from packhorse.errors import Conflict, JobNotFound
-from packhorse.store import counting
-from packhorse.store.base import Charge, Entry, Key, Spent
-from packhorse.store.counting import Buckets, Counter
-
-KEEP_COUNTER = """
-INSERT INTO counters VALUES (?, ?, ?, ?)
-ON CONFLICT DO UPDATE SET until = excluded.until, buckets = excluded.buckets
-"""
-
-Kept = dict[Counter, Buckets]
+from packhorse.store.base import Entry, Key
 
 
 def add_key(db: apsw.Connection, key: Key) -> None:
@@ -73,28 +64,3 @@ def audited(db: apsw.Connection, tenant: str | None, before: int | None, limit: 
     query = f"SELECT n, body FROM audit WHERE {' AND '.join(['TRUE', *given])} ORDER BY n DESC LIMIT ?"
     found = db.execute(query, (*given.values(), limit))
     return [replace(wire.decode(body, Entry), n=n) for n, body in found]
-
-
-def spend(db: apsw.Connection, charges: Sequence[Charge], now: float) -> Spent:
-    kept = _counted(db, charges)
-    spent = counting.spend(kept, charges, now)
-    if spent.refused is None and any(charge.amount for charge in charges):
-        _keep(db, kept)
-    return spent
-
-
-def refund(db: apsw.Connection, charges: Sequence[Charge], at: float) -> None:
-    kept = _counted(db, charges)
-    counting.refund(kept, charges, at)
-    _keep(db, kept)
-
-
-def _counted(db: apsw.Connection, charges: Sequence[Charge]) -> Kept:
-    query = "SELECT buckets FROM counters WHERE name = ? AND window = ?"
-    found = {each: db.execute(query, each).fetchone() for each in counting.counters(charges)}
-    return {each: wire.decode(row[0], Buckets) for each, row in found.items() if row is not None}
-
-
-def _keep(db: apsw.Connection, kept: Kept) -> None:
-    for each, buckets in kept.items():
-        db.execute(KEEP_COUNTER, (*each, counting.until(each[1], buckets), wire.encode(buckets)))

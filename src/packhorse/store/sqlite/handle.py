@@ -15,6 +15,7 @@ import apsw
 from packhorse.errors import StoreUnavailable
 from packhorse.store.sqlite import commit
 from packhorse.store.sqlite.connection import connect, migrate
+from packhorse.store.sqlite.counters import Counting
 from packhorse.store.sqlite.rows import Plans
 from packhorse.store.sqlite.writer import Operation, Writer
 
@@ -29,6 +30,7 @@ class Handle:
         self.path = path
         self.now = clock
         self._plans = Plans()
+        self._counting = Counting(path, clock)
         self._local = threading.local()
         self._watching = threading.Lock()
         self._connections: list[apsw.Connection] = []
@@ -53,6 +55,7 @@ class Handle:
 
     def _close(self) -> None:
         self._writer.close()
+        self._counting.close()
         self._readers.shutdown()
         for connection in (*self._connections, self._watcher):
             connection.close()

@@ -186,7 +186,8 @@ class SqliteStore(Governing):
         await self._write(lambda db: upkeep.set_bookmark(db, name, value))
 
     async def trim(self) -> None:
-        await self._write(lambda db: upkeep.trim(db, self.now()))
+        await self._write(upkeep.trim)
+        await self._counting.trim()
 
     async def check(self) -> list[Finding]:
         return await self._read(_findings)

@@ -111,9 +111,8 @@ def set_bookmark(db: apsw.Connection, name: str, value: str) -> None:
     db.execute("INSERT OR REPLACE INTO bookmarks VALUES (?, ?)", (name, value))
 
 
-def trim(db: apsw.Connection, now: float) -> None:
+def trim(db: apsw.Connection) -> None:
     db.execute("DELETE FROM feed WHERE seq <= (SELECT max(seq) FROM feed) - ?", (FEED,))
-    db.execute("DELETE FROM counters WHERE until <= ?", (now,))
 
 
 def pause(db: apsw.Connection, pause: Pause) -> None:

@@ -55,6 +55,15 @@ local guards = {
   absent = function(key)
     if call('EXISTS', P .. key) == 1 then return {} end
   end,
+  fresh = function(hash, field)
+    if call('HEXISTS', P .. hash, field) == 1 then return {} end
+  end,
+  known = function(hash, field)
+    if call('HEXISTS', P .. hash, field) == 0 then return {} end
+  end,
+  same = function(hash, field, value)
+    if call('HGET', P .. hash, field) ~= value then return {} end
+  end,
   idle = function(worker)
     if #leases_of(worker, 0, 1) > 0 then return {} end
   end,
@@ -63,6 +72,15 @@ local guards = {
 -- The idempotency key of a job lives as long as the job.
 local function remembered(record)
   return 'key:' .. (call('HGET', P .. record, 'key') or '')
+end
+
+-- A delivery is a hash, and is named by the outbox (by the time it is due), its endpoint (by its own time) and its job.
+local function forget(delivery)
+  local of = call('HMGET', P .. 'delivery:' .. delivery, 'endpoint', 'job_id')
+  call('DEL', P .. 'delivery:' .. delivery)
+  call('ZREM', P .. 'outbox', delivery)
+  if of[1] then call('ZREM', P .. 'endpoint:' .. of[1] .. ':deliveries', delivery) end
+  if of[2] then call('SREM', P .. 'job:' .. of[2] .. ':deliveries', delivery) end
 end
 
 local verbs = {
@@ -93,6 +111,28 @@ local verbs = {
   end,
   release = function(slot, job)
     if call('GET', P .. slot) == job then call('DEL', P .. slot) end
+  end,
+  notify = function(delivery, endpoint, job, run, at)
+    if call('SISMEMBER', P .. 'endpoints:open', endpoint) == 0 then return end
+    call('HSET', P .. 'delivery:' .. delivery, 'endpoint', endpoint, 'job_id', job, 'run', run, 'at', at,
+      'attempts', 0, 'next_at', at, 'error', '')
+    call('ZADD', P .. 'outbox', at, delivery)
+    call('ZADD', P .. 'endpoint:' .. endpoint .. ':deliveries', at, delivery)
+    call('SADD', P .. 'job:' .. job .. ':deliveries', delivery)
+  end,
+  settle = function(delivery, attempts, next_at, error)
+    if call('HGET', P .. 'delivery:' .. delivery, 'attempts') ~= attempts then return end
+    if next_at == '' then return forget(delivery) end
+    call('HSET', P .. 'delivery:' .. delivery, 'next_at', next_at, 'error', error)
+    call('ZADD', P .. 'outbox', next_at, delivery)
+  end,
+  unsend = function(endpoint)
+    for _, delivery in ipairs(call('ZRANGE', P .. 'endpoint:' .. endpoint .. ':deliveries', 0, -1)) do forget(delivery) end
+  end,
+  orphan = function(job)
+    for _, delivery in ipairs(call('SMEMBERS', P .. 'job:' .. job .. ':deliveries')) do forget(delivery) end
+    for _, token in ipairs(call('SMEMBERS', P .. 'job:' .. job .. ':keys')) do call('HDEL', P .. 'keys', token) end
+    call('DEL', P .. 'job:' .. job .. ':keys')
   end,
   announce = announce,
   publish = function(job, message)

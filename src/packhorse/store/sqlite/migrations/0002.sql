@@ -19,17 +19,6 @@ CREATE TABLE audit (
 
 CREATE INDEX audit_by_tenant ON audit (tenant, n);
 
--- A row per counter: what was spent, by bucket. Of no use to anybody after `until`.
-CREATE TABLE counters (
-    name TEXT NOT NULL,
-    window REAL NOT NULL,
-    until REAL NOT NULL,
-    buckets BLOB NOT NULL,
-    PRIMARY KEY (name, window)
-) WITHOUT ROWID;
-
-CREATE INDEX counters_by_end ON counters (until);
-
 CREATE TABLE endpoints (
     id TEXT PRIMARY KEY,
     tenant TEXT NOT NULL,

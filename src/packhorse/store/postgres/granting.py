@@ -1,0 +1,83 @@
+"""Who may ask, and what they did."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from packhorse.core import wire
+from packhorse.errors import Conflict, JobNotFound
+from packhorse.store.base import Entry, Key
+from packhorse.store.postgres.connection import Row, Session
+from packhorse.store.postgres.rows import clean, is_id
+
+# A job that is locked is not erased meanwhile: its token is there when it goes, and goes too.
+IS_THERE = "SELECT 1 FROM @jobs WHERE id = $1 FOR KEY SHARE"
+
+
+async def add_key(session: Session, key: Key) -> None:
+    if key.job_id is not None and (not is_id(key.job_id) or await session.row(IS_THERE, key.job_id) is None):
+        raise JobNotFound(job_id=key.job_id)
+    put = "INSERT INTO @keys VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING RETURNING 1"
+    if await session.row(put, key.id, key.tenant, key.job_id, wire.encode(key)) is None:
+        raise Conflict(f"There is a key {key.id} already.", key_id=key.id)
+
+
+async def keys(session: Session, ids: Sequence[str]) -> list[Key | None]:
+    asked = [id for id in ids if clean(id) == id]  # anything else would be an error, and there is no such key
+    found = {
+        key.id: key for key in _keys(await session.fetch("SELECT body FROM @keys WHERE id = ANY($1::text[])", asked))
+    }
+    return [found.get(id) for id in ids]
+
+
+async def list_keys(session: Session, tenant: str | None, before: str | None, limit: int) -> list[Key]:
+    where, values = _where({"tenant = $": tenant, "id < $": before})
+    query = f"SELECT body FROM @keys WHERE job_id IS NULL AND {where} ORDER BY id DESC LIMIT ${len(values) + 1}"
+    return _keys(await session.fetch(query, *values, limit))
+
+
+async def job_keys(session: Session, job_id: str) -> list[Key]:
+    if not is_id(job_id):
+        return []
+    return _keys(await session.fetch("SELECT body FROM @keys WHERE job_id = $1 ORDER BY id DESC", job_id))
+
+
+async def end_key(session: Session, id: str, at: float, by: str) -> Key | None:
+    if clean(id) != id:
+        return None
+    row = await session.row("SELECT body FROM @keys WHERE id = $1 FOR UPDATE", id)
+    key = None if row is None else wire.decode(row["body"], Key)
+    if key is None or (key.ends_at is not None and key.ends_at <= at):
+        return key
+    ended = replace(key, ends_at=at, ended_by=by)
+    await session.fetch("UPDATE @keys SET body = $2 WHERE id = $1", id, wire.encode(ended))
+    return ended
+
+
+async def audit(session: Session, entries: Sequence[Entry], keep: int) -> None:
+    last = await session.value("UPDATE @audit_last SET n = n + $1 RETURNING n", len(entries))
+    numbers = list(range(last - len(entries) + 1, last + 1))
+    tenants, bodies = [clean(entry.tenant) for entry in entries], [wire.encode(entry) for entry in entries]
+    put = "INSERT INTO @audit SELECT * FROM unnest($1::int8[], $2::text[], $3::bytea[]) AS n"
+    await session.fetch(put, numbers, tenants, bodies)
+    await session.fetch("DELETE FROM @audit WHERE n <= $1::int8", last - keep)
+
+
+async def audited(session: Session, tenant: str | None, before: int | None, limit: int) -> list[Entry]:
+    where, values = _where({"tenant = $": tenant, "n < $": before})
+    query = f"SELECT n, body FROM @audit WHERE {where} ORDER BY n DESC LIMIT ${len(values) + 1}"
+    return [replace(wire.decode(body, Entry), n=n) for n, body in await session.fetch(query, *values, limit)]
+
+
+def _where(wanted: dict[str, Any]) -> tuple[str, list[Any]]:
+    """The conditions for which there is a value, with its number."""
+    given = [(condition, value) for condition, value in wanted.items() if value is not None]
+    conditions = [f"{condition}{n}" for n, (condition, _) in enumerate(given, 1)]
+    return " AND ".join(["TRUE", *conditions]), [value for _, value in given]
+
+
+def _keys(found: Sequence[Row]) -> list[Key]:
+    return [wire.decode(row["body"], Key) for row in found]

@@ -1,0 +1,77 @@
+"""Who is told of ended jobs, and what waits to be sent. What a commit puts in is written with it, in `writing`."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from packhorse.core import wire
+from packhorse.errors import Conflict
+from packhorse.store.base import Delivery, Endpoint
+from packhorse.store.postgres.connection import NOW, Clock, Row, Session
+from packhorse.store.postgres.rows import clean
+
+COLUMNS = ("id", "endpoint", "job_id", "run", "at", "attempts", "next_at", "error")
+
+# The time asked for once: a condition that may change from row to row is looked at row by row.
+DUE = f"next_at <= (SELECT coalesce($1, {NOW}))"
+
+# Locked rows belong to another taker. MATERIALIZED, because a LIMIT that is run again takes too many.
+TAKE = f"""
+WITH due AS MATERIALIZED (
+    SELECT id, next_at FROM @deliveries WHERE {DUE} ORDER BY next_at, id LIMIT $2 FOR UPDATE SKIP LOCKED
+)
+UPDATE @deliveries AS d SET attempts = attempts + 1, next_at = coalesce($1, {NOW}) + $3 FROM due WHERE d.id = due.id
+RETURNING {", ".join(f"d.{name}" for name in COLUMNS)}, due.next_at AS was_due
+"""
+
+
+async def add_endpoint(session: Session, endpoint: Endpoint) -> None:
+    put = "INSERT INTO @endpoints VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING RETURNING 1"
+    values = (endpoint.id, endpoint.tenant, endpoint.created_at, endpoint.ended_at is None, wire.encode(endpoint))
+    if await session.row(put, *values) is None:
+        raise Conflict(f"There is an endpoint {endpoint.id} already.", endpoint_id=endpoint.id)
+
+
+async def endpoints(session: Session, tenant: str | None) -> list[Endpoint]:
+    query = "SELECT body FROM @endpoints WHERE $1::text IS NULL OR tenant = $1 ORDER BY created_at, id"
+    return [wire.decode(body, Endpoint) for (body,) in await session.fetch(query, tenant)]
+
+
+async def end_endpoint(session: Session, id: str, at: float, reason: str) -> Endpoint | None:
+    """Locked first: a commit that has just found it open is waited for, and its messages are seen, and go too."""
+    row = await session.row("SELECT body FROM @endpoints WHERE id = $1 FOR UPDATE", id)
+    endpoint = None if row is None else wire.decode(row["body"], Endpoint)
+    if endpoint is None or endpoint.ended_at is not None:
+        return endpoint
+    ended = replace(endpoint, ended_at=at, reason=reason)
+    await session.fetch("UPDATE @endpoints SET is_open = FALSE, body = $2 WHERE id = $1", id, wire.encode(ended))
+    await session.fetch("DELETE FROM @deliveries WHERE endpoint = $1", id)
+    return ended
+
+
+async def has_due(session: Session, clock: Clock) -> bool:
+    return await session.row(f"SELECT 1 FROM @deliveries WHERE {DUE} LIMIT 1", clock.parameter()) is not None
+
+
+async def take(session: Session, clock: Clock, limit: int, seconds: float) -> list[Delivery]:
+    found = await session.fetch(TAKE, clock.parameter(), limit, seconds)
+    return [_delivery(row) for row in sorted(found, key=lambda row: (row["was_due"], row["id"]))]
+
+
+async def settle(session: Session, delivery: Delivery, next_at: float | None, error: str) -> None:
+    held = "id = $1 AND attempts = $2"
+    if next_at is None:
+        await session.fetch(f"DELETE FROM @deliveries WHERE {held}", delivery.id, delivery.attempts)
+    else:
+        put = f"UPDATE @deliveries SET next_at = $3, error = $4 WHERE {held}"
+        await session.fetch(put, delivery.id, delivery.attempts, next_at, clean(error))
+
+
+async def deliveries(session: Session, endpoint_id: str, limit: int) -> list[Delivery]:
+    query = f"SELECT {', '.join(COLUMNS)} FROM @deliveries WHERE endpoint = $1 ORDER BY at DESC, id DESC LIMIT $2"
+    return [_delivery(row) for row in await session.fetch(query, endpoint_id, limit)]
+
+
+def _delivery(row: Row) -> Delivery:
+    id, endpoint, job_id, *rest = tuple(row)[: len(COLUMNS)]
+    return Delivery(id, endpoint, str(job_id), *rest)

@@ -1,0 +1,77 @@
+"""The part of the store that governs: who may ask, how much, and who is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from packhorse.store.base import Charge, Delivery, Endpoint, Entry, Key, Spent
+from packhorse.store.redis import granting, outbox
+from packhorse.store.redis.address import Address
+from packhorse.store.redis.counters import Ask, Counting
+from packhorse.store.redis.handle import Handle
+
+
+class Governing(Handle):
+    def __init__(self, address: Address, clock: Callable[[], float] | None = None) -> None:
+        super().__init__(address, clock)
+        self._counting = Counting(self._link, self.now)
+        self._closing.insert(0, self._counting.close)
+
+    # Keys
+
+    async def add_key(self, key: Key) -> None:
+        await granting.add_key(self._write, key)
+
+    async def keys(self, ids: Sequence[str]) -> list[Key | None]:
+        self._open()
+        return await granting.find(self._link, ids)
+
+    async def list_keys(self, tenant: str | None, *, before: str | None = None, limit: int = 50) -> list[Key]:
+        return await granting.list_keys(self._link, tenant, before, limit)
+
+    async def job_keys(self, job_id: str) -> list[Key]:
+        return await granting.job_keys(self._link, job_id)
+
+    async def end_key(self, key_id: str, at: float, by: str) -> Key | None:
+        return await granting.end_key(self._link, self._write, key_id, at, by)
+
+    # Audit
+
+    async def audit(self, entries: Sequence[Entry], *, keep: int) -> None:
+        await granting.audit(self._link, entries, keep)
+
+    async def audited(self, tenant: str | None = None, *, before: int | None = None, limit: int = 50) -> list[Entry]:
+        self._open()
+        return await granting.audited(self._link, tenant, before, limit)
+
+    # Counters
+
+    async def spend(self, charges: Sequence[Charge]) -> Spent:
+        self._open()
+        return await self._counting.spend(charges)
+
+    async def refund(self, charges: Sequence[Charge], at: float) -> None:
+        self._open()
+        await self._counting(Ask(charges, at))
+
+    # Outbox
+
+    async def add_endpoint(self, endpoint: Endpoint) -> None:
+        await outbox.add_endpoint(self._write, endpoint)
+
+    async def endpoints(self, tenant: str | None = None) -> list[Endpoint]:
+        return await outbox.endpoints(self._link, tenant)
+
+    async def end_endpoint(self, endpoint_id: str, at: float, reason: str) -> Endpoint | None:
+        return await outbox.end_endpoint(self._link, self._write, endpoint_id, at, reason)
+
+    async def take_deliveries(self, limit: int, seconds: float) -> list[Delivery]:
+        self._open()
+        return await outbox.take(self._link, self.now, limit, seconds)
+
+    async def settle_delivery(self, delivery: Delivery, *, next_at: float | None, error: str = "") -> None:
+        await self._write.put(outbox.settled(delivery, next_at, error))
+
+    async def deliveries(self, endpoint_id: str, limit: int = 50) -> list[Delivery]:
+        self._open()
+        return await outbox.deliveries(self._link, endpoint_id, limit)

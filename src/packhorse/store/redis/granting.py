@@ -1,0 +1,82 @@
+"""Who may ask, and what they did."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from packhorse.core import wire
+from packhorse.errors import Conflict, JobNotFound
+from packhorse.store.base import Entry, Key
+from packhorse.store.redis import commit, keys
+from packhorse.store.redis.link import Link
+from packhorse.store.redis.writer import Writer
+
+_pack = msgspec.msgpack.Encoder().encode
+
+
+async def add_key(write: Writer, key: Key) -> None:
+    body, guards = wire.encode(key).decode(), [["fresh", "keys", key.id]]
+    if key.job_id is None:
+        listed = [["ZADD", index, "0", key.id] for index in (keys.tenant_keys(None), keys.tenant_keys(key.tenant))]
+    else:
+        listed, guards = [["SADD", keys.tokens(key.job_id), key.id]], [["exists", keys.job(key.job_id)], *guards]
+    match await write.told(commit.plain(["HSET", "keys", key.id, body], *listed, guards=guards)):
+        case "exists":
+            raise JobNotFound(job_id=key.job_id)
+        case "fresh":
+            raise Conflict(f"There is a key {key.id} already.", key_id=key.id)
+
+
+async def find(link: Link, ids: Sequence[str]) -> list[Key | None]:
+    if not ids:
+        return []
+    [bodies] = await link.ask([["HMGET", "keys", *ids]])
+    return [None if body is None else wire.decode(body, Key) for body in bodies]
+
+
+async def list_keys(link: Link, tenant: str | None, before: str | None, limit: int) -> list[Key]:
+    start = "+" if before is None else f"({before}"
+    [ids] = await link.ask([["ZREVRANGEBYLEX", keys.tenant_keys(tenant), start, "-", "LIMIT", "0", str(limit)]])
+    return [key for key in await find(link, [id.decode() for id in ids]) if key is not None]
+
+
+async def job_keys(link: Link, job_id: str) -> list[Key]:
+    [ids] = await link.ask([["SMEMBERS", keys.tokens(job_id)]])
+    found = await find(link, sorted((id.decode() for id in ids), reverse=True))
+    return [key for key in found if key is not None]
+
+
+async def end_key(link: Link, write: Writer, id: str, at: float, by: str) -> Key | None:
+    """Read, decide, write if it is still as it was read; look again while others are faster."""
+    while True:
+        [body] = await link.ask([["HGET", "keys", id]])
+        key = None if body is None else wire.decode(body, Key)
+        if key is None or (key.ends_at is not None and key.ends_at <= at):
+            return key
+        ended = replace(key, ends_at=at, ended_by=by)
+        put = ["HSET", "keys", id, wire.encode(ended).decode()]
+        if not await write.told(commit.plain(put, guards=[["same", "keys", id, body.decode()]])):
+            return ended
+
+
+async def audit(link: Link, entries: Sequence[Entry], keep: int) -> None:
+    flat = [text for each in entries for text in (keys.tenant_audit(each.tenant), wire.encode(each).decode())]
+    await link.run("audit", keep, _pack(flat))
+
+
+async def audited(link: Link, tenant: str | None, before: int | None, limit: int) -> list[Entry]:
+    if limit <= 0:
+        return []
+    if tenant is None:
+        start = "+" if before is None else f"({before}-0"
+        [found] = await link.ask([["XREVRANGE", "audit", start, "-", "COUNT", str(limit)]])
+    else:
+        start = "+inf" if before is None else f"({before}"
+        index = keys.tenant_audit(tenant)
+        [numbers] = await link.ask([["ZREVRANGEBYSCORE", index, start, "-inf", "LIMIT", "0", str(limit)]])
+        pages = await link.ask([["XRANGE", "audit", n.decode(), n.decode()] for n in numbers])
+        found = [entry for page in pages for entry in page]
+    return [replace(wire.decode(fields[3], Entry), n=int(id.partition(b"-")[0])) for id, fields in found]

@@ -1,0 +1,119 @@
+"""How much: counters, in a file of their own beside the store's.
+
+A busy server counts at every request. In the store's file each count would wait for a sync of the disk, keep jobs
+waiting, and wake every watcher. Here nobody watches, and a power cut may forget the last counts: a crash does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import apsw
+
+from packhorse.core import wire
+from packhorse.errors import StoreUnavailable
+from packhorse.store import counting
+from packhorse.store.base import Charge, Spent
+from packhorse.store.counting import Buckets, Counter
+from packhorse.store.sqlite.connection import Session, connect
+from packhorse.store.sqlite.writer import Writer
+
+# A row per counter: what was spent, by bucket. Of no use to anybody after `until`.
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS counters (
+    name TEXT NOT NULL,
+    window REAL NOT NULL,
+    until REAL NOT NULL,
+    buckets BLOB NOT NULL,
+    PRIMARY KEY (name, window)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS counters_by_end ON counters (until);
+"""
+
+KEEP = """
+INSERT INTO counters VALUES (?, ?, ?, ?)
+ON CONFLICT DO UPDATE SET until = excluded.until, buckets = excluded.buckets
+"""
+
+Kept = dict[Counter, Buckets]
+
+
+class Counting:
+    """Opened when something is first counted: most handles never count."""
+
+    def __init__(self, store: Path, clock: Callable[[], float]) -> None:
+        self.path = store.with_name(f"{store.name}-counters")
+        self._clock = clock
+        self._opening = threading.Lock()
+        self._writer: Writer | None = None
+        self._is_closed = False
+
+    async def spend(self, charges: Sequence[Charge]) -> Spent:
+        return await (await self._opened()).run(lambda db: _spend(db, charges, self._clock()))
+
+    async def refund(self, charges: Sequence[Charge], at: float) -> None:
+        await (await self._opened()).run(lambda db: _refund(db, charges, at))
+
+    async def trim(self) -> None:
+        if self.path.exists():
+            await (await self._opened()).run(lambda db: _trim(db, self._clock()))
+
+    def close(self) -> None:
+        with self._opening:
+            self._is_closed = True
+            if self._writer is not None:
+                self._writer.close()
+
+    async def _opened(self) -> Writer:
+        writer = self._writer
+        return writer if writer is not None else await asyncio.to_thread(self._open)
+
+    def _open(self) -> Writer:
+        with self._opening:
+            if self._is_closed:
+                raise StoreUnavailable("The store is closed.")
+            if self._writer is None:
+                self._writer = Writer(_prepared(self.path), lambda _: None)
+            return self._writer
+
+
+def _prepared(path: Path) -> Session:
+    db = connect(path, synchronous="normal")
+    try:
+        db.execute(SCHEMA)
+    except apsw.Error as error:
+        db.close()
+        raise StoreUnavailable(f"SQLite cannot open {path}: {error}") from error
+    return db
+
+
+def _spend(db: apsw.Connection, charges: Sequence[Charge], now: float) -> Spent:
+    kept = _counted(db, charges)
+    spent = counting.spend(kept, charges, now)
+    if spent.refused is None and any(charge.amount for charge in charges):
+        _keep(db, kept)
+    return spent
+
+
+def _refund(db: apsw.Connection, charges: Sequence[Charge], at: float) -> None:
+    kept = _counted(db, charges)
+    counting.refund(kept, charges, at)
+    _keep(db, kept)
+
+
+def _trim(db: apsw.Connection, now: float) -> None:
+    db.execute("DELETE FROM counters WHERE until <= ?", (now,))
+
+
+def _counted(db: apsw.Connection, charges: Sequence[Charge]) -> Kept:
+    query = "SELECT buckets FROM counters WHERE name = ? AND window = ?"
+    found = {each: db.execute(query, each).fetchone() for each in counting.counters(charges)}
+    return {each: wire.decode(row[0], Buckets) for each, row in found.items() if row is not None}
+
+
+def _keep(db: apsw.Connection, kept: Kept) -> None:
+    for each, buckets in kept.items():
+        db.execute(KEEP, (*each, counting.until(each[1], buckets), wire.encode(buckets)))
