@@ -18,7 +18,7 @@ from packhorse.api.governed import Downloads
 from packhorse.blob.base import Blobs
 from packhorse.core import wire
 from packhorse.core.model import Artifact, Input, Job, Result, Spec, Stored
-from packhorse.store.base import Entry, Store
+from packhorse.store.base import Claim, Entry, Store
 from packhorse.wiring import opened
 from tests.api.processes import LIMIT, Place, Server, free_port, until
 from tests.contract import builders
@@ -51,6 +51,8 @@ class House:
         self.place = Place(folder, **OFF | settings)
         self.servers: list[Server] = []
         self._readers: list[Reader] = []
+        self._runner = asyncio.Runner()
+        self._both: tuple[Store, Blobs] | None = None
 
     def serve(self) -> Server:
         """One more server on the same store, at a port of its own."""
@@ -72,6 +74,9 @@ class House:
             reader.vanish()
         for server in self.servers:
             server.stop()
+        for each in self._both or ():
+            self._runner.run(each.close())
+        self._runner.close()
 
     def job(self, files: Mapping[str, bytes], *, source: str | None = "model.onnx", value: bytes = b'"done"') -> str:
         return self.with_both(lambda store, blobs: finished(store, blobs, files, source, value)).id
@@ -98,15 +103,10 @@ class House:
         return [entry.event.removeprefix("download.") for entry in self.told()]
 
     def with_both(self, work: Callable[[Store, Blobs], Coroutine[Any, Any, T]]) -> T:
-        async def run() -> T:
-            store, blobs = await opened(self.place.settings)
-            try:
-                return await work(store, blobs)
-            finally:
-                await store.close()
-                await blobs.close()
-
-        return asyncio.run(run())
+        """Opened once: a house is looked into many times a second."""
+        if self._both is None:
+            self._both = self._runner.run(opened(self.place.settings))
+        return self._runner.run(work(*self._both))
 
     def _elsewhere(self) -> Any:
         return replace(self.place.settings, port=free_port())
@@ -119,13 +119,17 @@ async def finished(
     inputs = () if source is None else (Input("model", 0, Stored("jobs/x/input/model.0", source, 1, "00" * 32)),)
     parameters = wire.encode({} if source is None else {"model": {"$file": 0}})
     claim = await builders.started(store, spec=Spec(parameters, inputs))
-    made = []
+    return await builders.finish(store, claim, await made(blobs, claim, files, value))
+
+
+async def made(blobs: Blobs, claim: Claim, files: Mapping[str, bytes], value: bytes = b'"done"') -> Result:
+    """What the only stage of a job returns, its files in their place."""
+    found = []
     for n, (name, content) in enumerate(files.items()):
         key = f"jobs/{claim.job.id}/output/only/{claim.token}/{n}"
         summed = await blobs.put(key, _pieces(content))
-        made.append(Artifact(f"only/{name}", Stored(key, name, summed.size, summed.sha256)))
-    document = value if not made else wire.encode([{"$file": n} for n in range(len(made))])
-    return await builders.finish(store, claim, Result(document, tuple(made)))
+        found.append(Artifact(f"only/{name}", Stored(key, name, summed.size, summed.sha256)))
+    return Result(wire.encode([{"$file": n} for n in range(len(found))]) if found else value, tuple(found))
 
 
 async def _pieces(content: bytes) -> Any:

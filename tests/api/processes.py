@@ -25,6 +25,8 @@ from packhorse.wiring import open_store
 SAMPLE = Path(__file__).with_name("sample.py")
 ROOT = Path(__file__).parents[2]
 LIMIT = 20.0
+STARTING = 60.0
+"""Seconds for a server on a machine that has much else to do."""
 
 
 def until(condition: Callable[[], Any], limit: float = LIMIT) -> Any:
@@ -124,7 +126,11 @@ class Server(Process):
         self.port = place.settings.port
         self.url = f"http://127.0.0.1:{self.port}"
         self.api = f"{self.url}/api/v1"
-        until(self._answers)
+        try:
+            until(self._answers, STARTING)
+        except BaseException:
+            self.stop()
+            raise
 
     def _answers(self) -> bool:
         assert self.is_alive, self.log.read_text()

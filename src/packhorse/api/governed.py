@@ -166,6 +166,8 @@ class Download:
         ending = Ending.FAILED
         try:
             ending = await streamed.sent(scope, receive, counting)
+            if ending is not Ending.FAILED and self._taken == self._size:
+                ending = Ending.COMPLETED  # who has every byte may leave before we have said that it was the last
         finally:
             await self._downloads.settle(self._caller, admitted, self._size - self._taken)
             if streamed.is_started:
