@@ -19,7 +19,8 @@ PackhorseError
 ├── StoreError
 │   ├── StoreUnavailable    ├── UnknownOutcome  ├── SchemaTooNew  └── CorruptRecord
 ├── BlobError
-│   ├── BlobUnavailable     ├── BlobNotFound  ├── BlobExists  └── PathRefused
+│   ├── BlobUnavailable     ├── BlobNotFound  ├── BlobExists  ├── PathRefused
+│   └── PromoteFailed       a permanent place did not take a copy
 └── Unreachable             the client got no answer from the server
 """
 
@@ -286,6 +287,12 @@ class PathRefused(BlobError):
     """{key!r} is not a name an object may have."""
 
     status = 422
+
+
+class PromoteFailed(BlobError):
+    """The files could not be copied: {reason}."""
+
+    hint = "Nothing was recorded. Ask again: what has been copied already is not copied twice."
 
 
 class Unreachable(PackhorseError):

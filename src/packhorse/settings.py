@@ -89,6 +89,16 @@ class Settings:
     download_bytes_per_hour: int = _is(1024**3, "bytes a key may download in an hour; 0: any number", size)
     download_bytes_per_day: int = _is(6 * 1024**3, "bytes a key may download in 24 hours; 0: any number", size)
     download_timeout: float = _is(300.0, "limit of one download; 0: none", seconds)
+    promote_to: str = _is(
+        "",
+        "where promoted results are copied: s3://BUCKET/PREFIX, file:///FOLDER or https://HOST/PATH; several as "
+        "NAME=ADDRESS,NAME=ADDRESS, of which the first is meant where none is named",
+    )
+    promote_token_url: str = _is("", "where an HTTP file service's tokens come from (OAuth 2 client credentials)")
+    promote_client_id: str = _is("", "who we are there")
+    promote_client_secret: str = _is("", "its secret", secret=True)
+    promote_scope: str = _is("", "the scope asked for; empty: none")
+    promote_timeout: float = _is(60.0, "seconds without an answer of the file service that end a try", seconds)
     audit_keep: int = _is(100_000, "entries of the audit that are kept; the oldest go first", int)
     samples: int = _is(100, "CPU and memory samples kept per job", int)
     sweep: float = _is(5.0, "seconds between clean-ups of expired jobs and unreferenced files", seconds)

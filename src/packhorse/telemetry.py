@@ -78,6 +78,9 @@ class Log:
     def requests_cut(self, count: int) -> None:
         logger.warning("%d requests were still open and are cut", count)
 
+    def promote_again(self, address: str, reason: str) -> None:
+        logger.warning("%s did not take a copy (%s); trying again", address, reason)
+
     def audit_lost(self, count: int) -> None:
         logger.error("%d entries of the audit could not be kept", count)
 

@@ -21,7 +21,7 @@ from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.types import ASGIApp, Receive, Scope, Send
 
-from packhorse.api import events, jobs, problems, queries, results, submit, system
+from packhorse.api import events, jobs, problems, promoting, queries, results, submit, system
 from packhorse.api.callers import allowed, caller_of
 from packhorse.api.gate import Gate, is_local
 from packhorse.api.tools import Tools, tools_of
@@ -31,7 +31,7 @@ from packhorse.settings import Settings, load
 from packhorse.telemetry import log
 from packhorse.version import VERSION
 from packhorse.web import page
-from packhorse.wiring import opened
+from packhorse.wiring import opened, opened_destinations
 
 BASE = "/api/v1"
 
@@ -56,6 +56,7 @@ ROUTES = [
     results.artifacts,
     results.artifact,
     results.result,
+    promoting.promote,
     system.pipelines,
 ]
 
@@ -66,11 +67,12 @@ def build(settings: Settings) -> Litestar:
     @contextlib.asynccontextmanager
     async def living(app: Litestar) -> AsyncIterator[None]:
         try:
+            destinations = opened_destinations(settings)
             store, blobs = await opened(settings)
         except Exception as error:
             app.state.failure = error  # the server only knows that it did not start
             raise
-        tools = app.state.tools = Tools(settings, store, blobs)
+        tools = app.state.tools = Tools(settings, store, blobs, destinations)
         feeding = asyncio.create_task(tools.feed.run())
         auditing = asyncio.create_task(tools.audit.run())
         app.state.is_open.set()
@@ -83,6 +85,8 @@ def build(settings: Settings) -> Litestar:
             await tools.audit.close(auditing)
             await store.close()
             await blobs.close()
+            for destination in destinations.values():
+                await destination.close()
 
     api = Router(BASE, route_handlers=ROUTES)
     app = Litestar(

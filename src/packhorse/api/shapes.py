@@ -34,6 +34,7 @@ from packhorse.core.model import (
     Task,
     TaskId,
 )
+from packhorse.define.files import keyed
 from packhorse.define.values import decode_result
 from packhorse.engine.progress import current_stage, of_stage, whole
 from packhorse.store.base import Line, Progress, Sample
@@ -67,6 +68,8 @@ def shown(job: Job, spec: Spec | None, results: Results, progress: Reported) -> 
         "source_filename": inputs[0]["filename"] if inputs else None,
         "result": result_of(job, results) if job.status is Status.COMPLETED else None,
         "result_object_keys": _object_keys(job, results),
+        "promoted": bool(job.promoted),
+        "promoted_object_keys": _promoted_keys(job, results),
         "error": None if job.error is None else _error(job.error),
         "created_at": iso(job.created_at),
         "started_at": iso(job.started_at),
@@ -232,6 +235,10 @@ def _object_keys(job: Job, results: Results) -> dict[str, str | list[str]]:
         if keys:
             found[plan.name] = keys[0] if len(keys) == 1 and plan.over is None else keys
     return found
+
+
+def _promoted_keys(job: Job, results: Results) -> list[str]:
+    return [f"{to}/{keyed(made.name)}" for to in job.promoted for made in result_files(job, results)]
 
 
 def _error(error: Failure) -> ErrorDocument:

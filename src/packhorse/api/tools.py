@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from litestar.datastructures import State
@@ -16,6 +16,7 @@ from packhorse.api.governed import Downloads
 from packhorse.api.shapes import shown
 from packhorse.blob.base import Blobs
 from packhorse.core.model import Job
+from packhorse.engine.promoting import Destination
 from packhorse.engine.settle import Settle
 from packhorse.errors import CorruptRecord, SchemaTooNew
 from packhorse.settings import Settings
@@ -24,10 +25,14 @@ from packhorse.telemetry import log
 
 
 class Tools:
-    def __init__(self, settings: Settings, store: Store, blobs: Blobs) -> None:
+    def __init__(
+        self, settings: Settings, store: Store, blobs: Blobs, destinations: Mapping[str, Destination] | None = None
+    ) -> None:
         self.settings = settings
         self.store = store
         self.blobs = blobs
+        self.destinations = destinations or {}
+        """Where results are promoted to, the usual one first."""
         self.settle = Settle(store)
         self.catalog = Catalog(store)
         self.feed = Feed(store)

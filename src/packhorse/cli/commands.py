@@ -34,6 +34,7 @@ COMMANDS = (
     (JOBS, "retry", "packhorse.cli.jobs:retry", "Run a job again, from the stage that failed."),
     (JOBS, "result", "packhorse.cli.results:result", "Download a job's result."),
     (JOBS, "artifacts", "packhorse.cli.results:artifacts", "List the files a job's stages have made, or download one."),
+    (JOBS, "promote", "packhorse.cli.jobs:promote", "Copy a job's result to a place where it stays."),
     (JOBS, "pipelines", "packhorse.cli.jobs:pipelines", "List what can be submitted."),
     (LOOKING, "doctor", "packhorse.cli.doctor:doctor", "Check store, files and workers; needs no server."),
     (LOOKING, "config", "packhorse.cli.config:config", "Show every setting and where its value comes from."),

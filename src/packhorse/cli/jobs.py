@@ -129,6 +129,25 @@ def retry(job: JobId, /, *, stage: str | None = None, remote: Remote = Remote())
         printing.said("It is active, and was left alone.")
 
 
+def promote(job: JobId, /, *, to: str | None = None, remote: Remote = Remote()) -> None:
+    """Copy a job's result to a place where it stays when the job has gone.
+
+    Parameters
+    ----------
+    job
+        Its id.
+    to
+        The name of the place, where the server has several.
+    """
+    with Client(remote.url) as client:
+        promoted = client.promote(job, to)
+    if remote.json:
+        printing.document(promoted)
+    else:
+        for key in promoted["promoted_object_keys"]:
+            printing.plain(key)
+
+
 def pipelines(*, remote: Remote = Remote()) -> None:
     """List what can be submitted."""
     with Client(remote.url) as client:

@@ -152,6 +152,11 @@ class Client:
         """Start a new run: from what failed, from ``stage``, or of everything (``*``)."""
         return self._call("POST", _path(job_id) + "/retry", params={} if stage is None else {"stage": stage})
 
+    def promote(self, job_id: str, destination: str | None = None) -> Json:
+        """Copy the result to a permanent place; that of this name, or the server's usual one."""
+        asked = {} if destination is None else {"destination": destination}
+        return self._call("POST", _path(job_id) + "/promote", json=asked, timeout=STORING)
+
     def result(self, job_id: str, to: Path) -> Path | Any:
         """The result. If it is a file (several: a zip) it is written to ``to`` and its path returned; else the value.
 
