@@ -258,10 +258,14 @@ def test_a_refusal_is_not_asked_for_twice(calling: House, service: FileService, 
     assert len(service.puts) == 1
 
 
-def test_a_token_that_is_refused_is_renewed_once(calling: House, service: FileService) -> None:
+@pytest.mark.parametrize("while_sending", [True, False])
+def test_a_token_that_is_refused_is_renewed_once(calling: House, service: FileService, while_sending: bool) -> None:
     first, second = calling.job({"a.bin": b"1"}), calling.job({"a.bin": b"2"})
     promote(calling.servers[0], first)
-    service.revoke()
+    if while_sending:
+        service.faults.append(401)
+    else:
+        service.revoke()
 
     answer = promote(calling.servers[0], second)
 
@@ -322,16 +326,18 @@ def test_without_sums_a_file_that_was_not_recorded_is_sent_again(calling: House,
     assert service.puts == [path]
 
 
-def test_a_file_that_changed_since_is_not_promoted(calling: House, service: FileService) -> None:
-    job = calling.job({"a.bin": pattern(600_000)})
-    for path in calling.place.blobs.rglob(f"*{job}/output/only/*/0"):
-        path.chmod(0o600)
-        path.write_bytes(b"y" * 600_000)
+def test_a_file_that_changed_since_is_not_promoted(tmp_path: Path) -> None:
+    with housed(tmp_path, promote_to=f"file://{tmp_path / 'kept'}") as house:
+        server, job = house.serve(), house.job({"a.bin": pattern(600_000)})
+        for path in house.place.blobs.rglob(f"*{job}/output/only/*/0"):
+            path.chmod(0o600)
+            path.write_bytes(b"y" * 600_000)
 
-    answer = promote(calling.servers[0], job)
+        answer = promote(server, job)
 
-    assert answer.status_code == 502
-    assert service.files == {}
+        assert answer.status_code == 502
+        assert "is not what it was stored as" in server.log.read_text()
+    assert in_folder(tmp_path / "kept") == {}
 
 
 def test_only_what_is_finished_and_has_files_can_be_promoted(calling: House) -> None:

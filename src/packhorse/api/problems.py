@@ -48,7 +48,7 @@ RENAMED = {
 def problem(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
     known = _known(request, error)
     if isinstance(known, StoreError | BlobError) and known.status >= 500:
-        log.request_unserved(request.method, request.url.path, known)
+        log.request_unserved(request.method, request.url.path, error)  # with what the problem leaves out
     elif known.status >= 500:
         log.request_failed(request.method, request.url.path, error)
     return Response(
