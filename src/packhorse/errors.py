@@ -4,8 +4,8 @@ PackhorseError
 ├── Refused                 the caller asked for something that cannot be had
 │   ├── InvalidInput        ├── UnknownPipeline  ├── TooLarge  ├── UnsupportedMedia  ├── KeyReused
 │   ├── Malformed           the request cannot be read at all
-│   ├── TooSlow  ├── WrongMethod  ├── Foreign  ├── Unauthorized  ├── Forbidden  ├── TooMany
-│   │                                                                 └── RateExceeded
+│   ├── TooSlow  ├── WrongMethod  ├── Foreign  ├── Unauthorized  ├── Forbidden  ├── RangeNotSatisfiable
+│   ├── TooMany             ├── TooManyDownloads  ├── RateExceeded  ├── QuotaExceeded
 │   ├── NotFound            ├── JobNotFound  ├── ArtifactNotFound  ├── KeyNotFound  ├── WebhookNotFound
 │   │                       └── QueueNotFound
 │   ├── NoSecretKey         a webhook cannot be signed
@@ -21,7 +21,8 @@ PackhorseError
 ├── StoreError
 │   ├── StoreUnavailable    ├── UnknownOutcome  ├── SchemaTooNew  └── CorruptRecord
 ├── BlobError
-│   ├── BlobUnavailable     ├── BlobNotFound  ├── BlobExists  └── PathRefused
+│   ├── BlobUnavailable     ├── BlobNotFound  ├── BlobExists  ├── PathRefused
+│   └── PromoteFailed       a permanent place did not take a copy
 ├── OutboundFailed          an address that a user chose could not be called; `code` says why
 │   └── BlockedAddress      and must not be
 └── Unreachable             the client got no answer from the server
@@ -143,10 +144,24 @@ class TooMany(Refused):
     status = 429
 
 
-class RateExceeded(TooMany):
-    """This is asked too often: {reason}."""
+class TooManyDownloads(TooMany):
+    """{limit} downloads are under way, and more may not be at a time."""
 
-    hint = "Wait {retry_after} s."
+
+class RateExceeded(TooMany):
+    """Only {limit} of these may begin in {window} seconds."""
+
+
+class QuotaExceeded(TooMany):
+    """Only {limit} bytes may be downloaded in {window} seconds, and this would be more."""
+
+    hint = "A file that is larger than that can be fetched in parts, with Range."
+
+
+class RangeNotSatisfiable(Refused):
+    """The file has {size} bytes, and none where the range begins."""
+
+    status = 416
 
 
 class NotFound(Refused):
@@ -299,6 +314,12 @@ class PathRefused(BlobError):
     """{key!r} is not a name an object may have."""
 
     status = 422
+
+
+class PromoteFailed(BlobError):
+    """The files could not be copied: {reason}."""
+
+    hint = "Nothing was recorded. Ask again: what has been copied already is not copied twice."
 
 
 class OutboundFailed(PackhorseError):

@@ -139,6 +139,22 @@ class Settings:
     log_rate: int = _is(
         256 * 1024, "bytes of output per second a stage may add to its log; the rest is counted, not kept", size
     )
+    downloads_at_once: int = _is(10, "downloads of one key at once; 0: any number", int)
+    downloads_per_10s: int = _is(5, "downloads a key may begin in ten seconds; 0: any number", int)
+    downloads_per_minute: int = _is(20, "downloads a key may begin in a minute; 0: any number", int)
+    download_bytes_per_hour: int = _is(1024**3, "bytes a key may download in an hour; 0: any number", size)
+    download_bytes_per_day: int = _is(6 * 1024**3, "bytes a key may download in 24 hours; 0: any number", size)
+    download_timeout: float = _is(300.0, "limit of one download; 0: none", seconds)
+    promote_to: str = _is(
+        "",
+        "where promoted results are copied: s3://BUCKET/PREFIX, file:///FOLDER or https://HOST/PATH; several as "
+        "NAME=ADDRESS,NAME=ADDRESS, of which the first is meant where none is named",
+    )
+    promote_token_url: str = _is("", "where an HTTP file service's tokens come from (OAuth 2 client credentials)")
+    promote_client_id: str = _is("", "who we are there")
+    promote_client_secret: str = _is("", "its secret", secret=True)
+    promote_scope: str = _is("", "the scope asked for; empty: none")
+    promote_timeout: float = _is(60.0, "seconds without an answer of the file service that end a try", seconds)
     samples: int = _is(100, "CPU and memory samples kept per job", int)
     secret_key: str = _is(
         "", "what the secrets of webhooks are made from; the same everywhere", long_enough, secret=True

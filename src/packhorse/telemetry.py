@@ -193,13 +193,20 @@ class Log:
     def requests_cut(self, count: int) -> None:
         _say(WARNING, "requests_cut", "{count} requests were still open and are cut", count=count)
 
-    def audit_dropped(self, count: int, error: Exception) -> None:
-        sentence = "{count} lines of audit are lost, for the store has been away too long: {reason}"
-        _say(ERROR, "audit_dropped", sentence, count=count, reason=str(error))
-
     def no_keys(self) -> None:
         sentence = "nobody has a key yet, so nobody is served; make one with: packhorse keys create --scope admin"
         _say(WARNING, "no_keys", sentence)
+
+    def promote_again(self, address: str, reason: str) -> None:
+        sentence = "{address} did not take a copy ({reason}); trying again"
+        _say(WARNING, "copy_retried", sentence, address=address, reason=reason)
+
+    def audit_lost(self, count: int) -> None:
+        _say(ERROR, "audit_lost", "{count} entries of the audit could not be kept", count=count)
+
+    def refund_lost(self, key_id: str, error: Exception) -> None:
+        sentence = "what a download of {key_id} did not use counts until its window is over: {reason}"
+        _say(WARNING, "refund_lost", sentence, key_id=key_id, reason=str(error))
 
     def printed(self, line: str) -> None:
         _say(INFO, "printed", "printed outside any stage: {line}", line=line)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from packhorse.blob import open_blobs
 from packhorse.blob.base import Blobs
+from packhorse.engine.promoting import Destination, InBlobs
 from packhorse.errors import SettingError
 from packhorse.settings import KEYS, Settings, without_secrets
 from packhorse.store.base import Store
 
+NAME = re.compile(r"[A-Za-z0-9_-]{1,63}")
 LOCAL = frozenset({"sqlite", "file"})
 REDIS = {"unix"} | {
     f"{name}{tls}{sort}" for name in ("redis", "valkey") for tls in ("", "s") for sort in ("", "+cluster", "+sentinel")
@@ -61,6 +64,57 @@ async def opened(settings: Settings) -> tuple[Store, Blobs]:
 
 def opened_blobs(settings: Settings) -> Blobs:
     return open_blobs(settings.blobs, settings.s3_access_key, settings.s3_secret_key)
+
+
+def opened_destinations(settings: Settings) -> dict[str, Destination]:
+    """Where results are promoted to, by name, the usual one first. Empty where there is none."""
+    named = [part.strip() for part in settings.promote_to.split(",") if part.strip()]
+    found: dict[str, Destination] = {}
+    for part in named:
+        name, equals, address = part.partition("=")
+        if not NAME.fullmatch(name) or not equals:
+            name, address = "default", part
+        if name in found:
+            raise _no_destination(part, "there are two of that name")
+        found[name] = _destination(address, settings)
+    return found
+
+
+def _destination(address: str, settings: Settings) -> Destination:
+    parts = urlsplit(address)
+    shown = f"{parts.scheme}://{parts.netloc}{parts.path}".rstrip("/")
+    if parts.username is not None or parts.password is not None or parts.fragment:
+        raise _no_destination(address, "it holds a secret, or more than a place")
+    match parts.scheme:
+        case "s3" | "file":
+            try:
+                blobs = open_blobs(address, settings.s3_access_key, settings.s3_secret_key)
+            except SettingError as error:
+                raise _no_destination(address, str(error).replace("PACKHORSE_BLOBS", "it")) from error
+            return InBlobs(blobs, shown)
+        case "http" | "https" if parts.hostname and not parts.query:
+            return _file_service(shown, settings)
+    raise _no_destination(address, "it must begin with s3://, file:/// or https://")
+
+
+def _file_service(address: str, settings: Settings) -> Destination:
+    """The operator's own choice of an address, which may well be a private one."""
+    import httpx2
+
+    from packhorse.engine.fileservice import Credentials, FileService, Tokens
+
+    http = httpx2.AsyncClient(timeout=settings.promote_timeout)
+    if not settings.promote_token_url:
+        return FileService(http, address, None)
+    credentials = Credentials(
+        settings.promote_token_url, settings.promote_client_id, settings.promote_client_secret, settings.promote_scope
+    )
+    return FileService(http, address, Tokens(http, credentials))
+
+
+def _no_destination(address: str, reason: str) -> SettingError:
+    place = without_secrets(address)
+    return SettingError(f"PACKHORSE_PROMOTE_TO cannot be {place!r}: {reason}.", name="promote_to", value=place)
 
 
 def _missing(extra: str, scheme: str) -> SettingError:

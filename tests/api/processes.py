@@ -28,6 +28,8 @@ from packhorse.wiring import open_store
 SAMPLE = Path(__file__).with_name("sample.py")
 ROOT = Path(__file__).parents[2]
 LIMIT = 20.0
+STARTING = 60.0
+"""Seconds for a server on a machine that has much else to do."""
 
 
 def until(condition: Callable[[], Any], limit: float = LIMIT) -> Any:
@@ -59,6 +61,9 @@ class Place:
             "blobs": f"file://{self.blobs}",
             "scratch": str(folder / "scratch"),
             "port": free_port(),
+            "downloads_per_10s": 0,  # tests are quicker than people
+            "downloads_per_minute": 0,
+            "download_bytes_per_hour": 0,
         }
         self._given: dict[str, Any] = given | settings
         self.settings = Settings(**self._given)
@@ -147,7 +152,11 @@ class Server(Process):
         self.port = place.settings.port
         self.url = f"http://127.0.0.1:{self.port}"
         self.api = f"{self.url}/api/v1"
-        until(self._answers)
+        try:
+            until(self._answers, STARTING)
+        except BaseException:
+            self.stop()
+            raise
 
     def _answers(self) -> bool:
         assert self.is_alive, self.log.read_text()

@@ -217,6 +217,6 @@ async def test_a_client_that_asks_too_often_has_to_wait(place: Place, store: Sto
 
     assert [answer.status_code for answer in answers] == [200] * 3 + [429] * 2
     assert [answer.headers["ratelimit"] for answer in answers[:3]] == ['"api";r=2', '"api";r=1', '"api";r=0']
-    assert answers[0].headers["ratelimit-policy"] == '"api";q=3;w=300'
+    assert answers[0].headers["ratelimit-policy"] == '"api";q=3;qu="requests";w=300'
     assert int(answers[-1].headers["retry-after"]) > 0
     assert other.status_code == 200

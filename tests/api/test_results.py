@@ -12,14 +12,16 @@ from urllib.parse import quote
 import httpx2
 import pytest
 
-from packhorse.api.download import headers
+from packhorse.api.download import headers, one
 from packhorse.client import Client
 from packhorse.client.download import filename
+from packhorse.core.model import Stored
 from packhorse.define.files import disposition, sanitised
 from tests.api.processes import Server, until
 
 Json = dict[str, Any]
 
+NOWHERE: Any = None
 CONTENT = bytes(range(256)) * 4096
 
 
@@ -59,7 +61,9 @@ def test_one_file_comes_as_it_is(running: Server, converted: Json) -> None:
     assert answer.headers["content-length"] == str(len(CONTENT) + 3)
     assert answer.headers["content-type"] == "application/octet-stream"
     assert answer.headers["x-content-type-options"] == "nosniff"
-    assert answer.headers["content-disposition"] == "attachment; filename=\"out.nef\"; filename*=UTF-8''out.nef"
+    assert answer.headers["content-disposition"] == (
+        "attachment; filename=\"my model.nef\"; filename*=UTF-8''my%20model.nef"
+    )
 
 
 def test_artifacts_are_listed_and_fetched_by_name(running: Server, converted: Json, client: Client) -> None:
@@ -210,7 +214,9 @@ def test_the_one_header_that_names_a_file_is_safe_and_says_the_name(name: str) -
     ],
 )
 def test_only_what_cannot_carry_a_script_keeps_its_type(kind: str, sent: str) -> None:
-    assert headers("a", kind)["Content-Type"] == sent
+    file = Stored("k", "a", 1, "00" * 32, kind)
+
+    assert headers(one(NOWHERE, file, label="a", filename="a"))["Content-Type"] == sent
 
 
 def test_a_download_name_from_elsewhere_is_made_safe() -> None:

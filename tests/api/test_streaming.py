@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from packhorse.api import streaming
-from packhorse.api.streaming import Streamed
+from packhorse.api.streaming import Ending, Streamed
 
 SCOPE: Any = {"type": "http", "path": "/x"}
 
@@ -64,15 +64,15 @@ class Source:
             self.is_closed = True
 
 
-async def run(source: Source, line: Line) -> None:
-    answer = Streamed(source.pieces(), {"Content-Type": "text/plain"})
-    await asyncio.wait_for(answer(SCOPE, line.receive, line.send), 5)
+async def run(source: Source, line: Line, **options: Any) -> Ending:
+    answer = Streamed(source.pieces(), {"Content-Type": "text/plain"}, **options)
+    return await asyncio.wait_for(answer.sent(SCOPE, line.receive, line.send), 5)
 
 
 async def test_all_pieces_are_sent_and_the_end_is_said() -> None:
     source, line = Source(b"a", b"b"), Line()
 
-    await run(source, line)
+    assert await run(source, line) is Ending.COMPLETED
 
     assert line.sent[0] == {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]}
     assert line.bytes == b"ab"
@@ -96,7 +96,30 @@ async def test_a_reader_that_vanishes_ends_it_though_nothing_was_to_be_sent() ->
 
     line.gone.set()
 
-    await running
+    assert await running is Ending.ABORTED
+    assert line.bytes == b"a"
+    assert source.is_closed
+    assert not line.is_ended
+
+
+async def test_who_may_not_read_any_more_is_cut() -> None:
+    source, line, ended = Source(b"a", None, b"b"), Line(), asyncio.Event()
+    running = asyncio.create_task(run(source, line, ended=ended))
+    await line.flowed.wait()
+
+    ended.set()
+
+    assert await running is Ending.REVOKED
+    assert line.bytes == b"a"
+    assert source.is_closed
+    assert not line.is_ended
+
+
+async def test_what_takes_too_long_is_cut() -> None:
+    source, line = Source(b"a", None, b"b"), Line()
+
+    assert await run(source, line, limit=0.05) is Ending.TIMED_OUT
+
     assert line.bytes == b"a"
     assert source.is_closed
     assert not line.is_ended
@@ -107,7 +130,7 @@ async def test_a_reader_that_takes_nothing_is_cut(monkeypatch: pytest.MonkeyPatc
     source, line = Source(b"a", b"b", b"c"), Line()
     line.stalls_after = 3
 
-    await run(source, line)
+    assert await run(source, line) is Ending.TIMED_OUT
 
     assert source.is_closed
     assert not line.is_ended
@@ -125,7 +148,7 @@ async def test_what_fails_before_the_first_piece_can_still_be_said() -> None:
 async def test_what_fails_later_cuts_the_connection(caplog: pytest.LogCaptureFixture) -> None:
     source, line = Source(b"a", ZeroDivisionError()), Line()
 
-    await run(source, line)
+    assert await run(source, line) is Ending.FAILED
 
     assert not line.is_ended
     assert "ZeroDivisionError" in caplog.text

@@ -450,3 +450,14 @@ async def test_a_job_may_be_asked_for_before_it_is_there(store: Store, other: St
     await submit(other, job_id=id)
 
     assert (await held(store, id)).id == id
+
+
+async def test_where_a_job_was_promoted_to_is_kept(store: Store) -> None:
+    job = await completed(store)
+
+    change = lifecycle.promote(job, to="s3://bucket/größe", run=1, now=store.now())
+
+    assert (await made(store, change)).promoted == ("s3://bucket/größe",)
+    [kept] = await store.get([job.id])
+    assert kept is not None
+    assert kept.promoted == ("s3://bucket/größe",)

@@ -1,4 +1,4 @@
-"""After the end: marked for deletion when its time is over, tidied when it left litter."""
+"""After the end: promoted, marked for deletion when its time is over, tidied when it left litter."""
 
 from __future__ import annotations
 
@@ -120,3 +120,48 @@ def test_a_deleted_job_is_not_there_to_be_deleted_or_retried() -> None:
         lifecycle.delete(gone, now=LATER)
     with pytest.raises(JobNotFound):
         lifecycle.retry(gone, stage="*", now=LATER)
+
+
+def test_a_promoted_job_says_where_its_files_are() -> None:
+    job = completed(KEPT)
+
+    change = sure(lifecycle.promote(job, to="s3://bucket/a", run=1, now=LATER))
+
+    assert only_differs(change, promoted=("s3://bucket/a",))
+    assert lifecycle.promote(change.after, to="s3://bucket/a", run=1, now=LATER) is None
+
+
+def test_a_job_may_be_promoted_to_several_places() -> None:
+    once = sure(lifecycle.promote(completed(KEPT), to="file:///a", run=1, now=LATER)).after
+
+    twice = sure(lifecycle.promote(once, to="file:///b", run=1, now=LATER)).after
+
+    assert twice.promoted == ("file:///a", "file:///b")
+
+
+@pytest.mark.parametrize(
+    "job", [submitted(KEPT), running(KEPT), cancelled(submitted(KEPT)), failed(running(KEPT), ONLY, error=HOPELESS)]
+)
+def test_only_a_completed_job_is_promoted(job: Job) -> None:
+    with pytest.raises(NotAllowed):
+        lifecycle.promote(job, to="file:///a", run=1, now=LATER)
+
+
+def test_files_of_an_earlier_run_do_not_count_for_this_one() -> None:
+    again = replace(completed(KEPT), run=2)
+
+    with pytest.raises(NotAllowed):
+        lifecycle.promote(again, to="file:///a", run=1, now=LATER)
+
+
+def test_a_job_that_is_being_deleted_is_not_promoted() -> None:
+    job = sure(lifecycle.purge(completed(KEPT), now=LATER)).after
+
+    with pytest.raises(NotAllowed):
+        lifecycle.promote(job, to="file:///a", run=1, now=LATER)
+
+
+def test_a_new_run_is_not_promoted() -> None:
+    job = sure(lifecycle.promote(completed(KEPT), to="file:///a", run=1, now=LATER)).after
+
+    assert retried(job, "*").promoted == ()

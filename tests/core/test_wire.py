@@ -102,7 +102,9 @@ every_reader = pytest.mark.parametrize(("what", "read"), READERS.items(), ids=RE
 
 
 def state_of(job: Job) -> wire.State:
-    return wire.State(wire.VERSION, job.run, job.events, job.stopping, job.error, job.stages, job.webhooks)
+    return wire.State(
+        wire.VERSION, job.run, job.events, job.stopping, job.error, job.stages, job.webhooks, job.promoted
+    )
 
 
 # round trips
@@ -120,8 +122,14 @@ def test_the_state_of_a_job_with_webhooks_is_refused_by_who_knows_none_and_that_
     assert (wire.state_from(loud, "j").v, wire.state_from(loud, "j").webhooks) == (2, ("e1", "e2"))
 
 
+def test_the_state_of_a_promoted_job_is_refused_by_who_would_forget_it() -> None:
+    state = wire.state_from(wire.state_of(msgspec.structs.replace(submitted(), promoted=("s3://a/b",))), "j")
+
+    assert (state.v, state.promoted) == (2, ("s3://a/b",))
+
+
 def test_a_state_that_was_written_before_there_were_webhooks_is_read() -> None:
-    older = [1, *msgspec.to_builtins(state_of(submitted()))[1:-1]]
+    older = [1, *msgspec.to_builtins(state_of(submitted()))[1:-2]]
 
     assert wire.state_from(wire.encode(older), "j") == msgspec.structs.replace(state_of(submitted()), v=1)
 

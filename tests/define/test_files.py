@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packhorse.define.files import BIDI, File, placed, referred, sanitised
+from packhorse.blob.base import checked
+from packhorse.define.files import BIDI, File, keyed, placed, referred, sanitised
 from packhorse.errors import InvalidInput
 
 
@@ -106,3 +107,27 @@ def test_only_a_number_that_stands_for_a_file_is_one(value: object) -> None:
 def test_an_artifact_needs_a_name(name: str) -> None:
     with pytest.raises(InvalidInput, match="An artifact needs a name"):
         placed(name)
+
+
+AWKWARD = [
+    "nef/out.nef",
+    "nef/größe 漢.bin",
+    'nef/a:b*c?d"e<f>g|h\\i.txt',
+    "nef/100%.txt",
+    "nef/100%25.txt",
+    "nef/line\u2028end\x85.txt",
+    "nef/" + "x" * 255,
+    "nef/" + ":" * 200 + ".txt",
+    "nef/" + "/".join("folder" for _ in range(150)) + "/a.bin",
+    "nef/" + "y" * 1000 + ".jpeg",
+]
+
+
+@pytest.mark.parametrize("name", AWKWARD)
+def test_any_name_ends_a_key_that_every_store_takes(name: str) -> None:
+    assert checked(f"{'p' * 127}/0199b0c0-0000-7000-8000-000000000001/{keyed(name)}")
+
+
+def test_plain_names_stay_as_they_are_and_no_two_names_make_one_key() -> None:
+    assert [keyed(name) for name in AWKWARD[:2]] == AWKWARD[:2]
+    assert len({keyed(name) for name in AWKWARD}) == len(AWKWARD)

@@ -1,47 +1,46 @@
-"""The audit: who did what with which key. Told without waiting, written a few times a second.
-
-Equal entries within a minute are folded into one with a count: the first is written at once, the others when the
-minute is over. So whoever knocks ten thousand times fills two lines, and not the store.
-"""
+"""What is kept of who did what: told at once, written in batches beside, never in anybody's way."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from msgspec.structs import replace
 
 from packhorse.api.callers import Caller
+from packhorse.core import wire
 from packhorse.errors import StoreError
 from packhorse.store.base import Entry, Store
 from packhorse.telemetry import log, trace_id
 
-PAUSE = 0.2
-"""Seconds between writes."""
-FOLDED = frozenset(
-    {"key.accepted", "key.missing", "key.malformed", "key.wrong", "key.ended", "key.blocked", "rate.refused"}
-)
-MINUTE = 60.0
+FOLDED = frozenset({"accepted", "missing", "malformed", "wrong", "ended", "blocked", "refused", "unavailable"})
+"""What somebody may make happen as often as they like: the first is written at once, equal ones are counted."""
+FOLDING = 60.0
+"""Seconds for which they are."""
 MOST = 10_000
-"""Entries held while the store is away. Past that the oldest are dropped, with a line in the log."""
-
-Folded = tuple[str, str, str, str]
+"""Entries held while the store is away, and different ones being counted; more are left out, with a line in the log."""
+BATCH = 500
+PAUSE = 1.0
+"""Seconds before the store is tried again."""
+LAST_TRY = 1.0
+"""Seconds to write the rest when the process ends."""
 
 
 class Auditor:
-    def __init__(self, store: Store, keep: int, clock: Callable[[], float] | None = None) -> None:
+    def __init__(self, store: Store, *, keep: int) -> None:
         self._store = store
         self._keep = keep
-        self._clock = clock or store.now
         self._waiting: list[Entry] = []
-        self._folds: dict[Folded, Entry] = {}
-        """What has been told of each in this minute; a count of nothing once the first was written."""
+        self._folding: dict[bytes, Entry] = {}
+        """The first of equal entries, with the number of those that came after it."""
+        self._told = asyncio.Event()
         self._turn = asyncio.Lock()
+        self._left_out = 0
 
     def tell(self, event: str, caller: Caller, *, job_id: str = "", **details: Any) -> None:
         entry = Entry(
-            at=self._clock(),
+            at=self._store.now(),
             event=event,
             tenant=caller.tenant,
             actor=caller.key_id,
@@ -50,49 +49,69 @@ class Auditor:
             trace_id=trace_id(),
             details=details,
         )
-        if event in FOLDED:
-            self._fold(entry)
-        else:
-            self._waiting.append(entry)
+        if event.rpartition(".")[2] in FOLDED and self._is_counted(entry):
+            return
+        self._wait(entry)
+
+    async def run(self) -> None:
+        """Write what is told, as soon as it is."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(FOLDING if self._folding else None):
+                    await self._told.wait()
+            self._unfold(self._store.now() - FOLDING)
+            try:
+                await self.flush()
+            except StoreError as error:
+                log.duty_failed("the audit", error)
+                await asyncio.sleep(PAUSE)
 
     async def flush(self) -> None:
         """Write what was told until now."""
         async with self._turn:
-            self._end_minutes()
-            waiting, self._waiting = self._waiting, []
-            if not waiting:
-                return
-            try:
-                await self._store.audit(waiting, keep=self._keep)
-            except StoreError as error:
-                self._waiting = waiting + self._waiting
-                if len(self._waiting) > MOST:
-                    log.audit_dropped(len(self._waiting) - MOST, error)
-                    del self._waiting[: len(self._waiting) - MOST]
-
-    async def run(self) -> None:
-        while True:
-            await asyncio.sleep(PAUSE)
-            await self.flush()
+            while self._waiting:
+                batch = self._waiting[:BATCH]
+                await self._store.audit(batch, keep=self._keep)
+                del self._waiting[: len(batch)]
+            self._told.clear()
+            if self._left_out:
+                log.audit_lost(self._left_out)
+                self._left_out = 0
 
     async def close(self) -> None:
-        self._waiting += [entry for entry in self._folds.values() if entry.count]
-        self._folds.clear()
-        await self.flush()
+        """Write the rest, and give up if it cannot be done soon."""
+        self._unfold(float("inf"))
+        try:
+            async with asyncio.timeout(LAST_TRY):
+                await self.flush()
+        except (StoreError, TimeoutError):
+            log.audit_lost(len(self._waiting) + self._left_out)
 
-    def _fold(self, entry: Entry) -> None:
-        key = (entry.event, entry.actor, entry.address, str(entry.details.get("fingerprint", "")))
-        known = self._folds.get(key)
-        if known is not None:
-            self._folds[key] = replace(known, count=known.count + 1)
-            return
-        self._waiting.append(entry)
-        if len(self._folds) < MOST:
-            self._folds[key] = replace(entry, count=0)
+    def _is_counted(self, entry: Entry) -> bool:
+        same = wire.encode(replace(entry, at=0.0, trace_id=""))
+        first = self._folding.get(same)
+        if first is not None and entry.at - first.at < FOLDING:
+            self._folding[same] = replace(first, count=first.count + 1)
+            return True
+        if first is not None:
+            self._written(same, first)
+        if len(self._folding) < MOST:
+            self._folding[same] = replace(entry, count=0)
+        return False
 
-    def _end_minutes(self) -> None:
-        before = self._clock() - MINUTE
-        for key in [key for key, entry in self._folds.items() if entry.at < before]:
-            entry = self._folds.pop(key)
-            if entry.count:
-                self._waiting.append(entry)
+    def _unfold(self, before: float) -> None:
+        """Write down how many there were of those whose first was told before then."""
+        for same, first in [(same, first) for same, first in self._folding.items() if first.at <= before]:
+            self._written(same, first)
+
+    def _written(self, same: bytes, first: Entry) -> None:
+        del self._folding[same]
+        if first.count:
+            self._wait(first)
+
+    def _wait(self, entry: Entry) -> None:
+        if len(self._waiting) < MOST:
+            self._waiting.append(entry)
+        else:
+            self._left_out += 1
+        self._told.set()

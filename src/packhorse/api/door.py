@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Sequence
 
@@ -11,12 +10,14 @@ from litestar.types import HTTPScope
 from packhorse.access import keys
 from packhorse.access.addresses import limited_as, networks, true_address
 from packhorse.access.keyring import Keyring
-from packhorse.access.rates import Rates, Standing
+from packhorse.access.rates import WINDOW, Rates
+from packhorse.api import limits
 from packhorse.api.auditing import Auditor
 from packhorse.api.callers import Caller, granted
+from packhorse.api.limits import Limit
 from packhorse.errors import RateExceeded, Unauthorized
 from packhorse.settings import Settings
-from packhorse.store.base import Charge, Key, Store
+from packhorse.store.base import Charge, Key, Spent, Store
 
 BEARER = "bearer "
 FAILURES = 60.0
@@ -33,6 +34,7 @@ class Door:
         self._trusted = networks(settings.trust_proxy)
         self._failed_limit = settings.failed_limit
         self._blocked: dict[str, float] = {}
+        self._limit = Limit("api", settings.api_limit, WINDOW, "requests", RateExceeded)
         self.rates = Rates(store, settings.api_limit) if settings.api_limit else None
 
     def address(self, scope: HTTPScope) -> str:
@@ -60,15 +62,16 @@ class Door:
         self._audit.tell("key.accepted", caller)
         return caller
 
-    async def admitted(self, caller: Caller) -> Standing | None:
-        """Raises RateExceeded if this client has asked too often."""
+    async def admitted(self, caller: Caller) -> dict[str, str]:
+        """Headers that say what is left. Raises RateExceeded if this client has asked too often."""
         if self.rates is None:
-            return None
+            return {}
         standing = await self.rates.admit(caller.key_id)
-        if not standing.is_admitted:
-            self._audit.tell("rate.refused", caller)
-            raise RateExceeded(reason="too many requests with this key", retry_after=math.ceil(standing.wait) or 1)
-        return standing
+        spent = Spent(0.0, None if standing.is_admitted else 0, (standing.left,), standing.wait)
+        if (refused := limits.refusal([self._limit], spent)) is not None:
+            self._audit.tell("api.refused", caller, why="rate")
+            raise refused
+        return limits.headers([self._limit], spent)
 
     def _refuse_blocked(self, address: str) -> None:
         if self._blocked.get(limited_as(address), 0.0) > time.monotonic():
@@ -97,8 +100,10 @@ class Door:
             self._blocked[address] = time.monotonic() + seconds
 
     def _too_often(self, wait: float) -> RateExceeded:
-        reason = "too many requests from this address had no key that is good"
-        return RateExceeded(reason=reason, retry_after=math.ceil(wait) or 1)
+        limit = Limit("failed", self._failed_limit, FAILURES, "requests", RateExceeded)
+        refused = limits.refusal([limit], Spent(0.0, 0, (0,), wait))
+        assert isinstance(refused, RateExceeded)
+        return refused
 
 
 def _caller(key: Key, address: str) -> Caller:

@@ -1,18 +1,17 @@
-"""Files on their way out: their headers, one file, or several as a zip that is made while it is sent."""
+"""What can be downloaded, and the headers it goes out with."""
 
 from __future__ import annotations
 
-import io
-import zipfile
 from base64 import b64encode
-from collections.abc import AsyncGenerator, Sequence
-from datetime import UTC, datetime
-from typing import IO, Any, cast
+from collections.abc import AsyncGenerator, Callable
+from hashlib import sha256
 
-from packhorse.api.streaming import Streamed
+from msgspec import Struct
+
+from packhorse.api.ranges import Part
 from packhorse.blob.base import Blobs
-from packhorse.core.model import Artifact, Stored
-from packhorse.define.files import disposition, sanitised
+from packhorse.core.model import Stored
+from packhorse.define.files import disposition
 from packhorse.errors import BlobUnavailable
 
 SAFE_TYPES = frozenset(
@@ -37,75 +36,68 @@ SAFE_TYPES = frozenset(
 """What a browser may know the kind of: nothing that can carry a script."""
 
 
-def headers(name: str, content_type: str) -> dict[str, str]:
-    return {
-        "Content-Type": content_type if content_type in SAFE_TYPES else "application/octet-stream",
-        "Content-Disposition": disposition(name),
-        "X-Content-Type-Options": "nosniff",
-        "Content-Security-Policy": "sandbox; default-src 'none'",
-        "Cache-Control": "private, no-cache",
-        "Accept-Ranges": "none",
-    }
+class Content(Struct, frozen=True):
+    label: str
+    """What the audit calls it."""
+    size: int
+    sum: str
+    """SHA-256 of the bytes, in hex; of an archive, of all it is made from."""
+    content_type: str
+    pieces: Callable[[Part | None], AsyncGenerator[bytes]]
+    filename: str | None = None
+    """None: it is no file, and shown as it is."""
+    is_file: bool = True
+    """It lies there as it is sent: a part of it can be sent too, and the sum is that of its bytes."""
+
+    @property
+    def etag(self) -> str:
+        return f'"{self.sum}"'
 
 
-def one(blobs: Blobs, file: Stored) -> Streamed:
-    digest = b64encode(bytes.fromhex(file.sha256)).decode()
-    return Streamed(
-        _pieces(blobs, file),
-        {
-            **headers(file.name, file.content_type),
-            "Content-Length": str(file.size),
-            "Repr-Digest": f"sha-256=:{digest}:",
-        },
+def one(blobs: Blobs, file: Stored, *, label: str, filename: str) -> Content:
+    return Content(
+        label, file.size, file.sha256, file.content_type, lambda part: pieces(blobs, file, part), filename=filename
     )
 
 
-def several(blobs: Blobs, artifacts: Sequence[Artifact], name: str, at: float) -> Streamed:
-    return Streamed(_zipped(blobs, artifacts, at), headers(name, "application/zip"))
+def value(data: bytes) -> Content:
+    async def whole(part: Part | None) -> AsyncGenerator[bytes]:
+        yield data if part is None else data[part.start : part.start + part.length]
+
+    return Content("result", len(data), sha256(data).hexdigest(), "application/json", whole)
 
 
-async def _pieces(blobs: Blobs, file: Stored) -> AsyncGenerator[bytes]:
+def headers(content: Content, part: Part | None = None) -> dict[str, str]:
+    """Of the whole, or of one part."""
+    found = {
+        "Content-Type": content.content_type if content.content_type in SAFE_TYPES else "application/octet-stream",
+        "Content-Length": str(content.size if part is None else part.length),
+        "X-Content-Type-Options": "nosniff",
+        "Content-Security-Policy": "sandbox; default-src 'none'",
+        "Accept-Ranges": "bytes" if content.is_file else "none",
+        **unchanged(content),
+    }
+    if content.filename is not None:
+        found["Content-Disposition"] = disposition(content.filename)
+    if content.is_file:
+        found["Repr-Digest"] = f"sha-256=:{b64encode(bytes.fromhex(content.sum)).decode()}:"
+    if part is not None:
+        found["Content-Range"] = f"bytes {part.start}-{part.start + part.length - 1}/{content.size}"
+    return found
+
+
+def unchanged(content: Content) -> dict[str, str]:
+    """What is said even to somebody who has it already."""
+    return {"ETag": content.etag, "Cache-Control": "private, no-cache"}
+
+
+async def pieces(blobs: Blobs, file: Stored, part: Part | None = None) -> AsyncGenerator[bytes]:
     """Never a byte more or less than the record says: the length has been promised."""
-    left = file.size
-    async for piece in blobs.read(file.key):
+    start, left = part or Part(0, file.size)
+    async for piece in blobs.read(file.key) if part is None else blobs.read(file.key, start=start, length=left):
         left -= len(piece)
         if left < 0:
             break
         yield piece
     if left:
         raise BlobUnavailable(reason=f"{file.key} has not the size it was stored with")
-
-
-async def _zipped(blobs: Blobs, artifacts: Sequence[Artifact], at: float) -> AsyncGenerator[bytes]:
-    """Stored, not compressed: results mostly are already, and the server has better things to do."""
-    out = _Out()
-    with zipfile.ZipFile(cast(IO[bytes], out), "w", zipfile.ZIP_STORED) as archive:
-        for artifact in artifacts:
-            info = zipfile.ZipInfo(_inside(artifact.name), datetime.fromtimestamp(at, UTC).timetuple()[:6])
-            info.external_attr = 0o644 << 16
-            with archive.open(info, "w", force_zip64=True) as entry:
-                async for piece in _pieces(blobs, artifact.file):
-                    entry.write(piece)
-                    yield out.taken()
-            yield out.taken()
-    yield out.taken()
-
-
-def _inside(name: str) -> str:
-    """The name in the archive, from which nobody's unzip can be led elsewhere."""
-    return "/".join(sanitised(part) for part in name.split("/"))
-
-
-class _Out(io.RawIOBase):
-    """What the archive writes, until it is taken. It cannot be sought in, so sizes come after each file."""
-
-    def __init__(self) -> None:
-        self._pieces: list[bytes] = []
-
-    def write(self, data: Any) -> int:
-        self._pieces.append(bytes(data))
-        return len(data)
-
-    def taken(self) -> bytes:
-        data, self._pieces = b"".join(self._pieces), []
-        return data

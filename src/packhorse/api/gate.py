@@ -7,13 +7,13 @@ requests here, or point a name of its own at 127.0.0.1 and be taken for us. The 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from ipaddress import ip_address
 
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 from msgspec.structs import replace
 
-from packhorse.access.rates import WINDOW, Standing
 from packhorse.api.callers import LOCAL, NOBODY, UNMARKED
 from packhorse.api.tools import Tools
 from packhorse.errors import Foreign
@@ -40,22 +40,20 @@ class Gate:
             scope["state"]["caller"] = NOBODY
         else:
             caller = scope["state"]["caller"] = await tools.door.caller(scope)
-            send = _telling(send, await tools.door.admitted(caller), tools.settings.api_limit)
+            scope["state"]["ended"] = tools.keyring.end_of(caller.key_id)
+            send = _telling(send, await tools.door.admitted(caller))
         await self._app(scope, receive, send)
 
 
-def _telling(send: Send, standing: Standing | None, limit: int) -> Send:
+def _telling(send: Send, headers: Mapping[str, str]) -> Send:
     """Add to the answer how much more may be asked."""
-    if standing is None:
+    if not headers:
         return send
-    headers = [
-        (b"ratelimit-policy", b'"api";q=%d;w=%d' % (limit, WINDOW)),
-        (b"ratelimit", b'"api";r=%d' % standing.left),
-    ]
+    told = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
 
     async def telling(message: Message) -> None:
         if message["type"] == "http.response.start":
-            message["headers"] = [*message["headers"], *headers]
+            message["headers"] = [*message["headers"], *told]
         await send(message)
 
     return telling

@@ -23,10 +23,12 @@ from packhorse.errors import (
     InvalidInput,
     NotFound,
     PackhorseError,
+    RangeNotSatisfiable,
     Refused,
     SchemaTooNew,
     SlotTaken,
     StoreError,
+    TooMany,
     Unauthorized,
     WrongMethod,
 )
@@ -52,7 +54,7 @@ def problem(request: Request[Any, Any, Any], error: Exception) -> Response[bytes
     known = _known(request, error)
     request.scope[PROBLEM_TYPE] = known.type()  # type: ignore[literal-required]
     if isinstance(known, StoreError | BlobError) and known.status >= 500:
-        log.request_unserved(request.method, request.url.path, known)
+        log.request_unserved(request.method, request.url.path, error)  # with what the problem leaves out
     elif known.status >= 500:
         log.request_failed(request.method, request.url.path, error)
     document = shape(known)
@@ -132,8 +134,10 @@ def _headers(known: PackhorseError, error: Exception) -> dict[str, str]:
     headers = {"Cache-Control": "no-store"}
     if _passes(known):
         headers["Retry-After"] = RETRY_AFTER
-    if "retry_after" in known.facts:
-        headers["Retry-After"] = str(known.facts["retry_after"])
+    if isinstance(known, RangeNotSatisfiable):
+        headers["Content-Range"] = f"bytes */{known.facts['size']}"
+    if isinstance(known, TooMany):
+        headers |= known.facts.get("headers", {})  # Retry-After and the limits, as they stood when it was refused
     if isinstance(known, Unauthorized):
         headers["WWW-Authenticate"] = "Bearer"
     if isinstance(error, HTTPException) and error.headers:

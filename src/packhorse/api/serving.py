@@ -26,6 +26,7 @@ from packhorse.api import (
     jobs,
     keys,
     problems,
+    promoting,
     queries,
     queues,
     results,
@@ -45,7 +46,7 @@ from packhorse.settings import Settings, load
 from packhorse.telemetry import log
 from packhorse.version import VERSION
 from packhorse.web import docs, page
-from packhorse.wiring import opened
+from packhorse.wiring import opened, opened_destinations
 
 BASE = "/api/v1"
 
@@ -80,6 +81,7 @@ ROUTES = [
     queues.list_queues,
     queues.pause,
     queues.resume,
+    promoting.promote,
     system.pipelines,
     webhooks.list_webhooks,
     webhooks.add_webhook,
@@ -93,11 +95,12 @@ async def wake(app: Litestar) -> None:
     """Open what the routes work with."""
     settings: Settings = app.state.settings
     try:
+        destinations = opened_destinations(settings)
         store, blobs = await opened(settings)
     except Exception as error:
         app.state.failure = error  # the server only knows that it did not start
         raise
-    tools = app.state.tools = Tools(settings, store, blobs)
+    tools = app.state.tools = Tools(settings, store, blobs, destinations)
     if not settings.keyless and not await store.list_keys(None, limit=1):
         log.no_keys()
     app.state.beside = asyncio.create_task(tools.run())
@@ -111,6 +114,8 @@ async def rest(app: Litestar) -> None:
     await tools.close()
     await tools.store.close()
     await tools.blobs.close()
+    for destination in tools.destinations.values():
+        await destination.close()
 
 
 @contextlib.asynccontextmanager

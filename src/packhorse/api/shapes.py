@@ -20,6 +20,7 @@ from packhorse.shape.job import artifact as artifact
 from packhorse.shape.job import iso as iso
 from packhorse.shape.job import of_stage_in_order as of_stage_in_order
 from packhorse.shape.job import position as position
+from packhorse.shape.job import result_files as result_files
 from packhorse.shape.job import result_of as result_of
 from packhorse.shape.job import shown as shown
 from packhorse.shape.job import stages as stages

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from litestar.datastructures import State
@@ -15,9 +15,11 @@ from packhorse.api.catalog import Catalog
 from packhorse.api.documents import JobDocument
 from packhorse.api.door import Door
 from packhorse.api.feed import Feed
+from packhorse.api.governed import Downloads
 from packhorse.blob.base import Blobs
 from packhorse.core.model import Job
 from packhorse.engine.messages import outbound_for
+from packhorse.engine.promoting import Destination
 from packhorse.engine.settle import Settle
 from packhorse.errors import CorruptRecord, SchemaTooNew
 from packhorse.settings import Settings
@@ -27,16 +29,21 @@ from packhorse.telemetry import log
 
 
 class Tools:
-    def __init__(self, settings: Settings, store: Store, blobs: Blobs) -> None:
+    def __init__(
+        self, settings: Settings, store: Store, blobs: Blobs, destinations: Mapping[str, Destination] | None = None
+    ) -> None:
         self.settings = settings
         self.store = store
         self.blobs = blobs
+        self.destinations = destinations or {}
+        """Where results are promoted to, the usual one first."""
         self.settle = Settle(store)
         self.catalog = Catalog(store)
         self.feed = Feed(store)
         self.keyring = Keyring(store)
-        self.audit = Auditor(store, settings.audit_keep)
+        self.audit = Auditor(store, keep=settings.audit_keep)
         self.door = Door(settings, store, self.keyring, self.audit)
+        self.downloads = Downloads(settings, store, self.audit)
         self.outbound = outbound_for(settings)
 
     async def run(self) -> None:

@@ -35,6 +35,7 @@ COMMANDS = (
     (JOBS, "delete", "packhorse.cli.jobs:delete", "Delete an ended job with its files."),
     (JOBS, "result", "packhorse.cli.results:result", "Download a job's result."),
     (JOBS, "artifacts", "packhorse.cli.results:artifacts", "List the files a job's stages have made, or download one."),
+    (JOBS, "promote", "packhorse.cli.jobs:promote", "Copy a job's result to a place where it stays."),
     (JOBS, "pipelines", "packhorse.cli.jobs:pipelines", "List what can be submitted."),
     (LOOKING, "queues", "packhorse.cli.queues:queues", "List the queues: what waits, who serves them, what is paused."),
     (LOOKING, "pause", "packhorse.cli.queues:pause", "Start nothing more from a queue."),

@@ -145,6 +145,25 @@ def delete(job: JobId, /, *, remote: Remote = Remote()) -> None:
         printing.plain(f"Job {job} is deleted.")
 
 
+def promote(job: JobId, /, *, to: str | None = None, remote: Remote = Remote()) -> None:
+    """Copy a job's result to a place where it stays when the job has gone.
+
+    Parameters
+    ----------
+    job
+        Its id.
+    to
+        The name of the place, where the server has several.
+    """
+    with Client(remote.url) as client:
+        promoted = client.promote(job, to)
+    if remote.json:
+        printing.document(promoted)
+    else:
+        for key in promoted["promoted_object_keys"]:
+            printing.plain(key)
+
+
 def pipelines(*, remote: Remote = Remote()) -> None:
     """List what can be submitted."""
     with Client(remote.url) as client:

@@ -67,6 +67,7 @@ FROM: Mapping[str, frozenset[Status]] = {  # keyed by verb: two verbs share an e
     "purge": frozenset({FAILED, CANCELLED, COMPLETED}),
     "delete": frozenset({FAILED, CANCELLED, COMPLETED}),
     "tidy": frozenset({FAILED, CANCELLED, COMPLETED}),
+    "promote": frozenset({COMPLETED}),
 }
 
 STALLED = Failure("STALLED", "The stage reported no progress for too long.")
@@ -266,6 +267,7 @@ def retry(job: Job, *, stage: str | None = None, now: float) -> Change | None:
         purge_at=None,
         deadline_at=now + job.plan.deadline,
         has_litter=job.has_litter or bool(redo),
+        promoted=(),
         not_before=now,
     )
     for i in range(len(job.stages)):
@@ -274,6 +276,16 @@ def retry(job: Job, *, stage: str | None = None, now: float) -> Change | None:
     if draft.advance(now):  # only the bookkeeping of the last run was missing
         draft.end(COMPLETED)
     return draft.change()
+
+
+def promote(job: Job, *, to: str, run: int, now: float) -> Change | None:
+    """The result files of that run have been copied to the folder ``to``, where they stay when the job has gone."""
+    draft = _draft(job, "promote", now)
+    if job.run != run:
+        raise NotAllowed("The job has been run again since its files were copied.", verb="promote", status=job.status)
+    if to in job.promoted:
+        return None
+    return draft.set(promoted=(*job.promoted, to)).change()
 
 
 def purge(job: Job, *, now: float) -> Change | None:

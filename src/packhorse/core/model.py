@@ -231,6 +231,8 @@ class Job(Struct, frozen=True):
     """Why running tasks are asked to stop; the job ends when the last of them has."""
     has_litter: bool = False
     """Some attempt may have left objects that nothing refers to."""
+    promoted: tuple[str, ...] = ()
+    """Folders elsewhere that the result files of this run were copied to, for good."""
     error: Failure | None = None
     stages: tuple[Stage, ...] = ()
 

@@ -14,7 +14,7 @@ from packhorse.errors import CorruptRecord, SchemaTooNew
 VERSION = 2
 """Of the stored state. A reader refuses a newer one: half-understood state is worse than none."""
 PLAIN = 1
-"""What is written for a job without webhooks: an older packhorse that knows none would lose nothing of it."""
+"""What is written for a job that has none of what came later: an older packhorse would lose nothing of it."""
 
 T = TypeVar("T")
 
@@ -29,6 +29,7 @@ class State(Struct, frozen=True, array_like=True):
     error: Failure | None
     stages: tuple[Stage, ...]
     webhooks: tuple[str, ...] = ()
+    promoted: tuple[str, ...] = ()
 
 
 _encoder = msgspec.json.Encoder()
@@ -46,8 +47,8 @@ def decode(data: bytes | str, type: type[T] = Any) -> T:  # type: ignore[assignm
 
 
 def state_of(job: Job) -> bytes:
-    v = VERSION if job.webhooks else PLAIN
-    return encode(State(v, job.run, job.events, job.stopping, job.error, job.stages, job.webhooks))
+    v = VERSION if job.webhooks or job.promoted else PLAIN
+    return encode(State(v, job.run, job.events, job.stopping, job.error, job.stages, job.webhooks, job.promoted))
 
 
 def state_from(data: bytes, job_id: str) -> State:

@@ -24,6 +24,12 @@ LONGEST_PATH = 1024
 LONGEST_SUFFIX = 32
 """Bytes. A suffix up to here is kept when a name has to be cut; past it, it is hardly one."""
 
+LONGEST_KEYED = 600
+"""Bytes of a name at the end of a key: before it stand a prefix and the id of a job."""
+
+ODD = re.compile(r'[\x00-\x1f\x7f-\x9f%\\:*?"<>|\u2028\u2029\ud800-\udfff\ufffe\uffff]')
+"""What some object store does not take in a key, and the sign it is written with instead."""
+
 BIDI = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufeff")
 """They reorder what a person reads: ``invoice``, U+202E, ``fdp.exe`` would look like a PDF."""
 
@@ -132,6 +138,17 @@ def placed(name: str) -> str:
     if len(safe.encode()) > LONGEST_PATH:
         raise InvalidInput(f"The name of an artifact has at most {LONGEST_PATH} bytes, and {name[:50]!r}… has more.")
     return safe
+
+
+def keyed(name: str) -> str:
+    """The name of an artifact as the end of a key in any object store; two names never make one."""
+    safe = ODD.sub(lambda found: quote(found[0], safe="", errors="surrogatepass"), name)
+    parts = safe.split("/")
+    if len(safe.encode()) <= LONGEST_KEYED and max(len(part.encode()) for part in parts) <= LONGEST_NAME:
+        return safe
+    folder, suffix = parts[0], Path(parts[-1]).suffix
+    digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:32]
+    return f"{folder[:50]}/{digest}{suffix if suffix.isascii() and len(suffix) <= LONGEST_SUFFIX else ''}"
 
 
 def _trimmed(name: str) -> str:

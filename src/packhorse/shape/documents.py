@@ -84,6 +84,8 @@ class JobDocument(PositionDocument):
     source_filename: str | None
     result: Any
     result_object_keys: dict[str, str | list[str]]
+    promoted: bool
+    promoted_object_keys: list[str]
     error: ErrorDocument | None
     created_at: str | None
     started_at: str | None

@@ -8,6 +8,7 @@ from typing import Any
 
 from packhorse.core import wire
 from packhorse.core.model import Artifact, Failure, Job, Result, Spec, Stage, Status, Stored, Task, TaskId
+from packhorse.define.files import keyed
 from packhorse.define.values import decode_result
 from packhorse.shape.documents import (
     ArtifactDocument,
@@ -64,6 +65,8 @@ def shown(job: Job, spec: Spec | None, results: Results, progress: Reported) -> 
         "source_filename": inputs[0]["filename"] if inputs else None,
         "result": result_of(job, results) if job.status is Status.COMPLETED else None,
         "result_object_keys": _object_keys(job, results),
+        "promoted": bool(job.promoted),
+        "promoted_object_keys": _promoted_keys(job, results),
         "error": None if job.error is None else _error(job.error),
         "created_at": iso(job.created_at),
         "started_at": iso(job.started_at),
@@ -102,6 +105,11 @@ def result_of(job: Job, results: Results) -> Any:
     """The value of the only last stage, else an object by last stage. A file in it is named, sized and summed."""
     values = {plan.name: _value(job, plan.name, results) for plan in job.plan.sinks}
     return next(iter(values.values())) if len(values) == 1 else values
+
+
+def result_files(job: Job, results: Results) -> list[Artifact]:
+    """The files that the last stages returned."""
+    return [made for plan in job.plan.sinks for one in of_stage_in_order(results, plan.name) for made in one.files]
 
 
 def of_stage_in_order(results: Results, stage: str) -> list[Result]:
@@ -168,6 +176,10 @@ def _object_keys(job: Job, results: Results) -> dict[str, str | list[str]]:
         if keys:
             found[plan.name] = keys[0] if len(keys) == 1 and plan.over is None else keys
     return found
+
+
+def _promoted_keys(job: Job, results: Results) -> list[str]:
+    return [f"{to}/{keyed(made.name)}" for to in job.promoted for made in result_files(job, results)]
 
 
 def _error(error: Failure) -> ErrorDocument:

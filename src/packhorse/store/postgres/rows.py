@@ -96,6 +96,7 @@ def job_from(row: Row, plans: Plans) -> Job:
         events=state.events, started_at=started_at, completed_at=completed_at, updated_at=updated_at,
         deadline_at=deadline_at, purge_at=purge_at, is_purging=is_purging, stopping=state.stopping,
         has_litter=has_litter, error=state.error, stages=state.stages, webhooks=state.webhooks,
+        promoted=state.promoted,
     )  # fmt: skip
 
 

@@ -138,6 +138,7 @@ def _job_from(id: str, row: Row, plans: Plans) -> Job:
             updated_at=float(updated_at), deadline_at=_time(deadline_at), purge_at=_time(purge_at),
             is_purging=bool(is_purging), stopping=state.stopping, has_litter=bool(has_litter),
             error=state.error, stages=state.stages, webhooks=state.webhooks,
+            promoted=state.promoted,
         )  # fmt: skip
     except (ValueError, AttributeError, TypeError) as error:  # a field that is missing, or is not what it should be
         raise CorruptRecord(what="record", job_id=id, reason=str(error)) from error
