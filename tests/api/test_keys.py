@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import httpx2
 import pytest
 
-from packhorse.access import keyring
+from packhorse.access import grants, keyring
 from packhorse.store.base import Store
 from packhorse.wiring import open_store
 from tests.api.conftest import publish
 from tests.api.keyed import Http, asking, audited, bearer, key
-from tests.api.processes import Place
+from tests.api.processes import Place, served
 
 ADD = {"pipeline": "add", "parameters": {"a": 1}, "user_id": "ann"}
 
@@ -189,3 +191,36 @@ async def test_a_token_lasts_no_longer_than_anybody_waits(http: Http, store: Sto
     answer = await http.post(f"jobs/{job_id}/tokens", json={"expires_in": asked}, headers=service)
 
     assert answer.status_code == 422
+
+
+def test_what_is_streamed_with_a_key_is_cut_when_it_ends(place: Place) -> None:
+    """A real server: events and a download that would both go on for long."""
+
+    async def made() -> list[str]:
+        store = await open_store(place.settings.store)
+        texts = [(await grants.create(store, "acme", ["submit", "read"], by="cli"))[1] for _ in range(2)]
+        await store.close()
+        return texts
+
+    async def revoke(text: str) -> None:
+        store = await open_store(place.settings.store)
+        await grants.revoke(store, text[3:23], by="cli")
+        await store.close()
+
+    mine, other = asyncio.run(made())
+    with served(place) as server, httpx2.Client(base_url=server.api, timeout=20) as http:
+        job_id = http.post("/jobs", json=ADD, headers=bearer(mine)).json()["job_id"]
+        with (
+            http.stream("GET", f"/jobs/{job_id}/events", headers=bearer(mine)) as cut,
+            http.stream("GET", f"/jobs/{job_id}/events", headers=bearer(other)) as kept,
+        ):
+            lines, others = cut.iter_lines(), kept.iter_lines()
+            assert next(lines) == next(others) == "retry: 1000"
+
+            asyncio.run(revoke(mine))
+            with pytest.raises(httpx2.TransportError):
+                list(lines)
+
+            http.post(f"/jobs/{job_id}/cancel", headers=bearer(other))
+            assert "event: cancelled" in list(others)
+        assert http.get("/jobs", headers=bearer(mine)).status_code == 401

@@ -81,7 +81,8 @@ async def events(
     """
     await tools.job(caller, job_id)
     after = _last_event_id(last_event_id, after)
-    return Streamed(_Following(tools, caller, job_id, after, log_after if log else None).frames(), HEADERS)
+    following = _Following(tools, caller, job_id, after, log_after if log else None)
+    return Streamed(following.frames(), HEADERS, ended=tools.ended(caller))
 
 
 class _Following:

@@ -40,7 +40,6 @@ class Gate:
             scope["state"]["caller"] = NOBODY
         else:
             caller = scope["state"]["caller"] = await tools.door.caller(scope)
-            scope["state"]["ended"] = tools.keyring.end_of(caller.key_id)
             send = _telling(send, await tools.door.admitted(caller))
         await self._app(scope, receive, send)
 

@@ -99,7 +99,7 @@ def _answer(request: Request[Any, Any, State], tools: Tools, caller: Caller, job
     if request.method == "HEAD":
         return ASGIResponse(headers=download.headers(content), is_head_response=True)
     wanted = part(asked.get("range"), asked.get("if-range"), content.etag, content.size) if content.is_file else None
-    return Download(tools.downloads, caller, job_id, content, wanted, ended=request.scope["state"].get("ended"))
+    return Download(tools.downloads, caller, job_id, content, wanted, ended=tools.ended(caller))
 
 
 async def _artifact(tools: Tools, job: Job, wanted: str) -> Content:

@@ -57,6 +57,10 @@ class Tools:
         if self.door.rates is not None:
             await self.door.rates.give_back()
 
+    def ended(self, caller: Caller) -> asyncio.Event | None:
+        """Set when the caller's key has ended: what is streamed to it is cut then."""
+        return self.keyring.end_of(caller.key_id) if caller.key_id else None
+
     async def job(self, caller: Caller, job_id: str) -> Job:
         """A job whose purge has begun is as good as gone: its files may be already."""
         [job] = [None] if "\0" in job_id else await self.store.get([job_id])
