@@ -26,7 +26,7 @@ def test_a_checked_run_ends_by_itself_with_a_killed_worker_and_the_right_result(
     assert "kill -9" in ended.stdout
     assert "sections were lost and done again" in ended.stdout
     assert "http://" not in "".join(line for line in ended.stdout.splitlines() if line.startswith("demo"))
-    assert "report.json is what it should be" in ended.stdout
+    assert ".json is what it should be" in ended.stdout
     assert list(house.folder.iterdir()) == []
 
 
