@@ -12,6 +12,7 @@ from packhorse.access import grants
 from packhorse.api.serving import build
 from packhorse.store.base import Entry, Store
 from tests.api.processes import Place
+from tests.journey.site import until
 
 Http = AsyncTestClient[Any]
 BASE = "http://packhorse.example/api/v1/"
@@ -33,7 +34,11 @@ async def asking(place: Place) -> AsyncIterator[Http]:
         yield http
 
 
-async def audited(http: Http, store: Store, tenant: str | None = None) -> list[Entry]:
-    """Oldest first."""
-    await http.app.state.tools.audit.flush()
-    return (await store.audited(tenant, limit=200))[::-1]
+async def audited(store: Store, count: int, tenant: str | None = None) -> list[Entry]:
+    """The entries, oldest first, once there are so many: they are written beside the requests."""
+
+    async def look() -> list[Entry] | None:
+        found = await store.audited(tenant, limit=200)
+        return found[::-1] if len(found) >= count else None
+
+    return await until(look, 10, lambda: f"there are not {count} entries")
