@@ -85,7 +85,7 @@ def member(change: Change, plans: Plans, reservation: str | None = None) -> Memb
 
 def erasure(job_id: str, version: str, gone: Sequence[str], indexes: Sequence[str]) -> Member:
     """Everything under the job's id, if it is still as it was read."""
-    ops = [["DEL", key] for key in gone] + [["ZREM", index, job_id] for index in indexes]
+    ops = [*(["DEL", key] for key in gone), ["out", job_id, *indexes]]
     return Member(job_id, _pack([job_id, version, "", "", [], ops]))
 
 
@@ -165,28 +165,40 @@ def _ops(change: Change) -> Iterator[Op]:
 def _record(change: Change) -> Iterator[Op]:
     before, job = change.before, change.after
     if before is None:
-        written = {}
-        for effect in change.effects:
-            if isinstance(effect, KeepSpec):
-                written["spec"] = wire.encode(effect.spec).decode()
-            elif isinstance(effect, RememberKey):
-                written["key"] = effect.key
-        yield ["HSET", keys.job(job.id), *records.fields(job), *(text for pair in written.items() for text in pair)]
-        yield ["ZADD", keys.PAIRS, "0", keys.pair(job.tenant, job.plan.pipeline)]
+        yield ["HSET", keys.job(job.id), *records.fields(job), *_beside(change)]
+        yield ["into", keys.pair(job.tenant, job.plan.pipeline), keys.PAIRS, "0"]
         yield ["count", "submitted"]
         return
-    yield ["HSET", keys.job(job.id), *records.moved(before, job)]
+    yield ["HSET", keys.job(job.id), *records.moved(before, job), *_beside(change)]
+
+
+def _beside(change: Change) -> Iterator[str]:
+    """Fields of the record about what is kept beside its state. Those that begin with has_ name keys of their own."""
+    for effect in change.effects:
+        match effect:
+            case KeepSpec(spec):
+                yield from ("spec", wire.encode(spec).decode())
+            case RememberKey(key):
+                yield from ("key", key)
+            case KeepResult(_, result) if result.artifacts:
+                yield from ("has_output", "1")
+    if change.id and not change.events:
+        yield from ("has_changes", "1")
 
 
 def _indexed(change: Change) -> Iterator[Op]:
-    was = {} if change.before is None else records.memberships(change.before)
-    now = records.memberships(change.after)
-    for index, score in now.items():
-        if was.get(index) != score:
-            yield ["ZADD", index, str(score), change.after.id]
-    for index in was:
-        if index not in now:
-            yield ["ZREM", index, change.after.id]
+    """Only what moves: a step that leaves the status alone touches no index."""
+    before, job = change.before, change.after
+    if before is not None and records.is_indexed_alike(before, job):
+        return
+    was = {} if before is None else records.memberships(before)
+    now = records.memberships(job)
+    into = [text for index, score in now.items() if was.get(index) != score for text in (index, str(score))]
+    out = [index for index in was if index not in now]
+    if into:
+        yield ["into", job.id, *into]
+    if out:
+        yield ["out", job.id, *out]
 
 
 def _effect(effect: Effect, change: Change) -> Iterator[Op]:
@@ -295,9 +307,9 @@ def _lifetime(change: Change) -> Iterator[Op]:
     was_over, is_over = before is not None and before.status.is_terminal, job.status.is_terminal
     if is_over and job.purge_at is not None:
         lasts = max(0.0, job.purge_at - job.updated_at) + NET
-        yield ["expire", f"{lasts:.0f}", *keys.of_job(job)]
+        yield ["expire", f"{lasts:.0f}", job.id, *keys.readable(job)]
     elif was_over:
-        yield ["persist", *keys.of_job(job)]
+        yield ["persist", job.id, keys.result(job.id), *keys.readable(job)]
     if is_over and not was_over:
         yield ["count", job.status.value]
         done = ["job_id", job.id, "status", job.status.value, "pipeline", job.plan.pipeline]

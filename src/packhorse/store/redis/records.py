@@ -53,6 +53,19 @@ def moved(before: Job, after: Job) -> list[str]:
     return new
 
 
+def is_indexed_alike(before: Job, after: Job) -> bool:
+    """Whether a job is in the same indexes as before, at the same scores."""
+    return (
+        before.status is after.status
+        and before.deadline_at == after.deadline_at
+        and before.stopping == after.stopping
+        and before.purge_at == after.purge_at
+        and before.is_purging == after.is_purging
+        and before.has_litter == after.has_litter
+        and before.completed_at == after.completed_at
+    )
+
+
 def memberships(job: Job) -> dict[str, float]:
     """The indexes that a job is in, each with its score there."""
     whole, pair = keys.index_of(job.status), keys.pair(job.tenant, job.plan.pipeline)

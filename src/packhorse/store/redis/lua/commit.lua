@@ -17,6 +17,21 @@ job its later ones are refused too.
 local now, day = clock(ARGV[1]), ARGV[2]
 local soon = ARGV[1] == '' and 0.05 or 0  -- callers only guess the server's time: what is due now may look as if it were not
 local counts = {}
+local is_promoted = false
+local heads = {}  -- by queue and kind, the most urgent of what the server has
+
+-- The first of a queue and kind, as {rank, entry}; what this script has put there is written before it is looked at.
+local function head_of(ready)
+  if zsets[ready] then
+    flush_z(ready)
+    heads[ready] = nil
+  end
+  if heads[ready] == nil then
+    local head = call('ZRANGE', P .. ready, 0, 0, 'WITHSCORES')
+    heads[ready] = head[1] and {tonumber(head[2]), head[1]} or false
+  end
+  return heads[ready]
+end
 
 local guards = {
   holds = function(entry, token)
@@ -24,21 +39,21 @@ local guards = {
   end,
   overdue = function(entry, token)
     if not is_held('holders', entry, token) then return {} end
-    if tonumber(call('ZSCORE', P .. 'leases', entry)) > now then return {} end
+    if z_score('leases', entry) > now then return {} end
   end,
   waiting = function(ready, entry)
-    if not call('ZSCORE', P .. ready, entry) then return {} end
+    if not z_score(ready, entry) then return {} end
   end,
   reserved = function(entry, token)
     if not is_held('reservations', entry, token) then return {} end
   end,
   foremost = function(queue, rank, job, ...)
-    promote(now, 100)
+    if not is_promoted then promote(now, 100) end
+    is_promoted = true
     rank = tonumber(rank)
     for _, kind in ipairs({...}) do
-      local head = call('ZRANGE', P .. 'ready:' .. queue .. ':' .. kind, 0, 0, 'WITHSCORES')
-      local urgency = tonumber(head[2])
-      if urgency and (urgency < rank or (urgency == rank and job_of(head[1]) < job)) then return {} end
+      local head = head_of('ready:' .. queue .. ':' .. kind)
+      if head and (head[1] < rank or (head[1] == rank and job_of(head[2]) < job)) then return {} end
     end
   end,
   unused = function(key)
@@ -60,32 +75,51 @@ local guards = {
   end,
 }
 
--- The idempotency key of a job lives as long as the job.
-local function remembered(record)
-  return 'key:' .. (call('HGET', P .. record, 'key') or '')
+-- Further keys of a job, by the field of its record that says they are there. Its idempotency key lives as long as it.
+local BESIDE = {'key', 'log_last', 'has_progress', 'has_output', 'has_changes'}
+local NAMED = {'key:', 'log:', 'job:', 'output:', 'changes:'}
+
+local function each_key(job, keys, act)
+  act(P .. 'job:' .. job)
+  act(P .. 'events:' .. job)
+  for _, key in ipairs(keys) do act(P .. key) end
+  for i, value in ipairs(call('HMGET', P .. 'job:' .. job, unpack(BESIDE))) do
+    if value and value ~= '' then
+      act(P .. NAMED[i] .. (i == 1 and value or job) .. (i == 3 and ':progress' or ''))
+    end
+  end
 end
 
 local verbs = {
+  into = function(job, ...)
+    local places = {...}
+    for i = 1, #places, 2 do put(zsets, places[i], job, tonumber(places[i + 1])) end
+  end,
+  out = function(job, ...)
+    for _, index in ipairs({...}) do put(zsets, index, job, false) end
+  end,
   grant = function(entry, token, worker, seconds)
-    call('ZADD', P .. 'leases', now + tonumber(seconds), entry)
-    call('HSET', P .. 'holders', entry, token .. '\t' .. worker)
+    put(zsets, 'leases', entry, now + tonumber(seconds))
+    put(hashes, 'holders', entry, token .. '\t' .. worker)
   end,
   finish = function(entry)
-    call('HDEL', P .. 'holders', entry)
-    call('ZREM', P .. 'leases', entry)
+    put(hashes, 'holders', entry, false)
+    put(zsets, 'leases', entry, false)
   end,
   due = function(queue, kind, rank, entry, at)
     if tonumber(at) <= now + soon then
       make_ready(queue, kind, rank, entry)
     else
-      call('ZADD', P .. 'due', at, rank .. '\t' .. queue .. '\t' .. kind .. '\t' .. entry)
+      put(zsets, 'due', rank .. '\t' .. queue .. '\t' .. kind .. '\t' .. entry, tonumber(at))
     end
   end,
   back = function(queue, kind, rank, entry)
-    if call('ZREM', P .. 'reserved', entry) == 1 then
-      call('HDEL', P .. 'reservations', entry)
-    elseif call('ZREM', P .. 'ready:' .. queue .. ':' .. kind, entry) == 0 then
-      call('ZREM', P .. 'due', rank .. '\t' .. queue .. '\t' .. kind .. '\t' .. entry)
+    if h_get('reservations', entry) then
+      put(zsets, 'reserved', entry, false)
+      put(hashes, 'reservations', entry, false)
+    else
+      put(zsets, 'ready:' .. queue .. ':' .. kind, entry, false)
+      put(zsets, 'due', rank .. '\t' .. queue .. '\t' .. kind .. '\t' .. entry, false)
     end
   end,
   unreserve = function(entry)
@@ -101,13 +135,11 @@ local verbs = {
   count = function(what)
     counts[what] = (counts[what] or 0) + 1
   end,
-  expire = function(seconds, record, ...)
-    call('EXPIRE', P .. record, seconds)
-    for _, key in ipairs({remembered(record), ...}) do call('EXPIRE', P .. key, seconds) end
+  expire = function(seconds, job, ...)
+    each_key(job, {...}, function(key) call('EXPIRE', key, seconds) end)
   end,
-  persist = function(record, ...)
-    call('PERSIST', P .. record)
-    for _, key in ipairs({remembered(record), ...}) do call('PERSIST', P .. key) end
+  persist = function(job, ...)
+    each_key(job, {...}, function(key) call('PERSIST', key) end)
   end,
 }
 
@@ -136,8 +168,27 @@ local function make(plan, body, operations)
   end
 end
 
-local outcomes, touched, behind, is_moved = {instant(now)}, {}, {}, false
-for _, member in ipairs(cmsgpack.unpack(ARGV[3])) do
+-- One question for all tokens that the guards of these members are about.
+local function learn_tokens(members)
+  local asked = {holds = {}, reserved = {}}
+  for _, member in ipairs(members) do
+    for _, guard in ipairs(member[5]) do
+      local of = asked[guard[1] == 'overdue' and 'holds' or guard[1]]
+      if of then of[#of + 1] = guard[2] end
+    end
+  end
+  h_learn('holders', asked.holds)
+  h_learn('reservations', asked.reserved)
+end
+
+local function reason(err)
+  return tostring(type(err) == 'table' and err.err or err)
+end
+
+local outcomes, touched, behind, made = {instant(now)}, {}, {}, {}
+local members = cmsgpack.unpack(ARGV[3])
+pcall(learn_tokens, members)  -- what cannot be read is found out by the guard it concerns
+for _, member in ipairs(members) do
   local job, version = member[1], member[2]
   local outcome
   if version ~= '*' and behind[job] then
@@ -145,13 +196,13 @@ for _, member in ipairs(cmsgpack.unpack(ARGV[3])) do
   else
     local is_sound, found = pcall(refusal, job, version, member[3], member[4], member[5])
     if not is_sound then
-      outcome = {'unsound', tostring(type(found) == 'table' and found.err or found)}
+      outcome = {'unsound', reason(found)}
     elseif found then
       outcome = found
     else
       local is_made, err = pcall(make, member[3], member[4], member[6])
-      if not is_made then outcome = {'half', tostring(type(err) == 'table' and err.err or err)} end
-      is_moved = true
+      if not is_made then outcome = {'half', reason(err)} end
+      made[#made + 1] = #outcomes + 1
       if version ~= '*' then touched[#touched + 1] = job end
     end
     if outcome and version ~= '*' then behind[job] = true end
@@ -159,7 +210,11 @@ for _, member in ipairs(cmsgpack.unpack(ARGV[3])) do
   outcomes[#outcomes + 1] = outcome or ''
 end
 
-if is_moved then tell(touched) end
+local is_flushed, err = pcall(flush)
+if not is_flushed then
+  for _, n in ipairs(made) do outcomes[n] = {'half', reason(err)} end
+end
+if #made > 0 then tell(touched) end
 for what, n in pairs(counts) do
   call('HINCRBY', P .. 'stats:jobs', what, n)
   call('HINCRBY', P .. 'stats:day:' .. day, what, n)
