@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec import Struct
 
 from packhorse.core import wire
 from packhorse.core.model import (
@@ -38,8 +39,6 @@ from packhorse.errors import AlreadySubmitted, Conflict, LeaseLost, PackhorseErr
 from packhorse.store.redis import keys, records
 from packhorse.store.redis.records import Plans
 
-STREAM = "1000"
-"""Entries kept of each stream for outside readers. Nothing is ever decided by them."""
 NET = 7 * 86_400
 """Seconds after its purge time at which the server itself drops an ended job, should no worker ever come back."""
 MANY = 500
@@ -80,7 +79,7 @@ def member(change: Change, plans: Plans, reservation: str | None = None) -> Memb
         plan = job.plan.fingerprint
         body = "" if plan in plans.kept else wire.encode(job.plan).decode()
     guards = [_guard(guard, job, reservation) for guard in change.guards]
-    return Member(job.id, _pack([job.id, version, plan, body, guards, list(_ops(change))]))
+    return Member(job.id, _pack([job.id, version, plan, body, guards, _ops(change)]))
 
 
 def erasure(job_id: str, version: str, gone: Sequence[str], indexes: Sequence[str]) -> Member:
@@ -151,42 +150,45 @@ def back(job: Job, at: TaskId) -> Op:
     return ["back", stage.queue, stage.kind, str(-job.priority), keys.entry(job.id, at)]
 
 
-def _ops(change: Change) -> Iterator[Op]:
+def _ops(change: Change) -> list[Op]:
     """The record first: where the server cannot take more, it is refused before anything else was written."""
-    yield from _record(change)
-    yield from _indexed(change)
+    ops: list[Op] = []
+    _record(change, ops)
+    _index(change, ops)
     for effect in change.effects:
-        yield from _effect(effect, change)
-    yield from _history(change)
-    yield from _stages(change)
-    yield from _lifetime(change)
+        _apply(effect, change, ops)
+    _tell(change, ops)
+    _show_stages(change, ops)
+    _limit(change, ops)
+    return ops
 
 
-def _record(change: Change) -> Iterator[Op]:
+def _record(change: Change, ops: list[Op]) -> None:
     before, job = change.before, change.after
+    fields = records.fields(job) if before is None else records.moved(before, job)
+    ops.append(["HSET", keys.job(job.id), *fields, *_beside(change)])
     if before is None:
-        yield ["HSET", keys.job(job.id), *records.fields(job), *_beside(change)]
-        yield ["into", keys.pair(job.tenant, job.plan.pipeline), keys.PAIRS, "0"]
-        yield ["count", "submitted"]
-        return
-    yield ["HSET", keys.job(job.id), *records.moved(before, job), *_beside(change)]
+        ops.append(["into", keys.pair(job.tenant, job.plan.pipeline), keys.PAIRS, "0"])
+        ops.append(["count", "submitted"])
 
 
-def _beside(change: Change) -> Iterator[str]:
+def _beside(change: Change) -> list[str]:
     """Fields of the record about what is kept beside its state. Those that begin with has_ name keys of their own."""
+    found: list[str] = []
     for effect in change.effects:
         match effect:
             case KeepSpec(spec):
-                yield from ("spec", wire.encode(spec).decode())
+                found += ("spec", wire.encode(spec).decode())
             case RememberKey(key):
-                yield from ("key", key)
+                found += ("key", key)
             case KeepResult(_, result) if result.artifacts:
-                yield from ("has_output", "1")
+                found += ("has_output", "1")
     if change.id and not change.events:
-        yield from ("has_changes", "1")
+        found += ("has_changes", "1")
+    return found
 
 
-def _indexed(change: Change) -> Iterator[Op]:
+def _index(change: Change, ops: list[Op]) -> None:
     """Only what moves: a step that leaves the status alone touches no index."""
     before, job = change.before, change.after
     if before is not None and records.is_indexed_alike(before, job):
@@ -196,59 +198,43 @@ def _indexed(change: Change) -> Iterator[Op]:
     into = [text for index, score in now.items() if was.get(index) != score for text in (index, str(score))]
     out = [index for index in was if index not in now]
     if into:
-        yield ["into", job.id, *into]
+        ops.append(["into", job.id, *into])
     if out:
-        yield ["out", job.id, *out]
+        ops.append(["out", job.id, *out])
 
 
-def _effect(effect: Effect, change: Change) -> Iterator[Op]:
+def _apply(effect: Effect, change: Change, ops: list[Op]) -> None:
     job = change.after
     match effect:
         case MakeDue(task, queue, kind, priority, not_before):
-            yield ["due", queue, kind, str(-priority), keys.entry(job.id, task), str(not_before)]
+            ops.append(["due", queue, kind, str(-priority), keys.entry(job.id, task), str(not_before)])
         case TakeBack(task):
-            yield back(job, task)
+            ops.append(back(job, task))
         case Grant(task, token, worker, seconds):
-            yield ["grant", keys.entry(job.id, task), token, worker, str(seconds)]
+            ops.append(["grant", keys.entry(job.id, task), token, worker, str(seconds)])
         case EndLease(task):
-            yield ["finish", keys.entry(job.id, task)]
+            ops.append(["finish", keys.entry(job.id, task)])
         case TakeSlot(slot):
-            yield ["SET", keys.slot(slot), job.id]
+            ops.append(["SET", keys.slot(slot), job.id])
         case ReleaseSlot(slot):
-            yield ["release", keys.slot(slot), job.id]
+            ops.append(["release", keys.slot(slot), job.id])
         case RememberKey(key, fingerprint):
-            yield ["SET", keys.idempotency(key), f"{job.id} {fingerprint}"]
+            ops.append(["SET", keys.idempotency(key), f"{job.id} {fingerprint}"])
         case KeepResult(task, result):
-            yield ["HSET", keys.result(job.id), keys.task(task), wire.encode(result).decode()]
+            ops.append(["HSET", keys.result(job.id), keys.task(task), wire.encode(result).decode()])
             places = [artifact.file.key for artifact in result.artifacts]
             if places:
-                yield ["HSET", keys.output(job.id), keys.task(task), wire.encode(places).decode()]
+                ops.append(["HSET", keys.output(job.id), keys.task(task), wire.encode(places).decode()])
         case DropStages(stages):
             for stage in stages:
-                yield from _dropped(change.before or job, stage)
+                _drop(change.before or job, stage, ops)
 
 
-def _dropped(job: Job, stage: str) -> Iterator[Op]:
+def _drop(job: Job, stage: str, ops: list[Op]) -> None:
     tasks = [keys.task(TaskId(stage, n)) for n in range(len(job.stage(stage).tasks or ()))]
     for key in (keys.result(job.id), keys.output(job.id), keys.progress(job.id)):
-        for first in range(0, len(tasks), MANY):
-            yield ["HDEL", key, *tasks[first : first + MANY]]
-    yield ["DEL", keys.stage(job.id, stage)]
-
-
-def _history(change: Change) -> Iterator[Op]:
-    job_id = change.after.id
-    if change.events:
-        first, *rest = change.events
-        kept = [Kept(first.n, first.type, first.at, first.data, change.id), *rest]
-        yield ["RPUSH", keys.events(job_id), *(wire.encode(event).decode() for event in kept)]
-    elif change.id:  # nothing to tell, but whether it was made may be asked
-        yield ["RPUSH", keys.changes(job_id), change.id]
-    for event in change.events:
-        if (sort := ANNOUNCED.get(event.type)) is not None:
-            # What is about the whole job has a stream of its own.
-            verb = "announce" if "stage" in event.data else "publish"
-            yield [verb, job_id, _message(sort, event, change.after)]
+        ops += [["HDEL", key, *tasks[first : first + MANY]] for first in range(0, len(tasks), MANY)]
+    ops.append(["DEL", keys.stage(job.id, stage)])
 
 
 ANNOUNCED = {
@@ -258,59 +244,97 @@ ANNOUNCED = {
 """Events that live watchers of Pub/Sub hear of, and as what."""
 
 
+def _tell(change: Change, ops: list[Op]) -> None:
+    job_id = change.after.id
+    if change.events:
+        first, *rest = change.events
+        kept = [Kept(first.n, first.type, first.at, first.data, change.id), *rest]
+        ops.append(["RPUSH", keys.events(job_id), *[wire.encode(event).decode() for event in kept]])
+    elif change.id:  # nothing to tell, but whether it was made may be asked
+        ops.append(["RPUSH", keys.changes(job_id), change.id])
+    for event in change.events:
+        if (sort := ANNOUNCED.get(event.type)) is not None:
+            # What is about the whole job has a stream of its own.
+            verb = "announce" if "stage" in event.data else "publish"
+            ops.append([verb, job_id, _message(sort, event, change.after)])
+
+
+class Announced(Struct, frozen=True):
+    """The data of a message."""
+
+    message: str
+    current: float | None
+    total: float | None
+
+
+class Announcement(Struct, frozen=True):
+    """What is published on ``progress:{id}``."""
+
+    type: str
+    processor: str
+    timestamp: float
+    data: Announced
+
+
+def announcement(sort: str, processor: str, at: float, message: str, current: float | None, total: float | None) -> str:
+    return wire.encode(Announcement(sort, processor, at, Announced(message, current, total))).decode()
+
+
 def _message(sort: str, event: Event, job: Job) -> str:
     said = event.data.get("message") or event.type.replace("_", " ")
     stage = str(event.data.get("stage", ""))
     return announcement(sort, stage, event.at, str(said), *_done(job, stage))
 
 
-def announcement(sort: str, processor: str, at: float, message: str, current: float | None, total: float | None) -> str:
-    """What is published on ``progress:{id}``."""
-    data = {"message": message, "current": current, "total": total}
-    return wire.encode({"type": sort, "processor": processor, "timestamp": at, "data": data}).decode()
-
-
 def _done(job: Job, stage: str) -> tuple[int, int]:
     """Tasks of the stage that are finished, and all; of the whole job where it is about no stage in particular."""
-    of = (job.stage(stage),) if stage in job.plan.index else job.stages
-    tasks = [task for each in of for task in each.tasks or ()]
-    return sum(task.status is Status.COMPLETED for task in tasks), len(tasks)
+    done = total = 0
+    for each in (job.stage(stage),) if stage in job.plan.index else job.stages:
+        for task in each.tasks or ():
+            done += task.status is Status.COMPLETED
+            total += 1
+    return done, total
 
 
-def _stages(change: Change) -> Iterator[Op]:
+def _show_stages(change: Change, ops: list[Op]) -> None:
     """What people read about a stage, when it has moved. One that was never begun has none."""
     before, job = change.before, change.after
     if before is None:
         return
     for plan, was, now in zip(job.plan.stages, before.stages, job.stages, strict=True):
-        if was is not now and was != now and now.tasks:
-            yield ["HSET", keys.stage(job.id, plan.name), *_readable(now, plan.over is not None, job.updated_at)]
+        if was is not now and now.tasks and was != now:
+            shown = _readable(now, plan.over is not None, job.updated_at)
+            ops.append(["HSET", keys.stage(job.id, plan.name), *shown])
 
 
-def _readable(stage: Stage, has_elements: bool, at: float) -> Iterator[str]:
+def _readable(stage: Stage, has_elements: bool, at: float) -> list[str]:
     tasks = stage.tasks or ()
-    yield from ("status", stage.status.value, "updated_at", str(at))
+    found = ["status", stage.status.value, "updated_at", str(at)]
     started = [task.started_at for task in tasks if task.started_at is not None]
     if started:
-        yield from ("started_at", str(min(started)))
-    done = sum(task.status is Status.COMPLETED for task in tasks)
+        found += ("started_at", str(min(started)))
     if has_elements:
-        yield from ("elements", str(len(tasks)), "current", str(done), "total", str(len(tasks)))
-        yield from ("progress", f"{100 * done / len(tasks):.0f}")
-    elif done:
-        yield from ("progress", "100")
+        done = sum(task.status is Status.COMPLETED for task in tasks)
+        found += ("elements", str(len(tasks)), "current", str(done), "total", str(len(tasks)))
+        found += ("progress", f"{100 * done / len(tasks):.0f}")
+    elif stage.status is Status.COMPLETED:
+        found += ("progress", "100")
+    return found
 
 
-def _lifetime(change: Change) -> Iterator[Op]:
+def _limit(change: Change, ops: list[Op]) -> None:
     """A job that is not over never expires. One that is has the server's own purge as a net behind ours."""
     before, job = change.before, change.after
     was_over, is_over = before is not None and before.status.is_terminal, job.status.is_terminal
     if is_over and job.purge_at is not None:
         lasts = max(0.0, job.purge_at - job.updated_at) + NET
-        yield ["expire", f"{lasts:.0f}", job.id, *keys.readable(job)]
+        ops.append(["expire", f"{lasts:.0f}", job.id, *keys.readable(job)])
     elif was_over:
-        yield ["persist", job.id, keys.result(job.id), *keys.readable(job)]
+        ops.append(["persist", job.id, keys.result(job.id), *keys.readable(job)])
     if is_over and not was_over:
-        yield ["count", job.status.value]
-        done = ["job_id", job.id, "status", job.status.value, "pipeline", job.plan.pipeline]
-        yield ["XADD", "queue:done", "MAXLEN", "~", STREAM, "*", *done]
+        ops.append(["count", job.status.value])
+        ops.append(["outside", "queue:done", wire.encode(_ended(job)).decode()])
+
+
+def _ended(job: Job) -> dict[str, str]:
+    return {"job_id": job.id, "status": job.status.value, "pipeline": job.plan.pipeline}

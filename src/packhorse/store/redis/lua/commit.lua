@@ -129,6 +129,7 @@ local verbs = {
     if call('GET', P .. slot) == job then call('DEL', P .. slot) end
   end,
   announce = announce,
+  outside = tell_outside,
   publish = function(job, message)
     call('PUBLISH', P .. 'progress:' .. job, message)
   end,

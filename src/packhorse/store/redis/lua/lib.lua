@@ -11,8 +11,8 @@ digits, so that the order of text is the order of numbers).
 local P, call = KEYS[1], redis.call
 
 local FEED = 5000      -- entries of the feed for watchers; who is further behind looks at everything
-local PER_ENTRY = 16   -- jobs named in one of them
-local STREAM = 1000    -- entries of each stream for outside readers
+local PER_ENTRY = 16   -- jobs or items named in one entry
+local STREAM = 200      -- entries of each stream for outside readers, with as many items
 
 local function clock(given)
   if given ~= '' then return tonumber(given) end
@@ -113,23 +113,38 @@ local function flush_h(key)
   in_pages('HDEL', key, drops)
 end
 
+local items = {}  -- by stream, JSON that has not been appended yet
+
+-- What outside readers are told, several items an entry: an entry costs the server 7 us, an item in it half of one.
+local function tell_outside(stream, item)
+  if not items[stream] then items[stream] = {} end
+  table.insert(items[stream], item)
+end
+
 local function flush()
   for key in pairs(zsets) do flush_z(key) end
   for key in pairs(hashes) do flush_h(key) end
+  for stream, waiting in pairs(items) do
+    for first = 1, #waiting, PER_ENTRY do
+      local page = table.concat(waiting, ',', first, math.min(first + PER_ENTRY - 1, #waiting))
+      call('XADD', P .. stream, 'MAXLEN', '~', STREAM, '*', 'items', '[' .. page .. ']')
+    end
+    items[stream] = nil
+  end
 end
 
 -- Live watchers hear it, and a stream keeps the last of them for who was away.
 local function announce(job, message)
   call('PUBLISH', P .. 'progress:' .. job, message)
-  call('XADD', P .. 'queue:progress', 'MAXLEN', '~', STREAM, '*', 'job_id', job, 'message', message)
+  tell_outside('queue:progress', '{"job_id":"' .. job .. '","message":' .. message .. '}')
 end
 
 -- The entry may start: into the set of its queue and kind, by rank (the negated priority), then by the text.
 local function make_ready(queue, kind, rank, entry)
   put(zsets, 'ready:' .. queue .. ':' .. kind, entry, tonumber(rank))
   local job, stage, element = string.match(entry, '^(%S*) (%S+) ?%a?(%d*)$')
-  call('XADD', P .. 'queue:' .. queue, 'MAXLEN', '~', STREAM, '*',
-    'job_id', job, 'stage', stage, 'element', element == '' and '0' or element)
+  element = element == '' and '0' or element
+  tell_outside('queue:' .. queue, '{"job_id":"' .. job .. '","stage":"' .. stage .. '","element":' .. element .. '}')
 end
 
 -- What was delayed until now may start, so many entries at most.

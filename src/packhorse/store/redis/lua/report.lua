@@ -23,4 +23,5 @@ for _, r in ipairs(cmsgpack.unpack(ARGV[1])) do
     moved[#moved + 1] = job
   end
 end
+flush()
 if #moved > 0 then tell(moved) end
