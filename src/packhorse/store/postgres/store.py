@@ -35,6 +35,7 @@ from packhorse.store.postgres.commit import Member
 from packhorse.store.postgres.connection import Clock, Connections, Session
 from packhorse.store.postgres.migrate import MIGRATING, migrate
 from packhorse.store.postgres.rows import Plans
+from packhorse.store.postgres.writing import Outdated
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -112,13 +113,19 @@ class PostgresStore:
         return first + await self._make(members[half:], {*refused, *broken})
 
     async def _made(self, members: Sequence[Member], refused: Collection[tuple[int, str]]) -> list[Outcome]:
-        made = partial(commit.make_all, members=members, refused=refused, clock=self._clock, plans=self._plans)
+        notice = self._watch.notice()
+        made = partial(
+            commit.make_all, members=members, refused=refused, clock=self._clock, plans=self._plans, notice=notice
+        )
         try:
             found = await self._connections.write(partial(made, is_trusting=True))
-        except asyncpg.UniqueViolationError:  # somebody has added one of the jobs: look before adding
+        except (
+            asyncpg.UniqueViolationError,
+            Outdated,
+        ):  # it is not as it was when this was decided: look before writing
             found = await self._connections.write(partial(made, is_trusting=False))
         self._plans.stored |= found.plans
-        self._watch.tell()
+        self._watch.tell(is_told=notice is not None)
         return found.outcomes
 
     async def get(self, job_ids: Sequence[str]) -> list[Job | None]:
