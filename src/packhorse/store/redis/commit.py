@@ -59,12 +59,37 @@ class Member(NamedTuple):
     job_id: str
     """Empty for what is about no job's record, and so is never refused for a neighbour's sake."""
     body: bytes
-    """What the script is told, packed."""
+    """What the script is told: words and counts, packed one after the other."""
+    words: int
+
+
+def _told(job_id: str, head: Sequence[str], guards: Sequence[Op], ops: Sequence[Op]) -> Member:
+    """One flat list: lists within lists cost the script a table each."""
+    flat: list[Any] = [job_id, *head, len(guards)]
+    for words in guards:
+        flat.append(len(words))
+        flat += words
+    flat.append(len(ops))
+    for words in ops:
+        flat.append(len(words))
+        flat += words
+    return Member(job_id, _pack(flat)[_header(len(flat)) :], len(flat))
+
+
+def _header(count: int) -> int:
+    """Bytes with which msgpack begins a list of so many."""
+    return 1 if count < 16 else 3 if count < 65_536 else 5
+
+
+def together(members: Sequence[Member]) -> bytes:
+    """What the script is told of all of them: one list."""
+    count = sum(member.words for member in members)
+    return b"".join([b"\xdd", count.to_bytes(4), *[member.body for member in members]])
 
 
 def plain(*ops: Op, guards: Sequence[Op] = ()) -> Member:
     """Operations about no job's record."""
-    return Member("", _pack(["", "*", "", "", guards, ops]))
+    return _told("", ("*", "", ""), guards, ops)
 
 
 def member(change: Change, plans: Plans, reservation: str | None = None) -> Member:
@@ -79,13 +104,13 @@ def member(change: Change, plans: Plans, reservation: str | None = None) -> Memb
         plan = job.plan.fingerprint
         body = "" if plan in plans.kept else wire.encode(job.plan).decode()
     guards = [_guard(guard, job, reservation) for guard in change.guards]
-    return Member(job.id, _pack([job.id, version, plan, body, guards, _ops(change)]))
+    return _told(job.id, (version, plan, body), guards, _ops(change))
 
 
 def erasure(job_id: str, version: str, gone: Sequence[str], indexes: Sequence[str]) -> Member:
     """Everything under the job's id, if it is still as it was read."""
     ops = [*(["DEL", key] for key in gone), ["out", job_id, *indexes]]
-    return Member(job_id, _pack([job_id, version, "", "", [], ops]))
+    return _told(job_id, (version, "", ""), [], ops)
 
 
 def refusal(outcome: Any, change: Change) -> PackhorseError | None:

@@ -2,11 +2,12 @@
 commit: make each member whole or not at all, in order.
 
   ARGV[1] now, or '' for the server's own time    ARGV[2] the day, for the statistics
-  ARGV[3] members (msgpack), each {job, version, plan, body, guards, operations}
+  ARGV[3] members (msgpack) in one flat list, each: job, version, plan, body, guards, operations. Guards and operations
+          are their number and then, for each, the number of its words and the words: {name, facts ...}
     version      what is stored must carry it; '' the job must not exist; '*' this is about no job's record
     plan, body   fingerprint that must be known, or is made known by the body; '' for none
-    guards       {name, facts ...}: see `guards`
-    operations   {verb, facts ...}: see `verbs`; a verb in capitals is a command of the server, its second word a key
+    guards       see `guards`
+    operations   see `verbs`; a verb in capitals is a command of the server, its second word a key
                  without the prefix
   returns the time, then per member '' or {why, which guard, facts ...}
 
@@ -79,10 +80,10 @@ local guards = {
 local BESIDE = {'key', 'log_last', 'has_progress', 'has_output', 'has_changes'}
 local NAMED = {'key:', 'log:', 'job:', 'output:', 'changes:'}
 
-local function each_key(job, keys, act)
+local function each_key(act, job, ...)
   act(P .. 'job:' .. job)
   act(P .. 'events:' .. job)
-  for _, key in ipairs(keys) do act(P .. key) end
+  for i = 1, select('#', ...) do act(P .. select(i, ...)) end
   for i, value in ipairs(call('HMGET', P .. 'job:' .. job, unpack(BESIDE))) do
     if value and value ~= '' then
       act(P .. NAMED[i] .. (i == 1 and value or job) .. (i == 3 and ':progress' or ''))
@@ -91,12 +92,14 @@ local function each_key(job, keys, act)
 end
 
 local verbs = {
-  into = function(job, ...)
-    local places = {...}
-    for i = 1, #places, 2 do put(zsets, places[i], job, tonumber(places[i + 1])) end
+  into = function(member, ...)
+    for i = 1, select('#', ...), 2 do
+      local index, score = select(i, ...)
+      put(zsets, index, member, tonumber(score))
+    end
   end,
-  out = function(job, ...)
-    for _, index in ipairs({...}) do put(zsets, index, job, false) end
+  out = function(member, ...)
+    for i = 1, select('#', ...) do put(zsets, (select(i, ...)), member, false) end
   end,
   grant = function(entry, token, worker, seconds)
     put(zsets, 'leases', entry, now + tonumber(seconds))
@@ -136,18 +139,32 @@ local verbs = {
   count = function(what)
     counts[what] = (counts[what] or 0) + 1
   end,
-  expire = function(seconds, job, ...)
-    each_key(job, {...}, function(key) call('EXPIRE', key, seconds) end)
+  expire = function(seconds, ...)
+    each_key(function(key) call('EXPIRE', key, seconds) end, ...)
   end,
-  persist = function(job, ...)
-    each_key(job, {...}, function(key) call('PERSIST', key) end)
+  persist = function(...)
+    each_key(function(key) call('PERSIST', key) end, ...)
   end,
 }
 
-local function refusal(job, version, plan, body, asked)
-  for i, guard in ipairs(asked) do
-    local facts = guards[guard[1]](unpack(guard, 2))
-    if facts then return {guard[1], i, unpack(facts)} end
+local told = cmsgpack.unpack(ARGV[3])
+
+-- The place behind the lists that begin here.
+local function behind_lists(at)
+  local count = told[at]
+  at = at + 1
+  for _ = 1, count do at = at + 1 + told[at] end
+  return at
+end
+
+local function refusal(job, version, plan, body, at)
+  local count = told[at]
+  at = at + 1
+  for i = 1, count do
+    local last = at + told[at]
+    local facts = guards[told[at + 1]](unpack(told, at + 2, last))
+    if facts then return {told[at + 1], i, unpack(facts)} end
+    at = last + 1
   end
   if version ~= '*' then
     local stored = call('HGET', P .. 'job:' .. job, 'version') or ''
@@ -156,27 +173,37 @@ local function refusal(job, version, plan, body, asked)
   if plan ~= '' and body == '' and call('HEXISTS', P .. 'plans', plan) == 0 then return {'plan'} end
 end
 
-local function make(plan, body, operations)
+local function make(plan, body, at)
   if body ~= '' then call('HSET', P .. 'plans', plan, body) end
-  for _, operation in ipairs(operations) do
-    local verb = verbs[operation[1]]
+  local count = told[at]
+  at = at + 1
+  for _ = 1, count do
+    local last = at + told[at]
+    local verb = verbs[told[at + 1]]
     if verb then
-      verb(unpack(operation, 2))
+      verb(unpack(told, at + 2, last))
     else
-      operation[2] = P .. operation[2]
-      call(unpack(operation))
+      told[at + 2] = P .. told[at + 2]
+      call(unpack(told, at + 1, last))
     end
+    at = last + 1
   end
 end
 
 -- One question for all tokens that the guards of these members are about.
-local function learn_tokens(members)
-  local asked = {holds = {}, reserved = {}}
-  for _, member in ipairs(members) do
-    for _, guard in ipairs(member[5]) do
-      local of = asked[guard[1] == 'overdue' and 'holds' or guard[1]]
-      if of then of[#of + 1] = guard[2] end
+local function learn_tokens()
+  local asked, at = {holds = {}, reserved = {}}, 1
+  while at <= #told do
+    at = at + 4
+    local count = told[at]
+    local guard = at + 1
+    for _ = 1, count do
+      local name = told[guard + 1]
+      local of = asked[name == 'overdue' and 'holds' or name]
+      if of then of[#of + 1] = told[guard + 2] end
+      guard = guard + 1 + told[guard]
     end
+    at = behind_lists(guard)
   end
   h_learn('holders', asked.holds)
   h_learn('reservations', asked.reserved)
@@ -187,21 +214,24 @@ local function reason(err)
 end
 
 local outcomes, touched, behind, made = {instant(now)}, {}, {}, {}
-local members = cmsgpack.unpack(ARGV[3])
-pcall(learn_tokens, members)  -- what cannot be read is found out by the guard it concerns
-for _, member in ipairs(members) do
-  local job, version = member[1], member[2]
+pcall(learn_tokens)  -- what cannot be read is found out by the guard it concerns
+local at = 1
+while at <= #told do
+  local job, version, plan, body = told[at], told[at + 1], told[at + 2], told[at + 3]
+  local asked = at + 4
+  local operations = behind_lists(asked)
+  at = behind_lists(operations)
   local outcome
   if version ~= '*' and behind[job] then
     outcome = {'behind'}
   else
-    local is_sound, found = pcall(refusal, job, version, member[3], member[4], member[5])
+    local is_sound, found = pcall(refusal, job, version, plan, body, asked)
     if not is_sound then
       outcome = {'unsound', reason(found)}
     elseif found then
       outcome = found
     else
-      local is_made, err = pcall(make, member[3], member[4], member[6])
+      local is_made, err = pcall(make, plan, body, operations)
       if not is_made then outcome = {'half', reason(err)} end
       made[#made + 1] = #outcomes + 1
       if version ~= '*' then touched[#touched + 1] = job end
