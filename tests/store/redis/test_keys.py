@@ -274,6 +274,17 @@ async def test_trimming_every_stream_to_nothing_loses_no_work(
     assert (await finish(redis_store, claims[0])).status is Status.COMPLETED
 
 
+async def test_a_stream_that_somebody_has_damaged_stops_nothing(
+    redis_store: RedisStore, raw: redis.Redis, prefix: str
+) -> None:
+    for name in ("default", "progress", "done"):
+        raw.set(f"{prefix}queue:{name}", "damaged")
+
+    job = await completed(redis_store)
+
+    assert (job.status, await redis_store.get([job.id])) == (Status.COMPLETED, [job])
+
+
 async def test_streams_stay_short(redis_store: RedisStore, raw: redis.Redis, prefix: str) -> None:
     await submit_many(redis_store, 3000)
 

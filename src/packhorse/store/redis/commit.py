@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec import Struct
 
 from packhorse.core import wire
 from packhorse.core.model import (
@@ -28,15 +27,13 @@ from packhorse.core.model import (
     ReleaseSlot,
     RememberKey,
     SlotFree,
-    Stage,
-    Status,
     TakeBack,
     TakeSlot,
     TaskId,
     Waiting,
 )
 from packhorse.errors import AlreadySubmitted, Conflict, LeaseLost, PackhorseError, SlotTaken, StoreError
-from packhorse.store.redis import keys, records
+from packhorse.store.redis import keys, records, shown
 from packhorse.store.redis.records import Plans
 
 NET = 7 * 86_400
@@ -262,13 +259,6 @@ def _drop(job: Job, stage: str, ops: list[Op]) -> None:
     ops.append(["DEL", keys.stage(job.id, stage)])
 
 
-ANNOUNCED = {
-    "stage_started": "info", "retrying": "info", "cancelling": "info", "cancelled": "info",
-    "stage_completed": "complete", "completed": "complete", "stage_failed": "error", "failed": "error",
-}  # fmt: skip
-"""Events that live watchers of Pub/Sub hear of, and as what."""
-
-
 def _tell(change: Change, ops: list[Op]) -> None:
     job_id = change.after.id
     if change.events:
@@ -278,47 +268,10 @@ def _tell(change: Change, ops: list[Op]) -> None:
     elif change.id:  # nothing to tell, but whether it was made may be asked
         ops.append(["RPUSH", keys.changes(job_id), change.id])
     for event in change.events:
-        if (sort := ANNOUNCED.get(event.type)) is not None:
+        if (sort := shown.ANNOUNCED.get(event.type)) is not None:
             # What is about the whole job has a stream of its own.
             verb = "announce" if "stage" in event.data else "publish"
-            ops.append([verb, job_id, _message(sort, event, change.after)])
-
-
-class Announced(Struct, frozen=True):
-    """The data of a message."""
-
-    message: str
-    current: float | None
-    total: float | None
-
-
-class Announcement(Struct, frozen=True):
-    """What is published on ``progress:{id}``."""
-
-    type: str
-    processor: str
-    timestamp: float
-    data: Announced
-
-
-def announcement(sort: str, processor: str, at: float, message: str, current: float | None, total: float | None) -> str:
-    return wire.encode(Announcement(sort, processor, at, Announced(message, current, total))).decode()
-
-
-def _message(sort: str, event: Event, job: Job) -> str:
-    said = event.data.get("message") or event.type.replace("_", " ")
-    stage = str(event.data.get("stage", ""))
-    return announcement(sort, stage, event.at, str(said), *_done(job, stage))
-
-
-def _done(job: Job, stage: str) -> tuple[int, int]:
-    """Tasks of the stage that are finished, and all; of the whole job where it is about no stage in particular."""
-    done = total = 0
-    for each in (job.stage(stage),) if stage in job.plan.index else job.stages:
-        for task in each.tasks or ():
-            done += task.status is Status.COMPLETED
-            total += 1
-    return done, total
+            ops.append([verb, job_id, shown.message(sort, event, change.after)])
 
 
 def _show_stages(change: Change, ops: list[Op]) -> None:
@@ -328,23 +281,8 @@ def _show_stages(change: Change, ops: list[Op]) -> None:
         return
     for plan, was, now in zip(job.plan.stages, before.stages, job.stages, strict=True):
         if was is not now and now.tasks and was != now:
-            shown = _readable(now, plan.over is not None, job.updated_at)
-            ops.append(["HSET", keys.stage(job.id, plan.name), *shown])
-
-
-def _readable(stage: Stage, has_elements: bool, at: float) -> list[str]:
-    tasks = stage.tasks or ()
-    found = ["status", stage.status.value, "updated_at", str(at)]
-    started = [task.started_at for task in tasks if task.started_at is not None]
-    if started:
-        found += ("started_at", str(min(started)))
-    if has_elements:
-        done = sum(task.status is Status.COMPLETED for task in tasks)
-        found += ("elements", str(len(tasks)), "current", str(done), "total", str(len(tasks)))
-        found += ("progress", f"{100 * done / len(tasks):.0f}")
-    elif stage.status is Status.COMPLETED:
-        found += ("progress", "100")
-    return found
+            fields = shown.stage(now, plan.over is not None, job.updated_at)
+            ops.append(["HSET", keys.stage(job.id, plan.name), *fields])
 
 
 def _limit(change: Change, ops: list[Op]) -> None:
@@ -358,8 +296,4 @@ def _limit(change: Change, ops: list[Op]) -> None:
         ops.append(["persist", job.id, keys.result(job.id), *keys.readable(job)])
     if is_over and not was_over:
         ops.append(["count", job.status.value])
-        ops.append(["outside", "queue:done", wire.encode(_ended(job)).decode()])
-
-
-def _ended(job: Job) -> dict[str, str]:
-    return {"job_id": job.id, "status": job.status.value, "pipeline": job.plan.pipeline}
+        ops.append(["outside", "queue:done", shown.ended(job)])

@@ -22,6 +22,7 @@ BYTES = 1024 * 1024
 
 BEHIND = [b"behind"]
 
+
 class Writer:
     def __init__(self, link: Link, clock: ServerClock) -> None:
         self._link = link

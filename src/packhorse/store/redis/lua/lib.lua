@@ -121,16 +121,27 @@ local function tell_outside(stream, item)
   table.insert(items[stream], item)
 end
 
-local function flush()
-  for key in pairs(zsets) do flush_z(key) end
-  for key in pairs(hashes) do flush_h(key) end
-  for stream, waiting in pairs(items) do
-    for first = 1, #waiting, PER_ENTRY do
-      local page = table.concat(waiting, ',', first, math.min(first + PER_ENTRY - 1, #waiting))
-      call('XADD', P .. stream, 'MAXLEN', '~', STREAM, '*', 'items', '[' .. page .. ']')
-    end
-    items[stream] = nil
+-- A stream that somebody has damaged stops nothing.
+local function flush_items(stream)
+  local waiting = items[stream]
+  items[stream] = nil
+  for first = 1, #waiting, PER_ENTRY do
+    local page = table.concat(waiting, ',', first, math.min(first + PER_ENTRY - 1, #waiting))
+    redis.pcall('XADD', P .. stream, 'MAXLEN', '~', STREAM, '*', 'items', '[' .. page .. ']')
   end
+end
+
+-- Everything is written although one key may be damaged; that is raised then.
+local function flush()
+  local failure
+  local function try(write, key)
+    local is_written, err = pcall(write, key)
+    if not is_written then failure = failure or err end
+  end
+  for key in pairs(zsets) do try(flush_z, key) end
+  for key in pairs(hashes) do try(flush_h, key) end
+  for stream in pairs(items) do flush_items(stream) end
+  if failure then error(failure, 0) end
 end
 
 -- Live watchers hear it, and a stream keeps the last of them for who was away.
