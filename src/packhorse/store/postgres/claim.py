@@ -239,7 +239,7 @@ class _Claiming:
     def latest(self, claim: Claim) -> Claim:
         job = self.jobs[claim.job.id]
         assert isinstance(job, Job)
-        return replace(claim, job=job)
+        return claim if claim.job is job else replace(claim, job=job)
 
 
 def _claim(job: Job, picked: Picked, upstream: Upstream) -> Claim:
