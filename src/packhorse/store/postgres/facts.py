@@ -28,7 +28,7 @@ Entry = tuple[str, str, int, str, str, int]
 
 # In the order of ids, like everybody: whoever waits for a lock holds none that a holder of it waits for.
 # The key is not locked, for it never changes: who appends to the log of a job need not wait for us.
-JOBS = "SELECT id, version FROM @jobs WHERE id = ANY($1::text::uuid[]) ORDER BY id FOR NO KEY UPDATE"
+JOBS = "SELECT id, version FROM @jobs WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE"
 
 LEASES = f"""
 SELECT lease.job_id, lease.stage, lease.element, lease.token, lease.until <= coalesce($4, {NOW}) AS is_over
@@ -139,8 +139,7 @@ class Facts:
         asked = set() if is_trusting else {change.after.id for change in changes} - self.versions.keys()
         if asked:
             self.versions |= {
-                str(row["id"]): row["version"]
-                for row in await session.fetch(JOBS, rows.literal(rows.ids(sorted(asked))))
+                str(row["id"]): row["version"] for row in await session.fetch(JOBS, rows.ids(sorted(asked)))
             }
 
     async def _look_at_leases(self, session: Session, changes: Iterable[Change], clock: Clock) -> None:

@@ -13,7 +13,7 @@ from packhorse.errors import CorruptRecord
 from packhorse.store.postgres import rows
 from packhorse.store.postgres.connection import NOW, Clock, Session
 from packhorse.store.postgres.facts import Entry, Facts, Key, entry
-from packhorse.store.postgres.rows import FIXED, MOVING, Plans, arrays, numbered, sent, values
+from packhorse.store.postgres.rows import FIXED, MOVING, Plans, arrays, values
 
 ENTRY = "queue, kind, rank, job_id, stage, element"
 ENTRIES = "%::text[], %::text[], %::int4[], %::uuid[], %::text[], %::int4[]"
@@ -272,18 +272,17 @@ async def _write(session: Session, parts: Parts, clock: Clock) -> tuple[int, int
     """Write the parts in one statement; how many jobs were moved, and how many leases dropped."""
     if not parts:
         return 0, 0
-    statement, sorts = _statement(tuple(parts))
     values = (each for given in parts.values() for each in given)
-    said = await session.row(statement, *map(sent, sorts, values))
+    said = await session.row(_statement(tuple(parts)), *values)
     assert said is not None
     clock.heard(said["now"])
     return said["moved"], said["dropped"]
 
 
 @cache
-def _statement(names: tuple[str, ...]) -> tuple[str, list[str]]:
-    """The statement, and of what sort each of its parameters is."""
+def _statement(names: tuple[str, ...]) -> str:
     parts = ", ".join(f"{name} AS ({PARTS[name]})" for name in names)
     moved, dropped = (f"(SELECT count(*) FROM {name})" if name in names else "0" for name in ("moved", "lease_drops"))
     told = ", (SELECT told FROM told)" if "told" in names else ""
-    return numbered(f"WITH {parts} SELECT {moved} AS moved, {dropped} AS dropped, {NOW} AS now{told}")
+    pieces = f"WITH {parts} SELECT {moved} AS moved, {dropped} AS dropped, {NOW} AS now{told}".split("%")
+    return "".join(piece if n == 0 else f"${n}{piece}" for n, piece in enumerate(pieces))
