@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import ExitStack, asynccontextmanager
@@ -58,14 +59,18 @@ async def backends(raw: Raw, query: str = "%") -> list[int]:
     return [row["pid"] for row in found]
 
 
+UNASKED = re.compile(r"\s*(SELECT pg_notify|WITH RECURSIVE typeinfo_tree|SELECT\s+current_setting\('jit'\))")
+"""Hints, sent when it comes to that; and what the driver asks about types on a connection that it has not used."""
+
+
 class Recorder:
-    """The statements that a store sends, without the hints that it sends when it comes to that."""
+    """The statements that a store sends."""
 
     def __init__(self) -> None:
         self.statements: list[tuple[str, tuple[Any, ...]]] = []
 
     def note(self, record: Any) -> None:
-        if "pg_notify" not in record.query:
+        if not UNASKED.match(record.query):
             self.statements.append((record.query, record.args))
 
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from packhorse.core import lifecycle
 from packhorse.core.model import Change, Spec, Status
-from packhorse.errors import AlreadySubmitted, Conflict, SlotTaken, StoreError
+from packhorse.errors import AlreadySubmitted, Conflict, LeaseLost, SlotTaken, StoreError
 from packhorse.store.postgres import PostgresStore
 from packhorse.store.postgres.connection import Connections, Session
 from tests.contract.builders import (
@@ -215,6 +215,25 @@ async def test_a_job_that_is_just_being_moved_is_not_moved_twice(pg: PostgresSto
 
     assert [type(each) for each in await outcome] == [Conflict]
     assert await waiting(pg) != []
+
+
+@pytest.mark.parametrize("taken", ["DELETE FROM leases", "UPDATE leases SET token = 'theirs'"])
+async def test_a_lease_that_is_just_being_taken_finishes_nothing_and_harms_no_neighbour(
+    pg: PostgresStore, raw: Raw, taken: str
+) -> None:
+    """Nobody looks at it before: the statement that ends it has to find the token there."""
+    mine, other = await started(pg), await started(pg)
+    rival = raw.transaction()
+    await rival.start()
+    await raw.execute(f"{taken} WHERE job_id = $1", mine.job.id)
+
+    outcome = asyncio.create_task(pg.commit([finishing(each, now=1.0) for each in (mine, other)]))
+    await somebody_waits_for(raw)
+    await rival.commit()
+
+    assert [type(each) for each in await outcome] == [LeaseLost, type(None)]
+    assert await held(pg, mine.job.id) == mine.job
+    assert (await held(pg, other.job.id)).status == "completed"
 
 
 @pytest.mark.parametrize("ends", ["commit", "rollback"])

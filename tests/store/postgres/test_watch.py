@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from packhorse.store.postgres import PostgresStore, watch
-from packhorse.store.postgres.watch import Watch, number, snapshot_of
+from packhorse.store.postgres.watch import Watch, advanced, number, snapshot_of
 from tests.contract.builders import UNKNOWN, cancel, ids, submit, submit_many
 from tests.store.postgres.inside import LIMIT, Raw, backends, connected, until
 
@@ -184,11 +184,52 @@ async def test_a_feed_copied_from_another_server_is_not_taken_for_news(pg: Postg
 # hints
 
 
+@pytest.mark.parametrize(
+    ("before", "xid", "after"),
+    [
+        ("10:10:", 10, "11:11:"),
+        ("10:10:", 12, "10:13:10,11"),
+        ("8:12:8,10", 8, "10:12:10"),
+        ("8:12:8,10", 14, "8:15:8,10,12,13"),
+        ("8:12:8,10", 9, None),
+        ("8:12:8,10", 3, None),
+        ("10:10:", 10_000, None),
+    ],
+)
+def test_a_transaction_that_was_told_of_is_seen_and_no_other(before: str, xid: int, after: str | None) -> None:
+    assert advanced(before, xid) == after
+
+
+async def test_who_was_told_whose_change_it_was_hears_once_and_of_all_that_was_not_told(
+    url: str, pg: PostgresStore, raw: Raw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The number comes with the notification: who waits need not look, and a late commit in between is not skipped."""
+    monkeypatch.setattr(watch, "POLL", NEVER)
+    other = await second_handle(url)
+    late = raw.transaction()
+    await late.start()
+    mark = await pg.changed(None, 0)
+    await raw.execute("INSERT INTO feed VALUES (pg_current_xact_id(), $1)", [UNKNOWN])
+    woken = asyncio.create_task(pg.changed(mark, NEVER))
+    async with connected(url) as beside:
+        await listening(beside)
+    await submit(other)
+    told = await asyncio.wait_for(woken, LIMIT)
+
+    again = await pg.changed(told, 0.05)
+    await late.commit()
+
+    assert (told != mark, again) == (True, told)
+    assert await pg.changed(told, 0.05) != told
+    await other.close()
+
+
 async def test_who_waits_finds_what_nobody_told_it_of(
     url: str, pg: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A notification is a hint that may be lost; looking is what counts."""
-    monkeypatch.setattr(Watch, "tell", lambda _self: None)
+    monkeypatch.setattr(Watch, "tell", lambda _self, **_: None)
+    monkeypatch.setattr(Watch, "notice", lambda _self: None)
     other = await second_handle(url)
     mark = await pg.changed(None, 0)
     woken = asyncio.create_task(pg.changed(mark, NEVER))

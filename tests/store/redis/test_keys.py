@@ -51,9 +51,10 @@ def found(raw: redis.Redis, prefix: str) -> set[str]:
     return {key.removeprefix(prefix) for key in raw.scan_iter(f"{prefix}*", count=1000)}
 
 
-def stream(raw: redis.Redis, key: str) -> list[dict[str, str]]:
+def stream(raw: redis.Redis, key: str) -> list[dict[str, Any]]:
+    """Its items: an entry has one or several."""
     entries: list[tuple[str, dict[str, str]]] = raw.xrange(key)  # type: ignore[assignment]
-    return [fields for _, fields in entries]
+    return [item for _, fields in entries for item in json.loads(fields["items"])]
 
 
 async def lived(store: RedisStore) -> str:
@@ -252,9 +253,9 @@ async def test_streams_tell_what_became_ready_moved_and_done(
     await claim(timed_redis)
     await cancel(timed_redis, (await submit(timed_redis)).id)
 
-    ready = [(fields["job_id"], fields["stage"]) for fields in stream(raw, f"{prefix}queue:default")]
-    moved = [json.loads(fields["message"])["processor"] for fields in stream(raw, f"{prefix}queue:progress")]
-    done = [fields["status"] for fields in stream(raw, f"{prefix}queue:done")]
+    ready = [(item["job_id"], item["stage"]) for item in stream(raw, f"{prefix}queue:default")]
+    moved = [item["message"]["processor"] for item in stream(raw, f"{prefix}queue:progress")]
+    done = [item["status"] for item in stream(raw, f"{prefix}queue:done")]
     assert ready[:3] == [(job.id, "onnx"), (job.id, "bie"), (later.id, "onnx")]
     assert moved[:2] == ["onnx", "onnx"]
     assert done == ["cancelled"]
@@ -271,6 +272,17 @@ async def test_trimming_every_stream_to_nothing_loses_no_work(
 
     assert [claimed.job.id for claimed in claims] == [job.id for job in jobs]
     assert (await finish(redis_store, claims[0])).status is Status.COMPLETED
+
+
+async def test_a_stream_that_somebody_has_damaged_stops_nothing(
+    redis_store: RedisStore, raw: redis.Redis, prefix: str
+) -> None:
+    for name in ("default", "progress", "done"):
+        raw.set(f"{prefix}queue:{name}", "damaged")
+
+    job = await completed(redis_store)
+
+    assert (job.status, await redis_store.get([job.id])) == (Status.COMPLETED, [job])
 
 
 async def test_streams_stay_short(redis_store: RedisStore, raw: redis.Redis, prefix: str) -> None:

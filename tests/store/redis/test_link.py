@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from packhorse import crashpoints
 from packhorse.core import lifecycle
 from packhorse.core.model import Change, Job
-from packhorse.errors import Conflict, PackhorseError, StoreUnavailable, UnknownOutcome
+from packhorse.errors import Conflict, PackhorseError, StoreError, StoreUnavailable, UnknownOutcome
 from packhorse.store.base import Filter, Store
 from packhorse.store.redis import RedisStore, writer
 from packhorse.store.redis.link import CONNECTIONS
@@ -286,6 +286,23 @@ async def test_a_damaged_key_harms_only_the_job_it_belongs_to(
     assert isinstance(errors[0], PackhorseError)
     assert errors[1] is None
     assert (await held(redis_store, neighbour.id)).status == "cancelled"
+
+
+@pytest.mark.parametrize("damaged", ["purge", "jobs:completed", "deadlines"])
+async def test_a_damaged_key_that_jobs_share_is_told_and_keeps_nothing_else_from_being_written(
+    redis_store: RedisStore, raw: redis.Redis, prefix: str, damaged: str
+) -> None:
+    claims = [await started(redis_store), await started(redis_store)]
+    raw.delete(f"{prefix}{damaged}")
+    raw.set(f"{prefix}{damaged}", "damaged")
+
+    errors = await redis_store.commit([finishing(claimed, now=1.0) for claimed in claims])
+
+    assert [type(error) for error in errors] == [StoreError, StoreError]
+    assert "in part" in str(errors[0])
+    found = await redis_store.get([claimed.job.id for claimed in claims])
+    assert [job.status for job in found if job is not None] == ["completed", "completed"]
+    assert (raw.exists(f"{prefix}leases", f"{prefix}holders"), raw.zcard(f"{prefix}jobs:active")) == (0, 0)
 
 
 async def test_a_server_that_lost_the_plans_is_told_them_again(

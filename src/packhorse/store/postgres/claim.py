@@ -70,7 +70,8 @@ CROSS JOIN LATERAL (
         ) AS entry
         LIMIT w.most
     )
-    SELECT t.*, (SELECT body FROM @specs WHERE job_id = t.id) AS spec, c.walked
+    SELECT t.*, (SELECT body FROM @specs WHERE job_id = t.id) AS spec, c.walked,
+        EXISTS (SELECT FROM @delayed WHERE not_before <= (SELECT coalesce($5, {NOW}))) AS has_late
     FROM (SELECT count(*) AS walked FROM walked) AS c LEFT JOIN taken AS t ON true
 ) AS picked
 """
@@ -139,7 +140,6 @@ class Picked(NamedTuple):
 
 async def claim_all(session: Session, asks: Sequence[Ask], clock: Clock, plans: Plans) -> list[list[Claim]]:
     """What each caller gets: the first comes first. A mistake in anybody's ``decide`` is raised, and loses nothing."""
-    await session.fetch(PROMOTE, clock.parameter())
     claiming = _Claiming(session, clock, plans)
     found: list[list[Claim]] = [[] for _ in asks]
     for kinds in {frozenset(ask.kinds): None for ask in asks}:
@@ -158,6 +158,7 @@ class _Claiming:
         """As they are now, or why they cannot be read."""
         self._seen: dict[str, set[Entry]] = defaultdict(set)
         """By queue. They lie in it until all is written, and are picked again by who picks again."""
+        self._has_promoted = False
         self._session = session
         self._clock = clock
         self._plans = plans
@@ -188,7 +189,12 @@ class _Claiming:
         while pages:
             counts, walked = Counter[str](), Counter[str]()
             asked = (list(pages), [most[queue] for queue in pages], list(pages.values()), list(kinds))
-            for row in await self._session.fetch(PICK, *asked):
+            found = await self._session.fetch(PICK, *asked, self._clock.parameter())
+            if not self._has_promoted and any(row["has_late"] for row in found):
+                await self._session.fetch(PROMOTE, self._clock.parameter())
+                self._has_promoted = True
+                continue  # what was delayed until now may be more urgent
+            for row in found:
                 walked[row["queue"]] = row["walked"]
                 if row["id"] is not None:
                     each = Picked.of(row)
@@ -246,7 +252,8 @@ class _Claiming:
         return None
 
     async def _make(self, change: Change) -> None:
-        await self.facts.look(self._session, [change], self._clock, is_trusting=False)
+        if not self.facts.cover(change):
+            await self.facts.look(self._session, [change], self._clock, is_trusting=False)
         refusal = judged(change, self.facts, self.writing, self._clock)
         if refusal is not None:
             raise refusal
@@ -254,7 +261,7 @@ class _Claiming:
     def latest(self, claim: Claim) -> Claim:
         job = self.jobs[claim.job.id]
         assert isinstance(job, Job)
-        return replace(claim, job=job)
+        return claim if claim.job is job else replace(claim, job=job)
 
 
 def _claim(job: Job, picked: Picked, upstream: Upstream) -> Claim:

@@ -69,10 +69,14 @@ async def make_all(
     refused: Collection[tuple[int, str]],
     clock: Clock,
     plans: Plans,
+    notice: Sequence[str] | None = None,
     *,
     is_trusting: bool,
 ) -> Made:
-    """Make each, or say why not. A refusal is its own; what this raises is the whole group's."""
+    """Make each, or say why not. A refusal is its own; what this raises is the whole group's.
+
+    ``notice`` is the channel, and who tells on it, if others are to be told with the commit.
+    """
     facts, writing, broken = Facts(), Writing(plans), set(refused)
     unfit = [_behind(member, broken) or _unfit(member.change) for member in members]
     asked = [member.change for member, error in zip(members, unfit, strict=True) if error is None]
@@ -82,7 +86,7 @@ async def make_all(
         outcomes.append(error or _behind(member, broken) or judged(member.change, facts, writing, clock))
         if outcomes[-1] is not None:
             broken.add(member.fold)
-    await writing.send(session, facts, clock)
+    await writing.send(session, facts, clock, notice)
     return Made(outcomes, set(writing.plans))
 
 
@@ -189,7 +193,7 @@ def _apply(effect: Effect, body: bytes, change: Change, facts: Facts, writing: W
             facts.leases[(job.id, *task)] = (token, False)
         case EndLease(task):
             if writing.leases.pop((job.id, *task), None) is None:
-                writing.lease_drops.add((job.id, *task))
+                writing.lease_drops[(job.id, *task)] = facts.trusted.get((job.id, *task))
             facts.leases.pop((job.id, *task), None)
         case TakeSlot(slot):
             facts.slots[slot] = job.id

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from packhorse.core.model import (
     Change,
+    EndLease,
     Foremost,
     Holds,
     Job,
@@ -94,9 +95,17 @@ class Facts:
         self.stored_slots: dict[str, str] = {}
         self.stored_keys: dict[str, tuple[str, str]] = {}
         """What the rows that we hold say; by the end they have to say what the facts say."""
+        self.trusted: dict[Key, str] = {}
+        """Tokens that nobody has looked at: the statement that drops the lease has to find them there."""
 
     async def look(self, session: Session, changes: Sequence[Change], clock: Clock, *, is_trusting: bool) -> None:
-        """Read what these changes need. ``is_trusting`` takes it that the jobs to be added are not there yet."""
+        """Read what these changes need.
+
+        ``is_trusting`` takes it that jobs to be added are not there, that the others are at the version they were
+        decided on, and that leases to be ended are held: what is written finds out, and two questions less are asked.
+        """
+        if is_trusting:
+            self._trust(changes)
         await self._look_at_jobs(session, changes, is_trusting=is_trusting)
         await self._look_at_leases(session, changes, clock)
         await self._look_at_queues(session, changes)
@@ -104,15 +113,42 @@ class Facts:
         await self._look_at_keys(session, changes)
         await self._look_at_slots(session, changes)
 
+    def cover(self, change: Change) -> bool:
+        """Whether nothing is left to be looked at for this change."""
+        return (
+            change.after.id in self.versions
+            and all(isinstance(g, Waiting) and entry(change.after, g.task) in self.waiting for g in change.guards)
+            and not any(isinstance(effect, TakeSlot | RememberKey) for effect in change.effects)
+        )
+
+    def _trust(self, changes: Sequence[Change]) -> None:
+        added = {change.after.id for change in changes if change.before is None}
+        for change in changes:
+            if change.before is not None and change.after.id not in added:
+                self.versions.setdefault(change.after.id, change.before.version)
+            ended = {effect.task for effect in change.effects if isinstance(effect, EndLease)}
+            for guard in change.guards:
+                if isinstance(guard, Holds) and guard.task in ended:
+                    self.trusted.setdefault((change.after.id, *guard.task), guard.token)
+        self.leases |= {key: (token, False) for key, token in self.trusted.items()}
+
+    def _is_trusted(self, change: Change, guard: Holds | Overdue) -> bool:
+        return isinstance(guard, Holds) and self.trusted.get((change.after.id, *guard.task)) == guard.token
+
     async def _look_at_jobs(self, session: Session, changes: Iterable[Change], *, is_trusting: bool) -> None:
-        asked = {c.after.id for c in changes if c.before is not None or not is_trusting} - self.versions.keys()
+        asked = set() if is_trusting else {change.after.id for change in changes} - self.versions.keys()
         if asked:
             self.versions |= {
                 str(row["id"]): row["version"] for row in await session.fetch(JOBS, rows.ids(sorted(asked)))
             }
 
     async def _look_at_leases(self, session: Session, changes: Iterable[Change], clock: Clock) -> None:
-        asked = {(c.after.id, *guard.task) for c in changes for guard in c.guards if isinstance(guard, Holds | Overdue)}
+        asked = {
+            (c.after.id, *guard.task)
+            for c in changes
+            for guard in c.guards
+            if isinstance(guard, Holds | Overdue) and not self._is_trusted(c, guard)
+        }
         if asked:
             for id, *task, token, is_over in await session.fetch(LEASES, *zip(*asked, strict=True), clock.parameter()):
                 self.leases[(str(id), *task)] = (token, is_over)

@@ -33,6 +33,7 @@ from packhorse.store.postgres.claim import Ask
 from packhorse.store.postgres.commit import Member
 from packhorse.store.postgres.facts import entry
 from packhorse.store.postgres.governing import Governing
+from packhorse.store.postgres.writing import Outdated
 
 Outcome = PackhorseError | None
 
@@ -78,13 +79,19 @@ class PostgresStore(Governing):
         return first + await self._make(members[half:], {*refused, *broken})
 
     async def _made(self, members: Sequence[Member], refused: Collection[tuple[int, str]]) -> list[Outcome]:
-        made = partial(commit.make_all, members=members, refused=refused, clock=self._clock, plans=self._plans)
+        notice = self._watch.notice()
+        made = partial(
+            commit.make_all, members=members, refused=refused, clock=self._clock, plans=self._plans, notice=notice
+        )
         try:
             found = await self._connections.write(partial(made, is_trusting=True))
-        except asyncpg.UniqueViolationError:  # somebody has added one of the jobs: look before adding
+        except (
+            asyncpg.UniqueViolationError,
+            Outdated,
+        ):  # it is not as it was when this was decided: look before writing
             found = await self._connections.write(partial(made, is_trusting=False))
         self._plans.stored |= found.plans
-        self._watch.tell()
+        self._watch.tell(is_told=notice is not None)
         return found.outcomes
 
     async def get(self, job_ids: Sequence[str]) -> list[Job | None]:

@@ -6,7 +6,7 @@ import asyncio
 import re
 import secrets
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 import asyncpg
@@ -60,6 +60,9 @@ WITH bounds AS MATERIALIZED (
 UPDATE @trimmed SET xid = least(above, greatest(xid, coalesce(cut, xid))) FROM bounds
 """
 
+GAP = 64
+"""Transactions between what was seen and what was told of, past which a look is simpler."""
+
 SNAPSHOT = re.compile(r"\d+:\d+:[\d,]*")
 
 
@@ -72,6 +75,23 @@ def snapshot_of(number: int) -> str | None:
     """The snapshot that the number stands for, None if it is not one of ours."""
     text = number.to_bytes((number.bit_length() + 7) // 8).decode(errors="replace") if number > 0 else ""
     return text if SNAPSHOT.fullmatch(text) else None
+
+
+def advanced(snapshot: str, xid: int) -> str | None:
+    """The snapshot with this transaction in it, too; None if that would say less than a look."""
+    low, high, running = snapshot.split(":")
+    first, end = int(low), int(high)
+    open_ = {int(each) for each in running.split(",") if each}
+    if xid >= end:
+        if xid - end > GAP:
+            return None
+        open_ |= set(range(end, xid))
+        end = xid + 1
+    elif xid in open_:
+        open_.remove(xid)
+    else:
+        return None
+    return f"{min(open_, default=end)}:{end}:{','.join(map(str, sorted(open_)))}" if xid >= first else None
 
 
 async def trim(session: Session) -> None:
@@ -96,6 +116,13 @@ async def _look(session: Session, seen: str | None) -> str | None:
     return str(row["snapshot"]) if row["is_new"] else None
 
 
+class Hint(asyncio.Event):
+    """Something was committed."""
+
+    xid: int | None = None
+    """By which transaction, if it said so."""
+
+
 class Watch:
     def __init__(self, connections: Connections, address: Address, clock: Clock) -> None:
         self._connections = connections
@@ -103,10 +130,11 @@ class Watch:
         self._can_listen = not address.is_pooled
         self._channel = f"packhorse_{address.schema}"
         self._name = secrets.token_hex(8)
-        self._hints: set[asyncio.Event] = set()
+        self._hints: set[Hint] = set()
         self._listening: asyncio.Task[None] | None = None
         self._telling: asyncio.Task[None] | None = None
         self._has_more = False
+        self._told_at = 0.0
         self._closing = asyncio.Event()
 
     # Looking
@@ -117,6 +145,7 @@ class Watch:
         with self._hinted() as hint:
             while True:
                 hint.clear()
+                hint.xid = None
                 found = await self._connections.read(lambda session: _look(session, seen))
                 if found is not None or mark is None:
                     return number(found or "")
@@ -125,22 +154,25 @@ class Watch:
                     return mark
                 with suppress(TimeoutError):
                     await asyncio.wait_for(hint.wait(), min(left, POLL if self._can_listen else UNTOLD))
+                if hint.xid is not None and seen is not None and (new := advanced(seen, hint.xid)) is not None:
+                    return number(new)  # whose it is was told: looking would only find it
 
     # Hints
 
     @contextmanager
-    def _hinted(self) -> Iterator[asyncio.Event]:
+    def _hinted(self) -> Iterator[Hint]:
         if self._can_listen and not self._closing.is_set() and (self._listening is None or self._listening.done()):
             self._listening = asyncio.create_task(self._listen(), name="packhorse-postgres-listener")
-        hint = asyncio.Event()
+        hint = Hint()
         self._hints.add(hint)
         try:
             yield hint
         finally:
             self._hints.discard(hint)
 
-    def _hint(self) -> None:
+    def _hint(self, xid: int | None = None) -> None:
         for hint in self._hints:
+            hint.xid = xid if not hint.is_set() else None  # of several, a look finds out
             hint.set()
 
     async def _listen(self) -> None:
@@ -164,28 +196,45 @@ class Watch:
         finally:
             session.connection.terminate()
 
-    def _heard(self, _connection: object, _pid: int, _channel: str, who: object) -> None:
+    def _heard(self, _connection: object, _pid: int, _channel: str, said: object) -> None:
+        who, _, xid = str(said).partition(" ")
         if who != self._name:  # our own commits have hinted already
-            self._hint()
+            self._hint(int(xid) if xid.isdecimal() else None)
 
     # Telling
 
-    def tell(self) -> None:
+    def notice(self) -> Sequence[str] | None:
+        """What a transaction says with its commit, unless something was told a moment ago: then the teller will.
+
+        All transactions that notify commit one after the other, so under load only one in `PAUSE` does.
+        """
+        is_telling = self._telling is not None and not self._telling.done()
+        if is_telling or time.monotonic() - self._told_at < PAUSE:
+            return None
+        self._told_at = time.monotonic()
+        return self._channel, self._name
+
+    def tell(self, *, is_told: bool = False) -> None:
         """Something was committed here: tell the others, at once and then at most every `PAUSE`."""
         self._hint()
+        if is_told:
+            return
         self._has_more = True
         if self._telling is None or self._telling.done():
             self._telling = asyncio.create_task(self._tell(), name="packhorse-postgres-teller")
 
     async def _tell(self) -> None:
+        with suppress(TimeoutError):
+            left = self._told_at + PAUSE - time.monotonic()
+            await asyncio.wait_for(self._closing.wait(), max(0.0, left))
         while self._has_more:
             await self._notify()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._closing.wait(), PAUSE)
 
     async def _notify(self) -> None:
-        """After the commit, not in it: all transactions that notify commit one after the other."""
         self._has_more = False
+        self._told_at = time.monotonic()
         with suppress(StoreError, asyncpg.PostgresError):  # who is not told looks
             async with self._connections.session() as session:
                 await session.value("SELECT pg_notify($1, $2)", self._channel, self._name)

@@ -9,7 +9,7 @@ from typing import Any
 
 from packhorse.core import wire
 from packhorse.core.model import Change, Job, Notify, Status, TaskId
-from packhorse.errors import Conflict, CorruptRecord
+from packhorse.errors import CorruptRecord
 from packhorse.store.outbox import delivery_id
 from packhorse.store.postgres import rows
 from packhorse.store.postgres.connection import NOW, Clock, Session
@@ -82,9 +82,13 @@ PARTS = {
         DELETE FROM @delayed AS d USING unnest(%::float8[], {ENTRIES}) AS n (not_before, {ENTRY})
         WHERE (d.not_before, d.queue, d.kind, d.rank, d.job_id, d.stage, d.element)
             = (n.not_before, n.queue, n.kind, n.rank, n.job_id, n.stage, n.element)""",
+    # With the token that the change was told to hold; null where the lease was looked at before.
     "lease_drops": f"""
-        DELETE FROM @leases AS l USING unnest({TASKS}) AS n (job_id, stage, element)
-        WHERE (l.job_id, l.stage, l.element) = (n.job_id, n.stage, n.element)""",
+        DELETE FROM @leases AS l USING unnest({TASKS}, %::text[]) AS n (job_id, stage, element, token)
+        WHERE (l.job_id, l.stage, l.element) = (n.job_id, n.stage, n.element) AND l.token = coalesce(n.token, l.token)
+        RETURNING n.token""",
+    # Delivered with the commit. The number says whose, so that who listens need not look what is new.
+    "told": "SELECT pg_notify(%::text, %::text || ' ' || pg_current_xact_id()::text)::text AS told",
     "slot_drops": """
         DELETE FROM @slots AS s USING unnest(%::text[], %::uuid[]) AS n (slot, job_id)
         WHERE (s.slot, s.job_id) = (n.slot, n.job_id)""",
@@ -106,6 +110,10 @@ Parts = dict[str, Sequence[Any]]
 """By name, the values of each part."""
 
 
+class Outdated(Exception):
+    """What was taken for granted does not hold: the group is rolled back, and looks before it writes."""
+
+
 class Writing:
     """Rows by their key, so that several changes of one job leave one row, and no row is written twice."""
 
@@ -125,7 +133,8 @@ class Writing:
         self.deliveries: dict[str, tuple[str, str, int, float]] = {}
         self.due_drops: set[Entry] = set()
         self.delayed_drops: set[tuple[Any, ...]] = set()
-        self.lease_drops: set[Key] = set()
+        self.lease_drops: dict[Key, str | None] = {}
+        """With the token that must be on it; None where it was looked at."""
         self.slot_drops: set[tuple[str, str]] = set()
         self.stage_drops: set[tuple[str, str]] = set()
 
@@ -165,18 +174,24 @@ class Writing:
         self.stage_drops |= {(job_id, stage) for stage in stages}
         self.results = {at: kept for at, kept in self.results.items() if at[:2] not in self.stage_drops}
 
-    async def send(self, session: Session, facts: Facts, clock: Clock) -> None:
+    async def send(self, session: Session, facts: Facts, clock: Clock, notice: Sequence[str] | None = None) -> None:
+        """Raises `Outdated` if a job is not at the version, or a lease not under the token, that was trusted in."""
         if self.delayed_drops:
             # By a statement of its own: it waits for a claim that is just making the entry due, and what comes after
             # it finds the entry there.
             await _write(session, {"delayed_drops": _columns(self.delayed_drops)}, clock)
         drops, puts = self._drops(facts), await self._puts(session, facts, clock)
-        if (self.leases and self.lease_drops) or (self.due and self.due_drops) or (self.results and self.stage_drops):
-            await _write(session, drops, clock)  # one statement cannot drop a row and write it anew
+        dropped = 0
+        is_anew = self.leases.keys() & self.lease_drops.keys() or self.due.keys() & self.due_drops
+        if is_anew or (self.results and self.stage_drops):
+            _, dropped = await _write(session, drops, clock)  # one statement cannot drop a row and write it anew
             drops = {}
-        moved = await _write(session, drops | puts, clock)
-        if moved != len(self.moved):
-            raise Conflict("A job moved although its row was locked.")
+        if notice is not None and puts:
+            puts["told"] = notice
+        moved, more = await _write(session, drops | puts, clock)
+        trusted = sum(token is not None for token in self.lease_drops.values())
+        if moved != len(self.moved) or dropped + more != trusted:
+            raise Outdated
 
     def _drops(self, facts: Facts) -> Parts:
         """What is to go, and names that were only taken to see whether they could be."""
@@ -184,7 +199,7 @@ class Writing:
         keys = [key for key in facts.stored_keys if key not in facts.keys]
         return _filled(
             due_drops=_columns(self.due_drops),
-            lease_drops=_columns(self.lease_drops),
+            lease_drops=_columns((*at, token) for at, token in self.lease_drops.items()),
             slot_drops=_columns(self.slot_drops | slots),
             key_drops=[keys] if keys else [],
             result_drops=_columns(self.stage_drops),
@@ -193,6 +208,7 @@ class Writing:
 
     async def _puts(self, session: Session, facts: Facts, clock: Clock) -> Parts:
         values = await self._values(session)
+        moved = sorted(self.moved.items())  # locked in the order of ids, like everywhere
         touched = [*self.added, *self.moved]
         puts = _filled(
             plans=_columns(sorted(self.plans.items())),
@@ -201,7 +217,7 @@ class Writing:
                  values.get(id))
                 for id, job in self.added.items()
             ),
-            moved=_columns((id, was, *rows.moving(job), values.get(id)) for id, (was, job) in self.moved.items()),
+            moved=_columns((id, was, *rows.moving(job), values.get(id)) for id, (was, job) in moved),
             specs=_columns((id, key, body) for id, (key, body, _) in self.specs.items()),
             events=_columns(self.events),
             results=_columns((*at, body) for at, (body, _) in self.results.items()),
@@ -268,21 +284,22 @@ def _filled(**parts: Sequence[Any]) -> Parts:
     return {name: given for name, given in parts.items() if given}
 
 
-async def _write(session: Session, parts: Parts, clock: Clock) -> int:
-    """Write the parts in one statement; how many jobs were moved."""
+async def _write(session: Session, parts: Parts, clock: Clock) -> tuple[int, int]:
+    """Write the parts in one statement; how many jobs were moved, and how many leases dropped under a token."""
     if not parts:
-        return 0
+        return 0, 0
     values = (each for given in parts.values() for each in given)
     said = await session.row(_statement(tuple(parts)), *values)
     assert said is not None
     clock.heard(said["now"])
-    moved: int = said["moved"]
-    return moved
+    return said["moved"], said["dropped"]
 
 
 @cache
 def _statement(names: tuple[str, ...]) -> str:
     parts = ", ".join(f"{name} AS ({PARTS[name]})" for name in names)
     moved = "(SELECT count(*) FROM moved)" if "moved" in names else "0"
-    pieces = f"WITH {parts} SELECT {moved} AS moved, {NOW} AS now".split("%")
+    dropped = "(SELECT count(token) FROM lease_drops)" if "lease_drops" in names else "0"
+    told = ", (SELECT told FROM told)" if "told" in names else ""
+    pieces = f"WITH {parts} SELECT {moved} AS moved, {dropped} AS dropped, {NOW} AS now{told}".split("%")
     return "".join(piece if n == 0 else f"${n}{piece}" for n, piece in enumerate(pieces))

@@ -48,14 +48,13 @@ class Entry(NamedTuple):
     kind: str
     rank: str
     text: str
+    job_id: str
+    task: TaskId
 
-    @property
-    def job_id(self) -> str:
-        return self.text.partition(" ")[0]
-
-    @property
-    def task(self) -> TaskId:
-        return keys.entry_from(self.text)[1]
+    @classmethod
+    def of(cls, queue: bytes, kind: bytes, rank: bytes, text: bytes) -> Entry:
+        entry = text.decode()
+        return cls(queue.decode(), kind.decode(), rank.decode(), entry, *keys.entry_from(entry))
 
 
 class Ask(NamedTuple):
@@ -124,7 +123,9 @@ class Claimer:
             if passed:  # a newer packhorse's jobs stay where they are, and must not hide the rest
                 await self._give_back(passed, token)
         latest = {claim.job.id: claim.job for claim in started}
-        return [replace(c, job=latest[c.job.id]) for c in sorted(started, key=lambda claim: order[_queue(claim)])]
+        if len(order) > 1:
+            started.sort(key=lambda claim: order[_queue(claim)])
+        return [c if c.job is latest[c.job.id] else replace(c, job=latest[c.job.id]) for c in started]
 
     # Reserving
 
@@ -144,10 +145,7 @@ class Claimer:
         )
         self._clock.learn(float(at), sent)
         by_job = {rows[i].decode(): rows[i + 1] for i in range(0, len(rows), 2)}
-        return [
-            ([Entry(*(text.decode() for text in flat[i : i + 4])) for i in range(0, len(flat), 4)], by_job)
-            for flat in found
-        ]
+        return [([Entry.of(*flat[i : i + 4]) for i in range(0, len(flat), 4)], by_job) for flat in found]
 
     async def _give_back(self, entries: Sequence[Entry], token: str) -> None:
         await self._writer.put(

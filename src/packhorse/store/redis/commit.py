@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -28,8 +28,6 @@ from packhorse.core.model import (
     ReleaseSlot,
     RememberKey,
     SlotFree,
-    Stage,
-    Status,
     TakeBack,
     TakeSlot,
     TaskId,
@@ -37,11 +35,9 @@ from packhorse.core.model import (
 )
 from packhorse.errors import AlreadySubmitted, Conflict, LeaseLost, PackhorseError, SlotTaken, StoreError
 from packhorse.store.outbox import delivery_id
-from packhorse.store.redis import keys, records
+from packhorse.store.redis import keys, records, shown
 from packhorse.store.redis.records import Plans
 
-STREAM = "1000"
-"""Entries kept of each stream for outside readers. Nothing is ever decided by them."""
 NET = 7 * 86_400
 """Seconds after its purge time at which the server itself drops an ended job, should no worker ever come back."""
 MANY = 500
@@ -62,12 +58,37 @@ class Member(NamedTuple):
     job_id: str
     """Empty for what is about no job's record, and so is never refused for a neighbour's sake."""
     body: bytes
-    """What the script is told, packed."""
+    """What the script is told: words and counts, packed one after the other."""
+    words: int
+
+
+def _told(job_id: str, head: Sequence[str], guards: Sequence[Op], ops: Sequence[Op]) -> Member:
+    """One flat list: lists within lists cost the script a table each."""
+    flat: list[Any] = [job_id, *head, len(guards)]
+    for words in guards:
+        flat.append(len(words))
+        flat += words
+    flat.append(len(ops))
+    for words in ops:
+        flat.append(len(words))
+        flat += words
+    return Member(job_id, _pack(flat)[_header(len(flat)) :], len(flat))
+
+
+def _header(count: int) -> int:
+    """Bytes with which msgpack begins a list of so many."""
+    return 1 if count < 16 else 3 if count < 65_536 else 5
+
+
+def together(members: Sequence[Member]) -> bytes:
+    """What the script is told of all of them: one list."""
+    count = sum(member.words for member in members)
+    return b"".join([b"\xdd", count.to_bytes(4), *[member.body for member in members]])
 
 
 def plain(*ops: Op, guards: Sequence[Op] = ()) -> Member:
     """Operations about no job's record."""
-    return Member("", _pack(["", "*", "", "", guards, ops]))
+    return _told("", ("*", "", ""), guards, ops)
 
 
 def member(change: Change, plans: Plans, reservation: str | None = None) -> Member:
@@ -82,16 +103,16 @@ def member(change: Change, plans: Plans, reservation: str | None = None) -> Memb
         plan = job.plan.fingerprint
         body = "" if plan in plans.kept else wire.encode(job.plan).decode()
     guards = [_guard(guard, job, reservation) for guard in change.guards]
-    ops = list(_ops(change))
+    ops = _ops(change)
     if body:
         ops += [["SADD", keys.kinds(stage.queue), stage.kind] for stage in job.plan.stages]
-    return Member(job.id, _pack([job.id, version, plan, body, guards, ops]))
+    return _told(job.id, (version, plan, body), guards, ops)
 
 
 def erasure(job_id: str, version: str, gone: Sequence[str], indexes: Sequence[str]) -> Member:
     """Everything under the job's id, if it is still as it was read."""
-    ops = [["orphan", job_id], *(["DEL", key] for key in gone)] + [["ZREM", index, job_id] for index in indexes]
-    return Member(job_id, _pack([job_id, version, "", "", [], ops]))
+    ops = [["orphan", job_id], *(["DEL", key] for key in gone), ["out", job_id, *indexes]]
+    return _told(job_id, (version, "", ""), [], ops)
 
 
 def refusal(outcome: Any, change: Change) -> PackhorseError | None:
@@ -156,157 +177,133 @@ def back(job: Job, at: TaskId) -> Op:
     return ["back", stage.queue, stage.kind, str(-job.priority), keys.entry(job.id, at)]
 
 
-def _ops(change: Change) -> Iterator[Op]:
+def _ops(change: Change) -> list[Op]:
     """The record first: where the server cannot take more, it is refused before anything else was written."""
-    yield from _record(change)
-    yield from _indexed(change)
+    ops: list[Op] = []
+    _record(change, ops)
+    _index(change, ops)
     for effect in change.effects:
-        yield from _effect(effect, change)
-    yield from _history(change)
-    yield from _stages(change)
-    yield from _lifetime(change)
+        _apply(effect, change, ops)
+    _tell(change, ops)
+    _show_stages(change, ops)
+    _limit(change, ops)
+    return ops
 
 
-def _record(change: Change) -> Iterator[Op]:
+def _record(change: Change, ops: list[Op]) -> None:
     before, job = change.before, change.after
+    fields = records.fields(job) if before is None else records.moved(before, job)
+    ops.append(["HSET", keys.job(job.id), *fields, *_beside(change)])
     if before is None:
-        written = {}
-        for effect in change.effects:
-            if isinstance(effect, KeepSpec):
-                written["spec"] = wire.encode(effect.spec).decode()
-            elif isinstance(effect, RememberKey):
-                written["key"] = effect.key
-        yield ["HSET", keys.job(job.id), *records.fields(job), *(text for pair in written.items() for text in pair)]
-        yield ["ZADD", keys.PAIRS, "0", keys.pair(job.tenant, job.plan.pipeline)]
-        yield ["count", "submitted"]
+        ops.append(["into", keys.pair(job.tenant, job.plan.pipeline), keys.PAIRS, "0"])
+        ops.append(["count", "submitted"])
+
+
+def _beside(change: Change) -> list[str]:
+    """Fields of the record about what is kept beside its state. Those that begin with has_ name keys of their own."""
+    found: list[str] = []
+    for effect in change.effects:
+        match effect:
+            case KeepSpec(spec):
+                found += ("spec", wire.encode(spec).decode())
+            case RememberKey(key):
+                found += ("key", key)
+            case KeepResult(_, result) if result.artifacts:
+                found += ("has_output", "1")
+    if change.id and not change.events:
+        found += ("has_changes", "1")
+    return found
+
+
+def _index(change: Change, ops: list[Op]) -> None:
+    """Only what moves: a step that leaves the status alone touches no index."""
+    before, job = change.before, change.after
+    if before is not None and records.is_indexed_alike(before, job):
         return
-    yield ["HSET", keys.job(job.id), *records.moved(before, job)]
+    was = {} if before is None else records.memberships(before)
+    now = records.memberships(job)
+    into = [text for index, score in now.items() if was.get(index) != score for text in (index, str(score))]
+    out = [index for index in was if index not in now]
+    if into:
+        ops.append(["into", job.id, *into])
+    if out:
+        ops.append(["out", job.id, *out])
 
 
-def _indexed(change: Change) -> Iterator[Op]:
-    was = {} if change.before is None else records.memberships(change.before)
-    now = records.memberships(change.after)
-    for index, score in now.items():
-        if was.get(index) != score:
-            yield ["ZADD", index, str(score), change.after.id]
-    for index in was:
-        if index not in now:
-            yield ["ZREM", index, change.after.id]
-
-
-def _effect(effect: Effect, change: Change) -> Iterator[Op]:
+def _apply(effect: Effect, change: Change, ops: list[Op]) -> None:
     job = change.after
     match effect:
         case MakeDue(task, queue, kind, priority, not_before):
-            yield ["due", queue, kind, str(-priority), keys.entry(job.id, task), str(not_before)]
+            ops.append(["due", queue, kind, str(-priority), keys.entry(job.id, task), str(not_before)])
         case TakeBack(task):
-            yield back(job, task)
+            ops.append(back(job, task))
         case Grant(task, token, worker, seconds):
-            yield ["grant", keys.entry(job.id, task), token, worker, str(seconds)]
+            ops.append(["grant", keys.entry(job.id, task), token, worker, str(seconds)])
         case EndLease(task):
-            yield ["finish", keys.entry(job.id, task)]
+            ops.append(["finish", keys.entry(job.id, task)])
         case TakeSlot(slot):
-            yield ["SET", keys.slot(slot), job.id]
+            ops.append(["SET", keys.slot(slot), job.id])
         case ReleaseSlot(slot):
-            yield ["release", keys.slot(slot), job.id]
+            ops.append(["release", keys.slot(slot), job.id])
         case RememberKey(key, fingerprint):
-            yield ["SET", keys.idempotency(key), f"{job.id} {fingerprint}"]
+            ops.append(["SET", keys.idempotency(key), f"{job.id} {fingerprint}"])
         case KeepResult(task, result):
-            yield ["HSET", keys.result(job.id), keys.task(task), wire.encode(result).decode()]
+            ops.append(["HSET", keys.result(job.id), keys.task(task), wire.encode(result).decode()])
             places = [artifact.file.key for artifact in result.artifacts]
             if places:
-                yield ["HSET", keys.output(job.id), keys.task(task), wire.encode(places).decode()]
+                ops.append(["HSET", keys.output(job.id), keys.task(task), wire.encode(places).decode()])
         case DropStages(stages):
             for stage in stages:
-                yield from _dropped(change.before or job, stage)
+                _drop(change.before or job, stage, ops)
         case Notify(endpoints, run, at):
-            for endpoint in endpoints:
-                yield ["notify", delivery_id(job.id, run, endpoint), endpoint, job.id, str(run), repr(at)]
+            ops += [
+                ["notify", delivery_id(job.id, run, endpoint), endpoint, job.id, str(run), repr(at)]
+                for endpoint in endpoints
+            ]
 
 
-def _dropped(job: Job, stage: str) -> Iterator[Op]:
+def _drop(job: Job, stage: str, ops: list[Op]) -> None:
     tasks = [keys.task(TaskId(stage, n)) for n in range(len(job.stage(stage).tasks or ()))]
     for key in (keys.result(job.id), keys.output(job.id), keys.progress(job.id)):
-        for first in range(0, len(tasks), MANY):
-            yield ["HDEL", key, *tasks[first : first + MANY]]
-    yield ["DEL", keys.stage(job.id, stage)]
+        ops += [["HDEL", key, *tasks[first : first + MANY]] for first in range(0, len(tasks), MANY)]
+    ops.append(["DEL", keys.stage(job.id, stage)])
 
 
-def _history(change: Change) -> Iterator[Op]:
+def _tell(change: Change, ops: list[Op]) -> None:
     job_id = change.after.id
     if change.events:
         first, *rest = change.events
         kept = [Kept(first.n, first.type, first.at, first.data, change.id), *rest]
-        yield ["RPUSH", keys.events(job_id), *(wire.encode(event).decode() for event in kept)]
+        ops.append(["RPUSH", keys.events(job_id), *[wire.encode(event).decode() for event in kept]])
     elif change.id:  # nothing to tell, but whether it was made may be asked
-        yield ["RPUSH", keys.changes(job_id), change.id]
+        ops.append(["RPUSH", keys.changes(job_id), change.id])
     for event in change.events:
-        if (sort := ANNOUNCED.get(event.type)) is not None:
+        if (sort := shown.ANNOUNCED.get(event.type)) is not None:
             # What is about the whole job has a stream of its own.
             verb = "announce" if "stage" in event.data else "publish"
-            yield [verb, job_id, _message(sort, event, change.after)]
+            ops.append([verb, job_id, shown.message(sort, event, change.after)])
 
 
-ANNOUNCED = {
-    "stage_started": "info", "retrying": "info", "cancelling": "info", "cancelled": "info",
-    "stage_completed": "complete", "completed": "complete", "stage_failed": "error", "failed": "error",
-}  # fmt: skip
-"""Events that live watchers of Pub/Sub hear of, and as what."""
-
-
-def _message(sort: str, event: Event, job: Job) -> str:
-    said = event.data.get("message") or event.type.replace("_", " ")
-    stage = str(event.data.get("stage", ""))
-    return announcement(sort, stage, event.at, str(said), *_done(job, stage))
-
-
-def announcement(sort: str, processor: str, at: float, message: str, current: float | None, total: float | None) -> str:
-    """What is published on ``progress:{id}``."""
-    data = {"message": message, "current": current, "total": total}
-    return wire.encode({"type": sort, "processor": processor, "timestamp": at, "data": data}).decode()
-
-
-def _done(job: Job, stage: str) -> tuple[int, int]:
-    """Tasks of the stage that are finished, and all; of the whole job where it is about no stage in particular."""
-    of = (job.stage(stage),) if stage in job.plan.index else job.stages
-    tasks = [task for each in of for task in each.tasks or ()]
-    return sum(task.status is Status.COMPLETED for task in tasks), len(tasks)
-
-
-def _stages(change: Change) -> Iterator[Op]:
+def _show_stages(change: Change, ops: list[Op]) -> None:
     """What people read about a stage, when it has moved. One that was never begun has none."""
     before, job = change.before, change.after
     if before is None:
         return
     for plan, was, now in zip(job.plan.stages, before.stages, job.stages, strict=True):
-        if was is not now and was != now and now.tasks:
-            yield ["HSET", keys.stage(job.id, plan.name), *_readable(now, plan.over is not None, job.updated_at)]
+        if was is not now and now.tasks and was != now:
+            fields = shown.stage(now, plan.over is not None, job.updated_at)
+            ops.append(["HSET", keys.stage(job.id, plan.name), *fields])
 
 
-def _readable(stage: Stage, has_elements: bool, at: float) -> Iterator[str]:
-    tasks = stage.tasks or ()
-    yield from ("status", stage.status.value, "updated_at", str(at))
-    started = [task.started_at for task in tasks if task.started_at is not None]
-    if started:
-        yield from ("started_at", str(min(started)))
-    done = sum(task.status is Status.COMPLETED for task in tasks)
-    if has_elements:
-        yield from ("elements", str(len(tasks)), "current", str(done), "total", str(len(tasks)))
-        yield from ("progress", f"{100 * done / len(tasks):.0f}")
-    elif done:
-        yield from ("progress", "100")
-
-
-def _lifetime(change: Change) -> Iterator[Op]:
+def _limit(change: Change, ops: list[Op]) -> None:
     """A job that is not over never expires. One that is has the server's own purge as a net behind ours."""
     before, job = change.before, change.after
     was_over, is_over = before is not None and before.status.is_terminal, job.status.is_terminal
     if is_over and job.purge_at is not None:
         lasts = max(0.0, job.purge_at - job.updated_at) + NET
-        yield ["expire", f"{lasts:.0f}", *keys.of_job(job)]
+        ops.append(["expire", f"{lasts:.0f}", job.id, *keys.readable(job)])
     elif was_over:
-        yield ["persist", *keys.of_job(job)]
+        ops.append(["persist", job.id, keys.result(job.id), *keys.readable(job)])
     if is_over and not was_over:
-        yield ["count", job.status.value]
-        done = ["job_id", job.id, "status", job.status.value, "pipeline", job.plan.pipeline]
-        yield ["XADD", "queue:done", "MAXLEN", "~", STREAM, "*", *done]
+        ops.append(["count", job.status.value])
+        ops.append(["outside", "queue:done", shown.ended(job)])

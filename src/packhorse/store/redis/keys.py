@@ -45,10 +45,11 @@ def metrics(job_id: str, what: str) -> str:
     return f"metrics:{job_id}:{what}"
 
 
-def of_job(job: Job) -> list[str]:
-    """Every key that goes with the job, whether or not it is there."""
-    found = [f"job:{job.id}", *(of(job.id) for of in (events, result, output, log, progress, changes))]
-    return [*found, *(stage(job.id, each.name) for each in job.plan.stages)]
+def readable(job: Job) -> list[str]:
+    """Keys that people read beside the record: the stages, and the results as soon as there is one."""
+    has_result = any(task.status is Status.COMPLETED for each in job.stages for task in each.tasks or ())
+    stages = [stage(job.id, each.name) for each in job.plan.stages]
+    return [result(job.id), *stages] if has_result else stages
 
 
 @lru_cache(10_000)

@@ -9,8 +9,9 @@ import msgspec
 from packhorse.core import wire
 from packhorse.store.base import Line, Report, Sample
 from packhorse.store.redis import keys
-from packhorse.store.redis.commit import Member, announcement, plain
+from packhorse.store.redis.commit import Member, plain
 from packhorse.store.redis.link import Link
+from packhorse.store.redis.shown import announcement
 
 MANY = 100
 """Reports in one script."""

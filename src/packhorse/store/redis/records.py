@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from operator import attrgetter
 from typing import Any
 
 from msgspec import DecodeError
@@ -18,11 +19,10 @@ FIELDS = (
     "updated_at", "deadline_at", "purge_at", "is_purging", "has_litter", "state",
 )  # fmt: skip
 
-MOVING = (
-    "status", "not_before", "started_at", "completed_at", "deadline_at", "purge_at", "is_purging", "stopping",
-    "has_litter", "stage", "current", "total", "error_count", "duration_ms",
-)  # fmt: skip
-"""What a change may move beside version, time, state and last error. What has become None is empty."""
+TIMES = ("not_before", "started_at", "completed_at", "deadline_at", "purge_at")
+COUNTED = ("stage", "current", "total", "error_count")
+
+_times = attrgetter(*TIMES)
 
 Row = Sequence[Any]
 Found = tuple[str, Job | PackhorseError]
@@ -34,23 +34,57 @@ def fields(job: Job) -> list[str]:
     found = {
         "tenant": job.tenant, "user": job.user, "client": job.client, "pipeline": job.plan.pipeline,
         "plan": job.plan.fingerprint, "priority": job.priority, "created_at": job.created_at, "trace_id": job.trace_id,
-        "slot": job.slot, "version": job.version, "updated_at": job.updated_at,
-        **dict(zip(MOVING, _moving(job), strict=True)),
+        "slot": job.slot, "version": job.version, "updated_at": job.updated_at, "status": job.status.value,
+        **dict(zip(TIMES, _times(job), strict=True)), **dict(zip(COUNTED, _counted(job), strict=True)),
+        **{name: value or None for name, value in _marks(job).items()}, "duration_ms": _duration(job),
     }  # fmt: skip
     flat = [text for name, value in found.items() if value is not None for text in (name, str(value))]
     return [*flat, "state", _state(job)]
 
 
 def moved(before: Job, after: Job) -> list[str]:
-    """Names and values in turn of what is new."""
+    """Names and values in turn of what is new. What has become None is empty."""
     new = ["version", str(after.version), "updated_at", str(after.updated_at), "state", _state(after)]
-    for name, was, value in zip(MOVING, _moving(before), _moving(after), strict=True):
-        if was != value:
-            new += (name, "" if value is None else str(value))
+    if before.status is not after.status:
+        new += ("status", after.status.value)
+    for names, was, now in ((TIMES, _times(before), _times(after)), (COUNTED, _counted(before), _counted(after))):
+        if was != now:
+            for name, old, value in zip(names, was, now, strict=True):
+                if old != value:
+                    new += (name, "" if value is None else str(value))
+    if before.completed_at != after.completed_at:
+        new += ("duration_ms", str(_duration(after) or ""))
+    if _is_marked(before) or _is_marked(after):
+        new += [text for pair in _marks(after).items() for text in pair]
     error = _last_error(after)
     if error is not None and error != _last_error(before):  # it stays to be seen when the next attempt has begun
         new += ("last_error", error)
     return new
+
+
+def _is_marked(job: Job) -> bool:
+    return job.is_purging or job.has_litter or job.stopping is not None
+
+
+def _marks(job: Job) -> dict[str, str]:
+    return {
+        "is_purging": "1" if job.is_purging else "",
+        "stopping": job.stopping or "",
+        "has_litter": "1" if job.has_litter else "",
+    }
+
+
+def is_indexed_alike(before: Job, after: Job) -> bool:
+    """Whether a job is in the same indexes as before, at the same scores."""
+    return (
+        before.status is after.status
+        and before.deadline_at == after.deadline_at
+        and before.stopping == after.stopping
+        and before.purge_at == after.purge_at
+        and before.is_purging == after.is_purging
+        and before.has_litter == after.has_litter
+        and before.completed_at == after.completed_at
+    )
 
 
 def memberships(job: Job) -> dict[str, float]:
@@ -144,23 +178,22 @@ def _job_from(id: str, row: Row, plans: Plans) -> Job:
         raise CorruptRecord(what="record", job_id=id, reason=str(error)) from error
 
 
-def _moving(job: Job) -> tuple[Any, ...]:
+def _counted(job: Job) -> tuple[str | None, int, int, int | None]:
+    """The stage it is at, tasks that are done, all of them, and attempts that failed."""
     stage, current, total, errors = None, 0, 0, 0
     for plan, each in zip(job.plan.stages, job.stages, strict=True):
         tasks = each.tasks or ()
         done = 0
         for task in tasks:
-            done += task.status is Status.COMPLETED
-            errors += task.attempt - (task.attempt > 0 and task.status in (Status.COMPLETED, Status.RUNNING))
+            status = task.status
+            done += status is Status.COMPLETED
+            if task.attempt:
+                errors += task.attempt - (status is Status.COMPLETED or status is Status.RUNNING)
         current += done
         total += len(tasks)
         if stage is None and (each.tasks is None or done < len(tasks)):
             stage = plan.name
-    return (
-        job.status.value, job.not_before, job.started_at, job.completed_at, job.deadline_at, job.purge_at,
-        1 if job.is_purging else None, job.stopping, 1 if job.has_litter else None, stage, current, total,
-        errors or None, _duration(job),
-    )  # fmt: skip
+    return stage, current, total, errors or None
 
 
 def _duration(job: Job) -> int | None:
@@ -172,8 +205,13 @@ def _duration(job: Job) -> int | None:
 def _last_error(job: Job) -> str | None:
     if job.error is not None:
         return job.error.message
-    errors = [(task.ended_at or 0.0, task.error.message) for s in job.stages for task in s.tasks or () if task.error]
-    return max(errors)[1] if errors else None
+    last: tuple[float, str] | None = None
+    for stage in job.stages:
+        for task in stage.tasks or ():
+            if task.error is not None:
+                found = task.ended_at or 0.0, task.error.message
+                last = found if last is None else max(last, found)
+    return None if last is None else last[1]
 
 
 def _state(job: Job) -> str:

@@ -128,7 +128,7 @@ async def vanished(link: Link, clock: ServerClock) -> list[str]:
 
 def forgotten(index: str, job_id: str) -> Member:
     """An index entry whose record the server has dropped by itself."""
-    return commit.plain(["ZREM", index, job_id], guards=[["absent", keys.job(job_id)]])
+    return commit.plain(["out", job_id, index], guards=[["absent", keys.job(job_id)]])
 
 
 def orphaned(job_id: str) -> Member:

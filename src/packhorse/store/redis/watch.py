@@ -27,19 +27,31 @@ class Watch:
         self._link = link
         self._moved = asyncio.Event()
         self._reader: asyncio.Task[None] | None = None
+        self._heard: int | None = None
+        """The newest number, while the reader listens: who has heard need not ask again."""
 
     async def changed(self, mark: int | None, timeout: float) -> int:
         """The mark is the number of the feed's newest entry."""
         deadline = time.monotonic() + timeout
+        is_told = True
         while True:
             moved = self._moved
-            found = await self._last()
             left = deadline - time.monotonic()
+            found = self._heard
+            if found is None or not is_told or (found == mark and left <= 0):
+                found = await self._look()
             if found != mark or left <= 0:
                 return found
             self._listen(found)
-            with suppress(TimeoutError):
-                await asyncio.wait_for(moved.wait(), min(left, LOOK))
+            is_told = await _is_set(moved, min(left, LOOK))
+
+    async def _look(self) -> int:
+        """Ask the server. It may be ahead of what was heard; behind it, its data is not what it was."""
+        before = self._heard
+        found = await self._last()
+        if self._heard is not None:
+            self._heard = None if before is not None and found < before else max(self._heard, found)
+        return found
 
     async def touched(self, since: int | None) -> tuple[int, Collection[str] | None]:
         last = await self._last()
@@ -52,11 +64,12 @@ class Watch:
         return last, {job_id.decode() for _, (_, jobs) in entries for job_id in jobs.split()}
 
     async def close(self) -> None:
-        self._wake()
         if self._reader is not None:
             self._reader.cancel()
             with suppress(asyncio.CancelledError):
                 await self._reader
+        self._heard = None
+        self._wake()
 
     async def _last(self) -> int:
         [last] = await self._link.ask([["GET", "feed:last"]])
@@ -71,7 +84,7 @@ class Watch:
         while True:
             with suppress(StoreError, RedisError, OSError):
                 async with self._link.connection() as connection:
-                    since = await self._last()
+                    since = self._heard = await self._last()
                     self._wake()
                     while True:
                         command = ("XREAD", "COUNT", 1000, "BLOCK", BLOCK, "STREAMS")
@@ -80,10 +93,19 @@ class Watch:
                             found = await connection.read_response()
                         if found:
                             since = max(int(number.partition(b"-")[0]) for number, _ in found[0][1])
+                            self._heard = max(since, self._heard or 0)
                             self._wake()
+            self._heard = None
             self._wake()
             await asyncio.sleep(AGAIN)
 
     def _wake(self) -> None:
         moved, self._moved = self._moved, asyncio.Event()
         moved.set()
+
+
+async def _is_set(event: asyncio.Event, within: float) -> bool:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(within):
+            return await event.wait()
+    return False

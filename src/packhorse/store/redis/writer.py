@@ -7,13 +7,10 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import msgspec
-from msgspec import Raw
-
 from packhorse.errors import StoreError, StoreUnavailable
 from packhorse.store.group import Group
 from packhorse.store.redis.clock import ServerClock
-from packhorse.store.redis.commit import Member
+from packhorse.store.redis.commit import Member, together
 from packhorse.store.redis.link import Link
 
 LANES = 2
@@ -24,8 +21,6 @@ BYTES = 1024 * 1024
 """Brought by one script at most, unless a single member is larger."""
 
 BEHIND = [b"behind"]
-
-_pack = msgspec.msgpack.Encoder().encode
 
 
 class Writer:
@@ -79,11 +74,10 @@ class Writer:
     async def _script(self, members: Sequence[Member]) -> tuple[list[Any], StoreError | None]:
         if not members:
             return [], None
-        packed = _pack([Raw(member.body) for member in members])
         day = time.strftime("%Y-%m-%d", time.gmtime(self._clock()))
         sent = time.monotonic()
         try:
-            at, *outcomes = await self._link.run("commit", self._clock.said(), day, packed)
+            at, *outcomes = await self._link.run("commit", self._clock.said(), day, together(members))
         except StoreError as error:
             return [error] * len(members), error
         self._clock.learn(float(at), sent)

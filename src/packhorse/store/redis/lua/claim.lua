@@ -20,9 +20,19 @@ end
 
 promote(now, batch)
 
+-- An idle claim ends here: one question for all kinds instead of one each.
+local function has_any(queue, names)
+  local sets = {}
+  for i, kind in ipairs(names) do
+    sets[i] = P .. 'ready:' .. queue .. ':' .. kind
+  end
+  return #names < 2 or call('EXISTS', unpack(sets)) > 0
+end
+
 -- A short walk per kind: what this worker has no code for can neither hide the rest nor cost anything.
 local function most_urgent(queue, names, limit)
   local found, has_one_kind = {}, true
+  if not has_any(queue, names) then return found end
   for _, kind in ipairs(names) do
     local head = call('ZRANGE', P .. 'ready:' .. queue .. ':' .. kind, 0, limit - 1, 'WITHSCORES')
     if #found > 0 and #head > 0 then has_one_kind = false end
@@ -39,20 +49,19 @@ local function most_urgent(queue, names, limit)
   return found
 end
 
-local reserved, jobs, seen, until_, held = {}, {}, {}, {}, {}
+local reserved, jobs, seen = {}, {}, {}
 for i, ask in ipairs(asks) do
   local mine = {}
   for at = 3, #ask, 2 do
     local queue, limit = ask[at], ask[at + 1]
+    flush()  -- what an earlier ask took, or what has just become ready
     local found = most_urgent(queue, kinds[ask[2]], limit)
     for n = 1, math.min(limit, #found) do
       local one = found[n]
       local entry = one[4]
-      call('ZREM', P .. 'ready:' .. queue .. ':' .. one[2], entry)
-      until_[#until_ + 1] = now + seconds
-      until_[#until_ + 1] = entry
-      held[#held + 1] = entry
-      held[#held + 1] = ask[1] .. '\t' .. one[3] .. '\t' .. queue .. '\t' .. one[2]
+      put(zsets, 'ready:' .. queue .. ':' .. one[2], entry, false)
+      put(zsets, 'reserved', entry, now + seconds)
+      put(hashes, 'reservations', entry, ask[1] .. '\t' .. one[3] .. '\t' .. queue .. '\t' .. one[2])
       for field = 1, 4 do mine[#mine + 1] = one[field] end
       local job = job_of(entry)
       if not seen[job] then
@@ -64,9 +73,5 @@ for i, ask in ipairs(asks) do
   end
   reserved[i] = mine
 end
-for first = 1, #held, 1000 do
-  local last = math.min(first + 999, #held)
-  call('ZADD', P .. 'reserved', unpack(until_, first, last))
-  call('HSET', P .. 'reservations', unpack(held, first, last))
-end
+flush()
 return {instant(now), reserved, jobs}

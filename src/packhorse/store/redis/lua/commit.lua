@@ -2,11 +2,12 @@
 commit: make each member whole or not at all, in order.
 
   ARGV[1] now, or '' for the server's own time    ARGV[2] the day, for the statistics
-  ARGV[3] members (msgpack), each {job, version, plan, body, guards, operations}
+  ARGV[3] members (msgpack) in one flat list, each: job, version, plan, body, guards, operations. Guards and operations
+          are their number and then, for each, the number of its words and the words: {name, facts ...}
     version      what is stored must carry it; '' the job must not exist; '*' this is about no job's record
     plan, body   fingerprint that must be known, or is made known by the body; '' for none
-    guards       {name, facts ...}: see `guards`
-    operations   {verb, facts ...}: see `verbs`; a verb in capitals is a command of the server, its second word a key
+    guards       see `guards`
+    operations   see `verbs`; a verb in capitals is a command of the server, its second word a key
                  without the prefix
   returns the time, then per member '' or {why, which guard, facts ...}
 
@@ -17,6 +18,21 @@ job its later ones are refused too.
 local now, day = clock(ARGV[1]), ARGV[2]
 local soon = ARGV[1] == '' and 0.05 or 0  -- callers only guess the server's time: what is due now may look as if it were not
 local counts = {}
+local is_promoted = false
+local heads = {}  -- by queue and kind, the most urgent of what the server has
+
+-- The first of a queue and kind, as {rank, entry}; what this script has put there is written before it is looked at.
+local function head_of(ready)
+  if zsets[ready] then
+    flush_z(ready)
+    heads[ready] = nil
+  end
+  if heads[ready] == nil then
+    local head = call('ZRANGE', P .. ready, 0, 0, 'WITHSCORES')
+    heads[ready] = head[1] and {tonumber(head[2]), head[1]} or false
+  end
+  return heads[ready]
+end
 
 local guards = {
   holds = function(entry, token)
@@ -24,21 +40,21 @@ local guards = {
   end,
   overdue = function(entry, token)
     if not is_held('holders', entry, token) then return {} end
-    if tonumber(call('ZSCORE', P .. 'leases', entry)) > now then return {} end
+    if z_score('leases', entry) > now then return {} end
   end,
   waiting = function(ready, entry)
-    if not call('ZSCORE', P .. ready, entry) then return {} end
+    if not z_score(ready, entry) then return {} end
   end,
   reserved = function(entry, token)
     if not is_held('reservations', entry, token) then return {} end
   end,
   foremost = function(queue, rank, job, ...)
-    promote(now, 100)
+    if not is_promoted then promote(now, 100) end
+    is_promoted = true
     rank = tonumber(rank)
     for _, kind in ipairs({...}) do
-      local head = call('ZRANGE', P .. 'ready:' .. queue .. ':' .. kind, 0, 0, 'WITHSCORES')
-      local urgency = tonumber(head[2])
-      if urgency and (urgency < rank or (urgency == rank and job_of(head[1]) < job)) then return {} end
+      local head = head_of('ready:' .. queue .. ':' .. kind)
+      if head and (head[1] < rank or (head[1] == rank and job_of(head[2]) < job)) then return {} end
     end
   end,
   unused = function(key)
@@ -69,9 +85,19 @@ local guards = {
   end,
 }
 
--- The idempotency key of a job lives as long as the job.
-local function remembered(record)
-  return 'key:' .. (call('HGET', P .. record, 'key') or '')
+-- Further keys of a job, by the field of its record that says they are there. Its idempotency key lives as long as it.
+local BESIDE = {'key', 'log_last', 'has_progress', 'has_output', 'has_changes'}
+local NAMED = {'key:', 'log:', 'job:', 'output:', 'changes:'}
+
+local function each_key(act, job, ...)
+  act(P .. 'job:' .. job)
+  act(P .. 'events:' .. job)
+  for i = 1, select('#', ...) do act(P .. select(i, ...)) end
+  for i, value in ipairs(call('HMGET', P .. 'job:' .. job, unpack(BESIDE))) do
+    if value and value ~= '' then
+      act(P .. NAMED[i] .. (i == 1 and value or job) .. (i == 3 and ':progress' or ''))
+    end
+  end
 end
 
 -- A delivery is a hash, and is named by the outbox (by the time it is due), its endpoint (by its own time) and its job.
@@ -84,26 +110,37 @@ local function forget(delivery)
 end
 
 local verbs = {
+  into = function(member, ...)
+    for i = 1, select('#', ...), 2 do
+      local index, score = select(i, ...)
+      put(zsets, index, member, tonumber(score))
+    end
+  end,
+  out = function(member, ...)
+    for i = 1, select('#', ...) do put(zsets, (select(i, ...)), member, false) end
+  end,
   grant = function(entry, token, worker, seconds)
-    call('ZADD', P .. 'leases', now + tonumber(seconds), entry)
-    call('HSET', P .. 'holders', entry, token .. '\t' .. worker)
+    put(zsets, 'leases', entry, now + tonumber(seconds))
+    put(hashes, 'holders', entry, token .. '\t' .. worker)
   end,
   finish = function(entry)
-    call('HDEL', P .. 'holders', entry)
-    call('ZREM', P .. 'leases', entry)
+    put(hashes, 'holders', entry, false)
+    put(zsets, 'leases', entry, false)
   end,
   due = function(queue, kind, rank, entry, at)
     if tonumber(at) <= now + soon then
       make_ready(queue, kind, rank, entry)
     else
-      call('ZADD', P .. 'due', at, rank .. '\t' .. queue .. '\t' .. kind .. '\t' .. entry)
+      put(zsets, 'due', rank .. '\t' .. queue .. '\t' .. kind .. '\t' .. entry, tonumber(at))
     end
   end,
   back = function(queue, kind, rank, entry)
-    if call('ZREM', P .. 'reserved', entry) == 1 then
-      call('HDEL', P .. 'reservations', entry)
-    elseif call('ZREM', P .. 'ready:' .. queue .. ':' .. kind, entry) == 0 then
-      call('ZREM', P .. 'due', rank .. '\t' .. queue .. '\t' .. kind .. '\t' .. entry)
+    if h_get('reservations', entry) then
+      put(zsets, 'reserved', entry, false)
+      put(hashes, 'reservations', entry, false)
+    else
+      put(zsets, 'ready:' .. queue .. ':' .. kind, entry, false)
+      put(zsets, 'due', rank .. '\t' .. queue .. '\t' .. kind .. '\t' .. entry, false)
     end
   end,
   unreserve = function(entry)
@@ -135,26 +172,39 @@ local verbs = {
     call('DEL', P .. 'job:' .. job .. ':keys')
   end,
   announce = announce,
+  outside = tell_outside,
   publish = function(job, message)
     call('PUBLISH', P .. 'progress:' .. job, message)
   end,
   count = function(what)
     counts[what] = (counts[what] or 0) + 1
   end,
-  expire = function(seconds, record, ...)
-    call('EXPIRE', P .. record, seconds)
-    for _, key in ipairs({remembered(record), ...}) do call('EXPIRE', P .. key, seconds) end
+  expire = function(seconds, ...)
+    each_key(function(key) call('EXPIRE', key, seconds) end, ...)
   end,
-  persist = function(record, ...)
-    call('PERSIST', P .. record)
-    for _, key in ipairs({remembered(record), ...}) do call('PERSIST', P .. key) end
+  persist = function(...)
+    each_key(function(key) call('PERSIST', key) end, ...)
   end,
 }
 
-local function refusal(job, version, plan, body, asked)
-  for i, guard in ipairs(asked) do
-    local facts = guards[guard[1]](unpack(guard, 2))
-    if facts then return {guard[1], i, unpack(facts)} end
+local told = cmsgpack.unpack(ARGV[3])
+
+-- The place behind the lists that begin here.
+local function behind_lists(at)
+  local count = told[at]
+  at = at + 1
+  for _ = 1, count do at = at + 1 + told[at] end
+  return at
+end
+
+local function refusal(job, version, plan, body, at)
+  local count = told[at]
+  at = at + 1
+  for i = 1, count do
+    local last = at + told[at]
+    local facts = guards[told[at + 1]](unpack(told, at + 2, last))
+    if facts then return {told[at + 1], i, unpack(facts)} end
+    at = last + 1
   end
   if version ~= '*' then
     local stored = call('HGET', P .. 'job:' .. job, 'version') or ''
@@ -163,35 +213,67 @@ local function refusal(job, version, plan, body, asked)
   if plan ~= '' and body == '' and call('HEXISTS', P .. 'plans', plan) == 0 then return {'plan'} end
 end
 
-local function make(plan, body, operations)
+local function make(plan, body, at)
   if body ~= '' then call('HSET', P .. 'plans', plan, body) end
-  for _, operation in ipairs(operations) do
-    local verb = verbs[operation[1]]
+  local count = told[at]
+  at = at + 1
+  for _ = 1, count do
+    local last = at + told[at]
+    local verb = verbs[told[at + 1]]
     if verb then
-      verb(unpack(operation, 2))
+      verb(unpack(told, at + 2, last))
     else
-      operation[2] = P .. operation[2]
-      call(unpack(operation))
+      told[at + 2] = P .. told[at + 2]
+      call(unpack(told, at + 1, last))
     end
+    at = last + 1
   end
 end
 
-local outcomes, touched, behind, is_moved = {instant(now)}, {}, {}, false
-for _, member in ipairs(cmsgpack.unpack(ARGV[3])) do
-  local job, version = member[1], member[2]
+-- One question for all tokens that the guards of these members are about.
+local function learn_tokens()
+  local asked, at = {holds = {}, reserved = {}}, 1
+  while at <= #told do
+    at = at + 4
+    local count = told[at]
+    local guard = at + 1
+    for _ = 1, count do
+      local name = told[guard + 1]
+      local of = asked[name == 'overdue' and 'holds' or name]
+      if of then of[#of + 1] = told[guard + 2] end
+      guard = guard + 1 + told[guard]
+    end
+    at = behind_lists(guard)
+  end
+  h_learn('holders', asked.holds)
+  h_learn('reservations', asked.reserved)
+end
+
+local function reason(err)
+  return tostring(type(err) == 'table' and err.err or err)
+end
+
+local outcomes, touched, behind, made = {instant(now)}, {}, {}, {}
+pcall(learn_tokens)  -- what cannot be read is found out by the guard it concerns
+local at = 1
+while at <= #told do
+  local job, version, plan, body = told[at], told[at + 1], told[at + 2], told[at + 3]
+  local asked = at + 4
+  local operations = behind_lists(asked)
+  at = behind_lists(operations)
   local outcome
   if version ~= '*' and behind[job] then
     outcome = {'behind'}
   else
-    local is_sound, found = pcall(refusal, job, version, member[3], member[4], member[5])
+    local is_sound, found = pcall(refusal, job, version, plan, body, asked)
     if not is_sound then
-      outcome = {'unsound', tostring(type(found) == 'table' and found.err or found)}
+      outcome = {'unsound', reason(found)}
     elseif found then
       outcome = found
     else
-      local is_made, err = pcall(make, member[3], member[4], member[6])
-      if not is_made then outcome = {'half', tostring(type(err) == 'table' and err.err or err)} end
-      is_moved = true
+      local is_made, err = pcall(make, plan, body, operations)
+      if not is_made then outcome = {'half', reason(err)} end
+      made[#made + 1] = #outcomes + 1
       if version ~= '*' then touched[#touched + 1] = job end
     end
     if outcome and version ~= '*' then behind[job] = true end
@@ -199,7 +281,11 @@ for _, member in ipairs(cmsgpack.unpack(ARGV[3])) do
   outcomes[#outcomes + 1] = outcome or ''
 end
 
-if is_moved then tell(touched) end
+local is_flushed, err = pcall(flush)
+if not is_flushed then
+  for _, n in ipairs(made) do outcomes[n] = {'half', reason(err)} end
+end
+if #made > 0 then tell(touched) end
 for what, n in pairs(counts) do
   call('HINCRBY', P .. 'stats:jobs', what, n)
   call('HINCRBY', P .. 'stats:day:' .. day, what, n)

@@ -11,8 +11,8 @@ digits, so that the order of text is the order of numbers).
 local P, call = KEYS[1], redis.call
 
 local FEED = 5000      -- entries of the feed for watchers; who is further behind looks at everything
-local PER_ENTRY = 16   -- jobs named in one of them
-local STREAM = 1000    -- entries of each stream for outside readers
+local PER_ENTRY = 16   -- jobs or items named in one entry
+local STREAM = 200      -- entries of each stream for outside readers, with as many items
 
 local function clock(given)
   if given ~= '' then return tonumber(given) end
@@ -39,18 +39,123 @@ local function tell(jobs)
   end
 end
 
+-- What all jobs share (indexes, queues, leases) is put down here first: reads see it, and `flush` writes it with a command
+-- or two per key. A hundred jobs that end together cost ten commands then instead of a thousand.
+local zsets, hashes = {}, {}   -- by key, per member the score or value to be; false for one that goes
+local known = {}               -- by key of a hash, per field what the server said; false for nothing
+
+local function put(boards, key, member, value)
+  local board = boards[key]
+  if not board then
+    board = {}
+    boards[key] = board
+  end
+  board[member] = value
+end
+
+local function z_score(key, member)
+  local board = zsets[key]
+  if board and board[member] ~= nil then return board[member] end
+  return tonumber(call('ZSCORE', P .. key, member) or nil)
+end
+
+local function h_get(key, field)
+  local board, said = hashes[key], known[key]
+  if board and board[field] ~= nil then return board[field] end
+  if said and said[field] ~= nil then return said[field] end
+  return call('HGET', P .. key, field)
+end
+
+-- Ask the server about many fields at once, for those who will ask one by one.
+local function h_learn(key, fields)
+  known[key] = known[key] or {}
+  for first = 1, #fields, 1000 do
+    local last = math.min(first + 999, #fields)
+    for i, value in ipairs(call('HMGET', P .. key, unpack(fields, first, last))) do
+      known[key][fields[first + i - 1]] = value
+    end
+  end
+end
+
+local function in_pages(command, key, words)
+  for first = 1, #words, 1000 do
+    call(command, P .. key, unpack(words, first, math.min(first + 999, #words)))
+  end
+end
+
+local function flush_z(key)
+  local adds, drops = {}, {}
+  for member, score in pairs(zsets[key] or {}) do
+    if score then
+      adds[#adds + 1] = score
+      adds[#adds + 1] = member
+    else
+      drops[#drops + 1] = member
+    end
+  end
+  zsets[key] = nil
+  in_pages('ZADD', key, adds)
+  in_pages('ZREM', key, drops)
+end
+
+local function flush_h(key)
+  local sets, drops = {}, {}
+  for field, value in pairs(hashes[key]) do
+    if value then
+      sets[#sets + 1] = field
+      sets[#sets + 1] = value
+    else
+      drops[#drops + 1] = field
+    end
+  end
+  hashes[key], known[key] = nil, nil
+  in_pages('HSET', key, sets)
+  in_pages('HDEL', key, drops)
+end
+
+local items = {}  -- by stream, JSON that has not been appended yet
+
+-- What outside readers are told, several items an entry: an entry costs the server 7 us, an item in it half of one.
+local function tell_outside(stream, item)
+  if not items[stream] then items[stream] = {} end
+  table.insert(items[stream], item)
+end
+
+-- A stream that somebody has damaged stops nothing.
+local function flush_items(stream)
+  local waiting = items[stream]
+  items[stream] = nil
+  for first = 1, #waiting, PER_ENTRY do
+    local page = table.concat(waiting, ',', first, math.min(first + PER_ENTRY - 1, #waiting))
+    redis.pcall('XADD', P .. stream, 'MAXLEN', '~', STREAM, '*', 'items', '[' .. page .. ']')
+  end
+end
+
+-- Everything is written although one key may be damaged; that is raised then.
+local function flush()
+  local failure
+  local function try(write, key)
+    local is_written, err = pcall(write, key)
+    if not is_written then failure = failure or err end
+  end
+  for key in pairs(zsets) do try(flush_z, key) end
+  for key in pairs(hashes) do try(flush_h, key) end
+  for stream in pairs(items) do flush_items(stream) end
+  if failure then error(failure, 0) end
+end
+
 -- Live watchers hear it, and a stream keeps the last of them for who was away.
 local function announce(job, message)
   call('PUBLISH', P .. 'progress:' .. job, message)
-  call('XADD', P .. 'queue:progress', 'MAXLEN', '~', STREAM, '*', 'job_id', job, 'message', message)
+  tell_outside('queue:progress', '{"job_id":"' .. job .. '","message":' .. message .. '}')
 end
 
 -- The entry may start: into the set of its queue and kind, by rank (the negated priority), then by the text.
 local function make_ready(queue, kind, rank, entry)
-  call('ZADD', P .. 'ready:' .. queue .. ':' .. kind, rank, entry)
+  put(zsets, 'ready:' .. queue .. ':' .. kind, entry, tonumber(rank))
   local job, stage, element = string.match(entry, '^(%S*) (%S+) ?%a?(%d*)$')
-  call('XADD', P .. 'queue:' .. queue, 'MAXLEN', '~', STREAM, '*',
-    'job_id', job, 'stage', stage, 'element', element == '' and '0' or element)
+  element = element == '' and '0' or element
+  tell_outside('queue:' .. queue, '{"job_id":"' .. job .. '","stage":"' .. stage .. '","element":' .. element .. '}')
 end
 
 -- What was delayed until now may start, so many entries at most.
@@ -58,24 +163,25 @@ local function promote(now, batch)
   for _, delayed in ipairs(call('ZRANGEBYSCORE', P .. 'due', '-inf', now, 'LIMIT', 0, batch)) do
     local rank, queue, kind, entry = string.match(delayed, '^([^\t]*)\t([^\t]*)\t([^\t]*)\t(.*)$')
     make_ready(queue, kind, rank, entry)
-    call('ZREM', P .. 'due', delayed)
+    put(zsets, 'due', delayed, false)
   end
 end
 
 -- A reservation is over: the entry is where it was before, and no attempt was counted.
 local function put_back(entry)
-  local held = call('HGET', P .. 'reservations', entry)
+  local held = h_get('reservations', entry)
   if held then
     local rank, queue, kind = string.match(held, '^[^\t]*\t([^\t]*)\t([^\t]*)\t(.*)$')
     make_ready(queue, kind, rank, entry)
-    call('HDEL', P .. 'reservations', entry)
+    put(hashes, 'reservations', entry, false)
   end
-  call('ZREM', P .. 'reserved', entry)
+  put(zsets, 'reserved', entry, false)
 end
 
 -- What a worker holds. As many are walked as tasks run right now: few enough to need no index of their own.
 local function leases_of(worker, from, most)
   local found, at = {}, 0
+  flush()
   repeat
     local page = call('ZRANGE', P .. 'leases', at, at + 499)
     local held = #page > 0 and call('HMGET', P .. 'holders', unpack(page)) or {}
@@ -92,6 +198,6 @@ end
 
 -- Reservations and leases are kept as "token<tab>facts" under their entry.
 local function is_held(hash, entry, token)
-  local held = call('HGET', P .. hash, entry)
+  local held = h_get(hash, entry)
   return held and string.sub(held, 1, #token + 1) == token .. '\t'
 end

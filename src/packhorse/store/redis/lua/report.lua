@@ -13,6 +13,7 @@ for _, r in ipairs(cmsgpack.unpack(ARGV[1])) do
     local key = P .. 'job:' .. job .. ':progress'
     local was_run, was_peak = string.match(call('HGET', key, task) or '', '^(%S+) (%S+) ')
     if was_run == run and tonumber(was_peak) > tonumber(peak) then peak = was_peak end
+    if not was_run then call('HSET', P .. 'job:' .. job, 'has_progress', 1) end
     call('HSET', key, task, run .. ' ' .. peak .. ' ' .. body)
     local readable = P .. 'job:' .. job .. ':stage:' .. stage
     if call('HEXISTS', readable, 'elements') == 0 then -- of several elements the count of the finished is its progress
@@ -22,4 +23,5 @@ for _, r in ipairs(cmsgpack.unpack(ARGV[1])) do
     moved[#moved + 1] = job
   end
 end
+flush()
 if #moved > 0 then tell(moved) end
