@@ -21,7 +21,7 @@ ADD = {"pipeline": "add", "parameters": {"a": 1}, "user_id": "ann"}
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    place = Place(tmp_path, keyless=False)
+    place = Place(tmp_path, keyless=False, secret_key="s" * 40)
     publish(place)
     return place
 
@@ -134,6 +134,21 @@ async def test_every_action_on_a_key_is_written_down_once(http: Http, store: Sto
         ("key.revoked", new["key_id"]),
     ]
     assert {entry.actor for entry in told} == {admin["Authorization"].split("ph_")[1][:20]}
+
+
+async def test_what_is_changed_besides_is_written_down_once(http: Http, store: Store, admin: dict[str, str]) -> None:
+    webhook = (await http.post("webhooks", json={"url": "https://example.com/x"}, headers=admin)).json()["webhook_id"]
+    await http.delete(f"webhooks/{webhook}", headers=admin)
+    await http.post("queues/default/pause", json={"reason": "lunch"}, headers=admin)
+    for _ in range(2):
+        await http.post("queues/default/resume", headers=admin)
+    job_id = (await http.post("jobs", json=ADD, headers=admin)).json()["job_id"]
+    await http.post(f"jobs/{job_id}/cancel", headers=admin)
+    await http.delete(f"jobs/{job_id}", headers=admin)
+
+    told = [entry.event for entry in await audited(store, 6, "acme") if entry.event != "key.accepted"]
+
+    assert told == ["webhook.added", "webhook.removed", "queue.paused", "queue.resumed", "job.deleted"]
 
 
 async def test_the_audit_comes_in_pages(http: Http, admin: dict[str, str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,11 @@ from schemathesis import GenerationMode
 from schemathesis.core.result import Ok
 from schemathesis.specs.openapi.checks import positive_data_acceptance, response_schema_conformance
 
+from packhorse.access import grants
 from packhorse.api.serving import build
 from packhorse.client import Client
 from packhorse.settings import Settings
+from packhorse.wiring import open_store
 from tests.api.processes import Place, Server, served, until, working
 
 EXAMPLES = 10
@@ -69,9 +72,10 @@ MODES = [
 class Asked:
     """A server with jobs that can be asked for."""
 
-    def __init__(self, server: Server, client: Client, folder: Path) -> None:
+    def __init__(self, server: Server, client: Client, folder: Path, key: str) -> None:
         (folder / "m").write_bytes(b"weights")
         self.url = server.url
+        self.headers = {"Authorization": f"Bearer {key}"}
         self._client = client
         self.ended = [
             client.wait(client.submit("convert", files={"model": folder / "m"})["job_id"], 30)["job_id"],
@@ -91,10 +95,19 @@ class Asked:
 
 @pytest.fixture(scope="module")
 def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
-    place = Place(tmp_path_factory.mktemp("promises"), wait_limit=0.2, body_silence=5)
-    with served(place) as server, working(place), Client(server.url) as client:
+    limits = {"api_limit": 0, "failed_limit": 0, "wait_limit": 0.2, "body_silence": 5}
+    place = Place(tmp_path_factory.mktemp("promises"), keyless=False, secret_key="s" * 40, **limits)
+    key = asyncio.run(admin(place))
+    with served(place) as server, working(place), Client(server.url, key) as client:
         until(client.pipelines)
-        yield Asked(server, client, place.folder)
+        yield Asked(server, client, place.folder, key)
+
+
+async def admin(place: Place) -> str:
+    store = await open_store(place.settings.store)
+    _, text = await grants.create(store, "acme", ["admin"], by="cli", user="ann")
+    await store.close()
+    return text
 
 
 @pytest.mark.parametrize(("name", "mode"), MODES)
@@ -113,7 +126,9 @@ def test_every_call_keeps_its_promise(asked: Asked, name: str, mode: GenerationM
     def holds(case: Any, is_there: bool) -> None:
         if is_there and mode is GenerationMode.POSITIVE:
             case.path_parameters = asked.path(name, case.path_parameters or {})
-        answer = case.call_and_validate(base_url=asked.url, excluded_checks=excluded(name), timeout=20)
+        answer = case.call_and_validate(
+            base_url=asked.url, headers=asked.headers, excluded_checks=excluded(name), timeout=20
+        )
         statuses.append(answer.status_code)
 
     holds()

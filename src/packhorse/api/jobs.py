@@ -189,6 +189,7 @@ async def delete_job(
     await asked(Body(request.receive, tools.settings), request.headers.get("content-type", ""), Nothing)
     await tools.job(caller, job_id)
     await tools.settle(job_id, lambda job: lifecycle.delete(job, now=tools.store.now()))
+    tools.audit.tell("job.deleted", caller, job_id=job_id)
 
 
 LINES = answering(

@@ -66,6 +66,7 @@ async def pause(
     await _one(tools, queue)
     by = caller.key_id or SOMEBODY_HERE
     await tools.store.pause(Pause(queue, tools.store.now(), by, given.reason))
+    tools.audit.tell("queue.paused", caller, queue=queue, reason=given.reason)
     return await _one(tools, queue)
 
 
@@ -79,12 +80,14 @@ async def pause(
 async def resume(
     request: Request[Any, Any, State],
     tools: NamedDependency[Tools],
+    caller: NamedDependency[Caller],
     queue: FromPath[str],
 ) -> QueueDocument:
     """Go on with this queue; if it was not paused, nothing happens."""
     await asked(Body(request.receive, tools.settings), request.headers.get("content-type", ""), Nothing)
     await _one(tools, queue)
-    await tools.store.resume(queue)
+    if await tools.store.resume(queue):
+        tools.audit.tell("queue.resumed", caller, queue=queue)
     return await _one(tools, queue)
 
 

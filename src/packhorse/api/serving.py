@@ -18,6 +18,7 @@ from granian.server.embed import Server
 from litestar import Litestar, Router
 from litestar.di import Provide
 from litestar.openapi.config import OpenAPIConfig
+from litestar.openapi.spec import Components, SecurityScheme
 from litestar.types import ASGIApp, Receive, Scope, Send
 
 from packhorse import telemetry
@@ -62,6 +63,8 @@ BACKLOG = 1024
 
 KNOCK = 0.02
 """Seconds between tries to reach ourselves while we start."""
+
+KEY = SecurityScheme(type="http", scheme="bearer", description="A key (`ph_…`), or the token of one job.")
 
 ROUTES = [
     submit.submit,
@@ -147,6 +150,8 @@ def build(settings: Settings) -> Litestar:
             openapi_router=Router("/openapi.json", route_handlers=[], include_in_schema=False, opt={"scope": None}),
             render_plugins=[Told(path="/")],  # the others load scripts from a CDN
             use_handler_docstrings=True,
+            components=Components(security_schemes={"key": KEY}),
+            security=[{"key": []}],
         ),
         logging_config=None,
     )

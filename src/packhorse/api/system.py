@@ -24,13 +24,13 @@ async def pipelines(tools: NamedDependency[Tools]) -> PipelinesPage:
     return {"items": [shapes.pipeline(each.definition) for each in await tools.catalog.all()], "next": None}
 
 
-@get("/healthz", scope=None, responses=refusing())
+@get("/healthz", scope=None, security=[{}], responses=refusing())
 async def healthz() -> HealthDocument:
     """The process answers."""
     return {"status": "ok", "version": VERSION}
 
 
-@get("/readyz", scope=None, responses=refusing(BlobUnavailable))
+@get("/readyz", scope=None, security=[{}], responses=refusing(BlobUnavailable))
 async def readyz(tools: NamedDependency[Tools]) -> ReadyDocument:
     """The store and the object store answer, too."""
     try:

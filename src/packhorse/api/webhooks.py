@@ -79,6 +79,7 @@ async def add_webhook(
         raise TooMany(reason=f"{MOST} webhooks; remove one first")
     endpoint = Endpoint(endpoint_id, caller.tenant, wanted.url, now, created_by=caller.key_id)
     await tools.store.add_endpoint(endpoint)
+    tools.audit.tell("webhook.added", caller, webhook_id=endpoint.id)
     return {**shapes.webhook(endpoint), "secret": secret}
 
 
@@ -91,6 +92,7 @@ async def remove_webhook(
     ended = await tools.store.end_endpoint(webhook_id, tools.store.now(), "It was removed.")
     if ended is None:
         raise WebhookNotFound(webhook_id=webhook_id)
+    tools.audit.tell("webhook.removed", caller, webhook_id=webhook_id)
     return shapes.webhook(ended)
 
 
