@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from ipaddress import ip_address
 
 from litestar.enums import ScopeType
@@ -81,6 +82,7 @@ def _check(method: str, headers: list[tuple[bytes, str]]) -> None:
             raise Foreign(name="Sec-Fetch-Site", value=value)
 
 
+@lru_cache(maxsize=1000)
 def _is_local_address(pattern: re.Pattern[str], address: str) -> bool:
     found = pattern.fullmatch(address)
     return found is not None and is_local(found["host"].strip("[]"))

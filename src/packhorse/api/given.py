@@ -27,10 +27,10 @@ def decoded(data: bytes) -> Any:
     value = msgspec.json.decode(data)
     level = [value]
     for _ in range(DEEPEST):
+        if not level:
+            return value
         level = [inner for each in level for inner in _inside(each)]
-    if level:
-        raise ValueError("It is nested too deeply")
-    return value
+    raise ValueError("It is nested too deeply")
 
 
 def members(data: bytes) -> dict[str, Any]:

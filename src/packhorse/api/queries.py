@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
+from functools import cache
 from typing import Annotated, Any, get_args
 
 from litestar import Request
+from litestar.handlers.base import BaseRouteHandler
 from litestar.params import QueryParameter
 
 from packhorse.define.mistakes import NUL, Mistake, invalid, unknown
@@ -19,10 +21,12 @@ NO_TIME = "It must be a time such as 2026-01-31T12:00:00Z"
 NUMBER = re.compile(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?", re.IGNORECASE)
 
 
-def check(request: Request[Any, Any, Any]) -> None:
-    """Runs before every route."""
+async def check(request: Request[Any, Any, Any]) -> None:
+    """Runs before every route, in the loop: what is not a coroutine goes through a thread."""
+    if not request.scope["query_string"]:
+        return
     given = [name for name, _ in request.query_params.multi_items()]
-    known = _known(request)
+    known = _known(request.route_handler)
     mistakes = unknown((name for name in given if name not in known), known)
     mistakes += [{"field": name, "message": "This is given twice"} for name in {*given} if given.count(name) > 1]
     mistakes += [{"field": name, "message": NUL} for name, value in request.query_params.multi_items() if "\0" in value]
@@ -48,6 +52,7 @@ def _kinds(hint: Any) -> tuple[Any, ...]:
     return get_args(hint) or (hint,)
 
 
-def _known(request: Request[Any, Any, Any]) -> list[str]:
-    parameters = request.route_handler.parsed_fn_signature.parameters.items()
+@cache
+def _known(handler: BaseRouteHandler) -> list[str]:
+    parameters = handler.parsed_fn_signature.parameters.items()
     return [name for name, each in parameters if isinstance(each.kwarg_definition, QueryParameter)]
