@@ -5,7 +5,7 @@ PackhorseError
 │   ├── InvalidInput        ├── UnknownPipeline  ├── TooLarge  ├── UnsupportedMedia  ├── KeyReused
 │   ├── Malformed           the request cannot be read at all
 │   ├── TooSlow  ├── WrongMethod  ├── Foreign  ├── Unauthorized  ├── Forbidden  ├── RangeNotSatisfiable
-│   ├── TooMany             ├── TooManyDownloads  ├── RateExceeded  ├── QuotaExceeded
+│   ├── TooMany             ├── TooManyDownloads  ├── TooManyStreams  ├── RateExceeded  ├── QuotaExceeded
 │   ├── NotFound            ├── JobNotFound  ├── ArtifactNotFound  ├── KeyNotFound  ├── WebhookNotFound
 │   │                       └── QueueNotFound
 │   ├── NoSecretKey         a webhook cannot be signed
@@ -150,6 +150,10 @@ class TooManyDownloads(TooMany):
 
 class RateExceeded(TooMany):
     """Only {limit} of these may begin in {window} seconds."""
+
+
+class TooManyStreams(TooMany):
+    """{limit} streams of events are open with this key, and more may not be."""
 
 
 class QuotaExceeded(TooMany):

@@ -112,6 +112,7 @@ class Settings:
         "", "addresses or networks of proxies whose X-Forwarded-For is believed, as 10.0.0.0/8", proxies
     )
     api_limit: int = _is(30_000, "requests of one key in 5 minutes; 0: any number", int)
+    streams_limit: int = _is(2500, "streams of events that one key may have open on one server; 0: any number", int)
     failed_limit: int = _is(20, "requests without a good key from one address in a minute; 0: any number", int)
     audit_keep: int = _is(100_000, "lines of audit kept; the oldest go first", int)
     queues: dict[str, int] = _is(  # noqa: RUF009 (a default factory, made by _is)
@@ -145,11 +146,7 @@ class Settings:
     download_bytes_per_hour: int = _is(1024**3, "bytes a key may download in an hour; 0: any number", size)
     download_bytes_per_day: int = _is(6 * 1024**3, "bytes a key may download in 24 hours; 0: any number", size)
     download_timeout: float = _is(300.0, "limit of one download; 0: none", seconds)
-    promote_to: str = _is(
-        "",
-        "where promoted results are copied: s3://BUCKET/PREFIX, file:///FOLDER or https://HOST/PATH; several as "
-        "NAME=ADDRESS,NAME=ADDRESS, of which the first is meant where none is named",
-    )
+    promote_to: str = _is("", "where promoted results go: s3://, file:/// or https://; several as NAME=ADDRESS,…")
     promote_token_url: str = _is("", "where an HTTP file service's tokens come from (OAuth 2 client credentials)")
     promote_client_id: str = _is("", "who we are there")
     promote_client_secret: str = _is("", "its secret", secret=True)

@@ -22,6 +22,8 @@ logger = logging.getLogger("packhorse")
 
 TEXT = "%(asctime)s %(levelname)s %(message)s"
 FORMATS = ("text", "json")
+USUAL = frozenset({"finish", "later", "hand_back"})
+"""How an attempt may end without anybody having to look."""
 LEVELS = ("debug", "info", "warning", "error")
 
 _luck = random.Random()  # noqa: S311 (names, not secrets)
@@ -112,7 +114,8 @@ class Log:
 
     def attempt_ended(self, lease: Any, outcome: str, seconds: float) -> None:
         sentence = "{stage} of {job_id} ended after {seconds:.3f} s: {outcome}"
-        _say(DEBUG, "attempt_ended", sentence, **_of(lease), outcome=outcome, seconds=seconds)
+        level = DEBUG if outcome in USUAL else WARNING
+        _say(level, "attempt_ended", sentence, **_of(lease), outcome=outcome, seconds=seconds)
 
     def attempt_broke(self, lease: Any, error: Exception) -> None:
         _say(ERROR, "attempt_broke", "attempt at {stage} of {job_id} broke: {reason}", error, **_of(lease, error))

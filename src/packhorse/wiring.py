@@ -29,7 +29,9 @@ async def open_store(url: str, prefix: str = KEYS) -> Store:
 
             if parts.netloc or not parts.path.startswith("/"):
                 raise SettingError(
-                    f"PACKHORSE_STORE must be sqlite:///absolute/path, not {url!r}.", name="store", value=url
+                    f"PACKHORSE_STORE must be sqlite:///absolute/path, not {without_secrets(url)!r}.",
+                    name="store",
+                    value=without_secrets(url),
                 )
             return await SqliteStore.open(Path(unquote(parts.path)))
         case "postgresql" | "postgres":

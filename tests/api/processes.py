@@ -65,11 +65,11 @@ class Place:
             "downloads_per_minute": 0,
             "download_bytes_per_hour": 0,
         }
-        self._given: dict[str, Any] = given | settings
-        self.settings = Settings(**self._given)
+        self.given = frozenset(given | settings)
+        self.settings = Settings(**given | settings)
 
     def environment(self) -> dict[str, str]:
-        mine = {f"PACKHORSE_{name.upper()}": str(value) for name, value in self._given.items()}
+        mine = {f"PACKHORSE_{name.upper()}": str(getattr(self.settings, name)) for name in self.given}
         return {**os.environ, **mine, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "default"}
 
     def objects(self) -> set[str]:

@@ -6,6 +6,7 @@ import zlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from packhorse.access import grants, keyring
@@ -13,7 +14,7 @@ from packhorse.store.base import Store
 from packhorse.wiring import open_store
 from tests.api.conftest import publish
 from tests.api.keyed import Http, asking, audited, bearer, key
-from tests.api.processes import Place
+from tests.api.processes import Place, served, until
 
 ADD = {"pipeline": "add", "parameters": {"a": 1}, "user_id": "ann"}
 
@@ -127,6 +128,40 @@ async def test_a_key_ends_by_itself(http: Http, store: Store, monkeypatch: pytes
     assert (await http.get("jobs", headers=bearer(text))).status_code == 401
 
 
+async def test_who_has_no_key_may_ask_as_often_as_they_like(place: Place) -> None:
+    async with asking(Place(place.folder, keyless=False, failed_limit=3)) as http:
+        assert [(await http.get("jobs")).status_code for _ in range(6)] == [401] * 6
+
+
+async def test_a_wrong_secret_is_told_to_whose_key_it_is(http: Http, store: Store) -> None:
+    _, text = await grants.create(store, "acme", ["read"], by="cli")
+    wrong = text[:23] + "0" * 32
+
+    await http.get("jobs", headers=bearer(f"{wrong}{zlib.crc32(wrong[3:].encode()):08x}"))
+
+    assert [entry.event for entry in await audited(store, 1, "acme")] == ["key.wrong"]
+
+
+async def test_one_client_has_only_so_many_streams(place: Place, store: Store) -> None:
+    limited = Place(place.folder, keyless=False, streams_limit=1)
+    with served(limited) as server, httpx2.Client(base_url=server.api, timeout=20) as real:
+        mine, other = await key(store, "acme"), await key(store, "acme")
+        path = f"/jobs/{real.post('/jobs', json=ADD, headers=mine).json()['job_id']}/events"
+        with real.stream("GET", path, headers=mine) as open_one:
+            lines = open_one.iter_lines()  # held, else the stream is closed
+            assert next(lines) == "retry: 1000"
+
+            assert real.get(path, headers=mine).status_code == 429
+            with real.stream("GET", path, headers=other) as another:
+                assert another.status_code == 200
+        until(lambda: first_line(real, path, mine) == "retry: 1000")
+
+
+def first_line(real: httpx2.Client, path: str, headers: dict[str, str]) -> str:
+    with real.stream("GET", path, headers=headers) as response:
+        return next(response.iter_lines()) if response.is_success else ""
+
+
 @pytest.mark.parametrize(
     ("scopes", "call", "status"),
     [
@@ -198,11 +233,13 @@ async def test_the_same_user_of_another_tenant_has_another_slot(http: Http, stor
 async def test_an_address_that_fails_too_often_has_to_wait(place: Place, store: Store) -> None:
     async with asking(Place(place.folder, keyless=False, failed_limit=5)) as http:
         answers = [await http.get("jobs", headers=bearer("nonsense")) for _ in range(8)]
+        good = await http.get("jobs", headers=await key(store, "acme"))
 
     assert [answer.status_code for answer in answers] == [401] * 5 + [429] * 3
     assert int(answers[-1].headers["retry-after"]) > 0
     assert answers[-1].json()["type"] == "urn:packhorse:rate-exceeded"
-    events = [(entry.event, entry.count) for entry in await audited(store, 3)]
+    assert good.status_code == 200
+    events = [(entry.event, entry.count) for entry in await audited(store, 3, "default")]
     assert events == [("key.malformed", 1), ("key.blocked", 1), ("key.malformed", 5)]
 
 

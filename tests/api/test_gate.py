@@ -8,6 +8,8 @@ import pytest
 from litestar.testing import AsyncTestClient
 
 from packhorse.api.gate import is_local
+from packhorse.api.serving import build, rest, wake
+from tests.api.processes import Place
 
 Http = AsyncTestClient[Any]
 
@@ -27,6 +29,30 @@ async def test_a_foreign_host_is_refused(http: Http, host: str) -> None:
 
     assert answer.status_code == 403
     assert answer.json()["type"] == "urn:packhorse:foreign"
+
+
+@pytest.mark.parametrize(("peer", "status"), [("203.0.113.9", 403), ("127.0.0.1", 200), ("::1", 200)])
+async def test_another_machine_is_refused_whatever_host_it_names(place: Place, peer: str, status: int) -> None:
+    """As where we are mounted in a server that listens to everybody."""
+    told: list[int] = []
+
+    async def send(message: Any) -> None:
+        told.append(message.get("status", 0))
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    app = build(place.settings)
+    await wake(app)
+    scope = {
+        "type": "http", "method": "GET", "path": "/api/v1/jobs", "raw_path": b"/api/v1/jobs", "query_string": b"",
+        "headers": [(b"host", b"localhost")], "client": (peer, 1), "server": ("x", 1), "scheme": "http",
+        "root_path": "", "http_version": "1.1", "asgi": {"version": "3.0"}, "extensions": {}, "state": {},
+    }  # fmt: skip
+    await app(scope, receive, send)  # type: ignore[arg-type]
+    await rest(app)
+
+    assert told[0] == status
 
 
 @pytest.mark.parametrize("path", ["/", "/static/page.js", "/healthz", "/readyz", "/openapi.json", "/api/v1/pipelines"])

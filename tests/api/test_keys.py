@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from packhorse.access import grants, keyring
+from packhorse.access import grants, keyring, keys
 from packhorse.store.base import Store
 from packhorse.wiring import open_store
 from tests.api.conftest import publish
@@ -76,6 +76,7 @@ async def test_no_secret_is_in_the_store(http: Http, store: Store, admin: dict[s
         ({"scopes": ["read"], "user_id": ""}, "user_id"),
         ({"scopes": ["read"], "tenant": "umbrella"}, "tenant"),
         ({"scopes": "read"}, "scopes"),
+        ({"scopes": ["admin"], "user_id": "ann"}, "scopes"),
     ],
 )
 async def test_what_a_key_cannot_be_is_named(
@@ -139,16 +140,19 @@ async def test_every_action_on_a_key_is_written_down_once(http: Http, store: Sto
 async def test_what_is_changed_besides_is_written_down_once(http: Http, store: Store, admin: dict[str, str]) -> None:
     webhook = (await http.post("webhooks", json={"url": "https://example.com/x"}, headers=admin)).json()["webhook_id"]
     await http.delete(f"webhooks/{webhook}", headers=admin)
-    await http.post("queues/default/pause", json={"reason": "lunch"}, headers=admin)
+    operator = await key(store, "default", "operate")
+    await http.post("queues/default/pause", json={"reason": "lunch"}, headers=operator)
     for _ in range(2):
-        await http.post("queues/default/resume", headers=admin)
+        await http.post("queues/default/resume", headers=operator)
     job_id = (await http.post("jobs", json=ADD, headers=admin)).json()["job_id"]
     await http.post(f"jobs/{job_id}/cancel", headers=admin)
     await http.delete(f"jobs/{job_id}", headers=admin)
 
-    told = [entry.event for entry in await audited(store, 6, "acme") if entry.event != "key.accepted"]
+    told = [entry.event for entry in await audited(store, 4, "acme") if entry.event != "key.accepted"]
+    shared = [entry.event for entry in await audited(store, 3, "default") if entry.event != "key.accepted"]
 
-    assert told == ["webhook.added", "webhook.removed", "queue.paused", "queue.resumed", "job.deleted"]
+    assert told == ["webhook.added", "webhook.removed", "job.deleted"]
+    assert shared == ["queue.paused", "queue.resumed"]
 
 
 async def test_the_audit_comes_in_pages(http: Http, admin: dict[str, str]) -> None:
@@ -196,6 +200,37 @@ async def test_a_token_is_listed_with_its_job_and_can_be_revoked(
     assert made["key_id"] not in (await http.get("keys", headers=admin)).text
     assert (await http.delete(f"keys/{made['key_id']}", headers=admin)).status_code == 404
     assert (await http.get(f"jobs/{job_id}", headers=bearer(made["key"]))).status_code == 401
+
+
+async def test_who_may_not_read_makes_no_token_that_may(http: Http, store: Store) -> None:
+    service = await key(store, "acme", "submit")
+    job_id = (await http.post("jobs", json=ADD, headers=service)).json()["job_id"]
+
+    assert (await http.post(f"jobs/{job_id}/tokens", headers=service)).status_code == 403
+
+
+async def test_a_rotated_key_is_the_same_client(http: Http, admin: dict[str, str]) -> None:
+    old = (await http.post("keys", json={"scopes": ["submit", "read"]}, headers=admin)).json()
+    once = {"Idempotency-Key": "once"}
+    first = await http.post("jobs", json=ADD, headers=bearer(old["key"]) | once)
+
+    new = (await http.post(f"keys/{old['key_id']}/rotate", json={"overlap": "1h"}, headers=admin)).json()
+    again = await http.post("jobs", json=ADD, headers=bearer(new["key"]) | once)
+
+    assert again.json()["job_id"] == first.json()["job_id"]
+
+
+async def test_a_key_for_one_user_that_was_made_admin_all_the_same_is_none(http: Http, store: Store) -> None:
+    made, text = keys.mint("acme", ["admin"], now=store.now(), by="cli", user="mallory")
+    await store.add_key(made)
+
+    answers = [
+        await http.post("keys", json={"scopes": ["admin"]}, headers=bearer(text)),
+        await http.get("audit", headers=bearer(text)),
+        await http.get("webhooks", headers=bearer(text)),
+    ]
+
+    assert [answer.status_code for answer in answers] == [403] * 3
 
 
 @pytest.mark.parametrize("asked", ["31d", 0, "x"])

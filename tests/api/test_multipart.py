@@ -42,7 +42,7 @@ def receiving(pieces: Sequence[bytes], last: str = "http.request") -> Any:
 
 def read(pieces: Sequence[bytes], content_type: str = KIND) -> Found:
     async def work() -> Found:
-        form = Multipart(Body(receiving(pieces)), content_type)
+        form = Multipart(Body(receiving(pieces), Settings()), content_type)
         return [
             (each.name, each.filename, b"".join([chunk async for chunk in form.chunks()]))
             async for each in form.parts()
@@ -122,7 +122,7 @@ def test_an_empty_form_has_no_parts() -> None:
 
 def test_a_field_past_the_limit_is_refused_before_it_is_held() -> None:
     async def work() -> bytes:
-        form = Multipart(Body(receiving([part("a", b"x" * 5000) + END])), KIND)
+        form = Multipart(Body(receiving([part("a", b"x" * 5000) + END]), Settings()), KIND)
         await anext(form.parts())
         return await form.text("a", 4999)
 
@@ -152,7 +152,7 @@ def test_a_boundary_may_be_quoted() -> None:
 
 def test_a_connection_that_ends_early_is_malformed() -> None:
     async def work() -> None:
-        await Body(receiving([b"abc"], "http.disconnect")).whole(100)
+        await Body(receiving([b"abc"], "http.disconnect"), Settings()).whole(100)
 
     with pytest.raises(Malformed, match="ended before the body did"):
         asyncio.run(work())
@@ -179,7 +179,7 @@ def test_a_sender_of_single_bytes_is_given_up() -> None:
 def test_draining_ends_with_a_sender_that_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bodies, "DRAINING", 0.05)
 
-    asyncio.run(asyncio.wait_for(Body(never).drain(), 2))
+    asyncio.run(asyncio.wait_for(Body(never, Settings()).drain(), 2))
 
 
 def test_draining_stops_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,6 +191,6 @@ def test_draining_stops_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
         taken += 100
         return {"type": "http.request", "body": b"x" * 100, "more_body": True}
 
-    asyncio.run(Body(flood).drain())
+    asyncio.run(Body(flood, Settings()).drain())
 
     assert taken == 1000

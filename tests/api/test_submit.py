@@ -192,7 +192,10 @@ async def test_what_is_said_back_is_not_the_whole_of_what_was_sent(http: Http) -
 async def test_a_pipeline_there_is_not_is_answered_with_those_there_are(http: Http) -> None:
     problem = (await http.post("jobs", json={"pipeline": "nope"})).json()
 
-    assert problem["detail"] == "There is no pipeline named 'nope'; there is add, convert, fail, hold, speak, split."
+    assert (
+        problem["detail"]
+        == "There is no pipeline named 'nope'; there is add, convert, fail, hold, picture, speak, split."
+    )
     assert problem["hint"].startswith("A worker publishes its pipelines when it starts")
 
 

@@ -51,6 +51,24 @@ def test_what_cannot_be_is_said(tell: Tell, arguments: list[str], code: int, sen
     assert tell("keys", "list", "--json").json["items"] == []
 
 
+def test_a_whole_key_names_itself_and_is_not_printed_back(tell: Tell) -> None:
+    text = tell("keys", "create", "--json").json["key"]
+
+    said = tell("keys", "revoke", text)
+
+    assert said.code == 0
+    assert text[23:55] not in said.out + said.err
+
+
+def test_the_audit_can_be_read_at_the_store(tell: Tell) -> None:
+    made = tell("keys", "create", "--json").json
+
+    said = tell("audit")
+
+    assert made["key_id"] in said.out
+    assert "key.created" in said.out
+
+
 def test_who_has_a_key_asks_the_server(tell: Tell, tmp_path: Path) -> None:
     place = Place(tmp_path / "place", keyless=False)
     place.folder.mkdir()

@@ -27,7 +27,7 @@ def answers(house: House) -> bool:
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     house = House(tmp_path_factory.mktemp("served"))
-    house.start("serve", "--port", str(house.port), env=SERVED)
+    house.start("serve", "--keyless", "--port", str(house.port), env=SERVED)
     until(lambda: answers(house))
     yield house.url
     house.end()

@@ -71,6 +71,7 @@ CALLS: dict[str, Callable[[Store], Awaitable[object]]] = {
     "take_deliveries": lambda store: store.take_deliveries(0, 1.0),
     "settle_delivery": lambda store: store.settle_delivery(Delivery("d", "e1", UNKNOWN, 1, 1.0), next_at=None),
     "deliveries": lambda store: store.deliveries("e1", limit=0),
+    "ready": lambda store: store.ready({}),
     "check": lambda store: store.check(),
 }
 

@@ -489,6 +489,8 @@ async def test_a_worker_that_drains_begins_no_further_stage_of_a_chain(tmp_path:
 
 async def test_a_sample_that_fails_does_not_end_the_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     site = Site(tmp_path)
+    for name, value in site.env.items():
+        monkeypatch.setenv(name, value)
     store, blobs = await site.runtime.open()
     measured, calls = worker_module._measured, 0
 

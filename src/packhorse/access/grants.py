@@ -29,11 +29,18 @@ async def create(
     return key, text
 
 
-async def token(store: Store, job: Job, *, by: str, lasting: float) -> tuple[Key, str]:
-    """For the person who waits: good for this job, and gone with it."""
+async def token(store: Store, job: Job, *, by: str, client: str, lasting: float) -> tuple[Key, str]:
+    """For the person who waits: good for this job, and gone with it. What it costs, its maker is charged."""
     now = store.now()
     key, text = keys.mint(
-        job.tenant, keys.TOKEN_SCOPES, now=now, by=by, user=job.user, job_id=job.id, ends_at=now + lasting
+        job.tenant,
+        keys.TOKEN_SCOPES,
+        now=now,
+        by=by,
+        user=job.user,
+        job_id=job.id,
+        ends_at=now + lasting,
+        client=client,
     )
     await store.add_key(key)
     return key, text
@@ -44,7 +51,16 @@ async def rotate(store: Store, old: Key, *, by: str, overlap: float) -> tuple[Ke
     now = store.now()
     if old.ends_at is not None and old.ends_at <= now:
         raise KeyNotFound(f"The key {old.id} has ended; make a new one.", key_id=old.id)
-    key, text = keys.mint(old.tenant, old.scopes, now=now, by=by, name=old.name, user=old.user, ends_at=old.ends_at)
+    key, text = keys.mint(
+        old.tenant,
+        old.scopes,
+        now=now,
+        by=by,
+        name=old.name,
+        user=old.user,
+        ends_at=old.ends_at,
+        client=old.client,
+    )
     await store.add_key(key)
     await store.end_key(old.id, now + overlap, by)
     return key, text

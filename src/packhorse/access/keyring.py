@@ -12,7 +12,7 @@ from collections import OrderedDict
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
-from packhorse.errors import StoreError
+from packhorse.errors import CorruptRecord, StoreError
 from packhorse.store.base import Key, Store
 from packhorse.telemetry import log
 
@@ -70,10 +70,22 @@ class Keyring:
 
     async def _look(self) -> None:
         watched = dict(self._ends)  # holds them until we are through
-        for key_id, key in zip(watched, await self._store.keys(list(watched)), strict=True):
+        try:
+            found = await self._store.keys(list(watched))
+        except CorruptRecord:
+            found = [await self._readable(key_id) for key_id in watched]
+        for key_id, key in zip(watched, found, strict=True):
             if key is None or not self.is_live(key):
                 self.forget(key_id)
                 watched[key_id].set()
+
+    async def _readable(self, key_id: str) -> Key | None:
+        """One that cannot be read has ended; the others have not."""
+        try:
+            [key] = await self._store.keys([key_id])
+        except CorruptRecord:
+            return None
+        return key
 
     async def _read(self, key_id: str) -> Key | None:
         at = time.monotonic()

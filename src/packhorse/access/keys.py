@@ -47,8 +47,9 @@ def mint(
     user: str | None = None,
     job_id: str | None = None,
     ends_at: float | None = None,
+    client: str | None = None,
 ) -> tuple[Key, str]:
-    """A new key and, this once, its text."""
+    """A new key and, this once, its text. It stands for itself, unless for another ``client``."""
     key_id = f"{int(now * 1000):012x}{secrets.token_hex(4)}"
     secret = "".join(secrets.choice(LETTERS) for _ in range(SECRET))
     key = Key(
@@ -57,6 +58,7 @@ def mint(
         tenant=tenant,
         scopes=tuple(scopes),
         name=name,
+        client=client or key_id,
         user=user,
         job_id=job_id,
         created_at=now,
@@ -73,6 +75,8 @@ def check(tenant: str, scopes: Sequence[str], name: str = "", user: str | None =
         for field, text in (("tenant_id", tenant), ("user_id", user), ("name", name or None))
         if text is not None and not (0 < len(text) <= LONGEST and text.isprintable())
     ]
+    if user is not None and "admin" in scopes:
+        mistakes.append({"field": "scopes", "message": "Who may make keys for anybody cannot act for one user only"})
     if not scopes:
         mistakes.append({"field": "scopes", "message": f"At least one is needed, of {some(SCOPES)}"})
     mistakes += [

@@ -16,6 +16,8 @@ from packhorse.telemetry import log, trace_id
 
 FOLDED = frozenset({"accepted", "missing", "malformed", "wrong", "ended", "blocked", "refused", "unavailable"})
 """What somebody may make happen as often as they like: the first is written at once, equal ones are counted."""
+MADE_UP = frozenset({"name", "fingerprint"})
+"""What may differ each time and yet be the same: else whoever makes names up would drive out everybody's lines."""
 FOLDING = 60.0
 """Seconds for which they are."""
 MOST = 10_000
@@ -88,7 +90,8 @@ class Auditor:
             log.audit_lost(len(self._waiting) + self._left_out)
 
     def _is_counted(self, entry: Entry) -> bool:
-        same = wire.encode(replace(entry, at=0.0, trace_id=""))
+        details = {name: value for name, value in entry.details.items() if name not in MADE_UP}
+        same = wire.encode(replace(entry, at=0.0, trace_id="", job_id="", details=details))
         first = self._folding.get(same)
         if first is not None and entry.at - first.at < FOLDING:
             self._folding[same] = replace(first, count=first.count + 1)

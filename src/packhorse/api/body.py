@@ -14,11 +14,9 @@ DRAINED = 4 * 1024 * 1024
 """Bytes of a refused body that are read all the same: who has sent everything is sure to see the answer."""
 DRAINING = 1.0
 
-DEFAULT = Settings()
-
 
 class Body:
-    def __init__(self, receive: Receive, settings: Settings = DEFAULT) -> None:
+    def __init__(self, receive: Receive, settings: Settings) -> None:
         """Who is silent for too long is given up; so is who is slow on the whole: a few could hold every connection."""
         self._receive = receive
         self._silence = settings.body_silence

@@ -14,7 +14,9 @@ from msgspec import Struct
 from packhorse.core.model import Job
 from packhorse.errors import Forbidden, JobNotFound
 
-TENANT = "default"
+OPERATOR = "default"
+"""The tenant of those who run the deployment: of what all tenants share, and of what nobody else is known to own."""
+TENANT = OPERATOR
 """Whose jobs are served where nobody needs a key."""
 LOCAL_USER = "local"
 
@@ -32,6 +34,8 @@ class Caller(Struct, frozen=True):
     tenant: str
     allowed: frozenset[str]
     key_id: str = ""
+    client: str = ""
+    """Whom it is counted for: a rotated key, and a token, stand for the key they were made of."""
     user: str | None = None
     """The only user it may act for; None: any of its tenant."""
     default_user: str | None = None
@@ -79,5 +83,11 @@ async def allowed(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseR
     caller: Caller = connection.scope["state"]["caller"]
     if needed is None:
         return
-    if needed not in caller.allowed or (caller.job_id is not None and "job_id" not in connection.path_params):
+    if needed not in caller.allowed:
         raise Forbidden(scope=needed)
+    if caller.job_id is not None and "job_id" not in connection.path_params:
+        raise Forbidden(f"This token is for job {caller.job_id} only.", scope=needed)
+    if needed == "admin" and caller.user is not None:
+        raise Forbidden(f"A key for one user cannot have the scope {needed}.", scope=needed)
+    if handler.opt.get("shared") and caller.tenant != OPERATOR:
+        raise Forbidden(f"All tenants share this; it needs a key of the tenant `{OPERATOR}`.", scope=needed)

@@ -13,7 +13,7 @@ from packhorse.access.keyring import Keyring
 from packhorse.access.rates import WINDOW, Rates
 from packhorse.api import limits
 from packhorse.api.auditing import Auditor
-from packhorse.api.callers import Caller, granted
+from packhorse.api.callers import OPERATOR, Caller, granted
 from packhorse.api.limits import Limit
 from packhorse.errors import RateExceeded, Unauthorized
 from packhorse.settings import Settings
@@ -52,10 +52,10 @@ class Door:
         if found is None or len(presented) > 1:
             mark = keys.fingerprint(", ".join(presented))
             raise await self._failed("key.malformed", address, "what was sent is none", fingerprint=mark)
-        self._refuse_blocked(address)
         key = await self._keyring.get(found.id)
         if key is None or not keys.is_same(key, found):
-            raise await self._failed("key.wrong", address, "what was sent is not known", fingerprint=found.digest[:12])
+            mark = found.digest[:12]
+            raise await self._failed("key.wrong", address, "what was sent is not known", key=key, fingerprint=mark)
         if not self._keyring.is_live(key):
             raise await self._failed("key.ended", address, "what was sent has ended", key=key)
         caller = _caller(key, address)
@@ -66,7 +66,7 @@ class Door:
         """Headers that say what is left. Raises RateExceeded if this client has asked too often."""
         if self.rates is None:
             return {}
-        standing = await self.rates.admit(caller.key_id)
+        standing = await self.rates.admit(caller.client)
         spent = Spent(0.0, None if standing.is_admitted else 0, (standing.left,), standing.wait)
         if (refused := limits.refusal([self._limit], spent)) is not None:
             self._audit.tell("api.refused", caller, why="rate")
@@ -80,10 +80,11 @@ class Door:
     async def _failed(
         self, event: str, address: str, reason: str, *, key: Key | None = None, fingerprint: str = ""
     ) -> Unauthorized | RateExceeded:
-        self._refuse_blocked(address)
-        who = Caller("", frozenset(), address=address) if key is None else _caller(key, address)
+        if event != "key.missing":
+            self._refuse_blocked(address)
+        who = Caller(OPERATOR, frozenset(), address=address) if key is None else _caller(key, address)
         self._audit.tell(event, who, **({"fingerprint": fingerprint} if fingerprint else {}))
-        if self._failed_limit:
+        if self._failed_limit and event != "key.missing":
             charge = Charge(f"ratelimit:failed:{limited_as(address)}", 1, self._failed_limit, FAILURES)
             spent = await self._store.spend([charge])
             if spent.refused is not None:
@@ -111,6 +112,7 @@ def _caller(key: Key, address: str) -> Caller:
         tenant=key.tenant,
         allowed=granted(key.scopes),
         key_id=key.id,
+        client=key.client,
         user=key.user,
         job_id=key.job_id,
         address=address,

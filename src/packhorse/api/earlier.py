@@ -9,6 +9,7 @@ from typing import Any
 from packhorse.api.callers import Caller
 from packhorse.api.catalog import Published
 from packhorse.api.given import NOT_VALID
+from packhorse.api.multipart import MOST_PARTS
 from packhorse.api.tools import Tools
 from packhorse.define.mistakes import Mistake, invalid
 from packhorse.engine import artifacts
@@ -22,6 +23,8 @@ UNSENT = "A file has to be sent as a part of a form, with a file name, or be nam
 
 def mistakes(pipeline: Published, values: Mapping[str, Any]) -> list[Mistake]:
     """Where a text stands for a file and names none that a job could have made."""
+    if len(list(_texts(pipeline, values))) > MOST_PARTS:
+        return [{"field": "parameters", "message": f"No more than {MOST_PARTS} files can be taken at a time"}]
     wrong = {name for name, text in _texts(pipeline, values) if not REFERENCE.fullmatch(text)}
     return [{"field": name, "message": UNSENT} for name in sorted(wrong)]
 

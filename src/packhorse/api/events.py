@@ -21,7 +21,7 @@ from packhorse.api.streaming import Streamed
 from packhorse.api.tools import Tools
 from packhorse.core import wire
 from packhorse.core.model import Event, Job
-from packhorse.errors import InvalidInput, JobNotFound
+from packhorse.errors import InvalidInput, JobNotFound, TooManyStreams
 from packhorse.store.base import Line
 
 PING = 15.0
@@ -64,7 +64,7 @@ LastEvent = Annotated[
 ]
 
 
-@get("/jobs/{job_id:str}/events", scope="read", responses={**refusing(JobNotFound), 200: STREAM})
+@get("/jobs/{job_id:str}/events", scope="read", responses={**refusing(JobNotFound, TooManyStreams), 200: STREAM})
 async def events(
     tools: NamedDependency[Tools],
     caller: NamedDependency[Caller],
@@ -81,8 +81,9 @@ async def events(
     """
     await tools.job(caller, job_id)
     after = _last_event_id(last_event_id, after)
+    tools.streams.check(caller)
     following = _Following(tools, caller, job_id, after, log_after if log else None)
-    return Streamed(following.frames(), HEADERS, ended=tools.ended(caller))
+    return Streamed(tools.streams.counted(caller, following.frames()), HEADERS, ended=tools.ended(caller))
 
 
 class _Following:

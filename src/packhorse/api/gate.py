@@ -35,6 +35,7 @@ class Gate:
             return
         tools: Tools = scope["litestar_app"].state.tools
         if tools.settings.keyless:
+            _check_peer(scope["client"])
             _check(scope["method"], [(name.lower(), value.decode("latin-1")) for name, value in scope["headers"]])
             scope["state"]["caller"] = replace(LOCAL, address=tools.door.address(scope))
         elif scope["route_handler"].opt.get("scope", UNMARKED) is None:
@@ -57,6 +58,20 @@ def _telling(send: Send, headers: Mapping[str, str]) -> Send:
         await send(message)
 
     return telling
+
+
+def _check_peer(peer: tuple[str, int] | None) -> None:
+    """Whoever serves us may listen where others can come, and a Host is soon said. A socket file has no address."""
+    if peer is not None and _is_address(peer[0]) and not is_local(peer[0]):
+        raise Foreign(name="the address", value=peer[0])
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def is_local(host: str) -> bool:

@@ -73,7 +73,7 @@ class Downloads:
     async def admit(self, caller: Caller, size: int) -> Admitted:
         """Raises TooManyDownloads, RateExceeded or QuotaExceeded; nothing is spent then."""
         charges = [
-            each.charge(caller.key_id or NOBODY, size if each.unit == "content-bytes" else 1) for each in self.limits
+            each.charge(caller.client or NOBODY, size if each.unit == "content-bytes" else 1) for each in self.limits
         ]
         spent = await self._spend(charges)
         if (refused := limits.refusal(self.limits, spent)) is not None:
@@ -92,7 +92,7 @@ class Downloads:
             if charges:
                 await self._store.refund(charges, admitted.spent.at)
         except StoreError as error:  # the answer is out; what is lost comes back with its window
-            log.refund_lost(caller.key_id or NOBODY, error)
+            log.refund_lost(caller.client or NOBODY, error)
 
     def tell(self, event: str, caller: Caller, job_id: str, name: str, **details: Any) -> None:
         self._audit.tell(f"download.{event}", caller, job_id=job_id[:LONGEST], name=name[:LONGEST], **details)

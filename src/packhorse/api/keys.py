@@ -17,14 +17,15 @@ from packhorse.api.callers import Caller
 from packhorse.api.described import refusing, taking
 from packhorse.api.documents import AuditPage, KeyDocument, KeysPage, MadeKeyDocument
 from packhorse.api.given import NOT_VALID, asked
+from packhorse.api.queries import LARGEST
 from packhorse.api.tools import Tools
 from packhorse.define.durations import seconds
 from packhorse.define.mistakes import invalid
-from packhorse.errors import InvalidInput, JobNotFound, KeyNotFound, TooLarge, TooSlow, UnsupportedMedia
+from packhorse.errors import Forbidden, InvalidInput, JobNotFound, KeyNotFound, TooLarge, TooSlow, UnsupportedMedia
 from packhorse.store.base import Key
 
 BODY = (TooLarge, UnsupportedMedia, TooSlow)
-Before = Annotated[int | None, QueryParameter(ge=1)]
+Before = Annotated[int | None, QueryParameter(ge=1, le=LARGEST)]
 Limit = Annotated[int, QueryParameter(ge=1, le=200)]
 
 TOKEN = 86_400.0
@@ -69,7 +70,7 @@ async def create_key(
     request: Request[Any, Any, State], tools: NamedDependency[Tools], caller: NamedDependency[Caller]
 ) -> MadeKeyDocument:
     """Make a key. Its text is in this answer, and never again."""
-    given = await asked(Body(request.receive), request.headers.get("content-type", ""), AskedKey)
+    given = await asked(Body(request.receive, tools.settings), request.headers.get("content-type", ""), AskedKey)
     made = await grants.create(
         tools.store,
         caller.tenant,
@@ -95,7 +96,7 @@ async def rotate_key(
     key_id: FromPath[str],
 ) -> MadeKeyDocument:
     """Make a key with the same rights, and let the old one end: now, or after an overlap."""
-    given = await asked(Body(request.receive), request.headers.get("content-type", ""), Renewed)
+    given = await asked(Body(request.receive, tools.settings), request.headers.get("content-type", ""), Renewed)
     overlap = _seconds("overlap", given.overlap, least=0.0)
     old = await grants.find(tools.store, key_id, caller.tenant)
     made = await grants.rotate(tools.store, old, by=caller.key_id, overlap=overlap)
@@ -133,10 +134,12 @@ async def create_token(
     job_id: FromPath[str],
 ) -> MadeKeyDocument:
     """Make a token for the person who waits: it can read and cancel this job, and nothing else."""
-    given = await asked(Body(request.receive), request.headers.get("content-type", ""), AskedToken)
+    given = await asked(Body(request.receive, tools.settings), request.headers.get("content-type", ""), AskedToken)
     lasting = _seconds("expires_in", given.expires_in, most=LONGEST_TOKEN)
+    if "read" not in caller.allowed:
+        raise Forbidden(scope="read")
     job = await tools.job(caller, job_id)
-    made = await grants.token(tools.store, job, by=caller.key_id, lasting=lasting)
+    made = await grants.token(tools.store, job, by=caller.key_id, client=caller.client, lasting=lasting)
     return _made(tools, caller, "token.created", *made)
 
 

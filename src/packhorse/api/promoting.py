@@ -47,7 +47,7 @@ async def promote(
     job_id: FromPath[str],
 ) -> JobDocument:
     """Copy the result files to a permanent place. Asked again, it copies only what is missing there."""
-    given = await asked(Body(request.receive), request.headers.get("content-type", ""), Promote)
+    given = await asked(Body(request.receive, tools.settings), request.headers.get("content-type", ""), Promote)
     destination = _destination(tools, given.destination)
     job = await tools.job(caller, job_id)
     to = promoting.folder_of(destination, job.id)

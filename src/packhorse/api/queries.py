@@ -13,7 +13,10 @@ from litestar.params import QueryParameter
 
 from packhorse.define.mistakes import NUL, Mistake, invalid, unknown
 
-Number = Annotated[int, QueryParameter(ge=0)]
+LARGEST = 2**53 - 1
+"""What every program and every store can count to."""
+
+Number = Annotated[int, QueryParameter(ge=0, le=LARGEST)]
 """Of an event or a line."""
 
 NO_NULL = "Leave it out instead of saying null"

@@ -41,7 +41,7 @@ class Nothing(Struct):
 CHANGING = (QueueNotFound, TooLarge, UnsupportedMedia, TooSlow)
 
 
-@get("/queues", scope="operate", responses=refusing())
+@get("/queues", scope="operate", shared=True, responses=refusing())
 async def list_queues(tools: NamedDependency[Tools]) -> QueuesPage:
     """The queues that pipelines and workers use: what is ready in each, who serves it, whether it is paused."""
     return {"items": await _shown(tools), "next": None}
@@ -50,6 +50,7 @@ async def list_queues(tools: NamedDependency[Tools]) -> QueuesPage:
 @post(
     "/queues/{queue:str}/pause",
     scope="operate",
+    shared=True,
     status_code=200,
     operation_class=taking(Why),
     responses=refusing(*CHANGING),
@@ -73,6 +74,7 @@ async def pause(
 @post(
     "/queues/{queue:str}/resume",
     scope="operate",
+    shared=True,
     status_code=200,
     operation_class=taking(Nothing),
     responses=refusing(*CHANGING),

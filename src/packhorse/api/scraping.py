@@ -23,7 +23,7 @@ PATIENCE = 2.0
 TEXT = answering(str, "text/plain", "Prometheus's text format.")
 
 
-@get("/metrics", scope="operate", responses={**refusing(), 200: TEXT})
+@get("/metrics", scope="operate", shared=True, responses={**refusing(), 200: TEXT})
 async def scrape(tools: NamedDependency[Tools]) -> ASGIApp:
     """What this server process has done and is doing, for Prometheus."""
     body = metrics.written(await _of_the_store(tools))

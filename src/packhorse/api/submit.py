@@ -25,7 +25,7 @@ from packhorse.api.tools import Tools
 from packhorse.core import wire
 from packhorse.core.lifecycle import once_key, slot_key
 from packhorse.core.model import Job, Spec
-from packhorse.define.mistakes import Mistake, invalid
+from packhorse.define.mistakes import Mistake, invalid, quoted
 from packhorse.define.submitting import MOST_URGENT, Options, options_from
 from packhorse.engine.admission import Intake
 from packhorse.errors import (
@@ -211,14 +211,16 @@ class Submission:
 
     @property
     def _client(self) -> str | None:
-        return self._caller.key_id or None
+        return self._caller.client or None
 
     def _user(self, given: str | None) -> str:
         user = given if given is not None else self._caller.user or self._caller.default_user
         if user is None:
             raise invalid(NOT_VALID, [{"field": "user_id", "message": "For whom? This key may act for any user"}])
         if self._caller.user not in (None, user):
-            raise invalid(NOT_VALID, [{"field": "user_id", "message": "This key may act for one user only, another"}])
+            raise invalid(
+                NOT_VALID, [{"field": "user_id", "message": f"This key acts for {quoted(self._caller.user)} only"}]
+            )
         return user
 
     def _options(self, asked: Asked) -> Options:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from litestar.datastructures import State
@@ -16,8 +16,10 @@ from packhorse.api.documents import JobDocument
 from packhorse.api.door import Door
 from packhorse.api.feed import Feed
 from packhorse.api.governed import Downloads
+from packhorse.api.streams import Streams
 from packhorse.blob.base import Blobs
 from packhorse.core.model import Job
+from packhorse.engine.duty import AFTER_FAILURE
 from packhorse.engine.messages import outbound_for
 from packhorse.engine.promoting import Destination
 from packhorse.engine.settle import Settle
@@ -44,12 +46,15 @@ class Tools:
         self.audit = Auditor(store, keep=settings.audit_keep)
         self.door = Door(settings, store, self.keyring, self.audit)
         self.downloads = Downloads(settings, store, self.audit)
+        self.streams = Streams(settings.streams_limit)
         self.outbound = outbound_for(settings)
 
     async def run(self) -> None:
         """What goes on beside the requests."""
-        rates = [] if self.door.rates is None else [self.door.rates.run()]
-        await asyncio.gather(self.feed.run(), self.keyring.run(), self.audit.run(), *rates)
+        beside = [self.feed.run, self.keyring.run, self.audit.run]
+        if self.door.rates is not None:
+            beside.append(self.door.rates.run)
+        await asyncio.gather(*(_kept(each) for each in beside))
 
     async def close(self) -> None:
         self.feed.close()
@@ -78,6 +83,16 @@ class Tools:
 
     async def shown(self, jobs: Sequence[Job]) -> list[JobDocument]:
         return await looked_up(self.store, jobs)
+
+
+async def _kept(run: Callable[[], Awaitable[None]]) -> None:
+    """Whatever it stumbles over, it goes on: nobody would notice that it had ended."""
+    while True:
+        try:
+            await run()
+        except Exception as error:
+            log.duty_failed(run.__qualname__, error)
+            await asyncio.sleep(AFTER_FAILURE)
 
 
 def tools_of(state: State) -> Any:

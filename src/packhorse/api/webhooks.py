@@ -68,7 +68,7 @@ async def add_webhook(
     request: Request[Any, Any, State], tools: NamedDependency[Tools], caller: NamedDependency[Caller]
 ) -> NewWebhookDocument:
     """Have ended jobs told to an address. The answer has the secret that messages are signed with, this once."""
-    wanted = await asked(Body(request.receive), request.headers.get("content-type", ""), Wanted)
+    wanted = await asked(Body(request.receive, tools.settings), request.headers.get("content-type", ""), Wanted)
     if not wanted.url:
         raise InvalidInput("A webhook needs a url.", field="url")
     tools.outbound.check(wanted.url)
@@ -120,7 +120,7 @@ async def try_webhook(
     webhook_id: FromPath[str],
 ) -> TrialDocument:
     """Send a message of the type `webhook.test` now, once, and tell what became of it."""
-    await asked(Body(request.receive), request.headers.get("content-type", ""), Nothing)
+    await asked(Body(request.receive, tools.settings), request.headers.get("content-type", ""), Nothing)
     endpoint = await _webhook(tools, caller, webhook_id)
     now = tools.store.now()
     reply = await messages.post(

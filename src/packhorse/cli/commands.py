@@ -40,6 +40,8 @@ COMMANDS = (
     (LOOKING, "queues", "packhorse.cli.queues:queues", "List the queues: what waits, who serves them, what is paused."),
     (LOOKING, "pause", "packhorse.cli.queues:pause", "Start nothing more from a queue."),
     (LOOKING, "resume", "packhorse.cli.queues:resume", "Go on with a queue."),
+    (LOOKING, "keys", "packhorse.cli.keys:app", "Make, list, rotate and revoke keys."),
+    (LOOKING, "audit", "packhorse.cli.keys:audit", "Show who did what with which key."),
     (LOOKING, "webhooks", "packhorse.cli.webhooks:app", "Tell another server of ended jobs: list, add, remove, test."),
     (LOOKING, "doctor", "packhorse.cli.doctor:doctor", "Check store, files and workers; needs no server."),
     (LOOKING, "config", "packhorse.cli.config:config", "Show every setting and where its value comes from."),
@@ -47,11 +49,4 @@ COMMANDS = (
 
 for place, (group, name, where, meaning) in enumerate(COMMANDS):
     app.command(where, name=name, help=meaning, group=group, sort_key=place)
-app.command(
-    "packhorse.cli.keys:app",
-    name="keys",
-    help="Make, list, rotate and revoke keys.",
-    group=LOOKING,
-    sort_key=len(COMMANDS),
-)
 app.command("packhorse.cli.demo:demo", name="demo", help="What `make run` runs.", show=False)

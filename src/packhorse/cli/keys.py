@@ -8,10 +8,10 @@ from typing import Annotated, Any, TypeVar
 
 from cyclopts import App, Parameter
 
-from packhorse.access import grants
+from packhorse.access import grants, keys
 from packhorse.api import shapes
 from packhorse.cli import printing
-from packhorse.cli.options import Places, Remote, settings_from
+from packhorse.cli.options import Places, Remote, Whole, settings_from
 from packhorse.client import Client, Json
 from packhorse.define.durations import seconds
 from packhorse.errors import InvalidInput
@@ -47,7 +47,7 @@ def create(
     Parameters
     ----------
     scopes
-        What it may do: submit, read, operate, admin. May be repeated.
+        What it may do: submit, read, operate, admin. May be repeated; submit and read unless given.
     tenant
         Whose jobs it is about; `default` unless given. A server makes keys of your own tenant only.
     name
@@ -116,11 +116,11 @@ def rotate(key: str, /, *, overlap: str = "0s", places: Places = Places(), remot
     settings = settings_from(places).settings
     if settings.key:
         with Client(remote.url) as client:
-            _given(client.rotate_key(key, overlap=overlap), remote)
+            _given(client.rotate_key(_named(key), overlap=overlap), remote)
         return
 
     async def straight(store: Store) -> Json:
-        old = await grants.find(store, key)
+        old = await grants.find(store, _named(key))
         new, text = await grants.rotate(store, old, by=OPERATOR, overlap=_lasting("overlap", overlap))
         await _tell(store, settings, "key.rotated", new, replaces=old.id)
         return {**shapes.key(new), "key": text}
@@ -140,11 +140,11 @@ def revoke(key: str, /, *, places: Places = Places(), remote: Remote = Remote())
     settings = settings_from(places).settings
     if settings.key:
         with Client(remote.url) as client:
-            ended = client.revoke_key(key)
+            ended = client.revoke_key(_named(key))
     else:
 
         async def straight(store: Store) -> Json:
-            found = await grants.revoke(store, (await grants.find(store, key)).id, by=OPERATOR)
+            found = await grants.revoke(store, (await grants.find(store, _named(key))).id, by=OPERATOR)
             await _tell(store, settings, "key.revoked", found)
             return {**shapes.key(found)}
 
@@ -153,6 +153,31 @@ def revoke(key: str, /, *, places: Places = Places(), remote: Remote = Remote())
         printing.document(ended)
     else:
         printing.said(f"Key {ended['key_id']} has ended.")
+
+
+def audit(*, limit: Whole = 50, places: Places = Places(), remote: Remote = Remote()) -> None:
+    """Show who did what with which key, newest first: with a key, your tenant's; straight at the store, everybody's.
+
+    Parameters
+    ----------
+    limit
+        How many lines at most.
+    """
+    settings = settings_from(places).settings
+    if settings.key:
+        with Client(remote.url) as client:
+            found = client.audit(limit=limit)["items"]
+    else:
+
+        async def straight(store: Store) -> list[Json]:
+            return [{**shapes.audited(entry)} for entry in await store.audited(limit=limit)]
+
+        found = _with_store(settings, straight)
+    if remote.json:
+        printing.document({"items": found, "next": None})
+        return
+    columns = ("at", "event", "times", "tenant", "key", "address", "job", "details")
+    printing.table(columns, map(_line, found))
 
 
 def _with_store(settings: Settings, act: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
@@ -192,6 +217,18 @@ def _given(made: Json, remote: Remote) -> None:
         return
     printing.said(f"Key {made['key_id']} of tenant {made['tenant_id']} may {', '.join(made['scopes'])}. Keep it safe:")
     printing.plain(made["key"])
+
+
+def _line(entry: Json) -> Sequence[object]:
+    details = ", ".join(f"{name}={value}" for name, value in entry["details"].items())
+    facts = ("at", "event", "count", "tenant_id", "key_id", "address", "job_id")
+    return (*(entry[name] for name in facts), details)
+
+
+def _named(text: str) -> str:
+    """The id, also where somebody gives the whole key: it must not be printed back."""
+    presented = keys.read(text)
+    return text if presented is None else presented.id
 
 
 def _row(key: Json) -> Sequence[object]:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from packhorse.core import wire
 
-WIDE = 240
+WIDE = 400
 """Columns when nobody looks: a table that is piped into something must not be cut to a terminal's width."""
 
 NARROW = 24

@@ -177,10 +177,11 @@ def revoke(job_id: str, token_id: str) -> Call[Json]:
 def result(job_id: str, to: str | PathLike[str]) -> Fetch[Path | Any]:
     """The result. If it is a file (several: a zip) it is written to ``to`` and its path returned; else the value.
 
-    If ``to`` is a folder, the file gets the name the server gives it. It appears whole or not at all, and only if its
+    If ``to`` is a folder, or ends with a slash, the file gets the name the server gives it, or, if that is taken, one
+    beside it. It appears whole or not at all, and only if its
     sum is what the server says.
     """
-    return Fetch(_job(job_id) + "/result", Path(to))
+    return Fetch(_job(job_id) + "/result", _place(to))
 
 
 def artifacts(job_id: str) -> Call[Sequence[Json]]:
@@ -192,7 +193,14 @@ def artifact(job_id: str, name: str, to: str | PathLike[str]) -> Fetch[Path]:
     """The same as `result` for one file that a stage made."""
     if not name.strip("/ "):
         raise InvalidInput("An artifact is asked for by its name, and this is empty.", field="name")
-    return Fetch(f"{_job(job_id)}/artifacts/{quote(name)}", Path(to))
+    return Fetch(f"{_job(job_id)}/artifacts/{quote(name)}", _place(to))
+
+
+def _place(to: str | PathLike[str]) -> Path:
+    """What ends with a slash is meant to be a folder, and is made one."""
+    if isinstance(to, str) and to.endswith("/"):
+        Path(to).mkdir(parents=True, exist_ok=True)
+    return Path(to)
 
 
 def _job(job_id: str) -> str:

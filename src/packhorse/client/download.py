@@ -8,6 +8,7 @@ import tempfile
 from base64 import b64encode
 from contextlib import suppress
 from hashlib import sha256
+from itertools import chain, count
 from pathlib import Path
 from typing import Self
 from urllib.parse import unquote
@@ -30,7 +31,7 @@ class Arrival:
     def __init__(self, response: httpx2.Response, to: Path) -> None:
         self._url = str(response.url)
         self._said = response.headers.get("repr-digest")
-        self._to = to / filename(response.headers["content-disposition"]) if to.is_dir() else to
+        self._to = _unused(to / filename(response.headers["content-disposition"])) if to.is_dir() else to
         self._to.parent.mkdir(parents=True, exist_ok=True)
         fd, self._aside = tempfile.mkstemp(prefix=".packhorse-", dir=self._to.parent)
         self._file = open(fd, "wb")  # noqa: SIM115 (closed when this is left)
@@ -57,6 +58,12 @@ class Arrival:
         os.chmod(self._aside, 0o666 & ~_mask())
         os.replace(self._aside, self._to)
         return self._to
+
+
+def _unused(path: Path) -> Path:
+    """A name that the server chose never takes the place of a file that is there: ``a.jpg``, then ``a (1).jpg``."""
+    names = chain([path], (path.with_name(f"{path.stem} ({n}){path.suffix}") for n in count(1)))
+    return next(each for each in names if not each.exists())
 
 
 def filename(disposition: str) -> str:

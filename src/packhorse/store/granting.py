@@ -19,6 +19,8 @@ class Key(Struct, frozen=True, omit_defaults=True):
     scopes: tuple[str, ...]
     """Of submit, read, operate and admin."""
     name: str = ""
+    client: str = ""
+    """Whom its requests are counted for: a key made in place of another, or a token, stands for the same client."""
     user: str | None = None
     """The bound user: it acts for nobody else."""
     job_id: str | None = None

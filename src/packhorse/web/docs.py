@@ -13,7 +13,7 @@ from packhorse.web.curl import curl
 from packhorse.web.page import HEADERS
 
 Json = Mapping[str, Any]
-METHODS = ("get", "post", "put", "patch", "delete")
+METHODS = ("get", "head", "post", "put", "patch", "delete")
 
 
 @get("/docs", scope=None, include_in_schema=False, sync_to_thread=False)

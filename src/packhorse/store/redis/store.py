@@ -139,6 +139,7 @@ class RedisStore(Governing):
         return await self._sweeper.jobs("deadlines", "past", limit)
 
     async def ready(self, kinds: Mapping[str, Collection[str]], *, limit: int = 1000) -> dict[str, int]:
+        self._open()
         return await reads.ready(self._link, kinds, limit)
 
     async def ahead(self, job: Job, task: TaskId, *, limit: int = 1000) -> int:

@@ -44,9 +44,12 @@ function say(text) {
   at("state").textContent = text;
 }
 
+let isRefused = false;
+
 async function call(path, method = "GET") {
   const answer = await fetch(API + path, { method });
   const found = await answer.json();
+  isRefused = answer.status === 401; // asking again and again would only look like an attack
   if (!answer.ok) throw new Error(found.detail || answer.statusText);
   return found;
 }
@@ -73,7 +76,7 @@ async function list() {
   } catch (error) {
     say(error.message);
   }
-  if (location.hash.length < 2) timer = setTimeout(list, PERIOD);
+  if (location.hash.length < 2 && !isRefused) timer = setTimeout(list, PERIOD);
 }
 
 function older(next) {

@@ -9,7 +9,12 @@ local now, seconds = clock(ARGV[1]), tonumber(ARGV[3])
 local taken = {}
 for _, id in ipairs(call('ZRANGEBYSCORE', P .. 'outbox', '-inf', now, 'LIMIT', 0, ARGV[2])) do
   local key = P .. 'delivery:' .. id
-  if call('EXISTS', key) == 1 then
+  local endpoint = call('HGET', key, 'endpoint')
+  if endpoint and call('SISMEMBER', P .. 'endpoints:open', endpoint) == 0 then  -- it has ended meanwhile
+    call('DEL', key)
+    call('ZREM', P .. 'outbox', id)
+    call('ZREM', P .. 'endpoint:' .. endpoint .. ':deliveries', id)
+  elseif endpoint then
     call('HINCRBY', key, 'attempts', 1)
     call('HSET', key, 'next_at', now + seconds)
     call('ZADD', P .. 'outbox', now + seconds, id)
