@@ -11,7 +11,6 @@ import pytest
 
 from packhorse.access import grants, keyring
 from packhorse.store.base import Store
-from packhorse.wiring import open_store
 from tests.api.conftest import publish
 from tests.api.keyed import Http, asking, audited, bearer, key
 from tests.api.processes import Place, served, until
@@ -24,13 +23,6 @@ def place(tmp_path: Path) -> Place:
     place = Place(tmp_path, keyless=False, trust_proxy="127.0.0.0/8")
     publish(place)
     return place
-
-
-@pytest.fixture
-async def store(place: Place) -> AsyncIterator[Store]:
-    store = await open_store(place.settings.store)
-    yield store
-    await store.close()
 
 
 @pytest.fixture

@@ -27,13 +27,6 @@ def place(tmp_path: Path) -> Place:
 
 
 @pytest.fixture
-async def store(place: Place) -> AsyncIterator[Store]:
-    store = await open_store(place.settings.store)
-    yield store
-    await store.close()
-
-
-@pytest.fixture
 async def http(place: Place, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Http]:
     monkeypatch.setattr(keyring, "FRESH", 0.0)
     async with asking(place) as http:

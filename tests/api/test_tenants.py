@@ -13,7 +13,6 @@ from packhorse.access import grants
 from packhorse.api.serving import build
 from packhorse.settings import Settings
 from packhorse.store.base import Store
-from packhorse.wiring import open_store
 from tests.api.conftest import publish
 from tests.api.keyed import BASE, Http, asking, bearer, key
 from tests.api.processes import Place
@@ -61,13 +60,6 @@ def place(tmp_path: Path) -> Place:
     place = Place(tmp_path, keyless=False, secret_key="s" * 40, promote_to=f"file://{tmp_path / 'kept'}")
     publish(place)
     return place
-
-
-@pytest.fixture
-async def store(place: Place) -> AsyncIterator[Store]:
-    store = await open_store(place.settings.store)
-    yield store
-    await store.close()
 
 
 @pytest.fixture
