@@ -495,8 +495,8 @@ ADD: Json = {"json": {"pipeline": "add", "user_id": "ann", "parameters": {"a": 1
 
 
 async def test_a_key_is_of_one_tenant_and_one_client(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    callers = [Caller("acme", GRANTS["submit"], key_id=each) for each in ("c1", "c2", "c1")]
-    callers.append(Caller("other", GRANTS["submit"], key_id="c1"))
+    callers = [Caller("acme", GRANTS["submit"], client=each) for each in ("c1", "c2", "c1")]
+    callers.append(Caller("other", GRANTS["submit"], client="c1"))
     made = []
 
     for caller in callers:

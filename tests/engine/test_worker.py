@@ -23,7 +23,7 @@ from packhorse.engine import worker as worker_module
 from packhorse.engine.describe import describe
 from packhorse.engine.process import Child
 from packhorse.engine.worker import Worker
-from packhorse.errors import SettingError
+from packhorse.errors import SettingError, UnknownOutcome
 from packhorse.runtime import Handle
 from packhorse.store.base import Claim, Decide
 from packhorse.store.sqlite import SqliteStore
@@ -485,6 +485,36 @@ async def test_a_worker_that_drains_begins_no_further_stage_of_a_chain(tmp_path:
         Status.PENDING,
     ]
     await chains.site.close()
+
+
+async def test_a_claim_whose_answer_is_lost_costs_no_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = Site(tmp_path)
+    for name, value in site.env.items():
+        monkeypatch.setenv(name, value)
+    store, blobs = await site.runtime.open()
+    claim, lost = store.claim, 0
+
+    async def losing(*asked: Any) -> list[Claim]:
+        nonlocal lost
+        found = await claim(*asked)
+        if found and not lost:
+            lost += 1
+            raise UnknownOutcome
+        return found
+
+    monkeypatch.setattr(store, "claim", losing)
+    worker = Worker(store, blobs, site.settings, await describe(site.settings.app))
+    stop = asyncio.Event()
+    running = asyncio.create_task(worker.run(stop))
+
+    job = await site.ended(await site.submit("says", text="once"))  # which has no attempt to spare
+    stop.set()
+    await running
+    await site.close()
+
+    assert lost == 1
+    assert job.status is Status.COMPLETED
+    assert job.retry_count == 0
 
 
 async def test_a_sample_that_fails_does_not_end_the_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,9 @@ def decoded(data: bytes) -> Any:
         if not level:
             return value
         level = [inner for each in level for inner in _inside(each)]
-    raise ValueError("It is nested too deeply")
+    if level:
+        raise ValueError("It is nested too deeply")
+    return value
 
 
 def members(data: bytes) -> dict[str, Any]:

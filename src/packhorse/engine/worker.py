@@ -23,7 +23,7 @@ from packhorse import metrics
 from packhorse.blob.base import Blobs
 from packhorse.core import lifecycle
 from packhorse.core.model import Change, Definition, Job, TaskId
-from packhorse.engine import host
+from packhorse.engine import host, strays
 from packhorse.engine.attempt import Attempt, Tools, Why
 from packhorse.engine.describe import Description
 from packhorse.engine.duty import Duty, keep
@@ -80,6 +80,8 @@ class Worker:
         self._paused: frozenset[str] = frozenset()
         self._is_draining = False
         self._is_away = False
+        self._is_unsure = False
+        """A claim has failed: it may have been made all the same."""
         self._claimed_at = time.monotonic()
         self.card = _card(self._queues, self._kinds, Path(settings.scratch))
         self._settle = Settle(store)
@@ -161,9 +163,14 @@ class Worker:
                 return
             try:
                 async with self._claiming_now:
+                    if self._is_unsure:
+                        running = {lease.job_id for lease in self._running}
+                        await strays.hand_back(self._store, self._settle, self.card.id, running)
+                        self._is_unsure = False
                     has_more = await self._claim()
                 self._claimed_at = time.monotonic()
             except StoreError as error:
+                self._is_unsure = True
                 await self._away(error)
                 self._wake.set()
                 continue
