@@ -75,7 +75,10 @@ class Place:
     def objects(self) -> set[str]:
         """Every object, and whatever an upload has left: in a folder, every file below its root."""
         if self.settings.blobs.startswith("file:"):
-            return {str(path.relative_to(self.blobs)) for path in self.blobs.rglob("*") if path.is_file()}
+            try:
+                return {str(path.relative_to(self.blobs)) for path in self.blobs.rglob("*") if path.is_file()}
+            except FileNotFoundError:  # a folder was removed while we walked
+                return self.objects()
         return asyncio.run(_in_bucket(self.settings)) | _open_uploads(self.settings)
 
     def jobs(self) -> list[Job]:
