@@ -72,13 +72,20 @@ class Auditor:
         """Write what was told until now."""
         async with self._turn:
             while self._waiting:
-                batch = self._waiting[:BATCH]
-                await self._store.audit(batch, keep=self._keep)
-                del self._waiting[: len(batch)]
+                writing = asyncio.ensure_future(self._write(self._waiting[:BATCH]))
+                try:
+                    await asyncio.shield(writing)
+                except asyncio.CancelledError:  # else what is just being written would be written again
+                    await writing
+                    raise
             self._told.clear()
             if self._left_out:
                 log.audit_lost(self._left_out)
                 self._left_out = 0
+
+    async def _write(self, batch: list[Entry]) -> None:
+        await self._store.audit(batch, keep=self._keep)
+        del self._waiting[: len(batch)]
 
     async def close(self) -> None:
         """Write the rest, and give up if it cannot be done soon."""
