@@ -17,7 +17,7 @@ from packhorse.client import Client
 from tests.api.conftest import publish
 from tests.api.processes import Place, Server, served
 from tests.api.raw import CLOSE, GOOD, KIND, OPEN, head, length, reset, sent, status
-from tests.api.test_uploads import BROKEN, settles
+from tests.api.test_uploads import BROKEN, settled, settles
 from tests.journey.places import PLACES
 
 SILENCE = 1.0
@@ -34,7 +34,7 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def test_no_broken_form_leaves_anything(server: Server) -> None:
-    before = server.place.left()
+    before = settled(server)
 
     said = {name: sent(server, head(server, KIND, length(body)) + body) for name, body in BROKEN.items()}
 
@@ -62,7 +62,7 @@ LIES: dict[str, tuple[bytes, bytes]] = {
 
 @pytest.mark.parametrize("name", LIES)
 def test_a_request_that_lies_about_itself_makes_no_job(server: Server, name: str) -> None:
-    before, (headers, body) = server.place.left(), LIES[name]
+    before, (headers, body) = settled(server), LIES[name]
 
     found = sent(server, head(server, KIND, headers) + body, ends=True)
 
@@ -89,7 +89,7 @@ NAMES: dict[str, tuple[bytes, str | None]] = {
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_file_name_is_a_name_or_refused(server: Server, name: str) -> None:
-    before, (given, kept) = server.place.left(), NAMES[name]
+    before, (given, kept) = settled(server), NAMES[name]
     body = OPEN.replace(b"model", b"text").replace(b"m.onnx", given) + b"weights" + CLOSE
 
     found = sent(server, head(server, KIND, length(body), query="?pipeline=split") + body)
@@ -103,7 +103,7 @@ def test_a_file_name_is_a_name_or_refused(server: Server, name: str) -> None:
 
 
 def test_who_vanishes_at_any_byte_leaves_nothing(server: Server) -> None:
-    before, chance = server.place.left(), random.Random(11)
+    before, chance = settled(server), random.Random(11)
     second = b'\r\n--XX\r\nContent-Disposition: form-data; name="ref_images"; filename="a.png"\r\n\r\n'
     request = OPEN + b"x" * 400_000 + second + b"y" * 400_000 + CLOSE
     whole = head(server, KIND, length(request)) + request
@@ -119,7 +119,7 @@ def test_who_vanishes_at_any_byte_leaves_nothing(server: Server) -> None:
 
 
 def test_who_sends_a_byte_now_and_then_is_cut(server: Server) -> None:
-    before = server.place.left()
+    before = settled(server)
     with server.connection() as connection:
         connection.sendall(head(server, KIND, b"Content-Length: 100000\r\n") + OPEN)
         connection.setblocking(False)
@@ -137,7 +137,7 @@ def test_who_sends_a_byte_now_and_then_is_cut(server: Server) -> None:
 
 
 def test_who_says_nothing_more_is_cut(server: Server) -> None:
-    before = server.place.left()
+    before = settled(server)
 
     found = sent(server, head(server, KIND, b"Content-Length: 100000\r\n") + OPEN + b"x")
 
@@ -146,7 +146,7 @@ def test_who_says_nothing_more_is_cut(server: Server) -> None:
 
 
 def test_of_two_hundred_at_once_one_is_admitted(server: Server) -> None:
-    objects, jobs = server.place.left()
+    objects, jobs = settled(server)
     body = GOOD.replace(CLOSE, b'\r\n--XX\r\nContent-Disposition: form-data; name="user_id"\r\n\r\ncrowd' + CLOSE)
     request = head(server, KIND, length(body), query="?pipeline=convert") + body
 

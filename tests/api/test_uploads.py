@@ -24,10 +24,21 @@ from tests.api.conftest import publish
 from tests.api.processes import Place, Server, served, until
 from tests.api.raw import CLOSE, KIND, OPEN, answer, head, length, reset, status
 
+Left = tuple[set[str], set[str]]
 
-def settles(server: Server, before: tuple[set[str], set[str]]) -> None:
-    # Less is no fault: what an earlier request had begun may have been removed meanwhile.
-    until(lambda: all(now <= then for now, then in zip(server.place.left(), before, strict=True)))
+
+def is_quiet(server: Server) -> bool:
+    """Whether no upload is under way, also of those that vanished in an earlier test."""
+    return 'packhorse_http_open{kind="upload"} 0.0' in httpx2.get(f"{server.url}/metrics").text
+
+
+def settled(server: Server) -> Left:
+    until(lambda: is_quiet(server))
+    return server.place.left()
+
+
+def settles(server: Server, before: Left) -> None:
+    until(lambda: is_quiet(server) and server.place.left() == before)
 
 
 BROKEN = {
@@ -60,7 +71,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_form_is_a_problem_and_leaves_nothing(server: Server, name: str) -> None:
-    before, body = server.place.left(), BROKEN[name]
+    before, body = settled(server), BROKEN[name]
 
     with server.connection() as connection:
         connection.sendall(head(server, KIND, length(body)) + body)
@@ -76,7 +87,7 @@ def test_a_broken_form_is_a_problem_and_leaves_nothing(server: Server, name: str
     [b"", b"multipart/form-data", *(b"multipart/form-data; boundary=" + each for each in (b"", b"ZZ", b"x" * 300))],
 )
 def test_a_form_without_its_boundary_is_refused(server: Server, kind: bytes) -> None:
-    before, body = server.place.left(), OPEN + b"weights" + CLOSE
+    before, body = settled(server), OPEN + b"weights" + CLOSE
 
     with server.connection() as connection:
         connection.sendall(head(server, b"Content-Type: " + kind + b"\r\n", length(body)) + body)
@@ -87,7 +98,7 @@ def test_a_form_without_its_boundary_is_refused(server: Server, kind: bytes) -> 
 
 
 def test_a_body_shorter_than_it_said_is_refused(server: Server) -> None:
-    before, body = server.place.left(), OPEN + b"weights" + CLOSE
+    before, body = settled(server), OPEN + b"weights" + CLOSE
 
     with server.connection() as connection:
         connection.sendall(head(server, KIND, b"Content-Length: 100000\r\n") + body[:-10])
@@ -100,7 +111,7 @@ def test_a_body_shorter_than_it_said_is_refused(server: Server) -> None:
 
 def test_a_whole_form_in_a_body_that_is_cut_makes_no_job(server: Server) -> None:
     """The form is complete, the request is not: the sender may have meant more."""
-    before, body = server.place.left(), OPEN + b"weights" + CLOSE
+    before, body = settled(server), OPEN + b"weights" + CLOSE
 
     with server.connection() as connection:
         connection.sendall(head(server, KIND, b"Content-Length: 100000\r\n") + body)
@@ -113,7 +124,7 @@ def test_a_whole_form_in_a_body_that_is_cut_makes_no_job(server: Server) -> None
 
 @pytest.mark.parametrize("chunks", [b"5\r\nabc", b"zz\r\nabc\r\n", b"-1\r\n", b"ffffffffffffffffff\r\nabc"])
 def test_broken_chunks_are_refused(server: Server, chunks: bytes) -> None:
-    before = server.place.left()
+    before = settled(server)
     opening = b"%x\r\n%s\r\n" % (len(OPEN), OPEN)
 
     with server.connection() as connection:
@@ -128,7 +139,7 @@ def test_broken_chunks_are_refused(server: Server, chunks: bytes) -> None:
 @pytest.mark.parametrize("sent", [0, 10, len(OPEN), len(OPEN) + 1, 50_000, 900_000])
 @pytest.mark.parametrize("leave", [socket.socket.close, reset])
 def test_a_client_that_vanishes_leaves_nothing(server: Server, sent: int, leave: Any) -> None:
-    before, body = server.place.left(), (OPEN + b"x" * 950_000)[:sent]
+    before, body = settled(server), (OPEN + b"x" * 950_000)[:sent]
     connection = server.connection()
     connection.sendall(head(server, KIND, b"Content-Length: 2000000\r\n") + body)
     if sent > len(OPEN):
@@ -140,7 +151,7 @@ def test_a_client_that_vanishes_leaves_nothing(server: Server, sent: int, leave:
 
 
 def test_a_file_past_the_limit_is_413_and_leaves_nothing(server: Server) -> None:
-    before = server.place.left()
+    before = settled(server)
     content = b"x" * (server.place.settings.file_limit + 1)
 
     for query in ("?pipeline=convert", ""):
@@ -153,7 +164,7 @@ def test_a_file_past_the_limit_is_413_and_leaves_nothing(server: Server) -> None
 
 def test_a_refusal_before_the_body_reaches_a_client_that_is_still_sending(server: Server) -> None:
     """Two hundred megabytes that nobody wants: the answer comes through all the same."""
-    before = server.place.left()
+    before = settled(server)
     connection = server.connection()
     connection.sendall(head(server, KIND, b"Content-Length: 200000000\r\n", query="?pipeline=nope"))
     sent = 0
@@ -217,7 +228,7 @@ def test_a_file_name_is_only_ever_a_name(server: Server, name: str) -> None:
 
 
 def test_a_raw_line_end_in_a_file_name_is_refused_or_dropped(server: Server) -> None:
-    before = server.place.left()
+    before = settled(server)
     body = OPEN.replace(b"m.onnx", b"a\r\nX-Evil: 1\r\n.txt") + b"weights" + CLOSE
 
     with server.connection() as connection:
