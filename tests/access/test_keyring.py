@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
+import apsw
 import pytest
 
 from packhorse.access import grants, keyring
@@ -69,6 +71,24 @@ async def test_who_streams_is_told_of_the_end(store: Store, key: Key, monkeypatc
     await asyncio.wait_for(ended.wait(), 10)
 
     assert not other.is_set()
+    running.cancel()
+
+
+async def test_a_key_that_cannot_be_read_has_ended_and_no_other(
+    store: Store, key: Key, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keyring, "FRESH", 0.01)
+    other, _ = await grants.create(store, "acme", ["read"], by="cli")
+    third, _ = await grants.create(store, "acme", ["read"], by="cli")
+    ring = Keyring(store)
+    damaged, revoked, kept = (ring.end_of(each.id) for each in (key, other, third))
+    apsw.Connection(str(tmp_path / "packhorse.db")).execute("UPDATE keys SET body = '{}' WHERE id = ?", (key.id,))
+    running = asyncio.create_task(ring.run())
+    await grants.revoke(store, other.id, by="cli")
+
+    await asyncio.wait_for(asyncio.gather(damaged.wait(), revoked.wait()), 10)
+
+    assert not kept.is_set()
     running.cancel()
 
 

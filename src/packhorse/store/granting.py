@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from msgspec import Struct, field
+from msgspec import DecodeError, Struct, field
+
+from packhorse.core import wire
+from packhorse.errors import CorruptRecord
 
 
 class Key(Struct, frozen=True, omit_defaults=True):
@@ -33,12 +36,20 @@ class Key(Struct, frozen=True, omit_defaults=True):
     ended_by: str = ""
 
 
+def key_from(body: bytes) -> Key:
+    """Raises CorruptRecord for what cannot be read."""
+    try:
+        return wire.decode(body, Key)
+    except DecodeError as error:
+        raise CorruptRecord(f"A key cannot be read: {error}.", what="key", reason=str(error)) from error
+
+
 class Keys(Protocol):
     async def add_key(self, key: Key) -> None:
         """Raises `Conflict` if the id is taken, `JobNotFound` for the token of a job that is not there."""
 
     async def keys(self, ids: Sequence[str]) -> list[Key | None]:
-        """The keys in the order asked for, None where there is none. One read for all."""
+        """The keys in the order asked for, None where there is none. One read for all. Raises `CorruptRecord`."""
 
     async def list_keys(self, tenant: str | None, *, before: str | None = None, limit: int = 50) -> list[Key]:
         """Keys of the tenant, or of all, newest first, older than the id ``before``. Tokens of jobs are not listed."""

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from packhorse.core import wire
 from packhorse.errors import Conflict, JobNotFound
 from packhorse.store.base import Entry, Key
+from packhorse.store.granting import key_from
 from packhorse.store.postgres.connection import Row, Session
 from packhorse.store.postgres.rows import clean, is_id
 
@@ -49,7 +50,7 @@ async def end_key(session: Session, id: str, at: float, by: str) -> Key | None:
     if clean(id) != id:
         return None
     row = await session.row("SELECT body FROM @keys WHERE id = $1 FOR UPDATE", id)
-    key = None if row is None else wire.decode(row["body"], Key)
+    key = None if row is None else key_from(row["body"])
     if key is None or (key.ends_at is not None and key.ends_at <= at):
         return key
     ended = replace(key, ends_at=at, ended_by=by)
@@ -80,4 +81,4 @@ def _where(wanted: dict[str, Any]) -> tuple[str, list[Any]]:
 
 
 def _keys(found: Sequence[Row]) -> list[Key]:
-    return [wire.decode(row["body"], Key) for row in found]
+    return [key_from(row["body"]) for row in found]

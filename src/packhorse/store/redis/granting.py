@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from packhorse.core import wire
 from packhorse.errors import Conflict, JobNotFound
 from packhorse.store.base import Entry, Key
+from packhorse.store.granting import key_from
 from packhorse.store.redis import commit, keys
 from packhorse.store.redis.link import Link
 from packhorse.store.redis.writer import Writer
@@ -34,7 +35,7 @@ async def find(link: Link, ids: Sequence[str]) -> list[Key | None]:
     if not ids:
         return []
     [bodies] = await link.ask([["HMGET", "keys", *ids]])
-    return [None if body is None else wire.decode(body, Key) for body in bodies]
+    return [None if body is None else key_from(body) for body in bodies]
 
 
 async def list_keys(link: Link, tenant: str | None, before: str | None, limit: int) -> list[Key]:
@@ -53,7 +54,7 @@ async def end_key(link: Link, write: Writer, id: str, at: float, by: str) -> Key
     """Read, decide, write if it is still as it was read; look again while others are faster."""
     while True:
         [body] = await link.ask([["HGET", "keys", id]])
-        key = None if body is None else wire.decode(body, Key)
+        key = None if body is None else key_from(body)
         if key is None or (key.ends_at is not None and key.ends_at <= at):
             return key
         ended = replace(key, ends_at=at, ended_by=by)

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from packhorse.core import wire
 from packhorse.errors import Conflict, JobNotFound
 from packhorse.store.base import Entry, Key
+from packhorse.store.granting import key_from
 
 
 def add_key(db: apsw.Connection, key: Key) -> None:
@@ -27,19 +28,19 @@ def keys(db: apsw.Connection, ids: Sequence[str]) -> list[Key | None]:
 
 def _key(db: apsw.Connection, id: str) -> Key | None:
     row = db.execute("SELECT body FROM keys WHERE id = ?", (id,)).fetchone()
-    return None if row is None else wire.decode(row[0], Key)
+    return None if row is None else key_from(row[0])
 
 
 def list_keys(db: apsw.Connection, tenant: str | None, before: str | None, limit: int) -> list[Key]:
     wanted = {"tenant = ?": tenant, "id < ?": before}
     given = {condition: value for condition, value in wanted.items() if value is not None}
     query = f"SELECT body FROM keys WHERE {' AND '.join(['job_id IS NULL', *given])} ORDER BY id DESC LIMIT ?"
-    return [wire.decode(body, Key) for (body,) in db.execute(query, (*given.values(), limit))]
+    return [key_from(body) for (body,) in db.execute(query, (*given.values(), limit))]
 
 
 def job_keys(db: apsw.Connection, job_id: str) -> list[Key]:
     found = db.execute("SELECT body FROM keys WHERE job_id = ? ORDER BY id DESC", (job_id,))
-    return [wire.decode(body, Key) for (body,) in found]
+    return [key_from(body) for (body,) in found]
 
 
 def end_key(db: apsw.Connection, id: str, at: float, by: str) -> Key | None:
