@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from packhorse.core import lifecycle
-from packhorse.core.model import Change, Job, Spec, Status
+from packhorse.core.model import Change, Firing, Job, Spec, Status
 from packhorse.errors import AlreadySubmitted, Conflict, LeaseLost, PackhorseError, SlotTaken
 from packhorse.store.base import Store
 from tests.contract.builders import (
@@ -461,3 +461,14 @@ async def test_where_a_job_was_promoted_to_is_kept(store: Store) -> None:
     [kept] = await store.get([job.id])
     assert kept is not None
     assert kept.promoted == ("s3://bucket/größe",)
+
+
+async def test_the_tick_that_a_job_was_made_for_is_kept(store: Store) -> None:
+    firing = Firing("größe", 1_900_000_000.5)
+    change = submission(now=store.now())
+
+    await made(store, replace(change, after=replace(change.after, firing=firing)))
+
+    [kept] = await store.get([change.after.id])
+    assert kept is not None
+    assert kept.firing == firing

@@ -15,6 +15,7 @@ from packhorse.core.model import (
     Backoff,
     Event,
     Failure,
+    Firing,
     Input,
     Job,
     Plan,
@@ -103,7 +104,7 @@ every_reader = pytest.mark.parametrize(("what", "read"), READERS.items(), ids=RE
 
 def state_of(job: Job) -> wire.State:
     return wire.State(
-        wire.VERSION, job.run, job.events, job.stopping, job.error, job.stages, job.webhooks, job.promoted
+        wire.VERSION, job.run, job.events, job.stopping, job.error, job.stages, job.webhooks, job.promoted, job.firing
     )
 
 
@@ -128,8 +129,15 @@ def test_the_state_of_a_promoted_job_is_refused_by_who_would_forget_it() -> None
     assert (state.v, state.promoted) == (2, ("s3://a/b",))
 
 
+def test_the_state_of_a_job_that_a_schedule_made_is_refused_by_who_knows_no_schedules() -> None:
+    firing = Firing("nightly", 86_400.0)
+    state = wire.state_from(wire.state_of(msgspec.structs.replace(submitted(), firing=firing)), "j")
+
+    assert (state.v, state.firing) == (3, firing)
+
+
 def test_a_state_that_was_written_before_there_were_webhooks_is_read() -> None:
-    older = [1, *msgspec.to_builtins(state_of(submitted()))[1:-2]]
+    older = [1, *msgspec.to_builtins(state_of(submitted()))[1:-3]]
 
     assert wire.state_from(wire.encode(older), "j") == msgspec.structs.replace(state_of(submitted()), v=1)
 

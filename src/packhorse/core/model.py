@@ -197,6 +197,13 @@ class Stage(Struct, frozen=True, array_like=True):
 Stopping = Literal["cancel", "fail", "expire"]
 
 
+class Firing(Struct, frozen=True, array_like=True):
+    """The tick of a schedule that a job was made for."""
+
+    schedule: str
+    tick: float
+
+
 class Job(Struct, frozen=True):
     """One submit of a pipeline for one user."""
 
@@ -213,6 +220,8 @@ class Job(Struct, frozen=True):
     """The full key of the slot it holds while active."""
     webhooks: tuple[str, ...] = ()
     """Ids of the endpoints that are told when a run ends, fixed when it was admitted."""
+    firing: Firing | None = None
+    """None for a job that somebody submitted."""
 
     status: Status = Status.PENDING
     run: int = 1

@@ -8,13 +8,15 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from packhorse.core.model import Event, Failure, Job, Plan, Result, Spec, Stage, Stopping
+from packhorse.core.model import Event, Failure, Firing, Job, Plan, Result, Spec, Stage, Stopping
 from packhorse.errors import CorruptRecord, SchemaTooNew
 
-VERSION = 2
+VERSION = 3
 """Of the stored state. A reader refuses a newer one: half-understood state is worse than none."""
 PLAIN = 1
 """What is written for a job that has none of what came later: an older packhorse would lose nothing of it."""
+TOLD = 2
+"""For one that has webhooks, or was promoted."""
 
 T = TypeVar("T")
 
@@ -30,6 +32,7 @@ class State(Struct, frozen=True, array_like=True):
     stages: tuple[Stage, ...]
     webhooks: tuple[str, ...] = ()
     promoted: tuple[str, ...] = ()
+    firing: Firing | None = None
 
 
 _encoder = msgspec.json.Encoder()
@@ -47,8 +50,9 @@ def decode(data: bytes | str, type: type[T] = Any) -> T:  # type: ignore[assignm
 
 
 def state_of(job: Job) -> bytes:
-    v = VERSION if job.webhooks or job.promoted else PLAIN
-    return encode(State(v, job.run, job.events, job.stopping, job.error, job.stages, job.webhooks, job.promoted))
+    v = VERSION if job.firing else TOLD if job.webhooks or job.promoted else PLAIN
+    state = State(v, job.run, job.events, job.stopping, job.error, job.stages, job.webhooks, job.promoted, job.firing)
+    return encode(state)
 
 
 def state_from(data: bytes, job_id: str) -> State:

@@ -97,6 +97,7 @@ def job_from(row: Row, plans: Plans) -> Job:
         deadline_at=deadline_at, purge_at=purge_at, is_purging=is_purging, stopping=state.stopping,
         has_litter=has_litter, error=state.error, stages=state.stages, webhooks=state.webhooks,
         promoted=state.promoted,
+        firing=state.firing,
     )  # fmt: skip
 
 

@@ -109,6 +109,7 @@ def job_from(db: apsw.Connection, row: Sequence[Any], plans: Plans) -> Job:
         deadline_at=deadline_at, purge_at=purge_at, is_purging=bool(is_purging), stopping=state.stopping,
         has_litter=bool(has_litter), error=state.error, stages=state.stages, webhooks=state.webhooks,
         promoted=state.promoted,
+        firing=state.firing,
     )  # fmt: skip
 
 
