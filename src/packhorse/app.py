@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from packhorse.define.options import PipelineOptions
+from packhorse.define.options import PipelineOptions, ScheduleOptions
 from packhorse.define.pipelines import Pipeline
 from packhorse.define.registry import Code
-from packhorse.define.signature import JobDecorator
+from packhorse.define.signature import JobDecorator, Submits
 from packhorse.define.submitting import JobHandle, Options
 
 if TYPE_CHECKING:
@@ -37,6 +37,20 @@ class App:
     def job(self) -> JobDecorator:
         """``@app.job``: a pipeline of one stage, straight from a function's signature."""
         return JobDecorator(self._adopt)
+
+    def schedule(
+        self,
+        id: str,
+        pipeline: Pipeline[Any] | Submits[..., Any],
+        params: object = None,
+        *,
+        cron: str,
+        **options: Unpack[ScheduleOptions],
+    ) -> None:
+        """Run the pipeline with these parameters whenever the cron line says. People may edit it while it runs."""
+        from packhorse.define.timetable import declared
+
+        self.code.plan(declared(id, pipeline, params, cron, options))
 
     def close(self) -> None:
         """Let go of the store, if anything was submitted."""

@@ -20,6 +20,8 @@ POINTS = frozenset(
         "attempt.done",  # it has returned, nothing is published
         "attempt.published",  # its files are in the object store, the record does not know
         "attempt.settled",  # the record knows, scratch is still there
+        "schedule.claimed",  # a tick is claimed, there is no job for it
+        "schedule.fired",  # its job is stored, whoever made it has done nothing else
         "webhook.sent",  # a receiver has answered, the outbox does not know
         "purge.marked",  # the tombstone is set, the objects are there
         "purge.objects.gone",  # the objects are gone, the record is there

@@ -161,6 +161,8 @@ class Settings:
         "hosts and networks that webhooks may go to though they are not public, as hooks.internal,10.1.0.0/16",
         allowed,
     )
+    runs_keep: float = _is(30 * 86_400.0, "how long schedules remember what became of their ticks", seconds)
+    runs_limit: int = _is(10_000, "ticks that one schedule remembers; the oldest go first", int)
     sweep: float = _is(5.0, "seconds between clean-ups of expired jobs and unreferenced files", seconds)
     orphan_after: float = _is(2 * 86_400.0, "age at which objects that no job refers to are deleted", seconds)
 

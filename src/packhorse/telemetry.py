@@ -157,6 +157,13 @@ class Log:
         sentence = "{count} webhooks are told nothing by this worker: it has no PACKHORSE_SECRET_KEY to sign with"
         _say(ERROR, "webhooks_unsigned", sentence, count=count)
 
+    def ticks_missed(self, schedule: str, count: int, reason: str) -> None:
+        sentence = "schedule {schedule} has missed {count} ticks: {reason}"
+        _say(WARNING, "ticks_missed", sentence, schedule=schedule, count=count, reason=reason)
+
+    def tick_skipped(self, schedule: str, reason: str) -> None:
+        _say(INFO, "tick_skipped", "schedule {schedule} skips a tick: {reason}", schedule=schedule, reason=reason)
+
     def webhook_given_up(self, delivery: str, error: str) -> None:
         sentence = "webhook message {delivery} is given up; the last error was {reason}"
         _say(ERROR, "webhook_given_up", sentence, delivery=delivery, reason=error)

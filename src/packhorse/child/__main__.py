@@ -43,11 +43,13 @@ def _describe(app: str) -> None:
     out = os.dup(1)
     os.dup2(2, 1)
     try:
-        answer = wire.encode({"definitions": load(app).definitions(), "files": _loaded()})
+        code = load(app)
+        told = {"definitions": code.definitions(), "schedules": code.schedules, "files": _loaded()}
+        answer = wire.encode(told)
     except PackhorseError as error:
         answer = wire.encode({"error": error.message})
-    with open(out, "wb") as told:
-        told.write(answer)
+    with open(out, "wb") as stream:
+        stream.write(answer)
 
 
 def _loaded() -> list[str]:

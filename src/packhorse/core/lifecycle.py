@@ -20,6 +20,7 @@ from packhorse.core.model import (
     EndLease,
     Event,
     Failure,
+    Firing,
     Foremost,
     Grant,
     Guard,
@@ -29,6 +30,7 @@ from packhorse.core.model import (
     KeepSpec,
     KeyUnused,
     MakeDue,
+    MarkRun,
     Need,
     Notify,
     Overdue,
@@ -36,6 +38,7 @@ from packhorse.core.model import (
     ReleaseSlot,
     RememberKey,
     Result,
+    RunUndecided,
     SlotFree,
     Spec,
     Stage,
@@ -101,8 +104,13 @@ def submit(
     key: str | None = None,
     fingerprint: str = "",
     webhooks: tuple[str, ...] = (),
+    firing: Firing | None = None,
+    stamp: int = 0,
 ) -> Change:
-    """Admit a job: its first stages are due at once, or after ``delay`` seconds."""
+    """Admit a job: its first stages are due at once, or after ``delay`` seconds.
+
+    ``firing`` is the tick that it is made for, if its run still carries this stamp: so a tick never has two jobs.
+    """
     not_before = now + delay
     slot = slot_key(tenant, user, plan.slot) if plan.slot is not None else None
     job = Job(
@@ -117,6 +125,7 @@ def submit(
         trace_id=trace_id,
         slot=slot,
         webhooks=webhooks,
+        firing=firing,
         deadline_at=not_before + plan.deadline,
         stages=tuple(_blank(stage) for stage in plan.stages),
     )
@@ -125,6 +134,8 @@ def submit(
         draft.require(KeyUnused(key)).do(RememberKey(key, fingerprint))
     if slot is not None:
         draft.require(SlotFree(slot)).do(TakeSlot(slot))
+    if firing is not None:
+        draft.require(RunUndecided(firing.schedule, firing.tick, stamp)).mark_run("fired")
     draft.do(KeepSpec(spec)).say("submitted", pipeline=plan.pipeline, user_id=user)
     draft.advance(not_before)
     return replace(draft.change(), before=None)
@@ -270,6 +281,7 @@ def retry(job: Job, *, stage: str | None = None, now: float) -> Change | None:
         promoted=(),
         not_before=now,
     )
+    draft.mark_run("fired")
     for i in range(len(job.stages)):
         draft.stages[i] = _again(job, i, redo)
     draft.say("retrying", run=job.run + 1, why="retry", **({"stage": stage} if stage is not None else {}))
@@ -423,6 +435,15 @@ class _Draft:
         error: Failure | None = self.fields.get("error", self.before.error)
         facts = _said(error) if error is not None and status is FAILED else {}
         self.say(status.value, run=run, **facts)
+        self.mark_run(status.value, f"{facts['code']}: {facts['message']}" if facts else "")
+
+    def mark_run(self, status: str, message: str = "") -> None:
+        """A schedule is told how its job stands, in the same step."""
+        if (firing := self.before.firing) is not None:
+            is_over = status != "fired"
+            started_at = self.fields.get("started_at", self.before.started_at) if is_over else None
+            ended_at = self.now if is_over else None
+            self.do(MarkRun(firing.schedule, firing.tick, status, message, started_at, ended_at))
 
     def is_running(self) -> bool:
         return any(task.status is RUNNING for stage in self.stages for task in stage.tasks or ())

@@ -367,7 +367,15 @@ class KeyUnused(Struct, frozen=True, tag=True):
     key: str
 
 
-Guard = Holds | Overdue | Waiting | Foremost | SlotFree | KeyUnused
+class RunUndecided(Struct, frozen=True, tag=True):
+    """The run of this tick still carries this stamp: nobody has decided on it since it was read."""
+
+    schedule: str
+    tick: float
+    stamp: int
+
+
+Guard = Holds | Overdue | Waiting | Foremost | SlotFree | KeyUnused | RunUndecided
 
 
 class MakeDue(Struct, frozen=True, tag=True):
@@ -437,6 +445,17 @@ class Notify(Struct, frozen=True, tag=True):
     at: float
 
 
+class MarkRun(Struct, frozen=True, tag=True):
+    """Tell the run of the tick that this job was made for how the job stands. One that was purged is told nothing."""
+
+    schedule: str
+    tick: float
+    status: str
+    message: str = ""
+    started_at: float | None = None
+    ended_at: float | None = None
+
+
 Effect = (
     MakeDue
     | TakeBack
@@ -449,6 +468,7 @@ Effect = (
     | KeepResult
     | DropStages
     | Notify
+    | MarkRun
 )
 
 

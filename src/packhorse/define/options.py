@@ -49,6 +49,23 @@ class JobOptions(StageOptions, PipelineOptions, total=False):
     pass
 
 
+class ScheduleOptions(TypedDict, total=False):
+    zone: str
+    """The time zone whose clock the cron line is read by, such as ``Europe/Berlin``. Default: ``UTC``."""
+    user: str
+    """Whose jobs they are. Default: ``local``."""
+    active: bool
+    """Whether it begins at once. Default: it does."""
+    overlap: Literal["skip", "queue", "cancel"]
+    """What to do while the run before is not over: leave this one out, let it wait, or cancel that one. Default: skip."""
+    misfire: Literal["skip", "catch_up"]
+    """What to do with a tick that nobody was there to run. Default: skip."""
+    window: Duration
+    """How old a tick may be to be caught up with. Default: ``1h``."""
+    labels: Mapping[str, str]
+    """Kept with it and shown with it, not looked at."""
+
+
 OF_STAGES = ("retries", "backoff", "timeout")
 OF_PIPELINES = ("deadline", "keep")
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from packhorse.core.model import Definition
 from packhorse.define.pipelines import Pipeline
 from packhorse.define.source import caller, checked_name, refusal
 from packhorse.define.stages import Stage
+
+if TYPE_CHECKING:
+    from packhorse.core.schedules import Declared
 
 
 class Code:
@@ -18,6 +21,7 @@ class Code:
         except ValueError as error:
             raise refusal(f"App: {error}", caller()[0]) from error
         self._pipelines: dict[str, Pipeline[Any]] = {}
+        self._schedules: dict[str, Declared] = {}
 
     @property
     def pipelines(self) -> Mapping[str, Pipeline[Any]]:
@@ -29,6 +33,17 @@ class Code:
         if twin is not None and twin is not pipeline:
             raise refusal(f"Pipeline {pipeline.name!r} has the name of {twin.name!r} at {twin.place}", pipeline.place)
         self._pipelines[pipeline.name] = pipeline
+
+    @property
+    def schedules(self) -> Sequence[Declared]:
+        return list(self._schedules.values())
+
+    def plan(self, schedule: Declared) -> None:
+        if schedule.id in self._schedules:
+            raise refusal(f"There are two schedules {schedule.id!r}", caller()[0])
+        if schedule.terms.pipeline not in self._pipelines:
+            raise refusal(f"Schedule {schedule.id!r} is for a pipeline of another app", caller()[0])
+        self._schedules[schedule.id] = schedule
 
     @property
     def by_kind(self) -> Mapping[str, tuple[Pipeline[Any], Stage[..., Any]]]:

@@ -13,8 +13,9 @@ import uuid_utils
 
 from packhorse.blob.base import Blobs
 from packhorse.core import lifecycle, wire
-from packhorse.core.model import Input, Job, Plan, Spec, Stored
+from packhorse.core.model import Firing, Input, Job, Plan, Spec, Stored
 from packhorse.core.pipeline import filled
+from packhorse.core.schedules import Run
 from packhorse.crashpoints import passing
 from packhorse.define.accepting import ANYTHING, Accepts
 from packhorse.define.files import sanitised
@@ -99,8 +100,12 @@ class Intake:
         tenant: str = "default",
         client: str | None = None,
         origin: str = "api",
+        run: Run | None = None,
     ) -> Job:
-        """Commit the job. An idempotency key that this client has used before gives the first one's job."""
+        """Commit the job. An idempotency key that this client has used before gives the first one's job.
+
+        ``run`` is what a schedule wants the job for: raises `Conflict` if somebody else has decided on it.
+        """
         if len(parameters) > self._settings.parameters_limit:
             raise TooLarge(field="parameters", limit=self._settings.parameters_limit)
         _refuse_nul(tenant, parameters)
@@ -120,6 +125,8 @@ class Intake:
             key=None if options.key is None else lifecycle.once_key(tenant, client, options.key),
             fingerprint=fingerprint,
             webhooks=await listening(self._store).of(tenant),
+            firing=None if run is None else Firing(run.schedule, run.tick),
+            stamp=0 if run is None else run.stamp,
             now=self._store.now(),
         )
         self._is_kept = True  # from here on only a clear no may take it away again

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from packhorse.core import wire
 from packhorse.core.model import Definition
+from packhorse.core.schedules import Declared
 from packhorse.engine.pool import child_environment, may_share
 from packhorse.engine.process import START
 from packhorse.errors import DefinitionError
@@ -24,6 +25,7 @@ class Description(Struct, frozen=True):
     """The kinds that run side by side in one process."""
     files: tuple[str, ...] = ()
     """Of all modules that were loaded with the app, ours and Python's included."""
+    schedules: Sequence[Declared] = ()
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -32,6 +34,7 @@ class Description(Struct, frozen=True):
 
 class _Told(Struct):
     definitions: list[Definition] = []
+    schedules: list[Declared] = []
     files: tuple[str, ...] = ()
     error: str | None = None
 
@@ -68,4 +71,5 @@ async def describe(app: str) -> Description:
         {queue: frozenset(stage.kind for stage in stages if stage.queue == queue) for queue in queues},
         frozenset(stage.kind for stage in stages if may_share(stage)),
         told.files,
+        told.schedules,
     )

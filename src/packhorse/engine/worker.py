@@ -23,8 +23,10 @@ from packhorse import metrics
 from packhorse.blob.base import Blobs
 from packhorse.core import lifecycle
 from packhorse.core.model import Change, Definition, Job, TaskId
+from packhorse.core.schedules import Declared
 from packhorse.engine import host, strays
 from packhorse.engine.attempt import Attempt, Tools, Why
+from packhorse.engine.declaring import declare
 from packhorse.engine.describe import Description
 from packhorse.engine.duty import Duty, keep
 from packhorse.engine.heir import Heir, heir
@@ -35,6 +37,7 @@ from packhorse.engine.neighbours import Neighbours
 from packhorse.engine.pool import Pool
 from packhorse.engine.process import Child
 from packhorse.engine.reaper import Reaper
+from packhorse.engine.scheduler import Scheduler
 from packhorse.engine.scribe import Scribe
 from packhorse.engine.settle import Settle
 from packhorse.errors import SettingError, StoreError
@@ -68,6 +71,7 @@ class Worker:
         self._kinds_of = {queue: tuple(kinds) for queue, kinds in described.queues.items()}
         self._sharing = described.sharing
         self._definitions: Sequence[Definition] = described.definitions
+        self._schedules: Sequence[Declared] = described.schedules
         _check_queues(settings.queues, list(described.queues))
         self._queues = settings.queues or dict.fromkeys(described.queues, settings.slots)
         self._running: dict[Lease, Attempt] = {}
@@ -118,6 +122,7 @@ class Worker:
         Path(self.card.scratch).mkdir(parents=True)  # noqa: ASYNC240 (once, at the start)
         await self._pool.open()
         await self._store.publish(self._definitions)
+        await declare(self._store, self._schedules)
         await self._store.enroll(self.card)
         await self._look_at_pauses()
         log.worker_started(self.card.id, self._queues)
@@ -149,6 +154,7 @@ class Worker:
             Neighbours(self._store, self._settle, self.card, self._settings.lease),
             Janitor(self._store, self._blobs, self._settle, self._settings.orphan_after, self._settings.sweep),
             self._messenger,
+            Scheduler(self._store, self._blobs, self._settings, self._settle),
         ]
         loops = [self._claiming(), self._reloading(), self._watching(), self._renewing(), self._overseeing()]
         return [*loops, self._pausing(), self._sampling(), self._scribe.work(), *(keep(duty) for duty in duties)]

@@ -1,6 +1,7 @@
 """The contract of a store. Three groups of engines keep it; one suite in tests/contract holds them to it.
 
-Who may ask, and how much, is in `granting`; who is told of ended jobs, in `outbox`. All of it is found from here.
+Who may ask, and how much, is in `granting`; who is told of ended jobs, in `outbox`; what is run
+when, in `scheduling`. All of it is found from here.
 
 Two handles on one store, in one process, in two, or on two machines, see one state. Every method may raise
 `StoreUnavailable`; a write may raise `UnknownOutcome`, after which the caller must look before it does anything else.
@@ -26,6 +27,7 @@ from packhorse.store.granting import Spent as Spent
 from packhorse.store.outbox import Delivery as Delivery
 from packhorse.store.outbox import Endpoint as Endpoint
 from packhorse.store.outbox import Outbox as Outbox
+from packhorse.store.scheduling import Schedules as Schedules
 
 Decide = Callable[[Job, TaskId], Change | None]
 
@@ -326,7 +328,7 @@ class Finding(Struct, frozen=True):
     meaning: str
 
 
-class Store(Jobs, Queue, Notes, Watch, Registry, Upkeep, Keys, Audit, Counters, Outbox, Protocol):
+class Store(Jobs, Queue, Notes, Watch, Registry, Upkeep, Keys, Audit, Counters, Outbox, Schedules, Protocol):
     def now(self) -> float:
         """The store's clock, as far as this process knows it."""
 

@@ -20,10 +20,12 @@ from packhorse.core.model import (
     KeepSpec,
     KeyUnused,
     MakeDue,
+    MarkRun,
     Notify,
     Overdue,
     ReleaseSlot,
     RememberKey,
+    RunUndecided,
     SlotFree,
     TakeBack,
     TakeSlot,
@@ -166,6 +168,9 @@ def _check(guard: Guard, job: Job, facts: Facts) -> None:
         case SlotFree(slot):
             if facts.slots.get(slot, job.id) != job.id:
                 raise SlotTaken(active_job_id=facts.slots[slot])
+        case RunUndecided(schedule, tick, stamp):
+            if facts.runs.get((job.tenant, schedule, tick)) != stamp:
+                raise Conflict("Somebody else has decided on the run of this tick.", job_id=job.id)
 
 
 def _encoded(effect: Effect) -> bytes:
@@ -213,3 +218,6 @@ def _apply(effect: Effect, body: bytes, change: Change, facts: Facts, writing: W
             writing.drop_stages(job.id, stages)
         case Notify():
             writing.notify(job.id, effect)
+        case MarkRun():
+            writing.mark_run(job, effect)
+            facts.runs.pop((job.tenant, effect.schedule, effect.tick), None)  # by now it has another stamp

@@ -13,6 +13,7 @@ from packhorse.core.model import (
     KeyUnused,
     Overdue,
     RememberKey,
+    RunUndecided,
     SlotFree,
     TakeSlot,
     TaskId,
@@ -43,6 +44,13 @@ FROM unnest($1::text[], $2::text[], $3::int4[], $4::uuid[], $5::text[], $6::int4
     AS asked (queue, kind, rank, job_id, stage, element)
 JOIN @due AS due USING (queue, kind, rank, job_id, stage, element)
 ORDER BY job_id, stage, element FOR UPDATE OF due
+"""
+
+RUNS = """
+SELECT run.tenant, run.schedule, run.tick, run.stamp
+FROM unnest($1::text[], $2::text[], $3::float8[]) AS asked (tenant, schedule, tick)
+JOIN @runs AS run USING (tenant, schedule, tick)
+ORDER BY run.tenant, run.schedule, run.tick FOR UPDATE OF run
 """
 
 # The most urgent of each kind that is ready, and of what was delayed until now. Nothing is locked: it is for fairness.
@@ -95,6 +103,8 @@ class Facts:
         self.stored_slots: dict[str, str] = {}
         self.stored_keys: dict[str, tuple[str, str]] = {}
         """What the rows that we hold say; by the end they have to say what the facts say."""
+        self.runs: dict[tuple[str, str, float], int] = {}
+        """By tenant, schedule and tick, the stamp."""
         self.trusted: dict[Key, str] = {}
         """Tokens that nobody has looked at: the statement that drops the lease has to find them there."""
 
@@ -112,6 +122,7 @@ class Facts:
         await self._look_at_heads(session, changes, clock)
         await self._look_at_keys(session, changes)
         await self._look_at_slots(session, changes)
+        await self._look_at_runs(session, changes)
 
     def cover(self, change: Change) -> bool:
         """Whether nothing is left to be looked at for this change."""
@@ -199,3 +210,14 @@ class Facts:
                 self.stored_slots[row["slot"]] = str(row["job_id"])
                 if not row["was_free"]:
                     self.slots[row["slot"]] = self.stored_slots[row["slot"]]
+
+    async def _look_at_runs(self, session: Session, changes: Iterable[Change]) -> None:
+        asked = {
+            (change.after.tenant, guard.schedule, guard.tick)
+            for change in changes
+            for guard in change.guards
+            if isinstance(guard, RunUndecided)
+        }
+        if asked:
+            for tenant, schedule, tick, stamp in await session.fetch(RUNS, *zip(*sorted(asked), strict=True)):
+                self.runs[tenant, schedule, tick] = stamp

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from packhorse.core import wire
-from packhorse.core.model import Change, Job, Notify, Status, TaskId
+from packhorse.core.model import Change, Job, MarkRun, Notify, Status, TaskId
 from packhorse.errors import CorruptRecord
 from packhorse.store.outbox import delivery_id
 from packhorse.store.postgres import rows
@@ -73,6 +73,13 @@ PARTS = {
         JOIN (SELECT id FROM @endpoints WHERE id = ANY(%::text[]) AND is_open ORDER BY id FOR SHARE) AS told
             ON told.id = n.endpoint
         ON CONFLICT DO NOTHING""",
+    "runs": """
+        UPDATE @runs AS r SET status = n.status, message = n.message, job_id = n.job_id, trace_id = n.trace_id,
+            started_at = n.started_at, ended_at = n.ended_at, due_at = NULL, stamp = r.stamp + 1
+        FROM unnest(%::text[], %::text[], %::float8[], %::text[], %::text[], %::uuid[], %::text[], %::float8[],
+            %::float8[])
+            AS n (tenant, schedule, tick, status, message, job_id, trace_id, started_at, ended_at)
+        WHERE (r.tenant, r.schedule, r.tick) = (n.tenant, n.schedule, n.tick)""",
     "feed": "INSERT INTO @feed VALUES (pg_current_xact_id(), %::uuid[])",
     "due_drops": f"""
         DELETE FROM @due AS d USING unnest({ENTRIES}) AS n ({ENTRY})
@@ -131,6 +138,7 @@ class Writing:
         self.due: dict[Entry, float] = {}
         self.leases: dict[Key, tuple[str, str, float]] = {}
         self.deliveries: dict[str, tuple[str, str, int, float]] = {}
+        self.runs: dict[tuple[str, str, float], tuple[Any, ...]] = {}
         self.due_drops: set[Entry] = set()
         self.delayed_drops: set[tuple[Any, ...]] = set()
         self.lease_drops: dict[Key, str | None] = {}
@@ -169,6 +177,10 @@ class Writing:
     def notify(self, job_id: str, effect: Notify) -> None:
         for endpoint in effect.endpoints:
             self.deliveries[delivery_id(job_id, effect.run, endpoint)] = (endpoint, job_id, effect.run, effect.at)
+
+    def mark_run(self, job: Job, effect: MarkRun) -> None:
+        said = (effect.status, rows.clean(effect.message), job.id, job.trace_id, effect.started_at, effect.ended_at)
+        self.runs[job.tenant, effect.schedule, effect.tick] = said
 
     def drop_stages(self, job_id: str, stages: Iterable[str]) -> None:
         self.stage_drops |= {(job_id, stage) for stage in stages}
@@ -226,6 +238,7 @@ class Writing:
             slots=_columns((s, id) for s, id in facts.slots.items() if facts.stored_slots.get(s) != id),
             keys=_columns((key, *kept) for key, kept in facts.keys.items() if facts.stored_keys.get(key) != kept),
             deliveries=_columns((id, *rest) for id, rest in self.deliveries.items()),
+            runs=_columns((*at, *said) for at, said in sorted(self.runs.items(), key=lambda item: item[0])),
             feed=[touched] if touched else [],
         )  # fmt: skip
         if "deliveries" in puts:

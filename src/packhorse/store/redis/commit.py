@@ -23,10 +23,12 @@ from packhorse.core.model import (
     KeepSpec,
     KeyUnused,
     MakeDue,
+    MarkRun,
     Notify,
     Overdue,
     ReleaseSlot,
     RememberKey,
+    RunUndecided,
     SlotFree,
     TakeBack,
     TakeSlot,
@@ -150,6 +152,8 @@ def _guarded(guard: Guard, job_id: str, facts: list[str]) -> PackhorseError:
             return AlreadySubmitted(job_id=other, fingerprint=fingerprint)
         case SlotFree():
             return SlotTaken(active_job_id=facts[0])
+        case RunUndecided():
+            return Conflict("Somebody else has decided on the run of this tick.", job_id=job_id)
 
 
 def _guard(guard: Guard, job: Job, reservation: str | None) -> Op:
@@ -170,6 +174,8 @@ def _guard(guard: Guard, job: Job, reservation: str | None) -> Op:
             return ["unused", keys.idempotency(key)]
         case SlotFree(slot):
             return ["free", keys.slot(slot), job.id]
+        case RunUndecided(schedule, tick, stamp):
+            return ["same", keys.run(job.tenant, schedule, tick), "stamp", str(stamp)]
 
 
 def back(job: Job, at: TaskId) -> Op:
@@ -260,6 +266,10 @@ def _apply(effect: Effect, change: Change, ops: list[Op]) -> None:
                 ["notify", delivery_id(job.id, run, endpoint), endpoint, job.id, str(run), repr(at)]
                 for endpoint in endpoints
             ]
+        case MarkRun(schedule, tick, status, message, started_at, ended_at):
+            of = (keys.run(job.tenant, schedule, tick), keys.config(job.tenant, schedule, "open"))
+            times = ["" if at is None else repr(at) for at in (started_at, ended_at)]
+            ops.append(["mark", *of, repr(tick), status, message, job.id, job.trace_id, *times])
 
 
 def _drop(job: Job, stage: str, ops: list[Op]) -> None:

@@ -90,6 +90,16 @@ def endpoint_deliveries(endpoint_id: str) -> str:
     return f"endpoint:{endpoint_id}:deliveries"
 
 
+def config(tenant: str, schedule: str, what: str = "") -> str:
+    """A schedule; or its versions, runs, and runs that are not over."""
+    return f"config:{pair(tenant, schedule)}" + (f":{what}" if what else "")
+
+
+def run(tenant: str, schedule: str, tick: float) -> str:
+    """What became of a tick."""
+    return config(tenant, schedule, f"run:{tick!r}")
+
+
 def kinds(queue: str) -> str:
     """The kinds of stages that use the queue, or have."""
     return f"kinds:{queue}"

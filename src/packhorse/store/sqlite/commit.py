@@ -21,10 +21,12 @@ from packhorse.core.model import (
     KeepSpec,
     KeyUnused,
     MakeDue,
+    MarkRun,
     Notify,
     Overdue,
     ReleaseSlot,
     RememberKey,
+    RunUndecided,
     SlotFree,
     TakeBack,
     TakeSlot,
@@ -32,7 +34,7 @@ from packhorse.core.model import (
     Waiting,
 )
 from packhorse.errors import AlreadySubmitted, Conflict, LeaseLost, PackhorseError, SlotTaken, StoreError
-from packhorse.store.sqlite import outbox, rows
+from packhorse.store.sqlite import outbox, rows, scheduling
 from packhorse.store.sqlite.connection import Session
 from packhorse.store.sqlite.rows import Plans
 from packhorse.store.sqlite.writer import alone
@@ -157,6 +159,9 @@ def _check(db: Session, guard: Guard, job: Job, now: float) -> None:
             row = db.execute("SELECT job_id FROM slots WHERE slot = ?", (slot,)).fetchone()
             if row is not None and row[0] != job.id:
                 raise SlotTaken(active_job_id=row[0])
+        case RunUndecided():
+            if not scheduling.is_undecided(db, job, guard):
+                raise Conflict("Somebody else has decided on the run of this tick.", job_id=job.id)
 
 
 def _is_overtaking(db: Session, task: Entry, kinds: tuple[str, ...], now: float) -> bool:
@@ -241,6 +246,10 @@ def _notify(db: Session, effect: Notify, change: Change, _now: float) -> None:
     outbox.notify(db, change.after, effect)
 
 
+def _mark_run(db: Session, effect: MarkRun, change: Change, _now: float) -> None:
+    scheduling.mark(db, change.after, effect)
+
+
 APPLY: Mapping[type[Effect], Callable[[Session, Any, Change, float], None]] = {
     MakeDue: _make_due,
     TakeBack: _take_back,
@@ -253,5 +262,6 @@ APPLY: Mapping[type[Effect], Callable[[Session, Any, Change, float], None]] = {
     KeepResult: _keep_result,
     DropStages: _drop_stages,
     Notify: _notify,
+    MarkRun: _mark_run,
 }
 """How each effect is written. Looked up by type: comparing with one type after the other took longer than the SQL."""

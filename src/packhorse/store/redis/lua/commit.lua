@@ -167,6 +167,14 @@ local verbs = {
     -- So many at a time: what is left is dropped when it would be taken.
     for _, delivery in ipairs(call('ZRANGE', P .. 'endpoint:' .. endpoint .. ':deliveries', 0, 499)) do forget(delivery) end
   end,
+  mark = function(run, open, tick, status, message, job, trace, started, ended)
+    if call('EXISTS', P .. run) == 0 then return end  -- its schedule keeps no runs as old as this one
+    call('HSET', P .. run, 'status', status, 'message', message, 'job_id', job, 'trace_id', trace,
+      'started_at', started, 'ended_at', ended, 'due_at', '')
+    call('HINCRBY', P .. run, 'stamp', 1)
+    call('ZREM', P .. 'config:due', run)
+    if status == 'fired' then call('ZADD', P .. open, tick, run) else call('ZREM', P .. open, run) end
+  end,
   orphan = function(job)
     for _, delivery in ipairs(call('SMEMBERS', P .. 'job:' .. job .. ':deliveries')) do forget(delivery) end
     for _, token in ipairs(call('SMEMBERS', P .. 'job:' .. job .. ':keys')) do call('HDEL', P .. 'keys', token) end

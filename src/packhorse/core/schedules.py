@@ -1,0 +1,374 @@
+"""Schedules: what is run when, every version of it, and what became of each tick. Decides; stores commit.
+
+A tick is a moment that the cron line names. Whoever claims one writes down a run for it and moves the schedule on to
+the next, in one step; the run is then carried on by whoever comes first, with the version that was claimed with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, get_args
+
+from msgspec import Struct, field
+from msgspec.structs import asdict, replace
+
+from packhorse.core import cron
+from packhorse.core.model import Status
+from packhorse.errors import InvalidInput, NotAllowed
+
+LATE = 60.0
+"""Seconds after which a tick that nobody has claimed counts as missed: a worker may well take that long to restart."""
+MOST_COUNTED = 10_000
+"""Missed ticks that are counted; more are told as this many, and when the first and the last were."""
+MOST_WAITING = 10
+"""Runs of one schedule that may wait for the one before them."""
+VERSIONS = 1000
+"""Versions of a schedule that are kept."""
+CODE = "code"
+"""Who has made a version that comes from the app's own code."""
+
+Overlap = Literal["skip", "queue", "cancel"]
+Misfire = Literal["skip", "catch_up"]
+RunStatus = Literal["due", "fired", "completed", "failed", "cancelled", "skipped", "missed"]
+
+OPEN: frozenset[str] = frozenset({"due", "fired"})
+
+
+class Terms(Struct, frozen=True):
+    """What people edit: what is run, for whom, when, and what to do when that is not possible."""
+
+    pipeline: str
+    parameters: bytes
+    """JSON, kept byte by byte."""
+    cron: str
+    zone: str = "UTC"
+    user: str = "local"
+    active: bool = True
+    overlap: Overlap = "skip"
+    misfire: Misfire = "skip"
+    window: float = 3600.0
+    """Seconds in which a missed tick is caught up with, where it is."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+class Schedule(Struct, frozen=True, omit_defaults=True):
+    tenant: str
+    id: str
+    terms: Terms
+    version: int
+    """Of the terms."""
+    stamp: int = 1
+    """Moves with every write, claims too: who decides on an older one is refused."""
+    next_at: float | None = None
+    """The tick to be claimed next; None while it is paused or ended."""
+    last_at: float = 0.0
+    """The last tick that was claimed."""
+    declared: Terms | None = None
+    """What the app's code says. People's edits win over it."""
+    created_at: float = 0.0
+    updated_at: float = 0.0
+    updated_by: str = ""
+    ended_at: float | None = None
+
+    @property
+    def is_adrift(self) -> bool:
+        return self.declared is not None and self.declared != self.terms
+
+
+class Revision(Struct, frozen=True):
+    """One version of a schedule, and who made it why."""
+
+    tenant: str
+    schedule: str
+    version: int
+    terms: Terms
+    author: str
+    at: float
+    """Never before a tick that was claimed with the version before."""
+    action: str
+    reason: str = ""
+
+
+class Run(Struct, frozen=True):
+    """What became of a tick; of many that nobody claimed in time, one for all of them."""
+
+    tenant: str
+    schedule: str
+    tick: float
+    version: int
+    status: RunStatus = "due"
+    stamp: int = 1
+    is_manual: bool = False
+    message: str = ""
+    job_id: str | None = None
+    trace_id: str = ""
+    started_at: float | None = None
+    ended_at: float | None = None
+    due_at: float | None = None
+    """When somebody is to carry it on; None once it is decided."""
+    until: float | None = None
+    """The last of several missed ticks, of which ``tick`` is the first."""
+    count: int = 1
+
+    @property
+    def is_open(self) -> bool:
+        return self.status in OPEN
+
+
+class Declared(Struct, frozen=True):
+    """A schedule as the app's code says it."""
+
+    id: str
+    terms: Terms
+
+
+class Move(Struct, frozen=True):
+    """A decision about one schedule, to be committed whole or not at all."""
+
+    before: Schedule | None
+    after: Schedule
+    revision: Revision | None = None
+    runs: tuple[Run, ...] = ()
+
+
+# Ticks.
+
+
+def claim(schedule: Schedule, now: float, hold: float = 0.0) -> Move | None:
+    """Claim the tick that is due: a run to be carried on, and a record of what was missed. None if nothing is due.
+
+    Of several, the last is run if it is young enough; whatever is too old is never replayed.
+    """
+    tick, terms = schedule.next_at, schedule.terms
+    if tick is None or tick > now:
+        return None
+    last = cron.latest(terms.cron, terms.zone, now, tick)
+    patience = max(LATE, terms.window) if terms.misfire == "catch_up" else LATE
+    runs: list[Run] = []
+    if now - last <= patience:
+        runs.append(_run(schedule, last, due_at=now + hold))
+        if last > tick:
+            runs.append(_missed(schedule, tick, _before(schedule, tick, last)))
+    else:
+        runs.append(_missed(schedule, tick, last))
+    moved = replace(schedule, stamp=schedule.stamp + 1, last_at=last)
+    return Move(schedule, replace(moved, next_at=_next(moved, max(now, last))), runs=tuple(runs))
+
+
+def pass_over(schedule: Schedule) -> Move:
+    """Go on to the next tick without a run: there is one for this tick, from before the clock was set back."""
+    assert schedule.next_at is not None
+    moved = replace(schedule, stamp=schedule.stamp + 1, last_at=max(schedule.last_at, schedule.next_at))
+    return Move(schedule, replace(moved, next_at=_next(moved, schedule.next_at)))
+
+
+def realigned(schedule: Schedule, now: float) -> Move | None:
+    """The clock was set back, or the rules of the zone have changed: the next tick is not what it would be now."""
+    if schedule.next_at is None or schedule.next_at <= now:
+        return None
+    expected = _next(schedule, now)
+    if expected == schedule.next_at:
+        return None
+    return Move(schedule, replace(schedule, stamp=schedule.stamp + 1, next_at=expected))
+
+
+def run_now(schedule: Schedule, now: float) -> Move:
+    """A run beside the ticks. It has a moment of its own, and none of a cron line falls between two seconds."""
+    _check_alive(schedule, "run")
+    run = _run(schedule, round(now, 6), due_at=now)
+    return Move(schedule, replace(schedule, stamp=schedule.stamp + 1), runs=(replace(run, is_manual=True),))
+
+
+# Versions.
+
+
+def create(
+    tenant: str, id: str, terms: Terms, *, author: str, reason: str = "", now: float, declared: Terms | None = None
+) -> Move:
+    action = "declared" if declared is not None else "created"
+    made = Schedule(
+        tenant, id, terms, 1, declared=declared, created_at=now, updated_at=now, updated_by=author, last_at=0.0
+    )
+    made = replace(made, next_at=_next(made, now))
+    return Move(None, made, Revision(tenant, id, 1, terms, author, now, action, reason))
+
+
+def edit(schedule: Schedule, terms: Terms, *, author: str, reason: str, now: float, action: str = "edited") -> Move:
+    """A new version, from the next tick on. A tick that is due already is claimed with the old one, in the same step."""
+    _check_alive(schedule, "edit")
+    return _revised(schedule, terms, author, reason, now, action)
+
+
+def end(schedule: Schedule, *, author: str, reason: str, now: float) -> Move:
+    """No tick is claimed any more. What has happened stays to be seen until it is purged."""
+    _check_alive(schedule, "delete")
+    move = _revised(schedule, replace(schedule.terms, active=False), author, reason, now, "deleted")
+    return replace(move, after=replace(move.after, ended_at=now, next_at=None))
+
+
+def revive(schedule: Schedule, terms: Terms, *, author: str, reason: str, now: float) -> Move:
+    """Make one anew under the id of one that has ended; the numbers of versions go on."""
+    return _revised(replace(schedule, ended_at=None), terms, author, reason, now, "created", before=schedule)
+
+
+def declare(schedule: Schedule, declared: Terms, *, now: float) -> Move | None:
+    """What the code says now. It is taken over where nobody has changed what it said before, else only kept."""
+    if schedule.declared == declared:
+        return None
+    is_untouched = schedule.ended_at is None and schedule.declared is not None and not schedule.is_adrift
+    kept = replace(schedule, declared=declared)
+    if is_untouched:
+        return _revised(kept, declared, CODE, "", now, "declared", before=schedule)
+    return Move(schedule, replace(kept, stamp=schedule.stamp + 1))
+
+
+def difference(old: Terms, new: Terms) -> list[tuple[str, Any, Any]]:
+    """Field, what it was, and what it is; parameters one by one are the matter of whoever may show them."""
+    was, now = asdict(old), asdict(new)
+    return [(name, was[name], now[name]) for name in was if was[name] != now[name]]
+
+
+def _revised(
+    schedule: Schedule,
+    terms: Terms,
+    author: str,
+    reason: str,
+    now: float,
+    action: str,
+    before: Schedule | None = None,
+) -> Move:
+    claimed = claim(schedule, now)
+    base, runs = (schedule, ()) if claimed is None else (claimed.after, claimed.runs)
+    at = max(now, base.last_at)  # the clocks of two processes differ a little: an edit comes after what was claimed
+    moved = replace(
+        base, terms=terms, version=schedule.version + 1, updated_at=at, updated_by=author, stamp=schedule.stamp + 1
+    )
+    moved = replace(moved, next_at=_next(moved, at))
+    revision = Revision(schedule.tenant, schedule.id, moved.version, terms, author, at, action, reason)
+    return Move(before or schedule, moved, revision, runs)
+
+
+# Runs.
+
+
+def decided(run: Run, status: RunStatus, message: str, now: float) -> Run:
+    """A run that becomes no job."""
+    return replace(run, status=status, message=message, ended_at=now, due_at=None, stamp=run.stamp + 1)
+
+
+def put_off(run: Run, message: str, until: float) -> Run:
+    return replace(run, message=message, due_at=until, stamp=run.stamp + 1)
+
+
+Verdict = tuple[Literal["fire", "wait", "skip", "cancel"], str]
+
+
+def overlapping(run: Run, others: list[Run], overlap: Overlap) -> Verdict:
+    """What to do with a run, given the others of its schedule that are not over; and why."""
+    earlier = [each for each in others if each.tick < run.tick]
+    active = [each for each in others if each.status == "fired"]
+    waiting = [each for each in earlier if each.status == "due"]
+    if overlap == "skip":
+        # Who was claimed before and is not decided yet goes first: only one of them can be the next.
+        busy = active or waiting
+        return ("skip", f"The run of {iso(busy[0].tick)} was not over.") if busy else ("fire", "")
+    if overlap == "queue":
+        if len(waiting) >= MOST_WAITING:
+            return "skip", f"{MOST_WAITING} runs were waiting already."
+        busy = active or waiting
+        return ("wait", f"Waits for the run of {iso(busy[0].tick)}.") if busy else ("fire", "")
+    newer = [each for each in others if each.tick > run.tick]
+    if newer:
+        return "skip", f"The run of {iso(newer[-1].tick)} took its place."
+    return ("cancel", f"Waits until the run of {iso(active[0].tick)} is cancelled.") if active else ("fire", "")
+
+
+def ended(status: Status) -> RunStatus:
+    """What the run of a job that has ended is called."""
+    word: RunStatus = status.value  # type: ignore[assignment]
+    return word
+
+
+def iso(tick: float) -> str:
+    return cron.utc(tick)
+
+
+def _run(schedule: Schedule, tick: float, *, due_at: float) -> Run:
+    return Run(schedule.tenant, schedule.id, tick, schedule.version, due_at=due_at)
+
+
+def _missed(schedule: Schedule, first: float, last: float) -> Run:
+    """One record for all of them, however many there were."""
+    terms = schedule.terms
+    count = cron.count(terms.cron, terms.zone, first, last, MOST_COUNTED)
+    what = "Nobody was there to run it in time."
+    if count > 1:
+        more = "more than " if count == MOST_COUNTED else ""
+        what = f"Nobody was there to run them in time: {more}{count} ticks until {iso(last)}."
+    return Run(
+        schedule.tenant,
+        schedule.id,
+        first,
+        schedule.version,
+        "missed",
+        message=what,
+        until=last if count > 1 else None,
+        count=count,
+    )
+
+
+def _before(schedule: Schedule, first: float, last: float) -> float:
+    """The tick before the last one, ``first`` being one."""
+    return cron.latest(schedule.terms.cron, schedule.terms.zone, last - 1.0, first)
+
+
+def _next(schedule: Schedule, moment: float) -> float | None:
+    terms = schedule.terms
+    if not terms.active or schedule.ended_at is not None:
+        return None
+    return cron.following(terms.cron, terms.zone, moment)
+
+
+def _check_alive(schedule: Schedule, verb: str) -> None:
+    if schedule.ended_at is not None:
+        raise NotAllowed(f"The schedule {schedule.id} was deleted.", verb=verb, status="deleted")
+
+
+# What may be written down.
+
+LONGEST_TEXT = 255
+MOST_LABELS = 32
+LONGEST_WINDOW = 366 * 86_400.0
+
+
+def check(terms: Terms, now: float) -> None:
+    """Raises InvalidInput that names the field. Whether the parameters fit the pipeline is for others to say."""
+    mistakes = [{"field": field, "message": message} for field, message in _mistakes(terms)]
+    if mistakes:
+        said = "; ".join(f"{each['field']}: {each['message']}" for each in mistakes)
+        raise InvalidInput(f"The schedule is not valid: {said}.", errors=mistakes)
+    cron.check(terms.cron, terms.zone, now)
+
+
+def _mistakes(terms: Terms) -> Iterator[tuple[str, str]]:
+    if not _is_text(terms.user):
+        yield "user_id", f"It must be a text of 1 to {LONGEST_TEXT} characters"
+    if terms.overlap not in get_args(Overlap):
+        yield "overlap", f"It is one of {', '.join(get_args(Overlap))}"
+    if terms.misfire not in get_args(Misfire):
+        yield "misfire", f"It is one of {', '.join(get_args(Misfire))}"
+    if not 0 <= terms.window <= LONGEST_WINDOW:
+        yield "window", "It must be between nothing and a year"
+    if len(terms.labels) > MOST_LABELS:
+        yield "labels", f"There are more than {MOST_LABELS}"
+    if not all(_is_text(name) and _fits(value) for name, value in terms.labels.items()):
+        yield "labels", f"Names and values must be texts of at most {LONGEST_TEXT} characters"
+
+
+def _is_text(text: object) -> bool:
+    return text != "" and _fits(text)
+
+
+def _fits(text: object) -> bool:
+    """What an app's code says has not been checked by anybody else."""
+    return isinstance(text, str) and len(text) <= LONGEST_TEXT and "\0" not in text

@@ -1,0 +1,214 @@
+"""Fires schedules: claims ticks that are due, and makes a job of each, or says why not. In every worker, no leader.
+
+A tick is claimed by moving its schedule on, which only one can; its run is then decided on by whoever holds it, and the
+commit that makes the job holds only if nobody else has. Who dies in between leaves the run to the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Iterable, Sequence
+from typing import TypeVar
+
+from packhorse.blob.base import Blobs
+from packhorse.core import lifecycle, schedules, wire
+from packhorse.core.model import Plan
+from packhorse.core.schedules import Move, Run, Schedule, Terms
+from packhorse.crashpoints import passing
+from packhorse.define.mistakes import unknown_pipeline
+from packhorse.define.submitting import Options
+from packhorse.engine.admission import Intake
+from packhorse.engine.settle import Settle
+from packhorse.errors import BlobError, Conflict, InvalidInput, JobNotFound, NotAllowed, SlotTaken, StoreError
+from packhorse.settings import Settings
+from packhorse.store.base import Store
+from packhorse.telemetry import log, new_trace, traced
+
+T = TypeVar("T")
+
+BATCH = 100
+POLL = 0.5
+"""Seconds between looks: an edit may bring the next tick forward."""
+HOLD = 3.0
+"""Seconds after which a run that was claimed and not decided is anybody's."""
+WAIT = 0.5
+"""Seconds between looks at whether a run that waits for another may go on."""
+FRESH = 1.0
+"""Seconds for which the definitions that were read are taken for true."""
+LAP = 30.0
+"""Seconds between pages of the round that looks after all schedules, of all workers together."""
+ROUND = "schedules"
+ORIGIN = "schedule"
+
+
+class Scheduler:
+    def __init__(self, store: Store, blobs: Blobs, settings: Settings, settle: Settle) -> None:
+        self._store = store
+        self._blobs = blobs
+        self._settings = settings
+        self._settle = settle
+        self._plans: dict[str, Plan] = {}
+        self._read_at = -FRESH
+        self._looked_at = -LAP
+
+    async def tick(self) -> float:
+        upcoming = await self._store.upcoming(BATCH)
+        now = self._store.now()
+        due = [each for each in upcoming if each.next_at is not None and each.next_at <= now]
+        random.shuffle(due)  # several schedulers that wake together should not all begin with the same
+        claimed = await _all(self._claimed(schedule) for schedule in due)
+        taken = await self._store.take_runs(BATCH, HOLD)
+        await _all(self._carried(run) for run in [*(run for runs in claimed for run in runs), *taken])
+        await self._look_over()
+        return self._pause(upcoming, is_full=len(due) == BATCH or len(taken) == BATCH)
+
+    def _pause(self, upcoming: Sequence[Schedule], *, is_full: bool) -> float:
+        """Until the next tick, to the moment; and never so long that an edit goes unnoticed."""
+        now = self._store.now()
+        later = [each.next_at - now for each in upcoming if each.next_at is not None and each.next_at > now]
+        return 0.0 if is_full else min([*later, POLL])
+
+    # Claiming.
+
+    async def _claimed(self, schedule: Schedule) -> list[Run]:
+        """The runs that are ours to carry on; none if another was faster."""
+        move = schedules.claim(schedule, self._store.now(), HOLD)
+        if move is None:
+            return []
+        try:
+            await self._store.move(move)
+        except Conflict:
+            await self._stumbled(schedule)
+            return []
+        passing("schedule.claimed")
+        for run in move.runs:
+            if run.status == "missed":
+                log.ticks_missed(run.schedule, run.count, run.message)
+        return [run for run in move.runs if run.status == "due"]
+
+    async def _stumbled(self, schedule: Schedule) -> None:
+        """Another was faster; or the clock was set back, and there are runs for these ticks."""
+        found = await self._store.schedule(schedule.tenant, schedule.id)
+        if found is not None and found.stamp == schedule.stamp:
+            await self._moved(schedules.pass_over(schedule))
+
+    async def _moved(self, move: Move) -> None:
+        try:
+            await self._store.move(move)
+        except Conflict:
+            return  # whoever was faster has seen to it
+
+    # Carrying on.
+
+    async def _carried(self, run: Run) -> None:
+        with traced(new_trace()):
+            try:
+                await self._carry(run)
+            except Conflict:
+                return  # somebody else has decided on it
+            except (StoreError, BlobError) as error:  # it is due again by itself
+                log.duty_failed(f"schedule {run.schedule}", error)
+
+    async def _carry(self, run: Run) -> None:
+        schedule = await self._store.schedule(run.tenant, run.schedule)
+        pinned = await self._store.revisions(run.tenant, run.schedule, before=run.version + 1, limit=1)
+        if schedule is None or schedule.ended_at is not None:
+            return await self._skip(run, "The schedule was deleted.")
+        if not pinned or pinned[0].version != run.version:
+            return await self._skip(run, f"Version {run.version} of the schedule is not kept any more.")
+        terms = pinned[0].terms
+        others = await self._others(run)
+        verdict, why = schedules.overlapping(run, others, terms.overlap)
+        if verdict == "fire":
+            return await self._fire(run, terms)
+        if verdict == "skip":
+            return await self._skip(run, why)
+        if verdict == "cancel":
+            await _all(self._cancel(each) for each in others if each.job_id is not None)
+        await self._wait(run, why)
+
+    async def _others(self, run: Run) -> list[Run]:
+        """The schedule's other runs that are not over."""
+        found = await self._store.runs(run.tenant, run.schedule, limit=BATCH, open_only=True)
+        fired = [each.job_id for each in found if each.job_id is not None]
+        jobs = dict(zip(fired, await self._store.get(fired) if fired else [], strict=True))
+        others = []
+        for each in found:
+            if each.tick == run.tick:
+                continue
+            if each.job_id is not None and jobs[each.job_id] is None:
+                lost = schedules.decided(each, "failed", "Its job is not there any more.", self._store.now())
+                await self._store.put_run(each, lost)
+            else:
+                others.append(each)
+        return others
+
+    async def _fire(self, run: Run, terms: Terms) -> None:
+        try:
+            plan = await self._plan(terms.pipeline)
+            async with Intake(self._store, self._blobs, self._settings) as intake:
+                await intake.admit(
+                    plan, terms.parameters, Options(user=terms.user), tenant=run.tenant, origin=ORIGIN, run=run
+                )
+        except SlotTaken as taken:
+            why = f"The user has an active job: {taken.facts['active_job_id']}."
+            await (self._skip(run, why) if terms.overlap == "skip" else self._wait(run, why))
+        except InvalidInput as error:
+            await self._skip(run, error.message)
+        else:
+            passing("schedule.fired")
+
+    async def _skip(self, run: Run, why: str) -> None:
+        await self._store.put_run(run, schedules.decided(run, "skipped", why, self._store.now()))
+        log.tick_skipped(run.schedule, why)
+
+    async def _wait(self, run: Run, why: str) -> None:
+        await self._store.put_run(run, schedules.put_off(run, why, self._store.now() + WAIT))
+
+    async def _cancel(self, run: Run) -> None:
+        assert run.job_id is not None
+        try:
+            await self._settle(run.job_id, lambda job: lifecycle.cancel(job, now=self._store.now()))
+        except (JobNotFound, NotAllowed):
+            return  # it has ended meanwhile
+
+    async def _plan(self, pipeline: str) -> Plan:
+        if pipeline not in self._plans or time.monotonic() - self._read_at > FRESH:
+            found = await self._store.definitions()
+            self._plans = {each.pipeline: wire.plan_from(each.plan) for each in found}
+            self._read_at = time.monotonic()
+        if pipeline not in self._plans:
+            raise unknown_pipeline(pipeline, self._plans)
+        return self._plans[pipeline]
+
+    # Looking after all of them, slowly.
+
+    async def _look_over(self) -> None:
+        """One page of schedules: next ticks that the clock has overtaken, old runs, ended schedules without any."""
+        if time.monotonic() - self._looked_at < LAP:
+            return
+        self._looked_at = time.monotonic()
+        now = self._store.now()
+        at, after = _bookmarked(await self._store.bookmark(ROUND))
+        if abs(now - at) < LAP:  # another worker did
+            return
+        page = await self._store.schedules(after=after, limit=BATCH)
+        last = (page[-1].tenant, page[-1].id) if len(page) == BATCH else None
+        await self._store.set_bookmark(ROUND, wire.encode([now, last]).decode())
+        oldest = now - self._settings.runs_keep
+        for schedule in page:
+            if (move := schedules.realigned(schedule, now)) is not None:
+                await self._moved(move)
+            await self._store.trim_runs(schedule.tenant, schedule.id, older_than=oldest, keep=self._settings.runs_limit)
+            if schedule.ended_at is not None and schedule.ended_at < oldest:
+                await self._store.drop_schedule(schedule)
+
+
+def _bookmarked(text: str | None) -> tuple[float, tuple[str, str] | None]:
+    return wire.decode(text, tuple[float, tuple[str, str] | None]) if text else (0.0, None)
+
+
+async def _all(work: Iterable[Awaitable[T]]) -> list[T]:
+    return list(await asyncio.gather(*work))
