@@ -7,7 +7,9 @@ PackhorseError
 │   ├── TooSlow  ├── WrongMethod  ├── Foreign  ├── Unauthorized  ├── Forbidden  ├── RangeNotSatisfiable
 │   ├── TooMany             ├── TooManyDownloads  ├── TooManyStreams  ├── RateExceeded  ├── QuotaExceeded
 │   ├── NotFound            ├── JobNotFound  ├── ArtifactNotFound  ├── KeyNotFound  ├── WebhookNotFound
-│   │                       └── QueueNotFound
+│   │                       ├── QueueNotFound  ├── ScheduleNotFound  └── VersionNotFound
+│   ├── VersionNeeded       an edit must say which version it is of
+│   ├── EditedMeanwhile     and that must be the one there is
 │   ├── NoSecretKey         a webhook cannot be signed
 │   ├── NotAllowed          the job's status does not admit the verb
 │   │   └── NotFinished
@@ -192,6 +194,30 @@ class WebhookNotFound(NotFound):
     """There is no webhook {webhook_id!r}."""
 
     hint = "See those there are with: packhorse webhooks"
+
+
+class ScheduleNotFound(NotFound):
+    """There is no schedule {schedule_id}."""
+
+    hint = "See them with: packhorse schedules"
+
+
+class VersionNotFound(NotFound):
+    """Schedule {schedule_id} has no version {version}, or does not keep it any more."""
+
+
+class VersionNeeded(Refused):
+    """There is a schedule {schedule_id} already: say which version you have seen, with If-Match."""
+
+    status = 428
+    hint = "Look at it, and send the ETag you were given as If-Match."
+
+
+class EditedMeanwhile(Refused):
+    """The schedule {schedule_id} is not at the version you have seen: it is at version {version}."""
+
+    status = 412
+    hint = "Look at it again, and decide anew: what the other has changed would be lost."
 
 
 class NoSecretKey(Refused):

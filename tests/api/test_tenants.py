@@ -38,13 +38,22 @@ def operations() -> Iterator[Operation]:
 
 
 OPERATIONS = list(operations())
-OWNED = [each for each in OPERATIONS if re.search(r"{(job|key|webhook)_id}", each.path)]
+OWNED = [
+    each
+    for each in OPERATIONS
+    if re.search(r"{(job|key|webhook|schedule)_id}", each.path) and str(each) != "PUT schedules/{schedule_id}"
+]
 SHARED = [each for each in OPERATIONS if each not in OWNED]
 """About all there is, or about what all tenants share: queues, which are those of the people who run it."""
+SCHEDULE = {"pipeline": "add", "user_id": "ann", "parameters": {"a": 1}, "cron": "0 3 * * *"}
 BODIES: dict[str, dict[str, Any]] = {
     "POST jobs": {"json": {"pipeline": "add", "user_id": "ann", "parameters": {"a": 1}}},
     "POST keys": {"json": {"scopes": ["read"]}},
     "POST webhooks": {"json": {"url": "https://example.org/told"}},
+    "PUT schedules/{schedule_id}": {"json": SCHEDULE},
+    "POST schedules/preview": {"json": {"cron": "* * * * *"}},
+    "POST schedules/{schedule_id}/rollback": {"json": {"version": 1}},
+    "GET schedules/{schedule_id}/diff": {"params": {"old": 1, "new": 1}},
 }
 
 
@@ -75,7 +84,11 @@ async def acme(http: Http, store: Store) -> Acme:
     job_id = (await http.post("jobs", json=job, headers=bearer(text))).json()["job_id"]
     webhook = {"url": f"https://example.com/{SECRET}"}
     webhook_id = (await http.post("webhooks", json=webhook, headers=bearer(text))).json()["webhook_id"]
-    names = {"job_id": job_id, "key_id": mine.id, "webhook_id": webhook_id, "name": "add/out.txt", "queue": "default"}
+    schedule = {**SCHEDULE, "user_id": SECRET, "labels": {"note": SECRET}}
+    answer = await http.put("schedules/nightly", json=schedule, headers=bearer(text))
+    assert answer.status_code == 201
+    names = {"job_id": job_id, "key_id": mine.id, "webhook_id": webhook_id, "schedule_id": "nightly", "version": "1"}
+    names |= {"name": "add/out.txt", "queue": "default"}
     return Acme(names, (SECRET, job_id, mine.id, webhook_id, text))
 
 
@@ -123,7 +136,7 @@ async def test_what_is_listed_or_made_says_nothing_of_the_other(
 
 @pytest.mark.parametrize("operation", OWNED, ids=ids)
 async def test_what_was_tried_has_changed_nothing(http: Http, store: Store, acme: Acme, operation: Operation) -> None:
-    before = await store.get([acme.names["job_id"]]), await store.keys([acme.names["key_id"]])
+    before = await all_of(store, acme)
 
     await http.request(
         operation.method,
@@ -132,7 +145,14 @@ async def test_what_was_tried_has_changed_nothing(http: Http, store: Store, acme
         **BODIES.get(str(operation), {}),
     )
 
-    assert (await store.get([acme.names["job_id"]]), await store.keys([acme.names["key_id"]])) == before
+    assert await all_of(store, acme) == before
+
+
+async def all_of(store: Store, acme: Acme) -> tuple[Any, ...]:
+    names = acme.names
+    runs = await store.runs("acme", names["schedule_id"])
+    schedule = await store.schedule("acme", names["schedule_id"])
+    return await store.get([names["job_id"]]), await store.keys([names["key_id"]]), schedule, runs
 
 
 def test_every_operation_of_a_job_is_among_them() -> None:

@@ -314,3 +314,20 @@ def second(ctx: Context, p: Chain, one: int = needs(first)) -> int:
 def third(ctx: Context, p: Chain, two: int = needs(second)) -> int:
     note("begin", ctx, "third")
     return two + 1
+
+
+class Beat(Params):
+    mark: str = "one"
+    seconds: float = 0.0
+
+
+beat = app.pipeline("beat", Beat)
+
+
+@beat.stage(name="tick", queue="beat", retries=30, backoff="10ms")
+async def beat_tick(ctx: Context, p: Beat) -> None:
+    note("begin", ctx, p.mark)
+    await asyncio.sleep(p.seconds)
+
+
+app.schedule("declared", beat, Beat(mark="code"), cron="0 3 * * *", zone="Europe/Berlin", active=False)

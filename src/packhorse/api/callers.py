@@ -11,7 +11,9 @@ from litestar.di import NamedDependency
 from litestar.handlers.base import BaseRouteHandler
 from msgspec import Struct
 
+from packhorse.api.given import NOT_VALID
 from packhorse.core.model import Job
+from packhorse.define.mistakes import invalid, quoted
 from packhorse.errors import Forbidden, JobNotFound
 
 OPERATOR = "default"
@@ -49,6 +51,16 @@ class Caller(Struct, frozen=True):
         if job is None or job.is_purging or not self._may_see(job):
             raise JobNotFound(job_id=job_id)
         return job
+
+    def acting_for(self, user: str | None) -> str:
+        """The user that is meant, if this caller may act for them. Raises InvalidInput."""
+        found = user if user is not None else self.user or self.default_user
+        if found is None:
+            raise invalid(NOT_VALID, [{"field": "user_id", "message": "For whom? This key may act for any user"}])
+        if self.user not in (None, found):
+            said = f"This key acts for {quoted(self.user)} only"
+            raise invalid(NOT_VALID, [{"field": "user_id", "message": said}])
+        return found
 
     def _may_see(self, job: Job) -> bool:
         is_own = job.tenant == self.tenant and self.user in (None, job.user)

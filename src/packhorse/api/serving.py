@@ -23,6 +23,7 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 
 from packhorse import telemetry
 from packhorse.api import (
+    editing,
     events,
     jobs,
     keys,
@@ -31,6 +32,7 @@ from packhorse.api import (
     queries,
     queues,
     results,
+    schedules,
     scraping,
     submit,
     system,
@@ -91,6 +93,8 @@ ROUTES = [
     webhooks.remove_webhook,
     webhooks.list_deliveries,
     webhooks.try_webhook,
+    *schedules.ROUTES,
+    *editing.ROUTES,
 ]
 
 

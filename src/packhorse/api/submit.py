@@ -25,7 +25,7 @@ from packhorse.api.tools import Tools
 from packhorse.core import wire
 from packhorse.core.lifecycle import once_key, slot_key
 from packhorse.core.model import Job, Spec
-from packhorse.define.mistakes import Mistake, invalid, quoted
+from packhorse.define.mistakes import Mistake, invalid
 from packhorse.define.submitting import MOST_URGENT, Options, options_from
 from packhorse.engine.admission import Intake
 from packhorse.errors import (
@@ -152,7 +152,7 @@ class Submission:
         """
         if pipeline is None or pipeline.plan.slot is None or "user_id" not in self._query:
             return
-        user = self._user(self._query["user_id"])
+        user = self._caller.acting_for(self._query["user_id"])
         holder = await self._tools.store.holder(slot_key(self._caller.tenant, user, pipeline.plan.slot))
         if holder is not None and not await self._is_repeated():
             raise SlotTaken(active_job_id=holder)
@@ -213,20 +213,10 @@ class Submission:
     def _client(self) -> str | None:
         return self._caller.client or None
 
-    def _user(self, given: str | None) -> str:
-        user = given if given is not None else self._caller.user or self._caller.default_user
-        if user is None:
-            raise invalid(NOT_VALID, [{"field": "user_id", "message": "For whom? This key may act for any user"}])
-        if self._caller.user not in (None, user):
-            raise invalid(
-                NOT_VALID, [{"field": "user_id", "message": f"This key acts for {quoted(self._caller.user)} only"}]
-            )
-        return user
-
     def _options(self, asked: Asked) -> Options:
         try:
             options = options_from(
-                user=self._user(asked.user_id),
+                user=self._caller.acting_for(asked.user_id),
                 priority=asked.priority,
                 delay=asked.delay,
                 key=self._key,

@@ -54,7 +54,7 @@ def submit(
     words = grouped(values)
     to = None if output is None else tried(output)
     with Client(remote.url) as client:
-        parameters, files = parameters_from(words, _schema(client, pipeline))
+        parameters, files = parameters_from(words, schema_of(client, pipeline))
         job = client.submit(
             pipeline, parameters, files=files, user=user, priority=priority, delay=wait_before, key=key
         )  # fmt: skip
@@ -87,7 +87,7 @@ def _shown(job: Json, remote: Remote) -> None:
     printing.said(f"Follow it with: packhorse show {job['job_id']} --follow")
 
 
-def _schema(client: Client, pipeline: str) -> dict[str, Any]:
+def schema_of(client: Client, pipeline: str) -> dict[str, Any]:
     found: dict[str, dict[str, Any]] = {each["name"]: each["schema"] for each in client.pipelines()}
     if pipeline not in found:
         raise unknown_pipeline(pipeline, found)

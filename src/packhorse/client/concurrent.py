@@ -10,7 +10,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import httpx2
 
-from packhorse.client import calls, download, operating
+from packhorse.client import calls, download, operating, scheduling
 from packhorse.client.call import LOST, Call, Fetch, Json, Pages, Where
 from packhorse.client.following import Follow
 from packhorse.client.problems import checked, error_of, reaching
@@ -113,6 +113,21 @@ class AsyncClient:
     remove_webhook = _asking(operating.remove_webhook)
     test_webhook = _asking(operating.test_webhook)
     deliveries = _asking(operating.deliveries)
+
+    schedules = _paging(scheduling.every)
+    schedule = _asking(scheduling.get)
+    put_schedule = _asking(scheduling.put)
+    delete_schedule = _asking(scheduling.delete)
+    pause_schedule = _asking(scheduling.pause)
+    resume_schedule = _asking(scheduling.resume)
+    reset_schedule = _asking(scheduling.reset)
+    rollback_schedule = _asking(scheduling.rollback)
+    run_schedule = _asking(scheduling.run)
+    schedule_runs = _asking(scheduling.runs)
+    schedule_versions = _asking(scheduling.versions)
+    schedule_version = _asking(scheduling.version)
+    diff_schedule = _asking(scheduling.diff)
+    preview_schedule = _asking(scheduling.preview)
 
     async def _ask(self, call: Call[T]) -> T:
         for pause in call.pauses:

@@ -194,7 +194,7 @@ def create(
 
 
 def edit(schedule: Schedule, terms: Terms, *, author: str, reason: str, now: float, action: str = "edited") -> Move:
-    """A new version, from the next tick on. A tick that is due already is claimed with the old one, in the same step."""
+    """A new version, from the next tick on. A tick that is due is claimed with the old one, in the same step."""
     _check_alive(schedule, "edit")
     return _revised(schedule, terms, author, reason, now, action)
 

@@ -57,9 +57,9 @@ class ScheduleOptions(TypedDict, total=False):
     active: bool
     """Whether it begins at once. Default: it does."""
     overlap: Literal["skip", "queue", "cancel"]
-    """What to do while the run before is not over: leave this one out, let it wait, or cancel that one. Default: skip."""
+    """While the run before is not over, leave this one out, let it wait, or cancel that one. Default: ``skip``."""
     misfire: Literal["skip", "catch_up"]
-    """What to do with a tick that nobody was there to run. Default: skip."""
+    """What to do with a tick that nobody was there to run. Default: ``skip``."""
     window: Duration
     """How old a tick may be to be caught up with. Default: ``1h``."""
     labels: Mapping[str, str]

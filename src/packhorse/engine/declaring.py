@@ -1,4 +1,4 @@
-"""Schedules that an app's code declares: made once, kept up where nobody has changed them, and never against a person."""
+"""Schedules that an app's code declares: made once, and kept up as long as no person has changed them."""
 
 from __future__ import annotations
 

@@ -115,19 +115,23 @@ class Scheduler:
         schedule = await self._store.schedule(run.tenant, run.schedule)
         pinned = await self._store.revisions(run.tenant, run.schedule, before=run.version + 1, limit=1)
         if schedule is None or schedule.ended_at is not None:
-            return await self._skip(run, "The schedule was deleted.")
-        if not pinned or pinned[0].version != run.version:
-            return await self._skip(run, f"Version {run.version} of the schedule is not kept any more.")
-        terms = pinned[0].terms
+            await self._skip(run, "The schedule was deleted.")
+        elif not pinned or pinned[0].version != run.version:
+            await self._skip(run, f"Version {run.version} of the schedule is not kept any more.")
+        else:
+            await self._decide(run, pinned[0].terms)
+
+    async def _decide(self, run: Run, terms: Terms) -> None:
         others = await self._others(run)
         verdict, why = schedules.overlapping(run, others, terms.overlap)
         if verdict == "fire":
-            return await self._fire(run, terms)
-        if verdict == "skip":
-            return await self._skip(run, why)
-        if verdict == "cancel":
-            await _all(self._cancel(each) for each in others if each.job_id is not None)
-        await self._wait(run, why)
+            await self._fire(run, terms)
+        elif verdict == "skip":
+            await self._skip(run, why)
+        else:
+            if verdict == "cancel":
+                await _all(self._cancel(each) for each in others if each.job_id is not None)
+            await self._wait(run, why)
 
     async def _others(self, run: Run) -> list[Run]:
         """The schedule's other runs that are not over."""

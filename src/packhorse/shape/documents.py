@@ -75,6 +75,8 @@ class JobDocument(PositionDocument):
     tenant_id: str
     created_by_client_id: str | None
     origin: str
+    schedule_id: str | None
+    tick: str | None
     status: Status
     stopping: Stopping | None
     stages: dict[str, StageDocument]

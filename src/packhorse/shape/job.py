@@ -55,6 +55,8 @@ def shown(job: Job, spec: Spec | None, results: Results, progress: Reported) -> 
         "tenant_id": job.tenant,
         "created_by_client_id": job.client,
         "origin": spec.origin,
+        "schedule_id": None if job.firing is None else job.firing.schedule,
+        "tick": None if job.firing is None else iso(job.firing.tick),
         "status": job.status,
         "stopping": job.stopping,
         **position(job, progress),

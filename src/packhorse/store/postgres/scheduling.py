@@ -18,7 +18,10 @@ OPEN = "status IN ('due', 'fired')"
 OF = "tenant = $1 AND schedule = $2"
 VALUES = ", ".join(f"${n}" for n, _ in enumerate(RUN_FIELDS, 1))
 ADD_RUN = f"INSERT INTO @runs ({COLUMNS}) VALUES ({VALUES}) ON CONFLICT DO NOTHING RETURNING 1"
-SET_RUN = f"UPDATE @runs SET ({COLUMNS}) = ROW({VALUES}) WHERE {OF} AND tick = $3 AND stamp = ${len(RUN_FIELDS) + 1} RETURNING 1"
+SET_RUN = (
+    f"UPDATE @runs SET ({COLUMNS}) = ROW({VALUES})"
+    f" WHERE {OF} AND tick = $3 AND stamp = ${len(RUN_FIELDS) + 1} RETURNING 1"
+)
 DUE = f"due_at <= (SELECT coalesce($1, {NOW}))"
 
 # Locked rows belong to another taker. MATERIALIZED, because a LIMIT that is run again takes too many.

@@ -1,0 +1,349 @@
+"""Editing schedules: each edit is a version, from the next tick on, and none is made over one that was not seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from litestar import Request, Response, delete, post, put
+from litestar.datastructures import State
+from litestar.di import NamedDependency
+from litestar.params import FromPath, HeaderParameter
+from msgspec import Struct
+from msgspec.structs import replace
+
+from packhorse.api import scheduling
+from packhorse.api.body import Body
+from packhorse.api.callers import Caller
+from packhorse.api.described import refusing, taking
+from packhorse.api.documents import RunDocument, ScheduleDocument
+from packhorse.api.given import JSON, NOT_VALID, asked, kind_of
+from packhorse.api.schedules import BODY, base_of, known, revision_of, schedule_of, shown
+from packhorse.api.scheduling import Wanted, check_reason
+from packhorse.api.tools import Tools
+from packhorse.core import schedules as rules
+from packhorse.core.schedules import Move, Schedule, Terms
+from packhorse.define.mistakes import invalid
+from packhorse.define.source import checked_name
+from packhorse.errors import (
+    Conflict,
+    EditedMeanwhile,
+    NotAllowed,
+    ScheduleNotFound,
+    UnknownPipeline,
+    UnsupportedMedia,
+    VersionNeeded,
+    VersionNotFound,
+)
+
+SOMEBODY_HERE = "local"
+"""Who edits where nobody needs a key."""
+TRIES = 20
+"""How often a decision is made anew because a tick was claimed meanwhile."""
+
+CHANGING = (*BODY, ScheduleNotFound, EditedMeanwhile, NotAllowed)
+
+Match = Annotated[
+    str | None,
+    HeaderParameter(name="If-Match", description="The `ETag` of the version you have seen; if it is another, 412."),
+]
+Asking = Request[Any, Any, State]
+
+
+class Why(Struct):
+    """Why it is done; the version says so."""
+
+    reason: str = ""
+
+
+class Back(Struct):
+    """Which version is to be the newest again."""
+
+    version: int = 0
+    reason: str = ""
+
+
+@put(
+    "/schedules/{schedule_id:str}",
+    scope="operate",
+    request_max_body_size=None,
+    operation_class=taking(Wanted, required=True),
+    responses=refusing(*BODY, EditedMeanwhile, VersionNeeded, UnknownPipeline),
+)
+async def put_schedule(
+    request: Asking,
+    tools: NamedDependency[Tools],
+    caller: NamedDependency[Caller],
+    schedule_id: FromPath[str],
+    match: Match = None,
+) -> Response[ScheduleDocument]:
+    """Make a schedule, or a new version of it, from the next tick on. What is left out is set to its default."""
+    _check_id(schedule_id)
+    wanted, terms = await _terms(request, tools, caller)
+
+    def decide(found: Schedule | None, now: float, author: str) -> Move:
+        rules.check(terms, now)
+        if found is None or found.ended_at is not None:
+            if match is not None:
+                raise EditedMeanwhile("There is no such schedule any more.", schedule_id=schedule_id, version=0)
+            if found is None:
+                return rules.create(caller.tenant, schedule_id, terms, author=author, reason=wanted.reason, now=now)
+            return rules.revive(found, terms, author=author, reason=wanted.reason, now=now)
+        if match is None:
+            raise VersionNeeded(schedule_id=schedule_id)
+        return rules.edit(found, terms, author=author, reason=wanted.reason, now=now)
+
+    move = await _moved(tools, caller, schedule_id, match, decide, is_new=True)
+    is_made = move.before is None or move.before.ended_at is not None
+    return shown(move.after, status_code=201 if is_made else 200)
+
+
+@delete(
+    "/schedules/{schedule_id:str}",
+    scope="operate",
+    status_code=200,
+    operation_class=taking(Why),
+    responses=refusing(*CHANGING),
+)
+async def delete_schedule(
+    request: Asking,
+    tools: NamedDependency[Tools],
+    caller: NamedDependency[Caller],
+    schedule_id: FromPath[str],
+    match: Match = None,
+) -> Response[ScheduleDocument]:
+    """Fire it no more. Its versions and runs can be looked at until they are purged."""
+    why = await _why(request, tools)
+    return await _edited(
+        tools, caller, schedule_id, match, lambda s, now, by: rules.end(s, author=by, reason=why.reason, now=now)
+    )
+
+
+@post(
+    "/schedules/{schedule_id:str}/pause",
+    scope="operate",
+    status_code=200,
+    operation_class=taking(Why),
+    responses=refusing(*CHANGING),
+)
+async def pause_schedule(
+    request: Asking,
+    tools: NamedDependency[Tools],
+    caller: NamedDependency[Caller],
+    schedule_id: FromPath[str],
+    match: Match = None,
+) -> Response[ScheduleDocument]:
+    """Let no tick fire until it is resumed. It is a version like any other."""
+    why = await _why(request, tools)
+    return await _edited(tools, caller, schedule_id, match, _switching(False, why.reason))
+
+
+@post(
+    "/schedules/{schedule_id:str}/resume",
+    scope="operate",
+    status_code=200,
+    operation_class=taking(Why),
+    responses=refusing(*CHANGING),
+)
+async def resume_schedule(
+    request: Asking,
+    tools: NamedDependency[Tools],
+    caller: NamedDependency[Caller],
+    schedule_id: FromPath[str],
+    match: Match = None,
+) -> Response[ScheduleDocument]:
+    """Go on, with the next tick; those in between are not made up for."""
+    why = await _why(request, tools)
+    return await _edited(tools, caller, schedule_id, match, _switching(True, why.reason))
+
+
+@post(
+    "/schedules/{schedule_id:str}/reset",
+    scope="operate",
+    status_code=200,
+    operation_class=taking(Why),
+    responses=refusing(*CHANGING),
+)
+async def reset_schedule(
+    request: Asking,
+    tools: NamedDependency[Tools],
+    caller: NamedDependency[Caller],
+    schedule_id: FromPath[str],
+    match: Match = None,
+) -> Response[ScheduleDocument]:
+    """Make it what the app's code declares, again."""
+    why = await _why(request, tools)
+
+    def decide(found: Schedule, now: float, author: str) -> Move | None:
+        if found.declared is None:
+            raise NotAllowed("No code declares this schedule.", verb="reset", status="undeclared")
+        if not found.is_adrift:
+            return None
+        return rules.edit(found, found.declared, author=author, reason=why.reason, now=now, action="reset")
+
+    return await _edited(tools, caller, schedule_id, match, decide)
+
+
+@post(
+    "/schedules/{schedule_id:str}/rollback",
+    scope="operate",
+    status_code=200,
+    operation_class=taking(Back, required=True),
+    responses=refusing(*CHANGING, VersionNotFound),
+)
+async def rollback_schedule(
+    request: Asking,
+    tools: NamedDependency[Tools],
+    caller: NamedDependency[Caller],
+    schedule_id: FromPath[str],
+    match: Match = None,
+) -> Response[ScheduleDocument]:
+    """Make an earlier version the newest again: a new version, with exactly what that one said."""
+    back = await asked(Body(request.receive, tools.settings), request.headers.get("content-type", ""), Back)
+    check_reason(back.reason)
+    await schedule_of(tools, caller, schedule_id)
+    old = await revision_of(tools, caller, schedule_id, back.version)
+    action = f"rolled back to {old.version}"
+    return await _edited(
+        tools,
+        caller,
+        schedule_id,
+        match,
+        lambda s, now, by: rules.edit(s, old.terms, author=by, reason=back.reason, now=now, action=action),
+    )
+
+
+@post(
+    "/schedules/{schedule_id:str}/run",
+    scope="operate",
+    status_code=202,
+    operation_class=taking(Why),
+    responses=refusing(*CHANGING),
+)
+async def run_schedule(
+    request: Asking, tools: NamedDependency[Tools], caller: NamedDependency[Caller], schedule_id: FromPath[str]
+) -> RunDocument:
+    """Run it now, beside its ticks, and also while it is paused. What it says about overlaps holds here too."""
+    await _why(request, tools)
+    move = await _moved(
+        tools, caller, schedule_id, None, _required(schedule_id, lambda s, now, _: rules.run_now(s, now))
+    )
+    return scheduling.run(move.runs[0], None, base_of(request))
+
+
+ROUTES = [
+    put_schedule,
+    delete_schedule,
+    pause_schedule,
+    resume_schedule,
+    reset_schedule,
+    rollback_schedule,
+    run_schedule,
+]
+
+
+# What several of them share.
+
+Decide = Callable[[Schedule | None, float, str], Move | None]
+
+
+async def _edited(
+    tools: Tools,
+    caller: Caller,
+    schedule_id: str,
+    match: str | None,
+    decide: Callable[[Schedule, float, str], Move | None],
+) -> Response[ScheduleDocument]:
+    move = await _moved(tools, caller, schedule_id, match, _required(schedule_id, decide))
+    return shown(move.after)
+
+
+def _required(schedule_id: str, decide: Callable[[Schedule, float, str], Move | None]) -> Decide:
+    def required(found: Schedule | None, now: float, author: str) -> Move | None:
+        if found is None:
+            raise ScheduleNotFound(schedule_id=schedule_id[:100])
+        return decide(found, now, author)
+
+    return required
+
+
+async def _moved(
+    tools: Tools, caller: Caller, schedule_id: str, match: str | None, decide: Decide, *, is_new: bool = False
+) -> Move:
+    """Read, decide, commit; decided anew while only ticks are claimed. Of an edit in between the caller is told."""
+    for _ in range(TRIES):
+        found = await known(tools, caller, schedule_id)
+        if found is not None and match is not None and not is_seen(match, found) and (not is_new or not found.ended_at):
+            raise EditedMeanwhile(schedule_id=schedule_id, version=found.version)
+        move = decide(found, tools.store.now(), caller.key_id or SOMEBODY_HERE)
+        if move is None:
+            assert found is not None
+            return Move(found, found)
+        try:
+            await tools.store.move(move)
+        except Conflict:
+            continue
+        _tell(tools, caller, move)
+        return move
+    raise Conflict(schedule_id=schedule_id)
+
+
+def _tell(tools: Tools, caller: Caller, move: Move) -> None:
+    id, made = move.after.id, move.revision
+    if made is None:
+        tools.audit.tell("schedule.run", caller, schedule_id=id)
+    else:
+        facts: dict[str, Any] = {"version": made.version, "action": made.action, "reason": made.reason}
+        tools.audit.tell("schedule.changed", caller, schedule_id=id, **facts)
+
+
+def _switching(active: bool, reason: str) -> Callable[[Schedule, float, str], Move | None]:
+    action = "resumed" if active else "paused"
+
+    def decide(found: Schedule, now: float, author: str) -> Move | None:
+        if found.terms.active == active and found.ended_at is None:
+            return None
+        terms = replace(found.terms, active=active)
+        return rules.edit(found, terms, author=author, reason=reason, now=now, action=action)
+
+    return decide
+
+
+async def _terms(request: Asking, tools: Tools, caller: Caller) -> tuple[Wanted, Terms]:
+    kind = kind_of(request.headers.get("content-type", ""))
+    if kind != JSON:
+        raise UnsupportedMedia("The body must be JSON.", content_type=kind[:100])
+    data = await Body(request.receive, tools.settings).whole(tools.settings.parameters_limit + 64 * 1024)
+    wanted, written = scheduling.wanted_from(data)
+    if not wanted.cron:
+        raise invalid(NOT_VALID, [{"field": "cron", "message": "When? A schedule needs a cron line"}])
+    pipeline = await tools.catalog.get(wanted.pipeline)
+    return wanted, Terms(
+        pipeline=pipeline.plan.pipeline,
+        parameters=scheduling.accepted(pipeline, wanted, written, tools.settings.parameters_limit),
+        cron=" ".join(wanted.cron.split()),
+        zone=wanted.zone,
+        user=caller.acting_for(wanted.user_id),
+        active=wanted.active,
+        overlap=wanted.overlap,
+        misfire=wanted.misfire,
+        window=scheduling.window_of(wanted),
+        labels=wanted.labels,
+    )
+
+
+async def _why(request: Asking, tools: Tools) -> Why:
+    given = await asked(Body(request.receive, tools.settings), request.headers.get("content-type", ""), Why)
+    check_reason(given.reason)
+    return given
+
+
+def _check_id(schedule_id: str) -> None:
+    try:
+        checked_name(schedule_id)
+    except ValueError as error:
+        raise invalid(NOT_VALID, [{"field": "schedule_id", "message": str(error)}]) from error
+
+
+def is_seen(match: str, schedule: Schedule) -> bool:
+    return any(each.strip() in (f'"{schedule.version}"', "*") for each in match.split(","))

@@ -1,0 +1,212 @@
+"""Schedules: what is run when; every edit is a version, and what became of each tick stays to be seen."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from litestar import Request, Response, get, post
+from litestar.datastructures import State
+from litestar.di import NamedDependency
+from litestar.params import FromPath, QueryParameter
+from msgspec import Struct
+
+from packhorse.api import scheduling
+from packhorse.api.body import Body
+from packhorse.api.callers import Caller
+from packhorse.api.described import refusing, taking
+from packhorse.api.documents import (
+    DifferencePage,
+    PreviewPage,
+    RunsPage,
+    ScheduleDocument,
+    SchedulesPage,
+    VersionDocument,
+    VersionsPage,
+)
+from packhorse.api.given import asked
+from packhorse.api.queries import LARGEST, Number
+from packhorse.api.tools import Tools
+from packhorse.core import cron
+from packhorse.core.schedules import Revision, Schedule
+from packhorse.errors import (
+    EditedMeanwhile,
+    NotAllowed,
+    ScheduleNotFound,
+    TooLarge,
+    TooSlow,
+    UnsupportedMedia,
+    VersionNotFound,
+)
+
+SOMEBODY_HERE = "local"
+"""Who edits where nobody needs a key."""
+SHOWN = 10
+"""Fire times of a preview."""
+TRIES = 20
+"""How often a decision is made anew because a tick was claimed meanwhile."""
+
+BODY = (TooLarge, UnsupportedMedia, TooSlow)
+CHANGING = (*BODY, ScheduleNotFound, EditedMeanwhile, NotAllowed)
+
+Limit = Annotated[int, QueryParameter(ge=1, le=200)]
+Before = Annotated[float | None, QueryParameter(ge=0, le=LARGEST, description="Only ticks before this moment.")]
+Cursor = Annotated[str | None, QueryParameter(description="`next` of the page before.")]
+Asking = Request[Any, Any, State]
+
+
+class Line(Struct):
+    """A cron line to look at."""
+
+    cron: str = ""
+    zone: str = "UTC"
+
+
+@get("/schedules", scope="read", responses=refusing())
+async def list_schedules(
+    tools: NamedDependency[Tools], caller: NamedDependency[Caller], cursor: Cursor = None, limit: Limit = 50
+) -> SchedulesPage:
+    """Schedules by id, without deleted ones. `next` is the cursor of the next page."""
+    after = None if cursor is None else (caller.tenant, cursor)
+    found = await tools.store.schedules(caller.tenant, after=after, limit=limit + 1)
+    seen = [each for each in found[:limit] if each.ended_at is None and may_see(caller, each)]
+    following = found[limit - 1].id if len(found) > limit else None
+    return {"items": [scheduling.schedule(each) for each in seen], "next": following}
+
+
+@post(
+    "/schedules/preview",
+    scope="read",
+    status_code=200,
+    operation_class=taking(Line, required=True),
+    responses=refusing(*BODY),
+)
+async def preview_schedule(request: Asking, tools: NamedDependency[Tools]) -> PreviewPage:
+    """The next ten times a cron line fires, and the local times that are skipped or come twice where clocks change."""
+    line = await asked(Body(request.receive, tools.settings), request.headers.get("content-type", ""), Line)
+    now = tools.store.now()
+    cron.check(line.cron, line.zone, now)
+    found = cron.preview(line.cron, line.zone, now, SHOWN)
+    return {"items": [scheduling.moment(each) for each in found], "next": None}
+
+
+@get("/schedules/{schedule_id:str}", scope="read", responses=refusing(ScheduleNotFound))
+async def get_schedule(
+    tools: NamedDependency[Tools], caller: NamedDependency[Caller], schedule_id: FromPath[str]
+) -> Response[ScheduleDocument]:
+    """One schedule; its `ETag` names the version. One that was deleted is there until its runs are."""
+    return shown(await schedule_of(tools, caller, schedule_id))
+
+
+@get("/schedules/{schedule_id:str}/versions", scope="read", responses=refusing(ScheduleNotFound))
+async def list_versions(
+    tools: NamedDependency[Tools],
+    caller: NamedDependency[Caller],
+    schedule_id: FromPath[str],
+    before: Number = LARGEST,
+    limit: Limit = 50,
+) -> VersionsPage:
+    """Every version, newest first: who made it, when, why, and what it changed."""
+    await schedule_of(tools, caller, schedule_id)
+    found = await tools.store.revisions(caller.tenant, schedule_id, before=before, limit=limit + 1)
+    pairs = zip(found, [*found[1:], None], strict=True)
+    items = [scheduling.version(made, earlier) for made, earlier in pairs][:limit]
+    return {"items": items, "next": found[limit - 1].version if len(found) > limit else None}
+
+
+@get(
+    "/schedules/{schedule_id:str}/versions/{version:int}",
+    scope="read",
+    responses=refusing(ScheduleNotFound, VersionNotFound),
+)
+async def get_version(
+    tools: NamedDependency[Tools], caller: NamedDependency[Caller], schedule_id: FromPath[str], version: FromPath[int]
+) -> VersionDocument:
+    """One version."""
+    await schedule_of(tools, caller, schedule_id)
+    found = await revision_of(tools, caller, schedule_id, version)
+    before = await tools.store.revisions(caller.tenant, schedule_id, before=version, limit=1)
+    return scheduling.version(found, before[0] if before else None)
+
+
+Version = Annotated[int, QueryParameter(ge=1, le=LARGEST)]
+
+
+@get("/schedules/{schedule_id:str}/diff", scope="read", responses=refusing(ScheduleNotFound, VersionNotFound))
+async def diff_versions(
+    tools: NamedDependency[Tools],
+    caller: NamedDependency[Caller],
+    schedule_id: FromPath[str],
+    old: Version,
+    new: Version,
+) -> DifferencePage:
+    """What is different between two versions."""
+    await schedule_of(tools, caller, schedule_id)
+    before, after = [await revision_of(tools, caller, schedule_id, each) for each in (old, new)]
+    return {"items": scheduling.differences(before.terms, after.terms), "next": None}
+
+
+@get("/schedules/{schedule_id:str}/runs", scope="read", responses=refusing(ScheduleNotFound))
+async def list_runs(
+    request: Asking,
+    tools: NamedDependency[Tools],
+    caller: NamedDependency[Caller],
+    schedule_id: FromPath[str],
+    before: Before = None,
+    limit: Limit = 50,
+) -> RunsPage:
+    """What became of each tick, the newest first."""
+    await schedule_of(tools, caller, schedule_id)
+    found = await tools.store.runs(caller.tenant, schedule_id, before=before, limit=limit + 1)
+    live = [run.job_id for run in found if run.status == "fired" and run.job_id is not None]
+    jobs = dict(zip(live, await tools.store.get(live) if live else [], strict=True))
+    items = [scheduling.run(run, jobs.get(run.job_id or ""), base_of(request)) for run in found[:limit]]
+    return {"items": items, "next": found[limit - 1].tick if len(found) > limit else None}
+
+
+ROUTES = [
+    list_schedules,
+    preview_schedule,
+    get_schedule,
+    list_versions,
+    get_version,
+    diff_versions,
+    list_runs,
+]
+
+
+# What the edits use, too.
+
+
+async def known(tools: Tools, caller: Caller, schedule_id: str) -> Schedule | None:
+    found = None if "\0" in schedule_id else await tools.store.schedule(caller.tenant, schedule_id)
+    if found is not None and not may_see(caller, found):
+        raise ScheduleNotFound(schedule_id=schedule_id[:100])
+    return found
+
+
+async def schedule_of(tools: Tools, caller: Caller, schedule_id: str) -> Schedule:
+    """A foreign one and a missing one look the same."""
+    if (found := await known(tools, caller, schedule_id)) is None:
+        raise ScheduleNotFound(schedule_id=schedule_id[:100])
+    return found
+
+
+async def revision_of(tools: Tools, caller: Caller, schedule_id: str, version: int) -> Revision:
+    found = []
+    if 0 < version < LARGEST:
+        found = await tools.store.revisions(caller.tenant, schedule_id, before=version + 1, limit=1)
+    if not found or found[0].version != version:
+        raise VersionNotFound(schedule_id=schedule_id, version=version)
+    return found[0]
+
+
+def may_see(caller: Caller, schedule: Schedule) -> bool:
+    return caller.user in (None, schedule.terms.user)
+
+
+def shown(schedule: Schedule, status_code: int = 200) -> Response[ScheduleDocument]:
+    return Response(scheduling.schedule(schedule), status_code=status_code, headers={"ETag": f'"{schedule.version}"'})
+
+
+def base_of(request: Asking) -> str:
+    return request.url.path.partition("/schedules")[0]

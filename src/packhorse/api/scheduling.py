@@ -1,0 +1,185 @@
+"""Between a schedule and what is said about it in JSON: where parameters are accepted, where they are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field
+
+from packhorse.api.catalog import Published
+from packhorse.api.documents import (
+    DifferenceDocument,
+    MomentDocument,
+    RunDocument,
+    ScheduleDocument,
+    TermsDocument,
+    VersionDocument,
+)
+from packhorse.api.given import NOT_VALID, converted, members
+from packhorse.api.shapes import iso
+from packhorse.core import wire
+from packhorse.core.cron import Moment
+from packhorse.core.model import Job
+from packhorse.core.schedules import Misfire, Overlap, Revision, Run, Schedule, Terms, difference
+from packhorse.define.durations import seconds
+from packhorse.define.mistakes import Mistake, invalid, nul_in
+from packhorse.errors import TooLarge
+
+LONGEST_REASON = 500
+
+
+class Wanted(Struct):
+    """A schedule as it is to be. What is left out is as if it had never been said."""
+
+    cron: str = ""
+    """Five fields, or six with the second in front."""
+    pipeline: str | None = None
+    parameters: dict[str, Any] = field(default_factory=dict)
+    user_id: str | None = None
+    zone: str = "UTC"
+    active: bool = True
+    overlap: Overlap = "skip"
+    misfire: Misfire = "skip"
+    window: float | str = 3600.0
+    labels: dict[str, str] = field(default_factory=dict)
+    reason: str = ""
+
+
+def wanted_from(data: bytes) -> tuple[Wanted, bytes]:
+    """What a body says, and its parameters as they were written."""
+    given = converted(members(data), Wanted)
+    check_reason(given.reason)
+    written = msgspec.json.decode(data, type=dict[str, msgspec.Raw]).get("parameters", msgspec.Raw(b"{}"))
+    return given, bytes(written)
+
+
+def check_reason(reason: str) -> None:
+    if len(reason) > LONGEST_REASON or "\0" in reason:
+        said = f"It must be a text of at most {LONGEST_REASON} characters"
+        raise invalid(NOT_VALID, [{"field": "reason", "message": said}])
+
+
+def accepted(pipeline: Published, wanted: Wanted, written: bytes, limit: int) -> bytes:
+    """The parameters as they are kept. The one place where those of a schedule come in."""
+    if len(written) > limit:
+        raise TooLarge(field="parameters", limit=limit)
+    mistakes = [
+        {"field": name, "message": "A schedule cannot hold files"}
+        for name in wanted.parameters
+        if name in pipeline.files
+    ]
+    mistakes += pipeline.mistakes(wanted.parameters)
+    mistakes += list(nul_in(wanted.parameters))
+    if mistakes:
+        raise invalid(NOT_VALID, mistakes)
+    return written
+
+
+def shown_parameters(kept: bytes) -> dict[str, Any]:
+    """As anybody may see them. The one place where those of a schedule go out."""
+    found: dict[str, Any] = wire.decode(kept)
+    return found
+
+
+def window_of(wanted: Wanted) -> float:
+    try:
+        return seconds(wanted.window)
+    except ValueError as error:
+        raise invalid(NOT_VALID, [_mistake("window", error)]) from error
+
+
+def terms(kept: Terms) -> TermsDocument:
+    return {
+        "pipeline": kept.pipeline,
+        "parameters": shown_parameters(kept.parameters),
+        "user_id": kept.user,
+        "cron": kept.cron,
+        "zone": kept.zone,
+        "active": kept.active,
+        "overlap": kept.overlap,
+        "misfire": kept.misfire,
+        "window": kept.window,
+        "labels": dict(kept.labels),
+    }
+
+
+def schedule(kept: Schedule) -> ScheduleDocument:
+    return {
+        "schedule_id": kept.id,
+        "tenant_id": kept.tenant,
+        "version": kept.version,
+        **terms(kept.terms),
+        "origin": "person" if kept.declared is None else "code",
+        "drift": None if kept.declared is None else differences(kept.declared, kept.terms),
+        "next_at": iso(kept.next_at),
+        "last_at": iso(kept.last_at or None),
+        "created_at": iso(kept.created_at),
+        "updated_at": iso(kept.updated_at),
+        "updated_by": kept.updated_by,
+        "deleted_at": iso(kept.ended_at),
+    }
+
+
+def version(made: Revision, before: Revision | None) -> VersionDocument:
+    return {
+        "version": made.version,
+        "author": made.author,
+        "at": iso(made.at),
+        "action": made.action,
+        "reason": made.reason,
+        "changes": [] if before is None else differences(before.terms, made.terms),
+        **terms(made.terms),
+    }
+
+
+def differences(old: Terms, new: Terms) -> list[DifferenceDocument]:
+    return [each for name, was, now in difference(old, new) for each in _of_field(name, was, now)]
+
+
+def _of_field(name: str, was: Any, now: Any) -> Iterator[DifferenceDocument]:
+    if name != "parameters":
+        yield {"field": NAMES.get(name, name), "old": was, "new": now}
+        return
+    before, after = shown_parameters(was), shown_parameters(now)
+    changed = [key for key in {**before, **after} if before.get(key) != after.get(key)]
+    for key in changed:
+        yield {"field": f"parameters.{key}", "old": before.get(key), "new": after.get(key)}
+    if not changed:  # written differently, or of a secret that is shown to nobody
+        yield {"field": "parameters", "old": None, "new": None}
+
+
+NAMES: Mapping[str, str] = {"user": "user_id"}
+"""What Python calls differently."""
+
+
+def run(made: Run, job: Job | None, base: str) -> RunDocument:
+    """With how its job stands while it runs; ``base`` is where the API is."""
+    is_live = made.status == "fired" and job is not None
+    started_at = job.started_at if job is not None and is_live else made.started_at
+    took = None if started_at is None or made.ended_at is None else round((made.ended_at - started_at) * 1000)
+    return {
+        "schedule_id": made.schedule,
+        "tick": iso(made.tick),
+        "version": made.version,
+        "manual": made.is_manual,
+        "status": job.status.value if job is not None and is_live else made.status,
+        "message": made.message,
+        "job_id": made.job_id,
+        "trace_id": made.trace_id or None,
+        "started_at": iso(started_at),
+        "ended_at": iso(made.ended_at),
+        "duration_ms": took,
+        "output_url": f"{base}/jobs/{made.job_id}/result" if made.status == "completed" else None,
+        "count": made.count,
+        "until": iso(made.until),
+    }
+
+
+def moment(named: Moment) -> MomentDocument:
+    return {"at": iso(named.at), "local": named.local, "mark": named.mark, "note": named.note}
+
+
+def _mistake(field: str, error: Exception) -> Mistake:
+    return {"field": field, "message": str(error)}

@@ -1,0 +1,373 @@
+"""`packhorse schedules`: what is run when, its versions, and what became of each tick."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Annotated, Any, Literal
+
+from cyclopts import App, Group, Parameter
+
+from packhorse.cli import printing
+from packhorse.cli.options import Remote, Whole
+from packhorse.cli.submitting import schema_of
+from packhorse.cli.values import grouped, parameters_from
+from packhorse.client import Client, Json
+from packhorse.errors import InvalidInput, ScheduleNotFound
+
+app = App("schedules", group_commands=Group("Commands"), result_action="return_value")
+
+
+def _id(_type: object, text: str) -> None:
+    if not text.strip():
+        raise ValueError("a schedule is named by its id, and this is empty; see them with: packhorse schedules")
+
+
+ScheduleId = Annotated[str, Parameter(validator=_id)]
+Labels = Annotated[list[str] | None, Parameter(name="--label", negative=())]
+Values = Annotated[str, Parameter(name="NAME=VALUE")]
+
+
+@app.default
+def listed(*, remote: Remote = Remote()) -> None:
+    """List schedules: what is run when, and when next."""
+    with Client(remote.url) as client:
+        found = list(client.schedules())
+    if remote.json:
+        printing.document({"items": found, "next": None})
+    elif found:
+        rows = [(s["schedule_id"], s["pipeline"], s["cron"], s["zone"], _next(s), _state(s)) for s in found]
+        printing.table(("schedule", "pipeline", "cron", "zone", "next", "state"), rows)
+    else:
+        printing.said("There are no schedules. Make one with: packhorse schedules put ID PIPELINE --cron '0 3 * * *'")
+
+
+@app.command
+def show(schedule: ScheduleId, /, *, remote: Remote = Remote()) -> None:
+    """Show a schedule.
+
+    Parameters
+    ----------
+    schedule
+        Its id.
+    """
+    with Client(remote.url) as client:
+        _shown(client.schedule(schedule), remote)
+
+
+@app.command
+def put(
+    schedule: ScheduleId,
+    pipeline: str | None = None,
+    /,
+    *values: Values,
+    cron: str | None = None,
+    zone: str | None = None,
+    user: str | None = None,
+    overlap: Literal["skip", "queue", "cancel"] | None = None,
+    misfire: Literal["skip", "catch_up"] | None = None,
+    window: str | None = None,
+    labels: Labels = None,
+    reason: str = "",
+    version: Whole | None = None,
+    remote: Remote = Remote(),
+) -> None:
+    """Make a schedule, or edit one; what is not said stays as it is.
+
+    Parameters
+    ----------
+    schedule
+        Its id.
+    pipeline
+        What is run; see them with: packhorse pipelines
+    values
+        Parameters; one that is named anew replaces the one there was. NAME=@PATH is what the file says.
+    cron
+        When: minute, hour, day, month and weekday, or six fields with the second in front.
+    zone
+        By which clock, as Europe/Berlin; else UTC.
+    user
+        Whose jobs they are.
+    overlap
+        While the run before is not over: skip this one, queue it, or cancel that one.
+    misfire
+        With a tick that nobody was there to run: skip it, or catch_up.
+    window
+        How old a tick may be to be caught up with, as 1h.
+    labels
+        NAME=VALUE, for people; may be repeated.
+    reason
+        Why; the version says so.
+    version
+        The version you have seen; else the one there is now.
+    """
+    given = {"cron": cron, "zone": zone, "user": user, "overlap": overlap, "misfire": misfire, "window": window}
+    said: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    with Client(remote.url) as client:
+        found = _known(client, schedule)
+        said = {**_current(found), **said}
+        said["pipeline"] = pipeline or said.get("pipeline")
+        if "cron" not in said or said["pipeline"] is None:
+            raise InvalidInput("A new schedule needs a pipeline and --cron.", field="cron")
+        added, files = parameters_from(grouped(values), schema_of(client, said["pipeline"]))
+        if files:
+            raise InvalidInput("A schedule cannot hold files.", field=next(iter(files)))
+        said["parameters"] = {**said.get("parameters", {}), **added}
+        if labels is not None:
+            said["labels"] = {**said.get("labels", {}), **dict(_pair(each) for each in labels)}
+        seen = version if version is not None or found is None else found["version"]
+        _shown(client.put_schedule(schedule, **said, reason=reason, version=seen), remote)
+
+
+@app.command
+def pause(schedule: ScheduleId, /, *, reason: str = "", remote: Remote = Remote()) -> None:
+    """Let no tick fire until it is resumed.
+
+    Parameters
+    ----------
+    schedule
+        Its id.
+    reason
+        Why; the version says so.
+    """
+    with Client(remote.url) as client:
+        _changed(client.pause_schedule(schedule, reason), remote)
+
+
+@app.command
+def resume(schedule: ScheduleId, /, *, reason: str = "", remote: Remote = Remote()) -> None:
+    """Go on, with the next tick.
+
+    Parameters
+    ----------
+    schedule
+        Its id.
+    reason
+        Why; the version says so.
+    """
+    with Client(remote.url) as client:
+        _changed(client.resume_schedule(schedule, reason), remote)
+
+
+@app.command
+def reset(schedule: ScheduleId, /, *, reason: str = "", remote: Remote = Remote()) -> None:
+    """Make it what the app's code declares, again.
+
+    Parameters
+    ----------
+    schedule
+        Its id.
+    reason
+        Why; the version says so.
+    """
+    with Client(remote.url) as client:
+        _changed(client.reset_schedule(schedule, reason), remote)
+
+
+@app.command
+def delete(schedule: ScheduleId, /, *, reason: str = "", remote: Remote = Remote()) -> None:
+    """Fire it no more; what has happened can be looked at for a while.
+
+    Parameters
+    ----------
+    schedule
+        Its id.
+    reason
+        Why; the version says so.
+    """
+    with Client(remote.url) as client:
+        _changed(client.delete_schedule(schedule, reason), remote)
+
+
+@app.command
+def run(schedule: ScheduleId, /, *, remote: Remote = Remote()) -> None:
+    """Run it now, beside its ticks.
+
+    Parameters
+    ----------
+    schedule
+        Its id.
+    """
+    with Client(remote.url) as client:
+        made = client.run_schedule(schedule)
+    if remote.json:
+        printing.document(made)
+    else:
+        printing.said(f"Look what becomes of it with: packhorse schedules runs {schedule}")
+
+
+@app.command
+def runs(schedule: ScheduleId, /, *, limit: Whole = 20, remote: Remote = Remote()) -> None:
+    """List what became of each tick, the newest first.
+
+    Parameters
+    ----------
+    schedule
+        Its id.
+    limit
+        How many.
+    """
+    with Client(remote.url) as client:
+        found = client.schedule_runs(schedule, limit=limit)
+    if remote.json:
+        printing.document(found)
+    elif found["items"]:
+        rows = [
+            (_time(r["tick"]), r["version"], r["status"], r["duration_ms"], r["job_id"] or "", r["message"])
+            for r in found["items"]
+        ]
+        printing.table(("tick", "version", "status", "ms", "job", "message"), rows)
+    else:
+        printing.said("It has not fired yet.")
+
+
+@app.command
+def history(schedule: ScheduleId, /, *, limit: Whole = 20, remote: Remote = Remote()) -> None:
+    """List its versions, newest first: who made each, why, and what it changed.
+
+    Parameters
+    ----------
+    schedule
+        Its id.
+    limit
+        How many.
+    """
+    with Client(remote.url) as client:
+        found = client.schedule_versions(schedule, limit=limit)
+    if remote.json:
+        printing.document(found)
+        return
+    rows = [
+        (v["version"], _time(v["at"]), v["author"], v["action"], v["reason"], ", ".join(map(_difference, v["changes"])))
+        for v in found["items"]
+    ]
+    printing.table(("version", "at", "by", "what", "why", "changes"), rows)
+
+
+@app.command
+def diff(schedule: ScheduleId, old: Whole, new: Whole, /, *, remote: Remote = Remote()) -> None:
+    """Show what is different between two versions.
+
+    Parameters
+    ----------
+    schedule
+        Its id.
+    old
+        The number of a version.
+    new
+        That of another.
+    """
+    with Client(remote.url) as client:
+        found = client.diff_schedule(schedule, old, new)
+    if remote.json:
+        printing.document({"items": found, "next": None})
+    elif found:
+        printing.table(("field", "old", "new"), [(d["field"], d["old"], d["new"]) for d in found])
+    else:
+        printing.said("They say the same.")
+
+
+@app.command
+def rollback(schedule: ScheduleId, to: Whole, /, *, reason: str = "", remote: Remote = Remote()) -> None:
+    """Make an earlier version the newest again.
+
+    Parameters
+    ----------
+    schedule
+        Its id.
+    to
+        The number of that version.
+    reason
+        Why; the version says so.
+    """
+    with Client(remote.url) as client:
+        _changed(client.rollback_schedule(schedule, to, reason), remote)
+
+
+@app.command
+def preview(cron: str, /, *, zone: str = "UTC", remote: Remote = Remote()) -> None:
+    """Show the next ten times a cron line fires, and what the change of clocks does to it.
+
+    Parameters
+    ----------
+    cron
+        The line, in quotes.
+    zone
+        By which clock.
+    """
+    with Client(remote.url) as client:
+        found = client.preview_schedule(cron, zone)
+    if remote.json:
+        printing.document({"items": found, "next": None})
+    else:
+        printing.table(
+            ("local time", "UTC", "", ""), [(m["local"], _time(m["at"]), m["mark"], m["note"]) for m in found]
+        )
+
+
+def _known(client: Client, schedule: str) -> Json | None:
+    try:
+        found = client.schedule(schedule)
+    except ScheduleNotFound:
+        return None
+    return None if found["deleted_at"] is not None else found
+
+
+def _current(found: Json | None) -> Json:
+    if found is None:
+        return {}
+    names = ("pipeline", "parameters", "cron", "zone", "active", "overlap", "misfire", "window", "labels")
+    return {**{name: found[name] for name in names}, "user": found["user_id"]}
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise InvalidInput(f"--label {text} is not NAME=VALUE.", field="labels")
+    return name, value
+
+
+def _shown(schedule: Json, remote: Remote) -> None:
+    if remote.json:
+        printing.document(schedule)
+        return
+    facts = {
+        "schedule": schedule["schedule_id"],
+        "version": f"{schedule['version']}, by {schedule['updated_by']} at {_time(schedule['updated_at'])}",
+        "state": _state(schedule),
+        "next": _next(schedule),
+        "cron": f"{schedule['cron']} ({schedule['zone']})",
+        "pipeline": schedule["pipeline"],
+        "user": schedule["user_id"],
+        "overlap": schedule["overlap"],
+        "misfire": schedule["misfire"],
+        **{f"  {name}": value for name, value in schedule["parameters"].items()},
+        **{f"label {name}": value for name, value in schedule["labels"].items()},
+    }
+    drift = islice(schedule["drift"] or (), 20)
+    printing.facts({**facts, **{f"drift {each['field']}": _difference(each) for each in drift}})
+
+
+def _changed(schedule: Json, remote: Remote) -> None:
+    if remote.json:
+        printing.document(schedule)
+    else:
+        printing.plain(f"Schedule {schedule['schedule_id']} is {_state(schedule)}, at version {schedule['version']}.")
+
+
+def _state(schedule: Json) -> str:
+    if schedule["deleted_at"] is not None:
+        return "deleted"
+    drift = ", differs from the code" if schedule["drift"] else ""
+    return ("active" if schedule["active"] else "paused") + drift
+
+
+def _next(schedule: Json) -> str:
+    return _time(schedule["next_at"])
+
+
+def _difference(change: Json) -> str:
+    return f"{change['field']}: {change['old']} -> {change['new']}"
+
+
+def _time(at: str | None) -> str:
+    return "" if at is None else at[:19].replace("T", " ")
