@@ -171,17 +171,17 @@ async def test_a_tick_is_claimed_by_one_of_many(store: Store, other: Store) -> N
 async def test_a_run_is_read_back_whole_from_another_handle(store: Store, other: Store) -> None:
     schedule = await created(store, now=99.5)
     moved, run = await claimed(store, schedule, 100.0, hold=3.25)
-    late, last = await claimed(store, moved, 10_000.0)
-    manual = schedules.run_now(late, 10_000.123457)
+    late, last = await claimed(store, moved, 1_000.0)
+    manual = schedules.run_now(late, 1_000.123457)
     await other.move(manual)
 
     assert await other.run("default", "nightly", 100.0) == run
     assert await other.runs("default", "nightly", before=101.0) == [run]
     assert await other.runs("default", "nightly", limit=2) == [*manual.runs, last]
-    assert last.tick == 10_000.0
+    assert last.tick == 1_000.0
     assert (await other.run("default", "nightly", 101.0)) == Run(
-        "default", "nightly", 101.0, 1, "missed", until=9_999.0, count=9_899,
-        message="Nobody was there to run them in time: 9899 ticks until 1970-01-01T02:46:39Z.",
+        "default", "nightly", 101.0, 1, "missed", until=999.0, count=899,
+        message="Nobody was there to run them in time: 899 ticks until 1970-01-01T00:16:39Z.",
     )  # fmt: skip
     assert await other.run("default", "nightly", 102.0) is None
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, tzinfo
 from functools import lru_cache
 from itertools import islice
+from math import floor
 from typing import Literal
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -27,8 +28,10 @@ LAST = 253_402_300_799.0
 """The end of the year 9999."""
 MOST_SKIPPED = 20
 """Skipped times that are told of one gap."""
-FIRST = 86_400.0 * 366
-"""A moment that is early enough for whatever looks back from it."""
+APART = 2 * 86_400
+"""Seconds in which no clock is moved twice."""
+NEAR = 3600.0
+"""Seconds that are walked through tick by tick."""
 
 UNREADABLE = (CronSimError, AssertionError, OverflowError, TypeError, ValueError)
 """What the parser raises for lines that make no sense; not all of it is meant to be told."""
@@ -74,29 +77,54 @@ def following(line: str, zone: str, moment: float) -> float | None:
 
 
 def ticks(line: str, zone: str, moment: float) -> Iterator[float]:
-    """The ticks after that moment, rising, whole seconds."""
-    if moment >= LAST - FIRST:
-        return
-    try:
-        for found in CronSim(line, _local(moment, zone)):
-            # In the second of two hours that the clock shows alike, a time of the first is found again.
-            if (at := found.timestamp()) > moment:
-                yield at
-                moment = at
-    except (OverflowError, ValueError):  # the end of the calendar
-        return
+    """The ticks after that moment, rising, whole seconds; the same ones from whatever moment one asks.
+
+    The line is read by a clock that never jumps, and what that clock names is looked up on the real one, stretch by
+    stretch between two changes. ``done`` is what has been told, ``since`` where the stretch begins, and up to
+    ``steady`` there is no change.
+    """
+    where, is_once = zone_of(zone), _is_once(line)
+    done = since = floor(moment)
+    while done < LAST - 2 * APART:
+        offset, steady = _offset(since, where), since
+        change = None
+        for at in (named - offset for named in _named_after(line, done + offset)):
+            if at > steady:  # looked ahead, once for many ticks
+                change = _change(steady, max(at, steady + APART), where)
+                steady = max(at, steady + APART) if change is None else change - 1
+            if change is not None and at >= change:
+                break
+            if not (is_once and _is_second(at, where)):
+                yield float(at)
+            done = at
+        else:  # the end of the calendar
+            return
+        is_jumped = offset + at < change + _offset(change, where)
+        since, done = change, change - 1
+        if is_once and is_jumped:
+            yield float(change)
+            done = change
 
 
 def latest(line: str, zone: str, moment: float, since: float) -> float:
     """The last tick up to that moment, ``since`` being an earlier one."""
-    if moment - since > 60.0:  # what lies between may be years
-        back = CronSim(line, _local(moment + 1.0, zone), reverse=True)
-        since = max(since, next((at for found in islice(back, 3) if (at := found.timestamp()) <= moment), since))
-    for at in ticks(line, zone, since):
+    if moment - since > NEAR:  # what lies between may be years
+        offset = _offset(floor(moment), zone_of(zone))
+        back = CronSim(line, _clock(floor(moment) + 1 + offset), reverse=True)
+        for named in islice(back, 5):  # more than one where the clock has changed, and a time does not count
+            start = max(since, _epoch(named) - offset - 2 * NEAR)
+            if (found := _last(line, zone, start, moment)) is not None:
+                return found
+    return _last(line, zone, since, moment) or since
+
+
+def _last(line: str, zone: str, start: float, moment: float) -> float | None:
+    last = None
+    for at in ticks(line, zone, start):
         if at > moment:
             break
-        since = at
-    return since
+        last = at
+    return last
 
 
 def count(line: str, zone: str, first: float, last: float, most: int) -> int:
@@ -151,9 +179,55 @@ def _skipped(line: str, zone: str, before: float, at: float) -> Iterator[Moment]
 
 
 def _named(line: str, local: datetime) -> datetime | None:
-    """The first local time from this one on that the line names, on a clock that never jumps."""
-    second = datetime.fromtimestamp(local.replace(tzinfo=UTC).timestamp() - 1, UTC).replace(tzinfo=None)
-    return next(CronSim(line, second), None)
+    """The first local time from this one on that the line names."""
+    return next((_clock(named) for named in _named_after(line, _epoch(local) - 1)), None)
+
+
+def _named_after(line: str, local: int) -> Iterator[int]:
+    """Local times that the line names, as seconds of a clock that never jumps; to the end of the calendar."""
+    try:
+        yield from (_epoch(found) for found in CronSim(line, _clock(local)))
+    except (OverflowError, ValueError):
+        return
+
+
+def _is_once(line: str) -> bool:
+    """Whether it names hours of the day: such a line fires once a day for each, however often the clock shows it."""
+    minute, hour, *rest = line.split()
+    return len(rest) == 3 and not minute.startswith("*") and not hour.startswith("*")
+
+
+def _is_second(at: int, where: tzinfo) -> bool:
+    """Whether the clock shows this time for the second time."""
+    return datetime.fromtimestamp(at, where).fold == 1
+
+
+def _change(after: int, until: int, where: tzinfo) -> int | None:
+    """The first moment after the one, and up to the other, at which the clock is moved."""
+    low, offset = after, _offset(after, where)
+    while low < until:
+        high = min(low + APART, until)
+        if _offset(high, where) != offset:
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (middle, high) if _offset(middle, where) == offset else (low, middle)
+            return high
+        low = high
+    return None
+
+
+def _offset(at: int, where: tzinfo) -> int:
+    offset = datetime.fromtimestamp(at, where).utcoffset()
+    assert offset is not None
+    return int(offset.total_seconds())
+
+
+def _clock(seconds: int) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None)
+
+
+def _epoch(clock: datetime) -> int:
+    return int(clock.replace(tzinfo=UTC).timestamp())
 
 
 def _is_imaginary(local: datetime) -> bool:

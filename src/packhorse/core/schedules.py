@@ -18,7 +18,7 @@ from packhorse.errors import InvalidInput, NotAllowed
 
 LATE = 60.0
 """Seconds after which a tick that nobody has claimed counts as missed: a worker may well take that long to restart."""
-MOST_COUNTED = 10_000
+MOST_COUNTED = 1000
 """Missed ticks that are counted; more are told as this many, and when the first and the last were."""
 MOST_WAITING = 10
 """Runs of one schedule that may wait for the one before them."""
