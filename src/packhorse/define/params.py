@@ -14,6 +14,7 @@ from packhorse.define.fields import Many, fields_of, files_in
 from packhorse.define.files import File, referred
 from packhorse.define.mistakes import UNDECODABLE, Mistake, invalid, mistakes_in, unknown
 from packhorse.define.schemas import schema_of, unknown_names
+from packhorse.define.secrets import Secret, revived, secrets_in
 from packhorse.errors import DefinitionError, InvalidInput
 
 NOT_VALID = "The parameters are not valid"
@@ -55,9 +56,12 @@ class Schema:
             self._choices = {field.name: found for field in fields if (found := choices_in(field.hint)) is not None}
             if any(isinstance(field.default, File) for field in fields):
                 raise TypeError("a File cannot be a default; write `File | None = None`")
+            if hidden := [field.name for field in fields if models.is_hidden(field.hint)]:
+                raise TypeError(f"{hidden[0]} is a SecretStr, which is written as asterisks; use packhorse.Secret")
             if not models.is_model(type):
                 msgspec.json.Decoder(type)
             self._schema = _with(schema_of(type), self.accepts)
+            self.secrets = secrets_in(self._schema)
             if self._schema.get("type") != "object":
                 raise TypeError("it is not an object in JSON, so it has no named parameters")
         except (TypeError, ValueError, NameError, RuntimeError) as error:
@@ -89,6 +93,8 @@ class Schema:
             if isinstance(inner, File):
                 files.append(inner)
                 return {"$file": len(files) - 1}
+            if isinstance(inner, Secret):
+                return inner.reveal()
             if models.is_model(type(inner)):
                 return models.plain(inner, plain)
             raise TypeError(f"a value of type {type(inner).__name__} cannot be a parameter")
@@ -130,6 +136,8 @@ class Schema:
         def revive(hint: Any, value: Any) -> Any:
             if hint is File:
                 return referred(value, files)
+            if hint is Secret:
+                return revived(value)
             return models.parse(hint, msgspec.json.encode(value)) if models.is_model(hint) else value
 
         try:
