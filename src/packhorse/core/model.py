@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct, field
 
-from packhorse.core.secrecy import Path
+from packhorse.core.paths import Path
 
 
 class Status(StrEnum):

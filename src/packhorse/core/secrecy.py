@@ -2,34 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from packhorse.core.paths import ANY, Path, changed
 
 MASK = "••••"
 """What is shown in place of a secret, whatever its length."""
 
 SEALED = "$secret"
 """The only name in the object that stands for a secret at rest: ``{"$secret": "…"}``."""
-
-ANY = "*"
-"""A step into every element of a list, or every value of a mapping."""
-
-Path = tuple[str, ...]
-"""The names that lead to a secret."""
-
-
-def changed(value: Any, paths: Sequence[Path], change: Callable[[Any], Any]) -> Any:
-    """The value with ``change`` made of whatever stands where the paths lead; None, as nothing, is left alone."""
-    for path in paths:
-        value = _changed(value, path, change)
-    return value
-
-
-def found(value: Any, paths: Sequence[Path]) -> list[Any]:
-    """What stands where the paths lead."""
-    seen: list[Any] = []
-    changed(value, paths, seen.append)
-    return seen
 
 
 def masked(value: Any, paths: Sequence[Path]) -> Any:
@@ -56,17 +38,6 @@ def redacted_in(value: Any, secrets: Sequence[str]) -> Any:
     if isinstance(value, Mapping):
         return {redacted(name, secrets): redacted_in(inner, secrets) for name, inner in value.items()}
     return [redacted_in(inner, secrets) for inner in value] if isinstance(value, list) else value
-
-
-def _changed(value: Any, path: Path, change: Callable[[Any], Any]) -> Any:
-    if not path:
-        return value if value is None else change(value)
-    step, rest = path[0], path[1:]
-    if isinstance(value, Mapping):
-        return {name: _changed(inner, rest, change) if step in (ANY, name) else inner for name, inner in value.items()}
-    if isinstance(value, list) and step == ANY:
-        return [_changed(inner, rest, change) for inner in value]
-    return value
 
 
 def _merged(value: Any, before: Any, path: Path) -> Any:

@@ -9,7 +9,7 @@ import msgspec
 
 from packhorse.define import models
 from packhorse.define.accepting import ANYTHING, Accepts, accepts_in, limited
-from packhorse.define.choices import choices_in, not_offered, offered
+from packhorse.define.choices import choices_of, named, not_offered, offered
 from packhorse.define.fields import Many, fields_of, files_in
 from packhorse.define.files import File, referred
 from packhorse.define.mistakes import UNDECODABLE, Mistake, invalid, mistakes_in, unknown
@@ -53,7 +53,7 @@ class Schema:
                 field.name: how for field in fields if (how := files_in(field.hint)) is not None
             }
             self.accepts = _accepts({field.name: field.hint for field in fields}, self.files)
-            self._choices = {field.name: found for field in fields if (found := choices_in(field.hint)) is not None}
+            self._choices = choices_of(type)
             if any(isinstance(field.default, File) for field in fields):
                 raise TypeError("a File cannot be a default; write `File | None = None`")
             if hidden := [field.name for field in fields if models.is_hidden(field.hint)]:
@@ -72,13 +72,13 @@ class Schema:
 
     def published(self) -> dict[str, Any]:
         """With the choices that are known on this machine. Raises DefinitionError that names the parameter."""
-        properties = dict(self._schema["properties"])
-        for name, choices in self._choices.items():
+        schema = self._schema
+        for path, choices in self._choices.items():
             try:
-                properties[name] = offered(properties[name], choices)
+                schema = offered(schema, path, choices)
             except Exception as error:  # broad: the function that knows the choices is the user's
-                raise DefinitionError(f"the choices of {name!r} cannot be had: {error!r}") from error
-        return {**self._schema, "properties": properties}
+                raise DefinitionError(f"the choices of {named(path)!r} cannot be had: {error!r}") from error
+        return schema
 
     def encode(self, value: object) -> tuple[bytes, list[tuple[str, int, File]]]:
         """JSON with each File as ``{"$file": n}``, and parameter, index and File for each n.
@@ -154,9 +154,8 @@ class Schema:
             raise invalid(NOT_VALID, mistakes_in(error)) from error
 
     def _unchosen(self, given: Any) -> Iterator[Mistake]:
-        for name, choices in self._choices.items():
-            if isinstance(given, dict) and name in given:
-                yield from not_offered(name, given[name], choices)
+        for path, choices in self._choices.items():
+            yield from not_offered(path, given, choices)
 
     def _places(self, plain: Mapping[str, Any], files: Sequence[File]) -> list[tuple[str, int, File]]:
         """Which parameter each file belongs to. Fields are written in their order, so the numbers rise."""

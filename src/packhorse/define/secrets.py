@@ -6,7 +6,8 @@ import hmac
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from packhorse.core.secrecy import ANY, MASK, Path
+from packhorse.core.paths import ANY, Path
+from packhorse.core.secrecy import MASK
 
 SCHEMA = {"type": "string", "format": "password", "writeOnly": True}
 

@@ -12,7 +12,7 @@ from urllib.parse import quote, quote_plus
 
 import msgspec
 
-from packhorse.core import secrecy, wire
+from packhorse.core import paths, wire
 from packhorse.core.model import Plan
 from packhorse.core.secrecy import MASK, SEALED
 from packhorse.define.mistakes import invalid
@@ -42,22 +42,22 @@ class Sealer:
         if not plan.secrets:
             return parameters
         plain: Any = wire.decode(parameters)
-        copied = [path for path in plan.secrets if MASK in secrecy.found(plain, [path])]
+        copied = [path for path in plan.secrets if MASK in paths.found(plain, [path])]
         if copied:
             mistakes = [{"field": ".".join(path), "message": "These dots only stand for a secret"} for path in copied]
             raise invalid("The parameters are not valid", mistakes)
-        return wire.encode(secrecy.changed(plain, plan.secrets, lambda secret: self._sealed(secret, plan, tenant)))
+        return wire.encode(paths.changed(plain, plan.secrets, lambda secret: self._sealed(secret, plan, tenant)))
 
     def open(self, parameters: bytes, plan: Plan, tenant: str) -> bytes:
         """Raises `NoSecretKey` or `SecretUnreadable`."""
         if not plan.secrets:
             return parameters
         sealed: Any = wire.decode(parameters)
-        return wire.encode(secrecy.changed(sealed, plan.secrets, lambda secret: self._opened(secret, plan, tenant)))
+        return wire.encode(paths.changed(sealed, plan.secrets, lambda secret: self._opened(secret, plan, tenant)))
 
     def marked(self, parameters: bytes, plan: Plan) -> Any:
         """The parameters with a mark in place of each secret: the same for the same one, and of no use to others."""
-        return secrecy.changed(wire.decode(parameters), plan.secrets, self._mark)
+        return paths.changed(wire.decode(parameters), plan.secrets, self._mark)
 
     def _mark(self, secret: Any) -> str:
         return hmac.new(self._key, b"mark:" + wire.encode(secret), hashlib.sha256).hexdigest()
@@ -102,7 +102,7 @@ def words(parameters: bytes, plan: Plan) -> tuple[str, ...]:
     """Opened parameters' secrets in all the ways a program is likely to write them down, the longest first."""
     if not plan.secrets:
         return ()
-    texts = [text for text in secrecy.found(wire.decode(parameters), plan.secrets) if isinstance(text, str)]
+    texts = [text for text in paths.found(wire.decode(parameters), plan.secrets) if isinstance(text, str)]
     ways = {way for text in texts if len(text) >= SHORTEST for way in _ways(text)}
     return tuple(sorted(ways, key=len, reverse=True))
 
