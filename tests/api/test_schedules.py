@@ -11,15 +11,19 @@ from msgspec.structs import replace
 
 from packhorse.core import schedules
 from packhorse.core.schedules import Declared
+from packhorse.define.loading import load
 from packhorse.engine.declaring import declare
+from packhorse.engine.sealing import sealer
 from packhorse.store.base import Store
 from tests.api.keyed import audited
+from tests.api.processes import SAMPLE
 from tests.api.test_openapi import told, validator
 from tests.contract.scheduling import claimed, fired, terms
 
 Http = AsyncTestClient[Any]
 Json = dict[str, Any]
 
+DEFINITIONS = load(str(SAMPLE)).definitions()
 NIGHTLY: Json = {
     "cron": "30 2 * * *",
     "zone": "Europe/Berlin",
@@ -240,7 +244,7 @@ async def test_runs_and_schedules_come_in_pages(http: Http, store: Store) -> Non
 
 async def test_what_people_changed_of_declared_schedules_is_seen_and_reset(http: Http, store: Store) -> None:
     declared = terms(pipeline="add", parameters=b'{"a":1}', cron="0 3 * * *")
-    await declare(store, [Declared("nightly", declared)])
+    await declare(store, [Declared("nightly", declared)], DEFINITIONS, sealer(""))
     await edited(http, cron="0 4 * * *", zone="UTC", labels={})
 
     adrift = (await http.get("schedules/nightly")).json()

@@ -17,6 +17,7 @@ from packhorse.core.schedules import Declared, Run, Schedule
 from packhorse.engine import scheduler
 from packhorse.engine.declaring import declare
 from packhorse.engine.scheduler import HOLD, LAP, POLL, WAIT, Scheduler
+from packhorse.engine.sealing import sealer
 from packhorse.engine.settle import Settle
 from packhorse.errors import StoreUnavailable
 from packhorse.settings import Settings, load
@@ -28,6 +29,7 @@ from tests.contract.stores import Clock
 from tests.engine.faulty import Faults, wrapped
 
 DAY = 86_400.0
+DEFINITIONS = [Definition("app", ONE.pipeline, wire.encode(ONE), b"{}", ONE.fingerprint)]
 
 
 @pytest.fixture
@@ -407,7 +409,7 @@ async def test_the_round_is_made_by_one_of_all_workers(
 async def test_declared_schedules_are_made_once_however_many_workers_start(store: Store, other: Store) -> None:
     declared = [Declared("nightly", terms()), Declared("hourly", terms(cron="0 * * * *"))]
 
-    await asyncio.gather(*(declare(each, declared) for each in (store, other, store)))
+    await asyncio.gather(*(declare(each, declared, DEFINITIONS, sealer("")) for each in (store, other, store)))
 
     assert [each.id for each in await store.schedules("default")] == ["hourly", "nightly"]
     assert [each.version for each in await store.revisions("default", "nightly")] == [1]
@@ -415,11 +417,11 @@ async def test_declared_schedules_are_made_once_however_many_workers_start(store
 
 
 async def test_what_a_person_has_changed_survives_a_deploy(store: Store) -> None:
-    await declare(store, [Declared("nightly", terms())])
+    await declare(store, [Declared("nightly", terms())], DEFINITIONS, sealer(""))
     mine: Any = terms(user="cleo")
     await store.move(schedules.edit(await found(store), mine, author="k1", reason="", now=store.now()))
 
-    await declare(store, [Declared("nightly", terms(user="dora"))])
+    await declare(store, [Declared("nightly", terms(user="dora"))], DEFINITIONS, sealer(""))
 
     kept = await found(store)
     assert (kept.terms.user, kept.version) == ("cleo", 2)

@@ -17,7 +17,7 @@ from packhorse.api.body import Body
 from packhorse.api.callers import Caller
 from packhorse.api.described import refusing, taking
 from packhorse.api.documents import RunDocument, ScheduleDocument
-from packhorse.api.given import JSON, NOT_VALID, asked, kind_of
+from packhorse.api.given import JSON, NOT_VALID, SMALL, asked, kind_of
 from packhorse.api.schedules import BODY, base_of, known, revision_of, schedule_of, shown
 from packhorse.api.scheduling import Wanted, check_reason
 from packhorse.api.tools import Tools
@@ -79,9 +79,13 @@ async def put_schedule(
 ) -> Response[ScheduleDocument]:
     """Make a schedule, or a new version of it, from the next tick on. What is left out is set to its default."""
     _check_id(schedule_id)
-    wanted, terms = await _terms(request, tools, caller)
+    wanted, written = await _wanted(request, tools)
+    pipeline = await tools.catalog.get(wanted.pipeline)
 
     def decide(found: Schedule | None, now: float, author: str) -> Move:
+        kept = None if found is None else found.terms
+        parameters = scheduling.accepted(pipeline, wanted, written, tools.settings, caller.tenant, kept)
+        terms = _terms(wanted, pipeline.plan.pipeline, parameters, caller)
         rules.check(terms, now)
         if found is None or found.ended_at is not None:
             if match is not None:
@@ -309,18 +313,21 @@ def _switching(active: bool, reason: str) -> Callable[[Schedule, float, str], Mo
     return decide
 
 
-async def _terms(request: Asking, tools: Tools, caller: Caller) -> tuple[Wanted, Terms]:
+async def _wanted(request: Asking, tools: Tools) -> tuple[Wanted, bytes]:
     kind = kind_of(request.headers.get("content-type", ""))
     if kind != JSON:
         raise UnsupportedMedia("The body must be JSON.", content_type=kind[:100])
-    data = await Body(request.receive, tools.settings).whole(tools.settings.parameters_limit + 64 * 1024)
+    data = await Body(request.receive, tools.settings).whole(tools.settings.parameters_limit + SMALL)
     wanted, written = scheduling.wanted_from(data)
     if not wanted.cron:
         raise invalid(NOT_VALID, [{"field": "cron", "message": "When? A schedule needs a cron line"}])
-    pipeline = await tools.catalog.get(wanted.pipeline)
-    return wanted, Terms(
-        pipeline=pipeline.plan.pipeline,
-        parameters=scheduling.accepted(pipeline, wanted, written, tools.settings.parameters_limit),
+    return wanted, written
+
+
+def _terms(wanted: Wanted, pipeline: str, parameters: bytes, caller: Caller) -> Terms:
+    return Terms(
+        pipeline=pipeline,
+        parameters=parameters,
         cron=" ".join(wanted.cron.split()),
         zone=wanted.zone,
         user=caller.acting_for(wanted.user_id),

@@ -19,13 +19,16 @@ from packhorse.api.documents import (
 )
 from packhorse.api.given import NOT_VALID, converted, members
 from packhorse.api.shapes import iso
-from packhorse.core import wire
+from packhorse.core import paths, wire
 from packhorse.core.cron import Moment
 from packhorse.core.model import Job
 from packhorse.core.schedules import Misfire, Overlap, Revision, Run, Schedule, Terms, difference
+from packhorse.core.secrecy import MASK, merged
 from packhorse.define.durations import seconds
 from packhorse.define.mistakes import Mistake, invalid, nul_in
+from packhorse.engine.sealing import is_sealed, sealer
 from packhorse.errors import TooLarge
+from packhorse.settings import Settings
 
 LONGEST_REASON = 500
 
@@ -61,26 +64,51 @@ def check_reason(reason: str) -> None:
         raise invalid(NOT_VALID, [{"field": "reason", "message": said}])
 
 
-def accepted(pipeline: Published, wanted: Wanted, written: bytes, limit: int) -> bytes:
-    """The parameters as they are kept. The one place where those of a schedule come in."""
-    if len(written) > limit:
-        raise TooLarge(field="parameters", limit=limit)
+def accepted(
+    pipeline: Published, wanted: Wanted, written: bytes, settings: Settings, tenant: str, before: Terms | None
+) -> bytes:
+    """The parameters as they are kept. The one place where those of a schedule come in.
+
+    A secret that is sent back as it is shown is the one that was there before.
+    """
+    if len(written) > settings.parameters_limit:
+        raise TooLarge(field="parameters", limit=settings.parameters_limit)
+    plan, sealing = pipeline.plan, sealer(settings.secret_key)
+    is_same = before is not None and before.pipeline == plan.pipeline
+    kept = before.parameters if before is not None and is_same and plan.secrets else b"{}"
+    _check(pipeline, merged(wanted.parameters, wire.decode(sealing.open(kept, plan, tenant)), plan.secrets))
+    if not plan.secrets:
+        return written
+    sealed = merged(wanted.parameters, wire.decode(kept), plan.secrets)
+    return sealing.seal_rest(wire.encode(sealed), plan, tenant)
+
+
+def _check(pipeline: Published, given: Mapping[str, Any]) -> None:
+    files = [name for name in given if name in pipeline.files]
+    masks = [".".join(path) for path in pipeline.plan.secrets if MASK in paths.found(given, [path])]
     mistakes = [
-        {"field": name, "message": "A schedule cannot hold files"}
-        for name in wanted.parameters
-        if name in pipeline.files
+        *({"field": name, "message": "A schedule cannot hold files"} for name in files),
+        *pipeline.mistakes(given),
+        *nul_in(given),
+        *({"field": name, "message": "These dots only stand for a secret"} for name in masks),
     ]
-    mistakes += pipeline.mistakes(wanted.parameters)
-    mistakes += list(nul_in(wanted.parameters))
     if mistakes:
         raise invalid(NOT_VALID, mistakes)
-    return written
 
 
 def shown_parameters(kept: bytes) -> dict[str, Any]:
     """As anybody may see them. The one place where those of a schedule go out."""
-    found: dict[str, Any] = wire.decode(kept)
+    found: dict[str, Any] = _unseen(wire.decode(kept))
     return found
+
+
+def _unseen(value: Any) -> Any:
+    """By its looks, and not by what the pipeline says is secret: that may have changed since."""
+    if is_sealed(value):
+        return MASK
+    if isinstance(value, dict):
+        return {name: _unseen(inner) for name, inner in value.items()}
+    return [_unseen(inner) for inner in value] if isinstance(value, list) else value
 
 
 def window_of(wanted: Wanted) -> float:
@@ -142,11 +170,12 @@ def _of_field(name: str, was: Any, now: Any) -> Iterator[DifferenceDocument]:
     if name != "parameters":
         yield {"field": NAMES.get(name, name), "old": was, "new": now}
         return
-    before, after = shown_parameters(was), shown_parameters(now)
+    before: Any = wire.decode(was)
+    after: Any = wire.decode(now)
     changed = [key for key in {**before, **after} if before.get(key) != after.get(key)]
     for key in changed:
-        yield {"field": f"parameters.{key}", "old": before.get(key), "new": after.get(key)}
-    if not changed:  # written differently, or of a secret that is shown to nobody
+        yield {"field": f"parameters.{key}", "old": _unseen(before.get(key)), "new": _unseen(after.get(key))}
+    if not changed:  # the same, written differently
         yield {"field": "parameters", "old": None, "new": None}
 
 

@@ -2,32 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from packhorse.core import schedules
-from packhorse.core.schedules import Declared
-from packhorse.errors import Conflict
+from msgspec.structs import replace
+
+from packhorse.core import schedules, wire
+from packhorse.core.model import Definition, Plan
+from packhorse.core.schedules import Declared, Schedule, Terms
+from packhorse.engine.sealing import Sealer
+from packhorse.errors import Conflict, NoSecretKey, SecretUnreadable
 from packhorse.store.base import Store
+from packhorse.telemetry import log
 
 TENANT = "default"
 """Whose they are: an app knows of no tenants."""
 
 
-async def declare(store: Store, declared: Sequence[Declared]) -> None:
+async def declare(
+    store: Store, declared: Sequence[Declared], definitions: Sequence[Definition], sealing: Sealer
+) -> None:
+    """One that cannot be written down, for want of a key for its secrets, keeps nobody from working."""
+    plans = {each.pipeline: wire.plan_from(each.plan) for each in definitions}
     for each in declared:
-        await _declare(store, each)
+        try:
+            await _declare(store, each, plans, sealing)
+        except NoSecretKey as error:
+            log.duty_failed(f"schedule {each.id}", error)
 
 
-async def _declare(store: Store, declared: Declared) -> None:
+async def _declare(store: Store, declared: Declared, plans: Mapping[str, Plan], sealing: Sealer) -> None:
     """Read, decide, write; look again while another worker that starts just now is faster."""
     while True:
         found, now = await store.schedule(TENANT, declared.id), store.now()
+        terms = _sealed(declared.terms, found, plans[declared.terms.pipeline], sealing)
         if found is None:
-            move = schedules.create(
-                TENANT, declared.id, declared.terms, author=schedules.CODE, now=now, declared=declared.terms
-            )
+            move = schedules.create(TENANT, declared.id, terms, author=schedules.CODE, now=now, declared=terms)
         else:
-            changed = schedules.declare(found, declared.terms, now=now)
+            changed = schedules.declare(found, terms, now=now)
             if changed is None:
                 return
             move = changed
@@ -36,3 +47,20 @@ async def _declare(store: Store, declared: Declared) -> None:
         except Conflict:
             continue
         return
+
+
+def _sealed(terms: Terms, found: Schedule | None, plan: Plan, sealing: Sealer) -> Terms:
+    """With its secrets encrypted; what was declared before with the same ones is left as it is, byte by byte."""
+    if not plan.secrets:
+        return terms
+    kept = None if found is None else found.declared
+    if kept is not None and kept.pipeline == terms.pipeline and _is_same(kept, terms, plan, sealing):
+        return replace(terms, parameters=kept.parameters)
+    return replace(terms, parameters=sealing.seal(terms.parameters, plan, TENANT))
+
+
+def _is_same(kept: Terms, terms: Terms, plan: Plan, sealing: Sealer) -> bool:
+    try:
+        return bool(wire.decode(sealing.open(kept.parameters, plan, TENANT)) == wire.decode(terms.parameters))
+    except SecretUnreadable:  # sealed with a key that is not used any more
+        return False

@@ -20,8 +20,19 @@ from packhorse.crashpoints import passing
 from packhorse.define.mistakes import unknown_pipeline
 from packhorse.define.submitting import Options
 from packhorse.engine.admission import Intake
+from packhorse.engine.sealing import sealer
 from packhorse.engine.settle import Settle
-from packhorse.errors import BlobError, Conflict, InvalidInput, JobNotFound, NotAllowed, SlotTaken, StoreError
+from packhorse.errors import (
+    BlobError,
+    Conflict,
+    InvalidInput,
+    JobNotFound,
+    NoSecretKey,
+    NotAllowed,
+    SecretUnreadable,
+    SlotTaken,
+    StoreError,
+)
 from packhorse.settings import Settings
 from packhorse.store.base import Store
 from packhorse.telemetry import log, new_trace, traced
@@ -152,14 +163,15 @@ class Scheduler:
     async def _fire(self, run: Run, terms: Terms) -> None:
         try:
             plan = await self._plan(terms.pipeline)
+            parameters = sealer(self._settings.secret_key).open(terms.parameters, plan, run.tenant)
             async with Intake(self._store, self._blobs, self._settings) as intake:
                 await intake.admit(
-                    plan, terms.parameters, Options(user=terms.user), tenant=run.tenant, origin=ORIGIN, run=run
+                    plan, parameters, Options(user=terms.user), tenant=run.tenant, origin=ORIGIN, run=run
                 )
         except SlotTaken as taken:
             why = f"The user has an active job: {taken.facts['active_job_id']}."
             await (self._skip(run, why) if terms.overlap == "skip" else self._wait(run, why))
-        except InvalidInput as error:
+        except (InvalidInput, NoSecretKey, SecretUnreadable) as error:
             await self._skip(run, error.message)
         else:
             passing("schedule.fired")

@@ -39,6 +39,7 @@ from packhorse.engine.process import Child
 from packhorse.engine.reaper import Reaper
 from packhorse.engine.scheduler import Scheduler
 from packhorse.engine.scribe import Scribe
+from packhorse.engine.sealing import sealer
 from packhorse.engine.settle import Settle
 from packhorse.errors import SettingError, StoreError
 from packhorse.settings import Settings
@@ -110,6 +111,7 @@ class Worker:
             grace=settings.grace,
             result_limit=settings.result_limit,
             log_rate=settings.log_rate,
+            sealer=sealer(settings.secret_key),
             heir=self._heir,
             begin=self._begin,
         )
@@ -122,7 +124,7 @@ class Worker:
         Path(self.card.scratch).mkdir(parents=True)  # noqa: ASYNC240 (once, at the start)
         await self._pool.open()
         await self._store.publish(self._definitions)
-        await declare(self._store, self._schedules)
+        await declare(self._store, self._schedules, self._definitions, sealer(self._settings.secret_key))
         await self._store.enroll(self.card)
         await self._look_at_pauses()
         log.worker_started(self.card.id, self._queues)
