@@ -18,7 +18,7 @@ from packhorse.core.model import Status
 from packhorse.core.secrecy import MASK
 from tests.journey.places import PLACES
 from tests.journey.serving import served
-from tests.journey.site import Site
+from tests.journey.site import Site, until
 
 KEY = "journeys have a secret of their own, too"
 CANARY = 'canary/0123+456 789"é'
@@ -54,6 +54,40 @@ async def test_a_secret_is_read_by_its_stage_and_by_nobody_else(site: Site) -> N
     assert leaks("\n".join(told.values())) == []
     assert leaks(site.log_text()) == []
     assert leaks(kept) == []
+
+
+async def test_the_secret_of_a_schedule_is_read_by_the_stage_it_fires_and_by_nobody_else(site: Site) -> None:
+    site.start_worker()
+    async with served(site) as http:
+        parameters = {"api_key": CANARY, "headers": {"Authorization": "canary-in-a-header"}}
+        body = {"cron": "0 0 1 1 *", "pipeline": "leaky", "user_id": "ann", "parameters": parameters}
+        await until_published(http)
+        made = await http.put("schedules/leak", json=body)
+        body["parameters"] = {**parameters, "api_key": f"{CANARY} again"}
+        edited = await http.put("schedules/leak", json=body, headers={"If-Match": '"1"'})
+        await http.post("schedules/leak/run")
+        run = await until(lambda: ended_run(http), 60, site.log_text)
+        told = await everything_told(http, run["job_id"])
+        ways = ("", "/versions", "/versions/1", "/diff?old=1&new=2", "/runs")
+        told += "".join([(await http.get(f"schedules/leak{way}")).text for way in ways])
+
+    assert (made.status_code, edited.status_code, run["status"]) == (201, 200, "completed")
+    assert f"{len(CANARY) + len(' again')} {MASK}" in told
+    assert leaks(made.text + edited.text + told) == []
+    assert leaks(site.log_text()) == []
+    assert leaks(await everything_kept(site)) == []
+
+
+async def until_published(http: httpx2.AsyncClient) -> None:
+    async def look() -> bool | None:
+        return True if (await http.get("pipelines")).json()["items"] else None
+
+    await until(look, 60, lambda: "nothing was published")
+
+
+async def ended_run(http: httpx2.AsyncClient) -> dict[str, Any] | None:
+    runs: list[dict[str, Any]] = (await http.get("schedules/leak/runs")).json()["items"]
+    return runs[0] if runs and runs[0]["ended_at"] else None
 
 
 async def test_a_worker_without_the_key_says_that_it_cannot_read_the_secret(site: Site) -> None:

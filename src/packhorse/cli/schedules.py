@@ -100,6 +100,8 @@ def put(
     version
         The version you have seen; else the one there is now.
     """
+    if pipeline is not None and "=" in pipeline:  # a parameter of what is run already
+        values, pipeline = (pipeline, *values), None
     given = {"cron": cron, "zone": zone, "user": user, "overlap": overlap, "misfire": misfire, "window": window}
     said: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     with Client(remote.url) as client:
