@@ -33,7 +33,8 @@ def test_the_reference_is_what_the_code_says() -> None:
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", "docs/tour.md", "docs/architecture.md", "docs/webhooks.md", "CONTRIBUTING.md"]
+    "page",
+    ["README.md", "docs/tour.md", "docs/architecture.md", "docs/webhooks.md", "docs/schedules.md", "CONTRIBUTING.md"],
 )
 def test_links_between_pages_lead_somewhere(page: str) -> None:
     path = ROOT / page
@@ -74,6 +75,16 @@ def test_the_tour_runs_as_it_stands(tmp_path: Path) -> None:
 
     assert tested.returncode == 0, tested.stdout
     assert "2 words in 2 lines" in submitted.stdout.splitlines(), submitted.stderr
+
+
+def test_the_app_of_the_schedules_page_declares_what_it_says(tmp_path: Path) -> None:
+    [(name, code)] = named_blocks(ROOT / "docs" / "schedules.md").items()
+    (tmp_path / name).write_text(code)
+
+    [declared] = load(str(tmp_path / name)).schedules
+
+    assert (declared.id, declared.terms.pipeline, declared.terms.zone) == ("nightly", "report", "Europe/Berlin")
+    assert declared.terms.parameters == b'{"day":"yesterday","copies":1}'
 
 
 def test_the_receiver_of_the_webhooks_page_knows_our_messages_from_others(tmp_path: Path) -> None:
