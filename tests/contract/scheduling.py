@@ -6,7 +6,8 @@ from typing import Any
 
 from packhorse.core import schedules
 from packhorse.core.model import Firing, Job
-from packhorse.core.schedules import Move, Run, Schedule, Terms
+from packhorse.core.schedules import Move, Run, Schedule
+from packhorse.core.terms import Terms
 from packhorse.store.base import Store
 from tests.contract.builders import made, submission
 

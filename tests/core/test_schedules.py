@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from packhorse.core import lifecycle, schedules
 from packhorse.core.model import Firing, MarkRun, RunUndecided
-from packhorse.core.schedules import LATE, MOST_WAITING, Move, Overlap, Run, Schedule
+from packhorse.core.schedules import LATE, MOST_WAITING, Move, Run, Schedule
+from packhorse.core.terms import Overlap, check, difference
 from packhorse.errors import InvalidInput, NotAllowed
 from tests.contract.builders import ONE, SPEC, sure
 from tests.contract.scheduling import terms
@@ -192,7 +193,7 @@ def test_what_people_have_changed_is_left_to_them_and_the_drift_is_seen() -> Non
 
 
 def test_a_difference_names_the_fields_that_differ() -> None:
-    found = schedules.difference(terms(), terms(user="ben", labels={"a": "b"}))
+    found = difference(terms(), terms(user="ben", labels={"a": "b"}))
 
     assert found == [("user", "ann", "ben"), ("labels", {}, {"a": "b"})]
 
@@ -206,7 +207,7 @@ def test_a_difference_names_the_fields_that_differ() -> None:
 )  # fmt: skip
 def test_terms_that_make_no_sense_are_refused_with_their_field(options: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidInput) as refused:
-        schedules.check(terms(**options), NOON)
+        check(terms(**options), NOON)
 
     assert refused.value.errors[0]["field"] == field
 

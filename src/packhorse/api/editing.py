@@ -18,15 +18,16 @@ from packhorse.api.callers import Caller
 from packhorse.api.described import refusing, taking
 from packhorse.api.documents import RunDocument, ScheduleDocument
 from packhorse.api.given import JSON, NOT_VALID, SMALL, asked, kind_of
-from packhorse.api.schedules import BODY, base_of, known, revision_of, schedule_of, shown
+from packhorse.api.schedules import BODY, base_of, revision_of, schedule_of, shown
 from packhorse.api.scheduling import Wanted, check_reason
 from packhorse.api.tools import Tools
+from packhorse.api.versioning import moved, required
 from packhorse.core import schedules as rules
-from packhorse.core.schedules import Move, Schedule, Terms
+from packhorse.core.schedules import Move, Schedule
+from packhorse.core.terms import Terms, check
 from packhorse.define.mistakes import invalid
 from packhorse.define.source import checked_name
 from packhorse.errors import (
-    Conflict,
     EditedMeanwhile,
     NotAllowed,
     ScheduleNotFound,
@@ -35,11 +36,6 @@ from packhorse.errors import (
     VersionNeeded,
     VersionNotFound,
 )
-
-SOMEBODY_HERE = "local"
-"""Who edits where nobody needs a key."""
-TRIES = 20
-"""How often a decision is made anew because a tick was claimed meanwhile."""
 
 CHANGING = (*BODY, ScheduleNotFound, EditedMeanwhile, NotAllowed)
 
@@ -86,7 +82,7 @@ async def put_schedule(
         kept = None if found is None else found.terms
         parameters = scheduling.accepted(pipeline, wanted, written, tools.settings, caller.tenant, kept)
         terms = _terms(wanted, pipeline.plan.pipeline, parameters, caller)
-        rules.check(terms, now)
+        check(terms, now)
         if found is None or found.ended_at is not None:
             if match is not None:
                 raise EditedMeanwhile("There is no such schedule any more.", schedule_id=schedule_id, version=0)
@@ -97,7 +93,7 @@ async def put_schedule(
             raise VersionNeeded(schedule_id=schedule_id)
         return rules.edit(found, terms, author=author, reason=wanted.reason, now=now)
 
-    move = await _moved(tools, caller, schedule_id, match, decide, is_new=True)
+    move = await moved(tools, caller, schedule_id, match, decide)
     is_made = move.before is None or move.before.ended_at is not None
     return shown(move.after, status_code=201 if is_made else 200)
 
@@ -229,9 +225,7 @@ async def run_schedule(
 ) -> RunDocument:
     """Run it now, beside its ticks, and also while it is paused. What it says about overlaps holds here too."""
     await _why(request, tools)
-    move = await _moved(
-        tools, caller, schedule_id, None, _required(schedule_id, lambda s, now, _: rules.run_now(s, now))
-    )
+    move = await moved(tools, caller, schedule_id, None, required(schedule_id, lambda s, now, _: rules.run_now(s, now)))
     return scheduling.run(move.runs[0], None, base_of(request))
 
 
@@ -248,8 +242,6 @@ ROUTES = [
 
 # What several of them share.
 
-Decide = Callable[[Schedule | None, float, str], Move | None]
-
 
 async def _edited(
     tools: Tools,
@@ -258,47 +250,8 @@ async def _edited(
     match: str | None,
     decide: Callable[[Schedule, float, str], Move | None],
 ) -> Response[ScheduleDocument]:
-    move = await _moved(tools, caller, schedule_id, match, _required(schedule_id, decide))
+    move = await moved(tools, caller, schedule_id, match, required(schedule_id, decide))
     return shown(move.after)
-
-
-def _required(schedule_id: str, decide: Callable[[Schedule, float, str], Move | None]) -> Decide:
-    def required(found: Schedule | None, now: float, author: str) -> Move | None:
-        if found is None:
-            raise ScheduleNotFound(schedule_id=schedule_id[:100])
-        return decide(found, now, author)
-
-    return required
-
-
-async def _moved(
-    tools: Tools, caller: Caller, schedule_id: str, match: str | None, decide: Decide, *, is_new: bool = False
-) -> Move:
-    """Read, decide, commit; decided anew while only ticks are claimed. Of an edit in between the caller is told."""
-    for _ in range(TRIES):
-        found = await known(tools, caller, schedule_id)
-        if found is not None and match is not None and not is_seen(match, found) and (not is_new or not found.ended_at):
-            raise EditedMeanwhile(schedule_id=schedule_id, version=found.version)
-        move = decide(found, tools.store.now(), caller.key_id or SOMEBODY_HERE)
-        if move is None:
-            assert found is not None
-            return Move(found, found)
-        try:
-            await tools.store.move(move)
-        except Conflict:
-            continue
-        _tell(tools, caller, move)
-        return move
-    raise Conflict(schedule_id=schedule_id)
-
-
-def _tell(tools: Tools, caller: Caller, move: Move) -> None:
-    id, made = move.after.id, move.revision
-    if made is None:
-        tools.audit.tell("schedule.run", caller, schedule_id=id)
-    else:
-        facts: dict[str, Any] = {"version": made.version, "action": made.action, "reason": made.reason}
-        tools.audit.tell("schedule.changed", caller, schedule_id=id, **facts)
 
 
 def _switching(active: bool, reason: str) -> Callable[[Schedule, float, str], Move | None]:
@@ -350,7 +303,3 @@ def _check_id(schedule_id: str) -> None:
         checked_name(schedule_id)
     except ValueError as error:
         raise invalid(NOT_VALID, [{"field": "schedule_id", "message": str(error)}]) from error
-
-
-def is_seen(match: str, schedule: Schedule) -> bool:
-    return any(each.strip() in (f'"{schedule.version}"', "*") for each in match.split(","))

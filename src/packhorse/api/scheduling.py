@@ -22,8 +22,9 @@ from packhorse.api.shapes import iso
 from packhorse.core import paths, wire
 from packhorse.core.cron import Moment
 from packhorse.core.model import Job
-from packhorse.core.schedules import Misfire, Overlap, Revision, Run, Schedule, Terms, difference
+from packhorse.core.schedules import Revision, Run, Schedule
 from packhorse.core.secrecy import MASK, merged
+from packhorse.core.terms import Misfire, Overlap, Terms, difference
 from packhorse.define.durations import seconds
 from packhorse.define.mistakes import Mistake, invalid, nul_in
 from packhorse.engine.sealing import is_sealed, sealer

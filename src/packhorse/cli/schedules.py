@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import Annotated, Any, Literal
 
 from cyclopts import App, Group, Parameter
@@ -10,6 +9,7 @@ from cyclopts import App, Group, Parameter
 from packhorse.cli import printing
 from packhorse.cli.options import Remote, Whole
 from packhorse.cli.submitting import schema_of
+from packhorse.cli.timetable import changed, clock, difference, next_of, shown, state
 from packhorse.cli.values import grouped, parameters_from
 from packhorse.client import Client, Json
 from packhorse.errors import InvalidInput, ScheduleNotFound
@@ -35,7 +35,7 @@ def listed(*, remote: Remote = Remote()) -> None:
     if remote.json:
         printing.document({"items": found, "next": None})
     elif found:
-        rows = [(s["schedule_id"], s["pipeline"], s["cron"], s["zone"], _next(s), _state(s)) for s in found]
+        rows = [(s["schedule_id"], s["pipeline"], s["cron"], s["zone"], next_of(s), state(s)) for s in found]
         printing.table(("schedule", "pipeline", "cron", "zone", "next", "state"), rows)
     else:
         printing.said("There are no schedules. Make one with: packhorse schedules put ID PIPELINE --cron '0 3 * * *'")
@@ -51,7 +51,7 @@ def show(schedule: ScheduleId, /, *, remote: Remote = Remote()) -> None:
         Its id.
     """
     with Client(remote.url) as client:
-        _shown(client.schedule(schedule), remote)
+        shown(client.schedule(schedule), remote)
 
 
 @app.command
@@ -117,7 +117,7 @@ def put(
         if labels is not None:
             said["labels"] = {**said.get("labels", {}), **dict(_pair(each) for each in labels)}
         seen = version if version is not None or found is None else found["version"]
-        _shown(client.put_schedule(schedule, **said, reason=reason, version=seen), remote)
+        shown(client.put_schedule(schedule, **said, reason=reason, version=seen), remote)
 
 
 @app.command
@@ -132,7 +132,7 @@ def pause(schedule: ScheduleId, /, *, reason: str = "", remote: Remote = Remote(
         Why; the version says so.
     """
     with Client(remote.url) as client:
-        _changed(client.pause_schedule(schedule, reason), remote)
+        changed(client.pause_schedule(schedule, reason), remote)
 
 
 @app.command
@@ -147,7 +147,7 @@ def resume(schedule: ScheduleId, /, *, reason: str = "", remote: Remote = Remote
         Why; the version says so.
     """
     with Client(remote.url) as client:
-        _changed(client.resume_schedule(schedule, reason), remote)
+        changed(client.resume_schedule(schedule, reason), remote)
 
 
 @app.command
@@ -162,7 +162,7 @@ def reset(schedule: ScheduleId, /, *, reason: str = "", remote: Remote = Remote(
         Why; the version says so.
     """
     with Client(remote.url) as client:
-        _changed(client.reset_schedule(schedule, reason), remote)
+        changed(client.reset_schedule(schedule, reason), remote)
 
 
 @app.command
@@ -177,7 +177,7 @@ def delete(schedule: ScheduleId, /, *, reason: str = "", remote: Remote = Remote
         Why; the version says so.
     """
     with Client(remote.url) as client:
-        _changed(client.delete_schedule(schedule, reason), remote)
+        changed(client.delete_schedule(schedule, reason), remote)
 
 
 @app.command
@@ -214,7 +214,7 @@ def runs(schedule: ScheduleId, /, *, limit: Whole = 20, remote: Remote = Remote(
         printing.document(found)
     elif found["items"]:
         rows = [
-            (_time(r["tick"]), r["version"], r["status"], r["duration_ms"], r["job_id"] or "", r["message"])
+            (clock(r["tick"]), r["version"], r["status"], r["duration_ms"], r["job_id"] or "", r["message"])
             for r in found["items"]
         ]
         printing.table(("tick", "version", "status", "ms", "job", "message"), rows)
@@ -239,7 +239,7 @@ def history(schedule: ScheduleId, /, *, limit: Whole = 20, remote: Remote = Remo
         printing.document(found)
         return
     rows = [
-        (v["version"], _time(v["at"]), v["author"], v["action"], v["reason"], ", ".join(map(_difference, v["changes"])))
+        (v["version"], clock(v["at"]), v["author"], v["action"], v["reason"], ", ".join(map(difference, v["changes"])))
         for v in found["items"]
     ]
     printing.table(("version", "at", "by", "what", "why", "changes"), rows)
@@ -282,7 +282,7 @@ def rollback(schedule: ScheduleId, to: Whole, /, *, reason: str = "", remote: Re
         Why; the version says so.
     """
     with Client(remote.url) as client:
-        _changed(client.rollback_schedule(schedule, to, reason), remote)
+        changed(client.rollback_schedule(schedule, to, reason), remote)
 
 
 @app.command
@@ -302,7 +302,7 @@ def preview(cron: str, /, *, zone: str = "UTC", remote: Remote = Remote()) -> No
         printing.document({"items": found, "next": None})
     else:
         printing.table(
-            ("local time", "UTC", "", ""), [(m["local"], _time(m["at"]), m["mark"], m["note"]) for m in found]
+            ("local time", "UTC", "", ""), [(m["local"], clock(m["at"]), m["mark"], m["note"]) for m in found]
         )
 
 
@@ -326,50 +326,3 @@ def _pair(text: str) -> tuple[str, str]:
     if not equals or not name:
         raise InvalidInput(f"--label {text} is not NAME=VALUE.", field="labels")
     return name, value
-
-
-def _shown(schedule: Json, remote: Remote) -> None:
-    if remote.json:
-        printing.document(schedule)
-        return
-    facts = {
-        "schedule": schedule["schedule_id"],
-        "version": f"{schedule['version']}, by {schedule['updated_by']} at {_time(schedule['updated_at'])}",
-        "state": _state(schedule),
-        "next": _next(schedule),
-        "cron": f"{schedule['cron']} ({schedule['zone']})",
-        "pipeline": schedule["pipeline"],
-        "user": schedule["user_id"],
-        "overlap": schedule["overlap"],
-        "misfire": schedule["misfire"],
-        **{f"  {name}": value for name, value in schedule["parameters"].items()},
-        **{f"label {name}": value for name, value in schedule["labels"].items()},
-    }
-    drift = islice(schedule["drift"] or (), 20)
-    printing.facts({**facts, **{f"drift {each['field']}": _difference(each) for each in drift}})
-
-
-def _changed(schedule: Json, remote: Remote) -> None:
-    if remote.json:
-        printing.document(schedule)
-    else:
-        printing.plain(f"Schedule {schedule['schedule_id']} is {_state(schedule)}, at version {schedule['version']}.")
-
-
-def _state(schedule: Json) -> str:
-    if schedule["deleted_at"] is not None:
-        return "deleted"
-    drift = ", differs from the code" if schedule["drift"] else ""
-    return ("active" if schedule["active"] else "paused") + drift
-
-
-def _next(schedule: Json) -> str:
-    return _time(schedule["next_at"])
-
-
-def _difference(change: Json) -> str:
-    return f"{change['field']}: {change['old']} -> {change['new']}"
-
-
-def _time(at: str | None) -> str:
-    return "" if at is None else at[:19].replace("T", " ")

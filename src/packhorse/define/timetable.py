@@ -6,8 +6,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from packhorse.core import schedules
-from packhorse.core.schedules import Declared, Terms
+from packhorse.core.schedules import Declared
+from packhorse.core.terms import Terms, check
 from packhorse.define.durations import seconds
 from packhorse.define.options import ScheduleOptions, check_names
 from packhorse.define.pipelines import Pipeline
@@ -33,7 +33,7 @@ def declared(
             window=seconds(options.get("window", 3600.0)),
             labels=dict(options.get("labels", {})),
         )
-        schedules.check(terms, time.time())
+        check(terms, time.time())
         return Declared(checked_name(id), terms)
     except (ValueError, TypeError, InvalidInput) as error:
         raise refusal(f"Schedule {id!r}: {error}", caller()[0]) from error

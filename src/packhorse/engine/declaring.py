@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from packhorse.core import schedules, wire
 from packhorse.core.model import Definition, Plan
-from packhorse.core.schedules import Declared, Schedule, Terms
+from packhorse.core.schedules import Declared, Schedule
+from packhorse.core.terms import Terms
 from packhorse.engine.sealing import Sealer
 from packhorse.errors import Conflict, NoSecretKey, SecretUnreadable
 from packhorse.store.base import Store

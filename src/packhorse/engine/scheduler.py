@@ -15,7 +15,8 @@ from typing import TypeVar
 from packhorse.blob.base import Blobs
 from packhorse.core import lifecycle, schedules, wire
 from packhorse.core.model import Plan
-from packhorse.core.schedules import Move, Run, Schedule, Terms
+from packhorse.core.schedules import Move, Run, Schedule
+from packhorse.core.terms import Terms
 from packhorse.crashpoints import passing
 from packhorse.define.mistakes import unknown_pipeline
 from packhorse.define.submitting import Options
