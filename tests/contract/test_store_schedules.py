@@ -121,11 +121,14 @@ async def test_upcoming_are_those_with_the_earliest_tick_and_no_paused_ones(stor
     early = await created(store, "early", now=1_000_000.0)
     await created(store, "paused", now=1_000_000.0, active=False)
 
-    assert await store.upcoming(10) == [early, late]
-    assert await store.upcoming(1) == [early]
+    assert early.next_at is not None
+    assert await store.upcoming(6_000_000.0, 10) == [early, late]
+    assert await store.upcoming(6_000_000.0, 1) == [early]
+    assert await store.upcoming(early.next_at, 10) == [early]
+    assert await store.upcoming(early.next_at - 0.001, 10) == []
 
     moved, _ = await claimed(store, early, 5_000_000.0)
-    assert await store.upcoming(10) == [late, moved]
+    assert await store.upcoming(6_000_000.0, 10) == [late, moved]
 
 
 async def test_versions_come_newest_first_and_in_pages(store: Store, other: Store) -> None:

@@ -148,7 +148,7 @@ async def test_a_deleted_job_does_not_make_room_for_a_second_one_of_its_tick(
 ) -> None:
     await created(store)
     clock.forward(1.0)
-    [schedule] = await store.upcoming(1)
+    [schedule] = await store.upcoming(clock.now, 1)
     move = schedules.claim(schedule, clock.now, HOLD)
     assert move is not None
     await store.move(move)

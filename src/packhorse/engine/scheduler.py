@@ -46,6 +46,7 @@ POLL = 0.5
 HOLD = 3.0
 """Seconds after which a run that was claimed and not decided is anybody's."""
 WAIT = 0.5
+LONGEST_WAIT = 15.0
 """Seconds between looks at whether a run that waits for another may go on."""
 FRESH = 1.0
 """Seconds for which the definitions that were read are taken for true."""
@@ -66,8 +67,8 @@ class Scheduler:
         self._looked_at = -LAP
 
     async def tick(self) -> float:
-        upcoming = await self._store.upcoming(BATCH)
         now = self._store.now()
+        upcoming = await self._store.upcoming(now + POLL, BATCH)
         due = [each for each in upcoming if each.next_at is not None and each.next_at <= now]
         random.shuffle(due)  # several schedulers that wake together should not all begin with the same
         claimed = await _all(self._claimed(schedule) for schedule in due)
@@ -134,20 +135,22 @@ class Scheduler:
             await self._decide(run, pinned[0].terms)
 
     async def _decide(self, run: Run, terms: Terms) -> None:
-        others = await self._others(run)
+        others, since = await self._others(run)
         verdict, why = schedules.overlapping(run, others, terms.overlap)
         if verdict == "fire":
             await self._fire(run, terms)
+            await self._call(others)
         elif verdict == "skip":
             await self._skip(run, why)
         else:
             if verdict == "cancel":
                 await _all(self._cancel(each) for each in others if each.job_id is not None)
-            await self._wait(run, why)
+            is_behind = any(each.status == "due" and each.tick < run.tick for each in others)
+            await self._wait(run, why, 0.0 if is_behind else since)
 
-    async def _others(self, run: Run) -> list[Run]:
-        """The schedule's other runs that are not over."""
-        found = await self._store.runs(run.tenant, run.schedule, limit=BATCH, open_only=True)
+    async def _others(self, run: Run) -> tuple[list[Run], float]:
+        """The schedule's other runs that are not over, oldest first; and since when the last of them has had a job."""
+        found = (await self._store.runs(run.tenant, run.schedule, limit=BATCH, open_only=True))[::-1]
         fired = [each.job_id for each in found if each.job_id is not None]
         jobs = dict(zip(fired, await self._store.get(fired) if fired else [], strict=True))
         others = []
@@ -159,7 +162,7 @@ class Scheduler:
                 await self._store.put_run(each, lost)
             else:
                 others.append(each)
-        return others
+        return others, max((job.created_at for job in jobs.values() if job is not None), default=run.tick)
 
     async def _fire(self, run: Run, terms: Terms) -> None:
         try:
@@ -171,18 +174,26 @@ class Scheduler:
                 )
         except SlotTaken as taken:
             why = f"The user has an active job: {taken.facts['active_job_id']}."
-            await (self._skip(run, why) if terms.overlap == "skip" else self._wait(run, why))
+            await (self._skip(run, why) if terms.overlap == "skip" else self._wait(run, why, run.tick))
         except (InvalidInput, NoSecretKey, SecretUnreadable) as error:
             await self._skip(run, error.message)
         else:
             passing("schedule.fired")
 
+    async def _call(self, others: Sequence[Run]) -> None:
+        """Whoever is the first to wait now looks soon; those behind look when they are called."""
+        for run in [each for each in others if each.status == "due"][:1]:
+            await self._wait(run, run.message, self._store.now())
+
     async def _skip(self, run: Run, why: str) -> None:
         await self._store.put_run(run, schedules.decided(run, "skipped", why, self._store.now()))
         log.tick_skipped(run.schedule, why)
 
-    async def _wait(self, run: Run, why: str) -> None:
-        await self._store.put_run(run, schedules.put_off(run, why, self._store.now() + WAIT))
+    async def _wait(self, run: Run, why: str, since: float) -> None:
+        """The longer what it waits for has been there, the longer it may well be."""
+        now = self._store.now()
+        pause = min(LONGEST_WAIT, max(WAIT, (now - since) / 10))
+        await self._store.put_run(run, schedules.put_off(run, why, now + pause))
 
     async def _cancel(self, run: Run) -> None:
         assert run.job_id is not None

@@ -30,8 +30,8 @@ class Schedules(Protocol):
     ) -> list[Schedule]:
         """Those of the tenant, by id; or all, in an order of their own. Behind the one of that tenant and id."""
 
-    async def upcoming(self, limit: int) -> list[Schedule]:
-        """Those with the earliest next tick, whether it is due or not, in that order."""
+    async def upcoming(self, until: float, limit: int) -> list[Schedule]:
+        """Those whose next tick comes up to that moment, the earliest first."""
 
     async def revisions(
         self, tenant: str, schedule_id: str, *, before: int | None = None, limit: int = 50

@@ -38,7 +38,7 @@ async def test_the_keys_of_a_schedule_have_their_types_and_none_expires(
 ) -> None:
     _, run = await claimed(redis_store, await created(redis_store, now=99.5), 100.0)
     await fired(redis_store, run)
-    await claimed(redis_store, (await redis_store.upcoming(1))[0], 101.0)
+    await claimed(redis_store, (await redis_store.upcoming(1000.0, 1))[0], 101.0)
 
     types = {name: raw.type(f"{prefix}{name}") for name in found(raw, prefix) if name.startswith("config")}
 

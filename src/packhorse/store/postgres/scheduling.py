@@ -71,9 +71,9 @@ async def schedules(session: Session, tenant: str | None, after: tuple[str, str]
     return [schedule_from(body) for (body,) in found]
 
 
-async def upcoming(session: Session, limit: int) -> list[Schedule]:
-    query = "SELECT body FROM @schedules WHERE next_at IS NOT NULL ORDER BY next_at LIMIT $1"
-    return [schedule_from(body) for (body,) in await session.fetch(query, limit)]
+async def upcoming(session: Session, until: float, limit: int) -> list[Schedule]:
+    query = "SELECT body FROM @schedules WHERE next_at <= $1 ORDER BY next_at LIMIT $2"
+    return [schedule_from(body) for (body,) in await session.fetch(query, until, limit)]
 
 
 async def revisions(session: Session, tenant: str, id: str, before: int | None, limit: int) -> list[Revision]:

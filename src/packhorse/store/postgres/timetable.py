@@ -19,8 +19,8 @@ class Timetable(Handle):
     ) -> list[Schedule]:
         return await self._read(scheduling.schedules, tenant, after, limit)
 
-    async def upcoming(self, limit: int) -> list[Schedule]:
-        return await self._read(scheduling.upcoming, limit)
+    async def upcoming(self, until: float, limit: int) -> list[Schedule]:
+        return await self._read(scheduling.upcoming, until, limit)
 
     async def revisions(
         self, tenant: str, schedule_id: str, *, before: int | None = None, limit: int = 50

@@ -50,8 +50,8 @@ async def schedules(link: Link, tenant: str | None, after: tuple[str, str] | Non
     return await _named(link, names)
 
 
-async def upcoming(link: Link, limit: int) -> list[Schedule]:
-    [names] = await link.ask([["ZRANGEBYSCORE", NEXT, "-inf", "+inf", "LIMIT", "0", str(limit)]])
+async def upcoming(link: Link, until: float, limit: int) -> list[Schedule]:
+    [names] = await link.ask([["ZRANGEBYSCORE", NEXT, "-inf", repr(until), "LIMIT", "0", str(limit)]])
     return await _named(link, names)
 
 

@@ -59,9 +59,9 @@ def schedules(db: apsw.Connection, tenant: str | None, after: tuple[str, str] | 
     return [schedule_from(body) for (body,) in db.execute(query, (tenant, *(after or ("", "")), limit))]
 
 
-def upcoming(db: apsw.Connection, limit: int) -> list[Schedule]:
-    query = "SELECT body FROM schedules WHERE next_at IS NOT NULL ORDER BY next_at LIMIT ?"
-    return [schedule_from(body) for (body,) in db.execute(query, (limit,))]
+def upcoming(db: apsw.Connection, until: float, limit: int) -> list[Schedule]:
+    query = "SELECT body FROM schedules WHERE next_at <= ? ORDER BY next_at LIMIT ?"
+    return [schedule_from(body) for (body,) in db.execute(query, (until, limit))]
 
 
 def revisions(db: apsw.Connection, tenant: str, id: str, before: int | None, limit: int) -> list[Revision]:
