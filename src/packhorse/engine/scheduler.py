@@ -10,6 +10,7 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Iterable, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 from packhorse.blob.base import Blobs
@@ -48,6 +49,7 @@ HOLD = 3.0
 WAIT = 0.5
 LONGEST_WAIT = 15.0
 """Seconds between looks at whether a run that waits for another may go on."""
+TRIES = 5
 FRESH = 1.0
 """Seconds for which the definitions that were read are taken for true."""
 LAP = 30.0
@@ -145,7 +147,7 @@ class Scheduler:
         else:
             if verdict == "cancel":
                 await _all(self._cancel(each) for each in others if each.job_id is not None)
-            is_behind = any(each.status == "due" and each.tick < run.tick for each in others)
+            is_behind = verdict == "wait" and any(each.status == "due" and each.tick < run.tick for each in others)
             await self._wait(run, why, 0.0 if is_behind else since)
 
     async def _others(self, run: Run) -> tuple[list[Run], float]:
@@ -182,8 +184,14 @@ class Scheduler:
 
     async def _call(self, others: Sequence[Run]) -> None:
         """Whoever is the first to wait now looks soon; those behind look when they are called."""
-        for run in [each for each in others if each.status == "due"][:1]:
-            await self._wait(run, run.message, self._store.now())
+        for waiting in [each for each in others if each.status == "due"][:1]:
+            for _ in range(TRIES):  # it may just be looking itself
+                run = await self._store.run(waiting.tenant, waiting.schedule, waiting.tick)
+                if run is None or run.status != "due":
+                    return
+                with suppress(Conflict):
+                    await self._wait(run, run.message, self._store.now())
+                    return
 
     async def _skip(self, run: Run, why: str) -> None:
         await self._store.put_run(run, schedules.decided(run, "skipped", why, self._store.now()))
