@@ -9,12 +9,13 @@ import pytest
 from litestar.testing import AsyncTestClient
 from msgspec.structs import replace
 
-from packhorse.core import wire
+from packhorse.core import schedules, wire
 from packhorse.core.schedules import CODE, Declared
 from packhorse.core.secrecy import MASK
 from packhorse.define.loading import load
 from packhorse.engine.declaring import declare
 from packhorse.engine.sealing import sealer
+from packhorse.errors import SecretUnreadable
 from packhorse.store.base import Store
 from tests.api.conftest import publish
 from tests.api.processes import SAMPLE, Place
@@ -98,6 +99,18 @@ async def test_a_changed_secret_is_told_without_its_values_and_rolls_back(http: 
     text = await everything(http, store)
     assert CANARY not in text
     assert SECOND not in text
+
+
+async def test_a_secret_that_cannot_be_read_any_more_can_be_replaced(http: Http, store: Store) -> None:
+    sealed = sealer("another key of the deployment, long ago").seal(b'{"name":"n","password":"old"}', PLAN, "default")
+    old = terms(pipeline="log_in", parameters=sealed)
+    await store.move(schedules.create("default", "nightly", old, author="k", now=store.now()))
+
+    kept = await put(http, 1, name="n", password=MASK)
+    replaced = await put(http, 1, name="n", password=CANARY)
+
+    assert (kept.status_code, replaced.status_code) == (SecretUnreadable.status, 200)
+    assert await opened(store) == {"name": "n", "password": CANARY}
 
 
 async def test_dots_that_stand_for_nothing_are_refused(http: Http, store: Store) -> None:

@@ -21,7 +21,7 @@ from packhorse.api.given import NOT_VALID, converted, members
 from packhorse.api.shapes import iso
 from packhorse.core import paths, wire
 from packhorse.core.cron import Moment
-from packhorse.core.model import Job
+from packhorse.core.model import Job, Plan
 from packhorse.core.schedules import Revision, Run, Schedule
 from packhorse.core.secrecy import MASK, merged
 from packhorse.core.terms import Misfire, Overlap, Terms, difference
@@ -75,13 +75,17 @@ def accepted(
     if len(written) > settings.parameters_limit:
         raise TooLarge(field="parameters", limit=settings.parameters_limit)
     plan, sealing = pipeline.plan, sealer(settings.secret_key)
-    is_same = before is not None and before.pipeline == plan.pipeline
-    kept = before.parameters if before is not None and is_same and plan.secrets else b"{}"
+    is_kept = before is not None and before.pipeline == plan.pipeline and MASK in _secrets(wanted, plan)
+    kept = before.parameters if before is not None and is_kept else b"{}"
     _check(pipeline, merged(wanted.parameters, wire.decode(sealing.open(kept, plan, tenant)), plan.secrets))
     if not plan.secrets:
         return written
     sealed = merged(wanted.parameters, wire.decode(kept), plan.secrets)
     return sealing.seal_rest(wire.encode(sealed), plan, tenant)
+
+
+def _secrets(wanted: Wanted, plan: Plan) -> list[Any]:
+    return list(paths.found(wanted.parameters, plan.secrets))
 
 
 def _check(pipeline: Published, given: Mapping[str, Any]) -> None:
