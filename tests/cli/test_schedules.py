@@ -21,7 +21,7 @@ def test_a_schedule_is_made_edited_and_shown(ask: Tell) -> None:
         "schedules", "put", "made", "--cron", "0 4 * * *", "--label", "team=edge", "--reason", "later", "--json"
     )
     shown = ask("schedules", "show", "made")
-    listed = ask("schedules")
+    listed = ask("schedules", "list")
 
     assert made.code == 0, made.err
     assert (edited.json["version"], edited.json["cron"], edited.json["zone"]) == (2, "0 4 * * *", "Europe/Berlin")

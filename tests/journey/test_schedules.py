@@ -76,7 +76,7 @@ async def disturb(site: Site, until_at: float, luck: random.Random) -> Counter[s
             site.start_worker()
             done["killed"] += 1
         else:
-            worker.send_signal(signal.SIGSTOP)
+            await site.stop(worker)
             await asyncio.sleep(luck.uniform(1.0, 3.5))
             worker.send_signal(signal.SIGCONT)
             done["stopped"] += 1

@@ -28,6 +28,7 @@ Values = Annotated[str, Parameter(name="NAME=VALUE")]
 
 
 @app.default
+@app.command(name="list")
 def listed(*, remote: Remote = Remote()) -> None:
     """List schedules: what is run when, and when next."""
     with Client(remote.url) as client:
