@@ -298,7 +298,7 @@ class Worker:
         seen: set[Lease] = set()
         while True:
             try:
-                mark = await self._store.changed(mark, POLL)
+                mark = await self._store.changed(mark, POLL, is_working=True)
                 self._wake.set()
                 if self._settled_in():
                     cursor, touched = await self._store.touched(cursor)

@@ -178,7 +178,7 @@ class RedisStore(Governing):
 
     # Watch
 
-    async def changed(self, mark: int | None, timeout: float) -> int:
+    async def changed(self, mark: int | None, timeout: float, *, is_working: bool = False) -> int:  # noqa: ARG002
         return await self._watch.changed(mark, timeout)
 
     async def touched(self, since: int | None) -> tuple[int, Collection[str] | None]:
