@@ -47,7 +47,11 @@ PARTS = {
     # What a claim has only looked at: whether it is there, and nobody else is at it. A claim never waits.
     "free_jobs": "SELECT FROM @jobs WHERE id = ANY(%::uuid[]) FOR NO KEY UPDATE SKIP LOCKED",
     "free_entries": f"""
-        SELECT FROM unnest({ENTRIES}) AS n ({ENTRY}) JOIN @due AS d USING ({ENTRY}) FOR UPDATE OF d SKIP LOCKED""",
+        SELECT d.* FROM unnest({ENTRIES}) AS n ({ENTRY}) JOIN @due AS d USING ({ENTRY}) FOR UPDATE OF d SKIP LOCKED""",
+    "free_drops": """
+        DELETE FROM @due AS d USING free_entries AS n
+        WHERE (d.queue, d.kind, d.rank, d.job_id, d.stage, d.element)
+            = (n.queue, n.kind, n.rank, n.job_id, n.stage, n.element)""",
     "plans": "INSERT INTO @plans SELECT * FROM unnest(%::text[], %::bytea[]) AS n ON CONFLICT DO NOTHING",
     "added": INSERT,
     "moved": UPDATE,
@@ -198,7 +202,7 @@ class Writing:
         if self.lease_drops:
             counts["lease_drops"] = sum(token is not None for token in self.lease_drops.values())
         if is_claim and self.due_drops:
-            drops = {"free_jobs": [list(self.moved)], "free_entries": drops["due_drops"], **drops}
+            drops |= {"free_jobs": [list(self.moved)], "free_entries": drops.pop("due_drops"), "free_drops": []}
             counts = {"free_jobs": len(self.moved), "free_entries": len(self.due_drops), **counts}
         is_anew = self.leases.keys() & self.lease_drops.keys() or self.due.keys() & self.due_drops
         if is_anew or (self.results and self.stage_drops):
