@@ -44,6 +44,11 @@ def new_span() -> str:
     return f"{_luck.getrandbits(64) | 1:016x}"
 
 
+def trace(trace_id: str) -> None:
+    """All that this task says from now on is about that."""
+    _trace.set(trace_id)
+
+
 @contextmanager
 def traced(trace_id: str) -> Iterator[None]:
     before = _trace.set(trace_id)
@@ -110,12 +115,14 @@ class Log:
         _say(INFO, "app_mended", "{app} can be loaded again", app=app)
 
     def attempt_began(self, lease: Any, attempt: int) -> None:
-        _say(DEBUG, "attempt_began", "attempt {attempt} at {stage} of {job_id}", **_of(lease), attempt=attempt)
+        if logger.isEnabledFor(DEBUG):  # asked before the facts are put together: this is said of every attempt
+            _say(DEBUG, "attempt_began", "attempt {attempt} at {stage} of {job_id}", **_of(lease), attempt=attempt)
 
     def attempt_ended(self, lease: Any, outcome: str, seconds: float) -> None:
         sentence = "{stage} of {job_id} ended after {seconds:.3f} s: {outcome}"
         level = DEBUG if outcome in USUAL else WARNING
-        _say(level, "attempt_ended", sentence, **_of(lease), outcome=outcome, seconds=seconds)
+        if logger.isEnabledFor(level):
+            _say(level, "attempt_ended", sentence, **_of(lease), outcome=outcome, seconds=seconds)
 
     def attempt_broke(self, lease: Any, error: Exception) -> None:
         _say(ERROR, "attempt_broke", "attempt at {stage} of {job_id} broke: {reason}", error, **_of(lease, error))
