@@ -180,6 +180,14 @@ async def test_a_key_may_do_what_its_scopes_say(
     assert answer.status_code == status
 
 
+async def test_who_is_not_allowed_is_told_what_is_left_all_the_same(place: Place, store: Store) -> None:
+    async with asking(Place(place.folder, keyless=False, api_limit=3)) as http:
+        answer = await http.post("jobs", json=ADD, headers=await key(store, "acme", "read"))
+
+    assert answer.status_code == 403
+    assert answer.headers["ratelimit"] == '"api";r=2'
+
+
 async def test_who_is_not_allowed_leaves_nothing_behind(http: Http, store: Store) -> None:
     await http.post("jobs", json=ADD, headers=await key(store, "acme", "read"))
 

@@ -9,10 +9,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from litestar import Request
 from litestar.testing import AsyncTestClient
 
-from packhorse.api import serving
+from packhorse.api import gate
 from packhorse.api.callers import GRANTS, Caller
 from packhorse.api.serving import build
 from packhorse.store.base import Filter, Store
@@ -483,10 +482,7 @@ async def test_a_known_key_is_let_in_though_its_job_holds_the_slot(http: Http) -
 
 @asynccontextmanager
 async def asking_as(place: Place, monkeypatch: pytest.MonkeyPatch, caller: Caller) -> AsyncIterator[Http]:
-    def who(request: Request[Any, Any, Any]) -> Caller:
-        return caller
-
-    monkeypatch.setattr(serving, "caller_of", who)
+    monkeypatch.setattr(gate, "_local", lambda _address: caller)
     async with AsyncTestClient(build(place.settings), base_url="http://127.0.0.1/api/v1/") as http:
         yield http
 
