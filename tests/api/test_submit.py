@@ -213,7 +213,7 @@ async def test_a_pipeline_there_is_not_is_answered_with_those_there_are(http: Ht
 
     assert (
         problem["detail"]
-        == "There is no pipeline named 'nope'; there is add, convert, fail, hold, picture, speak, split."
+        == "There is no pipeline named 'nope'; there is add, convert, fail, hold, log_in, picture, speak, split."
     )
     assert problem["hint"].startswith("A worker publishes its pipelines when it starts")
 
@@ -310,7 +310,7 @@ async def test_a_form_carries_files_and_values(http: Http, place: Place) -> None
         ("ref_images", "a.png", 1),
         ("ref_images", "b.png", 2),
     ]
-    assert (job["source_filename"], job["input"]) == ("m.onnx", job["inputs"][0])
+    assert (job["source_filename"], job["input"]) == ("m.onnx", {**job["inputs"][0], "ref_images_count": 2})
     assert place.objects() == {each["object_key"] for each in job["inputs"]}
 
 

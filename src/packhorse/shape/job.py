@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 from packhorse.core import wire
 from packhorse.core.model import Artifact, Failure, Job, Result, Spec, Stage, Status, Stored, Task, TaskId
@@ -73,7 +74,7 @@ def shown(job: Job, spec: Spec | None, results: Results, progress: Reported) -> 
         "stages": stages(job, progress),
         "parameters": masked(_parameters(spec), job.plan.secrets),
         "inputs": inputs,
-        "input": inputs[0] if inputs else None,
+        "input": _first_input(job, spec),
         "source_filename": inputs[0]["filename"] if inputs else None,
         "result": result_of(job, results) if job.status is Status.COMPLETED else None,
         "result_object_keys": _object_keys(job, results),
@@ -151,6 +152,16 @@ def iso(at: float | None) -> str | None:
 @lru_cache(maxsize=1024)
 def _second(at: int) -> str:
     return (EPOCH + timedelta(seconds=at)).isoformat()
+
+
+def _first_input(job: Job, spec: Spec) -> InputDocument | None:
+    """The file that the job is about, and how many others came with it."""
+    if not spec.inputs:
+        return None
+    first = spec.inputs[0]
+    counts = Counter(each.parameter for each in spec.inputs)
+    others = {f"{name}_count": counts[name] for name in job.plan.lists}
+    return cast(InputDocument, _input(first.parameter, first.file) | others)
 
 
 def _input(parameter: str, file: Stored) -> InputDocument:
