@@ -9,8 +9,6 @@ from __future__ import annotations
 import logging
 import random
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from logging import DEBUG, ERROR, INFO, WARNING
@@ -49,13 +47,17 @@ def trace(trace_id: str) -> None:
     _trace.set(trace_id)
 
 
-@contextmanager
-def traced(trace_id: str) -> Iterator[None]:
-    before = _trace.set(trace_id)
-    try:
-        yield
-    finally:
-        _trace.reset(before)
+class traced:
+    __slots__ = ("_before", "_trace_id")
+
+    def __init__(self, trace_id: str) -> None:
+        self._trace_id = trace_id
+
+    def __enter__(self) -> None:
+        self._before = _trace.set(self._trace_id)
+
+    def __exit__(self, *_: object) -> None:
+        _trace.reset(self._before)
 
 
 def write(format: str, level: str) -> None:
@@ -181,6 +183,11 @@ class Log:
     def serving(self, host: str, port: int) -> None:
         shown = f"[{host}]" if ":" in host else host
         _say(INFO, "serving", "serving http://{host}:{port}", host=shown, port=port)
+
+    @property
+    def tells_requests(self) -> bool:
+        """Whether a line per request is written at all: its facts are not gathered for nothing."""
+        return logger.isEnabledFor(DEBUG)
 
     def request_answered(self, method: str, path: str, status: int, seconds: float, facts: dict[str, Any]) -> None:
         sentence = "{method} {path} {status} {seconds:.3f} s"

@@ -31,7 +31,7 @@ Values = Annotated[str, Parameter(name="NAME=VALUE")]
 @app.command(name="list")
 def listed(*, remote: Remote = Remote()) -> None:
     """List schedules: what is run when, and when next."""
-    with Client(remote.url) as client:
+    with remote.client() as client:
         found = list(client.schedules())
     if remote.json:
         printing.document({"items": found, "next": None})
@@ -51,7 +51,7 @@ def show(schedule: ScheduleId, /, *, remote: Remote = Remote()) -> None:
     schedule
         Its id.
     """
-    with Client(remote.url) as client:
+    with remote.client() as client:
         shown(client.schedule(schedule), remote)
 
 
@@ -105,7 +105,7 @@ def put(
         values, pipeline = (pipeline, *values), None
     given = {"cron": cron, "zone": zone, "user": user, "overlap": overlap, "misfire": misfire, "window": window}
     said: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    with Client(remote.url) as client:
+    with remote.client() as client:
         found = _known(client, schedule)
         said = {**_current(found), **said}
         said["pipeline"] = pipeline or said.get("pipeline")
@@ -132,7 +132,7 @@ def pause(schedule: ScheduleId, /, *, reason: str = "", remote: Remote = Remote(
     reason
         Why; the version says so.
     """
-    with Client(remote.url) as client:
+    with remote.client() as client:
         changed(client.pause_schedule(schedule, reason), remote)
 
 
@@ -147,7 +147,7 @@ def resume(schedule: ScheduleId, /, *, reason: str = "", remote: Remote = Remote
     reason
         Why; the version says so.
     """
-    with Client(remote.url) as client:
+    with remote.client() as client:
         changed(client.resume_schedule(schedule, reason), remote)
 
 
@@ -162,7 +162,7 @@ def reset(schedule: ScheduleId, /, *, reason: str = "", remote: Remote = Remote(
     reason
         Why; the version says so.
     """
-    with Client(remote.url) as client:
+    with remote.client() as client:
         changed(client.reset_schedule(schedule, reason), remote)
 
 
@@ -177,7 +177,7 @@ def delete(schedule: ScheduleId, /, *, reason: str = "", remote: Remote = Remote
     reason
         Why; the version says so.
     """
-    with Client(remote.url) as client:
+    with remote.client() as client:
         changed(client.delete_schedule(schedule, reason), remote)
 
 
@@ -190,7 +190,7 @@ def run(schedule: ScheduleId, /, *, remote: Remote = Remote()) -> None:
     schedule
         Its id.
     """
-    with Client(remote.url) as client:
+    with remote.client() as client:
         made = client.run_schedule(schedule)
     if remote.json:
         printing.document(made)
@@ -209,7 +209,7 @@ def runs(schedule: ScheduleId, /, *, limit: Whole = 20, remote: Remote = Remote(
     limit
         How many.
     """
-    with Client(remote.url) as client:
+    with remote.client() as client:
         found = client.schedule_runs(schedule, limit=limit)
     if remote.json:
         printing.document(found)
@@ -234,7 +234,7 @@ def history(schedule: ScheduleId, /, *, limit: Whole = 20, remote: Remote = Remo
     limit
         How many.
     """
-    with Client(remote.url) as client:
+    with remote.client() as client:
         found = client.schedule_versions(schedule, limit=limit)
     if remote.json:
         printing.document(found)
@@ -259,7 +259,7 @@ def diff(schedule: ScheduleId, old: Whole, new: Whole, /, *, remote: Remote = Re
     new
         That of another.
     """
-    with Client(remote.url) as client:
+    with remote.client() as client:
         found = client.diff_schedule(schedule, old, new)
     if remote.json:
         printing.document({"items": found, "next": None})
@@ -282,7 +282,7 @@ def rollback(schedule: ScheduleId, to: Whole, /, *, reason: str = "", remote: Re
     reason
         Why; the version says so.
     """
-    with Client(remote.url) as client:
+    with remote.client() as client:
         changed(client.rollback_schedule(schedule, to, reason), remote)
 
 
@@ -297,7 +297,7 @@ def preview(cron: str, /, *, zone: str = "UTC", remote: Remote = Remote()) -> No
     zone
         By which clock.
     """
-    with Client(remote.url) as client:
+    with remote.client() as client:
         found = client.preview_schedule(cron, zone)
     if remote.json:
         printing.document({"items": found, "next": None})
