@@ -60,7 +60,7 @@ def _default(name: str) -> str:
     if field == "slots":
         return "the number of cores"
     value = getattr(load(env={}, folder=FOLDER).settings, field)
-    text = ",".join(value) if isinstance(value, dict) else f"{value:g}" if isinstance(value, float) else str(value)
+    text = ",".join(value) if isinstance(value, dict) else f"{value:.15g}" if isinstance(value, float) else str(value)
     return f"`{text.replace(HERE, START)}`" if text else ""
 
 
