@@ -22,8 +22,10 @@ from packhorse.core.model import (
     MakeDue,
     Notify,
     Overdue,
+    RecordFailure,
     ReleaseSlot,
     RememberKey,
+    SettleFailures,
     SlotFree,
     TakeBack,
     TakeSlot,
@@ -213,3 +215,5 @@ def _apply(effect: Effect, body: bytes, change: Change, facts: Facts, writing: W
             writing.drop_stages(job.id, stages)
         case Notify():
             writing.notify(job.id, effect)
+        case RecordFailure() | SettleFailures():
+            writing.failures.append((job.id, effect))

@@ -33,6 +33,7 @@ from packhorse.store.postgres.claim import Ask
 from packhorse.store.postgres.commit import Member
 from packhorse.store.postgres.facts import entry
 from packhorse.store.postgres.governing import Governing
+from packhorse.store.postgres.troubles import Troubles
 from packhorse.store.postgres.writing import Outdated
 
 Outcome = PackhorseError | None
@@ -48,7 +49,7 @@ BLAMED = (
 """Something in one member cannot be written: the others are to be written without it."""
 
 
-class PostgresStore(Governing):
+class PostgresStore(Governing, Troubles):
     def __init__(self, address: Address, clock: Callable[[], float] | None = None) -> None:
         super().__init__(address, clock)
         self._commits: Group[Member, Outcome] = self._group(self._make)

@@ -25,8 +25,10 @@ from packhorse.core.model import (
     MakeDue,
     Notify,
     Overdue,
+    RecordFailure,
     ReleaseSlot,
     RememberKey,
+    SettleFailures,
     SlotFree,
     TakeBack,
     TakeSlot,
@@ -35,15 +37,14 @@ from packhorse.core.model import (
 )
 from packhorse.errors import AlreadySubmitted, Conflict, LeaseLost, PackhorseError, SlotTaken, StoreError
 from packhorse.store.outbox import delivery_id
-from packhorse.store.redis import keys, records, shown
+from packhorse.store.redis import keys, noting, records, shown
+from packhorse.store.redis.noting import Op
 from packhorse.store.redis.records import Plans
 
 NET = 7 * 86_400
 """Seconds after its purge time at which the server itself drops an ended job, should no worker ever come back."""
 MANY = 500
 """Fields named in one operation at most."""
-
-Op = list[str]
 
 _pack = msgspec.msgpack.Encoder().encode
 
@@ -260,6 +261,10 @@ def _apply(effect: Effect, change: Change, ops: list[Op]) -> None:
                 ["notify", delivery_id(job.id, run, endpoint), endpoint, job.id, str(run), repr(at)]
                 for endpoint in endpoints
             ]
+        case RecordFailure():
+            ops += noting.recorded(effect)
+        case SettleFailures():
+            ops.append(noting.settled(job.id, effect))
 
 
 def _drop(job: Job, stage: str, ops: list[Op]) -> None:

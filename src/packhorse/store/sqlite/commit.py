@@ -23,8 +23,10 @@ from packhorse.core.model import (
     MakeDue,
     Notify,
     Overdue,
+    RecordFailure,
     ReleaseSlot,
     RememberKey,
+    SettleFailures,
     SlotFree,
     TakeBack,
     TakeSlot,
@@ -32,7 +34,7 @@ from packhorse.core.model import (
     Waiting,
 )
 from packhorse.errors import AlreadySubmitted, Conflict, LeaseLost, PackhorseError, SlotTaken, StoreError
-from packhorse.store.sqlite import outbox, rows
+from packhorse.store.sqlite import failing, outbox, rows
 from packhorse.store.sqlite.connection import Session
 from packhorse.store.sqlite.rows import Plans
 from packhorse.store.sqlite.writer import alone
@@ -241,6 +243,14 @@ def _notify(db: Session, effect: Notify, change: Change, _now: float) -> None:
     outbox.notify(db, change.after, effect)
 
 
+def _record_failure(db: Session, effect: RecordFailure, _change: Change, _now: float) -> None:
+    failing.record(db, effect.failure)
+
+
+def _settle_failures(db: Session, effect: SettleFailures, change: Change, _now: float) -> None:
+    failing.settle(db, change.after.id, effect)
+
+
 APPLY: Mapping[type[Effect], Callable[[Session, Any, Change, float], None]] = {
     MakeDue: _make_due,
     TakeBack: _take_back,
@@ -253,5 +263,7 @@ APPLY: Mapping[type[Effect], Callable[[Session, Any, Change, float], None]] = {
     KeepResult: _keep_result,
     DropStages: _drop_stages,
     Notify: _notify,
+    RecordFailure: _record_failure,
+    SettleFailures: _settle_failures,
 }
 """How each effect is written. Looked up by type: comparing with one type after the other took longer than the SQL."""
