@@ -20,6 +20,10 @@ POINTS = frozenset(
         "attempt.done",  # it has returned, nothing is published
         "attempt.published",  # its files are in the object store, the record does not know
         "attempt.settled",  # the record knows, scratch is still there
+        "order.retried",  # jobs were begun again, the order does not know
+        "revival.spent",  # the budget is spent, the job is not begun again
+        "revival.made",  # it is, the errand is still there
+        "alert.posted",  # the messages are in the outbox, the alert is still there
         "webhook.sent",  # a receiver has answered, the outbox does not know
         "purge.marked",  # the tombstone is set, the objects are there
         "purge.objects.gone",  # the objects are gone, the record is there

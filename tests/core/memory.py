@@ -155,4 +155,4 @@ class Memory:
                 self.failures[failure.id] = failure
             case SettleFailures(was, status, settled):
                 for each in [each for each in self.failures.values() if each.job_id == job_id and each.status is was]:
-                    self.failures[each.id] = replace(each, status=status, settled=settled)
+                    self.failures[each.id] = replace(each, status=status, settled=settled or each.settled)

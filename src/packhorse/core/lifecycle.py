@@ -243,7 +243,9 @@ def expire(job: Job, *, now: float) -> Change | None:
     return _stop(_draft(job, "expire", now).set(error=ORPHANED if is_orphaned else DEADLINE), "expire")
 
 
-def retry(job: Job, *, stage: str | None = None, now: float, by: str = "", is_revival: bool = False) -> Change | None:
+def retry(
+    job: Job, *, stage: str | None = None, now: float, by: str = "", order: str = "", is_revival: bool = False
+) -> Change | None:
     """Start a new run: what has not finished (default), a stage and all that follows it, or everything (``*``).
 
     An active job is left as it is. The slot is taken again, attempts are counted anew, events go on. The failure of the
@@ -281,7 +283,9 @@ def retry(job: Job, *, stage: str | None = None, now: float, by: str = "", is_re
     for i in range(len(job.stages)):
         draft.stages[i] = _again(job, i, redo)
     if job.status is FAILED:
-        draft.do(SettleFailures(FailureStatus.OPEN, FailureStatus.RETRIED, Settled(now, by, run=job.run + 1)))
+        draft.do(
+            SettleFailures(FailureStatus.OPEN, FailureStatus.RETRIED, Settled(now, by, run=job.run + 1, order=order))
+        )
     why = "revive" if is_revival else "retry"
     draft.say("retrying", run=job.run + 1, why=why, **({"stage": stage} if stage is not None else {}))
     if draft.advance(now):  # only the bookkeeping of the last run was missing
@@ -435,7 +439,7 @@ class _Draft:
         if status is FAILED and error is not None:
             self.do(RecordFailure(failures.failed_run(self._so_far(), error, run, self.now)))
         if status is COMPLETED and run > 1:
-            self.do(SettleFailures(FailureStatus.RETRIED, FailureStatus.RESOLVED, Settled(self.now, run=run)))
+            self.do(SettleFailures(FailureStatus.RETRIED, FailureStatus.RESOLVED))
         facts = _said(error) if error is not None and status is FAILED else {}
         self.say(status.value, run=run, **facts)
 

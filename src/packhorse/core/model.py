@@ -363,6 +363,8 @@ class Settled(Struct, frozen=True, omit_defaults=True):
     reason: str = ""
     run: int | None = None
     """The run that it was retried as."""
+    order: str = ""
+    """The order in whose course it was done."""
 
 
 class FailedRun(Struct, frozen=True, omit_defaults=True):
@@ -521,7 +523,8 @@ class SettleFailures(Struct, frozen=True, tag=True):
 
     was: FailureStatus
     now: FailureStatus
-    settled: Settled
+    settled: Settled | None = None
+    """None: as it was said before."""
 
 
 Effect = (

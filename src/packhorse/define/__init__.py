@@ -8,6 +8,7 @@ from packhorse.define.outcomes import Later, Permanent
 from packhorse.define.params import Params, Schema
 from packhorse.define.pipelines import Pipeline
 from packhorse.define.registry import Code
+from packhorse.define.reviving import Revive
 from packhorse.define.signature import Function, JobDecorator
 from packhorse.define.stages import Stage, each, gather, needs
 from packhorse.define.submitting import JobHandle, JobSnapshot, Options, Submitter
@@ -27,6 +28,7 @@ __all__ = [
     "Params",
     "Permanent",
     "Pipeline",
+    "Revive",
     "Schema",
     "Stage",
     "Submitter",

@@ -24,6 +24,7 @@ from packhorse.blob.base import Blobs
 from packhorse.core import lifecycle
 from packhorse.core.model import Change, Definition, Job, TaskId
 from packhorse.engine import host, strays
+from packhorse.engine.alarms import Alarms
 from packhorse.engine.attempt import Attempt, Tools, Why
 from packhorse.engine.describe import Description
 from packhorse.engine.duty import Duty, keep
@@ -32,9 +33,11 @@ from packhorse.engine.janitor import Janitor
 from packhorse.engine.messages import outbound_for
 from packhorse.engine.messenger import Messenger
 from packhorse.engine.neighbours import Neighbours
+from packhorse.engine.orders import Orders
 from packhorse.engine.pool import Pool
 from packhorse.engine.process import Child
 from packhorse.engine.reaper import Reaper
+from packhorse.engine.reviver import Reviver
 from packhorse.engine.scribe import Scribe
 from packhorse.engine.settle import Settle
 from packhorse.errors import SettingError, StoreError
@@ -147,11 +150,18 @@ class Worker:
         duties: list[Duty] = [
             Reaper(self._store, self._settle, self._settings.lease),
             Neighbours(self._store, self._settle, self.card, self._settings.lease),
-            Janitor(self._store, self._blobs, self._settle, self._settings.orphan_after, self._settings.sweep),
+            self._janitor(),
             self._messenger,
+            Orders(self._store, self._settle),
+            Reviver(self._store, self._settle),
+            Alarms(self._store, self._settings.alert_command),
         ]
         loops = [self._claiming(), self._reloading(), self._watching(), self._renewing(), self._overseeing()]
         return [*loops, self._pausing(), self._sampling(), self._scribe.work(), *(keep(duty) for duty in duties)]
+
+    def _janitor(self) -> Janitor:
+        given = self._settings
+        return Janitor(self._store, self._blobs, self._settle, given.orphan_after, given.sweep, given.failures_keep)
 
     # Claiming.
 

@@ -114,9 +114,9 @@ class Held:
     def settle(self, job_id: str, effect: SettleFailures) -> None:
         for failure, _ in list(self._kept.values()):
             if failure.job_id == job_id and failure.status is effect.was:
-                self.move(failure, effect.now, effect.settled)
+                self.move(failure, effect.now, effect.settled or failure.settled)
 
-    def move(self, failure: FailedRun, to: FailureStatus, settled: Settled) -> None:
+    def move(self, failure: FailedRun, to: FailureStatus, settled: Settled | None) -> None:
         key, _ = _keys(failure)
         group = self._groups[key]
         if group is not None:

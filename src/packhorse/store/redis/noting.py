@@ -32,7 +32,13 @@ def recorded(effect: RecordFailure) -> list[Op]:
 
 
 def settled(job_id: str, effect: SettleFailures) -> Op:
-    return ["settle_failures", job_id, effect.was.value, effect.now.value, wire.encode(effect.settled).decode()]
+    return [
+        "settle_failures",
+        job_id,
+        effect.was.value,
+        effect.now.value,
+        "" if effect.settled is None else wire.encode(effect.settled).decode(),
+    ]
 
 
 def value(errand: Errand) -> str:

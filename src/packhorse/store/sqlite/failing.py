@@ -48,7 +48,7 @@ def record(db: apsw.Connection, failure: FailedRun) -> None:
 def settle(db: apsw.Connection, job_id: str, effect: SettleFailures) -> None:
     found = db.execute(f"{READ} WHERE job_id = ? AND status = ?", (job_id, effect.was.value)).fetchall()
     for failure, _ in map(_read, found):
-        _move(db, failure, effect.now, effect.settled)
+        _move(db, failure, effect.now, effect.settled or failure.settled)
 
 
 def dismiss(db: apsw.Connection, ids: Sequence[str], settled: Settled) -> list[str]:
@@ -60,7 +60,7 @@ def dismiss(db: apsw.Connection, ids: Sequence[str], settled: Settled) -> list[s
     return done
 
 
-def _move(db: apsw.Connection, failure: FailedRun, to: FailureStatus, settled: Settled) -> None:
+def _move(db: apsw.Connection, failure: FailedRun, to: FailureStatus, settled: Settled | None) -> None:
     put = "UPDATE failures SET status = ?, settled = ? WHERE id = ?"
     db.execute(put, (to.value, wire.encode(settled), failure.id))
     held = group(db, failure.tenant, failure.fingerprint)

@@ -123,8 +123,9 @@ local function failure_of(id)
 end
 
 local function move_failure(id, to, settled)
-  local status, counted, group, _, body = failure_of(id)
+  local status, counted, group, before, body = failure_of(id)
   if not status then return end
+  if settled == '' then settled = before end
   call('HSET', P .. 'failures', id, table.concat({to, counted, group, settled, body}, '\t'))
   call('HINCRBY', P .. 'failures:group:' .. group, status, -1)
   call('HINCRBY', P .. 'failures:group:' .. group, to, 1)
