@@ -7,7 +7,7 @@ PackhorseError
 │   ├── TooSlow  ├── WrongMethod  ├── Foreign  ├── Unauthorized  ├── Forbidden  ├── RangeNotSatisfiable
 │   ├── TooMany             ├── TooManyDownloads  ├── TooManyStreams  ├── RateExceeded  ├── QuotaExceeded
 │   ├── NotFound            ├── JobNotFound  ├── ArtifactNotFound  ├── KeyNotFound  ├── WebhookNotFound
-│   │                       └── QueueNotFound
+│   │                       ├── QueueNotFound  ├── FailureNotFound  ├── FailureGroupNotFound  └── OrderNotFound
 │   ├── NoSecretKey         a webhook cannot be signed
 │   ├── NotAllowed          the job's status does not admit the verb
 │   │   └── NotFinished
@@ -192,6 +192,24 @@ class WebhookNotFound(NotFound):
     """There is no webhook {webhook_id!r}."""
 
     hint = "See those there are with: packhorse webhooks"
+
+
+class FailureNotFound(NotFound):
+    """There is no failure {failure_id!r}."""
+
+    hint = "See those there are with: packhorse failures"
+
+
+class FailureGroupNotFound(NotFound):
+    """There is no group of failures {fingerprint!r}."""
+
+    hint = "See those there are with: packhorse failures groups"
+
+
+class OrderNotFound(NotFound):
+    """There is no order {order_id!r}."""
+
+    hint = "See those there are with: packhorse failures orders"
 
 
 class NoSecretKey(Refused):

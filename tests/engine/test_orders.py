@@ -60,7 +60,7 @@ async def carried_out(store: Store, duty: Orders, clock: Clock, order_id: str) -
         if (found := await state(store, order_id)).ended_at is not None:
             return found
         clock.forward(0.1)
-    raise AssertionError(found)
+    raise AssertionError(await state(store, order_id))
 
 
 async def statuses(store: Store) -> set[object]:

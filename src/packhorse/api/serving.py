@@ -24,6 +24,7 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 from packhorse import telemetry
 from packhorse.api import (
     events,
+    failures,
     jobs,
     keys,
     problems,
@@ -81,6 +82,7 @@ ROUTES = [
     results.artifacts,
     results.artifact,
     results.result,
+    *failures.ROUTES,
     queues.list_queues,
     queues.pause,
     queues.resume,

@@ -10,7 +10,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import httpx2
 
-from packhorse.client import calls, download, operating
+from packhorse.client import calls, download, failing, operating
 from packhorse.client.call import LOST, Call, Fetch, Json, Pages, Where
 from packhorse.client.following import Follow
 from packhorse.client.problems import checked, error_of, reaching
@@ -113,6 +113,15 @@ class AsyncClient:
     remove_webhook = _asking(operating.remove_webhook)
     test_webhook = _asking(operating.test_webhook)
     deliveries = _asking(operating.deliveries)
+
+    failures = _asking(failing.failures)
+    failure = _asking(failing.failure)
+    failure_groups = _paging(failing.failure_groups)
+    failure_group = _asking(failing.failure_group)
+    retry_failures = _asking(failing.retry_failures)
+    dismiss_failures = _asking(failing.dismiss_failures)
+    failure_orders = _asking(failing.failure_orders)
+    failure_order = _asking(failing.failure_order)
 
     async def _ask(self, call: Call[T]) -> T:
         for pause in call.pauses:

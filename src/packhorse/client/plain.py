@@ -10,7 +10,7 @@ from typing import Concatenate, ParamSpec, Self, TypeVar
 
 import httpx2
 
-from packhorse.client import calls, download, operating
+from packhorse.client import calls, download, failing, operating
 from packhorse.client.call import LOST, Call, Fetch, Json, Pages, Where
 from packhorse.client.following import Follow
 from packhorse.client.problems import checked, error_of, reaching
@@ -114,6 +114,15 @@ class Client:
     remove_webhook = _asking(operating.remove_webhook)
     test_webhook = _asking(operating.test_webhook)
     deliveries = _asking(operating.deliveries)
+
+    failures = _asking(failing.failures)
+    failure = _asking(failing.failure)
+    failure_groups = _paging(failing.failure_groups)
+    failure_group = _asking(failing.failure_group)
+    retry_failures = _asking(failing.retry_failures)
+    dismiss_failures = _asking(failing.dismiss_failures)
+    failure_orders = _asking(failing.failure_orders)
+    failure_order = _asking(failing.failure_order)
 
     def _ask(self, call: Call[T]) -> T:
         for pause in call.pauses:
