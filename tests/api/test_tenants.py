@@ -16,6 +16,7 @@ from packhorse.store.base import Store
 from tests.api.conftest import publish
 from tests.api.keyed import BASE, Http, asking, bearer, key
 from tests.api.processes import Place
+from tests.contract.failing import failing, id_of, only_group, wrong
 
 SCOPES = ("submit", "read", "operate", "admin")
 SECRET = "the-secret-of-acme"
@@ -38,13 +39,15 @@ def operations() -> Iterator[Operation]:
 
 
 OPERATIONS = list(operations())
-OWNED = [each for each in OPERATIONS if re.search(r"{(job|key|webhook)_id}", each.path)]
+OWNED = [each for each in OPERATIONS if re.search(r"{((job|key|webhook|failure|order)_id|fingerprint)}", each.path)]
 SHARED = [each for each in OPERATIONS if each not in OWNED]
 """About all there is, or about what all tenants share: queues, which are those of the people who run it."""
 BODIES: dict[str, dict[str, Any]] = {
     "POST jobs": {"json": {"pipeline": "add", "user_id": "ann", "parameters": {"a": 1}}},
     "POST keys": {"json": {"scopes": ["read"]}},
     "POST webhooks": {"json": {"url": "https://example.org/told"}},
+    "POST failures/retry": {"json": {"pipeline": "convert"}},
+    "POST failures/dismiss": {"json": {"pipeline": "convert", "reason": "known"}},
 }
 
 
@@ -75,8 +78,14 @@ async def acme(http: Http, store: Store) -> Acme:
     job_id = (await http.post("jobs", json=job, headers=bearer(text))).json()["job_id"]
     webhook = {"url": f"https://example.com/{SECRET}"}
     webhook_id = (await http.post("webhooks", json=webhook, headers=bearer(text))).json()["webhook_id"]
-    names = {"job_id": job_id, "key_id": mine.id, "webhook_id": webhook_id, "name": "add/out.txt", "queue": "default"}
-    return Acme(names, (SECRET, job_id, mine.id, webhook_id, text))
+    failed = await failing(store, wrong(SECRET), tenant="acme", user=SECRET)
+    order = (await http.post("failures/retry", json={"pipeline": "none"}, headers=bearer(text))).json()["order"]
+    names = {
+        "job_id": job_id, "key_id": mine.id, "webhook_id": webhook_id, "name": "add/out.txt", "queue": "default",
+        "failure_id": id_of(failed), "fingerprint": (await only_group(store, "acme")).fingerprint,
+        "order_id": order["order_id"],
+    }  # fmt: skip
+    return Acme(names, (SECRET, job_id, mine.id, webhook_id, text, failed.id, names["order_id"]))
 
 
 def ids(operation: Operation) -> str:
