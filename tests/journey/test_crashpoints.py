@@ -43,10 +43,12 @@ WHILE_SUBMITTING = (
 )
 WHILE_TELLING = ("webhook.sent",)
 """In test_webhooks.py."""
+WHILE_MENDING = ("order.retried", "revival.spent", "revival.made", "alert.posted")
+"""In test_failures.py."""
 
 
 def test_every_point_in_the_code_is_hit_by_one_of_these_tests() -> None:
-    assert {*WHILE_WORKING, *WHILE_PURGING, *WHILE_SUBMITTING, *WHILE_TELLING} == POINTS
+    assert {*WHILE_WORKING, *WHILE_PURGING, *WHILE_SUBMITTING, *WHILE_TELLING, *WHILE_MENDING} == POINTS
 
 
 async def died(worker: subprocess.Popen[bytes], site: Site) -> None:

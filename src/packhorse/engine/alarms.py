@@ -29,8 +29,8 @@ from packhorse.store.outbox import NO_JOB
 from packhorse.telemetry import log
 
 BATCH = 1000
-HOLD = 120.0
-"""Seconds that alerts are ours: longer than a command may take."""
+HOLD = 60.0
+"""Seconds that alerts are ours, besides what a command may take."""
 POLL = 1.0
 SHOWN = 10
 """Groups that one message shows; of the others it says how many."""
@@ -43,13 +43,16 @@ PATIENCE = 30.0
 class Alarms:
     """A duty of every worker."""
 
-    def __init__(self, store: Store, command: str, luck: Callable[[], float] = random.random) -> None:
+    def __init__(
+        self, store: Store, command: str, hold: float = HOLD, luck: Callable[[], float] = random.random
+    ) -> None:
         self._store = store
         self._command = shlex.split(command)
+        self._hold = hold + (PATIENCE if command else 0.0)
         self._luck = luck
 
     async def tick(self) -> float:
-        taken = await self._store.take_errands("alert", BATCH, HOLD)
+        taken = await self._store.take_errands("alert", BATCH, self._hold)
         told = [(errand, wire.decode(errand.body, Alarm)) for errand in taken]
         told.sort(key=_together)
         for _, found in groupby(told, key=_together):

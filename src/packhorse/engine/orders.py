@@ -27,7 +27,7 @@ BATCH = 100
 AT_ONCE = 10
 """Orders that one worker has at a time."""
 HOLD = 60.0
-"""Seconds that an order is ours: a step takes far less."""
+"""Seconds that an order is ours. Should a step take longer, another worker repeats it, and it counts once."""
 NAMED = 100
 """Failures that an order names because they were left as they are; more are counted."""
 POLL = 1.0
@@ -77,12 +77,13 @@ def order_from(errand: Errand) -> Order:
 class Orders:
     """A duty of every worker."""
 
-    def __init__(self, store: Store, settle: Settle) -> None:
+    def __init__(self, store: Store, settle: Settle, hold: float = HOLD) -> None:
         self._store = store
         self._settle = settle
+        self._hold = hold
 
     async def tick(self) -> float:
-        taken = await self._store.take_errands("order", AT_ONCE, HOLD)
+        taken = await self._store.take_errands("order", AT_ONCE, self._hold)
         for errand in taken:
             await self._step(errand, order_from(errand))
         return 0.0 if taken else POLL

@@ -24,12 +24,13 @@ BUSY = 60.0
 class Reviver:
     """A duty of every worker. The store decides: who takes an errand, and whether the budget has room."""
 
-    def __init__(self, store: Store, settle: Settle) -> None:
+    def __init__(self, store: Store, settle: Settle, hold: float = HOLD) -> None:
         self._store = store
         self._settle = settle
+        self._hold = hold
 
     async def tick(self) -> float:
-        taken = await self._store.take_errands("revive", BATCH, HOLD)
+        taken = await self._store.take_errands("revive", BATCH, self._hold)
         for errand in taken:
             await self._revive(errand)
         return 0.0 if len(taken) == BATCH else POLL

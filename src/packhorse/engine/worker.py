@@ -147,14 +147,15 @@ class Worker:
         return [(queue, self._busy[queue], slots) for queue, slots in self._queues.items()]
 
     def _loops(self) -> list[Coroutine[Any, Any, None]]:
+        hold = 2 * self._settings.lease  # of errands: what a dead worker had is taken up as soon as its stages are
         duties: list[Duty] = [
             Reaper(self._store, self._settle, self._settings.lease),
             Neighbours(self._store, self._settle, self.card, self._settings.lease),
             self._janitor(),
             self._messenger,
-            Orders(self._store, self._settle),
-            Reviver(self._store, self._settle),
-            Alarms(self._store, self._settings.alert_command),
+            Orders(self._store, self._settle, hold),
+            Reviver(self._store, self._settle, hold),
+            Alarms(self._store, self._settings.alert_command, hold),
         ]
         loops = [self._claiming(), self._reloading(), self._watching(), self._renewing(), self._overseeing()]
         return [*loops, self._pausing(), self._sampling(), self._scribe.work(), *(keep(duty) for duty in duties)]
