@@ -19,6 +19,7 @@ from packhorse.api.serving import build
 from packhorse.api.shapes import shown
 from packhorse.cli.commands import COMMANDS
 from packhorse.core import lifecycle
+from packhorse.core.codes import CODES
 from packhorse.core.model import Plan, Spec, StagePlan
 from packhorse.define.options import PipelineOptions, StageOptions
 from packhorse.define.submitting import SubmitOptions
@@ -34,6 +35,7 @@ def pages() -> dict[str, str]:
     return {
         "settings.md": settings(),
         "errors.md": all_errors(),
+        "codes.md": all_codes(),
         "http.md": http(),
         "commands.md": commands(),
         "python.md": python(),
@@ -57,7 +59,13 @@ def _default(name: str) -> str:
     if field == "slots":
         return "the number of cores"
     value = getattr(load(env={}, folder=FOLDER).settings, field)
-    text = ",".join(value) if isinstance(value, dict) else f"{value:g}" if isinstance(value, float) else str(value)
+    text = (
+        ",".join(value or ())
+        if isinstance(value, dict | tuple | None)
+        else f"{value:g}"
+        if isinstance(value, float)
+        else str(value)
+    )
     return f"`{text.replace(HERE, '.')}`" if text else ""
 
 
@@ -71,6 +79,16 @@ def all_errors() -> str:
         "Over HTTP each is a problem (RFC 9457) whose `type` is `urn:packhorse:` and the word below; in Python the "
         "class of that name in `packhorse.errors`; on the command line a sentence, the hint, and the exit code.",
         _table(("type", "HTTP", "exit", "sentence", "hint"), rows),
+    )
+
+
+def all_codes() -> str:
+    rows = [(f"`{code}`", meaning) for code, meaning in CODES.items()]
+    return _page(
+        "Codes of failures",
+        "What `error.code` of a job and `error_code` of a failure may be, besides what a stage says itself. They are "
+        "stable: alert on them, filter by them, name them in `Revive`.",
+        _table(("code", "meaning"), rows),
     )
 
 
