@@ -136,7 +136,7 @@ class Attempt:
                 await self._tell(verb)
         except Exception as error:  # broad: a fault of ours must end as a failed attempt, not as a silent lease
             log.attempt_broke(self.lease, error)
-            await self._tell(self._fail("INTERNAL", f"packhorse could not carry this attempt: {error!r}"))
+            await self._tell(self._fail(codes.INTERNAL, f"packhorse could not carry this attempt: {error!r}"))
         finally:
             self.has_returned = True
             self._leave_slot()
