@@ -97,15 +97,18 @@ async def test_nothing_else_leaves_one(store: Store) -> None:
 
 
 async def test_a_refused_commit_leaves_neither_a_failure_nor_a_count(store: Store) -> None:
+    first = await failing(store)
+    await store.take_errands("alert", 10, 60.0)
     claim = await started(store)
     late = lifecycle.fail(claim.job, claim.task, token=claim.token, error=wrong(), luck=0.0, now=store.now())
     await made(store, finishing(claim, now=store.now()))
 
     await refused(store, late)
 
-    assert await store.failures(ALL) == []
-    assert await store.failure_groups("default") == []
+    assert [each.id for each in await store.failures(ALL)] == [id_of(first)]
+    assert (await only_group(store)).count == 1
     assert await store.take_errands("alert", 10, 60.0) == []
+    await assert_counted(store)
 
 
 async def test_what_says_the_same_is_one_group_and_what_says_another_thing_is_another(store: Store) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from packhorse import crashpoints
 from packhorse.core.model import Job, Plan, Revive, Status
+from packhorse.engine import reviver as engine
 from packhorse.engine.reviver import BUSY, HOLD, POLICY, POLL, Reviver
 from packhorse.engine.settle import Settle
 from packhorse.store.base import Store
@@ -77,21 +78,26 @@ async def test_after_so_many_times_it_stays_failed(store: Store, reviver: Revive
     assert [each.revived for each in await store.failures_by_id([id_of(job)]) if each] == [2]
 
 
-async def test_the_budget_of_a_fingerprint_is_honoured_by_any_number_of_workers(store: Store, clock: Clock) -> None:
+async def test_the_budget_of_a_fingerprint_is_honoured_by_any_number_of_workers(
+    store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "BATCH", 3)  # so that each of them has some of it at the same time
     jobs = await failing_many(store, *[wrong(f"It broke {n} times.") for n in range(40)], plan=policy(budget=7))
     others = await failing_many(store, *[wrong("Another thing.")] * 3, plan=policy(budget=7))
     workers = [Reviver(store, Settle(store)) for _ in range(4)]
     clock.forward(BACKOFF)
     counts = []
     for _ in range(5):
-        await asyncio.gather(*(worker.tick() for worker in workers))
+        for _ in range(5):
+            await asyncio.gather(*(worker.tick() for worker in workers))
         counts.append(sum(run == 2 for run in await runs(store, jobs)))
         clock.forward(60.0)
 
     assert counts == [7, 7, 7, 7, 7]
     assert await runs(store, others) == [2, 2, 2]
     clock.forward(600.0)
-    await workers[0].tick()
+    for _ in range(5):
+        await asyncio.gather(*(worker.tick() for worker in workers))
     assert sum(run == 2 for run in await runs(store, jobs)) == 14
 
 
