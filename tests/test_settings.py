@@ -9,7 +9,7 @@ import pytest
 
 from packhorse.core.model import Revive, Status
 from packhorse.errors import SettingError
-from packhorse.settings import Settings, load, meanings, queues
+from packhorse.settings import Settings, keep_secret_key, load, meanings, queues
 
 
 def written(folder: Path, *, pyproject: str = "", env: str = "") -> Path:
@@ -195,3 +195,15 @@ def test_a_deployment_may_revive_what_its_pipelines_say_nothing_about(tmp_path: 
     for name, value in (("REVIVE_CODES", "no code"), ("REVIVE_TIMES", "0"), ("ALERT_COMMAND", "say 'what")):
         with pytest.raises(SettingError):
             load(env={f"PACKHORSE_{name}": value}, folder=tmp_path)
+
+
+def test_a_kept_secret_key_is_found_by_who_has_set_none(tmp_path: Path) -> None:
+    keep_secret_key(tmp_path)
+    kept = load(env={}, folder=tmp_path)
+    keep_secret_key(tmp_path)
+
+    assert len(kept.settings.secret_key) >= 32
+    assert kept.origins["secret_key"] == ".packhorse/secret-key"
+    assert load(env={}, folder=tmp_path).settings.secret_key == kept.settings.secret_key
+    assert (tmp_path / ".packhorse" / "secret-key").stat().st_mode & 0o777 == 0o600
+    assert load(env={"PACKHORSE_SECRET_KEY": "x" * 32}, folder=tmp_path).settings.secret_key == "x" * 32

@@ -9,7 +9,7 @@ from typing import Any
 EXCEPTION, INVALID, PERMANENT = "EXCEPTION", "INVALID", "PERMANENT"
 TIMEOUT, STALLED, DEADLINE, ORPHANED = "TIMEOUT", "STALLED", "DEADLINE", "ORPHANED"
 OUT_OF_MEMORY, CRASHED, WORKER_LOST = "OUT_OF_MEMORY", "CRASHED", "WORKER_LOST"
-CORRUPT, BLOB_UNAVAILABLE, INTERNAL = "CORRUPT", "BLOB_UNAVAILABLE", "INTERNAL"
+CORRUPT, BLOB_UNAVAILABLE, INTERNAL, SECRET_UNREADABLE = "CORRUPT", "BLOB_UNAVAILABLE", "INTERNAL", "SECRET_UNREADABLE"
 ARGUMENTS_TOO_LARGE, INVALID_RESULT = "ARGUMENTS_TOO_LARGE", "INVALID_RESULT"
 NOT_A_LIST, TOO_MANY_ELEMENTS = "NOT_A_LIST", "TOO_MANY_ELEMENTS"
 
@@ -30,6 +30,7 @@ CODES: Mapping[str, str] = {
     NOT_A_LIST: "A stage runs once per element of what another returned, and that was no list.",
     TOO_MANY_ELEMENTS: "A stage returned more elements than the one that runs over them takes.",
     BLOB_UNAVAILABLE: "The object store could not be read or written.",
+    SECRET_UNREADABLE: "A secret parameter cannot be decrypted here: is `PACKHORSE_SECRET_KEY` another one?",
     INTERNAL: "packhorse itself stumbled over the attempt.",
     CORRUPT: "What is stored about the job cannot be read.",
 }

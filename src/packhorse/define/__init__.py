@@ -9,6 +9,7 @@ from packhorse.define.params import Params, Schema
 from packhorse.define.pipelines import Pipeline
 from packhorse.define.registry import Code
 from packhorse.define.reviving import Revive
+from packhorse.define.secrets import Secret
 from packhorse.define.signature import Function, JobDecorator
 from packhorse.define.stages import Stage, each, gather, needs
 from packhorse.define.submitting import JobHandle, JobSnapshot, Options, Submitter
@@ -30,6 +31,7 @@ __all__ = [
     "Pipeline",
     "Revive",
     "Schema",
+    "Secret",
     "Stage",
     "Submitter",
     "each",

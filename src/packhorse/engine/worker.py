@@ -39,6 +39,7 @@ from packhorse.engine.process import Child
 from packhorse.engine.reaper import Reaper
 from packhorse.engine.reviver import Reviver
 from packhorse.engine.scribe import Scribe
+from packhorse.engine.sealing import sealer
 from packhorse.engine.settle import Settle
 from packhorse.errors import SettingError, StoreError
 from packhorse.settings import Settings
@@ -109,6 +110,7 @@ class Worker:
             grace=settings.grace,
             result_limit=settings.result_limit,
             log_rate=settings.log_rate,
+            sealer=sealer(settings.secret_key),
             heir=self._heir,
             begin=self._begin,
         )
