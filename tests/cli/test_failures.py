@@ -27,9 +27,9 @@ def failing(shared: Dev, why: str) -> dict[str, Any]:
 
 
 def carried_out(ask: Tell, order_id: str) -> dict[str, Any]:
-    def look() -> dict[str, Any] | None:
+    def look() -> dict[str, Any]:
         order: dict[str, Any] = json.loads(ask("failures", "orders", order_id, "--json").out)
-        return order if order["ended_at"] else None
+        return order if order["ended_at"] else {}
 
     return until(look)
 
@@ -80,9 +80,9 @@ def test_one_is_dismissed_by_its_id_with_a_reason(ask: Tell, shared: Dev) -> Non
     assert (found["status"], found["settled"]["reason"]) == ("dismissed", "It is known.")
 
 
-def _settled(shared: Dev, failure_id: str) -> dict[str, Any] | None:
+def _settled(shared: Dev, failure_id: str) -> dict[str, Any]:
     found = shared.client.failure(failure_id)
-    return dict(found) if found["settled"] else None
+    return dict(found) if found["settled"] else {}
 
 
 def test_what_is_not_there_or_not_said_is_told_with_the_way_on(ask: Tell) -> None:

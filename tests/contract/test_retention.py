@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -54,8 +54,12 @@ async def is_there(store: Store, blobs: Blobs, job: Job) -> bool:
 async def test_each_end_has_its_time_and_goes_with_the_next_sweep(
     timed: Store, blobs: Blobs, janitor: Janitor, clock: Clock, status: Status
 ) -> None:
-    end = {Status.COMPLETED: completed, Status.FAILED: failing, Status.CANCELLED: cancelled}[status]
-    job = await with_object(blobs, await end(timed, plan=KEPT))
+    ends: dict[Status, Callable[..., Awaitable[Job]]] = {
+        Status.COMPLETED: completed,
+        Status.FAILED: failing,
+        Status.CANCELLED: cancelled,
+    }
+    job = await with_object(blobs, await ends[status](timed, plan=KEPT))
     assert job.purge_at == clock.now + KEEP[status]
 
     clock.forward(KEEP[status] - 1.0)

@@ -16,9 +16,10 @@ from packhorse.runtime import Handle
 from packhorse.store.base import FailureFilter
 from tests.contract.failing import assert_counted
 from tests.journey.places import PLACES
+from tests.journey.serving import served
 from tests.journey.site import Site, until
 from tests.journey.test_crashpoints import died
-from tests.journey.test_webhooks import KEY, is_signed, served, told, webhook
+from tests.journey.test_webhooks import KEY, is_signed, told, webhook
 from tests.servers.web import web
 
 ALL = FailureFilter("default")
