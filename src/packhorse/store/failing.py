@@ -33,7 +33,7 @@ class FailureFilter(Struct, frozen=True, omit_defaults=True):
 
 class Failures(Protocol):
     async def failures(self, wanted: FailureFilter, *, before: str | None = None, limit: int = 50) -> list[FailedRun]:
-        """Newest first, older than the id ``before``. By fingerprint or job, no others are read."""
+        """Newest first, older than the id ``before``. By fingerprint, or by a job that is there, no others are read."""
 
     async def failures_by_id(self, ids: Sequence[str]) -> list[FailedRun | None]:
         """In the order asked for, None where there is none."""

@@ -66,6 +66,11 @@ async def find(link: Link, wanted: FailureFilter, before: str | None, limit: int
     upper = min((each for each in (before, last) if each is not None), default=None)
     lower = "-" if wanted.since is None else f"[{rules.first_id(wanted.since)}"
     found: list[FailedRun] = []
+    if wanted.job_id is not None and (mine := await _of_job(link, wanted.job_id)):
+        first = "" if wanted.since is None else rules.first_id(wanted.since)
+        ids = [id for id in sorted(mine, reverse=True) if id >= first and (upper is None or id < upper)]
+        there = [each for each in await by_id(link, ids) if each is not None and _is_wanted(each, wanted)]
+        return there[:limit]
     while len(found) < limit:
         start = "+" if upper is None else f"({upper}"
         [page] = await link.ask([["ZREVRANGEBYLEX", _index(wanted), start, lower, "LIMIT", "0", str(PAGE)]])
@@ -75,6 +80,12 @@ async def find(link: Link, wanted: FailureFilter, before: str | None, limit: int
             break
         upper = ids[-1]
     return found[:limit]
+
+
+async def _of_job(link: Link, job_id: str) -> list[str]:
+    """As the job's record has them; none if it is gone, though its failures may be there."""
+    [ids] = await link.ask([["HGET", keys.job(job_id), "failures"]])
+    return [] if ids is None else ids.decode().split()
 
 
 def _index(wanted: FailureFilter) -> str:

@@ -52,9 +52,15 @@ def order(db: apsw.Connection, id: str) -> Errand | None:
     return None if row is None else _errand(row)
 
 
+DONE = "SELECT id FROM errands WHERE sort = 'order' AND due_at IS NULL AND id < ? ORDER BY id LIMIT ?"
+
+
+def has_done(db: apsw.Connection, until: str) -> bool:
+    return db.execute(DONE, (until, 1)).fetchone() is not None
+
+
 def drop(db: apsw.Connection, until: str, limit: int) -> int:
-    over = "SELECT id FROM errands WHERE sort = 'order' AND due_at IS NULL AND id < ? ORDER BY id LIMIT ?"
-    db.execute(f"DELETE FROM errands WHERE id IN ({over})", (until, limit))
+    db.execute(f"DELETE FROM errands WHERE id IN ({DONE})", (until, limit))
     return db.changes()
 
 

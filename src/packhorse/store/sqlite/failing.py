@@ -77,6 +77,10 @@ def dismiss_group(db: apsw.Connection, tenant: str, fingerprint: str, settled: S
     return dismissed
 
 
+def has_older(db: apsw.Connection, until: float) -> bool:
+    return db.execute("SELECT 1 FROM failures WHERE id < ? LIMIT 1", (rules.first_id(until),)).fetchone() is not None
+
+
 def forget(db: apsw.Connection, until: float, limit: int) -> int:
     found = db.execute(f"{READ} WHERE id < ? ORDER BY id LIMIT ?", (rules.first_id(until), limit)).fetchall()
     for failure, is_counted in map(_read, found):

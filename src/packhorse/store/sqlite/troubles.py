@@ -33,6 +33,9 @@ class Troubles(Handle):
         return await self._write(lambda db: failing.dismiss_group(db, tenant, fingerprint, settled))
 
     async def forget_failures(self, until: float, limit: int) -> int:
+        """Looked at first, as below: every sweep asks."""
+        if not await self._read(failing.has_older, until):
+            return 0
         return await self._write(lambda db: failing.forget(db, until, limit))
 
     # Errands
@@ -58,4 +61,6 @@ class Troubles(Handle):
         return await self._read(errands.order, id)
 
     async def drop_orders(self, until: str, limit: int) -> int:
+        if not await self._read(errands.has_done, until):
+            return 0
         return await self._write(lambda db: errands.drop(db, until, limit))
