@@ -15,6 +15,7 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
+from functools import cached_property
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
@@ -223,9 +224,9 @@ class Settings:
     sweep: float = _is(5.0, "seconds between clean-ups of expired jobs and unreferenced files", seconds)
     orphan_after: float = _is(2 * 86_400.0, "age at which objects that no job refers to are deleted", seconds)
 
-    @property
+    @cached_property
     def defaults(self) -> Defaults:
-        """What applies where a pipeline does not say."""
+        """What applies where a pipeline does not say. Made once: every admission asks."""
         backoff = Backoff(self.backoff, max(self.backoff, self.backoff_cap))
         said = zip(sorted(TERMINAL), (self.keep_cancelled, self.keep_completed, self.keep_failed), strict=True)
         kept = {status: seconds for status, seconds in said if seconds is not None}

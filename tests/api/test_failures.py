@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -213,7 +214,7 @@ async def test_a_job_retried_by_the_usual_way_settles_its_failure(http: Http, st
 
 @pytest.fixture
 async def keyed(place: Place) -> Any:
-    place.settings = type(place.settings)(**{**vars(place.settings), "keyless": False})
+    place.settings = replace(place.settings, keyless=False)
     async with asking(place) as http:
         yield http
 

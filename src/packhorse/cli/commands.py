@@ -37,6 +37,7 @@ COMMANDS = (
     (JOBS, "artifacts", "packhorse.cli.results:artifacts", "List the files a job's stages have made, or download one."),
     (JOBS, "promote", "packhorse.cli.jobs:promote", "Copy a job's result to a place where it stays."),
     (JOBS, "pipelines", "packhorse.cli.jobs:pipelines", "List what can be submitted."),
+    (JOBS, "tokens", "packhorse.cli.tokens:app", "Let somebody without a key see one job: create, list, revoke."),
     (LOOKING, "queues", "packhorse.cli.queues:queues", "List the queues: what waits, who serves them, what is paused."),
     (LOOKING, "pause", "packhorse.cli.queues:pause", "Start nothing more from a queue."),
     (LOOKING, "resume", "packhorse.cli.queues:resume", "Go on with a queue."),

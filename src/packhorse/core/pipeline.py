@@ -13,6 +13,7 @@ from packhorse.errors import DefinitionError
 
 OPEN = ("deadline", "pending", "revive")
 """What a pipeline may leave to the deployment, besides how long its jobs are kept."""
+FILLED = "filled"
 
 
 def check(plan: Plan) -> None:
@@ -31,7 +32,17 @@ def check(plan: Plan) -> None:
 
 
 def filled(plan: Plan, defaults: Defaults) -> Plan:
-    """The plan with the deployment's word wherever its author left something open."""
+    """The plan with the deployment's word wherever its author left something open.
+
+    Kept with the plan: every admission asks.
+    """
+    kept: tuple[Defaults, Plan] | None = plan.__dict__.get(FILLED)
+    if kept is None or kept[0] != defaults:
+        kept = plan.__dict__[FILLED] = (defaults, _filled(plan, defaults))
+    return kept[1]
+
+
+def _filled(plan: Plan, defaults: Defaults) -> Plan:
     stages = tuple(
         replace(stage, **{name: getattr(defaults, name) for name in stage.unset}, unset=()) for stage in plan.stages
     )
