@@ -62,14 +62,14 @@ def _default(name: str) -> str:
     if field == "slots":
         return "the number of cores"
     value = getattr(load(env={}, folder=FOLDER).settings, field)
-    text = (
-        ",".join(value or ())
-        if isinstance(value, dict | tuple | None)
-        else f"{value:g}"
-        if isinstance(value, float)
-        else str(value)
-    )
+    text = _as_written(value)
     return f"`{text.replace(HERE, START)}`" if text else ""
+
+
+def _as_written(value: Any) -> str:
+    if isinstance(value, dict | tuple | None):
+        return ",".join(value or ())
+    return f"{value:.12g}" if isinstance(value, float) else str(value)
 
 
 def all_errors() -> str:
