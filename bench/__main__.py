@@ -1,4 +1,4 @@
-"""`python -m bench [store engine crash scale http peers] [--rounds N] [--quick] [--json FILE]`."""
+"""`python -m bench [store engine crash scale failures http peers] [--rounds N] [--quick] [--json FILE]`."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from bench.book import Book
 from bench.crash import CrashSection
 from bench.engine import EngineSection
+from bench.failures import FailuresSection
 from bench.http import HttpSection
 from bench.loops import LOOP, LOOPS
 from bench.peers.contenders import CONTENDERS
@@ -44,6 +45,7 @@ SECTIONS: dict[str, type[Section]] = {
     "engine": EngineSection,
     "crash": CrashSection,
     "scale": ScaleSection,
+    "failures": FailuresSection,
     "http": HttpSection,
     "peers": PeersSection,
 }

@@ -33,6 +33,7 @@ class Sizes(Struct, frozen=True):
     """Claims of a hundred tasks each, likewise."""
     looks: int = 50
     """Calls of each question."""
+    failures: int = 10_000
     http_file: int = 1024**3
     """Bytes of a file that is sent and fetched."""
     watchers: int = 2000
@@ -58,6 +59,7 @@ QUICK = Sizes(
     drain=300,
     drain_sync=50,
     pipelines=50,
+    failures=300,
     pick_ups=30,
     quiet_pick_ups=2,
     crashed=5,

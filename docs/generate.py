@@ -19,6 +19,7 @@ from packhorse.api.serving import build
 from packhorse.api.shapes import shown
 from packhorse.cli.commands import COMMANDS
 from packhorse.core import lifecycle
+from packhorse.core.codes import CODES
 from packhorse.core.model import Plan, Spec, StagePlan
 from packhorse.define.options import PipelineOptions, StageOptions
 from packhorse.define.submitting import SubmitOptions
@@ -36,6 +37,7 @@ def pages() -> dict[str, str]:
     return {
         "settings.md": settings(),
         "errors.md": all_errors(),
+        "codes.md": all_codes(),
         "http.md": http(),
         "commands.md": commands(),
         "python.md": python(),
@@ -60,8 +62,14 @@ def _default(name: str) -> str:
     if field == "slots":
         return "the number of cores"
     value = getattr(load(env={}, folder=FOLDER).settings, field)
-    text = ",".join(value) if isinstance(value, dict) else f"{value:.15g}" if isinstance(value, float) else str(value)
+    text = _as_written(value)
     return f"`{text.replace(HERE, START)}`" if text else ""
+
+
+def _as_written(value: Any) -> str:
+    if isinstance(value, dict | tuple | None):
+        return ",".join(value or ())
+    return f"{value:.12g}" if isinstance(value, float) else str(value)
 
 
 def all_errors() -> str:
@@ -74,6 +82,16 @@ def all_errors() -> str:
         "Over HTTP each is a problem (RFC 9457) whose `type` is `urn:packhorse:` and the word below; in Python the "
         "class of that name in `packhorse.errors`; on the command line a sentence, the hint, and the exit code.",
         _table(("type", "HTTP", "exit", "sentence", "hint"), rows),
+    )
+
+
+def all_codes() -> str:
+    rows = [(f"`{code}`", meaning) for code, meaning in CODES.items()]
+    return _page(
+        "Codes of failures",
+        "What `error.code` of a job and `error_code` of a failure may be, besides what a stage says itself. They are "
+        "stable: alert on them, filter by them, name them in `Revive`.",
+        _table(("code", "meaning"), rows),
     )
 
 

@@ -47,6 +47,19 @@ def test_the_benchmark_refuses_a_section_it_does_not_have() -> None:
     assert "there is no section 'stroe'" in ran.stderr
 
 
+def test_groups_of_failures_are_listed_without_reading_them(tmp_path: Path) -> None:
+    told = tmp_path / "told.json"
+    command = [sys.executable, "-m", "bench", "failures", "--quick", "--rounds", "1", "--json", str(told)]
+
+    ran = subprocess.run(
+        [*command, "--folder", str(tmp_path / "bench")], cwd=ROOT, capture_output=True, text=True, timeout=200
+    )
+
+    assert ran.returncode == 0, ran.stderr
+    rows = [row for row in json.loads(told.read_text())["rows"] if row["name"].endswith("read for it")]
+    assert [(row["of"], row["verdict"]) for row in rows] == [("sqlite", "OK"), ("postgresql", "OK"), ("redis", "OK")]
+
+
 HTTP_ROWS = [
     "constant answers, 16 connections",
     "submits, 16 connections",

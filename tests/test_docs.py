@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from packhorse import settings
+from packhorse.core.codes import CODES
+from packhorse.core.model import Revive
 from packhorse.define.loading import load
 from packhorse.engine.signing import secret_of, signed
 from packhorse.wiring import check
@@ -44,7 +46,15 @@ def test_the_defaults_of_the_settings_can_be_pasted() -> None:
 
 @pytest.mark.parametrize(
     "page",
-    ["README.md", "docs/tour.md", "docs/architecture.md", "docs/webhooks.md", "docs/schedules.md", "CONTRIBUTING.md"],
+    [
+        "README.md",
+        "docs/tour.md",
+        "docs/architecture.md",
+        "docs/webhooks.md",
+        "docs/schedules.md",
+        "docs/failures.md",
+        "CONTRIBUTING.md",
+    ],
 )
 def test_links_between_pages_lead_somewhere(page: str) -> None:
     path = ROOT / page
@@ -62,6 +72,27 @@ def test_the_pipeline_of_the_readme_can_be_loaded(tmp_path: Path) -> None:
 
     [plan] = [pipeline.plan() for pipeline in loaded.pipelines.values()]
     assert [stage.name for stage in plan.stages] == ["sort", "shrink", "sheet"]
+
+
+def test_every_code_that_is_given_is_in_the_reference() -> None:
+    """Words in capitals that a `Failure`, or what makes one, is given somewhere in the code."""
+    source = "\n".join(path.read_text() for path in (ROOT / "src" / "packhorse").rglob("*.py"))
+
+    given = set(re.findall(r"(?<![\w.])codes\.([A-Z_]{3,})", source)) - {"CODES", "OWN"}
+    spelt = re.findall(r"(?:Failure|_fail)\(\s*\"([A-Z_]+)\"", source)
+
+    assert given <= CODES.keys()
+    assert spelt == []
+    assert {"TIMEOUT", "STALLED", "OUT_OF_MEMORY", "WORKER_LOST", "CRASHED", "ORPHANED", "HTTP_500"} <= CODES.keys()
+
+
+def test_the_pipeline_of_the_failures_page_can_be_loaded(tmp_path: Path) -> None:
+    [(name, code)] = named_blocks(ROOT / "docs" / "failures.md").items()
+    (tmp_path / name).write_text(code)
+
+    [pipeline] = load(str(tmp_path / name)).pipelines.values()
+
+    assert pipeline.plan().revive == Revive(("HTTP_500", "TIMEOUT"), 3, 300.0, 100, 3_600.0)
 
 
 def test_the_tour_runs_as_it_stands(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from packhorse.core.model import Revive, Status
 from packhorse.errors import SettingError
 from packhorse.settings import Settings, keep_secret_key, load, meanings, queues
 
@@ -174,6 +175,26 @@ def test_what_may_be_called_besides_the_public_is_hosts_and_networks(tmp_path: P
         load(env={"PACKHORSE_OUTBOUND_ALLOW": "10.1.0.0/99"}, folder=tmp_path)
 
     assert allowed.outbound_allow == "hooks.internal, 10.1.0.0/16"
+
+
+def test_how_long_jobs_are_kept_is_said_per_status_or_for_all(tmp_path: Path) -> None:
+    env = {"PACKHORSE_KEEP": "3d", "PACKHORSE_KEEP_FAILED": "30d", "PACKHORSE_PENDING": "2h"}
+
+    found = load(env=env, folder=tmp_path).settings.defaults
+
+    assert (found.keep, found.kept, found.pending) == (3 * 86_400.0, {Status.FAILED: 30 * 86_400.0}, 7_200.0)
+
+
+def test_a_deployment_may_revive_what_its_pipelines_say_nothing_about(tmp_path: Path) -> None:
+    env = {"PACKHORSE_REVIVE_CODES": "HTTP_500, TIMEOUT", "PACKHORSE_REVIVE_BUDGET": "5"}
+
+    found = load(env=env, folder=tmp_path).settings.defaults.revive
+
+    assert found == Revive(("HTTP_500", "TIMEOUT"), budget=5)
+    assert load(env={}, folder=tmp_path).settings.defaults.revive.codes == ()
+    for name, value in (("REVIVE_CODES", "no code"), ("REVIVE_TIMES", "0"), ("ALERT_COMMAND", "say 'what")):
+        with pytest.raises(SettingError):
+            load(env={f"PACKHORSE_{name}": value}, folder=tmp_path)
 
 
 def test_a_kept_secret_key_is_found_by_who_has_set_none(tmp_path: Path) -> None:

@@ -22,6 +22,10 @@ POINTS = frozenset(
         "attempt.settled",  # the record knows, scratch is still there
         "schedule.claimed",  # a tick is claimed, there is no job for it
         "schedule.fired",  # its job is stored, whoever made it has done nothing else
+        "order.retried",  # jobs were begun again, the order does not know
+        "revival.spent",  # the budget is spent, the job is not begun again
+        "revival.made",  # it is, the errand is still there
+        "alert.posted",  # the messages are in the outbox, the alert is still there
         "webhook.sent",  # a receiver has answered, the outbox does not know
         "purge.marked",  # the tombstone is set, the objects are there
         "purge.objects.gone",  # the objects are gone, the record is there

@@ -7,7 +7,8 @@ PackhorseError
 │   ├── TooSlow  ├── WrongMethod  ├── Foreign  ├── Unauthorized  ├── Forbidden  ├── RangeNotSatisfiable
 │   ├── TooMany             ├── TooManyDownloads  ├── TooManyStreams  ├── RateExceeded  ├── QuotaExceeded
 │   ├── NotFound            ├── JobNotFound  ├── ArtifactNotFound  ├── KeyNotFound  ├── WebhookNotFound
-│   │                       ├── QueueNotFound  ├── ScheduleNotFound  └── VersionNotFound
+│   │                       ├── QueueNotFound  ├── ScheduleNotFound  ├── VersionNotFound
+│   │                       ├── FailureNotFound  ├── FailureGroupNotFound  └── OrderNotFound
 │   ├── VersionNeeded       an edit must say which version it is of
 │   ├── EditedMeanwhile     and that must be the one there is
 │   ├── NoSecretKey         a webhook cannot be signed
@@ -220,6 +221,24 @@ class EditedMeanwhile(Refused):
 
     status = 412
     hint = "Look at it again, and decide anew: what the other has changed would be lost."
+
+
+class FailureNotFound(NotFound):
+    """There is no failure {failure_id!r}."""
+
+    hint = "See those there are with: packhorse failures"
+
+
+class FailureGroupNotFound(NotFound):
+    """There is no group of failures {fingerprint!r}."""
+
+    hint = "See those there are with: packhorse failures groups"
+
+
+class OrderNotFound(NotFound):
+    """There is no order {order_id!r}."""
+
+    hint = "See those there are with: packhorse failures orders"
 
 
 class NoSecretKey(Refused):

@@ -10,16 +10,19 @@ import contextlib
 import os
 import re
 import secrets
+import shlex
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
+from functools import cached_property
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
-from packhorse.core.model import Backoff, Defaults
+from packhorse.core.model import TERMINAL, Backoff, Defaults
 from packhorse.define.durations import seconds, size
+from packhorse.define.reviving import Revive
 from packhorse.errors import SettingError
 from packhorse.outbound.addresses import Allow
 from packhorse.telemetry import FORMATS, LEVELS
@@ -27,7 +30,23 @@ from packhorse.telemetry import FORMATS, LEVELS
 KEYS = "packhorse:"
 """What every key in a Redis begins with, unless a deployment says otherwise."""
 PREFIX = "PACKHORSE_"
-POSITIVE = frozenset({"lease", "slots", "recycle", "timeout", "deadline", "sweep", "samples", "body_silence"})
+POSITIVE = frozenset(
+    {
+        "lease",
+        "slots",
+        "recycle",
+        "timeout",
+        "deadline",
+        "pending",
+        "revive_times",
+        "revive_backoff",
+        "revive_budget",
+        "revive_per",
+        "sweep",
+        "samples",
+        "body_silence",
+    }
+)
 FLAGS = {"1": True, "yes": True, "true": True, "on": True, "0": False, "no": False, "false": False, "off": False}
 FOLDER = ".packhorse"
 HIDDEN = "***"
@@ -75,6 +94,21 @@ def long_enough(text: str) -> str:
 def allowed(text: str) -> str:
     Allow.of(text)
     return text
+
+
+def codes(text: str) -> tuple[str, ...]:
+    found = tuple(filter(None, (part.strip() for part in text.split(","))))
+    Revive(codes=found).planned()
+    return found
+
+
+def command(text: str) -> str:
+    shlex.split(text)
+    return text
+
+
+def _if_any(text: str) -> float | None:
+    return seconds(text) if text.strip() else None
 
 
 def _word(words: Sequence[str]) -> Callable[[str], str]:
@@ -133,7 +167,26 @@ class Settings:
     backoff_cap: float = _is(60.0, "the longest such wait", seconds)
     timeout: float = _is(600.0, "limit of one attempt, where a stage does not say", seconds)
     deadline: float = _is(86_400.0, "limit of a whole run, where a pipeline does not say", seconds)
+    pending: float = _is(
+        86_400.0, "time in which a worker must start a run, else it fails, where a pipeline does not say", seconds
+    )
     keep: float = _is(7 * 86_400.0, "how long ended jobs are kept, where a pipeline does not say", seconds)
+    keep_completed: float | None = _is(None, "the same for completed jobs alone; empty: as all", _if_any)
+    keep_failed: float | None = _is(None, "the same for failed jobs alone; empty: as all", _if_any)
+    keep_cancelled: float | None = _is(None, "the same for cancelled jobs alone; empty: as all", _if_any)
+    failures_keep: float = _is(30 * 86_400.0, "how long failures are kept, whatever becomes of their jobs", seconds)
+    revive_codes: tuple[str, ...] = _is(
+        (),
+        "codes of failures that are retried by themselves, as HTTP_500,TIMEOUT, where a pipeline does not say",
+        codes,
+    )
+    revive_times: int = _is(3, "how often one job is", int)
+    revive_backoff: float = _is(300.0, "wait before the first time, doubling", seconds)
+    revive_budget: int = _is(100, "how many failures of one fingerprint are in the time below", int)
+    revive_per: float = _is(3_600.0, "that time", seconds)
+    alert_command: str = _is(
+        "", "program, with its arguments, that is told of new kinds of failures: JSON on its input", command
+    )
     result_limit: int = _is(256 * 1024, "bytes of a stage's result besides its files", size)
     parameters_limit: int = _is(256 * 1024, "bytes of a job's parameters besides its files", size)
     file_limit: int = _is(2 * 1024**3, "bytes of one uploaded file", size)
@@ -173,11 +226,20 @@ class Settings:
     sweep: float = _is(5.0, "seconds between clean-ups of expired jobs and unreferenced files", seconds)
     orphan_after: float = _is(2 * 86_400.0, "age at which objects that no job refers to are deleted", seconds)
 
-    @property
+    @cached_property
     def defaults(self) -> Defaults:
-        """What applies where a pipeline does not say."""
+        """What applies where a pipeline does not say. Made once: every admission asks."""
         backoff = Backoff(self.backoff, max(self.backoff, self.backoff_cap))
-        return Defaults(self.retries, backoff, self.timeout, self.deadline, self.keep)
+        said = zip(sorted(TERMINAL), (self.keep_cancelled, self.keep_completed, self.keep_failed), strict=True)
+        kept = {status: seconds for status, seconds in said if seconds is not None}
+        revive = Revive(
+            codes=self.revive_codes,
+            times=self.revive_times,
+            backoff=self.revive_backoff,
+            budget=self.revive_budget,
+            per=self.revive_per,
+        ).planned()
+        return Defaults(self.retries, backoff, self.timeout, self.deadline, self.keep, kept, self.pending, revive)
 
 
 @dataclass(frozen=True)
@@ -248,7 +310,7 @@ def _parsed(name: str, value: Any, origin: str) -> Any:
         close = ", ".join(get_close_matches(name, known)) or ", ".join(known)
         raise SettingError(f"There is no setting {name!r} ({origin}); there is {close}.", name=name, value=value)
     if not isinstance(value, str):
-        value = ",".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, Mapping) else str(value)
+        value = _as_text(value)
     told = HIDDEN if known[name].metadata["secret"] else value
     try:
         parsed = known[name].metadata["parse"](value)
@@ -261,6 +323,15 @@ def _parsed(name: str, value: Any, origin: str) -> Any:
     if isinstance(parsed, int) and parsed < 0:
         raise SettingError(f"The setting {name} ({origin}) must not be negative.", name=name, value=value)
     return parsed
+
+
+def _as_text(value: Any) -> str:
+    """As it would be in the environment."""
+    if isinstance(value, Mapping):
+        return ",".join(f"{k}={v}" for k, v in value.items())
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    return "" if value is None else str(value)
 
 
 def _from_names(env: Mapping[str, str]) -> dict[str, str]:

@@ -177,6 +177,10 @@ class Log:
         sentence = "webhook message {delivery} is given up; the last error was {reason}"
         _say(ERROR, "webhook_given_up", sentence, delivery=delivery, reason=error)
 
+    def alert_given_up(self, alerts: int, reason: str) -> None:
+        sentence = "nobody was told of {alerts} new kinds of failures: the alert command {reason}"
+        _say(ERROR, "alert_given_up", sentence, alerts=alerts, reason=reason)
+
     def webhook_ended(self, webhook: str, reason: str) -> None:
         _say(ERROR, "webhook_ended", "webhook {webhook} has ended: {reason}", webhook=webhook, reason=reason)
 

@@ -16,6 +16,7 @@ from packhorse.store.base import Store
 from tests.api.conftest import publish
 from tests.api.keyed import BASE, Http, asking, bearer, key
 from tests.api.processes import Place
+from tests.contract.failing import failing, id_of, only_group, wrong
 from tests.journey.places import PLACES
 
 SCOPES = ("submit", "read", "operate", "admin")
@@ -42,7 +43,8 @@ OPERATIONS = list(operations())
 OWNED = [
     each
     for each in OPERATIONS
-    if re.search(r"{(job|key|webhook|schedule)_id}", each.path) and str(each) != "PUT schedules/{schedule_id}"
+    if re.search(r"{((job|key|webhook|schedule|failure|order)_id|fingerprint)}", each.path)
+    and str(each) != "PUT schedules/{schedule_id}"
 ]
 SHARED = [each for each in OPERATIONS if each not in OWNED]
 """About all there is, or about what all tenants share: queues, which are those of the people who run it."""
@@ -55,6 +57,8 @@ BODIES: dict[str, dict[str, Any]] = {
     "POST schedules/preview": {"json": {"cron": "* * * * *"}},
     "POST schedules/{schedule_id}/rollback": {"json": {"version": 1}},
     "GET schedules/{schedule_id}/diff": {"params": {"old": 1, "new": 1}},
+    "POST failures/retry": {"json": {"pipeline": "convert"}},
+    "POST failures/dismiss": {"json": {"pipeline": "convert", "reason": "known"}},
 }
 
 
@@ -92,9 +96,15 @@ async def acme(http: Http, store: Store) -> Acme:
     schedule = {**SCHEDULE, "user_id": SECRET, "labels": {"note": SECRET}}
     answer = await http.put("schedules/nightly", json=schedule, headers=bearer(text))
     assert answer.status_code == 201
-    names = {"job_id": job_id, "key_id": mine.id, "webhook_id": webhook_id, "schedule_id": "nightly", "version": "1"}
-    names |= {"name": "add/out.txt", "queue": "default"}
-    return Acme(names, (SECRET, job_id, mine.id, webhook_id, text))
+    failed = await failing(store, wrong(SECRET), tenant="acme", user=SECRET)
+    order = (await http.post("failures/retry", json={"pipeline": "none"}, headers=bearer(text))).json()["order"]
+    names = {
+        "job_id": job_id, "key_id": mine.id, "webhook_id": webhook_id, "name": "add/out.txt", "queue": "default",
+        "schedule_id": "nightly", "version": "1",
+        "failure_id": id_of(failed), "fingerprint": (await only_group(store, "acme")).fingerprint,
+        "order_id": order["order_id"],
+    }  # fmt: skip
+    return Acme(names, (SECRET, job_id, mine.id, webhook_id, text, failed.id, names["order_id"]))
 
 
 def ids(operation: Operation) -> str:

@@ -10,6 +10,7 @@ import pytest
 from packhorse.errors import StoreUnavailable
 from packhorse.store.base import Delivery, Filter, Pause, Store
 from tests.contract.builders import KINDS, ONLY, UNKNOWN, card, claim, held, starter, submission, submit
+from tests.contract.failing import ALL, BY_ANN, errand
 from tests.contract.governing import endpoint, key
 from tests.contract.stores import Clock, OpenStore
 
@@ -72,6 +73,20 @@ CALLS: dict[str, Callable[[Store], Awaitable[object]]] = {
     "take_deliveries": lambda store: store.take_deliveries(0, 1.0),
     "settle_delivery": lambda store: store.settle_delivery(Delivery("d", "e1", UNKNOWN, 1, 1.0), next_at=None),
     "deliveries": lambda store: store.deliveries("e1", limit=0),
+    "post_deliveries": lambda store: store.post_deliveries([Delivery("d", "e1", UNKNOWN, 1, 1.0)]),
+    "failures": lambda store: store.failures(ALL),
+    "failures_by_id": lambda store: store.failures_by_id([UNKNOWN]),
+    "failure_groups": lambda store: store.failure_groups("default"),
+    "failure_group": lambda store: store.failure_group("default", "f"),
+    "dismiss_failures": lambda store: store.dismiss_failures([UNKNOWN], BY_ANN),
+    "dismiss_group": lambda store: store.dismiss_group("default", "f", BY_ANN),
+    "forget_failures": lambda store: store.forget_failures(1.0, 1),
+    "add_errand": lambda store: store.add_errand(errand()),
+    "take_errands": lambda store: store.take_errands("order", 1, 1.0),
+    "settle_errand": lambda store: store.settle_errand(errand(), due_at=None),
+    "orders": lambda store: store.orders("default"),
+    "order": lambda store: store.order("o"),
+    "drop_orders": lambda store: store.drop_orders("o", 1),
     "ready": lambda store: store.ready({}),
     "check": lambda store: store.check(),
 }

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from packhorse.core.model import (
     Change,
     DropStages,
     Effect,
     EndLease,
     Event,
+    FailedRun,
     Foremost,
     Grant,
     Guard,
@@ -21,9 +24,11 @@ from packhorse.core.model import (
     MakeDue,
     Notify,
     Overdue,
+    RecordFailure,
     ReleaseSlot,
     RememberKey,
     Result,
+    SettleFailures,
     SlotFree,
     Spec,
     TakeBack,
@@ -61,6 +66,7 @@ class Memory:
         self.keys: dict[str, str] = {}
         self.deliveries: set[tuple[str, int, str]] = set()
         """Job, run and endpoint; every endpoint is there."""
+        self.failures: dict[str, FailedRun] = {}
 
     def commit(self, change: Change) -> None:
         job_id = change.after.id
@@ -144,3 +150,9 @@ class Memory:
                 told = {(job_id, run, endpoint) for endpoint in endpoints}
                 assert not told & self.deliveries
                 self.deliveries |= told
+            case RecordFailure(failure):
+                assert failure.id not in self.failures
+                self.failures[failure.id] = failure
+            case SettleFailures(was, status, settled):
+                for each in [each for each in self.failures.values() if each.job_id == job_id and each.status is was]:
+                    self.failures[each.id] = replace(each, status=status, settled=settled or each.settled)

@@ -18,6 +18,7 @@ from packhorse.core.model import (
     KeepResult,
     MakeDue,
     Overdue,
+    RecordFailure,
     ReleaseSlot,
     Status,
     Task,
@@ -294,7 +295,8 @@ def test_a_failed_job_releases_its_slot() -> None:
 
     change = lifecycle.fail(job, ONLY, token="t", error=HOPELESS, luck=0.0, now=LATER)
 
-    assert change.effects == (EndLease(ONLY), ReleaseSlot("default/ann/convert"))
+    assert change.effects[:-1] == (EndLease(ONLY), ReleaseSlot("default/ann/convert"))
+    assert isinstance(change.effects[-1], RecordFailure)
 
 
 def test_a_task_whose_shared_process_died_stays_alone_until_it_finishes() -> None:

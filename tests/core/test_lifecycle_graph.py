@@ -5,7 +5,19 @@ from __future__ import annotations
 import pytest
 
 from packhorse.core import lifecycle
-from packhorse.core.model import Change, EndLease, Failure, Job, MakeDue, Plan, Stage, Status, Task, TaskId
+from packhorse.core.model import (
+    Change,
+    EndLease,
+    Failure,
+    Job,
+    MakeDue,
+    Plan,
+    RecordFailure,
+    Stage,
+    Status,
+    Task,
+    TaskId,
+)
 from tests.core.plans import (
     BOOK,
     CHAIN,
@@ -254,7 +266,8 @@ def test_a_result_that_is_no_list_fails_the_stage_that_returned_it() -> None:
 def test_a_refused_list_ends_the_job_with_nothing_due_and_nothing_kept() -> None:
     change = finish(running(FEW, SPLIT), SPLIT, width=3)
 
-    assert change.effects == (EndLease(SPLIT),)
+    assert change.effects[0] == EndLease(SPLIT)
+    assert [type(effect) for effect in change.effects[1:]] == [RecordFailure]
     assert words(change) == ["stage_failed", "failed"]
 
 

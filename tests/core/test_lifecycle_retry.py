@@ -8,9 +8,12 @@ from msgspec.structs import replace
 from packhorse.core import lifecycle
 from packhorse.core.model import (
     DropStages,
+    FailureStatus,
     Job,
     MakeDue,
     ReleaseSlot,
+    Settled,
+    SettleFailures,
     SlotFree,
     Stage,
     Status,
@@ -83,7 +86,8 @@ def test_a_retry_keeps_finished_stages_and_makes_the_failed_one_due() -> None:
 
     change = sure(lifecycle.retry(before, now=LATER))
 
-    assert change.effects == (MakeDue(BIE, "default", "", 0, LATER),)
+    settled = SettleFailures(FailureStatus.OPEN, FailureStatus.RETRIED, Settled(LATER, run=2))
+    assert change.effects == (settled, MakeDue(BIE, "default", "", 0, LATER))
     [done] = before.stages[0].tasks or ()
     kept = Stage((replace(done, attempt=0),))
     assert change.after.stages == (kept, Stage((Task(ready_at=LATER),)), Stage((Task(),)))
@@ -278,7 +282,7 @@ def test_a_run_with_nothing_left_to_do_does_not_keep_the_slot() -> None:
 
     change = sure(lifecycle.retry(job, now=LATER))
 
-    assert change.effects == (TakeSlot("default/ann/convert"), ReleaseSlot("default/ann/convert"))
+    assert change.effects[:2] == (TakeSlot("default/ann/convert"), ReleaseSlot("default/ann/convert"))
 
 
 def test_a_run_with_nothing_left_to_do_is_kept_as_completed() -> None:

@@ -15,6 +15,7 @@ from packhorse.core.model import (
     KeepResult,
     MakeDue,
     Plan,
+    RecordFailure,
     ReleaseSlot,
     Status,
     Stopping,
@@ -179,7 +180,8 @@ def test_a_run_past_its_deadline_fails_for_good() -> None:
 def test_an_expired_job_gives_back_what_was_due_and_its_slot() -> None:
     change = sure(lifecycle.expire(submitted(HELD), now=NOW + HELD.deadline))
 
-    assert change.effects == (TakeBack(ONLY), ReleaseSlot("default/ann/convert"))
+    assert change.effects[:-1] == (TakeBack(ONLY), ReleaseSlot("default/ann/convert"))
+    assert isinstance(change.effects[-1], RecordFailure)
 
 
 def test_an_expired_job_asks_what_runs_to_stop() -> None:
@@ -209,7 +211,8 @@ def test_a_deadline_that_does_not_apply_changes_nothing(job: Job, now: float) ->
 def test_a_stage_that_fails_for_good_takes_back_what_waits() -> None:
     change = lifecycle.fail(running(APART, LEFT), LEFT, token="t", error=HOPELESS, luck=0.0, now=LATER)
 
-    assert change.effects == (EndLease(LEFT), TakeBack(RIGHT))
+    assert change.effects[:-1] == (EndLease(LEFT), TakeBack(RIGHT))
+    assert isinstance(change.effects[-1], RecordFailure)
     assert (change.after.status, statuses(change.after, "right")) == (Status.FAILED, ["cancelled"])
 
 

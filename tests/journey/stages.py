@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from urllib.parse import quote
 
-from packhorse import App, Context, File, Later, Params, Permanent, Secret, each, gather, needs
+from packhorse import App, Context, File, Later, Params, Permanent, Revive, Secret, each, gather, needs
 
 app = App("journey")
 
@@ -175,6 +175,22 @@ def fails_at_first(ctx: Context, times: int) -> int:
     if ctx.attempt <= times:
         raise RuntimeError(f"attempt {ctx.attempt} fails")
     return ctx.attempt
+
+
+@app.job(retries=0)
+def broken(ctx: Context, way: str = "one") -> str:
+    """Fails until somebody has put a file there."""
+    note("begin", ctx, "broken")
+    if not Path(os.environ["JOURNEY_LEDGER"] + ".mended").exists():
+        raise Permanent(f"It is broken in {way} way.", code="BROKEN")
+    return "mended"
+
+
+@app.job(retries=0, revive=Revive(codes=("FRAGILE",), times=5, backoff="100ms", budget=7, per="10m"))
+def fragile(ctx: Context, way: str = "one") -> str:
+    """Always fails, and is begun again by itself."""
+    note("begin", ctx, "fragile")
+    raise Permanent(f"It is fragile in {way} way.", code="FRAGILE")
 
 
 @app.job(retries=3)

@@ -45,10 +45,13 @@ WHILE_TELLING = ("webhook.sent",)
 """In test_webhooks.py."""
 WHILE_SCHEDULING = ("schedule.claimed", "schedule.fired")
 """In test_schedules.py."""
+WHILE_MENDING = ("order.retried", "revival.spent", "revival.made", "alert.posted")
+"""In test_failures.py."""
 
 
 def test_every_point_in_the_code_is_hit_by_one_of_these_tests() -> None:
-    assert {*WHILE_WORKING, *WHILE_PURGING, *WHILE_SUBMITTING, *WHILE_TELLING, *WHILE_SCHEDULING} == POINTS
+    elsewhere = {*WHILE_SCHEDULING, *WHILE_MENDING}
+    assert {*WHILE_WORKING, *WHILE_PURGING, *WHILE_SUBMITTING, *WHILE_TELLING, *elsewhere} == POINTS
 
 
 async def died(worker: subprocess.Popen[bytes], site: Site) -> None:

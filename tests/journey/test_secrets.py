@@ -107,7 +107,8 @@ def leaks(said: str | bytes) -> list[bytes]:
 async def everything_told(http: httpx2.AsyncClient, job_id: str) -> str:
     ways = ("", "/events", "/log", "/log?stage=leak", "/metrics", "/artifacts", "/result", "/explain")
     answers = [await http.get(f"jobs/{job_id}{way}") for way in ways]
-    listed = [await http.get(path) for path in ("jobs", "pipelines", "audit", "../../metrics", "../../openapi.json")]
+    pages = ("jobs", "pipelines", "audit", "failures", "failures/groups", "../../metrics", "../../openapi.json")
+    listed = [await http.get(path) for path in pages]
     return "\n".join(answer.text for answer in (*answers, *listed))
 
 

@@ -73,8 +73,8 @@ async def list_jobs(
         user=caller.user or user_id,
         status=status,
         pipeline=pipeline,
-        created_from=_seconds(created_from),
-        created_until=_seconds(created_until),
+        created_from=seconds_of(created_from),
+        created_until=seconds_of(created_until),
     )
     found = await tools.store.find(wanted, before=cursor, limit=limit + 1)
     following = found[limit - 1].id if len(found) > limit else None
@@ -236,7 +236,7 @@ def _text(lines: list[Line]) -> str:
     return "".join(line.text.rstrip("\n") + "\n" for line in lines)
 
 
-def _seconds(at: datetime | None) -> float | None:
+def seconds_of(at: datetime | None) -> float | None:
     """A time without a zone is UTC."""
     if at is None:
         return None

@@ -26,6 +26,7 @@ from packhorse import telemetry
 from packhorse.api import (
     editing,
     events,
+    failures,
     jobs,
     keys,
     problems,
@@ -87,6 +88,7 @@ ROUTES = [
     results.artifacts,
     results.artifact,
     results.result,
+    *failures.ROUTES,
     queues.list_queues,
     queues.pause,
     queues.resume,

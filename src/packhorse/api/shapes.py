@@ -10,12 +10,14 @@ from packhorse.api.documents import (
     DeliveryDocument,
     KeyDocument,
     LineDocument,
+    OrderDocument,
     PipelineDocument,
     SeriesDocument,
     WebhookDocument,
 )
 from packhorse.core import wire
 from packhorse.core.model import Definition, Event, TaskId
+from packhorse.engine.orders import Order
 from packhorse.shape.job import artifact as artifact
 from packhorse.shape.job import iso as iso
 from packhorse.shape.job import of_stage_in_order as of_stage_in_order
@@ -103,6 +105,21 @@ def delivery(waiting: Delivery) -> DeliveryDocument:
         "attempts": waiting.attempts,
         "next_at": iso(waiting.next_at),
         "error": waiting.error,
+    }
+
+
+def order(order_id: str, given: Order) -> OrderDocument:
+    return {
+        "order_id": order_id,
+        "kind": given.kind,
+        "created_at": iso(given.at),
+        "by": given.by,
+        "reason": given.reason,
+        "pace": given.pace,
+        "done": given.done,
+        "left": dict(given.left),
+        "named": [{"failure_id": each.failure_id, "why": each.why} for each in given.named],
+        "ended_at": iso(given.ended_at),
     }
 
 

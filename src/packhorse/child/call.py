@@ -12,7 +12,7 @@ from typing import Any
 
 from packhorse.child.context import ChildContext
 from packhorse.child.messages import Document, Postponed, Raised, Returned, Run, sayable
-from packhorse.core import wire
+from packhorse.core import codes, wire
 from packhorse.define.files import File
 from packhorse.define.outcomes import Later, Permanent
 from packhorse.define.pipelines import Pipeline
@@ -67,15 +67,13 @@ def said(error: BaseException) -> None:
 
 def raised(run: Run, error: BaseException) -> Raised:
     """Whatever it is, it can be told: an error that cannot would look like a process that died."""
-    code, message, permanent = "EXCEPTION", _said(error), False
+    code, message, permanent = codes.code_of(error), _said(error), False
     match error:
         case Permanent():
             code, message, permanent = sayable(error.code), str(error.message), True
         case InvalidInput():
             fields = "; ".join(f"{each['field']}: {each['message']}" for each in error.errors)
-            code, message, permanent = "INVALID", fields or error.message, True
-        case MemoryError():
-            code = "OUT_OF_MEMORY"
+            code, message, permanent = codes.INVALID, fields or error.message, True
         case SystemExit():
             message = f"The stage called exit({error.code})."
     detail = sayable(_trace(error))

@@ -42,6 +42,7 @@ COMMANDS = (
     (LOOKING, "pause", "packhorse.cli.queues:pause", "Start nothing more from a queue."),
     (LOOKING, "resume", "packhorse.cli.queues:resume", "Go on with a queue."),
     (LOOKING, "schedules", "packhorse.cli.schedules:app", "Run jobs by the clock: list, edit, pause, run, look back."),
+    (LOOKING, "failures", "packhorse.cli.failures:app", "Show what went wrong, in groups, and retry or dismiss it."),
     (LOOKING, "keys", "packhorse.cli.keys:app", "Make, list, rotate and revoke keys."),
     (LOOKING, "audit", "packhorse.cli.keys:audit", "Show who did what with which key."),
     (LOOKING, "webhooks", "packhorse.cli.webhooks:app", "Tell another server of ended jobs: list, add, remove, test."),

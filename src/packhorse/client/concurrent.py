@@ -10,7 +10,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import httpx2
 
-from packhorse.client import calls, download, operating, scheduling
+from packhorse.client import calls, download, failing, operating, scheduling
 from packhorse.client.call import LOST, Call, Fetch, Json, Pages, Where
 from packhorse.client.following import Follow
 from packhorse.client.patience import WAIT, Patience
@@ -137,6 +137,14 @@ class AsyncClient:
     schedule_version = _asking(scheduling.version)
     diff_schedule = _asking(scheduling.diff)
     preview_schedule = _asking(scheduling.preview)
+    failures = _asking(failing.failures)
+    failure = _asking(failing.failure)
+    failure_groups = _paging(failing.failure_groups)
+    failure_group = _asking(failing.failure_group)
+    retry_failures = _asking(failing.retry_failures)
+    dismiss_failures = _asking(failing.dismiss_failures)
+    failure_orders = _asking(failing.failure_orders)
+    failure_order = _asking(failing.failure_order)
 
     async def _ask(self, call: Call[T]) -> T:
         patience = Patience(self._wait, self._on_wait, is_repeatable=call.is_repeatable)

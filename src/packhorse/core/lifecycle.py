@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from msgspec.structs import replace
 
-from packhorse.core import retention
+from packhorse.core import codes, failures, retention
 from packhorse.core.model import (
     Change,
     DropStages,
@@ -20,6 +20,7 @@ from packhorse.core.model import (
     EndLease,
     Event,
     Failure,
+    FailureStatus,
     Firing,
     Foremost,
     Grant,
@@ -35,10 +36,13 @@ from packhorse.core.model import (
     Notify,
     Overdue,
     Plan,
+    RecordFailure,
     ReleaseSlot,
     RememberKey,
     Result,
     RunUndecided,
+    Settled,
+    SettleFailures,
     SlotFree,
     Spec,
     Stage,
@@ -73,10 +77,11 @@ FROM: Mapping[str, frozenset[Status]] = {  # keyed by verb: two verbs share an e
     "promote": frozenset({COMPLETED}),
 }
 
-STALLED = Failure("STALLED", "The stage reported no progress for too long.")
-TIMED_OUT = Failure("TIMEOUT", "The stage took longer than its timeout.")
-WORKER_LOST = Failure("WORKER_LOST", "The worker died or went silent while running the stage.")
-DEADLINE = Failure("DEADLINE", "The job did not end before its deadline.", permanent=True)
+STALLED = Failure(codes.STALLED, "The stage reported no progress for too long.")
+TIMED_OUT = Failure(codes.TIMEOUT, "The stage took longer than its timeout.")
+WORKER_LOST = Failure(codes.WORKER_LOST, "The worker died or went silent while running the stage.")
+DEADLINE = Failure(codes.DEADLINE, "The job did not end before its deadline.", permanent=True)
+ORPHANED = Failure(codes.ORPHANED, "No worker started it in time.", permanent=True)
 
 
 def slot_key(tenant: str, user: str, slot: str) -> str:
@@ -126,7 +131,7 @@ def submit(
         slot=slot,
         webhooks=webhooks,
         firing=firing,
-        deadline_at=not_before + plan.deadline,
+        deadline_at=not_before + min(plan.pending, plan.deadline),
         stages=tuple(_blank(stage) for stage in plan.stages),
     )
     draft = _Draft(job, now)
@@ -149,7 +154,7 @@ def start(job: Job, at: TaskId, *, token: str, worker: str, lease: float, now: f
     draft = _draft(job, "start", now)
     draft.require(Waiting(at)).do(TakeBack(at)).do(Grant(at, token, worker, lease))
     if job.status is PENDING:
-        draft.set(status=RUNNING, started_at=now)
+        draft.set(status=RUNNING, started_at=now, deadline_at=job.not_before + job.plan.deadline)
         draft.say("started", run=job.run)
     attempt = task.attempt + 1
     draft.put(
@@ -242,16 +247,20 @@ def cancel(job: Job, *, now: float) -> Change | None:
 
 
 def expire(job: Job, *, now: float) -> Change | None:
-    """The run's deadline has passed: it fails for good, now or when what runs has stopped."""
+    """The run's deadline has passed, or nobody ever started it: it fails for good, at once or when all has stopped."""
     if job.status not in ACTIVE or job.stopping or job.deadline_at is None or job.deadline_at > now:
         return None
-    return _stop(_draft(job, "expire", now).set(error=DEADLINE), "expire")
+    is_orphaned = job.status is PENDING and job.plan.pending <= job.plan.deadline
+    return _stop(_draft(job, "expire", now).set(error=ORPHANED if is_orphaned else DEADLINE), "expire")
 
 
-def retry(job: Job, *, stage: str | None = None, now: float) -> Change | None:
+def retry(
+    job: Job, *, stage: str | None = None, now: float, by: str = "", order: str = "", is_revival: bool = False
+) -> Change | None:
     """Start a new run: what has not finished (default), a stage and all that follows it, or everything (``*``).
 
-    An active job is left as it is. The slot is taken again, attempts are counted anew, events go on.
+    An active job is left as it is. The slot is taken again, attempts are counted anew, events go on. The failure of the
+    last run is settled with it, in the name of ``by``.
     """
     if job.status in ACTIVE:
         return None
@@ -276,7 +285,8 @@ def retry(job: Job, *, stage: str | None = None, now: float) -> Change | None:
         started_at=None,
         completed_at=None,
         purge_at=None,
-        deadline_at=now + job.plan.deadline,
+        deadline_at=now + min(job.plan.pending, job.plan.deadline),
+        revived=job.revived + 1 if is_revival else 0,
         has_litter=job.has_litter or bool(redo),
         promoted=(),
         not_before=now,
@@ -284,7 +294,12 @@ def retry(job: Job, *, stage: str | None = None, now: float) -> Change | None:
     draft.mark_run("fired")
     for i in range(len(job.stages)):
         draft.stages[i] = _again(job, i, redo)
-    draft.say("retrying", run=job.run + 1, why="retry", **({"stage": stage} if stage is not None else {}))
+    if job.status is FAILED:
+        draft.do(
+            SettleFailures(FailureStatus.OPEN, FailureStatus.RETRIED, Settled(now, by, run=job.run + 1, order=order))
+        )
+    why = "revive" if is_revival else "retry"
+    draft.say("retrying", run=job.run + 1, why=why, **({"stage": stage} if stage is not None else {}))
     if draft.advance(now):  # only the bookkeeping of the last run was missing
         draft.end(COMPLETED)
     return draft.change()
@@ -433,6 +448,10 @@ class _Draft:
         if self.before.webhooks:
             self.do(Notify(self.before.webhooks, run, self.now))
         error: Failure | None = self.fields.get("error", self.before.error)
+        if status is FAILED and error is not None:
+            self.do(RecordFailure(failures.failed_run(self._so_far(), error, run, self.now)))
+        if status is COMPLETED and run > 1:
+            self.do(SettleFailures(FailureStatus.RETRIED, FailureStatus.RESOLVED))
         facts = _said(error) if error is not None and status is FAILED else {}
         self.say(status.value, run=run, **facts)
         self.mark_run(status.value, f"{facts['code']}: {facts['message']}" if facts else "")
@@ -444,6 +463,9 @@ class _Draft:
             started_at = self.fields.get("started_at", self.before.started_at) if is_over else None
             ended_at = self.now if is_over else None
             self.do(MarkRun(firing.schedule, firing.tick, status, message, started_at, ended_at))
+
+    def _so_far(self) -> Job:
+        return replace(self.before, stages=tuple(self.stages))
 
     def is_running(self) -> bool:
         return any(task.status is RUNNING for stage in self.stages for task in stage.tasks or ())
@@ -547,11 +569,13 @@ def _refuse_width(job: Job, at: TaskId, width: int | None) -> Failure | None:
         as_wide.add(stage.name)
         if width is None:
             return Failure(
-                "NOT_A_LIST", f"{stage.name} runs once per element, but {at.stage} returned no list.", permanent=True
+                codes.NOT_A_LIST,
+                f"{stage.name} runs once per element, but {at.stage} returned no list.",
+                permanent=True,
             )
         if width > stage.elements:
             return Failure(
-                "TOO_MANY_ELEMENTS",
+                codes.TOO_MANY_ELEMENTS,
                 f"{at.stage} returned {width} elements; {stage.name} takes at most {stage.elements}.",
                 permanent=True,
             )

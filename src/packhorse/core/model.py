@@ -48,6 +48,20 @@ class Backoff(Struct, frozen=True, array_like=True):
     cap: float = 60.0
 
 
+class Revive(Struct, frozen=True, array_like=True):
+    """Which failed runs are begun again by themselves, how often, and how many of a kind in what time."""
+
+    codes: tuple[str, ...] = ()
+    """None: nothing is."""
+    times: int = 3
+    """Of one job, until a person retries it."""
+    backoff: float = 300.0
+    """Seconds before the first, doubling up to `LONGEST_REVIVAL`."""
+    budget: int = 100
+    """Revivals of failures of one fingerprint in so many seconds."""
+    per: float = 3_600.0
+
+
 class StagePlan(Struct, frozen=True, omit_defaults=True, dict=True):
     name: str
     queue: str = "default"
@@ -78,8 +92,11 @@ class Plan(Struct, frozen=True, omit_defaults=True, dict=True):
     pipeline: str
     stages: tuple[StagePlan, ...]
     deadline: float = 86_400.0
+    pending: float = 86_400.0
+    """Seconds after which a run that was never started fails."""
     keep: Mapping[Status, float] = field(default_factory=dict)
     """Seconds a job is kept after it ended, per status."""
+    revive: Revive = Revive()
     slot: str | None = None
     """Jobs of one user that name the same slot are admitted one at a time; None admits any number."""
     secrets: tuple[Path, ...] = ()
@@ -143,6 +160,10 @@ class Defaults(Struct, frozen=True):
     timeout: float = 600.0
     deadline: float = 86_400.0
     keep: float = 604_800.0
+    """Of what `kept` says nothing about."""
+    kept: Mapping[Status, float] = field(default_factory=dict)
+    pending: float = 86_400.0
+    revive: Revive = Revive()
 
 
 # The job: what has happened so far. Small, because it is rewritten with every step.
@@ -248,6 +269,8 @@ class Job(Struct, frozen=True):
     """Some attempt may have left objects that nothing refers to."""
     promoted: tuple[str, ...] = ()
     """Folders elsewhere that the result files of this run were copied to, for good."""
+    revived: int = 0
+    """How often it was begun again by itself since a person last had a hand in it."""
     error: Failure | None = None
     stages: tuple[Stage, ...] = ()
 
@@ -326,6 +349,58 @@ class Event(Struct, frozen=True, omit_defaults=True):
     type: str
     at: float
     data: Mapping[str, Any] = field(default_factory=dict)
+
+
+# The failure of a run: a record of its own, which outlives the job.
+
+
+class FailureStatus(StrEnum):
+    OPEN = "open"
+    RETRIED = "retried"
+    RESOLVED = "resolved"
+    DISMISSED = "dismissed"
+
+
+class Settled(Struct, frozen=True, omit_defaults=True):
+    """What became of a failure, or of a group: when, by whose hand, and why."""
+
+    at: float
+    by: str = ""
+    reason: str = ""
+    run: int | None = None
+    """The run that it was retried as."""
+    order: str = ""
+    """The order in whose course it was done."""
+
+
+class FailedRun(Struct, frozen=True, omit_defaults=True):
+    """A run that failed for good."""
+
+    id: str
+    """Sorts by time: see `failures.failure_id`."""
+    fingerprint: str
+    job_id: str
+    run: int
+    tenant: str
+    user: str
+    pipeline: str
+    code: str
+    message: str
+    at: float
+    stage: str | None = None
+    attempts: int = 0
+    trace_id: str = ""
+    schedule: str | None = None
+    revived: int = 0
+    """How often the job had been begun again by itself when it failed, out of so many times."""
+    times: int = 0
+    revive_at: float | None = None
+    """When it is begun again by itself, if it is."""
+    budget: tuple[int, float] | None = None
+    """So many of its fingerprint in so many seconds."""
+
+    status: FailureStatus = FailureStatus.OPEN
+    settled: Settled | None = None
 
 
 # The change: decided, not yet committed.
@@ -462,6 +537,21 @@ class MarkRun(Struct, frozen=True, tag=True):
     ended_at: float | None = None
 
 
+class RecordFailure(Struct, frozen=True, tag=True):
+    """Keep the failure, and count it in its group: both, or neither, with the status that it is about."""
+
+    failure: FailedRun
+
+
+class SettleFailures(Struct, frozen=True, tag=True):
+    """Move the job's failures from one status to the next, and their groups' counts with them."""
+
+    was: FailureStatus
+    now: FailureStatus
+    settled: Settled | None = None
+    """None: as it was said before."""
+
+
 Effect = (
     MakeDue
     | TakeBack
@@ -475,6 +565,8 @@ Effect = (
     | DropStages
     | Notify
     | MarkRun
+    | RecordFailure
+    | SettleFailures
 )
 
 

@@ -7,10 +7,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from packhorse.core import wire
-from packhorse.core.model import TERMINAL, Defaults, Plan, StagePlan
+from packhorse.core import retention, wire
+from packhorse.core.model import Defaults, Plan, StagePlan
 from packhorse.errors import DefinitionError
 
+OPEN = ("deadline", "pending", "revive")
+"""What a pipeline may leave to the deployment, besides how long its jobs are kept."""
 FILLED = "filled"
 
 
@@ -44,9 +46,8 @@ def _filled(plan: Plan, defaults: Defaults) -> Plan:
     stages = tuple(
         replace(stage, **{name: getattr(defaults, name) for name in stage.unset}, unset=()) for stage in plan.stages
     )
-    rest: dict[str, Any] = {"deadline": defaults.deadline} if "deadline" in plan.unset else {}
-    if "keep" in plan.unset:
-        rest["keep"] = dict.fromkeys(sorted(TERMINAL), defaults.keep)
+    rest: dict[str, Any] = {name: getattr(defaults, name) for name in OPEN if name in plan.unset}
+    rest["keep"] = retention.kept(plan, defaults)
     bare = replace(plan, stages=stages, unset=(), fingerprint="", **rest)
     return replace(bare, fingerprint=wire.fingerprint(bare))
 

@@ -11,12 +11,14 @@ from msgspec import Struct
 from packhorse.core.model import Event, Failure, Firing, Job, Plan, Result, Spec, Stage, Stopping
 from packhorse.errors import CorruptRecord, SchemaTooNew
 
-VERSION = 3
+VERSION = 4
 """Of the stored state. A reader refuses a newer one: half-understood state is worse than none."""
 PLAIN = 1
 """What is written for a job that has none of what came later: an older packhorse would lose nothing of it."""
 TOLD = 2
 """For one that has webhooks, or was promoted."""
+FIRED = 3
+"""For one that a schedule has made."""
 
 T = TypeVar("T")
 
@@ -33,6 +35,7 @@ class State(Struct, frozen=True, array_like=True):
     webhooks: tuple[str, ...] = ()
     promoted: tuple[str, ...] = ()
     firing: Firing | None = None
+    revived: int = 0
 
 
 _encoder = msgspec.json.Encoder()
@@ -50,9 +53,13 @@ def decode(data: bytes | str, type: type[T] = Any) -> T:  # type: ignore[assignm
 
 
 def state_of(job: Job) -> bytes:
-    v = VERSION if job.firing else TOLD if job.webhooks or job.promoted else PLAIN
-    state = State(v, job.run, job.events, job.stopping, job.error, job.stages, job.webhooks, job.promoted, job.firing)
-    return encode(state)
+    v = VERSION if job.revived else FIRED if job.firing else TOLD if job.webhooks or job.promoted else PLAIN
+    return encode(
+        State(
+            v, job.run, job.events, job.stopping, job.error, job.stages, job.webhooks, job.promoted, job.firing,
+            job.revived,
+        )
+    )  # fmt: skip
 
 
 def state_from(data: bytes, job_id: str) -> State:

@@ -8,6 +8,7 @@ from packhorse.define.outcomes import Later, Permanent
 from packhorse.define.params import Params, Schema
 from packhorse.define.pipelines import Pipeline
 from packhorse.define.registry import Code
+from packhorse.define.reviving import Revive
 from packhorse.define.secrets import Secret
 from packhorse.define.signature import Function, JobDecorator
 from packhorse.define.stages import Stage, each, gather, needs
@@ -28,6 +29,7 @@ __all__ = [
     "Params",
     "Permanent",
     "Pipeline",
+    "Revive",
     "Schema",
     "Secret",
     "Stage",

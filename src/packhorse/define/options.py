@@ -8,6 +8,7 @@ from typing import Any, Literal, TypedDict
 
 from packhorse.core.model import TERMINAL, Backoff, Status
 from packhorse.define.durations import Duration, Size, seconds, size
+from packhorse.define.reviving import NEVER, Revive
 from packhorse.define.source import checked_name
 
 
@@ -41,6 +42,10 @@ class PipelineOptions(TypedDict, total=False):
     """How long ended jobs are kept, in all or per status. Default: ``7d``."""
     deadline: Duration
     """Limit of a whole run. Default: ``24h``."""
+    pending: Duration
+    """Limit of the time until a worker starts any stage of a run. Default: ``24h``."""
+    revive: Revive | None
+    """Which failed runs are begun again by themselves. Default: what the settings say, which is none."""
     description: str
     """What people are told about it. Default: the docstring of its parameters, of a job that of its function."""
 
@@ -67,7 +72,7 @@ class ScheduleOptions(TypedDict, total=False):
 
 
 OF_STAGES = ("retries", "backoff", "timeout")
-OF_PIPELINES = ("deadline", "keep")
+OF_PIPELINES = ("deadline", "keep", "pending", "revive")
 
 
 def left_open(given: Mapping[str, Any], names: tuple[str, ...]) -> tuple[str, ...]:
@@ -114,6 +119,8 @@ def pipeline_limits(
     slot: str | None = None,
     keep: Duration | Mapping[str, Duration] | None = None,
     deadline: Duration = 86_400.0,
+    pending: Duration = 86_400.0,
+    revive: Revive | None = None,
 ) -> dict[str, Any]:
     """The fields of a `Plan`. Raises ValueError."""
     if one_per not in (None, "user"):
@@ -124,6 +131,8 @@ def pipeline_limits(
         "slot": None if one_per is None else checked_name(name if slot is None else slot),
         "keep": {} if keep is None else _keep(keep),
         "deadline": _positive("deadline", seconds(deadline)),
+        "pending": _positive("pending", seconds(pending)),
+        "revive": NEVER if revive is None else revive.planned(),
     }
 
 

@@ -6,6 +6,8 @@ import math
 
 from msgspec import Struct
 
+from packhorse.core import codes
+
 
 class Later(Struct, frozen=True):
     """Returned: call the stage again in so many seconds. Not counted as an attempt.
@@ -23,7 +25,7 @@ class Later(Struct, frozen=True):
 class Permanent(Exception):
     """Raised: the job has failed, and another attempt would fail in the same way."""
 
-    def __init__(self, message: str, code: str = "PERMANENT") -> None:
+    def __init__(self, message: str, code: str = codes.PERMANENT) -> None:
         super().__init__(message)
         self.message = message
         self.code = code

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from packhorse.blob.base import Blobs
 from packhorse.child.messages import FRAME, Argument, Document, Made, Moved, Postponed, Raised, Returned, Run, Stop
-from packhorse.core import lifecycle, wire
+from packhorse.core import codes, lifecycle, wire
 from packhorse.core.model import Change, Failure, Job, Result
 from packhorse.core.secrecy import redacted, redacted_in
 from packhorse.crashpoints import passing
@@ -149,7 +149,7 @@ class Attempt:
                 await self._tell(verb)
         except Exception as error:  # broad: a fault of ours must end as a failed attempt, not as a silent lease
             log.attempt_broke(self.lease, error)
-            await self._tell(self._fail("INTERNAL", f"packhorse could not carry this attempt: {error!r}"))
+            await self._tell(self._fail(codes.INTERNAL, f"packhorse could not carry this attempt: {error!r}"))
         finally:
             self.has_returned = True
             self._leave_slot()
@@ -217,15 +217,15 @@ class Attempt:
     async def _outcome(self) -> Verb | None:
         """The verb that says how the attempt ended, None if nobody wants to hear it."""
         if self.claim.trouble is not None:
-            return self._fail("CORRUPT", str(self.claim.trouble), permanent=True)
+            return self._fail(codes.CORRUPT, str(self.claim.trouble), permanent=True)
         try:
             outcome = await self._run()
         except BlobError as error:
-            return self._fail("BLOB_UNAVAILABLE", f"The stage's inputs cannot be had: {error}")
+            return self._fail(codes.BLOB_UNAVAILABLE, f"The stage's inputs cannot be had: {error}")
         except InvalidInput as error:
-            return self._fail("ARGUMENTS_TOO_LARGE", str(error), permanent=True)
+            return self._fail(codes.ARGUMENTS_TOO_LARGE, str(error), permanent=True)
         except (SecretUnreadable, NoSecretKey) as error:
-            return self._fail("SECRET_UNREADABLE", str(error))
+            return self._fail(codes.SECRET_UNREADABLE, str(error))
         except DefinitionError as error:
             if self.why is not None:  # its process was ended before it had loaded the app
                 return self._ended()
@@ -234,7 +234,7 @@ class Attempt:
         except ChildDied as died:
             if self.why is not None or self._was_ended:
                 return self._ended()
-            return self._fail("CRASHED", f"The stage's process {died}.", alone=self.plan.is_async)
+            return self._fail(codes.CRASHED, f"The stage's process {died}.", alone=self.plan.is_async)
         finally:
             for line in self._throttle.remainder() if self._throttle is not None else ():
                 self._write(line)
@@ -327,10 +327,10 @@ class Attempt:
             result = await artifacts.publish(self._tools.blobs, self.claim, self._scratch, value, self._made)
         except BlobError as error:
             await self._discard()
-            return self._fail("BLOB_UNAVAILABLE", f"The stage's files cannot be stored: {error}")
+            return self._fail(codes.BLOB_UNAVAILABLE, f"The stage's files cannot be stored: {error}")
         except InvalidInput as error:
             await self._discard()
-            return self._fail("INVALID_RESULT", str(error), permanent=True)
+            return self._fail(codes.INVALID_RESULT, str(error), permanent=True)
         passing("attempt.published")
         finish = self._does(lifecycle.finish, result=result, width=returned.width)
         heir = self._tools.heir(self.claim)
@@ -354,7 +354,9 @@ class Attempt:
             case Why.STALLED:
                 return self._does(lifecycle.stall, luck=self._tools.luck())
             case Why.MEMORY:
-                return self._fail("OUT_OF_MEMORY", f"The stage used more than its {(self.plan.memory or 0) >> 20} MiB.")
+                return self._fail(
+                    codes.OUT_OF_MEMORY, f"The stage used more than its {(self.plan.memory or 0) >> 20} MiB."
+                )
         return self._does(lifecycle.hand_back)
 
     def _fail(self, code: str, message: str, *, permanent: bool = False, detail: str = "", alone: bool = False) -> Verb:

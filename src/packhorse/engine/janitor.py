@@ -8,7 +8,7 @@ from contextlib import suppress
 import uuid_utils
 
 from packhorse.blob.base import Blobs
-from packhorse.core import lifecycle
+from packhorse.core import failures, lifecycle
 from packhorse.core.model import Change, Job
 from packhorse.crashpoints import passing
 from packhorse.engine import artifacts
@@ -27,17 +27,27 @@ LAP = "outputs"
 ENDED_KEPT = 30 * 86_400.0
 """Seconds for which a webhook that has ended can still be seen, with the reason."""
 RESTING = "rested since "
+FAILURES_KEEP = 30 * 86_400.0
 
 
 class Janitor:
     """Purges and tidies on every tick, and walks a page of the object store for orphans."""
 
-    def __init__(self, store: Store, blobs: Blobs, settle: Settle, orphan_after: float, period: float) -> None:
+    def __init__(
+        self,
+        store: Store,
+        blobs: Blobs,
+        settle: Settle,
+        orphan_after: float,
+        period: float,
+        failures_keep: float = FAILURES_KEEP,
+    ) -> None:
         self._store = store
         self._blobs = blobs
         self._settle = settle
         self._orphan_after = orphan_after
         self._period = period
+        self._failures_keep = failures_keep
         self._purging = _Chore(store.purgeable, self._purge)
         self._tidying = _Chore(store.littered, self._tidy)
 
@@ -49,10 +59,17 @@ class Janitor:
         stuck += await self._lap()
         await self._blobs.abandon(self._orphan_after)
         await self._store.trim()
+        forgotten = await self._forget()
         await self._store.forget_endpoints(self._store.now() - ENDED_KEPT)
         if stuck:
             raise stuck[0]
-        return 0.0 if BATCH in (purged, tidied) else self._period
+        return 0.0 if BATCH in (purged, tidied, forgotten) else self._period
+
+    async def _forget(self) -> int:
+        """Failures have a time of their own: they stay when their job goes. Orders about them are kept as long."""
+        until = self._store.now() - self._failures_keep
+        await self._store.drop_orders(failures.first_id(until), BATCH)
+        return await self._store.forget_failures(until, BATCH)
 
     async def _purge(self, job: Job) -> None:
         """Mark, delete the objects, delete the record: a retry that comes between finds the mark, not half a job."""

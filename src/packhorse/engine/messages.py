@@ -60,6 +60,8 @@ async def post(outbound: Outbound, endpoint: Endpoint, secret_key: str, *, id: s
 
 async def told(store: Store, delivery: Delivery) -> bytes | None:
     """What a delivery says: how the run has ended, and the job as it is now. None if the job is gone."""
+    if delivery.body:
+        return delivery.body.encode()
     [job] = await store.get([delivery.job_id])
     if job is None or not (found := await looked_up(store, [job])):
         return None

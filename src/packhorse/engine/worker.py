@@ -25,6 +25,7 @@ from packhorse.core import lifecycle
 from packhorse.core.model import Change, Definition, Job, TaskId
 from packhorse.core.schedules import Declared
 from packhorse.engine import host, strays
+from packhorse.engine.alarms import Alarms
 from packhorse.engine.attempt import Attempt, Tools, Why
 from packhorse.engine.declaring import declare
 from packhorse.engine.describe import Description
@@ -34,9 +35,11 @@ from packhorse.engine.janitor import Janitor
 from packhorse.engine.messages import outbound_for
 from packhorse.engine.messenger import Messenger
 from packhorse.engine.neighbours import Neighbours
+from packhorse.engine.orders import Orders
 from packhorse.engine.pool import Pool
 from packhorse.engine.process import Child
 from packhorse.engine.reaper import Reaper
+from packhorse.engine.reviver import Reviver
 from packhorse.engine.scheduler import Scheduler
 from packhorse.engine.scribe import Scribe
 from packhorse.engine.sealing import sealer
@@ -153,15 +156,23 @@ class Worker:
         return [(queue, self._busy[queue], slots) for queue, slots in self._queues.items()]
 
     def _loops(self) -> list[Coroutine[Any, Any, None]]:
+        hold = 2 * self._settings.lease  # of errands: what a dead worker had is taken up as soon as its stages are
         duties: list[Duty] = [
             Reaper(self._store, self._settle, self._settings.lease),
             Neighbours(self._store, self._settle, self.card, self._settings.lease),
-            Janitor(self._store, self._blobs, self._settle, self._settings.orphan_after, self._settings.sweep),
+            self._janitor(),
             self._messenger,
             Scheduler(self._store, self._blobs, self._settings, self._settle),
+            Orders(self._store, self._settle, hold),
+            Reviver(self._store, self._settle, hold),
+            Alarms(self._store, self._settings.alert_command, hold),
         ]
         loops = [self._claiming(), self._reloading(), self._watching(), self._renewing(), self._overseeing()]
         return [*loops, self._pausing(), self._sampling(), self._scribe.work(), *(keep(duty) for duty in duties)]
+
+    def _janitor(self) -> Janitor:
+        given = self._settings
+        return Janitor(self._store, self._blobs, self._settle, given.orphan_after, given.sweep, given.failures_keep)
 
     # Claiming.
 

@@ -6,7 +6,7 @@ The annotations are no strings here: a TypedDict made of strings does not know w
 from collections.abc import Mapping
 from typing import Any, NotRequired, TypedDict
 
-from packhorse.core.model import Status, Stopping
+from packhorse.core.model import FailureStatus, Status, Stopping
 
 
 class InputDocument(TypedDict):
@@ -69,7 +69,7 @@ class PositionDocument(TypedDict):
 
 
 class JobDocument(PositionDocument):
-    """A job, in the one shape it has everywhere. Times are UTC, ISO 8601."""
+    """A job, in the one shape it has everywhere. Times are UTC, ISO 8601; ``keep`` is in seconds, for each end."""
 
     job_id: str
     pipeline: str
@@ -96,6 +96,7 @@ class JobDocument(PositionDocument):
     completed_at: str | None
     updated_at: str | None
     expires_at: str | None
+    keep: dict[Status, float]
     deadline_at: str | None
     not_before: str | None
     duration_ms: int | None
@@ -118,3 +119,60 @@ class ArtifactDocument(TypedDict):
     sha256: str
     content_type: str
     object_key: str
+
+
+class SettledDocument(TypedDict):
+    """What became of a failure: ``run`` is the one it was retried as, ``order_id`` in whose course."""
+
+    at: str | None
+    by: str
+    reason: str
+    run: int | None
+    order_id: str | None
+
+
+class FailureDocument(TypedDict):
+    """A run that failed for good; ``revived`` counts how often its job had been retried by policy before."""
+
+    failure_id: str
+    fingerprint: str
+    job_id: str
+    run: int
+    tenant_id: str
+    user_id: str
+    pipeline: str
+    stage: str | None
+    error_code: str
+    message: str
+    attempts: int
+    timestamp: str | None
+    trace_id: str
+    schedule_id: str | None
+    status: FailureStatus
+    settled: SettledDocument | None
+    revived: int
+    revived_at_most: int
+    revives_at: str | None
+
+
+class FailureGroupDocument(TypedDict):
+    """Failures with one fingerprint. With ``has_more_users``, ``users`` is the least there are."""
+
+    fingerprint: str
+    tenant_id: str
+    pipeline: str
+    stage: str | None
+    error_code: str
+    message: str
+    count: int
+    open: int
+    retried: int
+    resolved: int
+    dismissed: int
+    users: int
+    has_more_users: bool
+    first_seen: str | None
+    last_seen: str | None
+    is_dismissed: bool
+    dismissal: SettledDocument | None
+    seen_again: str | None

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any, cast
 
-from packhorse.core import wire
+from packhorse.core import retention, wire
 from packhorse.core.model import Artifact, Failure, Job, Result, Spec, Stage, Status, Stored, Task, TaskId
 from packhorse.core.secrecy import masked
 from packhorse.define.files import keyed
@@ -88,6 +88,7 @@ def shown(job: Job, spec: Spec | None, results: Results, progress: Reported) -> 
         "completed_at": iso(job.completed_at),
         "updated_at": iso(job.updated_at),
         "expires_at": iso(job.purge_at),
+        "keep": retention.rule(job.plan),
         "deadline_at": iso(job.deadline_at),
         "not_before": iso(job.not_before) if job.not_before > job.created_at else None,
         "duration_ms": _duration(job.started_at, job.completed_at),

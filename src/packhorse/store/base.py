@@ -1,7 +1,7 @@
 """The contract of a store. Three groups of engines keep it; one suite in tests/contract holds them to it.
 
-Who may ask, and how much, is in `granting`; who is told of ended jobs, in `outbox`; what is run
-when, in `scheduling`. All of it is found from here.
+Who may ask, and how much, is in `granting`; who is told of ended jobs, in `outbox`; what is run when, in `scheduling`;
+what went wrong, and what is done about it, in `failing`. All of it is found from here.
 
 Two handles on one store, in one process, in two, or on two machines, see one state. Every method may raise
 `StoreUnavailable`; a write may raise `UnknownOutcome`, after which the caller must look before it does anything else.
@@ -17,6 +17,12 @@ from msgspec import Struct
 from packhorse.core.model import Change, EndLease, Event, Grant, Job, MakeDue, Result, Spec, Status, TaskId
 from packhorse.core.model import Definition as Definition
 from packhorse.errors import CorruptRecord, PackhorseError
+from packhorse.store.failing import Alarm as Alarm
+from packhorse.store.failing import Errand as Errand
+from packhorse.store.failing import Errands as Errands
+from packhorse.store.failing import FailureFilter as FailureFilter
+from packhorse.store.failing import FailureGroup as FailureGroup
+from packhorse.store.failing import Failures as Failures
 from packhorse.store.granting import Audit as Audit
 from packhorse.store.granting import Charge as Charge
 from packhorse.store.granting import Counters as Counters
@@ -339,7 +345,9 @@ class Finding(Struct, frozen=True):
     meaning: str
 
 
-class Store(Jobs, Queue, Notes, Watch, Registry, Upkeep, Keys, Audit, Counters, Outbox, Schedules, Protocol):
+class Store(
+    Jobs, Queue, Notes, Watch, Registry, Upkeep, Keys, Audit, Counters, Outbox, Schedules, Failures, Errands, Protocol
+):
     def now(self) -> float:
         """The store's clock, as far as this process knows it."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -32,6 +33,12 @@ class Delivery(Struct, frozen=True, omit_defaults=True):
     attempts: int = 0
     next_at: float = 0.0
     error: str = ""
+    body: str = ""
+    """What it says, if it is not about a job: then its job is `NO_JOB`."""
+
+
+NO_JOB = "00000000-0000-0000-0000-000000000000"
+"""Whose message does not go with any job."""
 
 
 def delivery_id(job_id: str, run: int, endpoint: str) -> str:
@@ -47,6 +54,12 @@ class Outbox(Protocol):
 
     async def end_endpoint(self, endpoint_id: str, at: float, reason: str) -> Endpoint | None:
         """Send nothing there any more: what waits goes with it. The first end stays. None if it is unknown."""
+
+    async def post_deliveries(self, deliveries: Sequence[Delivery]) -> None:
+        """Put messages that have a body into the outbox, but for those to endpoints that have ended.
+
+        One whose id is there already is left as it is.
+        """
 
     async def forget_endpoints(self, ended_before: float) -> None:
         """Delete those that had ended by then."""

@@ -23,9 +23,11 @@ from packhorse.core.model import (
     MarkRun,
     Notify,
     Overdue,
+    RecordFailure,
     ReleaseSlot,
     RememberKey,
     RunUndecided,
+    SettleFailures,
     SlotFree,
     TakeBack,
     TakeSlot,
@@ -222,3 +224,5 @@ def _apply(effect: Effect, body: bytes, change: Change, facts: Facts, writing: W
         case MarkRun():
             writing.mark_run(job, effect)
             facts.runs.pop((job.tenant, effect.schedule, effect.tick), None)  # by now it has another stamp
+        case RecordFailure() | SettleFailures():
+            writing.failures.append((job.id, effect))

@@ -73,6 +73,9 @@ class Governing(Handle):
     async def end_endpoint(self, endpoint_id: str, at: float, reason: str) -> Endpoint | None:
         return await self._keep(outbox.end_endpoint, endpoint_id, at, reason)
 
+    async def post_deliveries(self, deliveries: Sequence[Delivery]) -> None:
+        await self._keep(outbox.post, deliveries)
+
     async def take_deliveries(self, limit: int, seconds: float) -> list[Delivery]:
         """Looked at first: who finds nothing, as most do, need not begin a transaction."""
         if not await self._read(outbox.has_due, self._clock):

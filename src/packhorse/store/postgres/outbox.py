@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from msgspec.structs import replace
+from collections.abc import Sequence
+
+from msgspec.structs import astuple, replace
 
 from packhorse.core import wire
 from packhorse.errors import Conflict
@@ -10,7 +12,7 @@ from packhorse.store.base import Delivery, Endpoint
 from packhorse.store.postgres.connection import NOW, Clock, Row, Session
 from packhorse.store.postgres.rows import clean
 
-COLUMNS = ("id", "endpoint", "job_id", "run", "at", "attempts", "next_at", "error")
+COLUMNS = ("id", "endpoint", "job_id", "run", "at", "attempts", "next_at", "error", "body")
 
 # The time asked for once: a condition that may change from row to row is looked at row by row.
 DUE = f"next_at <= (SELECT coalesce($1, {NOW}))"
@@ -23,6 +25,22 @@ WITH due AS MATERIALIZED (
 UPDATE @deliveries AS d SET attempts = attempts + 1, next_at = coalesce($1, {NOW}) + $3 FROM due WHERE d.id = due.id
 RETURNING {", ".join(f"d.{name}" for name in COLUMNS)}, due.next_at AS was_due
 """
+
+
+# An endpoint that is locked does not end meanwhile: who ends it sees what is put in here, and drops it.
+POST = """
+INSERT INTO @deliveries SELECT n.* FROM unnest($1::text[], $2::text[], $3::uuid[], $4::int4[], $5::float8[], $6::int4[],
+    $7::float8[], $8::text[], $9::text[]) AS n (id, endpoint, job_id, run, at, attempts, next_at, error, body)
+JOIN (SELECT id FROM @endpoints WHERE id = ANY($2::text[]) AND is_open ORDER BY id FOR SHARE) AS told
+    ON told.id = n.endpoint
+ON CONFLICT DO NOTHING
+"""
+
+
+async def post(session: Session, deliveries: Sequence[Delivery]) -> None:
+    if deliveries:
+        rows = [astuple(replace(each, body=clean(each.body), error=clean(each.error))) for each in deliveries]
+        await session.fetch(POST, *zip(*rows, strict=True))
 
 
 async def add_endpoint(session: Session, endpoint: Endpoint) -> None:

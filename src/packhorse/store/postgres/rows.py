@@ -98,6 +98,7 @@ def job_from(row: Row, plans: Plans) -> Job:
         has_litter=has_litter, error=state.error, stages=state.stages, webhooks=state.webhooks,
         promoted=state.promoted,
         firing=state.firing,
+        revived=state.revived,
     )  # fmt: skip
 
 

@@ -36,6 +36,7 @@ from packhorse.store.postgres.commit import Member
 from packhorse.store.postgres.facts import entry
 from packhorse.store.postgres.governing import Governing
 from packhorse.store.postgres.timetable import Timetable
+from packhorse.store.postgres.troubles import Troubles
 from packhorse.store.postgres.writing import Outdated
 
 Outcome = PackhorseError | None
@@ -55,7 +56,7 @@ RIVALS = 0.5
 """Seconds for which claims lock first after one has come too late."""
 
 
-class PostgresStore(Governing, Timetable):
+class PostgresStore(Governing, Timetable, Troubles):
     def __init__(self, address: Address, clock: Callable[[], float] | None = None) -> None:
         super().__init__(address, clock)
         self._commits: Group[Member, Outcome] = self._group(self._make)

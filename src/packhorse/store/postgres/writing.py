@@ -11,10 +11,10 @@ from typing import Any
 import asyncpg
 
 from packhorse.core import wire
-from packhorse.core.model import Change, Job, MarkRun, Notify, Status, TaskId
+from packhorse.core.model import Change, Job, MarkRun, Notify, RecordFailure, SettleFailures, Status, TaskId
 from packhorse.errors import CorruptRecord
 from packhorse.store.outbox import delivery_id
-from packhorse.store.postgres import rows
+from packhorse.store.postgres import failing, rows
 from packhorse.store.postgres.connection import NOW, Clock, Session
 from packhorse.store.postgres.facts import Entry, Facts, Key, entry
 from packhorse.store.postgres.rows import FIXED, MOVING, Plans, arrays, values
@@ -80,7 +80,7 @@ PARTS = {
         ON CONFLICT (key) DO UPDATE SET job_id = excluded.job_id, fingerprint = excluded.fingerprint""",
     # An endpoint that is locked does not end meanwhile: who ends it sees what is put in here, and drops it.
     "deliveries": """
-        INSERT INTO @deliveries SELECT n.id, n.endpoint, n.job_id, n.run, n.at, 0, n.at, ''
+        INSERT INTO @deliveries SELECT n.id, n.endpoint, n.job_id, n.run, n.at, 0, n.at, '', ''
         FROM unnest(%::text[], %::text[], %::uuid[], %::int4[], %::float8[]) AS n (id, endpoint, job_id, run, at)
         JOIN (SELECT id FROM @endpoints WHERE id = ANY(%::text[]) AND is_open ORDER BY id FOR SHARE) AS told
             ON told.id = n.endpoint
@@ -157,6 +157,7 @@ class Writing:
         """With the token that must be on it; None where it was looked at."""
         self.slot_drops: set[tuple[str, str]] = set()
         self.stage_drops: set[tuple[str, str]] = set()
+        self.failures: list[tuple[str, RecordFailure | SettleFailures]] = []
 
     def job(self, change: Change) -> None:
         job = change.after
@@ -224,7 +225,9 @@ class Writing:
             counts["moved"] = len(self.moved)
         if puts and (words := notice.words()) is not None:
             puts["told"] = words
-        await _write(session, drops | puts, clock, counts, is_last=True)
+        await _write(session, drops | puts, clock, counts, is_last=not self.failures)
+        if self.failures:  # behind the jobs: whoever holds a group waits for no job
+            await failing.write(session, self.failures)
 
     def _drops(self, facts: Facts) -> Parts:
         """What is to go, and names that were only taken to see whether they could be."""

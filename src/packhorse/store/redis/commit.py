@@ -26,9 +26,11 @@ from packhorse.core.model import (
     MarkRun,
     Notify,
     Overdue,
+    RecordFailure,
     ReleaseSlot,
     RememberKey,
     RunUndecided,
+    SettleFailures,
     SlotFree,
     TakeBack,
     TakeSlot,
@@ -38,15 +40,14 @@ from packhorse.core.model import (
 from packhorse.errors import AlreadySubmitted, Conflict, LeaseLost, PackhorseError, SlotTaken, StoreError
 from packhorse.store.base import is_own_work
 from packhorse.store.outbox import delivery_id
-from packhorse.store.redis import keys, records, shown
+from packhorse.store.redis import keys, noting, records, shown
+from packhorse.store.redis.noting import Op
 from packhorse.store.redis.records import Plans
 
 NET = 7 * 86_400
 """Seconds after its purge time at which the server itself drops an ended job, should no worker ever come back."""
 MANY = 500
 """Fields named in one operation at most."""
-
-Op = list[str]
 
 _pack = msgspec.msgpack.Encoder().encode
 
@@ -273,6 +274,10 @@ def _apply(effect: Effect, change: Change, ops: list[Op]) -> None:
             of = (keys.run(job.tenant, schedule, tick), keys.config(job.tenant, schedule, "open"))
             times = ["" if at is None else repr(at) for at in (started_at, ended_at)]
             ops.append(["mark", *of, repr(tick), status, message, job.id, job.trace_id, *times])
+        case RecordFailure():
+            ops += noting.recorded(effect)
+        case SettleFailures():
+            ops.append(noting.settled(job.id, effect))
 
 
 def _drop(job: Job, stage: str, ops: list[Op]) -> None:

@@ -68,6 +68,9 @@ class Governing(Handle):
     async def end_endpoint(self, endpoint_id: str, at: float, reason: str) -> Endpoint | None:
         return await outbox.end_endpoint(self._link, self._write, endpoint_id, at, reason)
 
+    async def post_deliveries(self, deliveries: Sequence[Delivery]) -> None:
+        await outbox.post(self._write, deliveries)
+
     async def take_deliveries(self, limit: int, seconds: float) -> list[Delivery]:
         self._open()
         return await outbox.take(self._link, self.now, limit, seconds)

@@ -100,6 +100,50 @@ def run(tenant: str, schedule: str, tick: float) -> str:
     return config(tenant, schedule, f"run:{tick!r}")
 
 
+# Failures: one hash of them, and sorted sets of their ids, which are in the order of time.
+
+FAILING = "failures:tenants"
+"""Tenants, escaped, that have failures."""
+
+
+@lru_cache(10_000)
+def tenant(name: str) -> str:
+    return quote(name, safe="")
+
+
+def group(tenant_name: str, fingerprint: str) -> str:
+    return f"{tenant(tenant_name)}/{fingerprint}"
+
+
+def failures_in(what: str) -> str:
+    """Ids of the failures of a tenant, escaped, or of a group."""
+    return f"failures:of:{what}"
+
+
+def failure_group(group: str) -> str:
+    return f"failures:group:{group}"
+
+
+def failure_users(group: str) -> str:
+    return f"failures:users:{group}"
+
+
+def failure_groups(tenant: str) -> str:
+    return f"failures:groups:{tenant}"
+
+
+DONE = "errands:done"
+"""Ids of orders that are done, in the order of age."""
+
+
+def due(sort: str) -> str:
+    return f"errands:due:{sort}"
+
+
+def orders(tenant_name: str) -> str:
+    return f"errands:of:{tenant(tenant_name)}"
+
+
 def kinds(queue: str) -> str:
     """The kinds of stages that use the queue, or have."""
     return f"kinds:{queue}"

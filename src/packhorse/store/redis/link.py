@@ -53,7 +53,7 @@ NOT_BEGUN_WORDS = ("BUSY", "MISCONF", "NOREPLICAS", "NOPERM", "NOAUTH", "CROSSSL
 _pack = msgspec.msgpack.Encoder().encode
 
 
-WRITES = frozenset({"audit", "claim", "commit", "log", "renew", "report", "spend", "take", "take_runs"})
+WRITES = frozenset({"audit", "claim", "commit", "errands", "log", "renew", "report", "spend", "take", "take_runs"})
 
 
 class Script:

@@ -16,7 +16,7 @@ from packhorse.store.redis.commit import Member
 from packhorse.store.redis.link import Link
 from packhorse.store.redis.writer import Writer
 
-FIELDS = ("endpoint", "job_id", "run", "at", "attempts", "next_at", "error")
+FIELDS = ("endpoint", "job_id", "run", "at", "attempts", "next_at", "error", "body")
 
 
 async def add_endpoint(write: Writer, endpoint: Endpoint) -> None:
@@ -31,6 +31,19 @@ async def endpoints(link: Link, tenant: str | None, only_open: bool) -> list[End
     found = [wire.decode(body, Endpoint) for body in await (_open_ones(link) if only_open else _all(link))]
     wanted = [each for each in found if tenant is None or each.tenant == tenant]
     return sorted(wanted, key=lambda each: (each.created_at, each.id))
+
+
+async def post(write: Writer, deliveries: Sequence[Delivery]) -> None:
+    if deliveries:
+        await write.put(*(commit.plain(["notify", *_words(each)], guards=[_is_fresh(each)]) for each in deliveries))
+
+
+def _words(delivery: Delivery) -> list[str]:
+    return [delivery.id, delivery.endpoint, delivery.job_id, str(delivery.run), repr(delivery.at), delivery.body]
+
+
+def _is_fresh(delivery: Delivery) -> list[str]:
+    return ["absent", keys.delivery(delivery.id)]
 
 
 async def _all(link: Link) -> list[bytes]:
@@ -89,5 +102,5 @@ async def deliveries(link: Link, endpoint_id: str, limit: int) -> list[Delivery]
 
 
 def _delivery(id: str, row: Sequence[Any]) -> Delivery:
-    endpoint, job_id, run, at, attempts, next_at, error = (value.decode() for value in row)
-    return Delivery(id, endpoint, job_id, int(run), float(at), int(attempts), float(next_at), error)
+    endpoint, job_id, run, at, attempts, next_at, error, body = ((value or b"").decode() for value in row)
+    return Delivery(id, endpoint, job_id, int(run), float(at), int(attempts), float(next_at), error, body)

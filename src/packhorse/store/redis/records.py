@@ -174,6 +174,7 @@ def _job_from(id: str, row: Row, plans: Plans) -> Job:
             error=state.error, stages=state.stages, webhooks=state.webhooks,
             promoted=state.promoted,
             firing=state.firing,
+            revived=state.revived,
         )  # fmt: skip
     except (ValueError, AttributeError, TypeError) as error:  # a field that is missing, or is not what it should be
         raise CorruptRecord(what="record", job_id=id, reason=str(error)) from error

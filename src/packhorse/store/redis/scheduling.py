@@ -12,8 +12,8 @@ from packhorse.core.schedules import VERSIONS, Move, Revision, Run, Schedule
 from packhorse.errors import Conflict
 from packhorse.store.redis import commit, keys
 from packhorse.store.redis.clock import ServerClock
-from packhorse.store.redis.commit import Op
 from packhorse.store.redis.link import Link
+from packhorse.store.redis.noting import Op
 from packhorse.store.redis.writer import Writer
 from packhorse.store.scheduling import PAGE, RUN_FIELDS, revision_from, schedule_from
 

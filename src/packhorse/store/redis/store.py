@@ -29,6 +29,7 @@ from packhorse.store.redis.claim import Claimer
 from packhorse.store.redis.commit import Member
 from packhorse.store.redis.governing import Governing
 from packhorse.store.redis.timetable import Timetable
+from packhorse.store.redis.troubles import Troubles
 from packhorse.store.redis.watch import Watch
 
 FEED = "5000"
@@ -37,7 +38,7 @@ FEED = "5000"
 NEEDS_PLAN = b"plan"
 
 
-class RedisStore(Governing, Timetable):
+class RedisStore(Governing, Timetable, Troubles):
     def __init__(self, address: Address, clock: Callable[[], float] | None = None) -> None:
         super().__init__(address, clock)
         self._claim = Claimer(self._link, self.now, self._write, self._plans)

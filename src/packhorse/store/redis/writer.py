@@ -50,6 +50,11 @@ class Writer:
         [outcome] = await self([member])
         return _refusal(outcome)
 
+    @staticmethod
+    def refusal(outcome: Any) -> str:
+        """The name of the guard that did not hold, or nothing. Raises what is wrong."""
+        return _refusal(outcome)
+
     async def close(self) -> None:
         self._is_closed = True
         for lane in self._lanes:

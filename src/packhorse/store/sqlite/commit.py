@@ -24,9 +24,11 @@ from packhorse.core.model import (
     MarkRun,
     Notify,
     Overdue,
+    RecordFailure,
     ReleaseSlot,
     RememberKey,
     RunUndecided,
+    SettleFailures,
     SlotFree,
     TakeBack,
     TakeSlot,
@@ -34,7 +36,7 @@ from packhorse.core.model import (
     Waiting,
 )
 from packhorse.errors import AlreadySubmitted, Conflict, LeaseLost, PackhorseError, SlotTaken, StoreError
-from packhorse.store.sqlite import outbox, rows, scheduling
+from packhorse.store.sqlite import failing, outbox, rows, scheduling
 from packhorse.store.sqlite.connection import Session
 from packhorse.store.sqlite.rows import Plans
 from packhorse.store.sqlite.writer import alone
@@ -250,6 +252,14 @@ def _mark_run(db: Session, effect: MarkRun, change: Change, _now: float) -> None
     scheduling.mark(db, change.after, effect)
 
 
+def _record_failure(db: Session, effect: RecordFailure, _change: Change, _now: float) -> None:
+    failing.record(db, effect.failure)
+
+
+def _settle_failures(db: Session, effect: SettleFailures, change: Change, _now: float) -> None:
+    failing.settle(db, change.after.id, effect)
+
+
 APPLY: Mapping[type[Effect], Callable[[Session, Any, Change, float], None]] = {
     MakeDue: _make_due,
     TakeBack: _take_back,
@@ -263,5 +273,7 @@ APPLY: Mapping[type[Effect], Callable[[Session, Any, Change, float], None]] = {
     DropStages: _drop_stages,
     Notify: _notify,
     MarkRun: _mark_run,
+    RecordFailure: _record_failure,
+    SettleFailures: _settle_failures,
 }
 """How each effect is written. Looked up by type: comparing with one type after the other took longer than the SQL."""

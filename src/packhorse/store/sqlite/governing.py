@@ -57,6 +57,9 @@ class Governing(Handle):
     async def end_endpoint(self, endpoint_id: str, at: float, reason: str) -> Endpoint | None:
         return await self._write(lambda db: outbox.end_endpoint(db, endpoint_id, at, reason))
 
+    async def post_deliveries(self, deliveries: Sequence[Delivery]) -> None:
+        await self._write(lambda db: outbox.post(db, deliveries))
+
     async def take_deliveries(self, limit: int, seconds: float) -> list[Delivery]:
         """Looked at first: who finds nothing, as most do, need not wait for the one writer."""
         if not await self._read(outbox.has_due, self.now()):

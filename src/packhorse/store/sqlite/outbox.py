@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import apsw
 from msgspec.structs import replace
 
@@ -12,7 +14,7 @@ from packhorse.store.base import Delivery, Endpoint
 from packhorse.store.outbox import delivery_id
 from packhorse.store.sqlite.connection import Session
 
-COLUMNS = "id, endpoint, job_id, run, at, attempts, next_at, error"
+COLUMNS = "id, endpoint, job_id, run, at, attempts, next_at, error, body"
 DUE = "SELECT id FROM deliveries WHERE next_at <= ? ORDER BY next_at, id LIMIT ?"
 TAKE = f"UPDATE deliveries SET attempts = attempts + 1, next_at = ? WHERE id = ? RETURNING {COLUMNS}"
 
@@ -22,9 +24,19 @@ def notify(db: Session, job: Job, effect: Notify) -> None:
     for endpoint in effect.endpoints:
         db.execute(
             f"INSERT OR IGNORE INTO deliveries ({COLUMNS})"
-            " SELECT ?, id, ?, ?, ?, 0, ?, '' FROM endpoints WHERE id = ? AND is_open",
+            " SELECT ?, id, ?, ?, ?, 0, ?, '', '' FROM endpoints WHERE id = ? AND is_open",
             (delivery_id(job.id, effect.run, endpoint), job.id, effect.run, effect.at, effect.at, endpoint),
         )
+
+
+def post(db: apsw.Connection, deliveries: Sequence[Delivery]) -> None:
+    put = (
+        f"INSERT OR IGNORE INTO deliveries ({COLUMNS})"
+        " SELECT ?, id, ?, ?, ?, ?, ?, ?, ? FROM endpoints WHERE id = ? AND is_open"
+    )
+    for each in deliveries:
+        rest = (each.job_id, each.run, each.at, each.attempts, each.next_at, each.error, each.body)
+        db.execute(put, (each.id, *rest, each.endpoint))
 
 
 def add_endpoint(db: apsw.Connection, endpoint: Endpoint) -> None:

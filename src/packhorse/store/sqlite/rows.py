@@ -110,6 +110,7 @@ def job_from(db: apsw.Connection, row: Sequence[Any], plans: Plans) -> Job:
         has_litter=bool(has_litter), error=state.error, stages=state.stages, webhooks=state.webhooks,
         promoted=state.promoted,
         firing=state.firing,
+        revived=state.revived,
     )  # fmt: skip
 
 

@@ -32,13 +32,14 @@ from packhorse.store.base import (
 from packhorse.store.sqlite import claim, commit, notes, reads, upkeep
 from packhorse.store.sqlite.governing import Governing
 from packhorse.store.sqlite.timetable import Timetable
+from packhorse.store.sqlite.troubles import Troubles
 
 EAGER, PATIENT = 0.002, 0.02
 """Seconds between looks at another process's commits: while things happen, and after a quiet second."""
 QUIET = 1.0
 
 
-class SqliteStore(Governing, Timetable):
+class SqliteStore(Governing, Timetable, Troubles):
     # Jobs
 
     async def commit(self, changes: Sequence[Change]) -> list[PackhorseError | None]:

@@ -81,6 +81,14 @@ local guards = {
   same = function(hash, field, value)
     if call('HGET', P .. hash, field) ~= value then return {} end
   end,
+  failure = function(id, status)
+    local found = call('HGET', P .. 'failures', id)
+    if not found or string.match(found, '^[^\t]*') ~= status then return {} end
+  end,
+  errand = function(id, attempts)
+    local found = call('HGET', P .. 'errands', id)
+    if not found or string.match(found, '^[^\t]*') ~= attempts then return {} end
+  end,
   idle = function(worker)
     if #leases_of(worker, 0, 1) > 0 then return {} end
   end,
@@ -110,7 +118,86 @@ local function forget(delivery)
   if of[2] then call('SREM', P .. 'job:' .. of[2] .. ':deliveries', delivery) end
 end
 
+-- A failure's parts: status, whether its user is counted, its group, what became of it, and the failure itself.
+local function failure_of(id)
+  return string.match(call('HGET', P .. 'failures', id) or '', '^([^\t]*)\t([^\t]*)\t([^\t]*)\t([^\t]*)\t(.*)$')
+end
+
+local function move_failure(id, to, settled)
+  local status, counted, group, before, body = failure_of(id)
+  if not status then return end
+  if settled == '' then settled = before end
+  call('HSET', P .. 'failures', id, table.concat({to, counted, group, settled, body}, '\t'))
+  call('HINCRBY', P .. 'failures:group:' .. group, status, -1)
+  call('HINCRBY', P .. 'failures:group:' .. group, to, 1)
+end
+
+local function tenant_of(group)
+  return string.match(group, '^[^/]*')
+end
+
 local verbs = {
+  fail = function(id, job, group, user, most, at, seen, body, alert_new, alert_again, alert, ...)
+    local key, users, tenant = P .. 'failures:group:' .. group, P .. 'failures:users:' .. group, tenant_of(group)
+    local known = call('HMGET', key, 'seen', 'dismissal', 'last_seen', 'first_seen')
+    local value = alert_new
+    if not known[1] then
+      call('HSET', key, 'last_seen', at, 'seen', seen, ...)
+      call('ZADD', P .. 'failures:groups:' .. tenant, 0, seen)
+    else
+      value = known[2] and known[2] ~= '' and alert_again
+      if value then call('HSET', key, 'dismissal', '', 'seen_again', at) end
+      if tonumber(known[4]) > tonumber(at) then call('HSET', key, 'first_seen', at) end
+      if tonumber(known[3]) < tonumber(at) then
+        call('HSET', key, 'last_seen', at, 'seen', seen)
+        call('ZREM', P .. 'failures:groups:' .. tenant, known[1])
+        call('ZADD', P .. 'failures:groups:' .. tenant, 0, seen)
+      end
+    end
+    local counted = '0'
+    if call('HEXISTS', users, user) == 1 or call('HLEN', users) < tonumber(most) then
+      counted = '1'
+      call('HINCRBY', users, user, 1)
+    else
+      call('HINCRBY', key, 'unlisted', 1)
+    end
+    call('HINCRBY', key, 'open', 1)
+    call('HSET', P .. 'failures', id, table.concat({'open', counted, group, '', body}, '\t'))
+    call('ZADD', P .. 'failures:of:' .. group, 0, id)
+    call('ZADD', P .. 'failures:of:' .. tenant, 0, id)
+    call('SADD', P .. 'failures:tenants', tenant)
+    call('HSET', P .. 'job:' .. job, 'failures', (call('HGET', P .. 'job:' .. job, 'failures') or '') .. id .. ' ')
+    if value then
+      call('HSET', P .. 'errands', alert, value)
+      call('ZADD', P .. 'errands:due:alert', at, alert)
+    end
+  end,
+  settle_failures = function(job, was, to, settled)
+    for id in string.gmatch(call('HGET', P .. 'job:' .. job, 'failures') or '', '%S+') do
+      if failure_of(id) == was then move_failure(id, to, settled) end
+    end
+  end,
+  move_failure = move_failure,
+  forget_failure = function(id)
+    local status, counted, group, _, body = failure_of(id)
+    if not status then return end
+    local key, users, tenant = P .. 'failures:group:' .. group, P .. 'failures:users:' .. group, tenant_of(group)
+    call('HDEL', P .. 'failures', id)
+    call('ZREM', P .. 'failures:of:' .. group, id)
+    call('ZREM', P .. 'failures:of:' .. tenant, id)
+    call('HINCRBY', key, status, -1)
+    if counted == '1' then
+      local user = cjson.decode(body).user
+      if call('HINCRBY', users, user, -1) <= 0 then call('HDEL', users, user) end
+    else
+      call('HINCRBY', key, 'unlisted', -1)
+    end
+    if call('ZCARD', P .. 'failures:of:' .. group) == 0 then
+      call('ZREM', P .. 'failures:groups:' .. tenant, call('HGET', key, 'seen') or '')
+      call('DEL', key, users)
+      if call('ZCARD', P .. 'failures:of:' .. tenant) == 0 then call('SREM', P .. 'failures:tenants', tenant) end
+    end
+  end,
   into = function(member, ...)
     for i = 1, select('#', ...), 2 do
       local index, score = select(i, ...)
@@ -150,10 +237,10 @@ local verbs = {
   release = function(slot, job)
     if call('GET', P .. slot) == job then call('DEL', P .. slot) end
   end,
-  notify = function(delivery, endpoint, job, run, at)
+  notify = function(delivery, endpoint, job, run, at, body)
     if call('SISMEMBER', P .. 'endpoints:open', endpoint) == 0 then return end
     call('HSET', P .. 'delivery:' .. delivery, 'endpoint', endpoint, 'job_id', job, 'run', run, 'at', at,
-      'attempts', 0, 'next_at', at, 'error', '')
+      'attempts', 0, 'next_at', at, 'error', '', 'body', body or '')
     call('ZADD', P .. 'outbox', at, delivery)
     call('ZADD', P .. 'endpoint:' .. endpoint .. ':deliveries', at, delivery)
     call('SADD', P .. 'job:' .. job .. ':deliveries', delivery)

@@ -1,0 +1,194 @@
+"""Failures of runs: what makes two of them the same, when one is begun again by itself, and how groups count them."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from packhorse.core.model import FailedRun, Failure, FailureStatus, Job, Plan, Settled
+
+LONGEST_MESSAGE = 500
+"""Characters of a message kept with a failure; the job has the whole one as long as it is kept."""
+LONGEST_REVIVAL = 86_400.0
+MOST_USERS = 1000
+"""Users of a group that are told apart. Beyond, their number is "so many or more"."""
+DOUBLINGS = 20
+
+# In this order: what is longer is taken for what it is before a part of it is.
+VARYING = (
+    (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d([.,]\d+)?)?(Z|[+-]\d\d:?\d\d)?"), "<time>"),
+    (re.compile(r"\b[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"), "<id>"),
+    (re.compile(r"'[^'\n]{0,400}'|\"[^\"\n]{0,400}\"|`[^`\n]{0,400}`"), "<text>"),
+    (re.compile(r"\b[a-zA-Z][a-zA-Z0-9+.-]*://[^\s)>\]]+"), "<address>"),
+    (re.compile(r"(?<![\w<])(?:[A-Za-z]:)?(?:[\\/][\w.@+~-]+)+[\\/]?"), "<path>"),
+    (re.compile(r"\b0[xX][0-9a-fA-F]+\b|\b(?=[0-9a-fA-F]*[0-9])[0-9a-fA-F]{8,}\b"), "<hex>"),
+    (re.compile(r"[-+]?\d+([.,]\d+)*([eE][-+]?\d+)?"), "<n>"),
+    (re.compile(r"\s+"), " "),
+)
+
+Alert = Literal["new", "again"]
+
+
+class FailureGroup(Struct, frozen=True, omit_defaults=True):
+    """All failures of a tenant that have one fingerprint, counted as they come and go."""
+
+    tenant: str
+    fingerprint: str
+    pipeline: str
+    stage: str | None
+    code: str
+    message: str
+    """Of the first of them."""
+    first_seen: float
+    last_seen: float
+    open: int = 0
+    retried: int = 0
+    resolved: int = 0
+    dismissed: int = 0
+    users: int = 0
+    unlisted: int = 0
+    """Failures whose users were not told apart, for there were too many: there may be more users than ``users``."""
+    dismissal: Settled | None = None
+    """Set while somebody has dismissed it and it was not seen again since."""
+    seen_again: float | None = None
+    """When it was last seen again after a dismissal."""
+
+    @property
+    def count(self) -> int:
+        return self.open + self.retried + self.resolved + self.dismissed
+
+    @property
+    def seen(self) -> str:
+        """Its place among the groups of its tenant: the text sorts by the time it was last seen."""
+        return seen_at(self.last_seen, self.fingerprint)
+
+
+def seen_at(at: float, fingerprint: str) -> str:
+    return f"{int(at * 1000):012x}-{fingerprint}"
+
+
+def failure_id(at: float, job_id: str, run: int) -> str:
+    """Sorts by time, and is known to whoever knows the failed job."""
+    return f"{int(at * 1000):012x}-{job_id}-{run}"
+
+
+def first_id(at: float) -> str:
+    """What sorts before every failure of that moment and after every earlier one."""
+    return f"{max(0, int(at * 1000)):012x}-"
+
+
+def normalised(message: str) -> str:
+    """The message without what differs from time to time: numbers, ids, paths, quoted text, times."""
+    text = message[: 2 * LONGEST_MESSAGE]
+    for pattern, word in VARYING:
+        text = pattern.sub(word, text)
+    return text.strip()[:LONGEST_MESSAGE]
+
+
+def fingerprint(pipeline: str, stage: str | None, code: str, message: str) -> str:
+    said = "\0".join((pipeline, stage or "", code, normalised(message)))
+    return hashlib.sha256(said.encode(errors="surrogatepass")).hexdigest()[:24]
+
+
+def failed_run(job: Job, error: Failure, run: int, now: float) -> FailedRun:
+    """The record of a run that failed for good, and whether it is to be begun again by itself."""
+    policy = job.plan.revive
+    is_revived = error.code in policy.codes and job.revived < policy.times
+    return FailedRun(
+        id=failure_id(now, job.id, run),
+        fingerprint=fingerprint(job.plan.pipeline, error.stage, error.code, error.message),
+        job_id=job.id,
+        run=run,
+        tenant=job.tenant,
+        user=job.user,
+        pipeline=job.plan.pipeline,
+        code=error.code,
+        message=error.message[:LONGEST_MESSAGE],
+        at=now,
+        stage=error.stage,
+        attempts=_attempts(job, error),
+        trace_id=job.trace_id,
+        schedule=None if job.firing is None else job.firing.schedule,
+        revived=job.revived,
+        times=policy.times if error.code in policy.codes else 0,
+        revive_at=now + wait(job.plan, job.revived) if is_revived else None,
+        budget=(policy.budget, policy.per) if is_revived else None,
+    )
+
+
+def wait(plan: Plan, revived: int) -> float:
+    """Seconds before a job that was revived so often is revived once more."""
+    whole: float = plan.revive.backoff * 2 ** min(revived, DOUBLINGS)
+    return min(LONGEST_REVIVAL, whole)
+
+
+def _attempts(job: Job, error: Failure) -> int:
+    """Of the task that failed; of a run that no task has failed, of all of them."""
+    if error.stage is None:
+        return sum(task.attempt for stage in job.stages for task in stage.tasks or ())
+    tasks = job.stage(error.stage).tasks or ()
+    if error.element is not None and error.element < len(tasks):
+        return tasks[error.element].attempt
+    return max((task.attempt for task in tasks), default=0)
+
+
+# Groups. A store that counts in Python does it with these, holding the group.
+
+
+def begun(failure: FailedRun) -> FailureGroup:
+    """The group that the first failure of a fingerprint makes, before it is counted."""
+    return FailureGroup(
+        failure.tenant,
+        failure.fingerprint,
+        failure.pipeline,
+        failure.stage,
+        failure.code,
+        failure.message,
+        first_seen=failure.at,
+        last_seen=failure.at,
+    )
+
+
+def grown(group: FailureGroup | None, failure: FailedRun, *, is_known: bool) -> tuple[FailureGroup, bool, Alert | None]:
+    """The group with one more failure, whether its user was counted, and what people are to be told.
+
+    ``is_known`` says that the user has another failure in it that was counted.
+    """
+    alert: Alert | None = "new" if group is None else "again" if group.dismissal is not None else None
+    group = group or begun(failure)
+    is_counted = is_known or group.users < MOST_USERS
+    return (
+        replace(
+            group,
+            open=group.open + 1,
+            first_seen=min(group.first_seen, failure.at),  # what ends at one moment may be committed in any order
+            last_seen=max(group.last_seen, failure.at),
+            users=group.users + (is_counted and not is_known),
+            unlisted=group.unlisted + (not is_counted),
+            dismissal=None,
+            seen_again=failure.at if alert == "again" else group.seen_again,
+        ),
+        is_counted,
+        alert,
+    )
+
+
+def moved(group: FailureGroup, was: FailureStatus, now: FailureStatus) -> FailureGroup:
+    counts = {was.value: getattr(group, was) - 1, now.value: getattr(group, now) + 1}
+    return replace(group, **counts)
+
+
+def shrunk(group: FailureGroup, failure: FailedRun, *, is_counted: bool, is_last: bool) -> FailureGroup | None:
+    """The group without one of its failures, None without its last. ``is_last`` is about the failure's user."""
+    count = {failure.status.value: getattr(group, failure.status) - 1}
+    less = replace(
+        group,
+        **count,
+        users=group.users - (is_counted and is_last),
+        unlisted=group.unlisted - (not is_counted),
+    )
+    return less if less.count else None

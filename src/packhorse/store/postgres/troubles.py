@@ -1,0 +1,61 @@
+"""The part of the store about what went wrong, and what is still to be done about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from packhorse.core.model import FailedRun, Settled
+from packhorse.store.base import Errand, FailureFilter, FailureGroup
+from packhorse.store.failing import Sort
+from packhorse.store.postgres import errands, failing
+from packhorse.store.postgres.handle import Handle
+
+
+class Troubles(Handle):
+    # Failures
+
+    async def failures(self, wanted: FailureFilter, *, before: str | None = None, limit: int = 50) -> list[FailedRun]:
+        return await self._read(failing.find, wanted, before, limit)
+
+    async def failures_by_id(self, ids: Sequence[str]) -> list[FailedRun | None]:
+        return await self._read(failing.by_id, ids)
+
+    async def failure_groups(self, tenant: str, *, before: str | None = None, limit: int = 50) -> list[FailureGroup]:
+        return await self._read(failing.groups, tenant, before, limit)
+
+    async def failure_group(self, tenant: str, fingerprint: str) -> FailureGroup | None:
+        return await self._read(failing.group, tenant, fingerprint)
+
+    async def dismiss_failures(self, ids: Sequence[str], settled: Settled) -> list[str]:
+        return await self._keep(failing.dismiss, ids, settled)
+
+    async def dismiss_group(self, tenant: str, fingerprint: str, settled: Settled) -> FailureGroup | None:
+        return await self._keep(failing.dismiss_group, tenant, fingerprint, settled)
+
+    async def forget_failures(self, until: float, limit: int) -> int:
+        return await self._keep(failing.forget, until, limit)
+
+    # Errands
+
+    async def add_errand(self, errand: Errand) -> None:
+        await self._keep(errands.add, errand)
+
+    async def take_errands(self, sort: Sort, limit: int, seconds: float) -> list[Errand]:
+        """Looked at first: who finds nothing, as most do, need not begin a transaction."""
+        if not await self._read(errands.has_due, sort, self._clock):
+            return []
+        return await self._keep(errands.take, sort, self._clock, limit, seconds)
+
+    async def settle_errand(
+        self, errand: Errand, *, due_at: float | None, body: bytes | None = None, is_kept: bool = False
+    ) -> bool:
+        return await self._keep(errands.settle, errand, due_at, body, is_kept=is_kept)
+
+    async def orders(self, tenant: str, *, before: str | None = None, limit: int = 50) -> list[Errand]:
+        return await self._read(errands.orders, tenant, before, limit)
+
+    async def order(self, id: str) -> Errand | None:
+        return await self._read(errands.order, id)
+
+    async def drop_orders(self, until: str, limit: int) -> int:
+        return await self._keep(errands.drop, until, limit)

@@ -1,0 +1,58 @@
+"""The part of the store about what went wrong, and what is still to be done about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from packhorse.core.model import FailedRun, Settled
+from packhorse.store.base import Errand, FailureFilter, FailureGroup
+from packhorse.store.failing import Sort
+from packhorse.store.redis import errands, failing
+from packhorse.store.redis.handle import Handle
+
+
+class Troubles(Handle):
+    # Failures
+
+    async def failures(self, wanted: FailureFilter, *, before: str | None = None, limit: int = 50) -> list[FailedRun]:
+        return await failing.find(self._link, wanted, before, limit)
+
+    async def failures_by_id(self, ids: Sequence[str]) -> list[FailedRun | None]:
+        return await failing.by_id(self._link, ids)
+
+    async def failure_groups(self, tenant: str, *, before: str | None = None, limit: int = 50) -> list[FailureGroup]:
+        return await failing.groups(self._link, tenant, before, limit)
+
+    async def failure_group(self, tenant: str, fingerprint: str) -> FailureGroup | None:
+        return await failing.group(self._link, tenant, fingerprint)
+
+    async def dismiss_failures(self, ids: Sequence[str], settled: Settled) -> list[str]:
+        return await failing.dismiss(self._write, ids, settled)
+
+    async def dismiss_group(self, tenant: str, fingerprint: str, settled: Settled) -> FailureGroup | None:
+        return await failing.dismiss_group(self._link, self._write, tenant, fingerprint, settled)
+
+    async def forget_failures(self, until: float, limit: int) -> int:
+        return await failing.forget(self._link, self._write, until, limit)
+
+    # Errands
+
+    async def add_errand(self, errand: Errand) -> None:
+        await errands.add(self._write, errand)
+
+    async def take_errands(self, sort: Sort, limit: int, seconds: float) -> list[Errand]:
+        return await errands.take(self._link, self.now, sort, limit, seconds)
+
+    async def settle_errand(
+        self, errand: Errand, *, due_at: float | None, body: bytes | None = None, is_kept: bool = False
+    ) -> bool:
+        return await errands.settle(self._write, errand, due_at, body, is_kept=is_kept)
+
+    async def orders(self, tenant: str, *, before: str | None = None, limit: int = 50) -> list[Errand]:
+        return await errands.orders(self._link, tenant, before, limit)
+
+    async def order(self, id: str) -> Errand | None:
+        return await errands.order(self._link, id)
+
+    async def drop_orders(self, until: str, limit: int) -> int:
+        return await errands.drop_done(self._link, self._write, until, limit)

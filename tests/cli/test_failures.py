@@ -1,0 +1,96 @@
+"""`packhorse failures` against a real server and a real worker."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Tell
+from tests.cli.house import Dev, until
+
+
+@pytest.fixture
+def ask(tell: Tell, shared: Dev, monkeypatch: pytest.MonkeyPatch) -> Tell:
+    monkeypatch.setenv("PACKHORSE_URL", shared.url)
+    return tell
+
+
+def failing(shared: Dev, why: str) -> dict[str, Any]:
+    """The failure of a job that was just run."""
+    job = shared.client.submit("fail", {"why": why}, wait=30)
+    ended = shared.client.wait(job["job_id"], 60)
+    assert ended["status"] == "failed", ended
+    [failure] = shared.client.failures(job_id=job["job_id"])["items"]
+    return dict(failure)
+
+
+def carried_out(ask: Tell, order_id: str) -> dict[str, Any]:
+    def look() -> dict[str, Any]:
+        order: dict[str, Any] = json.loads(ask("failures", "orders", order_id, "--json").out)
+        return order if order["ended_at"] else {}
+
+    return until(look)
+
+
+def test_failures_are_listed_grouped_and_shown(ask: Tell, shared: Dev) -> None:
+    failure = failing(shared, "Nothing to be done.")
+
+    listed = ask("failures", "--code", "ASKED_FOR", "--status", "open")
+    groups = ask("failures", "groups")
+    shown = ask("failures", "show", failure["failure_id"])
+    group = ask("failures", "show", failure["fingerprint"])
+    none = ask("failures", "--code", "NOTHING")
+
+    assert (listed.code, groups.code, shown.code, group.code, none.code) == (0, 0, 0, 0, 0)
+    assert failure["failure_id"] in listed.out
+    assert "Nothing to be done." in groups.out
+    assert failure["fingerprint"] in groups.out
+    assert failure["trace_id"] in shown.out
+    assert "ASKED_FOR" in group.out
+    assert none.err.strip() == "There are no such failures."
+
+
+def test_a_group_is_tried_then_retried_and_the_order_followed(ask: Tell, shared: Dev) -> None:
+    failure = failing(shared, "Once more, please.")
+
+    trial = ask("failures", "retry", "--group", failure["fingerprint"], "--dry-run")
+    order = json.loads(ask("failures", "retry", "--group", failure["fingerprint"], "--pace", "50", "--json").out)
+    done = carried_out(ask, order["order"]["order_id"])
+    listed = ask("failures", "orders")
+
+    assert trial.out.splitlines()[0] == "1 would be retried."
+    assert failure["failure_id"] in trial.out
+    assert (order["count"], done["done"], done["left"]) == (1, 1, {})
+    assert order["order"]["order_id"] in listed.out
+    assert shared.client.failure(failure["failure_id"])["status"] == "retried"
+
+
+def test_one_is_dismissed_by_its_id_with_a_reason(ask: Tell, shared: Dev) -> None:
+    failure = failing(shared, "Leave it.")
+
+    said = ask("failures", "dismiss", failure["failure_id"], "--reason", "It is known.")
+    without = ask("failures", "dismiss", failure["failure_id"])
+
+    assert said.code == 0
+    assert said.out.startswith("1 will be dismissed: order ")
+    assert without.code == 2
+    found = until(lambda: _settled(shared, failure["failure_id"]))
+    assert (found["status"], found["settled"]["reason"]) == ("dismissed", "It is known.")
+
+
+def _settled(shared: Dev, failure_id: str) -> dict[str, Any]:
+    found = shared.client.failure(failure_id)
+    return dict(found) if found["settled"] else {}
+
+
+def test_what_is_not_there_or_not_said_is_told_with_the_way_on(ask: Tell) -> None:
+    missing = ask("failures", "show", "0-nope")
+    nothing = ask("failures", "retry")
+    empty = ask("failures", "show", " ")
+
+    assert (missing.code, missing.last_line) == (3, "See those there are with: packhorse failures")
+    assert nothing.code == 3
+    assert "Say which: ids, or a filter" in nothing.err
+    assert empty.code == 2
