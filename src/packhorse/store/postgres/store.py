@@ -27,12 +27,12 @@ from packhorse.store.base import (
     WorkerCard,
 )
 from packhorse.store.group import Group
-from packhorse.store.postgres import check, claim, commit, counters, notes, reads, upkeep, watch
+from packhorse.store.postgres import check, claim, commit, counters, notes, reads, statistics, upkeep, watch
 from packhorse.store.postgres.address import Address
 from packhorse.store.postgres.claim import Ask
 from packhorse.store.postgres.commit import Member
 from packhorse.store.postgres.facts import entry
-from packhorse.store.postgres.governing import Governing
+from packhorse.store.postgres.observing import Observing
 from packhorse.store.postgres.writing import Outdated
 
 Outcome = PackhorseError | None
@@ -48,7 +48,7 @@ BLAMED = (
 """Something in one member cannot be written: the others are to be written without it."""
 
 
-class PostgresStore(Governing):
+class PostgresStore(Observing):
     def __init__(self, address: Address, clock: Callable[[], float] | None = None) -> None:
         super().__init__(address, clock)
         self._commits: Group[Member, Outcome] = self._group(self._make)
@@ -244,6 +244,7 @@ class PostgresStore(Governing):
     async def trim(self) -> None:
         await self._write(watch.trim)
         await self._keep(counters.trim, self._clock)
+        await self._keep(statistics.trim, self._clock)
 
     async def check(self) -> list[Finding]:
         return await self._read(check.findings)

@@ -29,15 +29,15 @@ from packhorse.store.base import (
     Sample,
     WorkerCard,
 )
-from packhorse.store.sqlite import claim, commit, notes, reads, upkeep
-from packhorse.store.sqlite.governing import Governing
+from packhorse.store.sqlite import claim, commit, notes, reads, statistics, upkeep
+from packhorse.store.sqlite.observing import Observing
 
 EAGER, PATIENT = 0.002, 0.02
 """Seconds between looks at another process's commits: while things happen, and after a quiet second."""
 QUIET = 1.0
 
 
-class SqliteStore(Governing):
+class SqliteStore(Observing):
     # Jobs
 
     async def commit(self, changes: Sequence[Change]) -> list[PackhorseError | None]:
@@ -190,6 +190,7 @@ class SqliteStore(Governing):
 
     async def trim(self) -> None:
         await self._write(upkeep.trim)
+        await self._write(lambda db: statistics.trim(db, self.now()))
         await self._counting.trim()
 
     async def check(self) -> list[Finding]:
