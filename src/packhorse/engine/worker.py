@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from msgspec.structs import replace
 
 from packhorse import metrics
 from packhorse.blob.base import Blobs
@@ -27,16 +26,20 @@ from packhorse.engine import host, strays
 from packhorse.engine.attempt import Attempt, Tools, Why
 from packhorse.engine.describe import Description
 from packhorse.engine.duty import Duty, keep
+from packhorse.engine.health import Examiner
 from packhorse.engine.heir import Heir, heir
 from packhorse.engine.janitor import Janitor
 from packhorse.engine.messages import outbound_for
 from packhorse.engine.messenger import Messenger
 from packhorse.engine.neighbours import Neighbours
 from packhorse.engine.pool import Pool
+from packhorse.engine.presence import Presence, Sign
 from packhorse.engine.process import Child
 from packhorse.engine.reaper import Reaper
 from packhorse.engine.scribe import Scribe
 from packhorse.engine.settle import Settle
+from packhorse.engine.surveying import Surveyor
+from packhorse.engine.tallying import Tallies
 from packhorse.errors import SettingError, StoreError
 from packhorse.settings import Settings
 from packhorse.store.base import Claim, Lease, Renewal, Sample, Store, WorkerCard
@@ -84,7 +87,9 @@ class Worker:
         """A claim has failed: it may have been made all the same."""
         self._claimed_at = time.monotonic()
         self.card = _card(self._queues, self._kinds, Path(settings.scratch))
-        self._settle = Settle(store)
+        self._presence = Presence(self.card, store.now)
+        self._tallies = Tallies(store)
+        self._settle = Settle(store, self._tallies.ended)
         self._messenger = Messenger(store, outbound_for(settings), settings.secret_key)
         self._scribe = Scribe(store, log_limit=settings.log_limit, samples=settings.samples)
         self._pool = Pool(
@@ -118,7 +123,7 @@ class Worker:
         Path(self.card.scratch).mkdir(parents=True)  # noqa: ASYNC240 (once, at the start)
         await self._pool.open()
         await self._store.publish(self._definitions)
-        await self._store.enroll(self.card)
+        await self._store.enroll(self._card_now())
         await self._look_at_pauses()
         log.worker_started(self.card.id, self._queues)
         loops = [asyncio.create_task(loop) for loop in self._loops()]
@@ -149,9 +154,19 @@ class Worker:
             Neighbours(self._store, self._settle, self.card, self._settings.lease),
             Janitor(self._store, self._blobs, self._settle, self._settings.orphan_after, self._settings.sweep),
             self._messenger,
+            self._tallies,
+            Surveyor(self._store, self._settings.lease),
+            Examiner(self._store, self._blobs, self._settings, self.card.id),
+            Sign(self._store, self._card_now, self._settings.lease),
         ]
         loops = [self._claiming(), self._reloading(), self._watching(), self._renewing(), self._overseeing()]
-        return [*loops, self._pausing(), self._sampling(), self._scribe.work(), *(keep(duty) for duty in duties)]
+        return [
+            *loops,
+            self._pausing(),
+            self._sampling(),
+            self._scribe.work(),
+            *(keep(duty, self._presence.beats) for duty in duties),
+        ]
 
     # Claiming.
 
@@ -252,6 +267,7 @@ class Worker:
         self._busy[attempt.plan.queue] += 1
         self._tasks.add(asyncio.create_task(self._carry(attempt)))
         metrics.attempts_started.labels(claim.job.plan.pipeline, attempt.plan.name).inc()
+        self._tallies.began(attempt)
         return attempt
 
     async def _carry(self, attempt: Attempt) -> None:
@@ -264,6 +280,7 @@ class Worker:
         finally:
             kind = attempt.claim.job.plan.pipeline, attempt.plan.name
             metrics.attempts_ended.labels(*kind, attempt.outcome).inc()
+            self._tallies.carried(attempt, time.monotonic() - began)
             del self._running[attempt.lease]
             if attempt.task is not None:
                 self._tasks.discard(attempt.task)  # nobody waits for one that has come so far
@@ -339,7 +356,8 @@ class Worker:
 
     def _card_now(self) -> WorkerCard:
         """Without slots while no process can be started: who asks why a job waits shall not be told to be patient."""
-        return self.card if self._pool.room() is None else replace(self.card, queues=dict.fromkeys(self._queues, 0))
+        queues = self._queues if self._pool.room() is None else dict.fromkeys(self._queues, 0)
+        return self._presence.card(queues, self._busy, self._running.values(), is_draining=self._is_draining)
 
     def _heed(self, renewal: Renewal) -> None:
         for leases, why in ((renewal.lost, Why.LOST), (renewal.stopping, Why.STOPPED)):
@@ -410,6 +428,7 @@ class Worker:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         with contextlib.suppress(StoreError):
             await self._scribe.flush()
+            await self._tallies.flush()
             await self._store.dismiss(self.card.id)
         shutil.rmtree(self.card.scratch, ignore_errors=True)
         log.worker_stopped()
