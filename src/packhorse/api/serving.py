@@ -32,9 +32,11 @@ from packhorse.api import (
     queues,
     results,
     scraping,
+    statistics,
     submit,
     system,
     webhooks,
+    workers,
 )
 from packhorse.api.callers import allowed, caller_of
 from packhorse.api.gate import Gate, is_local
@@ -84,8 +86,11 @@ ROUTES = [
     queues.list_queues,
     queues.pause,
     queues.resume,
+    statistics.stats,
+    workers.list_workers,
     promoting.promote,
     system.pipelines,
+    system.findings,
     webhooks.list_webhooks,
     webhooks.add_webhook,
     webhooks.remove_webhook,

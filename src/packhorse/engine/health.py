@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
 
 from msgspec.structs import replace
 
@@ -13,7 +14,7 @@ from packhorse.blob.base import Blobs
 from packhorse.core.model import Status
 from packhorse.engine import host
 from packhorse.engine.explain import STUCK, Around, is_live, paused, reasons
-from packhorse.errors import PackhorseError
+from packhorse.errors import BlobUnavailable, PackhorseError
 from packhorse.settings import Settings
 from packhorse.store.base import Filter, Finding, Store, WorkerCard
 from packhorse.store.vitals import Lost
@@ -53,7 +54,10 @@ async def within(store: Store, settings: Settings) -> list[Finding]:
     ]
 
 
-def state(finding: Finding, now: float) -> str:
+State = Literal["ok", "bad", "stale"]
+
+
+def state(finding: Finding, now: float) -> State:
     """``ok``, ``bad``, or ``stale``: it was so once, and nobody has looked since."""
     if finding.measured_at is not None and now - finding.measured_at > FRESH:
         return "stale"
@@ -85,7 +89,9 @@ def _answered(part: str, began: float, meaning: str, at: float) -> Finding:
 
 
 def _reason(error: Exception) -> str:
-    return "it took too long" if isinstance(error, TimeoutError) else str(error)
+    if isinstance(error, TimeoutError):
+        return "it took too long"
+    return str(error.facts["reason"]) if isinstance(error, BlobUnavailable) else str(error)
 
 
 def _workers(cards: Sequence[WorkerCard], now: float, lease: float) -> Iterator[Finding]:

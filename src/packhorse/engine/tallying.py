@@ -10,9 +10,8 @@ from collections.abc import Mapping
 
 from packhorse.core.histogram import LAST, bucket
 from packhorse.core.model import Job
-from packhorse.engine.attempt import Attempt
 from packhorse.errors import StoreError, UnknownOutcome
-from packhorse.store.base import Store
+from packhorse.store.base import Claim, Store
 from packhorse.store.statistics import MINUTE, QUARTER, Tally
 
 PERIOD = 3.0
@@ -33,18 +32,17 @@ class Tallies:
         self._store = store
         self._counts: Counter[Key] = Counter()
 
-    def began(self, attempt: Attempt) -> None:
+    def began(self, claim: Claim, queue: str) -> None:
         """An attempt was started, after its task had been ready for so long."""
-        claim = attempt.claim
         task = claim.job.task(claim.task)
         if task is not None and task.ready_at is not None:
             now = self._store.now()
-            self._add(now, claim.job.plan.pipeline, attempt.plan.queue, WAIT[bucket(now - task.ready_at)])
+            self._add(now, claim.job.plan.pipeline, queue, WAIT[bucket(now - task.ready_at)])
 
-    def carried(self, attempt: Attempt, seconds: float) -> None:
+    def carried(self, claim: Claim, queue: str, outcome: str, seconds: float) -> None:
         """An attempt has ended so, after so long in its slot."""
-        now, pipeline, queue = self._store.now(), attempt.claim.job.plan.pipeline, attempt.plan.queue
-        self._add(now, pipeline, queue, attempt.outcome)
+        now, pipeline = self._store.now(), claim.job.plan.pipeline
+        self._add(now, pipeline, queue, outcome)
         self._add(now, pipeline, queue, RUN[bucket(seconds)])
 
     def ended(self, job: Job) -> None:

@@ -267,7 +267,7 @@ class Worker:
         self._busy[attempt.plan.queue] += 1
         self._tasks.add(asyncio.create_task(self._carry(attempt)))
         metrics.attempts_started.labels(claim.job.plan.pipeline, attempt.plan.name).inc()
-        self._tallies.began(attempt)
+        self._tallies.began(claim, attempt.plan.queue)
         return attempt
 
     async def _carry(self, attempt: Attempt) -> None:
@@ -280,7 +280,7 @@ class Worker:
         finally:
             kind = attempt.claim.job.plan.pipeline, attempt.plan.name
             metrics.attempts_ended.labels(*kind, attempt.outcome).inc()
-            self._tallies.carried(attempt, time.monotonic() - began)
+            self._tallies.carried(attempt.claim, attempt.plan.queue, attempt.outcome, time.monotonic() - began)
             del self._running[attempt.lease]
             if attempt.task is not None:
                 self._tasks.discard(attempt.task)  # nobody waits for one that has come so far

@@ -186,10 +186,8 @@ def _counted(job: Job) -> tuple[str | None, int, int, int | None]:
         tasks = each.tasks or ()
         done = 0
         for task in tasks:
-            status = task.status
-            done += status is Status.COMPLETED
-            if task.attempt:
-                errors += task.attempt - (status is Status.COMPLETED or status is Status.RUNNING)
+            done += task.status is Status.COMPLETED
+            errors += task.errors
         current += done
         total += len(tasks)
         if stage is None and (each.tasks is None or done < len(tasks)):
@@ -204,15 +202,8 @@ def _duration(job: Job) -> int | None:
 
 
 def _last_error(job: Job) -> str | None:
-    if job.error is not None:
-        return job.error.message
-    last: tuple[float, str] | None = None
-    for stage in job.stages:
-        for task in stage.tasks or ():
-            if task.error is not None:
-                found = task.ended_at or 0.0, task.error.message
-                last = found if last is None else max(last, found)
-    return None if last is None else last[1]
+    error = job.last_error
+    return None if error is None else error.message
 
 
 def _state(job: Job) -> str:
