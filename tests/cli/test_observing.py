@@ -155,7 +155,8 @@ def test_queues_say_how_they_go(ask: Tell, shared: Dev) -> None:
 
 def test_a_killed_worker_is_listed_as_lost_with_what_became_of_its_jobs(dev: Dev, tmp_path: Path) -> None:
     with running(dev, tmp_path / "flag") as job_id:
-        worker = until(lambda: dev.child("worker"))
+        worker = dev.child("worker")
+        assert worker is not None
         worker.send_signal(signal.SIGKILL)
 
         def lost() -> Any:

@@ -140,6 +140,10 @@ class Worker:
             await asyncio.gather(*loops, stopped, return_exceptions=True)
             await self._leave()
 
+    @property
+    def is_draining(self) -> bool:
+        return self._is_draining
+
     def claim_age(self) -> float:
         """Seconds since the loop that claims has last moved."""
         return time.monotonic() - self._claimed_at

@@ -102,7 +102,7 @@ async def erasure(link: Link, job_id: str, plans: Plans) -> Member | None:
         return None
     tenant, user, pipeline, key, plan = (value or "" for value in rest)
     of = (keys.job, keys.events, keys.changes, keys.result, keys.output, keys.log, keys.progress)
-    gone = [each(job_id) for each in of] + [keys.metrics(job_id, what) for what in ("cpu", "memory")]
+    gone = [each(job_id) for each in of] + [keys.metrics(job_id, what) for what in ("cpu", "memory", "duration")]
     gone += [keys.stage(job_id, name) for name in await _stage_names(link, plan, job_id, plans)]
     if key:
         gone.append(keys.idempotency(key))
