@@ -33,7 +33,8 @@ def test_the_reference_is_what_the_code_says() -> None:
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", "docs/tour.md", "docs/architecture.md", "docs/webhooks.md", "CONTRIBUTING.md"]
+    "page",
+    ["README.md", "docs/tour.md", "docs/architecture.md", "docs/webhooks.md", "docs/service.md", "CONTRIBUTING.md"],
 )
 def test_links_between_pages_lead_somewhere(page: str) -> None:
     path = ROOT / page
