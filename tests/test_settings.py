@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from packhorse.errors import SettingError
-from packhorse.settings import Settings, load, meanings, queues
+from packhorse.settings import Settings, keep_secret_key, load, meanings, queues
 
 
 def written(folder: Path, *, pyproject: str = "", env: str = "") -> Path:
@@ -174,3 +174,15 @@ def test_what_may_be_called_besides_the_public_is_hosts_and_networks(tmp_path: P
         load(env={"PACKHORSE_OUTBOUND_ALLOW": "10.1.0.0/99"}, folder=tmp_path)
 
     assert allowed.outbound_allow == "hooks.internal, 10.1.0.0/16"
+
+
+def test_a_kept_secret_key_is_found_by_who_has_set_none(tmp_path: Path) -> None:
+    keep_secret_key(tmp_path)
+    kept = load(env={}, folder=tmp_path)
+    keep_secret_key(tmp_path)
+
+    assert len(kept.settings.secret_key) >= 32
+    assert kept.origins["secret_key"] == ".packhorse/secret-key"
+    assert load(env={}, folder=tmp_path).settings.secret_key == kept.settings.secret_key
+    assert (tmp_path / ".packhorse" / "secret-key").stat().st_mode & 0o777 == 0o600
+    assert load(env={"PACKHORSE_SECRET_KEY": "x" * 32}, folder=tmp_path).settings.secret_key == "x" * 32

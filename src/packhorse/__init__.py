@@ -6,7 +6,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from packhorse.app import App
-from packhorse.define import Accepts, Choices, Context, File, JobHandle, Later, Params, Permanent, each, gather, needs
+from packhorse.define import (
+    Accepts,
+    Choices,
+    Context,
+    File,
+    JobHandle,
+    Later,
+    Params,
+    Permanent,
+    Secret,
+    each,
+    gather,
+    needs,
+)
 from packhorse.errors import PackhorseError
 from packhorse.version import VERSION
 
@@ -29,6 +42,7 @@ __all__ = [
     "PackhorseError",
     "Params",
     "Permanent",
+    "Secret",
     "asgi",
     "each",
     "gather",

@@ -195,10 +195,16 @@ class WebhookNotFound(NotFound):
 
 
 class NoSecretKey(Refused):
-    """There is no secret key here to sign webhooks with."""
+    """There is no secret key here to sign webhooks and encrypt secrets with."""
 
     status = 409
     hint = "Set PACKHORSE_SECRET_KEY to the same 32 random bytes for every server and worker: openssl rand -base64 32"
+
+
+class SecretUnreadable(PackhorseError):
+    """A secret parameter cannot be read: {reason}."""
+
+    hint = "Give every server and worker the PACKHORSE_SECRET_KEY that the job was submitted with, or submit it again."
 
 
 class QueueNotFound(NotFound):

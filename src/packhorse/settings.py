@@ -6,8 +6,10 @@ that is not a setting is refused, because a misspelt limit that is silently igno
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import secrets
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -31,6 +33,8 @@ FOLDER = ".packhorse"
 HIDDEN = "***"
 SECRET = 32
 """Characters that a secret key has at least: so many can be guessed by nobody."""
+KEY_FILE = f"{FOLDER}/secret-key"
+"""Where `packhorse dev` keeps a secret key for those who have set none; who works in the same folder finds it."""
 
 
 def queues(text: str) -> dict[str, int]:
@@ -154,7 +158,10 @@ class Settings:
     promote_timeout: float = _is(60.0, "seconds without an answer of the file service that end a try", seconds)
     samples: int = _is(100, "CPU and memory samples kept per job", int)
     secret_key: str = _is(
-        "", "what the secrets of webhooks are made from; the same everywhere", long_enough, secret=True
+        "",
+        "what secret parameters are encrypted with, and the secrets of webhooks made from; the same everywhere",
+        long_enough,
+        secret=True,
     )
     outbound_allow: str = _is(
         "",
@@ -185,6 +192,7 @@ def load(
     values: dict[str, Any] = {}
     origins = {each.name: "default" for each in fields(Settings)}
     sources = [
+        (KEY_FILE, _from_key_file(folder / KEY_FILE)),
         ("pyproject.toml", _from_pyproject(folder)),
         (".env", _from_file(folder / ".env")),
         ("environment", _from_names(os.environ if env is None else env)),
@@ -195,6 +203,16 @@ def load(
             values[name] = _parsed(name, value, origin)
             origins[name] = origin
     return Loaded(Settings(**values), origins)
+
+
+def keep_secret_key(folder: Path | None = None) -> None:
+    """Make the file with a secret key, unless there is one."""
+    path = (folder or Path.cwd()) / KEY_FILE
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(file, "w") as content:
+            content.write(secrets.token_urlsafe(SECRET) + "\n")
 
 
 def meanings() -> dict[str, str]:
@@ -252,6 +270,10 @@ def _from_file(path: Path) -> dict[str, str]:
         return {}
     pairs = (line.partition("=") for line in path.read_text().splitlines() if not line.lstrip().startswith("#"))
     return _from_names({name.strip().removeprefix("export "): value.strip().strip("\"'") for name, _, value in pairs})
+
+
+def _from_key_file(path: Path) -> dict[str, Any]:
+    return {"secret_key": path.read_text().strip()} if path.is_file() else {}
 
 
 def _from_pyproject(folder: Path) -> dict[str, Any]:

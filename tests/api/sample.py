@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Annotated, Literal
 
-from packhorse import Accepts, App, Choices, Context, File, Params, Permanent, needs
+from packhorse import Accepts, App, Choices, Context, File, Params, Permanent, Secret, needs
 
 app = App("sample")
 
@@ -96,6 +96,11 @@ def voices() -> list[str]:
 @app.job
 def speak(voice: Annotated[str, Choices(voices)] = "amy") -> str:
     return voice
+
+
+@app.job
+def log_in(name: str, password: Secret, proxy: Secret | None = None) -> str:
+    return f"{name} {len(password.reveal())} {proxy is None}"
 
 
 @app.job

@@ -171,7 +171,7 @@ def test_an_open_file_stays_open(client: Client, kind: str, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("name", ['a"b.bin', "größe.bin", "a b;c.bin"])
 def test_a_name_arrives_as_it_is(client: Client, kind: str, name: str) -> None:
-    job = client.submit("convert", files={"model": (name, b"x")}, user=f"name-{kind}-{len(name)}")
+    job = client.submit("convert", files={"model": (name, b"x")}, user=f"named-{kind}-{name}")
 
     assert job["inputs"][0]["filename"] == name.replace('"', "%22")
 

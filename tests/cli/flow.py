@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from packhorse import App, Context, File, Params, Permanent, each, gather
+from packhorse import App, Context, File, Params, Permanent, Secret, each, gather
 
 app = App("flow")
 
@@ -47,6 +47,11 @@ def write(ctx: Context, p: Copy, texts: list[str] = gather(change)) -> File:
 def greet(name: str, tags: list[str] = [], loud: bool = False) -> dict[str, Any]:  # noqa: B006
     """Says hello."""
     return {"hello": name, "tags": tags, "loud": loud, "version": VERSION}
+
+
+@app.job
+def unlock(key: Secret) -> int:
+    return len(key.reveal())
 
 
 @app.job

@@ -36,6 +36,13 @@ def killed(dev: Dev, role: str) -> None:
     until(lambda: dev.child(role) not in (old, None))
 
 
+def test_secrets_can_be_used_without_setting_anything_up(shared: Dev) -> None:
+    job = shared.client.submit("unlock", {"key": "canary-0123"}, user="ann")
+    done = shared.client.wait(job["job_id"], LONGEST)
+
+    assert (job["parameters"], done["result"]) == ({"key": "••••"}, 11)
+
+
 def test_a_killed_worker_and_a_killed_server_are_replaced(shared: Dev) -> None:
     killed(shared, "worker")
     killed(shared, "serve")

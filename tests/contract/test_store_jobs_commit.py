@@ -405,6 +405,23 @@ async def test_a_change_decided_on_a_refused_one_is_refused_even_where_the_versi
     assert await held(store, job.id) == fresh
 
 
+async def test_each_is_told_its_own_outcome_also_behind_one_that_was_decided_on_a_refused_one(store: Store) -> None:
+    job = await split(store, 3)
+    [first, second, third] = await claim(store, limit=3)
+    stale = await held(store, job.id)
+    await finish(store, third)
+    one = finishing(replace(first, job=stale), now=1.0)
+    two = finishing(replace(second, job=one.after), now=1.0)
+    others = [submission(now=store.now()) for _ in range(3)]
+    again = submission(job_id=others[0].after.id, now=store.now())
+
+    outcomes = await store.commit([others[0], one, two, others[1], again, others[2]])
+
+    expected = [type(None), Conflict, Conflict, type(None), Conflict, type(None)]
+    assert [type(outcome) for outcome in outcomes] == expected
+    assert await store.get([other.after.id for other in others]) == [other.after for other in others]
+
+
 async def test_changes_are_made_in_the_order_given(store: Store) -> None:
     job = await submit(store, SLOTTED)
     gone, next_one = lifecycle.cancel(job, now=store.now()), submission(SLOTTED, now=store.now())

@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any
 
+import msgspec
 import pytest
 from pydantic import BaseModel
 
@@ -44,6 +45,42 @@ def test_what_is_published_has_the_choices_wherever_they_are_annotated() -> None
     assert found["chorus"]["items"] == {"type": "string", "enum": ["amy", "bob"]}
     assert "enum" not in found["text"]
     assert properties(Model)["voice"]["enum"] == ["amy", "bob"]
+
+
+class Assignment(msgspec.Struct):
+    speaker: str
+    voice: Annotated[str, Choices(voices)]
+    under: list[Assignment] = []
+
+
+class Dialogue(Params):
+    assignments: list[Assignment] = []  # noqa: RUF012 (msgspec copies it)
+    first: Assignment | None = None
+    named: dict[str, Annotated[str, Choices(voices)]] = {}  # noqa: RUF012 (msgspec copies it)
+
+
+def test_a_field_of_a_type_that_a_parameter_has_may_have_choices() -> None:
+    schema = Schema(Dialogue).published()
+
+    assert schema["$defs"]["Assignment"]["properties"]["voice"] == {"type": "string", "enum": ["amy", "bob"]}
+    assert schema["properties"]["named"]["additionalProperties"] == {"type": "string", "enum": ["amy", "bob"]}
+    assert "enum" not in schema["$defs"]["Assignment"]["properties"]["speaker"]
+
+
+@pytest.mark.parametrize(
+    ("given", "where"),
+    [
+        ({"assignments": [{"speaker": "a", "voice": "amy"}, {"speaker": "b", "voice": "carl"}]}, "assignments[].voice"),
+        ({"first": {"speaker": "a", "voice": "carl"}}, "first.voice"),
+        ({"named": {"a": "amy", "b": "carl"}}, "named[]"),
+    ],
+    ids=["list", "optional", "mapping"],
+)
+def test_a_worker_looks_at_those_too(given: Any, where: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        Schema(Dialogue).decode(wire.encode(given), [], is_worker=True)
+
+    assert [each["field"] for each in refused.value.errors] == [where]
 
 
 def unknown() -> list[str]:

@@ -13,6 +13,7 @@ from packhorse.engine.attempt import Tools
 from packhorse.engine.pool import Pool
 from packhorse.engine.process import Call, ChildDied, Listener, Outcome
 from packhorse.engine.scribe import Scribe
+from packhorse.engine.sealing import sealer
 from packhorse.engine.settle import Settle
 from packhorse.store.base import Store
 
@@ -117,4 +118,5 @@ def tools(store: Store, blobs: Blobs, settle: Settle, scratch: Path, pool: Puppe
         grace=0.0,
         result_limit=1000,
         log_rate=1000,
+        sealer=sealer("k" * 40),
     )

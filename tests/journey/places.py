@@ -15,7 +15,7 @@ def embedded(folder: Path) -> Settings:
 
 
 def postgres_and_s3(_: Path) -> Settings:
-    return {"store": postgres.server().url(), **_bucket()}
+    return {"store": postgres.server().url(), **bucket()}
 
 
 def redis_and_a_folder(folder: Path) -> Settings:
@@ -33,6 +33,6 @@ def _folder(folder: Path) -> Settings:
     return {"blobs": f"file://{folder / 'blobs'}"}
 
 
-def _bucket() -> Settings:
+def bucket() -> Settings:
     keys = seaweed.KEYS
     return {"blobs": seaweed.running().place(), "s3_access_key": keys.access, "s3_secret_key": keys.secret}

@@ -21,6 +21,7 @@ from packhorse.define.submitting import Options
 from packhorse.engine.artifacts import referenced
 from packhorse.engine.janitor import Janitor
 from packhorse.engine.settle import Settle
+from packhorse.errors import StoreUnavailable
 from packhorse.runtime import Handle, Runtime
 from packhorse.settings import Settings, load
 from packhorse.store.base import Filter, Store
@@ -84,6 +85,19 @@ class Site:
         )
         self.workers.append(worker)
         return worker
+
+    async def stop(self, worker: subprocess.Popen[bytes]) -> None:
+        """SIGSTOP, at a moment when it is not writing: who sleeps with SQLite's lock keeps everybody from writing."""
+        store = await self.store()
+        while True:
+            worker.send_signal(signal.SIGSTOP)
+            try:
+                await asyncio.wait_for(asyncio.shield(store.set_bookmark("journey", "awake")), LEASE / 3)
+            except (TimeoutError, StoreUnavailable):
+                worker.send_signal(signal.SIGCONT)
+                await store.set_bookmark("journey", "awake")
+            else:
+                return
 
     async def close(self) -> None:
         for worker in self.workers:

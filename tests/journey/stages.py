@@ -10,8 +10,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from urllib.parse import quote
 
-from packhorse import App, Context, File, Later, Params, Permanent, each, gather, needs
+from packhorse import App, Context, File, Later, Params, Permanent, Secret, each, gather, needs
 
 app = App("journey")
 
@@ -314,3 +315,31 @@ def second(ctx: Context, p: Chain, one: int = needs(first)) -> int:
 def third(ctx: Context, p: Chain, two: int = needs(second)) -> int:
     note("begin", ctx, "third")
     return two + 1
+
+
+class Leaky(Params):
+    api_key: Secret
+    headers: dict[str, Secret] = {}  # noqa: RUF012 (msgspec copies it)
+    fails: bool = False
+
+
+leaky = app.pipeline("leaky", Leaky)
+
+
+@leaky.stage(retries=1, backoff="10ms")
+def leak(ctx: Context, p: Leaky) -> dict[str, str]:
+    """Tells its secrets to everybody it can reach."""
+    secrets = [p.api_key.reveal(), *(each.reveal() for each in p.headers.values())]
+    print("printed", *secrets, p, vars(ctx) if hasattr(ctx, "__dict__") else ctx)
+    print("to stderr", *secrets, file=sys.stderr)
+    ctx.log.warning("logged %s", secrets)
+    ctx.progress(1, 2, f"reported {secrets}")
+    if p.fails:
+        raise RuntimeError(f"raised {secrets} https://host/?key={quote(secrets[0], safe='')}")
+    return {"length": str(len(secrets[0])), secrets[0]: f"returned {secrets}"}
+
+
+@leaky.stage(retries=0)
+async def leak_together(ctx: Context, p: Leaky, told: dict[str, str] = needs(leak)) -> str:
+    print("printed together", p.api_key.reveal())
+    return f"{told['length']} {p.api_key.reveal()}"

@@ -53,7 +53,7 @@ async def test_a_worker_that_slept_through_its_lease_is_not_heard(site: Site) ->
     await site.started(handle)
     awake = site.start_worker()
 
-    sleeper.send_signal(signal.SIGSTOP)
+    await site.stop(sleeper)
     entry = await site.started_again(handle)
     await asyncio.sleep(LEASE)  # two leases in all
     sleeper.send_signal(signal.SIGCONT)
@@ -74,7 +74,7 @@ async def test_a_whole_worker_stopped_for_two_leases_wakes_up_to_find_its_job_do
     children = list(descendants(sleeper))
     site.start_worker()
 
-    sleeper.send_signal(signal.SIGSTOP)
+    await site.stop(sleeper)
     for child in children:
         child.suspend()
     await all_completed(site, [handle])

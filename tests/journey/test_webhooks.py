@@ -5,23 +5,20 @@ from __future__ import annotations
 import hashlib
 import hmac
 import signal
-import subprocess
-import sys
 import time
 from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
-from packhorse import ports
 from packhorse.define import File
 from packhorse.store.base import Delivery
 from tests.journey.places import PLACES
+from tests.journey.serving import served
 from tests.journey.site import Site, until
 from tests.servers.web import Asked, Web, answering, web
 
@@ -52,33 +49,6 @@ async def receiver() -> AsyncIterator[Web]:
 async def http(site: Site) -> AsyncIterator[httpx2.AsyncClient]:
     async with served(site) as http:
         yield http
-
-
-@asynccontextmanager
-async def served(site: Site) -> AsyncIterator[httpx2.AsyncClient]:
-    port = ports.free()
-    server = subprocess.Popen(
-        [sys.executable, "-m", "packhorse.api.serving"],
-        env=site.env | {"PACKHORSE_PORT": str(port), "PACKHORSE_KEYLESS": "yes"},
-        cwd=site.folder,
-        stdout=site.log,
-        stderr=site.log,
-    )
-    try:
-        async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}/api/v1/") as http:
-
-            async def look() -> bool | None:
-                assert server.poll() is None, site.log_text()
-                try:
-                    return (await http.get(f"http://127.0.0.1:{port}/healthz")).is_success or None
-                except httpx2.TransportError:
-                    return None
-
-            await until(look, 40, site.log_text)
-            yield http
-    finally:
-        server.kill()
-        server.wait()
 
 
 async def webhook(http: httpx2.AsyncClient, url: str) -> dict[str, Any]:

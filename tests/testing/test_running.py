@@ -10,7 +10,7 @@ from typing import assert_type
 
 import pytest
 
-from packhorse import App, Context, File, Params, Permanent, gather, needs
+from packhorse import App, Context, File, Params, Permanent, Secret, gather, needs
 from packhorse.errors import InvalidInput, KeyReused, NotFinished, SlotTaken, StoreUnavailable
 from packhorse.settings import Settings
 from packhorse.testing import Bench, place
@@ -348,3 +348,17 @@ def test_a_job_takes_milliseconds(packhorse: Bench, params: Convert) -> None:
     each = (time.perf_counter() - began) / 10
 
     assert each < 0.2  # about 0.015 on a quiet machine; this only catches real waiting
+
+
+def test_a_stage_has_its_secret_and_the_record_has_dots(packhorse: Bench) -> None:
+    app = App("secretive")
+
+    @app.job
+    def unlock(key: Secret) -> int:
+        print("the key is", key.reveal())
+        return len(key.reveal())
+
+    job = packhorse.call(unlock, Secret("canary-0123"))
+
+    assert job.result == 11
+    assert job.log == ["the key is ••••"]

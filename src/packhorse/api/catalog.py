@@ -24,6 +24,9 @@ from packhorse.store.base import Registry
 FRESH = 2.0
 """Seconds for which what was read is taken for true. A name that is not among it is looked for at once."""
 
+UNSAID = "What was sent"
+"""Stands in messages for the value that is wrong, where it may be a secret or have one in it."""
+
 Json = Mapping[str, Any]
 Many = Literal["one", "many"]
 
@@ -40,7 +43,11 @@ class Published:
         self.files = {name: how for name, (how, _) in files.items()}
         self._accepts = {name: Accepts.said(schema) for name, (_, schema) in files.items()}
         self._validator = jsonschema_rs.validator_for(
-            self._schema, validate_formats=True, formats={"date-time": _is_time}, offline=True
+            self._schema,
+            validate_formats=True,
+            formats={"date-time": _is_time},
+            offline=True,
+            mask=UNSAID if self.plan.secrets else None,
         )
 
     @property

@@ -16,7 +16,7 @@ from packhorse.cli.watched import Watched
 from packhorse.engine.describe import describe
 from packhorse.errors import PackhorseError
 from packhorse.ports import require_free
-from packhorse.settings import Settings
+from packhorse.settings import Settings, keep_secret_key
 from packhorse.wiring import opened
 
 PORT = "3003"
@@ -43,6 +43,8 @@ def dev(file: str | None = None, /, *, port: str | None = None, places: Places =
         loaded = settings_from(places, app=file, port=PORT)
     settings = replace(loaded.settings, app=loaded.settings.app or SAMPLE)
     require_free(settings.host, settings.port)
+    if not settings.secret_key:
+        keep_secret_key()
     drain = ["--drain", DRAIN] if loaded.origins["drain"] == "default" else []
     return asyncio.run(Dev(settings, flags_of(places), drain).run())
 

@@ -9,6 +9,8 @@ from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct, field
 
+from packhorse.core.paths import Path
+
 
 class Status(StrEnum):
     PENDING = "pending"
@@ -80,6 +82,8 @@ class Plan(Struct, frozen=True, omit_defaults=True, dict=True):
     """Seconds a job is kept after it ended, per status."""
     slot: str | None = None
     """Jobs of one user that name the same slot are admitted one at a time; None admits any number."""
+    secrets: tuple[Path, ...] = ()
+    """Where in the parameters there are secrets: encrypted at rest, and never shown."""
     unset: tuple[str, ...] = ()
     fingerprint: str = ""
 

@@ -8,6 +8,7 @@ from packhorse.define.outcomes import Later, Permanent
 from packhorse.define.params import Params, Schema
 from packhorse.define.pipelines import Pipeline
 from packhorse.define.registry import Code
+from packhorse.define.secrets import Secret
 from packhorse.define.signature import Function, JobDecorator
 from packhorse.define.stages import Stage, each, gather, needs
 from packhorse.define.submitting import JobHandle, JobSnapshot, Options, Submitter
@@ -28,6 +29,7 @@ __all__ = [
     "Permanent",
     "Pipeline",
     "Schema",
+    "Secret",
     "Stage",
     "Submitter",
     "each",

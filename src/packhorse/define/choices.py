@@ -7,6 +7,8 @@ from functools import cached_property
 from types import NoneType
 from typing import Annotated, Any, get_args, get_origin
 
+from packhorse.core.paths import ANY, Path, found
+from packhorse.define.fields import fields_of, has_fields
 from packhorse.define.mistakes import Mistake
 from packhorse.define.source import alternatives
 
@@ -17,7 +19,8 @@ class Choices:
     """``voice: Annotated[str, Choices(voices)]`` is one of what ``voices()`` returns where the worker runs.
 
     The function is called when a worker starts, which publishes the choices with the schema, and once in each process
-    that runs stages. Who submits never calls it. A default is not looked at. Also in ``... | None`` and ``list[...]``.
+    that runs stages. Who submits never calls it. A default is not looked at. Also in ``... | None``, in
+    ``list[...]``, and in the fields of a type that a parameter has.
     """
 
     def __init__(self, find: Callable[[], Iterable[Choice]]) -> None:
@@ -26,41 +29,74 @@ class Choices:
     @cached_property
     def known(self) -> list[Choice]:
         """Raises ValueError if there is none, and whatever the function raises."""
-        found = list(dict.fromkeys(self._find()))
-        if not found or not all(isinstance(choice, str | int) for choice in found):
-            raise ValueError(f"choices must be texts or numbers, and at least one, not {found!r}")
-        return found
+        known = list(dict.fromkeys(self._find()))
+        if not known or not all(isinstance(choice, str | int) for choice in known):
+            raise ValueError(f"choices must be texts or numbers, and at least one, not {known!r}")
+        return known
 
 
-def choices_in(hint: Any) -> Choices | None:
-    """The choices that a parameter's type is annotated with, at the top, beside None, or for its elements.
+def choices_of(type: type[Any]) -> dict[Path, Choices]:
+    """Where values of a parameter type have choices. TypeError where nobody could say which values they are for."""
+    return {path: here for field in fields_of(type) for path, here in _in(field.hint, (field.name,), (type,))}
 
-    Raises TypeError where they are one of several alternatives: nobody could say which values they are for.
-    """
-    inside = get_args(hint)
+
+def _in(hint: Any, path: Path, inside: tuple[Any, ...]) -> Iterator[tuple[Path, Choices]]:
     if get_origin(hint) is Annotated:
-        base, *notes = inside
-        return next((note for note in notes if isinstance(note, Choices)), None) or choices_in(base)
-    found = next((found for each in inside if (found := choices_in(each)) is not None), None)
-    if found is not None and len([part for part in alternatives(hint) if part is not NoneType]) > 1:
-        raise TypeError(f"choices cannot be for one alternative of several, as in {hint}; only None may be beside them")
-    return found
+        base, *notes = get_args(hint)
+        noted = next((note for note in notes if isinstance(note, Choices)), None)
+        yield from ((path, noted),) if noted is not None else _in(base, path, inside)
+    elif has_fields(hint):
+        if hint in inside:  # it has none, or their places would have been found without end
+            return
+        for field in fields_of(hint):
+            yield from _in(field.hint, (*path, field.name), (*inside, hint))
+    elif (parts := alternatives(hint)) != (hint,):
+        within = [each for part in parts for each in _in(part, path, inside)]
+        if within and len([part for part in parts if part is not NoneType]) > 1:
+            raise TypeError(
+                f"choices cannot be for one alternative of several, as in {hint}; only None may be beside them"
+            )
+        yield from within
+    else:
+        for each in get_args(hint):
+            yield from _in(each, (*path, ANY), inside)
 
 
-def offered(schema: Mapping[str, Any], choices: Choices) -> dict[str, Any]:
-    """The schema of a parameter with its choices in it. TypeError if they have no place there."""
+def offered(schema: Mapping[str, Any], path: Path, choices: Choices) -> dict[str, Any]:
+    """The schema with the choices in it, at the end of the path. TypeError if they have no place there."""
+    defs = dict(schema.get("$defs", {}))
+    whole = _offered(schema, path, choices, defs)
+    return {**whole, "$defs": defs} if defs else whole
+
+
+def _offered(schema: Mapping[str, Any], path: Path, choices: Choices, defs: dict[str, Any]) -> dict[str, Any]:
+    if "$ref" in schema:
+        name = str(schema["$ref"]).rpartition("/")[2]
+        defs[name] = _offered(defs[name], path, choices, defs)
+        return dict(schema)
     if "anyOf" in schema:
-        return {**schema, "anyOf": [p if p.get("type") == "null" else offered(p, choices) for p in schema["anyOf"]]}
-    if isinstance(schema.get("items"), dict):
-        return {**schema, "items": offered(schema["items"], choices)}
+        parts = [p if p.get("type") == "null" else _offered(p, path, choices, defs) for p in schema["anyOf"]]
+        return {**schema, "anyOf": parts}
+    if path and path[0] in schema.get("properties", {}):
+        inner = _offered(schema["properties"][path[0]], path[1:], choices, defs)
+        return {**schema, "properties": {**schema["properties"], path[0]: inner}}
+    for name in ("items", "additionalProperties") if path else ("items",):  # of a list as a whole: of its elements
+        if isinstance(schema.get(name), dict):
+            return {**schema, name: _offered(schema[name], path[1:], choices, defs)}
     if schema.get("type") not in ("string", "integer"):
         raise TypeError("choices are for texts and whole numbers")
     return {**schema, "enum": choices.known}
 
 
-def not_offered(name: str, value: Any, choices: Choices) -> Iterator[Mistake]:
-    if any(each is not None and each not in choices.known for each in _single(value)):
-        yield one_of(name, choices.known)
+def not_offered(path: Path, value: Any, choices: Choices) -> Iterator[Mistake]:
+    for given in found(value, [path]):
+        if any(each is not None and each not in choices.known for each in _single(given)):
+            yield one_of(named(path), choices.known)
+            return
+
+
+def named(path: Path) -> str:
+    return ".".join(path).replace(f".{ANY}", "[]")
 
 
 def _single(value: Any) -> Iterator[Any]:

@@ -38,6 +38,12 @@ def fields_of(type: type[Any]) -> Iterator[Field]:
         raise TypeError("it must be a Params class, a dataclass or a pydantic model")
 
 
+def has_fields(hint: Any) -> bool:
+    return isinstance(hint, type) and (
+        models.is_model(hint) or isinstance(hint, msgspec.StructMeta) or dataclasses.is_dataclass(hint)
+    )
+
+
 def files_in(hint: Any) -> Many | None:
     """Whether a parameter is a file, several, or none. Raises TypeError if files are hidden deeper in it."""
     found = [_bare(part) for part in alternatives(_bare(hint)) if part is not NoneType]

@@ -7,11 +7,18 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any
 
 from packhorse.define.files import File
+from packhorse.define.source import alternatives
 
 
 def is_model(hint: Any) -> bool:
     pydantic = sys.modules.get("pydantic")
     return pydantic is not None and isinstance(hint, type) and issubclass(hint, pydantic.BaseModel)
+
+
+def is_hidden(hint: Any) -> bool:
+    """Whether it is, or may be, a secret of pydantic's own."""
+    pydantic = sys.modules.get("pydantic")
+    return pydantic is not None and pydantic.SecretStr in alternatives(hint)
 
 
 def schema_of(model: Any, defs: dict[str, Any]) -> dict[str, Any]:

@@ -9,11 +9,12 @@ import msgspec
 
 from packhorse.define import models
 from packhorse.define.accepting import ANYTHING, Accepts, accepts_in, limited
-from packhorse.define.choices import choices_in, not_offered, offered
+from packhorse.define.choices import choices_of, named, not_offered, offered
 from packhorse.define.fields import Many, fields_of, files_in
 from packhorse.define.files import File, referred
 from packhorse.define.mistakes import UNDECODABLE, Mistake, invalid, mistakes_in, unknown
 from packhorse.define.schemas import schema_of, unknown_names
+from packhorse.define.secrets import Secret, revived, secrets_in
 from packhorse.errors import DefinitionError, InvalidInput
 
 NOT_VALID = "The parameters are not valid"
@@ -52,12 +53,15 @@ class Schema:
                 field.name: how for field in fields if (how := files_in(field.hint)) is not None
             }
             self.accepts = _accepts({field.name: field.hint for field in fields}, self.files)
-            self._choices = {field.name: found for field in fields if (found := choices_in(field.hint)) is not None}
+            self._choices = choices_of(type)
             if any(isinstance(field.default, File) for field in fields):
                 raise TypeError("a File cannot be a default; write `File | None = None`")
+            if hidden := [field.name for field in fields if models.is_hidden(field.hint)]:
+                raise TypeError(f"{hidden[0]} is a SecretStr, which is written as asterisks; use packhorse.Secret")
             if not models.is_model(type):
                 msgspec.json.Decoder(type)
             self._schema = _with(schema_of(type), self.accepts)
+            self.secrets = secrets_in(self._schema)
             if self._schema.get("type") != "object":
                 raise TypeError("it is not an object in JSON, so it has no named parameters")
         except (TypeError, ValueError, NameError, RuntimeError) as error:
@@ -68,13 +72,13 @@ class Schema:
 
     def published(self) -> dict[str, Any]:
         """With the choices that are known on this machine. Raises DefinitionError that names the parameter."""
-        properties = dict(self._schema["properties"])
-        for name, choices in self._choices.items():
+        schema = self._schema
+        for path, choices in self._choices.items():
             try:
-                properties[name] = offered(properties[name], choices)
+                schema = offered(schema, path, choices)
             except Exception as error:  # broad: the function that knows the choices is the user's
-                raise DefinitionError(f"the choices of {name!r} cannot be had: {error!r}") from error
-        return {**self._schema, "properties": properties}
+                raise DefinitionError(f"the choices of {named(path)!r} cannot be had: {error!r}") from error
+        return schema
 
     def encode(self, value: object) -> tuple[bytes, list[tuple[str, int, File]]]:
         """JSON with each File as ``{"$file": n}``, and parameter, index and File for each n.
@@ -89,6 +93,8 @@ class Schema:
             if isinstance(inner, File):
                 files.append(inner)
                 return {"$file": len(files) - 1}
+            if isinstance(inner, Secret):
+                return inner.reveal()
             if models.is_model(type(inner)):
                 return models.plain(inner, plain)
             raise TypeError(f"a value of type {type(inner).__name__} cannot be a parameter")
@@ -130,6 +136,8 @@ class Schema:
         def revive(hint: Any, value: Any) -> Any:
             if hint is File:
                 return referred(value, files)
+            if hint is Secret:
+                return revived(value)
             return models.parse(hint, msgspec.json.encode(value)) if models.is_model(hint) else value
 
         try:
@@ -146,9 +154,8 @@ class Schema:
             raise invalid(NOT_VALID, mistakes_in(error)) from error
 
     def _unchosen(self, given: Any) -> Iterator[Mistake]:
-        for name, choices in self._choices.items():
-            if isinstance(given, dict) and name in given:
-                yield from not_offered(name, given[name], choices)
+        for path, choices in self._choices.items():
+            yield from not_offered(path, given, choices)
 
     def _places(self, plain: Mapping[str, Any], files: Sequence[File]) -> list[tuple[str, int, File]]:
         """Which parameter each file belongs to. Fields are written in their order, so the numbers rise."""

@@ -64,7 +64,8 @@ class Pipeline(Generic[P]):
         return StageDecorator(self)
 
     def plan(self) -> Plan:
-        plan = Plan(self.name, tuple(stage.plan for stage in self.stages.values()), **self._limits)
+        stages = tuple(stage.plan for stage in self.stages.values())
+        plan = Plan(self.name, stages, secrets=self.schema.secrets, **self._limits)
         try:
             check(plan)
         except DefinitionError as error:

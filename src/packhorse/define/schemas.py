@@ -10,6 +10,8 @@ import msgspec
 
 from packhorse.define import models
 from packhorse.define.files import SCHEMA, File
+from packhorse.define.secrets import SCHEMA as SECRET
+from packhorse.define.secrets import Secret
 
 Json = Mapping[str, Any]
 
@@ -40,6 +42,8 @@ def unknown_names(value: Any, schema: Json) -> dict[str, Sequence[str]]:
 def _custom(hint: Any, defs: dict[str, Any]) -> dict[str, Any]:
     if hint is File:
         return dict(SCHEMA)
+    if hint is Secret:
+        return dict(SECRET)
     if hint is object:
         return {"description": "Any value"}  # an empty one would be taken for none
     if models.is_model(hint):

@@ -17,6 +17,7 @@ from packhorse.define import models
 from packhorse.define.files import File, referred
 from packhorse.define.mistakes import UNDECODABLE, invalid, mistakes_in
 from packhorse.define.schemas import schema_of
+from packhorse.define.secrets import Secret
 from packhorse.errors import InvalidInput
 
 REFERENCE = "$file"
@@ -111,6 +112,8 @@ def _revived(hint: Any, value: Any, files: Sequence[Any]) -> Any:
 
 
 def _advice(value: object) -> str:
+    if isinstance(value, Secret):
+        return "a Secret is not to be returned: the next stage has it among its parameters"
     if isinstance(value, os.PathLike):
         return "a path means nothing on another machine; return File(path)"
     return f"{_name(value)} is neither JSON nor a File; return a mapping, list, dataclass or Struct of such"

@@ -22,6 +22,7 @@ from packhorse.define.mistakes import invalid, nul_in
 from packhorse.define.submitting import Options
 from packhorse.engine import artifacts
 from packhorse.engine.listening import listening
+from packhorse.engine.sealing import sealer
 from packhorse.errors import (
     AlreadySubmitted,
     BlobError,
@@ -106,10 +107,11 @@ class Intake:
         _refuse_nul(tenant, parameters)
         passing("admit.objects.after")
         plan = filled(plan, self._settings.defaults)
-        fingerprint = self._fingerprint(plan, parameters, options)
+        sealing = sealer(self._settings.secret_key)
+        fingerprint = self._fingerprint(plan, sealing.marked(parameters, plan), options)
         change = lifecycle.submit(
             plan,
-            Spec(parameters, tuple(self.inputs), options.metadata, origin),
+            Spec(sealing.seal(parameters, plan, tenant), tuple(self.inputs), options.metadata, origin),
             job_id=self.job_id,
             user=options.user,
             tenant=tenant,
@@ -165,13 +167,13 @@ class Intake:
         self._counts[parameter] += 1
         return {"$file": len(self.inputs) - 1}
 
-    def _fingerprint(self, plan: Plan, parameters: bytes, options: Options) -> str:
+    def _fingerprint(self, plan: Plan, parameters: Any, options: Options) -> str:
         """Of names, values and file hashes, never of raw bytes: a repeated request may be written differently."""
         files: list[Mapping[str, Any]] = [
             {"parameter": each.parameter, "name": each.file.name, "sha256": each.file.sha256} for each in self.inputs
         ]
         asked = [options.user, options.priority, options.delay, options.metadata]
-        return wire.fingerprint([plan.pipeline, wire.decode(parameters), files, asked])
+        return wire.fingerprint([plan.pipeline, parameters, files, asked])
 
 
 def _refuse_nul(tenant: str, parameters: bytes) -> None:

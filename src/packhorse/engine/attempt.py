@@ -13,16 +13,20 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from packhorse.blob.base import Blobs
 from packhorse.child.messages import FRAME, Argument, Document, Made, Moved, Postponed, Raised, Returned, Run, Stop
-from packhorse.core import lifecycle
+from packhorse.core import lifecycle, wire
 from packhorse.core.model import Change, Failure, Job, Result
+from packhorse.core.secrecy import redacted, redacted_in
 from packhorse.crashpoints import passing
 from packhorse.engine import artifacts
 from packhorse.engine.heir import Heir
 from packhorse.engine.pool import Pool, may_share
 from packhorse.engine.process import Call, Child, ChildDied
 from packhorse.engine.scribe import Scribe, Throttle
+from packhorse.engine.sealing import Sealer, words
 from packhorse.engine.settle import Settle, Verb
 from packhorse.errors import (
     BlobError,
@@ -31,8 +35,10 @@ from packhorse.errors import (
     DefinitionError,
     InvalidInput,
     LeaseLost,
+    NoSecretKey,
     Refused,
     SchemaTooNew,
+    SecretUnreadable,
     StoreError,
 )
 from packhorse.store.base import Claim, Lease, Line, Report
@@ -65,7 +71,8 @@ class Tools:
     def __init__(
         self, *, blobs: Blobs, settle: Settle, pool: Pool, scribe: Scribe, scratch: Path,
         now: Callable[[], float], luck: Callable[[], float], grace: float, result_limit: int, log_rate: int,
-        heir: Callable[[Claim], Heir | None] = lambda _: None, begin: Callable[[Claim], object] = lambda _: None,
+        sealer: Sealer, heir: Callable[[Claim], Heir | None] = lambda _: None,
+        begin: Callable[[Claim], object] = lambda _: None,
     ) -> None:  # fmt: skip
         self.blobs = blobs
         self.settle = settle
@@ -77,6 +84,7 @@ class Tools:
         self.grace = grace
         self.result_limit = result_limit
         self.log_rate = log_rate
+        self.sealer = sealer
         self.heir = heir
         self.begin = begin
 
@@ -116,6 +124,8 @@ class Attempt:
         """Of its output, from the first line on: most say nothing."""
         self._scratch = f"{tools.scratch}/{task.token}"
         self._ending: asyncio.Task[None] | None = None
+        self._secrets: tuple[str, ...] = ()
+        """What is taken out of all that is written down of it."""
 
     async def carry(self, free: Callable[[], None] = lambda: None) -> None:
         """Run the stage and settle how it ended. Raises nothing: whatever goes wrong is an outcome.
@@ -182,7 +192,8 @@ class Attempt:
         # What is no number cannot be stored, and would keep everybody's reports of the same moment out.
         current = message.current if math.isfinite(message.current) else 0.0
         total = message.total if message.total is not None and math.isfinite(message.total) else None
-        self._tools.scribe.report(Report(who.job_id, who.task, who.token, run, now, current, total, message.message))
+        said = redacted(message.message, self._secrets)
+        self._tools.scribe.report(Report(who.job_id, who.task, who.token, run, now, current, total, said))
 
     def made(self, message: Made) -> None:
         self._made.append(message)
@@ -195,6 +206,7 @@ class Attempt:
 
     def _write(self, text: str) -> None:
         self._has_spoken = True
+        text = redacted(text, self._secrets)
         self._tools.scribe.line(Line(self.lease.job_id, self.lease.task, self.number, self._tools.now(), text))
 
     # How it ends.
@@ -209,6 +221,8 @@ class Attempt:
             return self._fail("BLOB_UNAVAILABLE", f"The stage's inputs cannot be had: {error}")
         except InvalidInput as error:
             return self._fail("ARGUMENTS_TOO_LARGE", str(error), permanent=True)
+        except (SecretUnreadable, NoSecretKey) as error:
+            return self._fail("SECRET_UNREADABLE", str(error))
         except DefinitionError as error:
             if self.why is not None:  # its process was ended before it had loaded the app
                 return self._ended()
@@ -261,7 +275,7 @@ class Attempt:
 
     async def _prepare(self) -> tuple[Document, tuple[Argument, ...], Child]:
         materials = artifacts.Materials(self._tools.blobs, self._scratch)
-        parameters = materials.parameters(self.claim)
+        parameters = self._opened(materials.parameters(self.claim))
         arguments = materials.arguments(self.claim)
         size = len(parameters.value) + sum(len(value.value) for each in arguments for value in each.values)
         if size > MOST:
@@ -270,6 +284,14 @@ class Attempt:
             )
         await materials.bring()
         return parameters, arguments, await self._borrow()
+
+    def _opened(self, parameters: Document) -> Document:
+        job = self.claim.job
+        if not job.plan.secrets:
+            return parameters
+        opened = self._tools.sealer.open(parameters.value, job.plan, job.tenant)
+        self._secrets = words(opened, job.plan)
+        return replace(parameters, value=opened)
 
     def _message(self, number: int, parameters: Document, arguments: tuple[Argument, ...]) -> Run:
         job = self.claim.job
@@ -293,8 +315,9 @@ class Attempt:
         return await self._tools.pool.single()
 
     async def _publish(self, returned: Returned) -> Verb:
+        value = self._redacted(returned.result)
         try:
-            result = await artifacts.publish(self._tools.blobs, self.claim, self._scratch, returned.result, self._made)
+            result = await artifacts.publish(self._tools.blobs, self.claim, self._scratch, value, self._made)
         except BlobError as error:
             await self._discard()
             return self._fail("BLOB_UNAVAILABLE", f"The stage's files cannot be stored: {error}")
@@ -308,6 +331,11 @@ class Attempt:
             return finish
         self._heir = heir, result
         return heir.after(finish)
+
+    def _redacted(self, document: Document) -> Document:
+        if not self._secrets:
+            return document
+        return replace(document, value=wire.encode(redacted_in(wire.decode(document.value), self._secrets)))
 
     def _ended(self) -> Verb | None:
         """What to tell of an attempt whose process we ended, for its own sake or for a neighbour's."""
@@ -323,6 +351,7 @@ class Attempt:
         return self._does(lifecycle.hand_back)
 
     def _fail(self, code: str, message: str, *, permanent: bool = False, detail: str = "", alone: bool = False) -> Verb:
+        code, message, detail = (redacted(text, self._secrets) for text in (code, message, detail))
         error = Failure(code, message, permanent=permanent, detail=detail or None)
         return self._does(lifecycle.fail, error=error, luck=self._tools.luck(), alone=alone)
 

@@ -37,6 +37,7 @@ from packhorse.engine.presence import Presence, Sign
 from packhorse.engine.process import Child
 from packhorse.engine.reaper import Reaper
 from packhorse.engine.scribe import Scribe
+from packhorse.engine.sealing import sealer
 from packhorse.engine.settle import Settle
 from packhorse.engine.surveying import Surveyor
 from packhorse.engine.tallying import Tallies
@@ -111,6 +112,7 @@ class Worker:
             grace=settings.grace,
             result_limit=settings.result_limit,
             log_rate=settings.log_rate,
+            sealer=sealer(settings.secret_key),
             heir=self._heir,
             begin=self._begin,
         )

@@ -8,6 +8,7 @@ from typing import Any
 
 from packhorse.core import wire
 from packhorse.core.model import Artifact, Failure, Job, Result, Spec, Stage, Status, Stored, Task, TaskId
+from packhorse.core.secrecy import masked
 from packhorse.define.files import keyed
 from packhorse.define.values import decode_result
 from packhorse.shape.documents import (
@@ -59,7 +60,7 @@ def shown(job: Job, spec: Spec | None, results: Results, progress: Reported) -> 
         "stopping": job.stopping,
         **position(job, progress),
         "stages": stages(job, progress),
-        "parameters": _parameters(spec),
+        "parameters": masked(_parameters(spec), job.plan.secrets),
         "inputs": inputs,
         "input": inputs[0] if inputs else None,
         "source_filename": inputs[0]["filename"] if inputs else None,

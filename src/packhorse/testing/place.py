@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Coroutine
@@ -50,7 +51,14 @@ class Place(Runtime):
         self._database = self._made(_memory(RECORDS)) / "packhorse.db"
         self._objects = self._made(_memory(OBJECTS)) / "blobs"
         self._is_closed = False
-        super().__init__(replace(settings or Settings(), scratch=str(self.folder / "scratch")))
+        settings = settings or Settings()
+        super().__init__(
+            replace(
+                settings,
+                scratch=str(self.folder / "scratch"),
+                secret_key=settings.secret_key or secrets.token_urlsafe(32),
+            )
+        )
 
     async def _fresh(self) -> tuple[Store, Blobs]:
         return await SqliteStore.open(self._database, self._clock), Folder(self._objects)

@@ -24,6 +24,7 @@ from packhorse.engine.janitor import Janitor
 from packhorse.engine.process import Call, ChildDied
 from packhorse.engine.reaper import Reaper
 from packhorse.engine.scribe import Scribe
+from packhorse.engine.sealing import sealer
 from packhorse.engine.settle import Settle
 from packhorse.store.base import Claim, Lease, Report, Store
 from packhorse.testing.hearing import hearing
@@ -190,6 +191,7 @@ class InlineWorker:
             grace=settings.grace,
             result_limit=settings.result_limit,
             log_rate=sys.maxsize,  # lines per second mean nothing while the clock stands still
+            sealer=sealer(settings.secret_key),
         )
 
     async def _answer(self, call: Call, outcome: Outcome | ChildDied) -> None:

@@ -58,14 +58,15 @@ class Writer:
         refused: set[str] = set()
         lost: StoreError | None = None
         for batch in _batches(members):
-            sent = [member for member in batch if member.job_id not in refused]
+            behind = frozenset(refused)  # of this batch, the script itself refuses what is behind a refused one
+            sent = [member for member in batch if member.job_id not in behind]
             if lost is None:
                 found, lost = await self._script(sent)
             else:  # what is down stays down for those behind: they were never sent
                 found = [StoreUnavailable(str(lost))] * len(sent)
             answers = iter(found)
             for member in batch:
-                outcome = BEHIND if member.job_id in refused else next(answers)
+                outcome = BEHIND if member.job_id in behind else next(answers)
                 outcomes.append(outcome)
                 if outcome and member.job_id:
                     refused.add(member.job_id)

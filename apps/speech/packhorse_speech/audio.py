@@ -1,0 +1,89 @@
+"""Turns of speech laid one after the other, to the sample."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from packhorse_speech.providers import Samples
+
+LOUDNESS = 0.1
+"""What the loud parts of every turn are brought to, as root of the mean square: -20 dB."""
+QUIET = LOUDNESS / 8
+"""Below it, over a few milliseconds, nothing is heard beside that."""
+MOMENT = 0.004
+LOUDEST = 0.95
+EDGE = 0.003
+"""Seconds over which a turn is faded in and out beside a gap, so that it does not click."""
+WINDOW = 0.02
+
+
+class Placed(NamedTuple):
+    start: int
+    end: int
+
+
+def trimmed(samples: Samples, rate: int) -> Samples:
+    """Without the silence around it: what a turn lasts is what is heard of it."""
+    size = int(MOMENT * rate)
+    level = np.sqrt(np.convolve(samples**2, np.full(size, 1 / size, np.float32), "same")) if samples.size else samples
+    heard = np.flatnonzero(level > QUIET)
+    return samples[heard[0] : heard[-1] + 1] if heard.size else samples[:0]
+
+
+def loudness(samples: Samples, rate: int) -> float:
+    """Of what is heard: pauses within a turn do not count."""
+    size = max(1, int(WINDOW * rate))
+    whole = samples[: samples.size - samples.size % size]
+    if not whole.size:
+        return float(np.sqrt(np.mean(samples**2))) if samples.size else 0.0
+    power = np.mean(whole.reshape(-1, size) ** 2, axis=1)
+    return float(np.sqrt(np.mean(power[power >= power.max() / 100])))
+
+
+def evened(samples: Samples, rate: int) -> Samples:
+    """As loud as every other turn, as far as its peaks allow."""
+    level, peak = loudness(samples, rate), float(np.max(np.abs(samples), initial=0.0))
+    if level == 0.0:
+        return samples
+    return (samples * min(LOUDNESS / level, LOUDEST / peak)).astype(np.float32)
+
+
+def joined(turns: Sequence[Samples], rate: int, gap: float, crossfade: float) -> tuple[Samples, list[Placed]]:
+    """All turns in one, and where each of them is.
+
+    With a gap, so much silence is between two turns, exactly. Without one, the next begins while the last fades: they
+    overlap by the crossfade, or by half of the shorter one if that is less.
+    """
+    places: list[Placed] = []
+    for i, turn in enumerate(turns):
+        start = 0
+        if i:
+            start = places[-1].end + (round(gap * rate) if gap > 0 else -_overlap(turns[i - 1], turn, rate, crossfade))
+        places.append(Placed(start, start + turn.size))
+    whole = np.zeros(max((place.end for place in places), default=0), np.float32)
+    for i, (turn, place) in enumerate(zip(turns, places, strict=True)):
+        before = 0 if i == 0 or gap > 0 else places[i - 1].end - place.start
+        after = 0 if i == len(turns) - 1 or gap > 0 else place.end - places[i + 1].start
+        whole[place.start : place.end] += _faded(turn, before or _edge(turn, rate), after or _edge(turn, rate))
+    return np.clip(whole, -LOUDEST, LOUDEST), places
+
+
+def _overlap(before: Samples, after: Samples, rate: int, crossfade: float) -> int:
+    return min(round(crossfade * rate), before.size // 2, after.size // 2)
+
+
+def _edge(turn: Samples, rate: int) -> int:
+    return min(int(EDGE * rate), turn.size // 2)
+
+
+def _faded(turn: Samples, before: int, after: int) -> Samples:
+    """In equal power, so that nothing gets quieter where two turns cross."""
+    faded = turn.copy()
+    if before:
+        faded[:before] *= np.sin(np.linspace(0, np.pi / 2, before, dtype=np.float32))
+    if after:
+        faded[-after:] *= np.cos(np.linspace(0, np.pi / 2, after, dtype=np.float32))
+    return faded

@@ -1,0 +1,112 @@
+"""Secret parameters at rest: encrypted before anything is written, opened only for the process that runs the stage."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, quote_plus
+
+import msgspec
+
+from packhorse.core import paths, wire
+from packhorse.core.model import Plan
+from packhorse.core.secrecy import MASK, SEALED
+from packhorse.define.mistakes import invalid
+from packhorse.errors import NoSecretKey, SecretUnreadable
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+VERSION = "1"
+NONCE = 12
+SHORTEST = 4
+"""Characters. What is shorter is in every other word by chance: taking it out would ruin the text and hide nothing."""
+
+
+class Sealer:
+    """Encrypts with AES-256-GCM, under a key made from the deployment's. What is sealed names the key it needs.
+
+    A sealed text is bound to tenant and pipeline: copied into somebody else's record it cannot be opened.
+    """
+
+    def __init__(self, secret_key: str) -> None:
+        self._key = hmac.new(secret_key.encode(), b"parameters", hashlib.sha256).digest() if secret_key else b""
+        self._name = hashlib.sha256(self._key).hexdigest()[:8]
+
+    def seal(self, parameters: bytes, plan: Plan, tenant: str) -> bytes:
+        """Raises `NoSecretKey`, and InvalidInput for a mask that somebody took for the secret."""
+        if not plan.secrets:
+            return parameters
+        plain: Any = wire.decode(parameters)
+        copied = [path for path in plan.secrets if MASK in paths.found(plain, [path])]
+        if copied:
+            mistakes = [{"field": ".".join(path), "message": "These dots only stand for a secret"} for path in copied]
+            raise invalid("The parameters are not valid", mistakes)
+        return wire.encode(paths.changed(plain, plan.secrets, lambda secret: self._sealed(secret, plan, tenant)))
+
+    def open(self, parameters: bytes, plan: Plan, tenant: str) -> bytes:
+        """Raises `NoSecretKey` or `SecretUnreadable`."""
+        if not plan.secrets:
+            return parameters
+        sealed: Any = wire.decode(parameters)
+        return wire.encode(paths.changed(sealed, plan.secrets, lambda secret: self._opened(secret, plan, tenant)))
+
+    def marked(self, parameters: bytes, plan: Plan) -> Any:
+        """The parameters with a mark in place of each secret: the same for the same one, and of no use to others."""
+        return paths.changed(wire.decode(parameters), plan.secrets, self._mark)
+
+    def _mark(self, secret: Any) -> str:
+        return hmac.new(self._key, b"mark:" + wire.encode(secret), hashlib.sha256).hexdigest()
+
+    def _cipher(self) -> AESGCM:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # takes longer to load than most need it for
+
+        if not self._key:
+            raise NoSecretKey
+        return AESGCM(self._key)
+
+    def _sealed(self, secret: Any, plan: Plan, tenant: str) -> dict[str, str]:
+        nonce = os.urandom(NONCE)
+        data = nonce + self._cipher().encrypt(nonce, wire.encode(secret), _bound(plan, tenant))
+        return {SEALED: f"{VERSION}.{self._name}.{urlsafe_b64encode(data).decode()}"}
+
+    def _opened(self, sealed: Any, plan: Plan, tenant: str) -> Any:
+        from cryptography.exceptions import InvalidTag
+
+        cipher = self._cipher()
+        try:
+            version, name, data = sealed[SEALED].split(".")
+            if version != VERSION or name != self._name:
+                raise SecretUnreadable(reason="it was encrypted with another key than the one set here")
+            raw = urlsafe_b64decode(data)
+            return wire.decode(cipher.decrypt(raw[:NONCE], raw[NONCE:], _bound(plan, tenant)))
+        except (KeyError, TypeError, ValueError, AttributeError, InvalidTag, msgspec.DecodeError) as error:
+            raise SecretUnreadable(reason="it is damaged") from error
+
+
+@lru_cache(maxsize=8)
+def sealer(secret_key: str) -> Sealer:
+    """Made once: it is asked for with every submit."""
+    return Sealer(secret_key)
+
+
+def _bound(plan: Plan, tenant: str) -> bytes:
+    return wire.encode([tenant, plan.pipeline])
+
+
+def words(parameters: bytes, plan: Plan) -> tuple[str, ...]:
+    """Opened parameters' secrets in all the ways a program is likely to write them down, the longest first."""
+    if not plan.secrets:
+        return ()
+    texts = [text for text in paths.found(wire.decode(parameters), plan.secrets) if isinstance(text, str)]
+    ways = {way for text in texts if len(text) >= SHORTEST for way in _ways(text)}
+    return tuple(sorted(ways, key=len, reverse=True))
+
+
+def _ways(text: str) -> set[str]:
+    escaped = wire.encode(text).decode()[1:-1]
+    return {text, escaped, repr(text)[1:-1], ascii(text)[1:-1], quote(text, safe=""), quote(text), quote_plus(text)}

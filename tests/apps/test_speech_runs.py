@@ -1,0 +1,114 @@
+"""The speech app as people use it: over HTTP, on every store, and through the death of its worker."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import numpy as np
+import pytest
+
+from packhorse.errors import InvalidInput
+from packhorse_speech import view
+from tests.api.processes import until
+from tests.apps.listening import heard, phrases
+from tests.apps.places import PLACES, Stand, stand
+
+APP = "packhorse_speech:app"
+TURNS = [{"speaker": "AB"[i % 2], "text": f"This is sentence number {i}", "index": i} for i in range(12)]
+FOR_LONG = 120.0
+
+
+@pytest.fixture(scope="module", params=PLACES)
+def speech(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
+    with stand(tmp_path_factory.mktemp("speech"), APP, PLACES[request.param], slots=1) as found:
+        found.ready("multi_role_tts")
+        yield found
+
+
+def test_a_dialogue_survives_the_death_of_its_worker(speech: Stand, tmp_path: Path) -> None:
+    job = speech.client.submit("multi_role_tts", {"turns": TURNS, "gap_ms": 500}, user="ann")
+    until(lambda: _done(speech, job["job_id"]) >= 3, FOR_LONG)
+    speech.workers[-1].signal(signal.SIGKILL)
+    speech.workers[-1].ended()
+    before = _done(speech, job["job_id"])
+    speech.work()
+
+    ended = speech.client.wait(job["job_id"], FOR_LONG)
+
+    assert ended["status"] == "completed", ended["error"]
+    assert before < len(TURNS)
+    steps = [(event["type"], event["data"]) for event in speech.client.events(job["job_id"])]
+    spoken = [(type, data["element"]) for type, data in steps if data.get("stage") == "speak" and "element" in data]
+    assert not any(("stage_started", i) in spoken[spoken.index(("stage_completed", i)) :] for i in range(len(TURNS)))
+    result = ended["result"]
+    path = speech.client.result(job["job_id"], tmp_path)
+    sound, rate = heard(path)
+    found = phrases(sound, rate, pause=0.4)
+    said = [(each["start_ms"], each["end_ms"]) for each in result["turn_timings"]]
+    assert path.suffix == ".mp3"
+    assert (len(found), result["synthesis_mode"]) == (len(TURNS), "segmented")
+    assert np.abs(np.array(found) - np.array(said)).max() <= 10
+
+
+def _done(speech: Stand, job_id: str) -> int:
+    found: int = speech.client.get(job_id)["stages"]["speak"]["elements"]["completed"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"provider": "nobody"}, "provider"),
+        ({"language": "xx"}, "language"),
+        ({"voice_assignments": [{"speaker": "A", "voice_id": "nobody"}]}, "voice_assignments[0].voice_id"),
+        ({"turns": []}, "turns"),
+        ({"turns": [{"speaker": "A", "text": ""}]}, "turns[0].text"),
+        ({"turns": [{"speaker": "A", "text": "  "}]}, "turns[0].text"),
+        ({"turns": [{"speaker": "A", "text": "x"}] * 10_000}, "turns"),
+        ({"turns": [{"speaker": "A", "text": "x", "loud": True}]}, "turns[0].loud"),
+        ({"gap_ms": -1}, "gap_ms"),
+        ({"output_format": "ogg"}, "output_format"),
+    ],
+    ids=["provider", "language", "voice", "no-turn", "empty", "blank", "many", "unknown", "gap", "format"],
+)
+def test_what_cannot_be_spoken_is_refused_with_the_field(speech: Stand, wrong: dict[str, Any], field: str) -> None:
+    before = len(speech.client.list()["items"])
+
+    with pytest.raises(InvalidInput) as refused:
+        speech.client.submit("multi_role_tts", {"turns": TURNS} | wrong, user="bob")
+
+    assert field in {each["field"] for each in refused.value.errors}
+    assert len(speech.client.list()["items"]) == before
+
+
+async def test_people_see_their_jobs_in_a_view(tmp_path_factory: pytest.TempPathFactory) -> None:
+    with stand(tmp_path_factory.mktemp("view"), APP, PLACES["postgresql"]) as speech:
+        speech.ready("multi_role_tts")
+        url = speech.server.place.settings.store
+        await view.create(url)
+        await view.create(url)
+        job = speech.client.submit("multi_role_tts", {"turns": TURNS[:2]}, user="ann")
+        running = await rows(url)
+        ended = speech.client.wait(job["job_id"], FOR_LONG)
+        [row] = await rows(url)
+
+    assert [each["status"] in ("pending", "processing", "completed") for each in running] == [True]
+    assert (str(row["id"]), row["user_id"], row["job_type"]) == (job["job_id"], "ann", "multi_role_tts")
+    assert (row["status"], row["provider"], row["retry_count"]) == ("completed", "espeak-ng", 0)
+    assert row["audio_file"] == ended["result_object_keys"]["join"]
+    assert (row["error_message"], row["completed_at"] is not None) == (None, True)
+    assert row["turns"] == 2
+    assert row["duration_ms"] == ended["result"]["duration_ms"]
+
+
+async def rows(url: str) -> list[asyncpg.Record]:
+    address, _, schema = url.partition("?schema=")
+    db = await asyncpg.connect(address)
+    try:
+        return await db.fetch(f"SELECT * FROM {schema}.speech_jobs")
+    finally:
+        await db.close()
