@@ -30,34 +30,34 @@ Key = tuple[int, str, str, str]
 class Tallies:
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._counts: Counter[Key] = Counter()
+        self._counts: dict[Key, int] = {}
 
     def began(self, claim: Claim, queue: str) -> None:
         """An attempt was started, after its task had been ready for so long."""
         task = claim.job.task(claim.task)
         if task is not None and task.ready_at is not None:
             now = self._store.now()
-            self._add(now, claim.job.plan.pipeline, queue, WAIT[bucket(now - task.ready_at)])
+            self._add(_minute(now), claim.job.plan.pipeline, queue, WAIT[bucket(now - task.ready_at)])
 
     def carried(self, claim: Claim, queue: str, outcome: str, seconds: float) -> None:
         """An attempt has ended so, after so long in its slot."""
-        now, pipeline = self._store.now(), claim.job.plan.pipeline
-        self._add(now, pipeline, queue, outcome)
-        self._add(now, pipeline, queue, RUN[bucket(seconds)])
+        minute, pipeline = _minute(self._store.now()), claim.job.plan.pipeline
+        self._add(minute, pipeline, queue, outcome)
+        self._add(minute, pipeline, queue, RUN[bucket(seconds)])
 
     def ended(self, job: Job) -> None:
         """A run has ended. How long it waited is told of the first only: who retries decides when."""
-        now, pipeline = self._store.now(), job.plan.pipeline
-        self._add(now, pipeline, "", job.status.value)
+        minute, pipeline = _minute(self._store.now()), job.plan.pipeline
+        self._add(minute, pipeline, "", job.status.value)
         if job.started_at is not None and job.completed_at is not None:
-            self._add(now, pipeline, "", RUN[bucket(job.completed_at - job.started_at)])
+            self._add(minute, pipeline, "", RUN[bucket(job.completed_at - job.started_at)])
             if job.run == 1:
-                self._add(now, pipeline, "", WAIT[bucket(job.started_at - max(job.created_at, job.not_before))])
+                self._add(minute, pipeline, "", WAIT[bucket(job.started_at - max(job.created_at, job.not_before))])
 
-    def _add(self, now: float, pipeline: str, queue: str, name: str) -> None:
-        key = (int(now // MINUTE) * MINUTE, pipeline, queue, name)
-        if key in self._counts or len(self._counts) < MOST:
-            self._counts[key] += 1
+    def _add(self, *key: *Key) -> None:
+        count = self._counts.get(key, 0)
+        if count or len(self._counts) < MOST:
+            self._counts[key] = count + 1
 
     async def tick(self) -> float:
         await self.flush()
@@ -65,14 +65,18 @@ class Tallies:
 
     async def flush(self) -> None:
         """Nothing is added twice: what may have been written although nobody said so is not written again."""
-        counts, self._counts = self._counts, Counter()
+        counts, self._counts = self._counts, {}
         try:
             await self._store.tally(_in_both(counts))
         except UnknownOutcome:
             raise
         except StoreError:
-            self._counts.update(counts)
+            self._counts = Counter(counts) + Counter(self._counts)
             raise
+
+
+def _minute(now: float) -> int:
+    return int(now) // MINUTE * MINUTE
 
 
 def _in_both(counts: Mapping[Key, int]) -> dict[Tally, int]:
