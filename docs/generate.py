@@ -27,6 +27,8 @@ from packhorse.settings import load, meanings
 
 FOLDER = Path(__file__).parent / "reference"
 HERE = str(Path.cwd())
+START = "/srv/app"
+"""Stands for the folder in which packhorse is started: what is shown can be pasted."""
 
 
 def pages() -> dict[str, str]:
@@ -46,7 +48,8 @@ def settings() -> str:
         "Settings",
         "From flags, the environment, `.env`, or `[tool.packhorse]` in pyproject.toml (there in lower case, without "
         "the prefix); the first that says something wins. Times are `250ms`, `90s`, `10m`, `24h`, `7d`; sizes `256KB`, "
-        "`2GB`. An unknown name is refused. `packhorse config` shows each value and where it came from.",
+        "`2GB`. An unknown name is refused. `packhorse config` shows each value and where it came from. Defaults below "
+        f"`{START}` are below the folder in which packhorse is started.",
         _table(("setting", "default", "meaning"), rows),
     )
 
@@ -58,7 +61,7 @@ def _default(name: str) -> str:
         return "the number of cores"
     value = getattr(load(env={}, folder=FOLDER).settings, field)
     text = ",".join(value) if isinstance(value, dict) else f"{value:g}" if isinstance(value, float) else str(value)
-    return f"`{text.replace(HERE, '.')}`" if text else ""
+    return f"`{text.replace(HERE, START)}`" if text else ""
 
 
 def all_errors() -> str:

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from packhorse import settings
 from packhorse.define.loading import load
 from packhorse.engine.signing import secret_of, signed
+from packhorse.wiring import check
 
 ROOT = Path(__file__).parents[1]
 
@@ -30,6 +32,14 @@ def test_the_reference_is_what_the_code_says() -> None:
     kept = {name: (ROOT / "docs" / "reference" / name).read_text() for name in pages}
 
     assert kept == pages, "run: make docs"
+
+
+def test_the_defaults_of_the_settings_can_be_pasted() -> None:
+    rows = re.findall(r"\| `(PACKHORSE_\w+)` \| `([^`]+)` \|", (ROOT / "docs/reference/settings.md").read_text())
+
+    check(settings.load(env=dict(rows), folder=ROOT / "docs").settings)
+
+    assert dict(rows)["PACKHORSE_STORE"].startswith("sqlite:///srv/")
 
 
 @pytest.mark.parametrize(

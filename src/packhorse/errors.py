@@ -41,6 +41,8 @@ class PackhorseError(Exception):
     exit_code: ClassVar[int] = 1
     hint: str = ""
     """The next thing a person can do about it; the CLI prints it last. Facts are filled in as in the message."""
+    retry_after: float | None = None
+    """Seconds after which the server that answered with it wants to be asked again."""
 
     def __init__(self, message: str | None = None, /, **facts: Any) -> None:
         self.facts = facts

@@ -7,6 +7,8 @@ packhorse is mounted keeps its numbers apart.
 
 from __future__ import annotations
 
+from functools import cache
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
 MEDIA_TYPE = "text/plain; version=0.0.4"
@@ -43,6 +45,9 @@ attempts_ended = _counter(
     "stage",
     "outcome",
 )
+# A look at labels costs as much as all the counting: one for each of what there is.
+attempts_started_at = cache(attempts_started.labels)
+attempts_ended_as = cache(attempts_ended.labels)
 store_errors = _counter("store_errors", "Times the store did not answer this worker.")
 
 for kind in ("upload", "download", "stream"):

@@ -9,8 +9,6 @@ from __future__ import annotations
 import logging
 import random
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from logging import DEBUG, ERROR, INFO, WARNING
@@ -44,13 +42,22 @@ def new_span() -> str:
     return f"{_luck.getrandbits(64) | 1:016x}"
 
 
-@contextmanager
-def traced(trace_id: str) -> Iterator[None]:
-    before = _trace.set(trace_id)
-    try:
-        yield
-    finally:
-        _trace.reset(before)
+def trace(trace_id: str) -> None:
+    """All that this task says from now on is about that."""
+    _trace.set(trace_id)
+
+
+class traced:
+    __slots__ = ("_before", "_trace_id")
+
+    def __init__(self, trace_id: str) -> None:
+        self._trace_id = trace_id
+
+    def __enter__(self) -> None:
+        self._before = _trace.set(self._trace_id)
+
+    def __exit__(self, *_: object) -> None:
+        _trace.reset(self._before)
 
 
 def write(format: str, level: str) -> None:
@@ -110,12 +117,14 @@ class Log:
         _say(INFO, "app_mended", "{app} can be loaded again", app=app)
 
     def attempt_began(self, lease: Any, attempt: int) -> None:
-        _say(DEBUG, "attempt_began", "attempt {attempt} at {stage} of {job_id}", **_of(lease), attempt=attempt)
+        if logger.isEnabledFor(DEBUG):  # asked before the facts are put together: this is said of every attempt
+            _say(DEBUG, "attempt_began", "attempt {attempt} at {stage} of {job_id}", **_of(lease), attempt=attempt)
 
     def attempt_ended(self, lease: Any, outcome: str, seconds: float) -> None:
         sentence = "{stage} of {job_id} ended after {seconds:.3f} s: {outcome}"
         level = DEBUG if outcome in USUAL else WARNING
-        _say(level, "attempt_ended", sentence, **_of(lease), outcome=outcome, seconds=seconds)
+        if logger.isEnabledFor(level):
+            _say(level, "attempt_ended", sentence, **_of(lease), outcome=outcome, seconds=seconds)
 
     def attempt_broke(self, lease: Any, error: Exception) -> None:
         _say(ERROR, "attempt_broke", "attempt at {stage} of {job_id} broke: {reason}", error, **_of(lease, error))
@@ -167,6 +176,11 @@ class Log:
     def serving(self, host: str, port: int) -> None:
         shown = f"[{host}]" if ":" in host else host
         _say(INFO, "serving", "serving http://{host}:{port}", host=shown, port=port)
+
+    @property
+    def tells_requests(self) -> bool:
+        """Whether a line per request is written at all: its facts are not gathered for nothing."""
+        return logger.isEnabledFor(DEBUG)
 
     def request_answered(self, method: str, path: str, status: int, seconds: float, facts: dict[str, Any]) -> None:
         sentence = "{method} {path} {status} {seconds:.3f} s"

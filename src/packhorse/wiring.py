@@ -27,13 +27,7 @@ async def open_store(url: str, prefix: str = KEYS) -> Store:
         case "sqlite":
             from packhorse.store.sqlite import SqliteStore
 
-            if parts.netloc or not parts.path.startswith("/"):
-                raise SettingError(
-                    f"PACKHORSE_STORE must be sqlite:///absolute/path, not {without_secrets(url)!r}.",
-                    name="store",
-                    value=without_secrets(url),
-                )
-            return await SqliteStore.open(Path(unquote(parts.path)))
+            return await SqliteStore.open(_sqlite_path(url))
         case "postgresql" | "postgres":
             try:
                 from packhorse.store.postgres import PostgresStore
@@ -46,8 +40,51 @@ async def open_store(url: str, prefix: str = KEYS) -> Store:
             except ImportError as error:
                 raise _missing("redis", parts.scheme) from error
             return await RedisStore.open(url, prefix)
+    raise _no_store(url)
+
+
+def check(settings: Settings) -> None:
+    """Raises SettingError for what no store, object store or place to promote to can be opened by. Asks nobody."""
+    _check_store(settings.store, settings.prefix)
+    opened_blobs(settings)
+    opened_destinations(settings)
+
+
+def _check_store(url: str, prefix: str) -> None:
+    parts = urlsplit(url)
+    match parts.scheme:
+        case "sqlite":
+            _sqlite_path(url)
+        case "postgresql" | "postgres":
+            try:
+                from packhorse.store.postgres.address import address_from
+            except ImportError as error:
+                raise _missing("postgres", parts.scheme) from error
+            address_from(url)
+        case scheme if scheme in REDIS:
+            try:
+                from packhorse.store.redis.address import address
+            except ImportError as error:
+                raise _missing("redis", parts.scheme) from error
+            address(url, prefix)
+        case _:
+            raise _no_store(url)
+
+
+def _sqlite_path(url: str) -> Path:
+    parts = urlsplit(url)
+    if parts.netloc or not parts.path.startswith("/"):
+        raise SettingError(
+            f"PACKHORSE_STORE must be sqlite:///absolute/path, not {without_secrets(url)!r}.",
+            name="store",
+            value=without_secrets(url),
+        )
+    return Path(unquote(parts.path))
+
+
+def _no_store(url: str) -> SettingError:
     place = without_secrets(url)
-    raise SettingError(
+    return SettingError(
         f"PACKHORSE_STORE must begin with sqlite://, postgresql:// or redis://, not {place!r}.",
         name="store",
         value=place,

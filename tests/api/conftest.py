@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from packhorse.define.loading import load
 from packhorse.store.base import Store
 from packhorse.wiring import open_store
 from tests.api.processes import SAMPLE, Place, Server, served, until, working
+from tests.contract.stores import STORES
 
 
 def publish(place: Place) -> None:
@@ -25,6 +27,12 @@ def publish(place: Place) -> None:
         await store.close()
 
     asyncio.run(tell())
+
+
+@pytest.fixture(params=["sqlite", "postgresql", "redis"])
+def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of a new store of each sort, for modules whose rows are about what is remembered."""
+    return STORES[request.param].fresh(tmp_path)
 
 
 @pytest.fixture
@@ -46,7 +54,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server and a worker, for one module."""
-    place = Place(tmp_path_factory.mktemp("running"))
+    with run(Place(tmp_path_factory.mktemp("running"))) as server:
+        yield server
+
+
+@contextmanager
+def run(place: Place) -> Iterator[Server]:
     with served(place) as server, working(place), Client(server.url) as client:
         until(client.pipelines)
         yield server

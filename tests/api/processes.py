@@ -68,6 +68,11 @@ class Place:
         self.given = frozenset(given | settings)
         self.settings = Settings(**given | settings)
 
+    def but(self, **settings: Any) -> Place:
+        """The same place under other settings."""
+        same = {name: getattr(self.settings, name) for name in self.given}
+        return Place(self.folder, **same | settings)
+
     def environment(self) -> dict[str, str]:
         mine = {f"PACKHORSE_{name.upper()}": str(getattr(self.settings, name)) for name in self.given}
         return {**os.environ, **mine, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "default"}

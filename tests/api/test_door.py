@@ -19,8 +19,8 @@ ADD = {"pipeline": "add", "parameters": {"a": 1}, "user_id": "ann"}
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    place = Place(tmp_path, keyless=False, trust_proxy="127.0.0.0/8")
+def place(tmp_path: Path, anywhere: str) -> Place:
+    place = Place(tmp_path, store=anywhere, keyless=False, trust_proxy="127.0.0.0/8")
     publish(place)
     return place
 
@@ -121,7 +121,7 @@ async def test_a_key_ends_by_itself(http: Http, store: Store, monkeypatch: pytes
 
 
 async def test_who_has_no_key_may_ask_as_often_as_they_like(place: Place) -> None:
-    async with asking(Place(place.folder, keyless=False, failed_limit=3)) as http:
+    async with asking(place.but(failed_limit=3)) as http:
         assert [(await http.get("jobs")).status_code for _ in range(6)] == [401] * 6
 
 
@@ -135,7 +135,7 @@ async def test_a_wrong_secret_is_told_to_whose_key_it_is(http: Http, store: Stor
 
 
 async def test_one_client_has_only_so_many_streams(place: Place, store: Store) -> None:
-    limited = Place(place.folder, keyless=False, streams_limit=1)
+    limited = place.but(streams_limit=1)
     with served(limited) as server, httpx2.Client(base_url=server.api, timeout=20) as real:
         mine, other = await key(store, "acme"), await key(store, "acme")
         path = f"/jobs/{real.post('/jobs', json=ADD, headers=mine).json()['job_id']}/events"
@@ -178,6 +178,14 @@ async def test_a_key_may_do_what_its_scopes_say(
     answer = await http.request(method, path, headers=await key(store, "acme", *scopes), **body)  # type: ignore[arg-type]
 
     assert answer.status_code == status
+
+
+async def test_who_is_not_allowed_is_told_what_is_left_all_the_same(place: Place, store: Store) -> None:
+    async with asking(place.but(api_limit=3)) as http:
+        answer = await http.post("jobs", json=ADD, headers=await key(store, "acme", "read"))
+
+    assert answer.status_code == 403
+    assert answer.headers["ratelimit"] == '"api";r=2'
 
 
 async def test_who_is_not_allowed_leaves_nothing_behind(http: Http, store: Store) -> None:
@@ -223,7 +231,7 @@ async def test_the_same_user_of_another_tenant_has_another_slot(http: Http, stor
 
 
 async def test_an_address_that_fails_too_often_has_to_wait(place: Place, store: Store) -> None:
-    async with asking(Place(place.folder, keyless=False, failed_limit=5)) as http:
+    async with asking(place.but(failed_limit=5)) as http:
         answers = [await http.get("jobs", headers=bearer("nonsense")) for _ in range(8)]
         good = await http.get("jobs", headers=await key(store, "acme"))
 
@@ -236,7 +244,7 @@ async def test_an_address_that_fails_too_often_has_to_wait(place: Place, store: 
 
 
 async def test_a_client_that_asks_too_often_has_to_wait(place: Place, store: Store) -> None:
-    async with asking(Place(place.folder, keyless=False, api_limit=3)) as http:
+    async with asking(place.but(api_limit=3)) as http:
         headers = await key(store)
         answers = [await http.get("jobs", headers=headers) for _ in range(5)]
         other = await http.get("jobs", headers=await key(store))

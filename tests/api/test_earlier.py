@@ -198,7 +198,7 @@ FULL = GRANTS["submit"] | GRANTS["read"]
         (Caller("default", FULL, key_id="k", user="ann"), 202),
         (Caller("default", FULL, key_id="k", user="bob"), 422),
         (Caller("other", FULL, key_id="k", default_user="bob"), 422),
-        (Caller("default", FULL, key_id="k", default_user="bob", job_id="another"), 422),
+        (Caller("default", FULL, key_id="k", default_user="bob", job_id="another"), 403),
         (Caller("default", GRANTS["submit"], key_id="k", default_user="bob"), 403),
     ],
 )

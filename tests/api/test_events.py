@@ -6,16 +6,26 @@ import json
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import httpx2
 import pytest
 
 from packhorse.client import Client
+from tests.api.conftest import run
 from tests.api.processes import Place, Server, served, until, working
+from tests.journey.places import PLACES
 
 Json = dict[str, Any]
 UNNUMBERED = {"snapshot", "progress", "log", "gap"}
+
+
+@pytest.fixture(scope="module", params=PLACES)
+def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("running")
+    with run(Place(folder, **PLACES[request.param](folder))) as server:
+        yield server
 
 
 def stream(server: Server, job_id: str, query: str = "", **headers: str) -> list[httpx2.ServerSentEvent]:

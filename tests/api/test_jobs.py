@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from packhorse.engine.janitor import Janitor
 from packhorse.engine.settle import Settle
 from packhorse.store.base import Line, Report, Sample, Store, WorkerCard
 from packhorse.store.sqlite import SqliteStore
+from tests.api.conftest import publish
 from tests.api.processes import Place
 from tests.contract.builders import card
 from tests.store.sqlite.inside import write
@@ -23,6 +25,13 @@ Http = AsyncTestClient[Any]
 Json = dict[str, Any]
 
 UNKNOWN = "01890a5d-ac96-774b-bcce-b302099a8057"
+
+
+@pytest.fixture
+def place(tmp_path: Path, anywhere: str) -> Place:
+    place = Place(tmp_path, store=anywhere)
+    publish(place)
+    return place
 
 
 async def submitted(http: Http, pipeline: str = "add", user: str = "ann", **parameters: Any) -> str:
@@ -318,6 +327,7 @@ async def test_what_a_job_has_used_is_told_by_task(http: Http, store: Store) -> 
 # What cannot be read
 
 
+@pytest.mark.parametrize("anywhere", ["sqlite"], indirect=True)  # which can be spoiled
 @pytest.mark.parametrize(
     "spoiling", ["UPDATE jobs SET state = 'x' WHERE id = ?", "UPDATE specs SET body = 'x' WHERE job_id = ?"]
 )

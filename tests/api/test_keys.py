@@ -20,8 +20,8 @@ ADD = {"pipeline": "add", "parameters": {"a": 1}, "user_id": "ann"}
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    place = Place(tmp_path, keyless=False, secret_key="s" * 40)
+def place(tmp_path: Path, anywhere: str) -> Place:
+    place = Place(tmp_path, store=anywhere, keyless=False, secret_key="s" * 40)
     publish(place)
     return place
 
@@ -48,6 +48,7 @@ async def test_a_key_is_made_and_shown_once(http: Http, admin: dict[str, str]) -
     assert made["key"][23:55] not in listed.text
 
 
+@pytest.mark.parametrize("anywhere", ["sqlite"], indirect=True)  # whose files can be looked into
 async def test_no_secret_is_in_the_store(http: Http, store: Store, admin: dict[str, str], place: Place) -> None:
     made = (await http.post("keys", json={"scopes": ["read"]}, headers=admin)).json()["key"]
     await http.get("jobs", headers=bearer(made))

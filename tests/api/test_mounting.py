@@ -21,7 +21,7 @@ from packhorse import Client
 from packhorse.api import mounting
 from packhorse.api.mounting import placed
 from packhorse.api.serving import build
-from packhorse.errors import JobNotFound
+from packhorse.errors import JobNotFound, SettingError
 from packhorse.settings import Settings
 from tests.api.conftest import publish
 from tests.api.processes import LIMIT, Place, free_port, until, working
@@ -163,6 +163,23 @@ def test_many_first_requests_open_it_once(place: Place, monkeypatch: pytest.Monk
 
     assert [answer.status_code for answer in answers] == [200] * 10
     assert len(built) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("store", "mysql://localhost/jobs"),
+        ("store", "sqlite://./jobs.db"),
+        ("store", "redis+sentinel://localhost"),
+        ("blobs", "ftp://localhost/"),
+        ("promote_to", "gopher://localhost/"),
+        ("timeout", "soon"),
+        ("nothing", "1"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_before_the_first_request(name: str, value: str) -> None:
+    with pytest.raises(SettingError):
+        packhorse.asgi(None, **{name: value})
 
 
 def test_a_store_that_is_away_is_a_problem_and_not_for_ever(place: Place, tmp_path: Path) -> None:

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from litestar.testing import AsyncTestClient
 
 from packhorse.store.base import Store
+from tests.api.conftest import publish
+from tests.api.processes import Place
 from tests.api.test_jobs import submitted
 from tests.contract.builders import card
 
 Http = AsyncTestClient[Any]
+
+
+@pytest.fixture
+def place(tmp_path: Path, anywhere: str) -> Place:
+    place = Place(tmp_path, store=anywhere)
+    publish(place)
+    return place
 
 
 def assert_holds(document: dict[str, Any], facts: dict[str, Any]) -> None:

@@ -6,22 +6,40 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
-from litestar import Request
 from litestar.testing import AsyncTestClient
 
-from packhorse.api import serving
+from packhorse.api import gate
 from packhorse.api.callers import GRANTS, Caller
 from packhorse.api.serving import build
 from packhorse.store.base import Filter, Store
+from tests.api.conftest import publish
 from tests.api.processes import Place
+from tests.contract.stores import STORES
 
 Http = AsyncTestClient[Any]
 Json = dict[str, Any]
 
 MODEL: Json = {"model": ("m.onnx", b"weights")}
+
+
+EVERYWHERE = pytest.mark.parametrize("anywhere", ["sqlite", "postgresql", "redis"], indirect=True)
+"""For the rows that the store decides about; what is only read and refused is the same on all of them."""
+
+
+@pytest.fixture
+def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return STORES[getattr(request, "param", "sqlite")].fresh(tmp_path)
+
+
+@pytest.fixture
+def place(tmp_path: Path, anywhere: str) -> Place:
+    place = Place(tmp_path, store=anywhere)
+    publish(place)
+    return place
 
 
 def fields(answer: Any) -> set[str]:
@@ -35,6 +53,7 @@ async def nothing_is_left(place: Place, store: Store) -> bool:
 # As JSON
 
 
+@EVERYWHERE
 async def test_a_job_is_admitted_and_can_be_found(http: Http, store: Store) -> None:
     body = {"pipeline": "add", "user_id": "ann", "parameters": {"a": 1, "b": 2}, "priority": 5, "metadata": {"k": [1]}}
 
@@ -194,7 +213,7 @@ async def test_a_pipeline_there_is_not_is_answered_with_those_there_are(http: Ht
 
     assert (
         problem["detail"]
-        == "There is no pipeline named 'nope'; there is add, convert, fail, hold, picture, speak, split."
+        == "There is no pipeline named 'nope'; there is add, convert, fail, hold, log_in, picture, speak, split."
     )
     assert problem["hint"].startswith("A worker publishes its pipelines when it starts")
 
@@ -291,7 +310,7 @@ async def test_a_form_carries_files_and_values(http: Http, place: Place) -> None
         ("ref_images", "a.png", 1),
         ("ref_images", "b.png", 2),
     ]
-    assert (job["source_filename"], job["input"]) == ("m.onnx", job["inputs"][0])
+    assert (job["source_filename"], job["input"]) == ("m.onnx", {**job["inputs"][0], "ref_images_count": 2})
     assert place.objects() == {each["object_key"] for each in job["inputs"]}
 
 
@@ -467,6 +486,7 @@ async def test_a_taken_slot_is_refused_before_the_body_is_read(http: Http, key: 
     assert int(answer.headers["retry-after"]) > 0
 
 
+@EVERYWHERE
 async def test_a_known_key_is_let_in_though_its_job_holds_the_slot(http: Http) -> None:
     key = {"Idempotency-Key": "k1"}
     first = await http.post("jobs?pipeline=convert&user_id=ann", files=MODEL, headers=key)
@@ -483,10 +503,7 @@ async def test_a_known_key_is_let_in_though_its_job_holds_the_slot(http: Http) -
 
 @asynccontextmanager
 async def asking_as(place: Place, monkeypatch: pytest.MonkeyPatch, caller: Caller) -> AsyncIterator[Http]:
-    def who(request: Request[Any, Any, Any]) -> Caller:
-        return caller
-
-    monkeypatch.setattr(serving, "caller_of", who)
+    monkeypatch.setattr(gate, "_local", lambda _address: caller)
     async with AsyncTestClient(build(place.settings), base_url="http://127.0.0.1/api/v1/") as http:
         yield http
 
@@ -494,6 +511,7 @@ async def asking_as(place: Place, monkeypatch: pytest.MonkeyPatch, caller: Calle
 ADD: Json = {"json": {"pipeline": "add", "user_id": "ann", "parameters": {"a": 1}}, "headers": {"Idempotency-Key": "k"}}
 
 
+@EVERYWHERE
 async def test_a_key_is_of_one_tenant_and_one_client(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     callers = [Caller("acme", GRANTS["submit"], client=each) for each in ("c1", "c2", "c1")]
     callers.append(Caller("other", GRANTS["submit"], client="c1"))
@@ -508,6 +526,7 @@ async def test_a_key_is_of_one_tenant_and_one_client(place: Place, monkeypatch: 
     assert [job["created_by_client_id"] for job in made] == ["c1", "c2", "c1", "c1"]
 
 
+@EVERYWHERE
 async def test_who_is_bound_to_a_user_learns_nothing_of_the_slot_of_another(
     http: Http, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -520,6 +539,7 @@ async def test_who_is_bound_to_a_user_learns_nothing_of_the_slot_of_another(
     assert (answer.status_code, fields(answer)) == (422, {"user_id"})
 
 
+@EVERYWHERE
 async def test_the_same_key_and_request_give_the_first_job(http: Http, place: Place, store: Store) -> None:
     key = {"Idempotency-Key": "k1"}
     first = await http.post("jobs?pipeline=convert&user_id=ann", files=MODEL, headers=key)
@@ -570,6 +590,7 @@ async def test_a_key_that_cannot_be_one_is_named(http: Http, key: str) -> None:
 # Stores that fail
 
 
+@EVERYWHERE
 async def test_objects_that_do_not_answer_are_502_and_leave_no_job(http: Http, place: Place, store: Store) -> None:
     place.blobs.write_text("not a folder")
 
@@ -602,6 +623,7 @@ async def test_a_nul_character_is_refused_by_its_field(
     assert await nothing_is_left(place, store)
 
 
+@EVERYWHERE
 async def test_a_nul_character_in_a_form_or_a_query_is_refused_too(http: Http, place: Place, store: Store) -> None:
     form = await http.post("jobs?pipeline=fail", files={"message": (None, b"a\0")})
     query = await http.get("jobs?user_id=a%00")
@@ -611,6 +633,7 @@ async def test_a_nul_character_in_a_form_or_a_query_is_refused_too(http: Http, p
     assert await nothing_is_left(place, store)
 
 
+@EVERYWHERE
 async def test_choices_that_a_worker_has_published_are_the_ones_there_are(http: Http) -> None:
     wrong = await http.post("jobs", json={"pipeline": "speak", "parameters": {"voice": "carl"}})
     right = await http.post("jobs", json={"pipeline": "speak", "parameters": {"voice": "bob"}})

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -16,6 +16,7 @@ from packhorse.store.base import Store
 from tests.api.conftest import publish
 from tests.api.keyed import BASE, Http, asking, bearer, key
 from tests.api.processes import Place
+from tests.journey.places import PLACES
 
 SCOPES = ("submit", "read", "operate", "admin")
 SECRET = "the-secret-of-acme"
@@ -57,9 +58,12 @@ class Acme(NamedTuple):
     secrets: tuple[str, ...]
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    place = Place(tmp_path, keyless=False, secret_key="s" * 40, promote_to=f"file://{tmp_path / 'kept'}")
+@pytest.fixture(scope="module", params=PLACES)
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """One of each sort for all rows: what the earlier ones left there is only more to be found."""
+    folder = tmp_path_factory.mktemp("tenants")
+    settings = {"keyless": False, "secret_key": "s" * 40, "promote_to": f"file://{folder / 'kept'}"}
+    place = Place(folder, **PLACES[request.param](folder), **settings)
     publish(place)
     return place
 
@@ -72,7 +76,8 @@ async def http(place: Place) -> AsyncIterator[Http]:
 
 @pytest.fixture
 async def acme(http: Http, store: Store) -> Acme:
-    mine, text = await grants.create(store, "acme", SCOPES, by="cli", name=SECRET)
+    tenant = f"acme-{secrets.token_hex(4)}"  # another for each row: a tenant has only so many webhooks
+    mine, text = await grants.create(store, tenant, SCOPES, by="cli", name=SECRET)
     job = {"pipeline": "add", "user_id": SECRET, "parameters": {"a": 1}, "metadata": {"note": SECRET}}
     job_id = (await http.post("jobs", json=job, headers=bearer(text))).json()["job_id"]
     webhook = {"url": f"https://example.com/{SECRET}"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -12,9 +13,18 @@ from litestar.testing import AsyncTestClient
 from packhorse.api.serving import build
 from packhorse.api.waiting import wanted
 from packhorse.client import Client
+from tests.api.conftest import run
 from tests.api.processes import Place, Server, until
+from tests.journey.places import PLACES
 
 ADD = {"pipeline": "add", "parameters": {"a": 1, "b": 2}}
+
+
+@pytest.fixture(scope="module", params=PLACES)
+def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("running")
+    with run(Place(folder, **PLACES[request.param](folder))) as server:
+        yield server
 
 
 def hold(seconds: float) -> dict[str, Any]:

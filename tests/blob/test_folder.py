@@ -21,6 +21,7 @@ from packhorse.blob import open_blobs, put
 from packhorse.blob import tree as folder_tree
 from packhorse.blob.base import CHUNK, Sum
 from packhorse.blob.folder import Folder
+from packhorse.blob.put import BLOCK
 from packhorse.errors import BlobExists, BlobNotFound, BlobUnavailable, PathRefused, SettingError
 from tests.contract.blob_fixtures import content, stream
 
@@ -236,7 +237,7 @@ async def test_an_object_cannot_be_written_to_whatever_the_mask(blobs: Folder, r
 
 async def test_a_put_whose_sender_breaks_leaves_nothing_on_disk(blobs: Folder, root: Path) -> None:
     async def broken() -> AsyncIterator[bytes]:
-        yield b"x" * CHUNK
+        yield b"x" * BLOCK
         assert len(tree(root)) == 1  # the unfinished one
         raise ConnectionResetError
 
@@ -259,7 +260,7 @@ async def test_a_put_that_fails_at_any_system_call_leaves_nothing(blobs: Folder,
 
         with watching(fail_once, *CALLS):
             try:
-                outcomes.append(str(await blobs.put(KEY, stream(b"x" * CHUNK, b"y"))))
+                outcomes.append(str(await blobs.put(KEY, stream(b"x" * BLOCK, b"y"))))
             except BlobUnavailable as error:
                 outcomes.append(error.facts["reason"])
                 assert tree(root) == []
@@ -278,7 +279,7 @@ async def test_a_put_cancelled_at_any_system_call_leaves_nothing(blobs: Folder, 
 
     for nth in itertools.count(1):
         countdown = itertools.count(1 - nth)
-        put = asyncio.create_task(blobs.put(KEY, stream(b"x" * CHUNK, b"y")))
+        put = asyncio.create_task(blobs.put(KEY, stream(b"x" * BLOCK, b"y")))
 
         def cancel_once(*_: Any, countdown: Iterator[int] = countdown, put: asyncio.Task[Sum] = put) -> None:
             if next(countdown) == 0:
@@ -368,7 +369,7 @@ async def test_small_chunks_are_written_together(blobs: Folder) -> None:
     with watching(lambda *args: writes.append(args), "write"):
         await blobs.put(KEY, stream(*[b"x" * 1024] * 1024))
 
-    assert len(writes) == 1024 * 1024 // CHUNK
+    assert len(writes) == 1024 * 1024 // BLOCK
 
 
 async def test_a_short_write_is_continued(blobs: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -657,7 +658,7 @@ async def test_a_put_makes_its_folder_again_when_a_delete_took_it(blobs: Folder,
 
 async def test_a_put_whose_bytes_were_swept_away_says_so(blobs: Folder, root: Path) -> None:
     async def chunks() -> AsyncIterator[bytes]:
-        yield b"x" * CHUNK
+        yield b"x" * BLOCK
         assert await blobs.abandon(older_than=-3600) == 1
 
     with pytest.raises(BlobUnavailable):

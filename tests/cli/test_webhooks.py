@@ -50,7 +50,8 @@ def test_a_webhook_is_made_tried_listed_and_removed(ask: Tell, receiver: Web) ->
     words = added.out.split()
     webhook_id = words[words.index("webhook") + 1]
     tried = ask("webhooks", "test", webhook_id)
-    listed = ask("webhooks")
+    listed = ask("webhooks", "list")
+    bare = ask("webhooks")
     removed = ask("webhooks", "remove", webhook_id)
     then = json.loads(ask("webhooks", "--json").out)
 
@@ -59,6 +60,7 @@ def test_a_webhook_is_made_tried_listed_and_removed(ask: Tell, receiver: Web) ->
     assert "this once" in added.err
     assert (tried.out.strip(), receiver.asked[0].json["type"]) == ("It was taken.", "webhook.test")
     assert webhook_id in listed.out
+    assert bare.out == listed.out
     assert f"{receiver.url}/hook" in listed.out
     assert "whsec_" not in listed.out
     assert [each["reason"] for each in then["items"] if each["webhook_id"] == webhook_id] == ["It was removed."]

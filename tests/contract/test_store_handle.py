@@ -67,6 +67,7 @@ CALLS: dict[str, Callable[[Store], Awaitable[object]]] = {
     "refund": lambda store: store.refund([], 1.0),
     "add_endpoint": lambda store: store.add_endpoint(endpoint()),
     "endpoints": lambda store: store.endpoints(),
+    "forget_endpoints": lambda store: store.forget_endpoints(0.0),
     "end_endpoint": lambda store: store.end_endpoint("e1", 1.0, "gone"),
     "take_deliveries": lambda store: store.take_deliveries(0, 1.0),
     "settle_delivery": lambda store: store.settle_delivery(Delivery("d", "e1", UNKNOWN, 1, 1.0), next_at=None),

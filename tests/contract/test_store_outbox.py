@@ -82,6 +82,28 @@ async def test_an_ended_endpoint_stays_to_be_seen_and_its_first_end_holds(store:
     assert await store.end_endpoint("nobody", 1.0, "gone") is None
 
 
+async def test_only_open_endpoints_can_be_asked_for(store: Store, other: Store) -> None:
+    for each in (endpoint("e1"), endpoint("e2"), endpoint("e3", tenant="acme")):
+        await store.add_endpoint(each)
+    await store.end_endpoint("e1", 5.0, "gone")
+
+    assert [each.id for each in await other.endpoints(only_open=True)] == ["e2", "e3"]
+    assert [each.id for each in await other.endpoints("default", only_open=True)] == ["e2"]
+    assert await other.endpoints("nobody", only_open=True) == []
+
+
+async def test_endpoints_that_ended_long_ago_are_forgotten_and_their_ids_are_free(store: Store, other: Store) -> None:
+    for id in ("e1", "e2", "e3"):
+        await store.add_endpoint(endpoint(id))
+    await store.end_endpoint("e1", 5.0, "gone")
+    await store.end_endpoint("e2", 6.0, "gone")
+
+    await other.forget_endpoints(5.5)
+
+    assert [each.id for each in await store.endpoints()] == ["e2", "e3"]
+    await store.add_endpoint(endpoint("e1"))
+
+
 async def test_what_waits_for_an_endpoint_goes_with_it_and_what_waits_for_others_stays(store: Store) -> None:
     job = await told(store, "e1", "e2")
 

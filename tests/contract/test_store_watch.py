@@ -13,6 +13,7 @@ from tests.contract.builders import (
     cancel,
     card,
     claim,
+    finish,
     lease_of,
     line,
     report,
@@ -58,12 +59,13 @@ ANYTHING: dict[str, Callable[[Store], Awaitable[object]]] = {
 }
 
 
+@pytest.mark.parametrize("is_working", [False, True])
 @pytest.mark.parametrize("commit", ANYTHING.values(), ids=ANYTHING)
 async def test_who_waits_is_woken_by_anything_another_handle_commits(
-    store: Store, other: Store, commit: Callable[[Store], Awaitable[object]]
+    store: Store, other: Store, commit: Callable[[Store], Awaitable[object]], is_working: bool
 ) -> None:
     mark = await store.changed(None, 0)
-    woken = asyncio.create_task(store.changed(mark, LONG * 2))
+    woken = asyncio.create_task(store.changed(mark, LONG * 2, is_working=is_working))
     await asyncio.sleep(0)
 
     await commit(other)
@@ -77,6 +79,35 @@ async def test_who_waits_is_woken_by_its_own_handle_too(store: Store) -> None:
     await asyncio.sleep(0)
 
     await submit(store)
+
+    assert await asyncio.wait_for(woken, LONG) != mark
+
+
+@pytest.mark.parametrize("is_between", [False, True])
+async def test_who_works_is_told_of_what_becomes_due_by_its_own_handle(store: Store, is_between: bool) -> None:
+    """Attempts that begin and end here need not wake it; what it could claim must, heard while it waits or before."""
+    claimed = await started(store)
+    mark = await store.changed(None, 0, is_working=True)
+    mark = await store.changed(mark, 0.05, is_working=True)
+    await finish(store, claimed)
+
+    if is_between:
+        await submit(store)
+    woken = asyncio.create_task(store.changed(mark, LONG * 2, is_working=True))
+    await asyncio.sleep(0)
+    if not is_between:
+        await submit(store)
+
+    assert await asyncio.wait_for(woken, LONG) != mark
+
+
+async def test_who_works_is_told_that_a_job_of_its_own_handle_is_to_stop(store: Store) -> None:
+    claimed = await started(store)
+    mark = await store.changed(None, 0, is_working=True)
+    woken = asyncio.create_task(store.changed(mark, LONG * 2, is_working=True))
+    await asyncio.sleep(0)
+
+    await cancel(store, claimed.job.id)
 
     assert await asyncio.wait_for(woken, LONG) != mark
 

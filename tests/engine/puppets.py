@@ -22,7 +22,7 @@ Act = Callable[[Run, Listener], Outcome | Exception | None]
 
 
 def returns(value: bytes = b'"done"') -> Act:
-    return lambda run, _: Returned(run.call, Document(value), None)
+    return lambda run, _: Returned(run.call, Document(value), None, has_scratch=True)
 
 
 def returns_files(*names: str) -> Act:
@@ -34,7 +34,7 @@ def returns_files(*names: str) -> Act:
         for name in names:
             (folder / name).write_text(name)
         files = tuple((str(folder / name), name) for name in names)
-        return Returned(run.call, Document(b"1", files), None)
+        return Returned(run.call, Document(b"1", files), None, has_scratch=True)
 
     return act
 

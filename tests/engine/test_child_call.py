@@ -155,6 +155,19 @@ def test_a_result_up_to_the_limit_is_kept(tmp_path: Path) -> None:
     assert end(tmp_path, "x" * 98, limit=100) == Returned(7, Document(b'"' + b"x" * 98 + b'"'), None)
 
 
+@pytest.mark.parametrize("is_used", [False, True])
+def test_it_is_told_whether_the_stage_has_used_its_folder(tmp_path: Path, is_used: bool) -> None:
+    """Else nobody would look whether there is one to be removed."""
+    _, code = next(pair for pair in app.code.by_kind.values() if pair[1].name == "it")
+    run = Run(7, code.plan.kind, "job", "ann", "trace", 1, 0, str(tmp_path / "own"), Document(b"{}"), ())
+    context = ChildContext(run, lambda _: None)
+
+    if is_used:
+        (context.scratch / "left").touch()
+
+    assert returned(code, run, context, None) == Returned(7, Document(b"null"), None, has_scratch=is_used)
+
+
 def test_a_result_over_the_limit_fails_for_good_and_says_what_to_do(tmp_path: Path) -> None:
     outcome = end(tmp_path, "x" * 99, limit=100)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -76,8 +77,9 @@ class Slot:
         if at is None:
             return None
         return Heir(
-            claim, at, kinds=KINDS, worker="w", lease=15.0, now=self._now, may_start=lambda: not self.is_leaving
-        )
+            claim, at, kinds=KINDS, token=secrets.token_hex(8), worker="w", lease=15.0, now=self._now,
+            may_start=lambda: not self.is_leaving,
+        )  # fmt: skip
 
 
 @pytest.fixture(autouse=True)

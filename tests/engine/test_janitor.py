@@ -13,7 +13,7 @@ from packhorse.blob.base import Blobs
 from packhorse.blob.folder import Folder
 from packhorse.core import lifecycle
 from packhorse.core.model import Artifact, Job, Result, Status, Stored
-from packhorse.engine.janitor import BATCH, COMPARED, LAP, RESTING, SWEEP, Janitor
+from packhorse.engine.janitor import BATCH, COMPARED, ENDED_KEPT, LAP, RESTING, SWEEP, Janitor
 from packhorse.engine.settle import Settle
 from packhorse.errors import BlobUnavailable, CorruptRecord, JobNotFound, StoreUnavailable
 from packhorse.store.base import Claim, Store
@@ -36,6 +36,7 @@ from tests.contract.builders import (
     submit,
     submit_many,
 )
+from tests.contract.governing import endpoint
 from tests.contract.stores import Clock
 from tests.engine.builders import EPOCH, id_at, jobs, objects, put, retry, submit_file
 from tests.engine.faulty import Faults
@@ -627,6 +628,18 @@ async def test_what_unfinished_uploads_left_behind_is_removed(blobs: Blobs, jani
     await janitor.tick()
 
     assert not partial.exists()
+
+
+async def test_a_webhook_that_ended_a_month_ago_is_forgotten(store: Store, janitor: Janitor, clock: Clock) -> None:
+    for id in ("e1", "e2", "e3"):
+        await store.add_endpoint(endpoint(id))
+    await store.end_endpoint("e1", clock.now, "gone")
+    await store.end_endpoint("e2", clock.now + 1.0, "gone")
+    clock.now += ENDED_KEPT
+
+    await janitor.tick()
+
+    assert [each.id for each in await store.endpoints()] == ["e2", "e3"]
 
 
 async def test_the_feed_of_watchers_is_trimmed(janitor: Janitor, faults: Faults) -> None:

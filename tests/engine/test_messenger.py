@@ -21,6 +21,7 @@ from packhorse.engine.messenger import AT_ONCE, HOLD, IDLE, LINE, UNSIGNED, Mess
 from packhorse.engine.settle import Settle
 from packhorse.engine.signing import secret_of
 from packhorse.errors import CorruptRecord, StoreUnavailable
+from packhorse.outbound import names
 from packhorse.outbound.addresses import Allow
 from packhorse.outbound.calls import Outbound
 from packhorse.shape.job import shown
@@ -98,6 +99,22 @@ async def test_a_message_tells_how_the_job_ended_in_its_one_shape(
     assert asked.headers["webhook-timestamp"] == str(int(clock.now))
     assert is_signed(asked)
     assert await waiting(store) == []
+
+
+async def test_a_name_is_looked_up_out_of_the_share_of_the_tenant_that_chose_it(store: Store) -> None:
+    owners = []
+
+    async def resolve(_host: str) -> list[Any]:
+        owners.append(names._owner.get())
+        return []
+
+    await endpoint(store, "https://example.org/")
+    await completed(store, webhooks=("e1",))
+
+    await turn(Messenger(store, Outbound(Allow.of(""), messages.POLICY, resolve=resolve), KEY, luck=lambda: 0.0))
+
+    assert owners == ["default"]
+    assert [each.error for each in await waiting(store)] == ["NOT_RESOLVED"]
 
 
 async def test_a_job_without_webhooks_is_told_to_nobody(store: Store, courier: Messenger, receiver: Web) -> None:

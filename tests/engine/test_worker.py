@@ -74,10 +74,10 @@ class Unheard(SqliteStore):
 
     claims = 0
 
-    async def changed(self, mark: int | None, timeout: float) -> int:
+    async def changed(self, mark: int | None, timeout: float, *, is_working: bool = False) -> int:
         if mark is not None:
             await asyncio.Event().wait()
-        return await super().changed(mark, timeout)
+        return await super().changed(mark, timeout, is_working=is_working)
 
     async def claim(self, wants: Mapping[str, int], kinds: Collection[str], decide: Decide) -> list[Claim]:
         self.claims += 1

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from litestar import Request
-from litestar.connection import ASGIConnection
 from litestar.di import NamedDependency
-from litestar.handlers.base import BaseRouteHandler
 from msgspec import Struct
 
 from packhorse.core.model import Job
@@ -74,20 +72,16 @@ def caller_of(request: Request[Any, Any, Any], tools: NamedDependency[Any]) -> C
     return found
 
 
-async def allowed(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
-    """Runs before every route, in the loop: what is not a coroutine goes through a thread.
-
-    What a route is marked with, the caller must be allowed, and a token only about its job.
-    """
-    needed = handler.opt.get("scope", UNMARKED)
-    caller: Caller = connection.scope["state"]["caller"]
+def check(caller: Caller, marks: Mapping[str, Any], path: Mapping[str, Any]) -> None:
+    """What a route is marked with, the caller must be allowed, and a token only about its job."""
+    needed = marks.get("scope", UNMARKED)
     if needed is None:
         return
     if needed not in caller.allowed:
         raise Forbidden(scope=needed)
-    if caller.job_id is not None and "job_id" not in connection.path_params:
+    if caller.job_id is not None and "job_id" not in path:
         raise Forbidden(f"This token is for job {caller.job_id} only.", scope=needed)
     if needed == "admin" and caller.user is not None:
         raise Forbidden(f"A key for one user cannot have the scope {needed}.", scope=needed)
-    if handler.opt.get("shared") and caller.tenant != OPERATOR:
+    if marks.get("shared") and caller.tenant != OPERATOR:
         raise Forbidden(f"All tenants share this; it needs a key of the tenant `{OPERATOR}`.", scope=needed)

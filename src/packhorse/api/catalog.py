@@ -78,6 +78,8 @@ class Published:
 
     def mistakes(self, values: Json) -> list[Mistake]:
         """What is wrong with parameters in which each file is a text."""
+        if self._validator.is_valid(values):
+            return []
         errors = list(self._validator.iter_errors(values))
         surplus = unknown_names(values, self._schema) if errors else {}
         return [mistake for error in errors for mistake in _mistakes(error, surplus)]

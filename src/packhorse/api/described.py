@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from litestar.openapi.datastructures import ResponseSpec
-from litestar.openapi.spec import OpenAPIMediaType, OpenAPIType, Operation, RequestBody, Schema
+from litestar.openapi.spec import OpenAPIMediaType, OpenAPIType, Operation, Parameter, RequestBody, Schema
 
 from packhorse.api.documents import ProblemDocument
 from packhorse.api.given import JSON
@@ -37,7 +37,14 @@ def answering(document: Any, media_type: str, description: str) -> ResponseSpec:
     return ResponseSpec(document, generate_examples=False, media_type=media_type, description=description)
 
 
-def taking(shape: type[msgspec.Struct], *, required: bool = False, form: str | None = None) -> type[Operation]:
+def beside(name: str, where: Literal["query", "header"], description: str | None = None) -> Parameter:
+    """A text that a route reads itself."""
+    return Parameter(name, where, Schema(type=OpenAPIType.STRING), description)
+
+
+def taking(
+    shape: type[msgspec.Struct], *besides: Parameter, required: bool = False, form: str | None = None
+) -> type[Operation]:
     """The operation of a route that takes such a body, as JSON and, if ``form`` says how, as a form with more parts."""
     found = msgspec.json.schema(shape)
     known = found["$defs"][shape.__name__]
@@ -50,6 +57,7 @@ def taking(shape: type[msgspec.Struct], *, required: bool = False, form: str | N
     class Taking(Operation):
         def __post_init__(self) -> None:
             self.request_body = RequestBody(required=required, content=content)
+            self.parameters = [*(self.parameters or ()), *besides] or None
 
     return Taking
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 
 from litestar.types import HTTPScope
 
@@ -14,6 +13,7 @@ from packhorse.access.rates import WINDOW, Rates
 from packhorse.api import limits
 from packhorse.api.auditing import Auditor
 from packhorse.api.callers import OPERATOR, Caller, granted
+from packhorse.api.headers import every
 from packhorse.api.limits import Limit
 from packhorse.errors import RateExceeded, Unauthorized
 from packhorse.settings import Settings
@@ -39,12 +39,12 @@ class Door:
 
     def address(self, scope: HTTPScope) -> str:
         peer = scope["client"][0] if scope["client"] else ""
-        return true_address(peer, _values(scope, b"x-forwarded-for"), self._trusted)
+        return true_address(peer, every(scope["headers"], b"x-forwarded-for"), self._trusted)
 
     async def caller(self, scope: HTTPScope) -> Caller:
         """Raises Unauthorized, or RateExceeded for who failed too often."""
         address = self.address(scope)
-        presented = _values(scope, b"authorization")
+        presented = every(scope["headers"], b"authorization")
         if not presented:
             raise await self._failed("key.missing", address, "none was sent")
         text = presented[0]
@@ -117,7 +117,3 @@ def _caller(key: Key, address: str) -> Caller:
         job_id=key.job_id,
         address=address,
     )
-
-
-def _values(scope: HTTPScope, name: bytes) -> Sequence[str]:
-    return [value.decode("latin-1") for header, value in scope["headers"] if header.lower() == name]

@@ -18,6 +18,7 @@ from packhorse.api import problems
 from packhorse.api.serving import build, rest, wake
 from packhorse.errors import PackhorseError
 from packhorse.settings import Settings, load
+from packhorse.wiring import check
 
 OURS = frozenset(
     {"type", "asgi", "http_version", "method", "scheme", "query_string", "raw_path", "headers", "client", "server"}
@@ -33,9 +34,11 @@ def asgi(settings: Settings | None = None, **given: Any) -> Mounted:
 
     Settings are given by name (``store="sqlite:////srv/jobs.db"``) or all at once; what is not given comes from where
     settings always come from. It runs no worker. What the parent lets through is still checked: without keys, only
-    requests to this machine's own addresses are served.
+    requests to this machine's own addresses are served. Raises SettingError for settings that cannot work.
     """
-    return Mounted(settings or load(given).settings)
+    chosen = settings or load(given).settings
+    check(chosen)
+    return Mounted(chosen)
 
 
 class Mounted:

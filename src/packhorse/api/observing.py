@@ -10,6 +10,7 @@ from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Receive, Scope, Send
 
 from packhorse import metrics
+from packhorse.api.headers import first
 from packhorse.api.tracing import trace_of
 from packhorse.telemetry import log, traced
 
@@ -60,8 +61,7 @@ class _Request:
         """None was sent: the client went away, or the server was stopped."""
         self._received = self._sent = 0
         self._open: set[str] = set()
-        headers = dict(scope["headers"])
-        self._is_upload = headers.get(b"content-type", b"").lower().startswith(b"multipart/")
+        self._is_upload = (first(scope["headers"], b"content-type") or "").lower().startswith("multipart/")
 
     @property
     def method(self) -> str:
@@ -95,11 +95,13 @@ class _Request:
         for kind in self._open:
             metrics.open_now.labels(kind).dec()
         took = time.monotonic() - self._began
-        _series(metrics.requests, self.method, self.route, self._status).inc()
-        _series(metrics.request_seconds, self.method, self.route).observe(took)
-        facts = {"route": self.route, "received": self._received, "sent": self._sent, "problem": self._problem}
-        log.request_answered(self.method, self._path, self._status, took, facts)
-        if (self.method, self.route) != SUBMIT:
+        method, route = self.method, self.route
+        _series(metrics.requests, method, route, self._status).inc()
+        _series(metrics.request_seconds, method, route).observe(took)
+        if log.tells_requests:
+            facts = {"route": route, "received": self._received, "sent": self._sent, "problem": self._problem}
+            log.request_answered(method, self._path, self._status, took, facts)
+        if (method, route) != SUBMIT:
             return
         if 200 <= self._status < 300:
             metrics.submitted.inc()
@@ -113,12 +115,12 @@ class _Request:
 
     def _started(self, message: Any) -> Any:
         self._status = message["status"]
-        headers = {name.lower(): value for name, value in message["headers"]}
-        if headers.get(b"content-type", b"").startswith(b"text/event-stream"):
+        headers = message["headers"]
+        if (first(headers, b"content-type") or "").startswith("text/event-stream"):
             self._enter("stream")
-        elif b"content-disposition" in headers:
+        elif first(headers, b"content-disposition") is not None:
             self._enter("download")
-        return {**message, "headers": [*message["headers"], *self.trace.headers()]}
+        return {**message, "headers": [*headers, *self.trace.headers()]}
 
     def _enter(self, kind: str) -> None:
         if kind not in self._open:

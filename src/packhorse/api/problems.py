@@ -20,6 +20,7 @@ from packhorse.errors import (
     BlobError,
     Conflict,
     CorruptRecord,
+    Forbidden,
     InvalidInput,
     NotFound,
     PackhorseError,
@@ -136,7 +137,7 @@ def _headers(known: PackhorseError, error: Exception) -> dict[str, str]:
         headers["Retry-After"] = RETRY_AFTER
     if isinstance(known, RangeNotSatisfiable):
         headers["Content-Range"] = f"bytes */{known.facts['size']}"
-    if isinstance(known, TooMany):
+    if isinstance(known, TooMany | Forbidden):
         headers |= known.facts.get("headers", {})  # Retry-After and the limits, as they stood when it was refused
     if isinstance(known, Unauthorized):
         headers["WWW-Authenticate"] = "Bearer"

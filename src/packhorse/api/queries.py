@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import datetime
 from functools import cache
 from typing import Annotated, Any, get_args
@@ -18,6 +19,9 @@ LARGEST = 2**53 - 1
 
 Number = Annotated[int, QueryParameter(ge=0, le=LARGEST)]
 """Of an event or a line."""
+
+QUERY = "query"
+"""How a route is marked that reads its query itself: with the names it knows."""
 
 NO_NULL = "Leave it out instead of saying null"
 NO_TIME = "It must be a time such as 2026-01-31T12:00:00Z"
@@ -56,6 +60,8 @@ def _kinds(hint: Any) -> tuple[Any, ...]:
 
 
 @cache
-def _known(handler: BaseRouteHandler) -> list[str]:
+def _known(handler: BaseRouteHandler) -> Sequence[str]:
+    if QUERY in handler.opt:
+        return tuple(handler.opt[QUERY])
     parameters = handler.parsed_fn_signature.parameters.items()
     return [name for name, each in parameters if isinstance(each.kwarg_definition, QueryParameter)]

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from litestar.datastructures import State
+from litestar.types import Scope
 
 from packhorse.access.keyring import Keyring
 from packhorse.api.auditing import Auditor
@@ -117,3 +118,8 @@ async def _kept(run: Callable[[], Awaitable[None]]) -> None:
 
 def tools_of(state: State) -> Any:
     return state.tools
+
+
+def tools_and_caller(scope: Scope) -> tuple[Tools, Caller]:
+    """For a route that is not handed them."""
+    return scope["litestar_app"].state.tools, scope["state"]["caller"]

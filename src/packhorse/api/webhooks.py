@@ -75,7 +75,7 @@ async def add_webhook(
     now = tools.store.now()
     endpoint_id = f"{int(now * 1000):012x}{secrets.token_hex(4)}"
     secret = secret_of(tools.settings.secret_key, endpoint_id)
-    if sum(each.ended_at is None for each in await tools.store.endpoints(caller.tenant)) >= MOST:
+    if len(await tools.store.endpoints(caller.tenant, only_open=True)) >= MOST:
         raise TooMany(reason=f"{MOST} webhooks; remove one first")
     endpoint = Endpoint(endpoint_id, caller.tenant, wanted.url, now, created_by=caller.key_id)
     await tools.store.add_endpoint(endpoint)

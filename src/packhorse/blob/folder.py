@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import ExitStack, aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack, aclosing, contextmanager
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -37,18 +38,26 @@ class Folder:
 
     async def put(self, key: str, chunks: AsyncIterator[bytes], *, limit: int | None = None) -> Sum:
         put = Put(self._root, checked(key), limit)
+        writing: Future[None] | None = None
         crashpoints.passing("blob.put.before")
         try:
             await self._run(put.open)
             async for chunk in chunks:
                 if put.take(chunk):
-                    await self._run(put.write)
-            await self._run(put.publish)
+                    await self._written(writing)
+                    writing = self._threads.start(put.write, put.taken())
+            await self._written(writing)
+            await self._run(put.publish, put.taken())
         except BaseException:  # cancellation too: whatever ended it, nothing is left behind
-            await self._threads.run(put.discard)
+            await self._threads.run(put.discard, writing)
             raise
         crashpoints.passing("blob.put.after")
         return put.sum()
+
+    async def _written(self, writing: Future[None] | None) -> None:
+        if writing is not None:
+            with _told():
+                await self._threads.ended(writing)
 
     async def put_file(self, key: str, path: Path) -> Sum:
         async with aclosing(self._threads.pieces(path)) as pieces:
@@ -99,10 +108,16 @@ class Folder:
         await self._threads.close()
 
     async def _run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        try:
+        with _told():
             if not self._made:
                 await self._threads.run(tree.make_root, self._root)
                 self._made = True
             return await self._threads.run(work, *args, **kwargs)
-        except OSError as error:
-            raise BlobUnavailable(reason=error.strerror or str(error)) from error
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise BlobUnavailable(reason=error.strerror or str(error)) from error

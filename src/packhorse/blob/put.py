@@ -8,6 +8,7 @@ import os
 import secrets
 import stat
 from collections.abc import Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from hashlib import sha256
 from itertools import pairwise
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from packhorse import crashpoints
 from packhorse.blob import tree
-from packhorse.blob.base import CHUNK, Sum
+from packhorse.blob.base import Sum
 from packhorse.blob.tree import PARTIAL
 from packhorse.errors import BlobExists, BlobUnavailable, PathRefused, TooLarge
 
@@ -26,11 +27,16 @@ SETTLED = stat.S_ISVTX
 """The mark of a folder whose own name is synced. The put that made a folder may not have come to that yet, or have died
 before: whoever finds no mark syncs, so no put returns that relies on a folder which a power cut can take away."""
 
+BLOCK = 512 * 1024
+"""Bytes that go to a thread at a time. A put holds two such blocks: one is written while the next comes in."""
+FEW = 32
+"""Pieces of a block that are not worth joining."""
+
 NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 
 
 class Put:
-    """One object on its way. All but `take` and `sum` run in a thread, one after the other."""
+    """One object on its way. All but `take`, `taken` and `sum` run in a thread, one after the other."""
 
     def __init__(self, root: Path, key: str, limit: int | None) -> None:
         self._root, self._key, self._limit = root, key, limit
@@ -49,7 +55,12 @@ class Put:
             raise TooLarge(field=self._name, limit=self._limit)
         self._held += len(chunk)
         self._waiting.append(chunk)
-        return self._held >= CHUNK
+        return self._held >= BLOCK
+
+    def taken(self) -> list[bytes]:
+        """What is waiting, for `write`."""
+        pieces, self._waiting, self._held = self._waiting, [], 0
+        return pieces
 
     def sum(self) -> Sum:
         return Sum(size=self._size, sha256=self._sha256.hexdigest())
@@ -59,18 +70,18 @@ class Put:
             self._fd = os.open(self._partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400, dir_fd=partials)
         os.fchmod(self._fd, 0o444)  # not above, where the mask of the process has a say
 
-    def write(self) -> None:
+    def write(self, pieces: Sequence[bytes]) -> None:
+        """Large pieces as they are: to join them first would copy every byte once more, and hold up the loop."""
         assert self._fd is not None
-        data = b"".join(self._waiting)
-        self._waiting, self._held = [], 0
-        self._sha256.update(data)
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(self._fd, rest) :]
+        for data in pieces if len(pieces) <= FEW else [b"".join(pieces)]:
+            self._sha256.update(data)
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(self._fd, rest) :]
 
-    def publish(self) -> None:
+    def publish(self, pieces: Sequence[bytes]) -> None:
         assert self._fd is not None
-        self.write()
+        self.write(pieces)
         os.fsync(self._fd)
         crashpoints.passing("blob.put.written")
         for tries_left in reversed(range(TRIES)):
@@ -84,7 +95,9 @@ class Put:
                 raise PathRefused(key=self._key) from None
         self._forget_partial()
 
-    def discard(self) -> None:
+    def discard(self, writing: Future[None] | None) -> None:
+        if writing is not None:
+            writing.exception()  # the last block: its file must not be closed under it
         with suppress(OSError, BlobUnavailable):  # what ended the put is the news; an orphan is for the sweep
             if self._published:  # cancelled, or the name could not be synced: nobody has been told of the object
                 tree.delete(self._root, [self._key])

@@ -56,7 +56,7 @@ def returned(stage: Stage[..., Any], run: Run, context: ChildContext, value: obj
         message = f"The stage's result has {len(data)} bytes; at most {run.limit} are kept. Return a File instead."
         return Raised(run.call, "RESULT_TOO_LARGE", message, True, "")
     kept = tuple((str(context.kept(file)), file.name) for file in files)
-    return Returned(run.call, Document(data, kept), _width(data))
+    return Returned(run.call, Document(data, kept), _width(data), context.has_scratch)
 
 
 def said(error: BaseException) -> None:

@@ -52,6 +52,11 @@ class ChildContext(Context):
         self._folder.mkdir(parents=True, exist_ok=True)
         return self._folder
 
+    @property
+    def has_scratch(self) -> bool:
+        """Whether anybody has asked for the folder so far."""
+        return "_folder" in self.__dict__
+
     @cached_property
     def _folder(self) -> Path:
         return Path(self._scratch)

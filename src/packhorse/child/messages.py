@@ -96,6 +96,8 @@ class Returned(Struct, frozen=True, tag=True):
     result: Document
     width: int | None
     """Length of the returned list, None if it was no list."""
+    has_scratch: bool = False
+    """Whether the stage has asked for its folder: most do not, and there is nothing to be removed."""
 
 
 class Raised(Struct, frozen=True, tag=True):

@@ -37,6 +37,7 @@ COMMANDS = (
     (JOBS, "artifacts", "packhorse.cli.results:artifacts", "List the files a job's stages have made, or download one."),
     (JOBS, "promote", "packhorse.cli.jobs:promote", "Copy a job's result to a place where it stays."),
     (JOBS, "pipelines", "packhorse.cli.jobs:pipelines", "List what can be submitted."),
+    (JOBS, "tokens", "packhorse.cli.tokens:app", "Let somebody without a key see one job: create, list, revoke."),
     (LOOKING, "top", "packhorse.cli.top:top", "Watch queues, workers, running jobs and failures."),
     (LOOKING, "stats", "packhorse.cli.observing:stats", "Show what there is, and how it went."),
     (LOOKING, "workers", "packhorse.cli.observing:workers", "List the workers, and those that were lost."),

@@ -40,7 +40,7 @@ def jobs(
     limit
         How many at most.
     """
-    with Client(remote.url) as client:
+    with remote.client() as client:
         page = client.list(user=user, status=status, pipeline=pipeline, limit=limit)
     if remote.json:
         printing.document(page)
@@ -61,7 +61,7 @@ def show(job: JobId, /, *, follow: bool = False, remote: Remote = Remote()) -> i
     follow
         Show progress until it has ended; the exit code is 0 completed, 1 failed, 4 cancelled.
     """
-    with Client(remote.url) as client:
+    with remote.client() as client:
         if not follow:
             _shown(client, job, remote)
             return 0
@@ -88,7 +88,7 @@ def logs(
     stage
         Only of this stage.
     """
-    with Client(remote.url) as client:
+    with remote.client() as client:
         stages = client.get(job)["stages"]
         if stage is not None and stage not in stages:
             raise CycloptsError(msg=f"There is no stage {stage!r}; there is {some(stages)}.", command_chain=["logs"])
@@ -107,7 +107,7 @@ def cancel(job: JobId, /, *, remote: Remote = Remote()) -> None:
     job
         Its id.
     """
-    with Client(remote.url) as client:
+    with remote.client() as client:
         _changed(client.cancel(job), remote)
 
 
@@ -121,7 +121,7 @@ def retry(job: JobId, /, *, stage: str | None = None, remote: Remote = Remote())
     stage
         Redo this stage and what follows it; * for all.
     """
-    with Client(remote.url) as client:
+    with remote.client() as client:
         before = client.get(job)
         after = client.retry(job, stage)
     _changed(after, remote)
@@ -137,7 +137,7 @@ def delete(job: JobId, /, *, remote: Remote = Remote()) -> None:
     job
         Its id.
     """
-    with Client(remote.url) as client:
+    with remote.client() as client:
         client.delete(job)
     if remote.json:
         printing.document({"job_id": job, "deleted": True})
@@ -155,7 +155,7 @@ def promote(job: JobId, /, *, to: str | None = None, remote: Remote = Remote()) 
     to
         The name of the place, where the server has several.
     """
-    with Client(remote.url) as client:
+    with remote.client() as client:
         promoted = client.promote(job, to)
     if remote.json:
         printing.document(promoted)
@@ -166,7 +166,7 @@ def promote(job: JobId, /, *, to: str | None = None, remote: Remote = Remote()) 
 
 def pipelines(*, remote: Remote = Remote()) -> None:
     """List what can be submitted."""
-    with Client(remote.url) as client:
+    with remote.client() as client:
         found = client.pipelines()
     if remote.json:
         printing.document({"items": found, "next": None})

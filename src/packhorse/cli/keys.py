@@ -12,7 +12,7 @@ from packhorse.access import grants, keys
 from packhorse.api import shapes
 from packhorse.cli import printing
 from packhorse.cli.options import Places, Remote, Whole, settings_from
-from packhorse.client import Client, Json
+from packhorse.client import Json
 from packhorse.define.durations import seconds
 from packhorse.errors import InvalidInput
 from packhorse.settings import Settings
@@ -60,7 +60,7 @@ def create(
     settings = settings_from(places).settings
     if settings.key:
         _refuse_tenant(tenant)
-        with Client(remote.url) as client:
+        with remote.client() as client:
             _given(client.create_key(scopes, name=name, user_id=user, expires_in=expires), remote)
         return
 
@@ -87,7 +87,7 @@ def list_keys(*, tenant: str | None = None, places: Places = Places(), remote: R
     settings = settings_from(places).settings
     if settings.key:
         _refuse_tenant(tenant)
-        with Client(remote.url) as client:
+        with remote.client() as client:
             found = client.keys()
     else:
 
@@ -115,7 +115,7 @@ def rotate(key: str, /, *, overlap: str = "0s", places: Places = Places(), remot
     """
     settings = settings_from(places).settings
     if settings.key:
-        with Client(remote.url) as client:
+        with remote.client() as client:
             _given(client.rotate_key(_named(key), overlap=overlap), remote)
         return
 
@@ -139,7 +139,7 @@ def revoke(key: str, /, *, places: Places = Places(), remote: Remote = Remote())
     """
     settings = settings_from(places).settings
     if settings.key:
-        with Client(remote.url) as client:
+        with remote.client() as client:
             ended = client.revoke_key(_named(key))
     else:
 
@@ -165,7 +165,7 @@ def audit(*, limit: Whole = 50, places: Places = Places(), remote: Remote = Remo
     """
     settings = settings_from(places).settings
     if settings.key:
-        with Client(remote.url) as client:
+        with remote.client() as client:
             found = client.audit(limit=limit)["items"]
     else:
 

@@ -8,6 +8,8 @@ from typing import Annotated
 
 from cyclopts import Parameter, Token
 
+from packhorse.cli import printing
+from packhorse.client import Client
 from packhorse.settings import Loaded, load
 
 SAMPLE = "packhorse.sample"
@@ -49,6 +51,10 @@ class Output:
 class Remote(Output):
     url: str | None = None
     "The server to ask; else PACKHORSE_URL, else a local packhorse dev."
+
+    def client(self) -> Client:
+        """Waits where the server says when to come again, and says so."""
+        return Client(self.url, on_wait=printing.waiting)
 
 
 @Parameter(name="*")

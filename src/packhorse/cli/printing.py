@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from packhorse.core import wire
+from packhorse.errors import PackhorseError
 
 WIDE = 400
 """Columns when nobody looks: a table that is piped into something must not be cut to a terminal's width."""
@@ -72,6 +73,10 @@ def cell(value: object) -> Text:
 
 def said(message: str) -> None:
     err().print(Text(message))
+
+
+def waiting(seconds: float, error: PackhorseError) -> None:
+    said(f"{error.message} Waiting {seconds:.0f} s, as the server asks.")
 
 
 def forwarded(name: str, text: str) -> None:

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from packhorse.cli import printing
 from packhorse.cli.observing import percentiles, seconds
 from packhorse.cli.options import Remote
-from packhorse.client import Client, Json
+from packhorse.client import Json
 
 
 def _name(_type: object, text: str) -> None:
@@ -22,7 +22,7 @@ Queue = Annotated[str, Parameter(validator=_name)]
 
 def queues(*, remote: Remote = Remote()) -> None:
     """List the queues: what waits, who serves them, what is paused."""
-    with Client(remote.url) as client:
+    with remote.client() as client:
         found = client.queues()
     if remote.json:
         printing.document({"items": found, "next": None})
@@ -43,7 +43,7 @@ def pause(queue: Queue, /, *, reason: str = "", remote: Remote = Remote()) -> No
     reason
         Why; whoever waits is told.
     """
-    with Client(remote.url) as client:
+    with remote.client() as client:
         _changed(client.pause(queue, reason), remote)
 
 
@@ -55,7 +55,7 @@ def resume(queue: Queue, /, *, remote: Remote = Remote()) -> None:
     queue
         Its name.
     """
-    with Client(remote.url) as client:
+    with remote.client() as client:
         _changed(client.resume(queue), remote)
 
 

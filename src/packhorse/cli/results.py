@@ -28,7 +28,7 @@ def result(job: JobId, /, *, output: str = ".", remote: Remote = Remote()) -> No
         File to write to, or folder/ to write into; else the folder we are in. A result without files is printed.
     """
     to = target(output)
-    with Client(remote.url) as client:
+    with remote.client() as client:
         kept(client, job, to, json=remote.json)
 
 
@@ -45,7 +45,7 @@ def artifacts(job: JobId, name: ArtifactName = None, /, *, output: str = ".", re
         File to write it to, or folder/ to write it into; else the folder we are in.
     """
     to = None if name is None else target(output)
-    with Client(remote.url) as client:
+    with remote.client() as client:
         if name is not None and to is not None:
             _said(client.artifact(job, name, to), json=remote.json)
             return

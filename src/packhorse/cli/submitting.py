@@ -53,7 +53,7 @@ def submit(
     wait_before = _seconds(delay)
     words = grouped(values)
     to = None if output is None else tried(output)
-    with Client(remote.url) as client:
+    with remote.client() as client:
         parameters, files = parameters_from(words, _schema(client, pipeline))
         job = client.submit(
             pipeline, parameters, files=files, user=user, priority=priority, delay=wait_before, key=key

@@ -8,7 +8,7 @@ from cyclopts import App, Group, Parameter
 
 from packhorse.cli import printing
 from packhorse.cli.options import Remote
-from packhorse.client import Client, Json
+from packhorse.client import Json
 
 app = App("webhooks", group_commands=Group("Commands"), result_action="return_value")
 
@@ -24,9 +24,10 @@ WebhookId = Annotated[str, Parameter(validator=_id)]
 
 
 @app.default
+@app.command(name="list")
 def listed(*, remote: Remote = Remote()) -> None:
     """List where ended jobs are told, and what has become of it."""
-    with Client(remote.url) as client:
+    with remote.client() as client:
         found = client.webhooks()
     if remote.json:
         printing.document({"items": found, "next": None})
@@ -45,7 +46,7 @@ def add(url: str, /, *, remote: Remote = Remote()) -> None:
     url
         A public https address.
     """
-    with Client(remote.url) as client:
+    with remote.client() as client:
         made = client.add_webhook(url)
     if remote.json:
         printing.document(made)
@@ -63,7 +64,7 @@ def remove(webhook: WebhookId, /, *, remote: Remote = Remote()) -> None:
     webhook
         Its id.
     """
-    with Client(remote.url) as client:
+    with remote.client() as client:
         ended = client.remove_webhook(webhook)
     if remote.json:
         printing.document(ended)
@@ -80,7 +81,7 @@ def tried(webhook: WebhookId, /, *, remote: Remote = Remote()) -> int:
     webhook
         Its id.
     """
-    with Client(remote.url) as client:
+    with remote.client() as client:
         found = client.test_webhook(webhook)
     if remote.json:
         printing.document(found)

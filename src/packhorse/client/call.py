@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 import httpx2
 import msgspec
 
+from packhorse.client.patience import SAFE
 from packhorse.client.problems import checked
 from packhorse.client.upload import Form
 from packhorse.errors import InvalidInput, UnknownOutcome, Unreachable
@@ -52,6 +53,11 @@ class Call(Generic[T]):
     """Seconds for the answer."""
     pauses: tuple[float, ...] = ()
     """How often, and after how long, it may be sent again when the answer is lost."""
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether it comes to the same if it is sent twice: a submit does by its key."""
+        return self.method in SAFE or bool(self.pauses)
 
     def asked(self) -> dict[str, Any]:
         """As httpx takes it, without the form's body: that is read one way here and another way there."""

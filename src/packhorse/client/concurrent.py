@@ -13,9 +13,10 @@ import httpx2
 from packhorse.client import calls, download, operating
 from packhorse.client.call import LOST, Call, Fetch, Json, Pages, Where
 from packhorse.client.following import Follow
+from packhorse.client.patience import WAIT, Patience
 from packhorse.client.problems import checked, error_of, reaching
 from packhorse.client.showing import shown_as
-from packhorse.errors import Unreachable
+from packhorse.errors import PackhorseError, StoreUnavailable, TooMany, Unreachable
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -56,9 +57,17 @@ class AsyncClient:
     in an ``async with``, or await `close`.
     """
 
-    def __init__(self, url: str | None = None, key: str | None = None) -> None:
+    def __init__(
+        self,
+        url: str | None = None,
+        key: str | None = None,
+        *,
+        wait: float = WAIT,
+        on_wait: Callable[[float, PackhorseError], None] | None = None,
+    ) -> None:
         where = Where(url, key)
         self.url = where.url
+        self._wait, self._on_wait = wait, on_wait
         with reaching(self.url):
             self._http = httpx2.AsyncClient(**where.options())
 
@@ -118,12 +127,20 @@ class AsyncClient:
     deliveries = _asking(operating.deliveries)
 
     async def _ask(self, call: Call[T]) -> T:
+        patience = Patience(self._wait, self._on_wait, is_repeatable=call.is_repeatable)
         for pause in call.pauses:
             try:
-                return await self._once(call)
+                return await self._in_time(lambda: self._once(call), patience)
             except LOST:
                 await asyncio.sleep(pause)
-        return await self._once(call)
+        return await self._in_time(lambda: self._once(call), patience)
+
+    async def _in_time(self, ask: Callable[[], Coroutine[Any, Any, T]], patience: Patience) -> T:
+        while True:
+            try:
+                return await ask()
+            except (TooMany, StoreUnavailable) as error:
+                await asyncio.sleep(patience.wait(error))
 
     async def _once(self, call: Call[T]) -> T:
         asked = call.asked()
@@ -143,6 +160,10 @@ class AsyncClient:
                 return
 
     async def _fetch(self, fetch: Fetch[T]) -> T:
+        patience = Patience(self._wait, self._on_wait, is_repeatable=True)
+        return await self._in_time(lambda: self._fetched(fetch), patience)
+
+    async def _fetched(self, fetch: Fetch[T]) -> T:
         with reaching(self.url):
             async with self._http.stream("GET", fetch.url) as response:
                 if not response.is_success:

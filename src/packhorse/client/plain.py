@@ -13,9 +13,10 @@ import httpx2
 from packhorse.client import calls, download, operating
 from packhorse.client.call import LOST, Call, Fetch, Json, Pages, Where
 from packhorse.client.following import Follow
+from packhorse.client.patience import WAIT, Patience
 from packhorse.client.problems import checked, error_of, reaching
 from packhorse.client.showing import shown_as
-from packhorse.errors import Unreachable
+from packhorse.errors import PackhorseError, StoreUnavailable, TooMany, Unreachable
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -55,11 +56,23 @@ class Client:
     Talks to the server at ``url``; default: the setting ``url``, else the local ``packhorse dev``. ``key`` is an API
     key or a job's token; default: the setting ``key``. Raises the errors of `packhorse.errors`: the same the server
     raised, or `Unreachable`. Use it in a ``with``, or call `close`.
+
+    A call that may be sent twice (what is read, deleted or submitted) waits where the server says when to come again
+    (429 and 503 with ``Retry-After``): up to ``wait`` seconds in all, 0 for never. ``on_wait`` is told each time, with
+    the seconds and the error.
     """
 
-    def __init__(self, url: str | None = None, key: str | None = None) -> None:
+    def __init__(
+        self,
+        url: str | None = None,
+        key: str | None = None,
+        *,
+        wait: float = WAIT,
+        on_wait: Callable[[float, PackhorseError], None] | None = None,
+    ) -> None:
         where = Where(url, key)
         self.url = where.url
+        self._wait, self._on_wait = wait, on_wait
         with reaching(self.url):
             self._http = httpx2.Client(**where.options())
 
@@ -119,12 +132,20 @@ class Client:
     deliveries = _asking(operating.deliveries)
 
     def _ask(self, call: Call[T]) -> T:
+        patience = Patience(self._wait, self._on_wait, is_repeatable=call.is_repeatable)
         for pause in call.pauses:
             try:
-                return self._once(call)
+                return self._in_time(lambda: self._once(call), patience)
             except LOST:
                 time.sleep(pause)
-        return self._once(call)
+        return self._in_time(lambda: self._once(call), patience)
+
+    def _in_time(self, ask: Callable[[], T], patience: Patience) -> T:
+        while True:
+            try:
+                return ask()
+            except (TooMany, StoreUnavailable) as error:
+                time.sleep(patience.wait(error))
 
     def _once(self, call: Call[T]) -> T:
         asked = call.asked()
@@ -143,6 +164,10 @@ class Client:
                 return
 
     def _fetch(self, fetch: Fetch[T]) -> T:
+        patience = Patience(self._wait, self._on_wait, is_repeatable=True)
+        return self._in_time(lambda: self._fetched(fetch), patience)
+
+    def _fetched(self, fetch: Fetch[T]) -> T:
         with reaching(self.url), self._http.stream("GET", fetch.url) as response:
             if not response.is_success:
                 response.read()

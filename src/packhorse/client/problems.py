@@ -46,6 +46,8 @@ def error_of(response: httpx2.Response) -> PackhorseError:
     named = KNOWN.get(found["type"].removeprefix(URN), PackhorseError)
     error = named(str(found.get("detail") or found.get("title") or named.type()), **facts)
     error.hint = str(found.get("hint", error.hint))  # a newer server may know better
+    said = response.headers.get("retry-after", "")
+    error.retry_after = float(said) if said.isascii() and said.isdigit() and len(said) < 7 else None
     return error
 
 

@@ -84,6 +84,8 @@ class Plan(Struct, frozen=True, omit_defaults=True, dict=True):
     """Jobs of one user that name the same slot are admitted one at a time; None admits any number."""
     secrets: tuple[Path, ...] = ()
     """Where in the parameters there are secrets: encrypted at rest, and never shown."""
+    lists: tuple[str, ...] = ()
+    """Parameters that take several files."""
     unset: tuple[str, ...] = ()
     fingerprint: str = ""
 

@@ -11,6 +11,8 @@ from packhorse.core import wire
 from packhorse.core.model import TERMINAL, Defaults, Plan, StagePlan
 from packhorse.errors import DefinitionError
 
+FILLED = "filled"
+
 
 def check(plan: Plan) -> None:
     """Refuse a plan that could not run: doubled or unknown names, a stage before what it needs, a bad pairing."""
@@ -28,7 +30,17 @@ def check(plan: Plan) -> None:
 
 
 def filled(plan: Plan, defaults: Defaults) -> Plan:
-    """The plan with the deployment's word wherever its author left something open."""
+    """The plan with the deployment's word wherever its author left something open.
+
+    Kept with the plan: every admission asks.
+    """
+    kept: tuple[Defaults, Plan] | None = plan.__dict__.get(FILLED)
+    if kept is None or kept[0] != defaults:
+        kept = plan.__dict__[FILLED] = (defaults, _filled(plan, defaults))
+    return kept[1]
+
+
+def _filled(plan: Plan, defaults: Defaults) -> Plan:
     stages = tuple(
         replace(stage, **{name: getattr(defaults, name) for name in stage.unset}, unset=()) for stage in plan.stages
     )

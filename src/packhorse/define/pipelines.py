@@ -65,7 +65,8 @@ class Pipeline(Generic[P]):
 
     def plan(self) -> Plan:
         stages = tuple(stage.plan for stage in self.stages.values())
-        plan = Plan(self.name, stages, secrets=self.schema.secrets, **self._limits)
+        lists = tuple(name for name, how in self.schema.files.items() if how == "many")
+        plan = Plan(self.name, stages, secrets=self.schema.secrets, lists=lists, **self._limits)
         try:
             check(plan)
         except DefinitionError as error:

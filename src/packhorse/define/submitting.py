@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar, Unpack, overload
 
 from msgspec import Struct, field
@@ -56,18 +55,21 @@ def options_from(**given: Unpack[SubmitOptions]) -> Options:
     check_names(given, SubmitOptions, "submit")
     user, key, metadata = given.get("user", "local"), given.get("key"), given.get("metadata")
     priority, delay = given.get("priority", 0), given.get("delay", 0.0)
-    with _about("user"):
+    about = "user"
+    try:
         _text(user)
-    with _about("priority"):
+        about = "priority"
         whole("it", priority, -MOST_URGENT, MOST_URGENT)
-    with _about("delay"):
+        about = "delay"
         delay = seconds(delay)
-    with _about("key"):
+        about = "key"
         if key is not None:
             _text(key)
-    with _about("metadata"):
-        plain: Any = wire.decode(wire.encode(metadata))
-    if mistakes := list(nul_in(plain, "metadata")):
+        about = "metadata"
+        plain: Any = wire.decode(wire.encode(metadata)) if metadata else None
+    except (ValueError, TypeError) as error:
+        raise InvalidInput(f"{about}: {error}.", errors=[{"field": about, "message": str(error)}]) from error
+    if plain and (mistakes := list(nul_in(plain, "metadata"))):
         raise invalid("The request is not valid", mistakes)
     return Options(user=user, priority=priority, delay=delay, key=key, metadata=dict(metadata or {}))
 
@@ -147,14 +149,6 @@ class Submitter(Protocol):
         """When this returns, the job is durable."""
 
     async def a_submit(self, pipeline: Pipeline[Any], params: object, options: Options) -> JobHandle[Any]: ...
-
-
-@contextmanager
-def _about(field: str) -> Iterator[None]:
-    try:
-        yield
-    except (ValueError, TypeError) as error:
-        raise InvalidInput(f"{field}: {error}.", errors=[{"field": field, "message": str(error)}]) from error
 
 
 def _text(value: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -53,7 +52,7 @@ class Intake:
         self._store = store
         self._blobs = blobs
         self._settings = settings
-        self._counts: Counter[str] = Counter()
+        self._counts: dict[str, int] = {}
         self._is_kept = False
 
     async def __aenter__(self) -> Self:
@@ -108,7 +107,9 @@ class Intake:
         passing("admit.objects.after")
         plan = filled(plan, self._settings.defaults)
         sealing = sealer(self._settings.secret_key)
-        fingerprint = self._fingerprint(plan, sealing.marked(parameters, plan), options)
+        fingerprint = ""  # only a key is ever compared by it
+        if options.key is not None:
+            fingerprint = self._fingerprint(plan, sealing.marked(parameters, plan), options)
         change = lifecycle.submit(
             plan,
             Spec(sealing.seal(parameters, plan, tenant), tuple(self.inputs), options.metadata, origin),
@@ -159,12 +160,13 @@ class Intake:
 
     def _named(self, parameter: str, name: str) -> tuple[str, str]:
         name = sanitised(name)
-        return artifacts.input_key(self.job_id, parameter, self._counts[parameter], name), name
+        return artifacts.input_key(self.job_id, parameter, self._counts.get(parameter, 0), name), name
 
     def _took(self, parameter: str, name: str, key: str, size: int, sha256: str) -> dict[str, int]:
         stored = Stored(key, name, size, sha256, artifacts.content_type(name))
-        self.inputs.append(Input(parameter, self._counts[parameter], stored))
-        self._counts[parameter] += 1
+        count = self._counts.get(parameter, 0)
+        self.inputs.append(Input(parameter, count, stored))
+        self._counts[parameter] = count + 1
         return {"$file": len(self.inputs) - 1}
 
     def _fingerprint(self, plan: Plan, parameters: Any, options: Options) -> str:
@@ -178,7 +180,7 @@ class Intake:
 
 def _refuse_nul(tenant: str, parameters: bytes) -> None:
     """Here, because every door leads through here."""
-    found = list(nul_in(tenant, "tenant_id"))
+    found = list(nul_in(tenant, "tenant_id")) if "\0" in tenant else []
     if b"\\u0000" in parameters:  # as JSON writes it; or somebody has written just that
         found += nul_in(wire.decode(parameters))
     if found:

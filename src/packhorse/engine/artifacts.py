@@ -54,6 +54,10 @@ class Materials:
         needs = claim.job.plan.stage(claim.task.stage).needs
         return tuple([Argument(need.parameter, need.how, self._values(claim, need)) for need in needs])
 
+    @property
+    def are_files(self) -> bool:
+        return bool(self._wanted)
+
     async def bring(self) -> None:
         if self._wanted:  # gathering nothing costs as much as sending the stage to its process
             await few_at_a_time(self._fetch, self._wanted)

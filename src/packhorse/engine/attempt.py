@@ -109,6 +109,7 @@ class Attempt:
         self.leaves_more = False
         """Whether its end may have made due what nobody has begun: it is there to be claimed at once."""
         self.task: asyncio.Task[Any] | None = None
+        self._has_inputs = False
         self._was_ended = False
         self._is_preparing = False
         self.is_sent = False
@@ -123,6 +124,8 @@ class Attempt:
         self._throttle: Throttle | None = None
         """Of its output, from the first line on: most say nothing."""
         self._scratch = f"{tools.scratch}/{task.token}"
+        self._may_have_scratch = True
+        """Until the child says that it was of no use to the stage, and unless there are inputs in it."""
         self._ending: asyncio.Task[None] | None = None
         self._secrets: tuple[str, ...] = ()
         """What is taken out of all that is written down of it."""
@@ -153,7 +156,7 @@ class Attempt:
             passing("attempt.settled")
             if self._ending is not None:
                 await self._ending
-            if os.path.lexists(self._scratch):  # noqa: ASYNC240 (a question to the kernel, for most the last of it)
+            if self._may_have_scratch and os.path.lexists(self._scratch):  # noqa: ASYNC240 (a question to the kernel)
                 await asyncio.to_thread(shutil.rmtree, self._scratch, ignore_errors=True)
 
     def _leave_slot(self) -> None:
@@ -266,7 +269,10 @@ class Attempt:
             self._call = child.run(self._message(child.number(), parameters, arguments), self)
             self.is_sent = True
             passing("attempt.sent")
-            return await self._call.outcome
+            outcome = await self._call.outcome
+            if isinstance(outcome, Returned):
+                self._may_have_scratch = outcome.has_scratch or self._has_inputs
+            return outcome
         finally:
             # From here on the child may be another attempt's: nothing that befalls this one may befall it.
             self._was_ended = child.is_ending
@@ -282,6 +288,7 @@ class Attempt:
             raise InvalidInput(
                 f"What the stage needs has {size} bytes besides files; at most {MOST} can be given to it."
             )
+        self._has_inputs = materials.are_files
         await materials.bring()
         return parameters, arguments, await self._borrow()
 

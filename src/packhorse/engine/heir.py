@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Collection, Mapping
 
 from packhorse.core import lifecycle
@@ -15,12 +14,12 @@ class Heir:
     """The stage that may follow an attempt, and the token of its first attempt."""
 
     def __init__(
-        self, claim: Claim, at: TaskId, *, kinds: Collection[str], worker: str, lease: float,
+        self, claim: Claim, at: TaskId, *, kinds: Collection[str], token: str, worker: str, lease: float,
         now: Callable[[], float], may_start: Callable[[], bool] = lambda: True,
     ) -> None:  # fmt: skip
         self._before = claim
         self._at = at
-        self._token = secrets.token_hex(8)
+        self._token = token
         self._kinds = kinds
         self._worker = worker
         self._lease = lease

@@ -24,6 +24,8 @@ SWEEP = "orphans"
 COMPARED = 25
 """Jobs whose outputs are compared per tick: each costs the object store a question."""
 LAP = "outputs"
+ENDED_KEPT = 30 * 86_400.0
+"""Seconds for which a webhook that has ended can still be seen, with the reason."""
 RESTING = "rested since "
 
 
@@ -47,6 +49,7 @@ class Janitor:
         stuck += await self._lap()
         await self._blobs.abandon(self._orphan_after)
         await self._store.trim()
+        await self._store.forget_endpoints(self._store.now() - ENDED_KEPT)
         if stuck:
             raise stuck[0]
         return 0.0 if BATCH in (purged, tidied) else self._period

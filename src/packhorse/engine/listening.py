@@ -26,7 +26,7 @@ class Listening:
         return self._open
 
     async def anew(self) -> Sequence[Endpoint]:
-        self._open = [each for each in await self._store.endpoints() if each.ended_at is None]
+        self._open = await self._store.endpoints(only_open=True)
         return self._open
 
     async def of(self, tenant: str) -> tuple[str, ...]:

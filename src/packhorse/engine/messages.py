@@ -15,6 +15,7 @@ from packhorse.errors import OutboundFailed
 from packhorse.outbound.addresses import Allow
 from packhorse.outbound.calls import Outbound
 from packhorse.outbound.guard import Policy
+from packhorse.outbound.names import asked_by
 from packhorse.settings import Settings
 from packhorse.shape.job import iso, looked_up
 from packhorse.store.base import Delivery, Endpoint, Store
@@ -46,14 +47,13 @@ def outbound_for(settings: Settings) -> Outbound:
 
 async def post(outbound: Outbound, endpoint: Endpoint, secret_key: str, *, id: str, at: float, body: bytes) -> Reply:
     """Send it. Whatever may go wrong on the way is a reply, too."""
-    headers = signed(secret_of(secret_key, endpoint.id), id, at, body)
+    headers = {"Content-Type": "application/json", **signed(secret_of(secret_key, endpoint.id), id, at, body)}
     try:
-        async with outbound.call(
-            "POST", endpoint.url, headers={"Content-Type": "application/json", **headers}, body=body
-        ) as answer:
-            if answer.is_good:  # its body is nothing to us
-                return Reply(answer.status)
-            return Reply(answer.status, f"HTTP_{answer.status}", _asked_wait(answer.headers, at))
+        with asked_by(endpoint.tenant):
+            async with outbound.call("POST", endpoint.url, headers=headers, body=body) as answer:
+                if answer.is_good:  # its body is nothing to us
+                    return Reply(answer.status)
+                return Reply(answer.status, f"HTTP_{answer.status}", _asked_wait(answer.headers, at))
     except OutboundFailed as error:
         return Reply(error=error.code)
 

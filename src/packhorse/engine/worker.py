@@ -41,10 +41,11 @@ from packhorse.engine.sealing import sealer
 from packhorse.engine.settle import Settle
 from packhorse.engine.surveying import Surveyor
 from packhorse.engine.tallying import Tallies
+from packhorse.engine.tokens import tokens
 from packhorse.errors import SettingError, StoreError
 from packhorse.settings import Settings
 from packhorse.store.base import Claim, Lease, Renewal, Sample, Store, WorkerCard
-from packhorse.telemetry import log, traced
+from packhorse.telemetry import log, trace
 from packhorse.version import VERSION
 
 POLL = 0.25
@@ -74,6 +75,7 @@ class Worker:
         self._definitions: Sequence[Definition] = described.definitions
         _check_queues(settings.queues, list(described.queues))
         self._queues = settings.queues or dict.fromkeys(described.queues, settings.slots)
+        self._tokens = tokens()
         self._running: dict[Lease, Attempt] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._busy: Counter[str] = Counter()
@@ -243,7 +245,7 @@ class Worker:
         return lifecycle.start(
             job,
             task,
-            token=secrets.token_hex(8),
+            token=next(self._tokens),
             worker=self.card.id,
             lease=self._settings.lease,
             now=self._store.now(),
@@ -258,6 +260,7 @@ class Worker:
             claim,
             at,
             kinds=self._kinds_of[queue],
+            token=next(self._tokens),
             worker=self.card.id,
             lease=self._settings.lease,
             now=self._store.now,
@@ -272,20 +275,19 @@ class Worker:
         self._running[attempt.lease] = attempt
         self._busy[attempt.plan.queue] += 1
         self._tasks.add(asyncio.create_task(self._carry(attempt)))
-        metrics.attempts_started.labels(claim.job.plan.pipeline, attempt.plan.name).inc()
+        metrics.attempts_started_at(claim.job.plan.pipeline, attempt.plan.name).inc()
         self._tallies.began(claim, attempt.plan.queue)
         return attempt
 
     async def _carry(self, attempt: Attempt) -> None:
         began = time.monotonic()
         try:
-            with traced(attempt.claim.job.trace_id):
-                log.attempt_began(attempt.lease, attempt.number)
-                await attempt.carry(partial(self._free_slot, attempt.plan.queue))
-                log.attempt_ended(attempt.lease, attempt.outcome, time.monotonic() - began)
+            trace(attempt.claim.job.trace_id)
+            log.attempt_began(attempt.lease, attempt.number)
+            await attempt.carry(partial(self._free_slot, attempt.plan.queue))
+            log.attempt_ended(attempt.lease, attempt.outcome, time.monotonic() - began)
         finally:
-            kind = attempt.claim.job.plan.pipeline, attempt.plan.name
-            metrics.attempts_ended.labels(*kind, attempt.outcome).inc()
+            metrics.attempts_ended_as(attempt.claim.job.plan.pipeline, attempt.plan.name, attempt.outcome).inc()
             self._tallies.carried(attempt.claim, attempt.plan.queue, attempt.outcome, time.monotonic() - began)
             del self._running[attempt.lease]
             if attempt.task is not None:
@@ -321,7 +323,7 @@ class Worker:
         seen: set[Lease] = set()
         while True:
             try:
-                mark = await self._store.changed(mark, POLL)
+                mark = await self._store.changed(mark, POLL, is_working=True)
                 self._wake.set()
                 if self._settled_in():
                     cursor, touched = await self._store.touched(cursor)

@@ -20,7 +20,8 @@ from msgspec.structs import replace
 from packhorse.errors import OutboundFailed
 from packhorse.outbound import targets
 from packhorse.outbound.addresses import Address, Allow
-from packhorse.outbound.guard import Guard, Policy, Resolve, resolved
+from packhorse.outbound.guard import Guard, Policy, Resolve
+from packhorse.outbound.names import resolved
 from packhorse.outbound.targets import Target
 from packhorse.outbound.unpacking import SUPPORTED, unpacker
 from packhorse.version import VERSION

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import ipaddress
-import socket
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from msgspec import Struct
 
@@ -19,9 +15,6 @@ Resolve = Callable[[str], Awaitable[Sequence[Address]]]
 HTTP_PORTS = frozenset({80, 443})
 UNPRIVILEGED = 1024
 """Ports below are those of mail, names and shells, which make sense of an HTTP request in ways of their own."""
-
-_resolving = ThreadPoolExecutor(8, "packhorse-resolve")
-"""Threads of their own: a name server that does not answer must not hold up whoever else needs a thread."""
 
 
 class Policy(Struct, frozen=True):
@@ -77,17 +70,3 @@ class Guard:
             raise BlockedAddress(host=target.host, reason=f"it must begin with {self._policy.schemes[0]}://")
         if target.port not in HTTP_PORTS and target.port < UNPRIVILEGED:
             raise BlockedAddress(host=target.host, reason=f"port {target.port} is for something else")
-
-
-async def resolved(host: str) -> Sequence[Address]:
-    """By this machine's resolver; none for a name that nobody knows."""
-    loop = asyncio.get_running_loop()
-    try:
-        found = await loop.run_in_executor(_resolving, _lookup, host)
-    except (OSError, UnicodeError):
-        return []
-    return list(dict.fromkeys(ipaddress.ip_address(at[4][0]) for at in found))
-
-
-def _lookup(host: str) -> list[tuple[object, object, int, str, tuple[str, ...]]]:
-    return socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)  # type: ignore[return-value]

@@ -10,7 +10,9 @@ from packhorse.core.model import Status, Stopping
 
 
 class InputDocument(TypedDict):
-    """A file that came with the submit."""
+    """A file that came with the submit. In ``input``, also how many each parameter has that takes several:
+    ``ref_images_count``.
+    """
 
     parameter: str
     filename: str

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from functools import lru_cache
+from typing import Any, cast
 
 from packhorse.core import wire
 from packhorse.core.model import Artifact, Failure, Job, Result, Spec, Stage, Status, Stored, Task, TaskId
@@ -27,6 +29,16 @@ from packhorse.store.base import Progress, Store
 Results = Mapping[TaskId, Result]
 Reported = Mapping[TaskId, Progress]
 
+WAITING: StageDocument = {
+    "status": Status.PENDING,
+    "progress": 0.0,
+    "current": None,
+    "total": None,
+    "message": None,
+    "attempt": 0,
+    "started_at": None,
+    "updated_at": None,
+}
 NO_SPEC = Spec(parameters=b"{}")
 EPOCH = datetime(1970, 1, 1)
 LAST_TIME = 253_402_300_799.0
@@ -62,7 +74,7 @@ def shown(job: Job, spec: Spec | None, results: Results, progress: Reported) -> 
         "stages": stages(job, progress),
         "parameters": masked(_parameters(spec), job.plan.secrets),
         "inputs": inputs,
-        "input": inputs[0] if inputs else None,
+        "input": _first_input(job, spec),
         "source_filename": inputs[0]["filename"] if inputs else None,
         "result": result_of(job, results) if job.status is Status.COMPLETED else None,
         "result_object_keys": _object_keys(job, results),
@@ -135,7 +147,23 @@ def iso(at: float | None) -> str | None:
     if at is None:
         return None
     over, under = min(at, LAST_TIME).as_integer_ratio()
-    return (EPOCH + timedelta(microseconds=over * 1_000_000 // under)).isoformat(timespec="microseconds") + "Z"
+    seconds, rest = divmod(over * 1_000_000 // under, 1_000_000)
+    return f"{_second(seconds)}.{rest:06}Z"
+
+
+@lru_cache(maxsize=1024)
+def _second(at: int) -> str:
+    return (EPOCH + timedelta(seconds=at)).isoformat()
+
+
+def _first_input(job: Job, spec: Spec) -> InputDocument | None:
+    """The file that the job is about, and how many others came with it."""
+    if not spec.inputs:
+        return None
+    first = spec.inputs[0]
+    counts = Counter(each.parameter for each in spec.inputs)
+    others = {f"{name}_count": counts[name] for name in job.plan.lists}
+    return cast(InputDocument, _input(first.parameter, first.file) | others)
 
 
 def _input(parameter: str, file: Stored) -> InputDocument:
@@ -173,7 +201,7 @@ def _value(job: Job, stage: str, results: Results) -> Any:
 
 def _object_keys(job: Job, results: Results) -> dict[str, str | list[str]]:
     found: dict[str, str | list[str]] = {}
-    for plan in job.plan.stages:
+    for plan in job.plan.stages if results else ():
         mine = of_stage_in_order(results, plan.name)
         keys = [made.file.key for result in mine for made in result.files]
         if keys:
@@ -195,6 +223,8 @@ def _error(error: Failure | None) -> ErrorDocument | None:
 def _stage(job: Job, name: str, progress: Reported) -> StageDocument:
     stage = job.stage(name)
     tasks = stage.tasks or ()
+    if not progress and _is_untouched(tasks) and job.plan.stage(name).over is None:
+        return WAITING.copy()
     moved = [found for i in range(len(tasks)) if (found := _report(job, TaskId(name, i), progress))]
     shape: StageDocument = {
         "status": stage.status,
@@ -211,6 +241,11 @@ def _stage(job: Job, name: str, progress: Reported) -> StageDocument:
     elements = _elements(stage)  # of a stage with elements the count says more than any one report
     total = None if stage.tasks is None else elements["total"]
     return {**shape, "current": elements["completed"], "total": total, "elements": elements}
+
+
+def _is_untouched(tasks: Sequence[Task]) -> bool:
+    """As every stage of every job is that was just submitted."""
+    return len(tasks) == 1 and tasks[0].status is Status.PENDING and tasks[0].attempt == 0 and not tasks[0].started_at
 
 
 def _elements(stage: Stage) -> ElementsDocument:
@@ -233,6 +268,8 @@ def _timings(job: Job) -> dict[str, TimingDocument]:
     found: dict[str, TimingDocument] = {}
     for plan, stage in zip(job.plan.stages, job.stages, strict=True):
         tasks = stage.tasks or ()
+        if _is_untouched(tasks):
+            continue
         started, ended = _first(tasks), None
         if tasks and all(task.status.is_terminal for task in tasks):
             ended = max((task.ended_at for task in tasks if task.ended_at is not None), default=None)

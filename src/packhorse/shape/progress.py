@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from packhorse.core.model import Job, Stage, StagePlan, Status, TaskId
+from packhorse.core.model import Job, Stage, StagePlan, Status, Task, TaskId
 from packhorse.store.base import Progress
 
 
@@ -12,9 +12,10 @@ def whole(job: Job, reported: Mapping[TaskId, Progress]) -> float:
     """0 to 100 over all stages by weight. Built from the furthest each task has been, so it never goes backwards."""
     if job.status is Status.COMPLETED:
         return 100.0
-    stages = list(zip(job.plan.stages, job.stages, strict=True))
-    total = sum(plan.weight for plan, _ in stages)
-    done = sum(plan.weight * _peak(job, plan, stage, reported) for plan, stage in stages)
+    total = done = 0.0
+    for plan, stage in zip(job.plan.stages, job.stages, strict=True):
+        total += plan.weight
+        done += plan.weight * _peak(job, plan, stage, reported)
     return round(100.0 * done / total, 2)
 
 
@@ -23,8 +24,12 @@ def of_stage(job: Job, name: str, reported: Mapping[TaskId, Progress]) -> float:
     tasks = job.stage(name).tasks
     if tasks is None:
         return 0.0
-    fractions = [_now(job, TaskId(name, i), reported) for i in range(len(tasks))]
-    return round(100.0 * sum(fractions) / len(fractions), 2) if fractions else 100.0
+    if not tasks:
+        return 100.0
+    done = 0.0
+    for i, task in enumerate(tasks):
+        done += _now(job, task, reported.get(TaskId(name, i)))
+    return round(100.0 * done / len(tasks), 2)
 
 
 def current_stage(job: Job) -> str | None:
@@ -50,9 +55,8 @@ def _peak(job: Job, plan: StagePlan, stage: Stage, reported: Mapping[TaskId, Pro
     return done / len(stage.tasks)
 
 
-def _now(job: Job, at: TaskId, reported: Mapping[TaskId, Progress]) -> float:
-    task, report = job.task(at), reported.get(at)
-    if task is None or task.status is Status.COMPLETED:
+def _now(job: Job, task: Task, report: Progress | None) -> float:
+    if task.status is Status.COMPLETED:
         return 1.0
     if report is None or report.run != job.run or not report.total or task.status is Status.PENDING:
         return 0.0

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 from msgspec import Struct
 
-from packhorse.core.model import Change, Event, Job, Result, Spec, Status, TaskId
+from packhorse.core.model import Change, EndLease, Event, Grant, Job, MakeDue, Result, Spec, Status, TaskId
 from packhorse.core.model import Definition as Definition
 from packhorse.errors import CorruptRecord, PackhorseError
 from packhorse.store.granting import Audit as Audit
@@ -65,6 +65,16 @@ class Renewal(Struct, frozen=True):
     """No longer ours: whatever runs there must be ended, and nothing of it counts."""
     stopping: frozenset[Lease]
     """Still ours, but the job is being stopped."""
+
+
+def is_own_work(change: Change) -> bool:
+    """Whether only who runs the attempt has to do with it: it has begun or ended, nothing is due or has to stop."""
+    is_attempt = False
+    for effect in change.effects:
+        if isinstance(effect, MakeDue):
+            return False
+        is_attempt = is_attempt or isinstance(effect, Grant | EndLease)
+    return is_attempt and change.after.stopping is None
 
 
 SLACK = 86_400.0
@@ -256,10 +266,11 @@ class Notes(Protocol):
 
 
 class Watch(Protocol):
-    async def changed(self, mark: int | None, timeout: float) -> int:
+    async def changed(self, mark: int | None, timeout: float, *, is_working: bool = False) -> int:
         """Return a new mark soon after anybody committed anything since ``mark``, or the same one after ``timeout``.
 
-        A hint: it may return for nothing, so look again afterwards.
+        A hint: it may return for nothing, so look again afterwards. ``is_working``: the caller carries out what this
+        handle claims, and need not be told of `is_own_work`.
         """
 
     async def touched(self, since: int | None) -> tuple[int, Collection[str] | None]:

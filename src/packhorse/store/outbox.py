@@ -42,11 +42,14 @@ class Outbox(Protocol):
     async def add_endpoint(self, endpoint: Endpoint) -> None:
         """Raises `Conflict` if the id is taken."""
 
-    async def endpoints(self, tenant: str | None = None) -> list[Endpoint]:
-        """Those of the tenant, or all, ended ones too, oldest first."""
+    async def endpoints(self, tenant: str | None = None, *, only_open: bool = False) -> list[Endpoint]:
+        """Those of the tenant, or all, oldest first; ended ones too, unless only open ones are wanted."""
 
     async def end_endpoint(self, endpoint_id: str, at: float, reason: str) -> Endpoint | None:
         """Send nothing there any more: what waits goes with it. The first end stays. None if it is unknown."""
+
+    async def forget_endpoints(self, ended_before: float) -> None:
+        """Delete those that had ended by then."""
 
     async def take_deliveries(self, limit: int, seconds: float) -> list[Delivery]:
         """Those due by the store's clock, longest due first, each counted and put off by ``seconds`` in the same step.

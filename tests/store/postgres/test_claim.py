@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 
 import pytest
 
@@ -80,10 +82,8 @@ async def test_a_claim_locks_no_more_than_it_takes(pg: PostgresStore, raw: Raw) 
     assert await raw.fetchval("SELECT count(*) FROM leases") == 3
 
 
-async def test_two_claims_in_flight_do_not_wait_for_each_other(url: str, pg: PostgresStore) -> None:
-    """The second runs from beginning to end inside the first."""
-    jobs = await submit_many(pg, 4)
-    other = await PostgresStore.open(url)
+async def _claimed_around(url: str, pg: PostgresStore) -> tuple[list[str], list[str]]:
+    """What two claims get, of which the second runs from beginning to end inside the first."""
     loop, start = asyncio.get_running_loop(), starter(pg)
     second: list[str] = []
 
@@ -99,10 +99,27 @@ async def test_two_claims_in_flight_do_not_wait_for_each_other(url: str, pg: Pos
     aside.call_soon_threadsafe(aside.stop)
     await running
     aside.close()
-    await other.close()
+    return ids([claimed.job for claimed in claims]), second
 
-    assert ids([claimed.job for claimed in claims]) == ids(jobs[:2])
-    assert second == ids(jobs[2:])
+
+async def test_two_claims_in_flight_do_not_wait_for_each_other(url: str, pg: PostgresStore) -> None:
+    jobs = await submit_many(pg, 4)
+    pg._rivals_until = math.inf  # as after a claim that came too late
+
+    first, second = await _claimed_around(url, pg)
+
+    assert (first, second) == (ids(jobs[:2]), ids(jobs[2:]))
+
+
+async def test_a_claim_that_comes_too_late_takes_what_is_next_and_locks_from_then_on(
+    url: str, pg: PostgresStore
+) -> None:
+    jobs, began = await submit_many(pg, 4), time.monotonic()
+
+    first, second = await _claimed_around(url, pg)
+
+    assert (second, first) == (ids(jobs[:2]), ids(jobs[2:]))
+    assert pg._rivals_until > began
 
 
 async def _claimed_elsewhere(url: str) -> list[str]:

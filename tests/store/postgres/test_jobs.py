@@ -375,11 +375,28 @@ FILTERS = [
     Filter(pipeline="convert"),
 ]
 NOBODY = StoreClock(lambda: 0.0)
+
+
+class Untold:
+    """A notice that nobody is given."""
+
+    is_told = False
+
+    def words(self) -> None:
+        return None
+
+
+UNTOLD: Any = Untold()
 SOMETIME = StoreClock(lambda: 1e10)
 QUESTIONS: dict[str, Any] = {
     **{f"find {f}": lambda s, f=f: reads.find(s, f, None, 5, Plans()) for f in FILTERS},
-    "claim": lambda s: claim_all(s, [Ask({"default": 5}, KINDS, lambda _job, _at: None)], NOBODY, Plans()),
-    "claim of nothing": lambda s: claim_all(s, [Ask({"default": 5}, ["no"], lambda _job, _at: None)], NOBODY, Plans()),
+    **{
+        f"claim of {name}, trusting: {trusting}": lambda s, kinds=kinds, trusting=trusting: claim_all(
+            s, [Ask({"default": 5}, kinds, lambda _job, _at: None)], NOBODY, Plans(), UNTOLD, is_trusting=trusting
+        )
+        for name, kinds in (("something", KINDS), ("nothing", ["no"]))
+        for trusting in (False, True)
+    },
     "expired": lambda s: upkeep.expired(s, SOMETIME, 5, Plans()),
     "get": lambda s: reads.jobs(s, [UNKNOWN], Plans()),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -185,11 +186,11 @@ async def test_a_server_that_dies_after_the_commit_has_made_it(server: Postgres,
 
 
 class Wire:
-    """Between the store and its server. Once it is told to, it loses the answer to a commit."""
+    """Between the store and its server. It loses the answer to what it is told."""
 
     def __init__(self, port: int) -> None:
         self._port = port
-        self.loses = False
+        self.loses: bytes | None = None
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[int]:
@@ -208,7 +209,7 @@ class Wire:
 
         async def ask() -> None:
             while data := await reader.read(65_536):
-                if self.loses and b"COMMIT\x00" in data:
+                if self.loses is not None and self.loses in data:
                     has_lost.set()
                 server.write(data)
 
@@ -222,18 +223,26 @@ class Wire:
             end.close()
 
 
-async def test_a_change_whose_acknowledgement_was_lost_is_found_as_made(server: Postgres, url: str) -> None:
+LOSING: dict[str, tuple[bytes, dict[str, Any]]] = {
+    "one statement": (b"the-change", {}),
+    "a transaction": (b"COMMIT\x00", {"key": "once"}),
+}
+
+
+@pytest.mark.parametrize("how", LOSING)
+async def test_a_change_whose_acknowledgement_was_lost_is_found_as_made(server: Postgres, url: str, how: str) -> None:
     assert server.port is not None
     wire = Wire(server.port)
-    change = replace(submission(now=1.0), id="c")
+    losing, options = LOSING[how]
+    change = replace(submission(now=1.0, **options), id="the-change")
     async with wire.listening() as port:
         store = await PostgresStore.open(url.replace(f":{server.port}", f":{port}"))
-        wire.loses = True
+        wire.loses = losing
 
         [outcome] = await store.commit([change])
 
-        wire.loses = False
+        wire.loses = None
         assert type(outcome) is UnknownOutcome
-        assert await store.made(change.after.id, "c")
+        assert await store.made(change.after.id, "the-change")
         assert await held(store, change.after.id) == change.after
         await store.close()

@@ -229,7 +229,7 @@ async def test_who_waits_finds_what_nobody_told_it_of(
 ) -> None:
     """A notification is a hint that may be lost; looking is what counts."""
     monkeypatch.setattr(Watch, "tell", lambda _self, **_: None)
-    monkeypatch.setattr(Watch, "notice", lambda _self: None)
+    monkeypatch.setattr(Watch, "may_tell", lambda _self: False)
     other = await second_handle(url)
     mark = await pg.changed(None, 0)
     woken = asyncio.create_task(pg.changed(mark, NEVER))
@@ -310,6 +310,7 @@ async def test_many_commits_are_told_of_at_once_and_then_together(
     url: str, pg: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch, "PAUSE", NEVER)
+    monkeypatch.setattr(watch, "BURST", 1)
     heard: list[str] = []
 
     def hear(*_: object) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 import redis
@@ -122,6 +123,36 @@ async def test_what_is_done_with_leaves_no_key(redis_store: RedisStore, raw: red
     names = found(raw, prefix)
     assert [name for name in names if name.startswith(("delivery:", "endpoint:")) or name == "outbox"] == []
     assert f"job:{job.id}:deliveries" not in names
+
+
+def copied(raw: redis.Redis, prefix: str, delivery_id: str, times: int) -> None:
+    """The same message under so many other ids: to end as many jobs would take a minute."""
+    fields: Any = raw.hgetall(f"{prefix}delivery:{delivery_id}")
+    due: Any = raw.zscore(f"{prefix}outbox", delivery_id)
+    with raw.pipeline() as pipe:
+        for n in range(times):
+            id = f"{delivery_id}.{n}"
+            pipe.hset(f"{prefix}delivery:{id}", mapping=fields)
+            pipe.zadd(f"{prefix}outbox", {id: due})
+            pipe.zadd(f"{prefix}endpoint:e1:deliveries", {id: due})
+        pipe.execute()
+
+
+async def test_more_messages_than_go_at_once_are_dropped_with_their_endpoint_or_when_they_would_be_taken(
+    redis_store: RedisStore, raw: redis.Redis, prefix: str
+) -> None:
+    job = await told(redis_store, "e1", "e2")
+    copied(raw, prefix, f"{job.id}.1.e1", 600)
+
+    await redis_store.end_endpoint("e1", redis_store.now(), "gone")
+    left = raw.zcard(f"{prefix}outbox")
+    taken = await redis_store.take_deliveries(1000, MINUTE)
+
+    assert left == 102  # 500 of e1's 601 went at once
+    assert [each.endpoint for each in taken] == ["e2"]
+    assert raw.zcard(f"{prefix}outbox") == 1
+    assert [name for name in found(raw, prefix) if name.startswith("endpoint:e1")] == []
+    assert [name for name in found(raw, prefix) if name.startswith("delivery:")] == [f"delivery:{taken[0].id}"]
 
 
 async def test_a_job_without_webhooks_leaves_no_delivery(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -17,7 +17,8 @@ from packhorse.store.postgres.commit import judged
 from packhorse.store.postgres.connection import NOW, Clock, Row, Session
 from packhorse.store.postgres.facts import Entry, Facts
 from packhorse.store.postgres.rows import Plans
-from packhorse.store.postgres.writing import ENTRY, Writing
+from packhorse.store.postgres.watch import Notice
+from packhorse.store.postgres.writing import ENTRY, Outdated, Writing
 from packhorse.telemetry import log
 
 PROMOTED = 1000
@@ -55,19 +56,24 @@ ORDER BY e.rank, e.job_id, e.stage, e.element LIMIT w.page
 # What is taken is locked one by one in that order, until there is enough. Locked rows belong to a claim or a commit in
 # flight: they are skipped instead of waited for, the job's as well as the entry's, for a commit that has the job may
 # want the entry next. MATERIALIZED, because the planner may otherwise rerun a LIMIT and claim too many.
-PICK = f"""
+LOCKED = """
+        CROSS JOIN LATERAL (
+            SELECT FROM @due AS d WHERE (d.queue, d.kind, d.rank, d.job_id, d.stage, d.element)
+                = (w.queue, e.kind, e.rank, e.job_id, e.stage, e.element) FOR UPDATE SKIP LOCKED
+        ) AS entry
+"""
+
+
+def _pick(lock: str, locked: str) -> str:
+    return f"""
 SELECT picked.*, w.queue FROM unnest($1::text[], $2::int4[], $3::int4[]) AS w (queue, most, page)
 CROSS JOIN LATERAL (
     WITH walked AS MATERIALIZED ({WALK.format(kinds="$4")}
     ), taken AS MATERIALIZED (
         SELECT job.*, e.kind, e.rank, e.stage, e.element FROM walked AS e
         CROSS JOIN LATERAL (
-            SELECT {rows.COLUMNS} FROM @jobs WHERE id = e.job_id FOR NO KEY UPDATE SKIP LOCKED
-        ) AS job
-        CROSS JOIN LATERAL (
-            SELECT FROM @due AS d WHERE (d.queue, d.kind, d.rank, d.job_id, d.stage, d.element)
-                = (w.queue, e.kind, e.rank, e.job_id, e.stage, e.element) FOR UPDATE SKIP LOCKED
-        ) AS entry
+            SELECT {rows.COLUMNS} FROM @jobs WHERE id = e.job_id {lock}
+        ) AS job {locked}
         LIMIT w.most
     )
     SELECT t.*, (SELECT body FROM @specs WHERE job_id = t.id) AS spec, c.walked,
@@ -75,6 +81,11 @@ CROSS JOIN LATERAL (
     FROM (SELECT count(*) AS walked FROM walked) AS c LEFT JOIN taken AS t ON true
 ) AS picked
 """
+
+
+PICK = _pick("FOR NO KEY UPDATE SKIP LOCKED", LOCKED)
+LOOK = _pick("", "")
+"""The same without a lock: whether it was there for us is found out by what is written."""
 
 # Jobs that somebody deleted by hand: nothing will ever start their entries, and no walk may lead past them for ever.
 FORGET = f"""
@@ -138,22 +149,29 @@ class Picked(NamedTuple):
         return cls((queue, row["kind"], row["rank"], job_id, *task), queue, job_id, task, row)
 
 
-async def claim_all(session: Session, asks: Sequence[Ask], clock: Clock, plans: Plans) -> list[list[Claim]]:
-    """What each caller gets: the first comes first. A mistake in anybody's ``decide`` is raised, and loses nothing."""
-    claiming = _Claiming(session, clock, plans)
+async def claim_all(
+    session: Session, asks: Sequence[Ask], clock: Clock, plans: Plans, notice: Notice, *, is_trusting: bool,
+) -> list[list[Claim]]:  # fmt: skip
+    """What each caller gets: the first comes first. A mistake in anybody's ``decide`` is raised, and loses nothing.
+
+    ``is_trusting`` takes it that nobody else claims at this moment, and locks nothing before it writes: half the round
+    trips. Raises `Outdated` where that is not so, or where there is more to do than to start what is first.
+    """
+    claiming = _Claiming(session, clock, plans, is_trusting=is_trusting)
     found: list[list[Claim]] = [[] for _ in asks]
     for kinds in {frozenset(ask.kinds): None for ask in asks}:
         alike = [n for n, ask in enumerate(asks) if frozenset(ask.kinds) == kinds]
         await claiming.serve([asks[n] for n in alike], [found[n] for n in alike], kinds)
-    await claiming.writing.send(session, claiming.facts, clock)
+    await claiming.writing.send(session, claiming.facts, clock, notice, is_claim=is_trusting)
     return [[claiming.latest(claim) for claim in claims] for claims in found]
 
 
 class _Claiming:
     """One transaction's claims: the jobs as its earlier claims left them, and what is to be written."""
 
-    def __init__(self, session: Session, clock: Clock, plans: Plans) -> None:
+    def __init__(self, session: Session, clock: Clock, plans: Plans, *, is_trusting: bool) -> None:
         self.facts, self.writing = Facts(), Writing(plans)
+        self._is_trusting = is_trusting
         self.jobs: dict[str, Job | PackhorseError] = {}
         """As they are now, or why they cannot be read."""
         self._seen: dict[str, set[Entry]] = defaultdict(set)
@@ -189,8 +207,10 @@ class _Claiming:
         while pages:
             counts, walked = Counter[str](), Counter[str]()
             asked = (list(pages), [most[queue] for queue in pages], list(pages.values()), list(kinds))
-            found = await self._session.fetch(PICK, *asked, self._clock.parameter())
+            found = await self._found(*asked, self._clock.parameter())
             if not self._has_promoted and any(row["has_late"] for row in found):
+                if self._is_trusting:
+                    raise Outdated
                 await self._session.fetch(PROMOTE, self._clock.parameter())
                 self._has_promoted = True
                 continue  # what was delayed until now may be more urgent
@@ -202,6 +222,8 @@ class _Claiming:
                     counts[each.queue] += 1
             short = {q: page for q, page in pages.items() if counts[q] < most[q] and walked[q] == page}
             if short:
+                if self._is_trusting:
+                    raise Outdated
                 await self._session.fetch(FORGET, list(short), list(short.values()), list(kinds))
             pages = {queue: page * WIDER for queue, page in short.items()}
         await self._learn(picked.values())
@@ -210,6 +232,9 @@ class _Claiming:
         for key in fresh:
             self._seen[key[0]].add(key)
         return [picked[key] for key in fresh]
+
+    async def _found(self, *asked: Any) -> list[Row]:
+        return await (self._session.look(LOOK, *asked) if self._is_trusting else self._session.fetch(PICK, *asked))
 
     async def _learn(self, picked: Collection[Picked]) -> None:
         """Read each job once, however many of its tasks were picked."""
@@ -228,7 +253,7 @@ class _Claiming:
             if isinstance(job, Job) and each.task.stage in job.plan.index:
                 asked |= {(job.id, need.stage): [] for need in job.plan.stage(each.task.stage).needs}
         if asked:
-            for id, stage, body in await self._session.fetch(RESULTS, *zip(*asked, strict=True)):
+            for id, stage, body in await self._session.look(RESULTS, *zip(*asked, strict=True)):
                 asked[str(id), stage].append(body)
         return asked
 

@@ -42,6 +42,7 @@ from packhorse.store.postgres import rows
 from packhorse.store.postgres.connection import Clock, Session
 from packhorse.store.postgres.facts import Facts, entry
 from packhorse.store.postgres.rows import Plans
+from packhorse.store.postgres.watch import Notice
 from packhorse.store.postgres.writing import Writing
 
 
@@ -69,13 +70,13 @@ async def make_all(
     refused: Collection[tuple[int, str]],
     clock: Clock,
     plans: Plans,
-    notice: Sequence[str] | None = None,
+    notice: Notice,
     *,
     is_trusting: bool,
 ) -> Made:
     """Make each, or say why not. A refusal is its own; what this raises is the whole group's.
 
-    ``notice`` is the channel, and who tells on it, if others are to be told with the commit.
+    ``notice`` may go with it, to tell others.
     """
     facts, writing, broken = Facts(), Writing(plans), set(refused)
     unfit = [_behind(member, broken) or _unfit(member.change) for member in members]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import select
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -37,6 +38,9 @@ PLANS = {
 read the whole of it when it has grown."""
 
 BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+
+ALONE = {"default_transaction_isolation": "read committed", "default_transaction_read_only": "off"}
+"""The same for a statement that is a transaction by itself, whatever the database has for a default."""
 
 NOW = "extract(epoch FROM clock_timestamp())::float8"
 
@@ -75,16 +79,45 @@ class Stale(StoreUnavailable):
 class Session:
     """One connection, on which ``@`` in a statement stands for the schema of this store."""
 
-    def __init__(self, connection: asyncpg.Connection[Row], schema: str) -> None:
+    def __init__(self, connection: asyncpg.Connection[Row], schema: str, *, is_pooled: bool = False) -> None:
         self.connection = connection
         self.is_committing = False
+        self.is_to_begin = False
+        """A transaction was asked for, and begins with the first statement that is not all of it."""
         self.has_answered = True
         """Since it was last taken up; of a new one that is known."""
         self._schema = f'"{schema}".'
+        self._is_pooled = is_pooled
         self._named: dict[str, str] = {}
 
     async def fetch(self, statement: str, *values: Any) -> list[Row]:
+        await self._begin()
+        return await self.look(statement, *values)
+
+    async def look(self, statement: str, *values: Any) -> list[Row]:
+        """What it finds now: nothing is locked, and no transaction begins for it."""
+        if self._is_pooled:  # a statement may take two turns there, and must find itself again
+            await self._begin()
         found = await self.connection.fetch(self._name(statement), *values)
+        self.has_answered = True
+        return found
+
+    async def whole(self, statement: str, *values: Any) -> list[Row]:
+        """The last statement of a transaction. Where it is also the first, it is committed in the same breath.
+
+        Not on a connection that may have been cut while nobody used it: it could not be told whether it was made.
+        """
+        if not self.is_to_begin or self._is_pooled or _has_news(self.connection):
+            return await self.fetch(statement, *values)
+        self.is_to_begin = False
+        passing("store.write.open")
+        self.is_committing = True
+        try:
+            found = await self.connection.fetch(self._name(statement), *values)
+        except REFUSED:
+            self.is_committing = False
+            raise
+        self.is_committing = False
         self.has_answered = True
         return found
 
@@ -102,7 +135,16 @@ class Session:
         self.has_answered = True
         return said
 
+    async def _begin(self) -> None:
+        if self.is_to_begin:
+            self.is_to_begin = False
+            await self.run(BEGIN)
+
     async def commit(self) -> None:
+        """If anything was begun."""
+        if not self.connection.is_in_transaction():
+            return
+        passing("store.write.open")
         self.is_committing = True
         said = await self.connection.execute("COMMIT")
         self.is_committing = False
@@ -134,7 +176,7 @@ class Connections:
 
     async def connect(self) -> Session:
         """A new connection, which is the caller's."""
-        settings = {"application_name": "packhorse", **({} if self._address.is_pooled else PLANS)}
+        settings = {"application_name": "packhorse", **({} if self._address.is_pooled else PLANS | ALONE)}
         connection = await asyncpg.connect(
             self._address.server,
             timeout=CONNECT,
@@ -147,7 +189,7 @@ class Connections:
         except BaseException:
             connection.terminate()
             raise
-        return Session(connection, self._address.schema)
+        return Session(connection, self._address.schema, is_pooled=self._address.is_pooled)
 
     @asynccontextmanager
     async def session(self, patience: float | None = None) -> AsyncIterator[Session]:
@@ -182,7 +224,7 @@ class Connections:
         while self._idle:
             session = self._idle.pop()
             if session.is_usable:
-                session.is_committing = session.has_answered = False
+                session.is_committing = session.has_answered = session.is_to_begin = False
                 return session
         return None
 
@@ -191,13 +233,14 @@ class Connections:
         """What is done in it is made whole, and durable when this is left."""
         async with self.session() as session:
             passing("store.write.before")
-            await session.run(BEGIN)
+            session.is_to_begin = True
             try:
                 yield session
             except Exception:  # broad: whatever it was, nothing of it may stay
                 await session.roll_back()
                 raise
-            passing("store.write.open")
+            finally:
+                session.is_to_begin = False
             await session.commit()
             passing("store.write.after")
 
@@ -206,8 +249,7 @@ class Connections:
         while True:
             with suppress(Stale):
                 async with self.session() as session:
-                    if self._address.is_pooled:  # a statement may take two turns there, and must find itself again
-                        await session.run(BEGIN)
+                    session.is_to_begin = self._address.is_pooled
                     found = await question(session)
                     await session.roll_back()
                     return found
@@ -240,6 +282,16 @@ class Connections:
         return (Stale if is_stale else StoreUnavailable)(f"PostgreSQL at {self._address.shown}: {reason}")
 
 
+def _has_news(connection: asyncpg.Connection[Row]) -> bool:
+    """Whether there is something to be read on an idle connection, which is mostly its end.
+
+    Asked of the system, for the event loop may not have looked since.
+    """
+    looking = select.poll()
+    looking.register(connection._transport.get_extra_info("socket").fileno(), select.POLLIN)  # type: ignore[attr-defined]
+    return bool(looking.poll(0))
+
+
 async def hang_up(session: Session) -> None:
     with suppress(*LOST):
         await session.connection.close(timeout=CONNECT)
@@ -257,5 +309,14 @@ LOST = (
     asyncpg.ReadOnlySQLTransactionError,
 )
 """The server is not there, not well, or not to be written to: nothing that the caller could have done differently."""
+
+REFUSED = (
+    asyncpg.DataError,
+    asyncpg.IntegrityConstraintViolationError,
+    asyncpg.TransactionRollbackError,
+    asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.InsufficientResourcesError,
+)
+"""What a server says of a statement that it has not made, and goes on."""
 
 AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)

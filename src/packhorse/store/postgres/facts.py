@@ -168,8 +168,7 @@ class Facts:
             if isinstance(guard, Foremost)
         }
         for queue, kinds in asked:
-            head = await session.row(HEADS, queue, kinds, clock.parameter())
-            if head is not None:
+            for head in await session.look(HEADS, queue, kinds, clock.parameter()):
                 self.heads[queue, kinds] = (head["rank"], str(head["job_id"]))
 
     async def _look_at_keys(self, session: Session, changes: Iterable[Change]) -> None:

@@ -64,8 +64,11 @@ class Governing(Handle):
     async def add_endpoint(self, endpoint: Endpoint) -> None:
         await self._keep(outbox.add_endpoint, endpoint)
 
-    async def endpoints(self, tenant: str | None = None) -> list[Endpoint]:
-        return await self._read(outbox.endpoints, tenant)
+    async def endpoints(self, tenant: str | None = None, *, only_open: bool = False) -> list[Endpoint]:
+        return await self._read(outbox.endpoints, tenant, only_open)
+
+    async def forget_endpoints(self, ended_before: float) -> None:
+        await self._keep(outbox.forget_endpoints, ended_before)
 
     async def end_endpoint(self, endpoint_id: str, at: float, reason: str) -> Endpoint | None:
         return await self._keep(outbox.end_endpoint, endpoint_id, at, reason)

@@ -32,9 +32,10 @@ async def add_endpoint(session: Session, endpoint: Endpoint) -> None:
         raise Conflict(f"There is an endpoint {endpoint.id} already.", endpoint_id=endpoint.id)
 
 
-async def endpoints(session: Session, tenant: str | None) -> list[Endpoint]:
-    query = "SELECT body FROM @endpoints WHERE $1::text IS NULL OR tenant = $1 ORDER BY created_at, id"
-    return [wire.decode(body, Endpoint) for (body,) in await session.fetch(query, tenant)]
+async def endpoints(session: Session, tenant: str | None, only_open: bool) -> list[Endpoint]:
+    query = """SELECT body FROM @endpoints
+        WHERE ($1::text IS NULL OR tenant = $1) AND (is_open OR NOT $2) ORDER BY created_at, id"""
+    return [wire.decode(body, Endpoint) for (body,) in await session.fetch(query, tenant, only_open)]
 
 
 async def end_endpoint(session: Session, id: str, at: float, reason: str) -> Endpoint | None:
@@ -47,6 +48,14 @@ async def end_endpoint(session: Session, id: str, at: float, reason: str) -> End
     await session.fetch("UPDATE @endpoints SET is_open = FALSE, body = $2 WHERE id = $1", id, wire.encode(ended))
     await session.fetch("DELETE FROM @deliveries WHERE endpoint = $1", id)
     return ended
+
+
+async def forget_endpoints(session: Session, before: float) -> None:
+    rows = await session.fetch("SELECT body FROM @endpoints WHERE NOT is_open")
+    ended = [wire.decode(body, Endpoint) for (body,) in rows]
+    gone = [each.id for each in ended if each.ended_at is not None and each.ended_at <= before]
+    if gone:
+        await session.fetch("DELETE FROM @endpoints WHERE id = ANY($1::text[])", gone)
 
 
 async def has_due(session: Session, clock: Clock) -> bool:

@@ -35,7 +35,7 @@ class Plans:
         """Read the plans of these jobs that nobody here has read yet."""
         missing = {row["plan"] for row in found} - self._known.keys()
         if missing:
-            for row in await session.fetch(
+            for row in await session.look(
                 "SELECT fingerprint, body FROM @plans WHERE fingerprint = ANY($1::text[])", list(missing)
             ):
                 self._known[row["fingerprint"]] = _plan(row["body"])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 
 import asyncpg
@@ -25,6 +26,7 @@ from packhorse.store.base import (
     Report,
     Sample,
     WorkerCard,
+    is_own_work,
 )
 from packhorse.store.group import Group
 from packhorse.store.postgres import check, claim, commit, counters, notes, reads, statistics, upkeep, watch
@@ -48,12 +50,17 @@ BLAMED = (
 """Something in one member cannot be written: the others are to be written without it."""
 
 
+RIVALS = 0.5
+"""Seconds for which claims lock first after one has come too late."""
+
+
 class PostgresStore(Observing):
     def __init__(self, address: Address, clock: Callable[[], float] | None = None) -> None:
         super().__init__(address, clock)
         self._commits: Group[Member, Outcome] = self._group(self._make)
         self._claims: Group[Ask, list[Claim] | Exception] = self._group(self._start)
         self._calls = itertools.count(1)
+        self._rivals_until = 0.0
 
     # Jobs
 
@@ -91,7 +98,8 @@ class PostgresStore(Observing):
         ):  # it is not as it was when this was decided: look before writing
             found = await self._connections.write(partial(made, is_trusting=False))
         self._plans.stored |= found.plans
-        self._watch.tell(is_told=notice is not None)
+        own = all(is_own_work(member.change) for member in members)
+        self._watch.tell(is_told=notice.is_told, is_own_work=own)
         return found.outcomes
 
     async def get(self, job_ids: Sequence[str]) -> list[Job | None]:
@@ -129,9 +137,10 @@ class PostgresStore(Observing):
 
     async def _start(self, asks: Sequence[Ask]) -> Sequence[list[Claim] | Exception]:
         """One transaction for all who ask; where one of them makes a mistake, one for each."""
-        start = partial(claim.claim_all, asks=asks, clock=self._clock, plans=self._plans)
+        notice = self._watch.notice()
+        start = partial(claim.claim_all, asks=asks, clock=self._clock, plans=self._plans, notice=notice)
         try:
-            found = await self._connections.write(start)
+            found = await self._started(start)
         except StoreError as error:
             return [error for _ in asks]
         except Exception as error:  # broad: whatever one caller trips over must not take its neighbours along
@@ -139,8 +148,17 @@ class PostgresStore(Observing):
                 return [outcome for ask in asks for outcome in await self._start([ask])]
             return [commit.told(error) if isinstance(error, asyncpg.PostgresError) else error]
         if any(found):
-            self._watch.tell()
+            self._watch.tell(is_told=notice.is_told, is_own_work=True)
         return found
+
+    async def _started(self, start: Callable[..., Awaitable[list[list[Claim]]]]) -> list[list[Claim]]:
+        """Where others claim, too, it is locked first, or who comes too late finds out at the end."""
+        if time.monotonic() >= self._rivals_until:
+            try:
+                return await self._connections.write(partial(start, is_trusting=True))
+            except Outdated:
+                self._rivals_until = time.monotonic() + RIVALS
+        return await self._connections.write(partial(start, is_trusting=False))
 
     async def renew(self, leases: Sequence[Lease], seconds: float) -> Renewal:
         return await self._write(upkeep.renew, leases, seconds, self._clock)
@@ -194,9 +212,9 @@ class PostgresStore(Observing):
 
     # Watch
 
-    async def changed(self, mark: int | None, timeout: float) -> int:
+    async def changed(self, mark: int | None, timeout: float, *, is_working: bool = False) -> int:
         try:
-            return await self._watch.changed(mark, timeout)
+            return await self._watch.changed(mark, timeout, is_working=is_working)
         except asyncpg.PostgresError as error:
             raise commit.told(error) from error
 

@@ -18,7 +18,9 @@ from packhorse.store.postgres.connection import CONNECT, LOST, NOW, Clock, Conne
 POLL = 0.5
 """Seconds between looks that nothing told us to take: how late we are when a notification is lost."""
 PAUSE = 0.02
-"""Seconds between two notifications at least. Each is a commit that all who notify take turns in."""
+"""Seconds per notification in the long run. Each is a commit that all who notify take turns in."""
+BURST = 5
+"""Notifications that may follow each other at once, after that many pauses in which there was none."""
 KEEPALIVE = 15.0
 """Seconds after which the connection that listens is asked whether it is still there."""
 RETRY = 0.2
@@ -119,8 +121,24 @@ async def _look(session: Session, seen: str | None) -> str | None:
 class Hint(asyncio.Event):
     """Something was committed."""
 
-    xid: int | None = None
-    """By which transaction, if it said so."""
+    def __init__(self, *, is_working: bool) -> None:
+        super().__init__()
+        self.is_working = is_working
+        self.xid: int | None = None
+        """By which transaction, if it said so."""
+
+
+class Notice:
+    """A word to the others that may go with a commit."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self.is_told = False
+
+    def words(self) -> Sequence[str] | None:
+        """Asked for when there is something to be told of: the channel, and who tells on it."""
+        self.is_told = self.is_told or self._watch.may_tell()
+        return self._watch.words if self.is_told else None
 
 
 class Watch:
@@ -135,43 +153,64 @@ class Watch:
         self._telling: asyncio.Task[None] | None = None
         self._has_more = False
         self._told_at = 0.0
+        self._left = float(BURST)
+        """Notifications that may go at once."""
+        self.words = self._channel, self._name
+        self._is_listening = False
+        self._news = {False: 0, True: 0}
+        """Hints so far: of everything, and of what those who work have to hear of."""
+        self._known: dict[bool, tuple[int, int]] = {}
+        """The mark last returned, and how many hints there had been: until there is another, nothing is new."""
         self._closing = asyncio.Event()
 
     # Looking
 
-    async def changed(self, mark: int | None, timeout: float) -> int:
+    async def changed(self, mark: int | None, timeout: float, *, is_working: bool = False) -> int:
         seen = snapshot_of(mark) if mark is not None else None
         deadline = time.monotonic() + timeout
-        with self._hinted() as hint:
+        with self._hinted(is_working) as hint:
+            is_known = self._is_listening and self._known.get(is_working) == (mark, self._news[is_working])
             while True:
-                hint.clear()
-                hint.xid = None
-                found = await self._connections.read(lambda session: _look(session, seen))
-                if found is not None or mark is None:
-                    return number(found or "")
+                news = self._news[is_working]
+                if not is_known:
+                    hint.clear()
+                    hint.xid = None
+                    found = await self._connections.read(lambda session: _look(session, seen))
+                    if found is not None or mark is None:
+                        return self._told(number(found or ""), news, is_working)
+                is_known = False
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    return mark
+                    return self._told(mark or 0, news, is_working)
                 with suppress(TimeoutError):
                     await asyncio.wait_for(hint.wait(), min(left, POLL if self._can_listen else UNTOLD))
                 if hint.xid is not None and seen is not None and (new := advanced(seen, hint.xid)) is not None:
-                    return number(new)  # whose it is was told: looking would only find it
+                    # Whose it is was told: looking would only find it.
+                    return self._told(number(new), self._news[is_working], is_working)
+
+    def _told(self, mark: int, news: int, is_working: bool) -> int:
+        self._known[is_working] = mark, news
+        return mark
 
     # Hints
 
     @contextmanager
-    def _hinted(self) -> Iterator[Hint]:
+    def _hinted(self, is_working: bool) -> Iterator[Hint]:
         if self._can_listen and not self._closing.is_set() and (self._listening is None or self._listening.done()):
             self._listening = asyncio.create_task(self._listen(), name="packhorse-postgres-listener")
-        hint = Hint()
+        hint = Hint(is_working=is_working)
         self._hints.add(hint)
         try:
             yield hint
         finally:
             self._hints.discard(hint)
 
-    def _hint(self, xid: int | None = None) -> None:
+    def _hint(self, xid: int | None = None, *, is_own_work: bool = False) -> None:
+        self._news[False] += 1
+        self._news[True] += not is_own_work
         for hint in self._hints:
+            if is_own_work and hint.is_working:
+                continue
             hint.xid = xid if not hint.is_set() else None  # of several, a look finds out
             hint.set()
 
@@ -187,6 +226,7 @@ class Watch:
         try:
             session.connection.add_termination_listener(lambda _: is_lost.set())
             await session.connection.add_listener(self._channel, self._heard)
+            self._is_listening = True
             self._hint()
             while not is_lost.is_set():
                 with suppress(TimeoutError):
@@ -194,6 +234,7 @@ class Watch:
                 async with asyncio.timeout(CONNECT):
                     self._clock.heard(await session.value(f"SELECT {NOW}"))
         finally:
+            self._is_listening = False
             session.connection.terminate()
 
     def _heard(self, _connection: object, _pid: int, _channel: str, said: object) -> None:
@@ -203,20 +244,30 @@ class Watch:
 
     # Telling
 
-    def notice(self) -> Sequence[str] | None:
-        """What a transaction says with its commit, unless something was told a moment ago: then the teller will.
+    def notice(self) -> Notice:
+        return Notice(self)
+
+    def may_tell(self) -> bool:
+        """Whether a commit may tell by itself: not if much was told a moment ago, then the teller will.
 
         All transactions that notify commit one after the other, so under load only one in `PAUSE` does.
         """
-        is_telling = self._telling is not None and not self._telling.done()
-        if is_telling or time.monotonic() - self._told_at < PAUSE:
-            return None
-        self._told_at = time.monotonic()
-        return self._channel, self._name
+        if self._telling is not None and not self._telling.done():
+            return False
+        now = time.monotonic()
+        self._left = min(BURST, self._left + (now - self._told_at) / PAUSE)
+        self._told_at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
 
-    def tell(self, *, is_told: bool = False) -> None:
-        """Something was committed here: tell the others, at once and then at most every `PAUSE`."""
-        self._hint()
+    def tell(self, *, is_told: bool = False, is_own_work: bool = False) -> None:
+        """Something was committed here: tell the others, soon and at most every `PAUSE`.
+
+        ``is_own_work`` concerns nobody here who works: see `Watch.changed` of the contract.
+        """
+        self._hint(is_own_work=is_own_work)
         if is_told:
             return
         self._has_more = True

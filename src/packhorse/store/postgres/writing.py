@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
+from types import MappingProxyType
 from typing import Any
+
+import asyncpg
 
 from packhorse.core import wire
 from packhorse.core.model import Change, Job, Notify, Status, TaskId
@@ -15,6 +18,7 @@ from packhorse.store.postgres import rows
 from packhorse.store.postgres.connection import NOW, Clock, Session
 from packhorse.store.postgres.facts import Entry, Facts, Key, entry
 from packhorse.store.postgres.rows import FIXED, MOVING, Plans, arrays, values
+from packhorse.store.postgres.watch import Notice
 
 ENTRY = "queue, kind, rank, job_id, stage, element"
 ENTRIES = "%::text[], %::text[], %::int4[], %::uuid[], %::text[], %::int4[]"
@@ -40,6 +44,14 @@ RETURNING 1
 """
 
 PARTS = {
+    # What a claim has only looked at: whether it is there, and nobody else is at it. A claim never waits.
+    "free_jobs": "SELECT FROM @jobs WHERE id = ANY(%::uuid[]) FOR NO KEY UPDATE SKIP LOCKED",
+    "free_entries": f"""
+        SELECT d.* FROM unnest({ENTRIES}) AS n ({ENTRY}) JOIN @due AS d USING ({ENTRY}) FOR UPDATE OF d SKIP LOCKED""",
+    "free_drops": """
+        DELETE FROM @due AS d USING free_entries AS n
+        WHERE (d.queue, d.kind, d.rank, d.job_id, d.stage, d.element)
+            = (n.queue, n.kind, n.rank, n.job_id, n.stage, n.element)""",
     "plans": "INSERT INTO @plans SELECT * FROM unnest(%::text[], %::bytea[]) AS n ON CONFLICT DO NOTHING",
     "added": INSERT,
     "moved": UPDATE,
@@ -174,24 +186,33 @@ class Writing:
         self.stage_drops |= {(job_id, stage) for stage in stages}
         self.results = {at: kept for at, kept in self.results.items() if at[:2] not in self.stage_drops}
 
-    async def send(self, session: Session, facts: Facts, clock: Clock, notice: Sequence[str] | None = None) -> None:
-        """Raises `Outdated` if a job is not at the version, or a lease not under the token, that was trusted in."""
+    async def send(
+        self, session: Session, facts: Facts, clock: Clock, notice: Notice, *, is_claim: bool = False,
+    ) -> None:  # fmt: skip
+        """Raises `Outdated` if a job is not at the version, or a lease not under the token, that was trusted in.
+
+        ``is_claim``: the entries to be dropped were only looked at, and must be there with nobody else at them.
+        """
         if self.delayed_drops:
             # By a statement of its own: it waits for a claim that is just making the entry due, and what comes after
             # it finds the entry there.
             await _write(session, {"delayed_drops": _columns(self.delayed_drops)}, clock)
         drops, puts = self._drops(facts), await self._puts(session, facts, clock)
-        dropped = 0
+        counts: dict[str, int] = {}
+        if self.lease_drops:
+            counts["lease_drops"] = sum(token is not None for token in self.lease_drops.values())
+        if is_claim and self.due_drops:
+            drops |= {"free_jobs": [list(self.moved)], "free_entries": drops.pop("due_drops"), "free_drops": []}
+            counts = {"free_jobs": len(self.moved), "free_entries": len(self.due_drops), **counts}
         is_anew = self.leases.keys() & self.lease_drops.keys() or self.due.keys() & self.due_drops
         if is_anew or (self.results and self.stage_drops):
-            _, dropped = await _write(session, drops, clock)  # one statement cannot drop a row and write it anew
-            drops = {}
-        if notice is not None and puts:
-            puts["told"] = notice
-        moved, more = await _write(session, drops | puts, clock)
-        trusted = sum(token is not None for token in self.lease_drops.values())
-        if moved != len(self.moved) or dropped + more != trusted:
-            raise Outdated
+            await _write(session, drops, clock, counts)  # one statement cannot drop a row and write it anew
+            drops, counts = {}, {}
+        if self.moved:
+            counts["moved"] = len(self.moved)
+        if puts and (words := notice.words()) is not None:
+            puts["told"] = words
+        await _write(session, drops | puts, clock, counts, is_last=True)
 
     def _drops(self, facts: Facts) -> Parts:
         """What is to go, and names that were only taken to see whether they could be."""
@@ -284,22 +305,37 @@ def _filled(**parts: Sequence[Any]) -> Parts:
     return {name: given for name, given in parts.items() if given}
 
 
-async def _write(session: Session, parts: Parts, clock: Clock) -> tuple[int, int]:
-    """Write the parts in one statement; how many jobs were moved, and how many leases dropped under a token."""
+async def _write(
+    session: Session, parts: Parts, clock: Clock, counts: Mapping[str, int] = MappingProxyType({}), *,
+    is_last: bool = False,
+) -> None:  # fmt: skip
+    """Write the parts in one statement, if of each in ``counts`` so many rows are found."""
     if not parts:
-        return 0, 0
+        return
     values = (each for given in parts.values() for each in given)
-    said = await session.row(_statement(tuple(parts)), *values)
-    assert said is not None
+    ask = session.whole if is_last else session.fetch
+    try:
+        [said] = await ask(_statement(tuple(parts), tuple(counts)), *values, *counts.values())
+    except asyncpg.DivisionByZeroError as error:
+        raise Outdated from error
     clock.heard(said["now"])
-    return said["moved"], said["dropped"]
 
 
 @cache
-def _statement(names: tuple[str, ...]) -> str:
+def _statement(names: tuple[str, ...], counted: tuple[str, ...]) -> str:
+    """A count that is not as it should be divides by zero: the server takes back the statement by itself."""
     parts = ", ".join(f"{name} AS ({PARTS[name]})" for name in names)
-    moved = "(SELECT count(*) FROM moved)" if "moved" in names else "0"
-    dropped = "(SELECT count(token) FROM lease_drops)" if "lease_drops" in names else "0"
     told = ", (SELECT told FROM told)" if "told" in names else ""
-    pieces = f"WITH {parts} SELECT {moved} AS moved, {dropped} AS dropped, {NOW} AS now{told}".split("%")
+    are_so = " AND ".join(f"({COUNTED[name]}) = %::int8" for name in counted) or "true"
+    pieces = f"WITH {parts} SELECT {NOW} AS now, 1 / ({are_so})::int4 AS is_so{told}".split("%")
     return "".join(piece if n == 0 else f"${n}{piece}" for n, piece in enumerate(pieces))
+
+
+COUNTED = {
+    "free_jobs": "SELECT count(*) FROM free_jobs",
+    "free_entries": "SELECT count(*) FROM free_entries",
+    "moved": "SELECT count(*) FROM moved",
+    "lease_drops": "SELECT count(token) FROM lease_drops",
+}
+"""Where the number of rows tells whether all is as it was thought to be. The first that is not so ends it: what comes
+after has not waited for anybody."""

@@ -34,6 +34,7 @@ from packhorse.core.model import (
     Waiting,
 )
 from packhorse.errors import AlreadySubmitted, Conflict, LeaseLost, PackhorseError, SlotTaken, StoreError
+from packhorse.store.base import is_own_work
 from packhorse.store.outbox import delivery_id
 from packhorse.store.redis import keys, records, shown
 from packhorse.store.redis.records import Plans
@@ -62,9 +63,11 @@ class Member(NamedTuple):
     body: bytes
     """What the script is told: words and counts, packed one after the other."""
     words: int
+    is_own: bool = False
+    """Whether it is nothing that others who work through this handle have to hear of."""
 
 
-def _told(job_id: str, head: Sequence[str], guards: Sequence[Op], ops: Sequence[Op]) -> Member:
+def _told(job_id: str, head: Sequence[str], guards: Sequence[Op], ops: Sequence[Op], *, is_own: bool = False) -> Member:
     """One flat list: lists within lists cost the script a table each."""
     flat: list[Any] = [job_id, *head, len(guards)]
     for words in guards:
@@ -74,7 +77,7 @@ def _told(job_id: str, head: Sequence[str], guards: Sequence[Op], ops: Sequence[
     for words in ops:
         flat.append(len(words))
         flat += words
-    return Member(job_id, _pack(flat)[_header(len(flat)) :], len(flat))
+    return Member(job_id, _pack(flat)[_header(len(flat)) :], len(flat), is_own)
 
 
 def _header(count: int) -> int:
@@ -108,7 +111,7 @@ def member(change: Change, plans: Plans, reservation: str | None = None) -> Memb
     ops = _ops(change)
     if body:
         ops += [["SADD", keys.kinds(stage.queue), stage.kind] for stage in job.plan.stages]
-    return _told(job.id, (version, plan, body), guards, ops)
+    return _told(job.id, (version, plan, body), guards, ops, is_own=is_own_work(change))
 
 
 def erasure(job_id: str, version: str, gone: Sequence[str], indexes: Sequence[str]) -> Member:

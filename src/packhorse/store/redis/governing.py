@@ -59,8 +59,11 @@ class Governing(Handle):
     async def add_endpoint(self, endpoint: Endpoint) -> None:
         await outbox.add_endpoint(self._write, endpoint)
 
-    async def endpoints(self, tenant: str | None = None) -> list[Endpoint]:
-        return await outbox.endpoints(self._link, tenant)
+    async def endpoints(self, tenant: str | None = None, *, only_open: bool = False) -> list[Endpoint]:
+        return await outbox.endpoints(self._link, tenant, only_open)
+
+    async def forget_endpoints(self, ended_before: float) -> None:
+        await outbox.forget_endpoints(self._link, self._write, ended_before)
 
     async def end_endpoint(self, endpoint_id: str, at: float, reason: str) -> Endpoint | None:
         return await outbox.end_endpoint(self._link, self._write, endpoint_id, at, reason)

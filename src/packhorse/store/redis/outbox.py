@@ -27,11 +27,31 @@ async def add_endpoint(write: Writer, endpoint: Endpoint) -> None:
         raise Conflict(f"There is an endpoint {endpoint.id} already.", endpoint_id=endpoint.id)
 
 
-async def endpoints(link: Link, tenant: str | None) -> list[Endpoint]:
-    [bodies] = await link.ask([["HVALS", "endpoints"]])
-    found = [wire.decode(body, Endpoint) for body in bodies]
+async def endpoints(link: Link, tenant: str | None, only_open: bool) -> list[Endpoint]:
+    found = [wire.decode(body, Endpoint) for body in await (_open_ones(link) if only_open else _all(link))]
     wanted = [each for each in found if tenant is None or each.tenant == tenant]
     return sorted(wanted, key=lambda each: (each.created_at, each.id))
+
+
+async def _all(link: Link) -> list[bytes]:
+    [bodies] = await link.ask([["HVALS", "endpoints"]])
+    return list(bodies)
+
+
+async def _open_ones(link: Link) -> list[bytes]:
+    [ids] = await link.ask([["SMEMBERS", "endpoints:open"]])
+    if not ids:
+        return []
+    [bodies] = await link.ask([["HMGET", "endpoints", *(id.decode() for id in ids)]])
+    return [body for body in bodies if body is not None]
+
+
+async def forget_endpoints(link: Link, write: Writer, before: float) -> None:
+    """Once ended, one stays so: there is nothing to guard."""
+    ended = [wire.decode(body, Endpoint) for body in await _all(link)]
+    gone = [each.id for each in ended if each.ended_at is not None and each.ended_at <= before]
+    if gone:
+        await write.told(commit.plain(*(["HDEL", "endpoints", id] for id in gone)))
 
 
 async def end_endpoint(link: Link, write: Writer, id: str, at: float, reason: str) -> Endpoint | None:

@@ -40,7 +40,7 @@ class RedisStore(Observing):
     def __init__(self, address: Address, clock: Callable[[], float] | None = None) -> None:
         super().__init__(address, clock)
         self._claim = Claimer(self._link, self.now, self._write, self._plans)
-        self._watch = Watch(self._link)
+        self._watch = Watch(self._link, self._write.name)
         self._sweeper = upkeep.Sweeper(self._link, self.now, self._plans)
         self._closing = [self._claim.close, *self._closing, self._watch.close]
 
@@ -178,8 +178,8 @@ class RedisStore(Observing):
 
     # Watch
 
-    async def changed(self, mark: int | None, timeout: float) -> int:
-        return await self._watch.changed(mark, timeout)
+    async def changed(self, mark: int | None, timeout: float, *, is_working: bool = False) -> int:
+        return await self._watch.changed(mark, timeout, is_working=is_working)
 
     async def touched(self, since: int | None) -> tuple[int, Collection[str] | None]:
         return await self._watch.touched(since)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 
 from redis.exceptions import RedisError
@@ -23,21 +23,27 @@ MANY = 2000
 
 
 class Watch:
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, name: str) -> None:
         self._link = link
-        self._moved = asyncio.Event()
+        self._name = name.encode()
+        self._moved = {False: asyncio.Event(), True: asyncio.Event()}
+        """For all who wait, and for those who work."""
         self._reader: asyncio.Task[None] | None = None
         self._heard: int | None = None
         """The newest number, while the reader listens: who has heard need not ask again."""
+        self._loud = 0
+        """The newest that is not our own work."""
 
-    async def changed(self, mark: int | None, timeout: float) -> int:
+    async def changed(self, mark: int | None, timeout: float, *, is_working: bool = False) -> int:
         """The mark is the number of the feed's newest entry."""
         deadline = time.monotonic() + timeout
         is_told = True
         while True:
-            moved = self._moved
+            moved = self._moved[is_working]
             left = deadline - time.monotonic()
             found = self._heard
+            if is_working and found is not None and mark is not None and self._loud <= mark <= found:
+                found = mark  # what is new is our own
             if found is None or not is_told or (found == mark and left <= 0):
                 found = await self._look()
             if found != mark or left <= 0:
@@ -49,6 +55,7 @@ class Watch:
         """Ask the server. It may be ahead of what was heard; behind it, its data is not what it was."""
         before = self._heard
         found = await self._last()
+        self._loud = found
         if self._heard is not None:
             self._heard = None if before is not None and found < before else max(self._heard, found)
         return found
@@ -61,7 +68,7 @@ class Watch:
         numbers = [int(number.partition(b"-")[0]) for number, _ in entries]
         if numbers != list(range(since + 1, last + 1)):  # some of it was trimmed away
             return last, None
-        return last, {job_id.decode() for _, (_, jobs) in entries for job_id in jobs.split()}
+        return last, {job_id.decode() for _, (_, jobs, *_) in entries for job_id in jobs.split()}
 
     async def close(self) -> None:
         if self._reader is not None:
@@ -84,7 +91,7 @@ class Watch:
         while True:
             with suppress(StoreError, RedisError, OSError):
                 async with self._link.connection() as connection:
-                    since = self._heard = await self._last()
+                    since = self._heard = self._loud = await self._last()
                     self._wake()
                     while True:
                         command = ("XREAD", "COUNT", 1000, "BLOCK", BLOCK, "STREAMS")
@@ -92,16 +99,27 @@ class Watch:
                         async with asyncio.timeout(BLOCK / 1000 + self._link.address.timeout):
                             found = await connection.read_response()
                         if found:
-                            since = max(int(number.partition(b"-")[0]) for number, _ in found[0][1])
-                            self._heard = max(since, self._heard or 0)
-                            self._wake()
+                            since = self._hear(found[0][1])
             self._heard = None
             self._wake()
             await asyncio.sleep(AGAIN)
 
-    def _wake(self) -> None:
-        moved, self._moved = self._moved, asyncio.Event()
-        moved.set()
+    def _hear(self, entries: Sequence[tuple[bytes, Sequence[bytes]]]) -> int:
+        """Note what is new in the feed; its last number."""
+        last = loud = 0
+        for number, (_, _, *by) in entries:
+            last = int(number.partition(b"-")[0])
+            if not by or by[1] != self._name:
+                loud = last
+        self._heard = max(last, self._heard or 0)
+        self._loud = max(loud, self._loud)
+        self._wake(is_own_work=not loud)
+        return last
+
+    def _wake(self, *, is_own_work: bool = False) -> None:
+        for is_working in (False,) if is_own_work else (False, True):
+            moved, self._moved[is_working] = self._moved[is_working], asyncio.Event()
+            moved.set()
 
 
 async def _is_set(event: asyncio.Event, within: float) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import secrets
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -27,6 +28,8 @@ class Writer:
     def __init__(self, link: Link, clock: ServerClock) -> None:
         self._link = link
         self._clock = clock
+        self.name = secrets.token_hex(4)
+        """By which those who watch through the same handle know its work."""
         self._lanes: list[Group[Member, Any]] = [Group(self._send, 4 * MEMBERS) for _ in range(LANES)]
         self._turns = itertools.cycle(self._lanes)
         self._is_closed = False
@@ -78,7 +81,8 @@ class Writer:
         day = time.strftime("%Y-%m-%d", time.gmtime(self._clock()))
         sent = time.monotonic()
         try:
-            at, *outcomes = await self._link.run("commit", self._clock.said(), day, together(members))
+            by = self.name if all(member.is_own for member in members) else ""
+            at, *outcomes = await self._link.run("commit", self._clock.said(), day, together(members), by)
         except StoreError as error:
             return [error] * len(members), error
         self._clock.learn(float(at), sent)

@@ -48,8 +48,11 @@ class Governing(Handle):
     async def add_endpoint(self, endpoint: Endpoint) -> None:
         await self._write(lambda db: outbox.add_endpoint(db, endpoint))
 
-    async def endpoints(self, tenant: str | None = None) -> list[Endpoint]:
-        return await self._read(outbox.endpoints, tenant)
+    async def endpoints(self, tenant: str | None = None, *, only_open: bool = False) -> list[Endpoint]:
+        return await self._read(outbox.endpoints, tenant, only_open)
+
+    async def forget_endpoints(self, ended_before: float) -> None:
+        await self._write(lambda db: outbox.forget_endpoints(db, ended_before))
 
     async def end_endpoint(self, endpoint_id: str, at: float, reason: str) -> Endpoint | None:
         return await self._write(lambda db: outbox.end_endpoint(db, endpoint_id, at, reason))

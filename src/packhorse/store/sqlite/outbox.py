@@ -34,9 +34,10 @@ def add_endpoint(db: apsw.Connection, endpoint: Endpoint) -> None:
         raise Conflict(f"There is an endpoint {endpoint.id} already.", endpoint_id=endpoint.id)
 
 
-def endpoints(db: apsw.Connection, tenant: str | None) -> list[Endpoint]:
-    query = "SELECT body FROM endpoints WHERE ?1 IS NULL OR tenant = ?1 ORDER BY created_at, id"
-    return [wire.decode(body, Endpoint) for (body,) in db.execute(query, (tenant,))]
+def endpoints(db: apsw.Connection, tenant: str | None, only_open: bool) -> list[Endpoint]:
+    query = """SELECT body FROM endpoints
+        WHERE (?1 IS NULL OR tenant = ?1) AND (is_open OR NOT ?2) ORDER BY created_at, id"""
+    return [wire.decode(body, Endpoint) for (body,) in db.execute(query, (tenant, only_open))]
 
 
 def end_endpoint(db: apsw.Connection, id: str, at: float, reason: str) -> Endpoint | None:
@@ -50,6 +51,12 @@ def end_endpoint(db: apsw.Connection, id: str, at: float, reason: str) -> Endpoi
     db.execute("UPDATE endpoints SET is_open = FALSE, body = ? WHERE id = ?", (wire.encode(ended), id))
     db.execute("DELETE FROM deliveries WHERE endpoint = ?", (id,))
     return ended
+
+
+def forget_endpoints(db: apsw.Connection, before: float) -> None:
+    ended = [wire.decode(body, Endpoint) for (body,) in db.execute("SELECT body FROM endpoints WHERE NOT is_open")]
+    gone = [(each.id,) for each in ended if each.ended_at is not None and each.ended_at <= before]
+    db.executemany("DELETE FROM endpoints WHERE id = ?", gone)
 
 
 def has_due(db: apsw.Connection, now: float) -> bool:

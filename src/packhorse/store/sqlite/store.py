@@ -127,7 +127,7 @@ class SqliteStore(Observing):
 
     # Watch
 
-    async def changed(self, mark: int | None, timeout: float) -> int:
+    async def changed(self, mark: int | None, timeout: float, *, is_working: bool = False) -> int:  # noqa: ARG002
         """The mark is the data version as this connection sees it: it moves with every commit of any other."""
         deadline = time.monotonic() + timeout
         while (found := self._data_version()) == mark and (left := deadline - time.monotonic()) > 0:

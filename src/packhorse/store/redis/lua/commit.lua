@@ -9,6 +9,7 @@ commit: make each member whole or not at all, in order.
     guards       see `guards`
     operations   see `verbs`; a verb in capitals is a command of the server, its second word a key
                  without the prefix
+  ARGV[4] whose work it is, if nobody who works through the same handle has to hear of it; else ''
   returns the time, then per member '' or {why, which guard, facts ...}
 
 Everything is looked at before anything of a member is written, and the server itself refuses the whole script when it may not
@@ -286,7 +287,7 @@ local is_flushed, err = pcall(flush)
 if not is_flushed then
   for _, n in ipairs(made) do outcomes[n] = {'half', reason(err)} end
 end
-if #made > 0 then tell(touched) end
+if #made > 0 then tell(touched, ARGV[4]) end
 for what, n in pairs(counts) do
   call('HINCRBY', P .. 'stats:jobs', what, n)
   call('HINCRBY', P .. 'stats:day:' .. day, what, n)

@@ -28,13 +28,15 @@ local function job_of(entry)
   return string.match(entry, '^%S*')
 end
 
--- Tell watchers which jobs have something new. It serves them only: an operator who deleted half of it stops no commit.
-local function tell(jobs)
+-- Tell watchers which jobs have something new, and whose work it is if that matters. It serves them only: an operator who
+-- deleted half of it stops no commit.
+local function tell(jobs, by)
+  local who = by and by ~= '' and {'by', by} or {}
   for first = 1, math.max(1, #jobs), PER_ENTRY do
     local last = math.min(first + PER_ENTRY - 1, #jobs)
     local n = call('INCR', P .. 'feed:last')
     local named = table.concat(jobs, ' ', first, last)
-    local made = redis.pcall('XADD', P .. 'feed', 'MAXLEN', '~', FEED, n .. '-0', 'jobs', named)
+    local made = redis.pcall('XADD', P .. 'feed', 'MAXLEN', '~', FEED, n .. '-0', 'jobs', named, unpack(who))
     if type(made) == 'table' and made.err then call('DEL', P .. 'feed') end
   end
 end

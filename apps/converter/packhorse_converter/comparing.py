@@ -1,0 +1,64 @@
+"""How far two models agree on the same inputs, and how long one takes."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from statistics import median
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from packhorse_converter.toolchain import Feed, Outputs, Runner
+
+Flat = NDArray[np.float64]
+
+EXACT = 200.0
+"""What is said for infinitely many decibels."""
+
+
+class Agreement(msgspec.Struct, frozen=True):
+    """Of one model with the one it was made from."""
+
+    samples: int
+    top1: float
+    """In what part of the samples both have their largest value at the same place."""
+    cosine: float
+    sqnr_db: float
+    """Signal to quantisation noise."""
+    max_error: float
+    latency_ms: float
+    """Of one run on this machine, the median."""
+
+
+def compared(run: Runner, expected: Runner, feeds: Sequence[Feed]) -> Agreement:
+    times: list[float] = []
+    got: list[Flat] = []
+    run(feeds[0])  # the first run prepares what the others use
+    for feed in feeds:
+        began = time.perf_counter()
+        outputs = run(feed)
+        times.append((time.perf_counter() - began) * 1000)
+        got.append(_flat(outputs))
+    wanted = [_flat(expected(feed)) for feed in feeds]
+    noise = sum(float(np.sum((a - b) ** 2)) for a, b in zip(wanted, got, strict=True))
+    signal = sum(float(np.sum(a**2)) for a in wanted)
+    return Agreement(
+        samples=len(feeds),
+        top1=float(np.mean([np.argmax(a) == np.argmax(b) for a, b in zip(wanted, got, strict=True)])),
+        cosine=float(np.mean([_cosine(a, b) for a, b in zip(wanted, got, strict=True)])),
+        sqnr_db=EXACT if noise == 0 else round(10 * math.log10(max(signal, 1e-30) / noise), 2),
+        max_error=max(float(np.max(np.abs(a - b))) for a, b in zip(wanted, got, strict=True)),
+        latency_ms=round(median(times), 3),
+    )
+
+
+def _flat(outputs: Outputs) -> Flat:
+    return np.concatenate([np.asarray(each, np.float64).ravel() for each in outputs])
+
+
+def _cosine(a: Flat, b: Flat) -> float:
+    size = float(np.linalg.norm(a) * np.linalg.norm(b))
+    return 1.0 if size == 0 else float(a @ b) / size

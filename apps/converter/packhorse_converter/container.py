@@ -1,0 +1,116 @@
+"""The packed model: a header, a table, and sections with a checksum each. README.md has the layout.
+
+Weights lie apart from the graph, aligned, as hardware reads them; `read` puts them together again, bit by bit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import zlib
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import onnx
+
+from packhorse_converter.toolchain import About
+
+MAGIC = b"PHNEF\r\n\x1a"
+"""Its end is spoiled by whoever takes it for text."""
+FORMAT = 1
+HEADER = struct.Struct("<8sHHI16sII")
+"""Magic, format, platform, model id, version, number of sections, CRC-32 of the table."""
+ENTRY = struct.Struct("<8sQQ32s")
+"""Name, offset, size, SHA-256."""
+ALIGNED = 64
+
+
+class Unreadable(ValueError):
+    """Why a container cannot be read."""
+
+
+class Packed(NamedTuple):
+    about: About
+    model: onnx.ModelProto
+
+
+class _Weight(msgspec.Struct, frozen=True):
+    name: str
+    offset: int
+    size: int
+
+
+class _Info(msgspec.Struct, frozen=True):
+    toolchain: str
+    weights: list[_Weight]
+
+
+def write(model: onnx.ModelProto, about: About, to: Path) -> None:
+    graph = onnx.ModelProto()
+    graph.CopyFrom(model)
+    weights = bytearray()
+    places: list[_Weight] = []
+    for tensor in graph.graph.initializer:
+        data = onnx.numpy_helper.to_array(tensor).tobytes()
+        _align(weights)
+        places.append(_Weight(tensor.name, len(weights), len(data)))
+        weights += data
+        for field in ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data"):
+            tensor.ClearField(field)
+    info = msgspec.json.encode(_Info(about.toolchain, places))
+    sections = {b"INFO": info, b"GRAPH": graph.SerializeToString(), b"WEIGHTS": bytes(weights)}
+    to.write_bytes(_laid_out(about, sections))
+
+
+def read(path: Path) -> Packed:
+    """Raises `Unreadable`, for a single wrong bit too."""
+    data = path.read_bytes()
+    platform, model_id, version, sections = _sections(data)
+    try:
+        info = msgspec.json.decode(sections[b"INFO"], type=_Info)
+        model = onnx.ModelProto.FromString(sections[b"GRAPH"])
+    except (KeyError, ValueError, msgspec.DecodeError) as error:
+        raise Unreadable(f"a section is missing or damaged: {error}") from error
+    places = {weight.name: weight for weight in info.weights}
+    for tensor in model.graph.initializer:
+        place = places[tensor.name]
+        tensor.raw_data = sections[b"WEIGHTS"][place.offset : place.offset + place.size]
+    return Packed(About(platform, model_id, version, info.toolchain), model)
+
+
+def _laid_out(about: About, sections: dict[bytes, bytes]) -> bytes:
+    at = HEADER.size + ENTRY.size * len(sections)
+    table, body = bytearray(), bytearray()
+    for name, data in sections.items():
+        body += bytes(-(at + len(body)) % ALIGNED)
+        table += ENTRY.pack(name, at + len(body), len(data), hashlib.sha256(data).digest())
+        body += data
+    version = about.version.encode("ascii")
+    header = HEADER.pack(
+        MAGIC, FORMAT, about.platform, about.model_id, version, len(sections), zlib.crc32(table + version)
+    )
+    return header + bytes(table) + bytes(body)
+
+
+def _sections(data: bytes) -> tuple[int, int, str, dict[bytes, bytes]]:
+    if len(data) < HEADER.size or not data.startswith(MAGIC):
+        raise Unreadable("it is not a packed model")
+    _, form, platform, model_id, version, count, crc = HEADER.unpack_from(data)
+    if form != FORMAT:
+        raise Unreadable(f"it has format {form}, and this reader knows {FORMAT}")
+    version = version.rstrip(b"\0")
+    table = data[HEADER.size : HEADER.size + ENTRY.size * count]
+    if len(table) != ENTRY.size * count or zlib.crc32(table + version) != crc:
+        raise Unreadable("its table is damaged")
+    found: dict[bytes, bytes] = {}
+    for name, offset, size, digest in ENTRY.iter_unpack(table):
+        section = data[offset : offset + size]
+        if hashlib.sha256(section).digest() != digest:
+            raise Unreadable(f"the section {name.rstrip(bytes(1)).decode()} is damaged")
+        found[name.rstrip(b"\0")] = section
+    return platform, model_id, version.decode("ascii"), found
+
+
+def _align(data: bytearray) -> None:
+    data += bytes(-len(data) % ALIGNED)

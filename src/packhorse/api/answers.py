@@ -1,0 +1,37 @@
+"""An answer that is ready: a document as bytes, and its headers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Generic, TypeVar
+
+from litestar import Response
+from litestar.types import HTTPResponseStartEvent, Receive, Scope, Send
+
+from packhorse.api.given import JSON
+from packhorse.core import wire
+
+T = TypeVar("T")
+
+KIND = (b"content-type", JSON.encode())
+
+
+class Answer(Response[T], Generic[T]):
+    """What Litestar would make of a document, by a shorter way: a fifth of what its own costs a small request."""
+
+    def __init__(self, document: T, status: int, headers: Mapping[str, str]) -> None:
+        self.status_code = status
+        self._body = wire.encode(document)
+        self._headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
+
+    def to_asgi_response(self, *_: Any, **__: Any) -> Any:
+        return self._sent
+
+    async def _sent(self, _scope: Scope, _receive: Receive, send: Send) -> None:
+        start: HTTPResponseStartEvent = {
+            "type": "http.response.start",
+            "status": self.status_code or 200,
+            "headers": [*self._headers, KIND, (b"content-length", str(len(self._body)).encode())],
+        }
+        await send(start)
+        await send({"type": "http.response.body", "body": self._body, "more_body": False})

@@ -1,0 +1,73 @@
+"""`packhorse tokens`: for the person who waits for one job, and has no key."""
+
+from __future__ import annotations
+
+from cyclopts import App
+
+from packhorse.cli import printing
+from packhorse.cli.options import JobId, Remote
+from packhorse.client import Json
+
+app = App("tokens", help="Make, list and revoke tokens of one job.")
+
+
+@app.command
+def create(job: JobId, /, *, expires: str | None = None, remote: Remote = Remote()) -> None:
+    """Make a token that can read and cancel this job. It is printed once.
+
+    Parameters
+    ----------
+    job
+        Its id.
+    expires
+        After how long it ends, as 1d.
+    """
+    with remote.client() as client:
+        made = client.token(job, expires_in=expires)
+    if remote.json:
+        printing.document(made)
+        return
+    printing.said(f"Token {made['key_id']} is for job {job} only, until {made['ends_at']}. Keep it safe:")
+    printing.plain(made["key"])
+
+
+@app.command(name="list")
+def list_tokens(job: JobId, /, *, remote: Remote = Remote()) -> None:
+    """List the tokens that were given out for a job.
+
+    Parameters
+    ----------
+    job
+        Its id.
+    """
+    with remote.client() as client:
+        found = client.tokens(job)
+    if remote.json:
+        printing.document({"items": found, "next": None})
+    elif found:
+        printing.table(("token", "created", "ends"), map(_row, found))
+    else:
+        printing.said(f"There are no tokens. Make one with: packhorse tokens create {job}")
+
+
+@app.command
+def revoke(job: JobId, token: str, /, *, remote: Remote = Remote()) -> None:
+    """End a token now. What is open with it is cut within a second.
+
+    Parameters
+    ----------
+    job
+        The id of the job.
+    token
+        The id of the token.
+    """
+    with remote.client() as client:
+        ended = client.revoke(job, token)
+    if remote.json:
+        printing.document(ended)
+    else:
+        printing.said(f"Token {ended['key_id']} has ended.")
+
+
+def _row(token: Json) -> tuple[object, ...]:
+    return token["key_id"], token["created_at"], token["ends_at"] or ""

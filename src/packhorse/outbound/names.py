@@ -1,0 +1,63 @@
+"""Names of hosts looked up in threads, of which nobody gets more than a share: a name server may never answer."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from packhorse.outbound.addresses import Address
+
+SHARE = 2
+"""Names that are looked up for one owner at a time. A thread cannot be stopped, whoever has given up waiting for it."""
+
+_threads = ThreadPoolExecutor(16, "packhorse-resolve")
+"""Threads of their own: whoever else needs a thread must not be held up."""
+_owner: ContextVar[str] = ContextVar("packhorse_owner", default="")
+_shares: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, asyncio.Semaphore]] = WeakKeyDictionary()
+
+
+@contextmanager
+def asked_by(owner: str) -> Iterator[None]:
+    """Who chose the names that are looked up in here. What nobody is named for has no share, but all threads."""
+    before = _owner.set(owner)
+    try:
+        yield
+    finally:
+        _owner.reset(before)
+
+
+async def resolved(host: str) -> Sequence[Address]:
+    """By this machine's resolver; none for a name that nobody knows."""
+    try:
+        found = await asyncio.wrap_future(await _begun(host))
+    except (OSError, UnicodeError):
+        return []
+    return list(dict.fromkeys(ipaddress.ip_address(at[4][0]) for at in found))
+
+
+async def _begun(host: str) -> Future[Any]:
+    owner = _owner.get()
+    if not owner:
+        return _threads.submit(_lookup, host)
+    loop = asyncio.get_running_loop()
+    share = _shares.setdefault(loop, {}).setdefault(owner, asyncio.Semaphore(SHARE))
+    await share.acquire()
+    looking = _threads.submit(_lookup, host)
+
+    def over(_: Future[Any]) -> None:
+        with suppress(RuntimeError):  # the loop was closed meanwhile
+            loop.call_soon_threadsafe(share.release)
+
+    looking.add_done_callback(over)
+    return looking
+
+
+def _lookup(host: str) -> list[tuple[object, object, int, str, tuple[str, ...]]]:
+    return socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)  # type: ignore[return-value]

@@ -1,0 +1,265 @@
+"""The converter on real models: what it says of them is compared with what they compute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from packhorse import File
+from packhorse.testing import Bench, BenchJob
+from packhorse_converter import container, sample, samples, toolchain
+from packhorse_converter.app import Convert, convert
+from packhorse_converter.toolchain import About, Tensor
+
+IMAGE = Tensor("image", "float32", [1, 3, sample.SIZE, sample.SIZE])
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("shapes")
+    sample.write(folder)
+    return folder
+
+
+def converted(packhorse: Bench, folder: Path, *, images: bool = True, **parameters: Any) -> BenchJob[Any]:
+    pictures = [File(path) for path in sorted(folder.glob("*.png"))] if images else []
+    given: dict[str, Any] = {"model": File(folder / "shapes.onnx"), "ref_images": pictures} | parameters
+    return packhorse.run(convert, Convert(**given))
+
+
+def session(model: bytes) -> onnxruntime.InferenceSession:
+    return onnxruntime.InferenceSession(model)
+
+
+def answers(model: bytes, pictures: list[Any]) -> list[Any]:
+    run = session(model)
+    return [run.run(None, {"image": picture})[0] for picture in pictures]
+
+
+def shown(folder: Path) -> list[Any]:
+    return [samples.picture(path, IMAGE) for path in sorted(folder.glob("*.png"))]
+
+
+def test_the_sample_model_tells_shapes_apart() -> None:
+    run = session(sample.model().SerializeToString())
+    pictures = sample.pictures(200, seed=11)
+
+    right = [np.argmax(run.run(None, {"image": _values(image)})[0]) == label for image, label in pictures]
+
+    assert np.mean(right) > 0.9
+
+
+def _values(image: Any) -> Any:
+    return (np.asarray(image, np.float32).transpose(2, 0, 1) / 255)[np.newaxis]
+
+
+def test_a_model_is_optimised_quantised_and_packed(packhorse: Bench, made: Path) -> None:
+    job = converted(packhorse, made, model_id=1001, version="0002", platform="720")
+
+    assert job.status == "completed", job.error
+    result = job.result
+    assert (result.platform, result.model_id, result.version) == ("720", 1001, "0002")
+    assert (result.toolchain, result.calibration) == ("open", "images")
+    assert "onnxruntime" in result.toolchain_version
+    assert result.model.name == "shapes.nef"
+    packed = container.read(result.model.path)
+    assert packed.about == About(720, 1001, "0002", "open")
+
+
+def test_the_optimised_model_computes_the_same_with_less(packhorse: Bench, made: Path) -> None:
+    job = converted(packhorse, made)
+
+    source, optimised = (made / "shapes.onnx").read_bytes(), job.artifacts["onnx/out.onnx"].read_bytes()
+    onnx.checker.check_model(onnx.load_from_string(optimised), full_check=True)
+    assert len(onnx.load_from_string(optimised).graph.node) < len(onnx.load_from_string(source).graph.node)
+    pictures = shown(made)
+    np.testing.assert_allclose(answers(optimised, pictures), answers(source, pictures), rtol=1e-4, atol=1e-5)
+    report = job.result.report
+    assert report.nodes == len(onnx.load_from_string(optimised).graph.node)
+    assert report.parameters == sum(int(np.prod(t.dims)) for t in onnx.load_from_string(optimised).graph.initializer)
+    assert [(t.name, t.shape) for t in report.inputs] == [("image", [1, 3, 32, 32])]
+
+
+def test_the_quantised_model_is_int8_and_the_error_is_what_it_really_is(packhorse: Bench, made: Path) -> None:
+    job = converted(packhorse, made, enable_evaluate=True)
+
+    quantised = job.artifacts["bie/out.bie"].read_bytes()
+    weights = {t.data_type for t in onnx.load_from_string(quantised).graph.initializer if len(t.dims) > 1}
+    assert weights == {TensorProto.INT8}
+    pictures = shown(made)
+    exact = np.concatenate(answers(job.artifacts["onnx/out.onnx"].read_bytes(), pictures)).astype(np.float64)
+    found = np.concatenate(answers(quantised, pictures)).astype(np.float64)
+    noise = 10 * np.log10(np.sum(exact**2) / np.sum((exact - found) ** 2))
+    error = job.result.error
+    assert error.samples == len(pictures) == 24
+    assert error.sqnr_db == pytest.approx(noise, abs=0.01)
+    assert error.sqnr_db > 12
+    assert error.max_error == pytest.approx(float(np.max(np.abs(exact - found))))
+    assert error.top1 == pytest.approx(float(np.mean(np.argmax(exact, 1) == np.argmax(found, 1))))
+    assert error.top1 >= 0.9
+    assert job.result.evaluation.samples == 24
+
+
+def test_the_packed_model_computes_what_the_quantised_one_does(packhorse: Bench, made: Path) -> None:
+    job = converted(packhorse, made)
+
+    packed = container.read(job.result.model.path).model.SerializeToString()
+    pictures = shown(made)
+    expected = answers(job.artifacts["bie/out.bie"].read_bytes(), pictures)
+    assert all(np.array_equal(a, b) for a, b in zip(answers(packed, pictures), expected, strict=True))
+
+
+def test_the_packed_model_still_tells_shapes_apart(packhorse: Bench, made: Path) -> None:
+    packed = container.read(converted(packhorse, made).result.model.path).model.SerializeToString()
+    run, pictures = session(packed), sample.pictures(200, seed=12)
+
+    right = [np.argmax(run.run(None, {"image": _values(image)})[0]) == label for image, label in pictures]
+
+    assert np.mean(right) > 0.9
+
+
+def test_each_simulation_runs_when_it_is_asked_for(packhorse: Bench, made: Path) -> None:
+    none = converted(packhorse, made).result
+    all_of_them = converted(
+        packhorse, made, enable_evaluate=True, enable_sim_fp=True, enable_sim_fixed=True, enable_sim_hw=True
+    ).result
+
+    assert (none.evaluation, none.sim_fp, none.sim_fixed, none.sim_hw) == (None, None, None, None)
+    assert all_of_them.sim_fp.sqnr_db > 80
+    assert 12 < all_of_them.sim_fixed.sqnr_db < 80
+    assert all_of_them.sim_hw.sqnr_db >= all_of_them.sim_fixed.sqnr_db
+    for agreement in (all_of_them.sim_fp, all_of_them.sim_fixed, all_of_them.sim_hw, all_of_them.evaluation):
+        assert agreement.latency_ms > 0
+        assert agreement.cosine > 0.95
+
+
+def test_without_pictures_it_is_calibrated_with_noise_and_says_so(packhorse: Bench, made: Path) -> None:
+    job = converted(packhorse, made, images=False)
+
+    assert (job.result.calibration, job.result.error.samples) == ("synthetic", samples.SYNTHETIC)
+
+
+def broken(folder: Path) -> Path:
+    path = folder / "broken.onnx"
+    path.write_bytes(b"this is no model")
+    return path
+
+
+def empty(folder: Path) -> Path:
+    path = folder / "empty.onnx"
+    path.write_bytes(b"")
+    return path
+
+
+def open_ended(folder: Path) -> Path:
+    model = sample.model()
+    model.graph.input[0].type.tensor_type.shape.dim[2].dim_param = "height"
+    path = folder / "open.onnx"
+    onnx.save(model, path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (broken, "not a sound ONNX model"),
+        (empty, "not a sound ONNX model"),
+        (open_ended, "leaves its dimension 2 open"),
+    ],
+    ids=["broken", "empty", "open"],
+)
+def test_what_is_no_model_for_hardware_fails_at_once_and_says_why(
+    packhorse: Bench, tmp_path: Path, make: Callable[[Path], Path], why: str
+) -> None:
+    job = packhorse.run(convert, Convert(model=File(make(tmp_path))))
+
+    assert job.error is not None
+    assert (job.status, job.error.code, job.attempts_of(convert.stages["onnx"])) == ("failed", "INVALID_MODEL", 1)
+    assert why in job.error.message
+
+
+def test_a_picture_that_cannot_be_read_is_named(packhorse: Bench, made: Path, tmp_path: Path) -> None:
+    (tmp_path / "bad.png").write_bytes(b"no picture")
+
+    job = converted(packhorse, made, ref_images=[File(tmp_path / "bad.png")])
+
+    assert job.error is not None
+    assert (job.error.code, "bad.png is no picture" in job.error.message) == ("INVALID_REFERENCE", True)
+
+
+def test_a_model_that_takes_no_pictures_is_not_calibrated_with_any(packhorse: Bench, tmp_path: Path) -> None:
+    sums = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "sums",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 2])],
+        [numpy_helper.from_array(np.ones((8, 2), np.float32), "w")],
+    )
+    onnx.save(helper.make_model(sums, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), tmp_path / "m.onnx")
+    sample.pictures(1, seed=1)[0][0].save(tmp_path / "a.png")
+    model = File(tmp_path / "m.onnx")
+
+    refused = packhorse.run(convert, Convert(model=model, ref_images=[File(tmp_path / "a.png")]))
+    packed = packhorse.run(convert, Convert(model=model))
+
+    assert refused.error is not None
+    assert "takes no pictures" in refused.error.message
+    assert packed.status == "completed", packed.error
+
+
+def test_every_bit_of_a_packed_model_counts(packhorse: Bench, made: Path, tmp_path: Path) -> None:
+    data = converted(packhorse, made).result.model.read_bytes()
+    assert len(data) > 3000
+
+    for at in [*range(120), *range(120, len(data), 97)]:
+        spoiled = bytearray(data)
+        spoiled[at] ^= 1
+        (tmp_path / "spoiled.nef").write_bytes(spoiled)
+        try:
+            found = container.read(tmp_path / "spoiled.nef")
+        except container.Unreadable:
+            continue
+        assert found.about != container.read(_written(tmp_path, data)).about or _is_padding(data, at), at
+
+
+def _written(folder: Path, data: bytes) -> Path:
+    (folder / "whole.nef").write_bytes(data)
+    return folder / "whole.nef"
+
+
+def _is_padding(data: bytes, at: int) -> bool:
+    """Between two sections nothing is read."""
+    count = container.HEADER.unpack_from(data)[5]
+    table = data[container.HEADER.size : container.HEADER.size + container.ENTRY.size * count]
+    inside = [(offset, offset + size) for _, offset, size, _ in container.ENTRY.iter_unpack(table)]
+    return not any(start <= at < end for start, end in inside) and at >= container.HEADER.size + len(table)
+
+
+@pytest.mark.parametrize("size", [0, 10, 40, 200])
+def test_a_packed_model_that_was_cut_is_refused(packhorse: Bench, made: Path, tmp_path: Path, size: int) -> None:
+    (tmp_path / "cut.nef").write_bytes(converted(packhorse, made).result.model.read_bytes()[:size])
+
+    with pytest.raises(container.Unreadable):
+        container.read(tmp_path / "cut.nef")
+
+
+def test_a_vendors_toolchain_can_be_plugged_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Entry:
+        name = "vendor"
+
+        def load(self) -> Any:
+            return lambda: "the vendor's"
+
+    monkeypatch.setattr(toolchain, "entry_points", lambda group: [Entry()] if group == toolchain.GROUP else [])
+    toolchain.toolchains.cache_clear()
+    try:
+        assert toolchain.names() == ["open", "vendor"]
+    finally:
+        toolchain.toolchains.cache_clear()
