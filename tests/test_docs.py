@@ -51,6 +51,7 @@ def test_the_defaults_of_the_settings_can_be_pasted() -> None:
         "docs/tour.md",
         "docs/architecture.md",
         "docs/webhooks.md",
+        "docs/service.md",
         "docs/schedules.md",
         "docs/failures.md",
         "CONTRIBUTING.md",

@@ -19,6 +19,7 @@ from packhorse.errors import InvalidInput, SlotTaken, UnknownPipeline
 from tests.api.processes import Place, Process, Server, free_port, served, until, working
 from tests.servers.valkey import Valkey
 
+ONNX = frozenset({("queue", "onnx")})
 Numbers = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
@@ -181,6 +182,22 @@ def test_the_store_says_what_costs_nothing(server: Server, worker: Process) -> N
     assert of(numbers, "store_up") == 1
     assert of(numbers, "workers") == 1
     assert of(numbers, "queue_slots", queue="onnx") >= 1
+
+
+def test_the_store_says_how_the_queues_stood_in_the_last_minute(server: Server, worker: Process) -> None:
+    numbers = until(lambda: found if ("packhorse_queue_ready", ONNX) in (found := scraped(server)) else None)
+
+    assert of(numbers, "queue_ready", queue="onnx") == 0
+    assert of(numbers, "queue_oldest_seconds", queue="onnx") == 0
+    assert of(numbers, "queue_running", queue="onnx") == 0
+
+
+def test_a_worker_says_that_it_is_ready_and_what_its_metrics_are(place: Place, worker: Process) -> None:
+    base = f"http://127.0.0.1:{place.settings.metrics_port}"
+
+    assert until(lambda: httpx2.get(f"{base}/readyz").status_code == 200)
+    assert httpx2.get(f"{base}/healthz").text == "ok\n"
+    assert "packhorse_claim_age_seconds" in httpx2.get(f"{base}/metrics").text
 
 
 async def test_a_store_that_is_away_leaves_the_rest(tmp_path: Any) -> None:

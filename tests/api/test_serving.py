@@ -95,7 +95,7 @@ def test_pipelines_are_shown_with_their_schema(server: Server) -> None:
     with Client(server.url) as client:
         found = {each["name"]: each for each in client.pipelines()}
 
-    assert found.keys() == {"convert", "split", "hold", "picture", "speak", "add", "fail"}
+    assert found.keys() == {"convert", "split", "hold", "picture", "speak", "add", "fail", "log_in"}
     assert found["convert"]["description"] == "Model to model"
     assert found["convert"]["schema"]["properties"]["platform"]["enum"] == ["520", "720"]
     assert [(stage["name"], stage["queue"]) for stage in found["convert"]["stages"]] == [

@@ -8,7 +8,10 @@ from pathlib import Path
 
 import psutil
 
+from packhorse.cli.dev import PORT
 from packhorse.client import Json
+from packhorse.client.call import LOCAL
+from packhorse.settings import Settings, load
 from tests.cli.house import LONGEST, Dev, House, is_running, until
 
 
@@ -130,3 +133,12 @@ def test_a_server_that_cannot_run_like_this_ends_it(house: House) -> None:
 
     assert code == 2
     assert house.said("packhorse would be open to everybody")
+
+
+def test_production_and_development_have_a_port_each_and_prefixes_keep_them_apart(house: House) -> None:
+    """As the settings say where nobody says otherwise; that two prefixes share a server is shown with Redis itself."""
+    production, development = Settings(), load({"prefix": "dev:"}, env={}, folder=house.folder).settings
+
+    assert (production.port, PORT) == (3002, "3003")
+    assert LOCAL.endswith(f":{PORT}")
+    assert {production.prefix, development.prefix} == {"packhorse:", "dev:"}

@@ -16,6 +16,7 @@ from typing import Any
 from packhorse.core.model import TaskId
 from packhorse.errors import PackhorseError
 from packhorse.store.base import Charge, Store
+from packhorse.store.statistics import QUARTER, Tally
 from tests.contract import builders, governing
 from tests.contract.stores import open_at
 
@@ -104,6 +105,7 @@ ROLES: dict[str, Callable[..., Awaitable[object]]] = {
     "work": lambda store, job_id, first, last: work(store, job_id, int(first), int(last)),
     "spend": lambda store, *charge: _admitted(store, *charge),
     "take": lambda store, most: _taken(store, int(most)),
+    "tally": lambda store, at, times: _tallied(store, int(at), int(times)),
     "read": lambda store, *job_ids: _versions(store, job_ids),
 }
 
@@ -119,6 +121,13 @@ async def _admitted(store: Store, name: str, times: str, limit: str, window: str
 
 async def _taken(store: Store, most: int) -> list[str]:
     return [delivery.id for delivery in await governing.take_all(store, most)]
+
+
+async def _tallied(store: Store, at: int, times: int) -> int:
+    kinds = {"finish": 1, "fail": 2}
+    for _ in range(times):
+        await store.tally({Tally(QUARTER, at, "convert", "onnx", name): n for name, n in kinds.items()})
+    return times
 
 
 async def _main(address: str, role: str, *arguments: str) -> None:

@@ -67,12 +67,17 @@ def test_events_of_an_element_name_it() -> None:
     assert change.events[-1].data == {"stage": "page", "element": 0, "attempt": 1, "worker": "w"}
 
 
-def test_a_second_attempt_starts_without_the_traces_of_the_first() -> None:
+def test_a_second_attempt_shows_why_the_first_failed_and_nothing_else_of_it() -> None:
     job = failed(running(), ONLY)
+    [task] = job.stage("only").tasks or ()
 
     again = started(job, ONLY, token="u", now=LATER)
 
-    assert again.task(ONLY) == Task(Status.RUNNING, attempt=2, token="u", started_at=LATER, ready_at=NOW + 0.5)
+    fresh = Task(Status.RUNNING, attempt=2, token="u", started_at=LATER, ready_at=NOW + 0.5, error=task.error)
+    assert again.task(ONLY) == fresh
+    assert again.last_error == task.error
+    assert again.last_error is not None
+    assert (again.error, job.error_count, again.error_count) == (None, 1, 1)
 
 
 @pytest.mark.parametrize(

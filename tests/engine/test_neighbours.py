@@ -243,3 +243,100 @@ async def test_a_silent_worker_of_another_host_is_remembered_while_it_holds_a_le
 
     assert await names(store) == ["far"]
     assert await held(store, claimed.job.id) == claimed.job
+
+
+# Those who are missed
+
+
+class Steady:
+    """A steady clock that moves when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def watched(neighbours: Neighbours, steady: Steady, seconds: float, step: float = 0.5) -> None:
+    """Look again and again, for so long."""
+    for _ in range(round(seconds / step)):
+        steady.now += step
+        await neighbours.tick()
+
+
+@pytest.fixture
+def steady() -> Steady:
+    return Steady()
+
+
+@pytest.fixture
+def listening(shaky: Store, settle: Settle, steady: Steady) -> Neighbours:
+    return Neighbours(shaky, settle, ME, LEASE, steady)
+
+
+async def test_what_a_dead_worker_held_is_written_down_before_it_is_given_back(
+    store: Store, neighbours: Neighbours, dead_card: WorkerCard, clock: Clock
+) -> None:
+    claimed = await started(store, worker="w")
+    await store.enroll(dead_card)
+
+    await neighbours.tick()
+
+    [lost] = await store.lost()
+    assert (lost.id, lost.pid, lost.by, lost.missed_at, lost.tasks) == ("w", dead_card.pid, "me", clock(), 1)
+    assert [(work.job_id, work.task) for work in lost.work] == [(claimed.job.id, claimed.task)]
+
+
+async def test_a_worker_of_another_host_that_falls_silent_is_missed_once(
+    store: Store, listening: Neighbours, steady: Steady, faults: Faults
+) -> None:
+    claimed = await started(store, worker="far")
+    await store.enroll(card("far", boot="another"))
+
+    await watched(listening, steady, LEASE)
+    early = await store.lost()
+    await watched(listening, steady, LEASE)
+
+    [lost] = await store.lost()
+    assert early == []
+    assert (lost.id, lost.tasks, [work.job_id for work in lost.work]) == ("far", 1, [claimed.job.id])
+    assert len(faults.args("miss")) == 1
+    assert await names(store) == ["far"]
+
+
+async def test_a_worker_that_is_heard_of_is_not_missed(
+    store: Store, listening: Neighbours, steady: Steady, clock: Clock
+) -> None:
+    for _ in range(8):
+        await store.enroll(card("far", boot="another"))
+        await watched(listening, steady, LEASE / 2)
+        clock.forward(LEASE / 2)
+
+    assert await store.lost() == []
+
+
+async def test_nobody_is_blamed_for_a_time_in_which_we_did_not_listen(
+    store: Store, listening: Neighbours, steady: Steady
+) -> None:
+    await store.enroll(card("far", boot="another"))
+    await watched(listening, steady, LEASE / 2)
+
+    steady.now += 10 * LEASE  # the store was away, or we were stopped
+    await listening.tick()
+
+    assert await store.lost() == []
+
+
+async def test_a_worker_that_came_back_and_fell_silent_again_is_missed_again(
+    store: Store, listening: Neighbours, steady: Steady, clock: Clock
+) -> None:
+    await store.enroll(card("far", boot="another"))
+    await watched(listening, steady, 2 * LEASE)
+    clock.forward(100.0)
+    await store.enroll(card("far", boot="another"))
+
+    await watched(listening, steady, 2 * LEASE)
+
+    [lost] = await store.lost()
+    assert lost.missed_at == clock()

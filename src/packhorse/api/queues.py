@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Annotated, Any
 
 from litestar import Request, get, post
@@ -17,11 +16,15 @@ from packhorse.api.described import refusing, taking
 from packhorse.api.documents import QueueDocument, QueuesPage
 from packhorse.api.given import NOT_VALID, asked
 from packhorse.api.shapes import iso
+from packhorse.api.statistics import per_minute, waits
 from packhorse.api.tools import Tools
 from packhorse.define.mistakes import NUL, invalid
-from packhorse.engine.explain import MOST_COUNTED, living, paused
+from packhorse.engine.explain import paused
+from packhorse.engine.figures import RECENT, Figures, by_queue
+from packhorse.engine.surveying import Survey, surveyed
 from packhorse.errors import QueueNotFound, TooLarge, TooSlow, UnsupportedMedia
 from packhorse.store.base import Pause
+from packhorse.store.statistics import Level
 
 SOMEBODY_HERE = "local"
 """Who pauses a queue where nobody needs a key."""
@@ -102,29 +105,28 @@ async def _one(tools: Tools, queue: str) -> QueueDocument:
 
 
 async def _shown(tools: Tools) -> list[QueueDocument]:
-    workers = await living(tools.store, tools.settings.lease)
+    survey = await surveyed(tools.store, tools.settings.lease)
     pauses = await paused(tools.store)
-    kinds: dict[str, set[str]] = {}
-    for plan in [each.plan for each in await tools.catalog.all()]:
-        for stage in plan.stages:
-            kinds.setdefault(stage.queue, set()).add(stage.kind)
-    for queue in _named(pauses, *(card.queues for card in workers)):
-        kinds.setdefault(queue, set())
-    ready = await tools.store.ready(kinds, limit=MOST_COUNTED)
+    figures = await by_queue(tools.store)
     return [
-        {
-            "name": queue,
-            "ready": ready[queue],
-            "workers": sum(queue in card.queues for card in workers),
-            "slots": sum(card.queues.get(queue, 0) for card in workers),
-            "paused": _pause(pauses.get(queue)),
-        }
-        for queue in sorted(kinds)
+        _queue(queue, survey, figures.get(queue, Figures()), pauses.get(queue))
+        for queue in sorted({*survey.queues, *pauses})
     ]
 
 
-def _named(*sources: Iterable[str]) -> Iterable[str]:
-    return (queue for source in sources for queue in source)
+def _queue(name: str, survey: Survey, figures: Figures, pause: Pause | None) -> QueueDocument:
+    level = survey.queues.get(name, Level())
+    return {
+        "name": name,
+        "ready": level.ready,
+        "oldest_seconds": round(level.oldest, 3),
+        "running": level.running,
+        "workers": sum(name in card.queues for card in survey.live),
+        "slots": level.slots,
+        "per_minute": per_minute(figures, RECENT),
+        "wait_seconds": waits(figures),
+        "paused": _pause(pause),
+    }
 
 
 def _pause(pause: Pause | None) -> Any:

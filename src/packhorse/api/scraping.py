@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from litestar import get
 from litestar.di import NamedDependency
@@ -16,7 +17,10 @@ from packhorse.api.tools import Tools
 from packhorse.engine.explain import is_live
 from packhorse.errors import StoreError
 from packhorse.store.base import WorkerCard
+from packhorse.store.statistics import Reading
 
+FRESH = 180.0
+"""Seconds for which a reading is told: after that it is better to say nothing."""
 PATIENCE = 2.0
 """Seconds for the store: whoever scrapes wants the rest of it all the same."""
 
@@ -37,6 +41,7 @@ async def _of_the_store(tools: Tools) -> CollectorRegistry:
     try:
         async with asyncio.timeout(PATIENCE):
             cards = await tools.store.workers()
+            readings = await tools.store.readings(tools.store.now() - FRESH)
     except (StoreError, TimeoutError):
         return found
     up.set(1)
@@ -46,7 +51,23 @@ async def _of_the_store(tools: Tools) -> CollectorRegistry:
     slots = Gauge("packhorse_queue_slots", "Slots that live workers have for a queue.", ("queue",), registry=found)
     for queue, count in _slots(live).items():
         slots.labels(queue).set(count)
+    _levels(found, readings)
     return found
+
+
+def _levels(found: CollectorRegistry, readings: Sequence[Reading]) -> None:
+    """As they were when a worker last looked, once a minute."""
+    if not readings:
+        return
+    facts = (
+        ("ready", "Tasks that wait in a queue, counted up to 10000."),
+        ("oldest_seconds", "Seconds for which the oldest of them has been ready."),
+        ("running", "Tasks of a queue that run."),
+    )
+    gauges = [Gauge(f"packhorse_queue_{name}", meaning, ("queue",), registry=found) for name, meaning in facts]
+    for queue, level in readings[-1].queues.items():
+        for gauge, value in zip(gauges, (level.ready, level.oldest, level.running), strict=True):
+            gauge.labels(queue).set(value)
 
 
 def _slots(live: list[WorkerCard]) -> dict[str, int]:

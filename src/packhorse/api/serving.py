@@ -36,9 +36,11 @@ from packhorse.api import (
     results,
     schedules,
     scraping,
+    statistics,
     submit,
     system,
     webhooks,
+    workers,
 )
 from packhorse.api.callers import caller_of
 from packhorse.api.gate import Gate, is_local
@@ -92,8 +94,11 @@ ROUTES = [
     queues.list_queues,
     queues.pause,
     queues.resume,
+    statistics.stats,
+    workers.list_workers,
     promoting.promote,
     system.pipelines,
+    system.findings,
     webhooks.list_webhooks,
     webhooks.add_webhook,
     webhooks.remove_webhook,

@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from litestar import get
 from litestar.di import NamedDependency
 
 from packhorse.api import shapes
 from packhorse.api.described import refusing
-from packhorse.api.documents import HealthDocument, PipelinesPage, ReadyDocument
+from packhorse.api.documents import FindingDocument, FindingsDocument, HealthDocument, PipelinesPage, ReadyDocument
 from packhorse.api.tools import Tools
+from packhorse.engine import health
 from packhorse.errors import BlobUnavailable, StoreUnavailable
+from packhorse.store.base import Finding
 from packhorse.version import VERSION
-
-PATIENCE = 3.0
-"""Seconds the stores have to answer: whoever asks wants to know of an outage within five."""
 
 
 @get("/pipelines", scope="read", responses=refusing())
 async def pipelines(tools: NamedDependency[Tools]) -> PipelinesPage:
     """What can be submitted, with the JSON Schema of its parameters."""
     return {"items": [shapes.pipeline(each.definition) for each in await tools.catalog.all()], "next": None}
+
+
+@get("/health", scope="operate", shared=True, responses=refusing())
+async def findings(tools: NamedDependency[Tools]) -> FindingsDocument:
+    """What `packhorse doctor` would say: store, files, workers, their duties, and jobs that nothing will start."""
+    found = await health.examined(tools.store, tools.blobs, tools.settings)
+    now = tools.store.now()
+    shown = [_finding(each, now) for each in found]
+    return {"status": "ok" if all(each["state"] == "ok" for each in shown) else "bad", "findings": shown}
+
+
+def _finding(found: Finding, now: float) -> FindingDocument:
+    return {
+        "name": found.name,
+        "part": found.part,
+        "state": health.state(found, now),
+        "value": found.value,
+        "meaning": found.meaning,
+        "measured_at": shapes.iso(now if found.measured_at is None else found.measured_at),
+    }
 
 
 @get("/healthz", scope=None, security=[{}], responses=refusing())
@@ -33,14 +50,9 @@ async def healthz() -> HealthDocument:
 @get("/readyz", scope=None, security=[{}], responses=refusing(BlobUnavailable))
 async def readyz(tools: NamedDependency[Tools]) -> ReadyDocument:
     """The store and the object store answer, too."""
-    try:
-        async with asyncio.timeout(PATIENCE):
-            await tools.store.bookmark("ready")
-    except TimeoutError:
-        raise StoreUnavailable from None
-    try:
-        async with asyncio.timeout(PATIENCE):
-            await tools.blobs.size("jobs/ready")
-    except TimeoutError:
-        raise BlobUnavailable(reason="it took too long") from None
+    if not (await health.store_answers(tools.store)).is_ok:
+        raise StoreUnavailable
+    files = await health.files_answer(tools.blobs, tools.store.now())
+    if not files.is_ok:
+        raise BlobUnavailable(reason=files.meaning)
     return {"status": "ready", "store": "ok", "blobs": "ok"}

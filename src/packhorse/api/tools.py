@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from litestar.datastructures import State
@@ -20,15 +21,21 @@ from packhorse.api.governed import Downloads
 from packhorse.api.streams import Streams
 from packhorse.blob.base import Blobs
 from packhorse.core.model import Job
-from packhorse.engine.duty import AFTER_FAILURE
+from packhorse.engine.duty import AFTER_FAILURE, keep
 from packhorse.engine.messages import outbound_for
 from packhorse.engine.promoting import Destination
 from packhorse.engine.settle import Settle
-from packhorse.errors import CorruptRecord, SchemaTooNew
+from packhorse.engine.surveying import MOST_COUNTED
+from packhorse.engine.tallying import Tallies
+from packhorse.errors import CorruptRecord, SchemaTooNew, StoreError
 from packhorse.settings import Settings
 from packhorse.shape.job import looked_up
 from packhorse.store.base import Store
+from packhorse.store.statistics import Counts
 from packhorse.telemetry import log
+
+COUNTED = 2.0
+"""Seconds for which jobs are not counted again: in a store that does not know the number it takes some milliseconds."""
 
 
 class Tools:
@@ -40,7 +47,8 @@ class Tools:
         self.blobs = blobs
         self.destinations = destinations or {}
         """Where results are promoted to, the usual one first."""
-        self.settle = Settle(store)
+        self.tallies = Tallies(store)
+        self.settle = Settle(store, self.tallies.ended)
         self.catalog = Catalog(store)
         self.feed = Feed(store)
         self.keyring = Keyring(store)
@@ -49,19 +57,31 @@ class Tools:
         self.downloads = Downloads(settings, store, self.audit)
         self.streams = Streams(settings.streams_limit)
         self.outbound = outbound_for(settings)
+        self._counts: tuple[Counts, float] | None = None
 
     async def run(self) -> None:
         """What goes on beside the requests."""
-        beside = [self.feed.run, self.keyring.run, self.audit.run]
+        beside = [self.feed.run, self.keyring.run, self.audit.run, self._tally]
         if self.door.rates is not None:
             beside.append(self.door.rates.run)
         await asyncio.gather(*(_kept(each) for each in beside))
 
+    async def _tally(self) -> None:
+        await keep(self.tallies)
+
     async def close(self) -> None:
         self.feed.close()
+        with suppress(StoreError):
+            await self.tallies.flush()
         await self.audit.close()
         if self.door.rates is not None:
             await self.door.rates.give_back()
+
+    async def counts(self) -> tuple[Counts, float]:
+        """How many jobs there are, as it was counted a moment ago, and when that was."""
+        if self._counts is None or self.store.now() - self._counts[1] > COUNTED:
+            self._counts = await self.store.counted(MOST_COUNTED), self.store.now()
+        return self._counts
 
     def ended(self, caller: Caller) -> asyncio.Event | None:
         """Set when the caller's key has ended: what is streamed to it is cut then."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import shutil
-from collections import Counter
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -13,104 +13,75 @@ from urllib.parse import urlsplit
 from packhorse.blob.base import Blobs
 from packhorse.cli import printing
 from packhorse.cli.options import Output, Places, settings_from
-from packhorse.core.model import Status
-from packhorse.engine import host
-from packhorse.engine.explain import STUCK, Around, living, paused, reasons
+from packhorse.engine import health
 from packhorse.errors import PackhorseError
 from packhorse.settings import Loaded, Settings, without_secrets
-from packhorse.store.base import Filter, Finding, Store
+from packhorse.store.base import Finding
 from packhorse.wiring import is_absent, open_store, opened_blobs
 
-MOST_JOBS = 500
-"""Jobs that are looked at, the newest: what keeps many of them waiting keeps one of these."""
 ENOUGH = 512 * 1024**2
 """Bytes of free disk below which running stages and uploads are likely to fail."""
+SHOWN = {"ok": "ok", "bad": "BAD", "stale": "STALE"}
 
 
 def doctor(*, output: Output = Output(), places: Places = Places()) -> int:
-    """Check store, files and workers; the exit code is 1 if anything is bad."""
-    findings = asyncio.run(examined(settings_from(places)))
+    """Check store, files and workers; the exit code is 1 if anything is bad, or was not looked at for a minute."""
+    findings, now = asyncio.run(examined(settings_from(places)))
+    states = [health.state(each, now) for each in findings]
     if output.json:
-        printing.document(findings)
+        printing.document([_document(each, now) for each in findings])
     else:
-        rows = [("ok" if each.is_ok else "BAD", each.name, each.value, each.meaning) for each in findings]
-        printing.table(("", "what", "is", "meaning"), rows)
-    return 0 if all(each.is_ok for each in findings) else 1
+        rows = zip((SHOWN[state] for state in states), findings, strict=True)
+        printing.table(("", "what", "is", "meaning"), [(word, f.name, f.value, f.meaning) for word, f in rows])
+    return 0 if set(states) <= {"ok"} else 1
 
 
-async def examined(found: Loaded) -> list[Finding]:
+def _document(finding: Finding, now: float) -> dict[str, object]:
+    """With ``is_ok`` for those who ask only that."""
+    state = health.state(finding, now)
+    return {
+        "name": finding.name,
+        "part": finding.part,
+        "state": state,
+        "is_ok": state == "ok",
+        "value": finding.value,
+        "meaning": finding.meaning,
+        "measured_at": now if finding.measured_at is None else finding.measured_at,
+    }
+
+
+async def examined(found: Loaded) -> tuple[list[Finding], float]:
+    """What was found, and the time it is to be judged by: the store's, if it answers."""
     settings, named = found.settings, {name for name, origin in found.origins.items() if origin != "default"}
-    return [
-        *await _store(settings, is_named="store" in named),
-        *await _blobs(settings, is_named="blobs" in named),
-        _scratch(settings),
-    ]
+    inside, now = await _store(settings, is_named="store" in named)
+    return [*inside, *await _blobs(settings, is_named="blobs" in named), _scratch(settings)], now
 
 
-async def _store(settings: Settings, *, is_named: bool) -> list[Finding]:
+async def _store(settings: Settings, *, is_named: bool) -> tuple[list[Finding], float]:
     """A look must not make what it looks for. That nothing is there is bad only where somebody said there is."""
-    place = without_secrets(settings.store)
+    place, now = without_secrets(settings.store), time.time()
     if is_absent(settings.store):
         where = urlsplit(settings.store).path
         missing = f"there is no store at {where} yet; a server, a worker or the first submit makes it"
-        return [Finding("store", not is_named, place, missing)]
+        return [Finding("store", not is_named, place, missing, "store")], now
     try:
         store = await open_store(settings.store, settings.prefix)
     except PackhorseError as error:
-        return [Finding("store", False, place, f"{error.message} {error.hint}".strip())]
+        return [Finding("store", False, place, f"{error.message} {error.hint}".strip(), "store")], now
     try:
-        opened = Finding("store", True, place, "where jobs are remembered")
-        return [
-            opened,
-            *await store.check(),
-            *await _workers(store, settings),
-            *await _stuck(store, settings),
-            *await _definitions(store),
-        ]
+        answers = await health.store_answers(store)
+        opened = Finding("store", answers.is_ok, place, f"jobs are remembered here; it {answers.value}", "store")
+        return [opened, *await health.within(store, settings)], store.now()
     except PackhorseError as error:
-        return [Finding("store", False, place, error.message)]
+        return [Finding("store", False, place, error.message, "store")], now
     finally:
         await store.close()
-
-
-async def _workers(store: Store, settings: Settings) -> list[Finding]:
-    cards = await store.workers()
-    if not cards:
-        return [Finding("workers", True, "none", "jobs wait until one is started: packhorse worker FILE")]
-    found = []
-    for card in cards:
-        age = max(0.0, store.now() - card.seen_at)
-        is_dead = host.is_seen_dead(card.boot, card.pid_space, card.pid, card.born)
-        slots = ", ".join(f"{name}={count}" for name, count in card.queues.items())
-        state = "is dead; the next worker takes over its jobs" if is_dead else f"pid {card.pid} on {card.host}, {slots}"
-        found.append(Finding(f"worker {card.id}", not is_dead and age < settings.lease, f"seen {age:.0f} s ago", state))
-    return found
-
-
-async def _stuck(store: Store, settings: Settings) -> list[Finding]:
-    """Jobs that will wait until somebody starts the right worker, counted by what they wait for."""
-    around = Around(await living(store, settings.lease), await paused(store))
-    counts: Counter[str] = Counter()
-    for status in (Status.PENDING, Status.RUNNING):
-        for job in await store.find(Filter(status=status), limit=MOST_JOBS):
-            counts.update(each.message for each in reasons(job, around, store.now()) if each.code in STUCK)
-    return [Finding("waiting jobs", False, f"{count} jobs", message) for message, count in counts.items()]
-
-
-async def _definitions(store: Store) -> list[Finding]:
-    definitions = await store.definitions()
-    if not definitions:
-        return [Finding("pipelines", True, "none", "a worker publishes its pipelines when it starts")]
-    return [
-        Finding(f"pipeline {each.pipeline}", True, f"of {each.app}", each.description.partition("\n")[0])
-        for each in definitions
-    ]
 
 
 async def _blobs(settings: Settings, *, is_named: bool) -> list[Finding]:
     place = without_secrets(settings.blobs)
     if is_absent(settings.blobs) and not is_named:
-        return [Finding("files", True, place, "there is no folder yet; the first file makes it")]
+        return [Finding("files", True, place, "there is no folder yet; the first file makes it", "files")]
     try:
         blobs = opened_blobs(settings)
         try:
@@ -118,8 +89,8 @@ async def _blobs(settings: Settings, *, is_named: bool) -> list[Finding]:
         finally:
             await blobs.close()
     except (PackhorseError, OSError) as error:
-        return [Finding("files", False, place, f"{error}")]
-    return [Finding("files", True, place, "written, read and deleted one")]
+        return [Finding("files", False, place, f"{error}", "files")]
+    return [Finding("files", True, place, "written, read and deleted one", "files")]
 
 
 async def _probe(blobs: Blobs) -> None:
@@ -147,4 +118,5 @@ def _scratch(settings: Settings) -> Finding:
     while not folder.exists():
         folder = folder.parent
     free = shutil.disk_usage(folder).free
-    return Finding("free disk for stages", free > ENOUGH, f"{free // 1024**2} MiB", f"in {settings.scratch}")
+    value, meaning = f"{free // 1024**2} MiB", f"in {settings.scratch}"
+    return Finding("free disk for stages", free > ENOUGH, value, meaning, "host")

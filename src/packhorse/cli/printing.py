@@ -21,6 +21,7 @@ NARROW = 24
 """Columns that the last column of a table has at least."""
 
 STYLES = {"completed": "green", "failed": "red", "cancelled": "yellow", "running": "cyan", "pending": "dim"}
+STYLES |= {"alive": "green", "draining": "yellow", "silent": "red", "lost": "red", "paused": "yellow", "BAD": "red"}
 ROLES = {"serve": "blue", "worker": "magenta", "dev": "green"}
 
 
@@ -47,7 +48,7 @@ def plain(text: str) -> None:
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Only the last column is wrapped; the others are whole, and wider than the terminal if they must."""
     shown = Table(box=None, pad_edge=False, header_style="bold")
-    cells = [[_cell(value) for value in row] for row in rows]
+    cells = [[cell(value) for value in row] for row in rows]
     width = NARROW
     for i, header in enumerate(columns):
         widest = max([len(header), *(len(row[i]) for row in cells)])
@@ -62,7 +63,12 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
 def facts(pairs: Mapping[str, object]) -> None:
     width = max(map(len, pairs))
     for name, value in pairs.items():
-        out().print(Text.assemble((name.ljust(width), "bold"), "  ", _cell(value)))
+        out().print(Text.assemble((name.ljust(width), "bold"), "  ", cell(value)))
+
+
+def cell(value: object) -> Text:
+    word = "" if value is None else str(value)
+    return Text(word, style=STYLES.get(word, ""))
 
 
 def said(message: str) -> None:
@@ -87,8 +93,3 @@ def line(name: str, text: str) -> None:
 
 def _console(width: int | None) -> Console:
     return Console(width=width, highlight=False, soft_wrap=True)
-
-
-def _cell(value: object) -> Text:
-    word = "" if value is None else str(value)
-    return Text(word, style=STYLES.get(word, ""))

@@ -7,6 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from packhorse.cli import printing
+from packhorse.cli.observing import percentiles, seconds
 from packhorse.cli.options import Remote
 from packhorse.client import Json
 
@@ -26,8 +27,8 @@ def queues(*, remote: Remote = Remote()) -> None:
     if remote.json:
         printing.document({"items": found, "next": None})
     elif found:
-        rows = [(each["name"], each["ready"], each["workers"], each["slots"], _paused(each)) for each in found]
-        printing.table(("queue", "ready", "workers", "slots", "paused"), rows)
+        columns = ("queue", "ready", "oldest", "running", "workers", "slots", "per minute", "waited", "paused")
+        printing.table(columns, map(_row, found))
     else:
         printing.said("There are no queues. A worker publishes its pipelines when it starts: packhorse worker FILE")
 
@@ -56,6 +57,13 @@ def resume(queue: Queue, /, *, remote: Remote = Remote()) -> None:
     """
     with remote.client() as client:
         _changed(client.resume(queue), remote)
+
+
+def _row(each: Json) -> tuple[object, ...]:
+    oldest = seconds(each["oldest_seconds"]) if each["ready"] else ""
+    waited = percentiles(each["wait_seconds"]) if each["wait_seconds"]["p50"] is not None else ""
+    served = (each["running"], each["workers"], each["slots"], f"{each['per_minute']:g}")
+    return each["name"], each["ready"], oldest, *served, waited, _paused(each)
 
 
 def _changed(queue: Json, remote: Remote) -> None:

@@ -1,4 +1,4 @@
-"""What operators ask for: queues, keys, the audit and webhooks, each described once for both clients."""
+"""What operators ask for: queues, workers, statistics, keys, audit and webhooks, described once for both clients."""
 
 from __future__ import annotations
 
@@ -11,8 +11,23 @@ from packhorse.errors import InvalidInput
 
 
 def queues() -> Call[Sequence[Json]]:
-    """``{"name", "ready", "workers", "slots", "paused": None or {"at", "by", "reason"}}`` each."""
+    """What is ready, runs and waits in each, who serves it, and ``"paused": None or {"at", "by", "reason"}``."""
     return Call("GET", f"{BASE}/queues", items)
+
+
+def workers() -> Call[Sequence[Json]]:
+    """Who works, what each has in hand, how its host is; and for a day those that were lost."""
+    return Call("GET", f"{BASE}/workers", items)
+
+
+def stats(window: str = "1h", queue: str | None = None, pipeline: str | None = None) -> Call[Json]:
+    """What there is now, and a ``series`` over the ``window``: of jobs, or of the attempts in a queue."""
+    return Call("GET", f"{BASE}/stats", whole, query={"window": window, "queue": queue, "pipeline": pipeline})
+
+
+def health() -> Call[Json]:
+    """``{"status": "ok" or "bad", "findings": [{"name", "part", "state", "value", "meaning", "measured_at"}]}``."""
+    return Call("GET", f"{BASE}/health", whole)
 
 
 def pause(queue: str, reason: str = "") -> Call[Json]:

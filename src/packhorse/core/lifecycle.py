@@ -157,9 +157,8 @@ def start(job: Job, at: TaskId, *, token: str, worker: str, lease: float, now: f
         draft.set(status=RUNNING, started_at=now, deadline_at=job.not_before + job.plan.deadline)
         draft.say("started", run=job.run)
     attempt = task.attempt + 1
-    draft.put(
-        at, replace(task, status=RUNNING, attempt=attempt, token=token, started_at=now, ended_at=None, error=None)
-    )
+    # The error of the attempt before stays to be seen: whoever watches the next one wants to know why there is one.
+    draft.put(at, replace(task, status=RUNNING, attempt=attempt, token=token, started_at=now, ended_at=None))
     draft.say("stage_started", **_where(job, at), attempt=attempt, worker=worker)
     return draft.change()
 

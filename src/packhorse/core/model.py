@@ -197,8 +197,15 @@ class Task(Struct, frozen=True, array_like=True):
     ready_at: float | None = None
     """When it became due, or will; None while it waits for other stages."""
     error: Failure | None = None
+    """Of the last attempt that failed in this run."""
     is_alone: bool = False
     """A shared process died with it inside: the next attempt has a process of its own."""
+
+    @property
+    def errors(self) -> int:
+        """Attempts of this run that failed or were lost."""
+        is_fine = self.status is Status.COMPLETED or self.status is Status.RUNNING
+        return self.attempt - is_fine if self.attempt else 0
 
 
 class Stage(Struct, frozen=True, array_like=True):
@@ -289,6 +296,18 @@ class Job(Struct, frozen=True):
             for i, task in enumerate(stage.tasks or ())
             if task.status is Status.RUNNING
         ]
+
+    @property
+    def error_count(self) -> int:
+        return sum(task.errors for stage in self.stages for task in stage.tasks or ())
+
+    @property
+    def last_error(self) -> Failure | None:
+        """What went wrong last in this run, also if the next attempt has begun since or went well."""
+        if self.error is not None:
+            return self.error
+        failed = [task for stage in self.stages for task in stage.tasks or () if task.error is not None]
+        return max(failed, key=lambda task: task.ended_at or task.started_at or 0.0).error if failed else None
 
     @property
     def retry_count(self) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import MutableMapping
 from typing import Protocol
 
 from packhorse.errors import PackhorseError
@@ -16,11 +18,15 @@ class Duty(Protocol):
         """Do one step; return the seconds until the next."""
 
 
-async def keep(duty: Duty) -> None:
+async def keep(duty: Duty, beats: MutableMapping[str, float] | None = None) -> None:
+    """``beats`` is told when it last did a step without fault, by the steady clock."""
+    name = type(duty).__name__.lower()
     while True:
         try:
             wait = await duty.tick()
+            if beats is not None:
+                beats[name] = time.monotonic()
         except (PackhorseError, OSError) as error:
-            log.duty_failed(type(duty).__name__.lower(), error)
+            log.duty_failed(name, error)
             wait = AFTER_FAILURE
         await asyncio.sleep(wait)

@@ -37,8 +37,10 @@ class _Ask:
 
 
 class Settle:
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, ended: Callable[[Job], None] = lambda _: None) -> None:
+        """``ended`` is told of every run that has ended through this door."""
         self._store = store
+        self._ended = ended
         self._waiting: list[_Ask] = []
         self._pump: asyncio.Task[None] | None = None
         self._latest: dict[str, Job] = {}
@@ -170,6 +172,8 @@ class Settle:
         if outcome is None:
             self._doubtful.discard(ask.change_id)
             self._remember(change.after)
+            if change.after.status.is_terminal and change.before is not None and not change.before.status.is_terminal:
+                self._ended(change.after)
             self._answer(ask, change.after, None)
             return
         self._latest.pop(ask.job_id, None)

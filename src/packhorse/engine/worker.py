@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from msgspec.structs import replace
 
 from packhorse import metrics
 from packhorse.blob.base import Blobs
@@ -30,6 +29,7 @@ from packhorse.engine.attempt import Attempt, Tools, Why
 from packhorse.engine.declaring import declare
 from packhorse.engine.describe import Description
 from packhorse.engine.duty import Duty, keep
+from packhorse.engine.health import Examiner
 from packhorse.engine.heir import Heir, heir
 from packhorse.engine.janitor import Janitor
 from packhorse.engine.messages import outbound_for
@@ -37,6 +37,7 @@ from packhorse.engine.messenger import Messenger
 from packhorse.engine.neighbours import Neighbours
 from packhorse.engine.orders import Orders
 from packhorse.engine.pool import Pool
+from packhorse.engine.presence import Presence, Sign
 from packhorse.engine.process import Child
 from packhorse.engine.reaper import Reaper
 from packhorse.engine.reviver import Reviver
@@ -44,6 +45,8 @@ from packhorse.engine.scheduler import Scheduler
 from packhorse.engine.scribe import Scribe
 from packhorse.engine.sealing import sealer
 from packhorse.engine.settle import Settle
+from packhorse.engine.surveying import Surveyor
+from packhorse.engine.tallying import Tallies
 from packhorse.engine.tokens import tokens
 from packhorse.errors import SettingError, StoreError
 from packhorse.settings import Settings
@@ -94,7 +97,9 @@ class Worker:
         """A claim has failed: it may have been made all the same."""
         self._claimed_at = time.monotonic()
         self.card = _card(self._queues, self._kinds, Path(settings.scratch))
-        self._settle = Settle(store)
+        self._presence = Presence(self.card, store.now)
+        self._tallies = Tallies(store)
+        self._settle = Settle(store, self._tallies.ended)
         self._messenger = Messenger(store, outbound_for(settings), settings.secret_key)
         self._scribe = Scribe(store, log_limit=settings.log_limit, samples=settings.samples)
         self._pool = Pool(
@@ -130,7 +135,7 @@ class Worker:
         await self._pool.open()
         await self._store.publish(self._definitions)
         await declare(self._store, self._schedules, self._definitions, sealer(self._settings.secret_key))
-        await self._store.enroll(self.card)
+        await self._store.enroll(self._card_now())
         await self._look_at_pauses()
         log.worker_started(self.card.id, self._queues)
         loops = [asyncio.create_task(loop) for loop in self._loops()]
@@ -146,6 +151,10 @@ class Worker:
                 loop.cancel()
             await asyncio.gather(*loops, stopped, return_exceptions=True)
             await self._leave()
+
+    @property
+    def is_draining(self) -> bool:
+        return self._is_draining
 
     def claim_age(self) -> float:
         """Seconds since the loop that claims has last moved."""
@@ -166,9 +175,19 @@ class Worker:
             Orders(self._store, self._settle, hold),
             Reviver(self._store, self._settle, hold),
             Alarms(self._store, self._settings.alert_command, hold),
+            self._tallies,
+            Surveyor(self._store, self._settings.lease),
+            Examiner(self._store, self._blobs, self._settings, self.card.id),
+            Sign(self._store, self._card_now, self._settings.lease),
         ]
         loops = [self._claiming(), self._reloading(), self._watching(), self._renewing(), self._overseeing()]
-        return [*loops, self._pausing(), self._sampling(), self._scribe.work(), *(keep(duty) for duty in duties)]
+        return [
+            *loops,
+            self._pausing(),
+            self._sampling(),
+            self._scribe.work(),
+            *(keep(duty, self._presence.beats) for duty in duties),
+        ]
 
     def _janitor(self) -> Janitor:
         given = self._settings
@@ -274,6 +293,7 @@ class Worker:
         self._busy[attempt.plan.queue] += 1
         self._tasks.add(asyncio.create_task(self._carry(attempt)))
         metrics.attempts_started_at(claim.job.plan.pipeline, attempt.plan.name).inc()
+        self._tallies.began(claim, attempt.plan.queue)
         return attempt
 
     async def _carry(self, attempt: Attempt) -> None:
@@ -285,6 +305,7 @@ class Worker:
             log.attempt_ended(attempt.lease, attempt.outcome, time.monotonic() - began)
         finally:
             metrics.attempts_ended_as(attempt.claim.job.plan.pipeline, attempt.plan.name, attempt.outcome).inc()
+            self._tallies.carried(attempt.claim, attempt.plan.queue, attempt.outcome, time.monotonic() - began)
             del self._running[attempt.lease]
             if attempt.task is not None:
                 self._tasks.discard(attempt.task)  # nobody waits for one that has come so far
@@ -360,7 +381,8 @@ class Worker:
 
     def _card_now(self) -> WorkerCard:
         """Without slots while no process can be started: who asks why a job waits shall not be told to be patient."""
-        return self.card if self._pool.room() is None else replace(self.card, queues=dict.fromkeys(self._queues, 0))
+        queues = self._queues if self._pool.room() is None else dict.fromkeys(self._queues, 0)
+        return self._presence.card(queues, self._busy, self._running.values(), is_draining=self._is_draining)
 
     def _heed(self, renewal: Renewal) -> None:
         for leases, why in ((renewal.lost, Why.LOST), (renewal.stopping, Why.STOPPED)):
@@ -431,6 +453,7 @@ class Worker:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         with contextlib.suppress(StoreError):
             await self._scribe.flush()
+            await self._tallies.flush()
             await self._store.dismiss(self.card.id)
         shutil.rmtree(self.card.scratch, ignore_errors=True)
         log.worker_stopped()

@@ -22,7 +22,7 @@ class InputDocument(TypedDict):
 
 
 class ErrorDocument(TypedDict):
-    """Why a job failed."""
+    """What went wrong: why a job failed, or, as ``last_error``, the last attempt that did."""
 
     code: str
     message: str
@@ -91,6 +91,8 @@ class JobDocument(PositionDocument):
     promoted: bool
     promoted_object_keys: list[str]
     error: ErrorDocument | None
+    error_count: int
+    last_error: ErrorDocument | None
     created_at: str | None
     started_at: str | None
     completed_at: str | None

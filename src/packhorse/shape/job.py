@@ -82,7 +82,9 @@ def shown(job: Job, spec: Spec | None, results: Results, progress: Reported) -> 
         "result_object_keys": _object_keys(job, results),
         "promoted": bool(job.promoted),
         "promoted_object_keys": _promoted_keys(job, results),
-        "error": None if job.error is None else _error(job.error),
+        "error": _error(job.error),
+        "error_count": job.error_count,
+        "last_error": _error(job.last_error),
         "created_at": iso(job.created_at),
         "started_at": iso(job.started_at),
         "completed_at": iso(job.completed_at),
@@ -214,7 +216,9 @@ def _promoted_keys(job: Job, results: Results) -> list[str]:
     return [f"{to}/{keyed(made.name)}" for to in job.promoted for made in result_files(job, results)]
 
 
-def _error(error: Failure) -> ErrorDocument:
+def _error(error: Failure | None) -> ErrorDocument | None:
+    if error is None:
+        return None
     shown: ErrorDocument = {"code": error.code, "message": error.message, "stage": error.stage, "detail": error.detail}
     return shown if error.element is None else {**shown, "element": error.element}
 

@@ -1,7 +1,8 @@
 """The contract of a store. Three groups of engines keep it; one suite in tests/contract holds them to it.
 
 Who may ask, and how much, is in `granting`; who is told of ended jobs, in `outbox`; what is run when, in `scheduling`;
-what went wrong, and what is done about it, in `failing`. All of it is found from here.
+what went wrong, and what is done about it, in `failing`; how it goes, in `statistics`; who is well, in `vitals`. All of
+it is found from here.
 
 Two handles on one store, in one process, in two, or on two machines, see one state. Every method may raise
 `StoreUnavailable`; a write may raise `UnknownOutcome`, after which the caller must look before it does anything else.
@@ -34,6 +35,10 @@ from packhorse.store.outbox import Delivery as Delivery
 from packhorse.store.outbox import Endpoint as Endpoint
 from packhorse.store.outbox import Outbox as Outbox
 from packhorse.store.scheduling import Schedules as Schedules
+from packhorse.store.statistics import Statistics
+from packhorse.store.vitals import Finding as Finding
+from packhorse.store.vitals import Vitals
+from packhorse.store.vitals import WorkerCard as WorkerCard
 
 Decide = Callable[[Job, TaskId], Change | None]
 
@@ -151,24 +156,6 @@ class Sample(Struct, frozen=True):
     cpu: float
     """Of one core, over the time since the last sample."""
     memory: int
-
-
-class WorkerCard(Struct, frozen=True):
-    """Who a worker is, so precisely that a neighbour on its host can tell whether it is dead."""
-
-    id: str
-    host: str
-    boot: str
-    pid_space: str
-    pid: int
-    born: float
-    """The start time of the process: a pid is used again, a pid with its start time is not."""
-    version: str
-    queues: Mapping[str, int]
-    seen_at: float = 0.0
-    scratch: str = ""
-    kinds: tuple[str, ...] = ()
-    """The stages it has code for; empty for a worker that is too old to say."""
 
 
 class Pause(Struct, frozen=True):
@@ -333,21 +320,15 @@ class Upkeep(Protocol):
     async def set_bookmark(self, name: str, value: str) -> None: ...
 
     async def trim(self) -> None:
-        """Drop what only serves watchers and is older than any of them waits for, and counters whose window is over."""
+        """Drop what only serves watchers and is older than any of them waits for, counters whose window is over, and
+        statistics past their time."""
 
 
-class Finding(Struct, frozen=True):
-    """One line of the self-check."""
-
-    name: str
-    is_ok: bool
-    value: str
-    meaning: str
+class Governed(Keys, Audit, Counters, Outbox, Schedules, Failures, Errands, Statistics, Vitals, Protocol):
+    """All that is beside jobs and their work."""
 
 
-class Store(
-    Jobs, Queue, Notes, Watch, Registry, Upkeep, Keys, Audit, Counters, Outbox, Schedules, Failures, Errands, Protocol
-):
+class Store(Jobs, Queue, Notes, Watch, Registry, Upkeep, Governed, Protocol):
     def now(self) -> float:
         """The store's clock, as far as this process knows it."""
 

@@ -196,6 +196,7 @@ OPENING = """
 import asyncio, sys
 from pathlib import Path
 from packhorse.store.sqlite.connection import connect, migrate
+
 print("ready", flush=True)
 sys.stdin.readline()
 print(migrate(connect(Path(sys.argv[1]))))

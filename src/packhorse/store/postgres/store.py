@@ -29,12 +29,12 @@ from packhorse.store.base import (
     is_own_work,
 )
 from packhorse.store.group import Group
-from packhorse.store.postgres import check, claim, commit, counters, notes, reads, upkeep, watch
+from packhorse.store.postgres import check, claim, commit, counters, notes, reads, statistics, upkeep, watch
 from packhorse.store.postgres.address import Address
 from packhorse.store.postgres.claim import Ask
 from packhorse.store.postgres.commit import Member
 from packhorse.store.postgres.facts import entry
-from packhorse.store.postgres.governing import Governing
+from packhorse.store.postgres.observing import Observing
 from packhorse.store.postgres.timetable import Timetable
 from packhorse.store.postgres.troubles import Troubles
 from packhorse.store.postgres.writing import Outdated
@@ -56,7 +56,7 @@ RIVALS = 0.5
 """Seconds for which claims lock first after one has come too late."""
 
 
-class PostgresStore(Governing, Timetable, Troubles):
+class PostgresStore(Observing, Timetable, Troubles):
     def __init__(self, address: Address, clock: Callable[[], float] | None = None) -> None:
         super().__init__(address, clock)
         self._commits: Group[Member, Outcome] = self._group(self._make)
@@ -264,6 +264,7 @@ class PostgresStore(Governing, Timetable, Troubles):
     async def trim(self) -> None:
         await self._write(watch.trim)
         await self._keep(counters.trim, self._clock)
+        await self._keep(statistics.trim, self._clock)
 
     async def check(self) -> list[Finding]:
         return await self._read(check.findings)

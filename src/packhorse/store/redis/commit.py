@@ -46,6 +46,8 @@ from packhorse.store.redis.records import Plans
 
 NET = 7 * 86_400
 """Seconds after its purge time at which the server itself drops an ended job, should no worker ever come back."""
+METRICS = "3600"
+"""Seconds for which what a job has used is kept after it was last measured."""
 MANY = 500
 """Fields named in one operation at most."""
 
@@ -324,4 +326,6 @@ def _limit(change: Change, ops: list[Op]) -> None:
         ops.append(["persist", job.id, keys.result(job.id), *keys.readable(job)])
     if is_over and not was_over:
         ops.append(["count", job.status.value])
+        if job.started_at is not None:
+            ops.append(["SET", keys.metrics(job.id, "duration"), str(records.duration(job)), "EX", METRICS])
         ops.append(["outside", "queue:done", shown.ended(job)])

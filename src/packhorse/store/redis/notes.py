@@ -9,7 +9,7 @@ import msgspec
 from packhorse.core import wire
 from packhorse.store.base import Line, Report, Sample
 from packhorse.store.redis import keys
-from packhorse.store.redis.commit import Member, plain
+from packhorse.store.redis.commit import METRICS, Member, plain
 from packhorse.store.redis.link import Link
 from packhorse.store.redis.shown import announcement
 
@@ -17,8 +17,6 @@ MANY = 100
 """Reports in one script."""
 PAGE = 256 * 1024
 """Bytes of log in one script, or a single line."""
-METRICS = "3600"
-"""Seconds for which samples are kept after the last of them."""
 
 _pack = msgspec.msgpack.Encoder().encode
 

@@ -36,7 +36,7 @@ def fields(job: Job) -> list[str]:
         "plan": job.plan.fingerprint, "priority": job.priority, "created_at": job.created_at, "trace_id": job.trace_id,
         "slot": job.slot, "version": job.version, "updated_at": job.updated_at, "status": job.status.value,
         **dict(zip(TIMES, _times(job), strict=True)), **dict(zip(COUNTED, _counted(job), strict=True)),
-        **{name: value or None for name, value in _marks(job).items()}, "duration_ms": _duration(job),
+        **{name: value or None for name, value in _marks(job).items()}, "duration_ms": duration(job),
     }  # fmt: skip
     flat = [text for name, value in found.items() if value is not None for text in (name, str(value))]
     return [*flat, "state", _state(job)]
@@ -53,7 +53,7 @@ def moved(before: Job, after: Job) -> list[str]:
                 if old != value:
                     new += (name, "" if value is None else str(value))
     if before.completed_at != after.completed_at:
-        new += ("duration_ms", str(_duration(after) or ""))
+        new += ("duration_ms", str(duration(after) or ""))
     if _is_marked(before) or _is_marked(after):
         new += [text for pair in _marks(after).items() for text in pair]
     error = _last_error(after)
@@ -187,10 +187,8 @@ def _counted(job: Job) -> tuple[str | None, int, int, int | None]:
         tasks = each.tasks or ()
         done = 0
         for task in tasks:
-            status = task.status
-            done += status is Status.COMPLETED
-            if task.attempt:
-                errors += task.attempt - (status is Status.COMPLETED or status is Status.RUNNING)
+            done += task.status is Status.COMPLETED
+            errors += task.errors
         current += done
         total += len(tasks)
         if stage is None and (each.tasks is None or done < len(tasks)):
@@ -198,22 +196,15 @@ def _counted(job: Job) -> tuple[str | None, int, int, int | None]:
     return stage, current, total, errors or None
 
 
-def _duration(job: Job) -> int | None:
+def duration(job: Job) -> int | None:
     if job.started_at is None or job.completed_at is None:
         return None
     return round(1000 * (job.completed_at - job.started_at))
 
 
 def _last_error(job: Job) -> str | None:
-    if job.error is not None:
-        return job.error.message
-    last: tuple[float, str] | None = None
-    for stage in job.stages:
-        for task in stage.tasks or ():
-            if task.error is not None:
-                found = task.ended_at or 0.0, task.error.message
-                last = found if last is None else max(last, found)
-    return None if last is None else last[1]
+    error = job.last_error
+    return None if error is None else error.message
 
 
 def _state(job: Job) -> str:

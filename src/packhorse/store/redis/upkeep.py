@@ -16,13 +16,14 @@ from packhorse.store.redis.clock import ServerClock
 from packhorse.store.redis.commit import Member
 from packhorse.store.redis.link import Link
 from packhorse.store.redis.records import FIELDS, Plans
+from packhorse.store.redis.statistics import HEALTH
 
 MANY = 200
 """Leases renewed by one script."""
 ENDED = ("purge", "litter", *(keys.index(name) for name in keys.WHOLE))
 """Indexes that an ended job may be in and that are found without its record. From the others `find` takes it."""
-HEALTH = "60"
-"""Seconds after which a worker that said nothing is not shown as healthy any more."""
+MACHINE = "10"
+"""Seconds for which what a host uses is shown as current."""
 
 _pack = msgspec.msgpack.Encoder().encode
 
@@ -101,7 +102,7 @@ async def erasure(link: Link, job_id: str, plans: Plans) -> Member | None:
         return None
     tenant, user, pipeline, key, plan = (value or "" for value in rest)
     of = (keys.job, keys.events, keys.changes, keys.result, keys.output, keys.log, keys.progress)
-    gone = [each(job_id) for each in of] + [keys.metrics(job_id, what) for what in ("cpu", "memory")]
+    gone = [each(job_id) for each in of] + [keys.metrics(job_id, what) for what in ("cpu", "memory", "duration")]
     gone += [keys.stage(job_id, name) for name in await _stage_names(link, plan, job_id, plans)]
     if key:
         gone.append(keys.idempotency(key))
@@ -161,7 +162,11 @@ def published(definitions: Sequence[Definition]) -> Member:
 
 def enrolled(card: WorkerCard) -> Member:
     body = wire.encode(card).decode()
-    return commit.plain(["HSET", "workers", card.id, body], ["SET", f"health:{card.id}", body, "EX", HEALTH])
+    ops = [["HSET", "workers", card.id, body], ["SET", f"health:{card.id}", body, "EX", HEALTH]]
+    if card.machine is not None:  # of the host that was heard of last; each worker's is in its own
+        ops.append(["SET", "stats:cpu:current", f"{100 * card.machine.cpu:.1f}", "EX", MACHINE])
+        ops.append(["SET", "stats:memory:current", str(card.machine.memory), "EX", MACHINE])
+    return commit.plain(*ops)
 
 
 def dismissed(worker: str) -> Member:

@@ -29,8 +29,8 @@ from packhorse.store.base import (
     Sample,
     WorkerCard,
 )
-from packhorse.store.sqlite import claim, commit, notes, reads, upkeep
-from packhorse.store.sqlite.governing import Governing
+from packhorse.store.sqlite import claim, commit, notes, reads, statistics, upkeep
+from packhorse.store.sqlite.observing import Observing
 from packhorse.store.sqlite.timetable import Timetable
 from packhorse.store.sqlite.troubles import Troubles
 
@@ -39,7 +39,7 @@ EAGER, PATIENT = 0.002, 0.02
 QUIET = 1.0
 
 
-class SqliteStore(Governing, Timetable, Troubles):
+class SqliteStore(Observing, Timetable, Troubles):
     # Jobs
 
     async def commit(self, changes: Sequence[Change]) -> list[PackhorseError | None]:
@@ -192,6 +192,7 @@ class SqliteStore(Governing, Timetable, Troubles):
 
     async def trim(self) -> None:
         await self._write(upkeep.trim)
+        await self._write(lambda db: statistics.trim(db, self.now()))
         await self._counting.trim()
 
     async def check(self) -> list[Finding]:
