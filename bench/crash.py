@@ -15,7 +15,7 @@ from bench import stages
 from bench.book import Book, Bound, at_least, at_most, percentile
 from bench.site import Site, Submitted, WorkerProcess
 from bench.sizes import Sizes
-from packhorse.core.model import Status
+from packhorse.core.plan import Status
 from packhorse.define.pipelines import Pipeline
 
 SECTION = "crash"

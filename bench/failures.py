@@ -20,7 +20,8 @@ from bench.book import Book, at_most
 from bench.peers.places import commands
 from bench.sizes import Sizes
 from packhorse.core import lifecycle, wire
-from packhorse.core.model import Change, Failure
+from packhorse.core.change import Change
+from packhorse.core.model import Failure
 from packhorse.store.base import Claim, FailureFilter, Store
 from packhorse.store.postgres import PostgresStore
 from packhorse.store.redis import RedisStore

@@ -11,7 +11,9 @@ import uuid_utils
 from msgspec.structs import replace
 
 from packhorse.core import lifecycle, wire
-from packhorse.core.model import Change, Job, Plan, Result, Spec, StagePlan, TaskId
+from packhorse.core.change import Change
+from packhorse.core.model import Job, Result, Spec, TaskId
+from packhorse.core.plan import Plan, StagePlan
 from packhorse.store.base import Claim, Store
 from packhorse.store.sqlite import SqliteStore
 from packhorse.store.sqlite.commit import make

@@ -14,7 +14,8 @@ from bench.book import Book, at_least
 from bench.disk import synced_writes
 from bench.sizes import Sizes
 from packhorse.core import lifecycle
-from packhorse.core.model import Change, Job
+from packhorse.core.change import Change
+from packhorse.core.model import Job
 from packhorse.engine.settle import Settle
 from packhorse.store.sqlite import SqliteStore
 

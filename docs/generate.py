@@ -20,7 +20,8 @@ from packhorse.api.shapes import shown
 from packhorse.cli.commands import COMMANDS
 from packhorse.core import lifecycle
 from packhorse.core.codes import CODES
-from packhorse.core.model import Plan, Spec, StagePlan
+from packhorse.core.model import Spec
+from packhorse.core.plan import Plan, StagePlan
 from packhorse.define.options import PipelineOptions, StageOptions
 from packhorse.define.submitting import SubmitOptions
 from packhorse.errors import PackhorseError

@@ -14,7 +14,7 @@ import pytest
 
 from packhorse import settings
 from packhorse.core.codes import CODES
-from packhorse.core.model import Revive
+from packhorse.core.plan import Revive
 from packhorse.define.loading import load
 from packhorse.engine.signing import secret_of, signed
 from packhorse.wiring import check

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from packhorse.core.model import Revive, Status
+from packhorse.core.plan import Revive, Status
 from packhorse.errors import SettingError
 from packhorse.settings import Settings, keep_secret_key, load, meanings, queues
 

@@ -16,7 +16,8 @@ from msgspec import Struct
 
 from packhorse.blob.base import Blobs
 from packhorse.core import lifecycle
-from packhorse.core.model import Event, Failure, Job, Result, Status, Stored, TaskId
+from packhorse.core.model import Event, Failure, Job, Result, Stored, TaskId
+from packhorse.core.plan import Status
 from packhorse.define.accepting import ANYTHING
 from packhorse.define.files import File
 from packhorse.define.pipelines import Pipeline

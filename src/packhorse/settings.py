@@ -20,7 +20,7 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
-from packhorse.core.model import TERMINAL, Backoff, Defaults
+from packhorse.core.plan import TERMINAL, Backoff, Defaults
 from packhorse.define.durations import seconds, size
 from packhorse.define.reviving import Revive
 from packhorse.errors import SettingError

@@ -10,7 +10,7 @@ import pytest
 
 from packhorse import App, File, Params
 from packhorse.api.catalog import Catalog, Published
-from packhorse.core.model import Definition
+from packhorse.core.plan import Definition
 from packhorse.define.pipelines import Pipeline
 from packhorse.errors import InvalidInput, UnknownPipeline
 

@@ -14,7 +14,8 @@ import pytest
 from packhorse.api import feed as feeds
 from packhorse.api.feed import Feed, Watcher
 from packhorse.core import lifecycle
-from packhorse.core.model import Job, Plan, Spec, StagePlan, TaskId
+from packhorse.core.model import Job, Spec, TaskId
+from packhorse.core.plan import Plan, StagePlan
 from packhorse.engine.settle import Settle
 from packhorse.errors import StoreUnavailable
 from packhorse.store.base import Line, Report

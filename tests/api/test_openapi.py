@@ -13,7 +13,7 @@ from litestar.testing import AsyncTestClient
 from packhorse.api import events
 from packhorse.api.submit import Asked
 from packhorse.core import lifecycle
-from packhorse.core.model import TERMINAL
+from packhorse.core.plan import TERMINAL
 from packhorse.store.base import Store
 from tests.api.test_jobs import failed, submitted
 

@@ -19,7 +19,7 @@ from packhorse import cli
 from packhorse.blob import open_blobs
 from packhorse.blob.base import Blobs
 from packhorse.core import lifecycle
-from packhorse.core.model import Change
+from packhorse.core.change import Change
 from packhorse.define.files import keyed
 from packhorse.engine.janitor import Janitor
 from packhorse.engine.settle import Settle

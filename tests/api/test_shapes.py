@@ -11,20 +11,8 @@ from msgspec.structs import replace
 
 from packhorse.api.shapes import event, iso, shown
 from packhorse.core import lifecycle
-from packhorse.core.model import (
-    Artifact,
-    Event,
-    Failure,
-    Input,
-    Job,
-    Need,
-    Plan,
-    Result,
-    Spec,
-    StagePlan,
-    Stored,
-    TaskId,
-)
+from packhorse.core.model import Artifact, Event, Failure, Input, Job, Result, Spec, Stored, TaskId
+from packhorse.core.plan import Need, Plan, StagePlan
 from packhorse.store.base import Progress
 
 PLAN = Plan(

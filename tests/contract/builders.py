@@ -10,7 +10,9 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from packhorse.core import lifecycle, wire
-from packhorse.core.model import Change, Failure, Job, Need, Plan, Result, Spec, StagePlan, TaskId
+from packhorse.core.change import Change
+from packhorse.core.model import Failure, Job, Result, Spec, TaskId
+from packhorse.core.plan import Need, Plan, StagePlan
 from packhorse.errors import Conflict
 from packhorse.store.base import Claim, Decide, Filter, Lease, Line, Report, Sample, Store, WorkerCard
 

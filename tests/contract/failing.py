@@ -8,7 +8,8 @@ from typing import Any
 from packhorse.core import failures as rules
 from packhorse.core import lifecycle
 from packhorse.core.failures import FailureGroup
-from packhorse.core.model import FailedRun, Failure, FailureStatus, Job, Plan, Settled
+from packhorse.core.model import FailedRun, Failure, FailureStatus, Job, Settled
+from packhorse.core.plan import Plan
 from packhorse.store.base import Errand, FailureFilter, Store
 from tests.contract.builders import ONE, claim, claim_one, fail, finish, made, started, submit
 

@@ -10,7 +10,8 @@ import pytest
 from packhorse.blob.base import Blobs
 from packhorse.blob.folder import Folder
 from packhorse.core import lifecycle
-from packhorse.core.model import Job, Status
+from packhorse.core.model import Job
+from packhorse.core.plan import Status
 from packhorse.engine.janitor import FAILURES_KEEP, Janitor
 from packhorse.engine.reaper import Reaper
 from packhorse.engine.settle import Settle

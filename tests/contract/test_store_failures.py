@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from packhorse.core import failures as rules
 from packhorse.core import lifecycle
-from packhorse.core.model import FailedRun, Firing, Revive, Settled
+from packhorse.core.model import FailedRun, Firing, Settled
+from packhorse.core.plan import Revive
 from packhorse.errors import Conflict
 from packhorse.store.base import FailureFilter, Store
 from packhorse.store.redis import RedisStore

@@ -8,7 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from packhorse.core import lifecycle
-from packhorse.core.model import Artifact, Change, Input, Job, Plan, ReleaseSlot, Result, Spec, Status, Stored
+from packhorse.core.change import Change, ReleaseSlot
+from packhorse.core.model import Artifact, Input, Job, Result, Spec, Stored
+from packhorse.core.plan import Plan, Status
 from packhorse.store.base import Store
 from tests.contract.builders import (
     APART,

@@ -9,7 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from packhorse.core import lifecycle
-from packhorse.core.model import Job, Status
+from packhorse.core.model import Job
+from packhorse.core.plan import Status
 from packhorse.store.base import Filter, Store
 from tests.contract.builders import (
     BROKEN,

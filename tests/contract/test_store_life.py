@@ -9,7 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from packhorse.core import lifecycle
-from packhorse.core.model import Change, DropStages, Event, Job, KeepResult, Result, Status, TaskId
+from packhorse.core.change import Change, DropStages, KeepResult
+from packhorse.core.model import Event, Job, Result, TaskId
+from packhorse.core.plan import Status
 from packhorse.errors import PackhorseError
 from packhorse.store.base import Store
 from tests.contract.builders import APART, BROKEN, CHAIN, FAN, HOPELESS, SLOTTED, claim, submission, token_of

@@ -7,7 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from packhorse.core import lifecycle
-from packhorse.core.model import Change, Job, Result, Spec, Status, TaskId
+from packhorse.core.change import Change
+from packhorse.core.model import Job, Result, Spec, TaskId
+from packhorse.core.plan import Status
 from packhorse.errors import CorruptRecord, JobNotFound, NotAllowed
 from packhorse.store.base import Store
 from tests.contract.builders import (

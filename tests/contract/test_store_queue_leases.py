@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from packhorse.core import lifecycle
-from packhorse.core.model import Status
+from packhorse.core.plan import Status
 from packhorse.store.base import Filter, Lease, Renewal, Store
 from tests.contract.builders import (
     APART,

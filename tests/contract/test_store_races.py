@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from packhorse.core.model import Job, Status, TaskId
+from packhorse.core.model import Job, TaskId
+from packhorse.core.plan import Status
 from packhorse.store.base import Filter, Store
 from tests.contract.builders import (
     ONLY,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from packhorse.core import lifecycle
-from packhorse.core.model import Status
+from packhorse.core.plan import Status
 from packhorse.core.retention import KEEP
 from packhorse.errors import Conflict
 from packhorse.store.base import Filter, Store

@@ -13,7 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from msgspec.structs import replace
 
 from packhorse.core import lifecycle, wire
-from packhorse.core.model import Change, Job, MakeDue, Plan, Result, Status, TaskId
+from packhorse.core.change import Change, MakeDue
+from packhorse.core.model import Job, Result, TaskId
+from packhorse.core.plan import Plan, Status
 from packhorse.errors import PackhorseError
 from packhorse.store.base import Claim, Filter, Lease, Line, Report, Store
 from tests.contract import governing

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from packhorse.core import pipeline
-from packhorse.core.model import Need, Plan, Status
+from packhorse.core.plan import Need, Plan, Status
 from tests.core.plans import APART, CHAIN, DIAMOND, FAN, NESTED, ONE, each, gather, needs, plan, stage
 
 WIDEST = 2

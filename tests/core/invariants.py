@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from packhorse.core.model import Change, Job, Status, Task, TaskId
+from packhorse.core.change import Change
+from packhorse.core.model import Job, Task, TaskId
+from packhorse.core.plan import Status
 from tests.core.memory import Entry, Memory
 
 PENDING, RUNNING, COMPLETED, FAILED, CANCELLED = Status

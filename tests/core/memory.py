@@ -6,18 +6,15 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from packhorse.core.model import (
+from packhorse.core.change import (
     Change,
     DropStages,
     Effect,
     EndLease,
-    Event,
-    FailedRun,
     Foremost,
     Grant,
     Guard,
     Holds,
-    Job,
     KeepResult,
     KeepSpec,
     KeyUnused,
@@ -27,15 +24,13 @@ from packhorse.core.model import (
     RecordFailure,
     ReleaseSlot,
     RememberKey,
-    Result,
     SettleFailures,
     SlotFree,
-    Spec,
     TakeBack,
     TakeSlot,
-    TaskId,
     Waiting,
 )
+from packhorse.core.model import Event, FailedRun, Job, Result, Spec, TaskId
 from packhorse.errors import AlreadySubmitted, Conflict, LeaseLost, SlotTaken
 
 

@@ -6,20 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from packhorse.core import lifecycle
-from packhorse.core.model import (
-    Change,
-    Failure,
-    Job,
-    MakeDue,
-    Need,
-    Plan,
-    Result,
-    Spec,
-    StagePlan,
-    Status,
-    Task,
-    TaskId,
-)
+from packhorse.core.change import Change, MakeDue
+from packhorse.core.model import Failure, Job, Result, Spec, Task, TaskId
+from packhorse.core.plan import Need, Plan, StagePlan, Status
 
 NOW = 1_000.0
 LEASE = 15.0

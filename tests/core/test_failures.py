@@ -6,19 +6,11 @@ import pytest
 from msgspec.structs import replace
 
 from packhorse.core import codes, failures, lifecycle, retention
+from packhorse.core.change import RecordFailure, SettleFailures
 from packhorse.core.failures import fingerprint, normalised
-from packhorse.core.model import (
-    Defaults,
-    Failure,
-    FailureStatus,
-    Firing,
-    Plan,
-    RecordFailure,
-    Revive,
-    SettleFailures,
-    Status,
-)
+from packhorse.core.model import Failure, FailureStatus, Firing
 from packhorse.core.pipeline import filled
+from packhorse.core.plan import Defaults, Plan, Revive, Status
 from tests.contract.builders import plan, stage
 from tests.core.plans import NOW, ONLY, RESULT, SPEC, failed, retried, running, started, submitted, sure
 

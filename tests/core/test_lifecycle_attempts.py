@@ -8,22 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from packhorse.core import lifecycle
-from packhorse.core.model import (
-    Backoff,
-    Change,
-    EndLease,
-    Failure,
-    Holds,
-    Job,
-    KeepResult,
-    MakeDue,
-    Overdue,
-    RecordFailure,
-    ReleaseSlot,
-    Status,
-    Task,
-    TaskId,
-)
+from packhorse.core.change import Change, EndLease, Holds, KeepResult, MakeDue, Overdue, RecordFailure, ReleaseSlot
+from packhorse.core.model import Failure, Job, Task, TaskId
+from packhorse.core.plan import Backoff, Status
 from packhorse.errors import LeaseLost, NotAllowed
 from tests.core.plans import (
     APART,

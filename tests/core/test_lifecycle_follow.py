@@ -6,7 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from packhorse.core import lifecycle
-from packhorse.core.model import Change, EndLease, Foremost, Grant, Holds, KeepResult, MakeDue, Status, TaskId
+from packhorse.core.change import Change, EndLease, Foremost, Grant, Holds, KeepResult, MakeDue
+from packhorse.core.model import TaskId
+from packhorse.core.plan import Status
 from packhorse.errors import NotAllowed
 from tests.core.plans import CHAIN, DIAMOND, LEASE, NOW, RESULT, running, told
 

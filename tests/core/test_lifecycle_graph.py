@@ -5,19 +5,9 @@ from __future__ import annotations
 import pytest
 
 from packhorse.core import lifecycle
-from packhorse.core.model import (
-    Change,
-    EndLease,
-    Failure,
-    Job,
-    MakeDue,
-    Plan,
-    RecordFailure,
-    Stage,
-    Status,
-    Task,
-    TaskId,
-)
+from packhorse.core.change import Change, EndLease, MakeDue, RecordFailure
+from packhorse.core.model import Failure, Job, Stage, Task, TaskId
+from packhorse.core.plan import Plan, Status
 from tests.core.plans import (
     BOOK,
     CHAIN,

@@ -6,7 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from packhorse.core import lifecycle
-from packhorse.core.model import Grant, Job, Status, TakeBack, Task, TaskId, Waiting
+from packhorse.core.change import Grant, TakeBack, Waiting
+from packhorse.core.model import Job, Task, TaskId
+from packhorse.core.plan import Status
 from packhorse.errors import NotAllowed
 from tests.core.plans import (
     APART,

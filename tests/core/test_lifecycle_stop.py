@@ -7,22 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from packhorse.core import lifecycle
-from packhorse.core.model import (
-    Change,
-    EndLease,
-    Failure,
-    Job,
-    KeepResult,
-    MakeDue,
-    Plan,
-    RecordFailure,
-    ReleaseSlot,
-    Status,
-    Stopping,
-    TakeBack,
-    Task,
-    TaskId,
-)
+from packhorse.core.change import Change, EndLease, KeepResult, MakeDue, RecordFailure, ReleaseSlot, TakeBack
+from packhorse.core.model import Failure, Job, Stopping, Task, TaskId
+from packhorse.core.plan import Plan, Status
 from packhorse.errors import NotAllowed
 from tests.core.plans import (
     APART,

@@ -5,19 +5,9 @@ from __future__ import annotations
 import pytest
 
 from packhorse.core import lifecycle
-from packhorse.core.model import (
-    Job,
-    KeepSpec,
-    KeyUnused,
-    MakeDue,
-    RememberKey,
-    SlotFree,
-    Stage,
-    Status,
-    TakeSlot,
-    Task,
-    TaskId,
-)
+from packhorse.core.change import KeepSpec, KeyUnused, MakeDue, RememberKey, SlotFree, TakeSlot
+from packhorse.core.model import Job, Stage, Task, TaskId
+from packhorse.core.plan import Status
 from tests.core.plans import APART, CHAIN, FAN, NOW, ONE, ONLY, SPEC, due, plan, stage, submitted, told
 
 SINGLE = plan(stage("only"), slot="convert")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from packhorse.core.model import Artifact, Job, Result, Stage, Status, Stored, Task, TaskId
+from packhorse.core.model import Artifact, Job, Result, Stage, Stored, Task, TaskId
+from packhorse.core.plan import Status
 from tests.core.plans import (
     DIAMOND,
     FAN,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from packhorse.core.model import Plan
 from packhorse.core.pipeline import check
+from packhorse.core.plan import Plan
 from packhorse.errors import DefinitionError
 from tests.core.plans import APART, CHAIN, DIAMOND, FAN, NESTED, ONE, each, gather, needs, plan, stage
 

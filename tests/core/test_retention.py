@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from packhorse.core.model import Status
+from packhorse.core.plan import Status
 from packhorse.core.retention import DAY, KEEP, purge_at
 from tests.core.plans import NOW, ONE, plan, stage
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packhorse.core.model import Backoff
+from packhorse.core.plan import Backoff
 from packhorse.core.retry import delay
 
 ALMOST_ONE = math.nextafter(1.0, 0.0)

@@ -8,7 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from packhorse.core import lifecycle, schedules
-from packhorse.core.model import Firing, MarkRun, RunUndecided
+from packhorse.core.change import MarkRun, RunUndecided
+from packhorse.core.model import Firing
 from packhorse.core.schedules import LATE, MOST_WAITING, Move, Run, Schedule
 from packhorse.core.terms import Overlap, check, difference
 from packhorse.errors import InvalidInput, NotAllowed

@@ -10,23 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packhorse.core import lifecycle, wire
-from packhorse.core.model import (
-    Artifact,
-    Backoff,
-    Event,
-    Failure,
-    Firing,
-    Input,
-    Job,
-    Plan,
-    Result,
-    Spec,
-    Stage,
-    Status,
-    Stored,
-    Task,
-    TaskId,
-)
+from packhorse.core.model import Artifact, Event, Failure, Firing, Input, Job, Result, Spec, Stage, Stored, Task, TaskId
+from packhorse.core.plan import Backoff, Plan, Status
 from packhorse.errors import CorruptRecord, SchemaTooNew
 from tests.core.plans import (
     BROKEN,

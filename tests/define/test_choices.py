@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from packhorse import App, Choices
 from packhorse.core import wire
-from packhorse.core.model import Definition
+from packhorse.core.plan import Definition
 from packhorse.define import Params, Schema
 from packhorse.errors import DefinitionError, InvalidInput
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from packhorse.core import wire
-from packhorse.core.model import Backoff, Defaults, Plan, StagePlan, Status
 from packhorse.core.pipeline import filled
+from packhorse.core.plan import Backoff, Defaults, Plan, StagePlan, Status
 from packhorse.define import Context, File, JobDecorator, Params, Pipeline, Stage, each, gather, needs
 from packhorse.errors import DefinitionError
 

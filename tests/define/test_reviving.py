@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from packhorse import App, Params, Revive
-from packhorse.core import model
+from packhorse.core import plan as plans
 from packhorse.errors import DefinitionError
 
 
@@ -15,7 +15,7 @@ class Nothing(Params):
     pass
 
 
-def plan_of(**options: Any) -> model.Plan:
+def plan_of(**options: Any) -> plans.Plan:
     pipeline = App("app").pipeline("one", Nothing, **options)
 
     @pipeline.stage
@@ -27,9 +27,9 @@ def plan_of(**options: Any) -> model.Plan:
 def test_a_policy_travels_with_the_plan() -> None:
     policy = Revive(codes=("HTTP_500", "TIMEOUT"), times=2, backoff="5m", budget=7, per="1h")
 
-    assert plan_of(revive=policy).revive == model.Revive(("HTTP_500", "TIMEOUT"), 2, 300.0, 7, 3_600.0)
+    assert plan_of(revive=policy).revive == plans.Revive(("HTTP_500", "TIMEOUT"), 2, 300.0, 7, 3_600.0)
     assert plan_of(revive=Revive(codes="TIMEOUT")).revive.codes == ("TIMEOUT",)
-    assert plan_of(revive=None).revive == model.Revive()
+    assert plan_of(revive=None).revive == plans.Revive()
     assert "revive" not in plan_of(revive=None).unset
     assert {"revive", "pending"} <= set(plan_of().unset)
 

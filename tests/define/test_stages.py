@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 import pytest
 
-from packhorse.core.model import Need
+from packhorse.core.plan import Need
 from packhorse.define import Context, File, Later, Params, Pipeline, Stage, each, gather, needs
 from packhorse.define.values import encode_result
 from packhorse.errors import DefinitionError, InvalidInput

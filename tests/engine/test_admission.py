@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from packhorse.blob.base import Blobs
-from packhorse.core.model import Job, Plan, Status
+from packhorse.core.model import Job
+from packhorse.core.plan import Plan, Status
 from packhorse.define.submitting import Options
 from packhorse.engine.admission import Intake
 from packhorse.engine.janitor import Janitor

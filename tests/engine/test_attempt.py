@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from packhorse.blob.base import Blobs
 from packhorse.child.messages import Made, Moved, Postponed, Raised, Run
-from packhorse.core.model import Failure, Input, Job, Spec, Status, Stored
+from packhorse.core.model import Failure, Input, Job, Spec, Stored
+from packhorse.core.plan import Status
 from packhorse.engine import artifacts
 from packhorse.engine.attempt import Attempt, Why
 from packhorse.engine.process import ChildDied, Listener, Outcome

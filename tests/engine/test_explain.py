@@ -8,7 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from packhorse.core import lifecycle
-from packhorse.core.model import Change, Job
+from packhorse.core.change import Change
+from packhorse.core.model import Job
 from packhorse.engine import host
 from packhorse.engine.explain import Around, Reason, explained, is_live, reasons
 from packhorse.store.base import Pause, Store, WorkerCard

@@ -11,7 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from packhorse.blob.base import Blobs
-from packhorse.core.model import Plan, Result, Status, TaskId
+from packhorse.core.model import Result, TaskId
+from packhorse.core.plan import Plan, Status
 from packhorse.engine import attempt
 from packhorse.engine.attempt import Attempt
 from packhorse.engine.heir import Heir, heir

@@ -12,7 +12,8 @@ import pytest
 from packhorse.blob.base import Blobs
 from packhorse.blob.folder import Folder
 from packhorse.core import lifecycle
-from packhorse.core.model import Artifact, Job, Result, Status, Stored
+from packhorse.core.model import Artifact, Job, Result, Stored
+from packhorse.core.plan import Status
 from packhorse.engine.janitor import BATCH, COMPARED, ENDED_KEPT, LAP, RESTING, SWEEP, Janitor
 from packhorse.engine.settle import Settle
 from packhorse.errors import BlobUnavailable, CorruptRecord, JobNotFound, StoreUnavailable

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from packhorse.core.model import Status
+from packhorse.core.plan import Status
 from packhorse.engine import host
 from packhorse.engine.neighbours import BATCH, LONG_GONE, Neighbours
 from packhorse.engine.settle import Settle

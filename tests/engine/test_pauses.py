@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from packhorse.core.model import Status
+from packhorse.core.plan import Status
 from packhorse.store.base import Pause
 from tests.engine.test_worker import at_work, starts, submitted
 from tests.journey.site import Site, until

@@ -11,7 +11,9 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from packhorse.core import lifecycle
-from packhorse.core.model import Change, Result, Status, TaskId
+from packhorse.core.change import Change
+from packhorse.core.model import Result, TaskId
+from packhorse.core.plan import Status
 from packhorse.shape import progress
 from packhorse.shape.progress import whole
 from packhorse.store.base import Claim, Progress, Store

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from packhorse.core.model import Status
+from packhorse.core.plan import Status
 from packhorse.engine.reaper import BATCH, Reaper
 from packhorse.engine.settle import Settle
 from packhorse.errors import StoreUnavailable

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from packhorse import crashpoints
-from packhorse.core.model import Job, Plan, Revive, Status
+from packhorse.core.model import Job
+from packhorse.core.plan import Plan, Revive, Status
 from packhorse.engine import reviver as engine
 from packhorse.engine.reviver import BUSY, HOLD, POLICY, POLL, Reviver
 from packhorse.engine.settle import Settle

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from packhorse.blob.base import Blobs
 from packhorse.core import lifecycle, schedules, wire
-from packhorse.core.model import Definition, Firing, Job, Plan
+from packhorse.core.model import Firing, Job
+from packhorse.core.plan import Definition, Plan
 from packhorse.core.schedules import Declared, Run, Schedule
 from packhorse.engine import scheduler
 from packhorse.engine.declaring import declare

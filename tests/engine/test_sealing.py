@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from packhorse.core import wire
-from packhorse.core.model import Plan, StagePlan
+from packhorse.core.plan import Plan, StagePlan
 from packhorse.core.secrecy import MASK, SEALED
 from packhorse.engine.sealing import Sealer, words
 from packhorse.errors import InvalidInput, NoSecretKey, SecretUnreadable

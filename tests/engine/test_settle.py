@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from packhorse.core import lifecycle
-from packhorse.core.model import Change, Job, Status
+from packhorse.core.change import Change
+from packhorse.core.model import Job
+from packhorse.core.plan import Status
 from packhorse.engine.settle import TRIES, Settle
 from packhorse.errors import (
     Conflict,

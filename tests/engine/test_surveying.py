@@ -7,7 +7,7 @@ import asyncio
 from msgspec.structs import replace
 
 from packhorse.core import wire
-from packhorse.core.model import Plan
+from packhorse.core.plan import Plan
 from packhorse.engine.surveying import Surveyor, surveyed
 from packhorse.store.base import Definition, Store
 from packhorse.store.sqlite import SqliteStore

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from packhorse.core.model import Status
+from packhorse.core.plan import Status
 from packhorse.define import Pipeline
 from packhorse.define.loading import load
 from packhorse.define.submitting import Options

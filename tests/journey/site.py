@@ -16,7 +16,8 @@ from typing import Any, NamedTuple, TypeVar
 import psutil
 
 from packhorse.core import lifecycle
-from packhorse.core.model import Event, Job, Status, TaskId
+from packhorse.core.model import Event, Job, TaskId
+from packhorse.core.plan import Status
 from packhorse.define.submitting import Options
 from packhorse.engine.artifacts import referenced
 from packhorse.engine.janitor import Janitor

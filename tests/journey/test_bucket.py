@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from packhorse.blob import open_blobs
-from packhorse.core.model import Status
+from packhorse.core.plan import Status
 from packhorse.define import File
 from tests.journey.site import Site, until
 from tests.servers import seaweed

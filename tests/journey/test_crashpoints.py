@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from packhorse.core.model import Job, Status
+from packhorse.core.model import Job
+from packhorse.core.plan import Status
 from packhorse.crashpoints import POINTS
 from packhorse.define import File
 from tests.journey.site import Site, until

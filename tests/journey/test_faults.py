@@ -9,7 +9,7 @@ import signal
 import subprocess
 from pathlib import Path
 
-from packhorse.core.model import Status
+from packhorse.core.plan import Status
 from packhorse.define import File
 from packhorse.runtime import Handle
 from tests.journey.site import LEASE, Site, descendants, is_running, until

@@ -17,7 +17,8 @@ import httpx2
 import pytest
 
 from packhorse import ports
-from packhorse.core.model import Job, Status
+from packhorse.core.model import Job
+from packhorse.core.plan import Status
 from packhorse.define import File
 from packhorse.errors import PackhorseError
 from packhorse.runtime import Handle

@@ -14,7 +14,7 @@ import pytest
 from redis.asyncio import Redis
 
 from packhorse import Secret
-from packhorse.core.model import Status
+from packhorse.core.plan import Status
 from packhorse.core.secrecy import MASK
 from tests.journey.places import PLACES
 from tests.journey.serving import served

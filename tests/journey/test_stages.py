@@ -6,7 +6,7 @@ import asyncio
 import time
 from pathlib import Path
 
-from packhorse.core.model import Status
+from packhorse.core.plan import Status
 from packhorse.define import File
 from packhorse.store.base import Sample
 from tests.journey.site import GRACE, LEASE, Site, is_running, until

@@ -12,7 +12,7 @@ import msgspec
 
 from packhorse.api.given import decoded
 from packhorse.core import wire
-from packhorse.core.model import Definition
+from packhorse.core.plan import Definition
 from packhorse.define.accepting import ANYTHING, Accepts
 from packhorse.define.choices import one_of
 from packhorse.define.files import SCHEMA as FILE

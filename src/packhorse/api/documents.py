@@ -6,7 +6,7 @@ The annotations are no strings here: a TypedDict made of strings does not know w
 from typing import Any, Literal, NotRequired, TypedDict
 
 from packhorse.core.cron import Mark
-from packhorse.core.model import Status
+from packhorse.core.plan import Status
 from packhorse.core.terms import Misfire, Overlap
 from packhorse.shape.documents import ArtifactDocument as ArtifactDocument
 from packhorse.shape.documents import FailureDocument as FailureDocument

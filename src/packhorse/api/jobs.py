@@ -23,7 +23,9 @@ from packhorse.api.given import asked
 from packhorse.api.queries import Number
 from packhorse.api.tools import Tools
 from packhorse.core import lifecycle, wire
-from packhorse.core.model import Change, Job, Status
+from packhorse.core.change import Change
+from packhorse.core.model import Job
+from packhorse.core.plan import Status
 from packhorse.define.mistakes import quoted, some
 from packhorse.engine.explain import explained
 from packhorse.errors import InvalidInput, JobNotFound, NotAllowed, SlotTaken, TooLarge, TooSlow, UnsupportedMedia

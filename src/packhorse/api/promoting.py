@@ -19,7 +19,8 @@ from packhorse.api.jobs import CHANGING
 from packhorse.api.shapes import result_files
 from packhorse.api.tools import Tools
 from packhorse.core import lifecycle
-from packhorse.core.model import Job, Status
+from packhorse.core.model import Job
+from packhorse.core.plan import Status
 from packhorse.define.mistakes import quoted, some
 from packhorse.engine import promoting
 from packhorse.engine.promoting import Destination

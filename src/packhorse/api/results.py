@@ -23,7 +23,8 @@ from packhorse.api.ranges import is_known, part
 from packhorse.api.shapes import of_stage_in_order
 from packhorse.api.tools import Tools
 from packhorse.core import wire
-from packhorse.core.model import Artifact, Job, Status
+from packhorse.core.model import Artifact, Job
+from packhorse.core.plan import Status
 from packhorse.errors import (
     ArtifactNotFound,
     BlobUnavailable,

@@ -21,7 +21,8 @@ from packhorse.api.given import NOT_VALID, converted, members
 from packhorse.api.shapes import iso
 from packhorse.core import paths, wire
 from packhorse.core.cron import Moment
-from packhorse.core.model import Job, Plan
+from packhorse.core.model import Job
+from packhorse.core.plan import Plan
 from packhorse.core.schedules import Revision, Run, Schedule
 from packhorse.core.secrecy import MASK, merged
 from packhorse.core.terms import Misfire, Overlap, Terms, difference

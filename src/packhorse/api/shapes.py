@@ -16,7 +16,8 @@ from packhorse.api.documents import (
     WebhookDocument,
 )
 from packhorse.core import wire
-from packhorse.core.model import Definition, Event, TaskId
+from packhorse.core.model import Event, TaskId
+from packhorse.core.plan import Definition
 from packhorse.engine.orders import Order
 from packhorse.shape.job import artifact as artifact
 from packhorse.shape.job import iso as iso

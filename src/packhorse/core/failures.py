@@ -9,7 +9,8 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from packhorse.core.model import FailedRun, Failure, FailureStatus, Job, Plan, Settled
+from packhorse.core.model import FailedRun, Failure, FailureStatus, Job, Settled
+from packhorse.core.plan import Plan
 
 LONGEST_MESSAGE = 500
 """Characters of a message kept with a failure; the job has the whole one as long as it is kept."""

@@ -13,48 +13,47 @@ from urllib.parse import quote
 from msgspec.structs import replace
 
 from packhorse.core import codes, failures, retention
-from packhorse.core.model import (
+from packhorse.core.change import (
     Change,
     DropStages,
     Effect,
     EndLease,
-    Event,
-    Failure,
-    FailureStatus,
-    Firing,
     Foremost,
     Grant,
     Guard,
     Holds,
-    Job,
     KeepResult,
     KeepSpec,
     KeyUnused,
     MakeDue,
     MarkRun,
-    Need,
     Notify,
     Overdue,
-    Plan,
     RecordFailure,
     ReleaseSlot,
     RememberKey,
-    Result,
     RunUndecided,
-    Settled,
     SettleFailures,
     SlotFree,
-    Spec,
-    Stage,
-    StagePlan,
-    Status,
-    Stopping,
     TakeBack,
     TakeSlot,
-    Task,
-    TaskId,
     Waiting,
 )
+from packhorse.core.model import (
+    Event,
+    Failure,
+    FailureStatus,
+    Firing,
+    Job,
+    Result,
+    Settled,
+    Spec,
+    Stage,
+    Stopping,
+    Task,
+    TaskId,
+)
+from packhorse.core.plan import Need, Plan, StagePlan, Status
 from packhorse.core.retry import delay
 from packhorse.errors import JobNotFound, LeaseLost, NotAllowed
 

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from packhorse.core import retention, wire
-from packhorse.core.model import Defaults, Plan, StagePlan
+from packhorse.core.plan import Defaults, Plan, StagePlan
 from packhorse.errors import DefinitionError
 
 OPEN = ("deadline", "pending", "revive")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from packhorse.core.model import TERMINAL, Defaults, Plan, Status
+from packhorse.core.plan import TERMINAL, Defaults, Plan, Status
 
 DAY = 86_400.0
 KEEP = 7 * DAY

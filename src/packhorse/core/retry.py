@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from packhorse.core.model import Backoff
+from packhorse.core.plan import Backoff
 
 DOUBLINGS = 32
 """Past this the cap has long been reached, and 2**n would outgrow a float."""

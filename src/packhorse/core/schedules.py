@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from packhorse.core import cron
-from packhorse.core.model import Status
+from packhorse.core.plan import Status
 from packhorse.core.terms import Overlap, Terms
 from packhorse.errors import NotAllowed
 

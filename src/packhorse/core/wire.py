@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from packhorse.core.model import Event, Failure, Firing, Job, Plan, Result, Spec, Stage, Stopping
+from packhorse.core.model import Event, Failure, Firing, Job, Result, Spec, Stage, Stopping
+from packhorse.core.plan import Plan
 from packhorse.errors import CorruptRecord, SchemaTooNew
 
 VERSION = 4

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypedDict
 
-from packhorse.core.model import TERMINAL, Backoff, Status
+from packhorse.core.plan import TERMINAL, Backoff, Status
 from packhorse.define.durations import Duration, Size, seconds, size
 from packhorse.define.reviving import NEVER, Revive
 from packhorse.define.source import checked_name

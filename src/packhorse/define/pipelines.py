@@ -10,8 +10,8 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, overlo
 from msgspec.structs import replace
 
 from packhorse.core import wire
-from packhorse.core.model import Definition, Plan
 from packhorse.core.pipeline import check
+from packhorse.core.plan import Definition, Plan
 from packhorse.define.context import Context
 from packhorse.define.fields import fields_of
 from packhorse.define.options import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from packhorse.core.model import Definition
+from packhorse.core.plan import Definition
 from packhorse.define.pipelines import Pipeline
 from packhorse.define.source import caller, checked_name, refusal
 from packhorse.define.stages import Stage

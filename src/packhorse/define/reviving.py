@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from packhorse.core import model
+from packhorse.core import plan
 from packhorse.core.codes import OWN
 from packhorse.define.durations import Duration, seconds
 
-NEVER = model.Revive()
+NEVER = plan.Revive()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,13 +27,13 @@ class Revive:
     budget: int = 100
     per: Duration = 3_600.0
 
-    def planned(self) -> model.Revive:
+    def planned(self) -> plan.Revive:
         """As it is in a plan. Raises ValueError."""
         codes = (self.codes,) if isinstance(self.codes, str) else tuple(self.codes)
         for code in codes:
             if not OWN.fullmatch(str(code)):
                 raise ValueError(f"revive: {code!r} is not a code such as HTTP_500")
-        return model.Revive(
+        return plan.Revive(
             codes,
             _at_least_one("times", self.times),
             _positive("backoff", self.backoff),

@@ -9,7 +9,7 @@ from types import NoneType
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, overload
 
 from packhorse.core import wire
-from packhorse.core.model import Need, StagePlan
+from packhorse.core.plan import Need, StagePlan
 from packhorse.define.files import File
 from packhorse.define.outcomes import Later
 from packhorse.define.source import Scope, alternatives, caller, hint, refusal

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar, Unpack, ove
 from msgspec import Struct, field
 
 from packhorse.core import wire
-from packhorse.core.model import Event, Failure, Status
+from packhorse.core.model import Event, Failure
+from packhorse.core.plan import Status
 from packhorse.define.durations import Duration, seconds
 from packhorse.define.mistakes import NUL, invalid, nul_in, quoted
 from packhorse.define.options import check_names, whole

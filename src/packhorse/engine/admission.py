@@ -12,8 +12,9 @@ import uuid_utils
 
 from packhorse.blob.base import Blobs
 from packhorse.core import lifecycle, wire
-from packhorse.core.model import Firing, Input, Job, Plan, Spec, Stored
+from packhorse.core.model import Firing, Input, Job, Spec, Stored
 from packhorse.core.pipeline import filled
+from packhorse.core.plan import Plan
 from packhorse.core.schedules import Run
 from packhorse.crashpoints import passing
 from packhorse.define.accepting import ANYTHING, Accepts

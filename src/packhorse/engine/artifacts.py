@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from packhorse.blob.base import Blobs
 from packhorse.child.messages import Argument, Document, Made
-from packhorse.core.model import Artifact, Need, Result, Stored
+from packhorse.core.model import Artifact, Result, Stored
+from packhorse.core.plan import Need
 from packhorse.define import values
 from packhorse.define.files import placed, sanitised
 from packhorse.errors import ArtifactNotFound, InvalidInput

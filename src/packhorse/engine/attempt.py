@@ -18,7 +18,8 @@ from msgspec.structs import replace
 from packhorse.blob.base import Blobs
 from packhorse.child.messages import FRAME, Argument, Document, Made, Moved, Postponed, Raised, Returned, Run, Stop
 from packhorse.core import codes, lifecycle, wire
-from packhorse.core.model import Change, Failure, Job, Result
+from packhorse.core.change import Change
+from packhorse.core.model import Failure, Job, Result
 from packhorse.core.secrecy import redacted, redacted_in
 from packhorse.crashpoints import passing
 from packhorse.engine import artifacts

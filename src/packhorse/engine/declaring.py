@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from packhorse.core import schedules, wire
-from packhorse.core.model import Definition, Plan
+from packhorse.core.plan import Definition, Plan
 from packhorse.core.schedules import Declared, Schedule
 from packhorse.core.terms import Terms
 from packhorse.engine.sealing import Sealer

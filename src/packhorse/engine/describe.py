@@ -10,7 +10,7 @@ from contextlib import suppress
 from msgspec import Struct
 
 from packhorse.core import wire
-from packhorse.core.model import Definition
+from packhorse.core.plan import Definition
 from packhorse.core.schedules import Declared
 from packhorse.engine.pool import child_environment, may_share
 from packhorse.engine.process import START

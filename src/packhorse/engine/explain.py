@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 
 from msgspec import Struct, field
 
-from packhorse.core.model import Job, Stage, StagePlan, Status, TaskId
+from packhorse.core.model import Job, Stage, TaskId
+from packhorse.core.plan import StagePlan, Status
 from packhorse.engine import host
 from packhorse.store.base import Pause, Store, WorkerCard
 

@@ -11,7 +11,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from packhorse.blob.base import Blobs
-from packhorse.core.model import Status
+from packhorse.core.plan import Status
 from packhorse.engine import host
 from packhorse.engine.explain import STUCK, Around, is_live, paused, reasons
 from packhorse.errors import BlobUnavailable, PackhorseError

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 
 from packhorse.core import lifecycle
-from packhorse.core.model import Change, Job, MakeDue, Result, TaskId
+from packhorse.core.change import Change, MakeDue
+from packhorse.core.model import Job, Result, TaskId
 from packhorse.engine.settle import Verb
 from packhorse.store.base import Claim
 

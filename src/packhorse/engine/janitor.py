@@ -9,7 +9,8 @@ import uuid_utils
 
 from packhorse.blob.base import Blobs
 from packhorse.core import failures, lifecycle
-from packhorse.core.model import Change, Job
+from packhorse.core.change import Change
+from packhorse.core.model import Job
 from packhorse.crashpoints import passing
 from packhorse.engine import artifacts
 from packhorse.engine.settle import Settle

@@ -9,7 +9,8 @@ from typing import Any
 from msgspec import Struct
 
 from packhorse.core import wire
-from packhorse.core.model import TERMINAL, Job
+from packhorse.core.model import Job
+from packhorse.core.plan import TERMINAL
 from packhorse.engine.signing import secret_of, signed
 from packhorse.errors import OutboundFailed
 from packhorse.outbound.addresses import Allow

@@ -16,7 +16,9 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from packhorse.core import failures, lifecycle, wire
-from packhorse.core.model import Change, FailedRun, FailureStatus, Job, Settled, Status
+from packhorse.core.change import Change
+from packhorse.core.model import FailedRun, FailureStatus, Job, Settled
+from packhorse.core.plan import Status
 from packhorse.crashpoints import passing
 from packhorse.engine.settle import Settle, Verb
 from packhorse.errors import CorruptRecord, JobNotFound, NotAllowed, SchemaTooNew, SlotTaken

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import psutil
 
 from packhorse.child import guard, kernel
-from packhorse.core.model import StagePlan
+from packhorse.core.plan import StagePlan
 from packhorse.engine import host
 from packhorse.engine.process import MARK, Child
 from packhorse.errors import DefinitionError

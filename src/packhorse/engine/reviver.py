@@ -5,7 +5,8 @@ from __future__ import annotations
 from urllib.parse import quote
 
 from packhorse.core import lifecycle
-from packhorse.core.model import Change, FailedRun, FailureStatus, Job
+from packhorse.core.change import Change
+from packhorse.core.model import FailedRun, FailureStatus, Job
 from packhorse.crashpoints import passing
 from packhorse.engine.orders import check_failed, tried
 from packhorse.engine.settle import Settle

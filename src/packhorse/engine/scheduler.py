@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from packhorse.blob.base import Blobs
 from packhorse.core import lifecycle, schedules, wire
-from packhorse.core.model import Plan
+from packhorse.core.plan import Plan
 from packhorse.core.schedules import Move, Run, Schedule
 from packhorse.core.terms import Terms
 from packhorse.crashpoints import passing

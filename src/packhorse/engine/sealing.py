@@ -13,7 +13,7 @@ from urllib.parse import quote, quote_plus
 import msgspec
 
 from packhorse.core import paths, wire
-from packhorse.core.model import Plan
+from packhorse.core.plan import Plan
 from packhorse.core.secrecy import MASK, SEALED
 from packhorse.define.mistakes import invalid
 from packhorse.errors import NoSecretKey, SecretUnreadable

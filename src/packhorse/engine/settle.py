@@ -13,7 +13,8 @@ from operator import attrgetter
 
 from msgspec.structs import replace
 
-from packhorse.core.model import Change, Job
+from packhorse.core.change import Change
+from packhorse.core.model import Job
 from packhorse.errors import Conflict, CorruptRecord, JobNotFound, PackhorseError, StoreError, UnknownOutcome
 from packhorse.store.base import Store
 

@@ -9,7 +9,8 @@ from functools import lru_cache
 from msgspec import Struct
 
 from packhorse.core import wire
-from packhorse.core.model import Job, Plan
+from packhorse.core.model import Job
+from packhorse.core.plan import Plan
 from packhorse.engine.explain import is_live
 from packhorse.errors import CorruptRecord, SchemaTooNew
 from packhorse.store.base import Definition, Store, WorkerCard

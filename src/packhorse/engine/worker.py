@@ -21,7 +21,9 @@ import psutil
 from packhorse import metrics
 from packhorse.blob.base import Blobs
 from packhorse.core import lifecycle
-from packhorse.core.model import Change, Definition, Job, TaskId
+from packhorse.core.change import Change
+from packhorse.core.model import Job, TaskId
+from packhorse.core.plan import Definition
 from packhorse.core.schedules import Declared
 from packhorse.engine import host, strays
 from packhorse.engine.alarms import Alarms

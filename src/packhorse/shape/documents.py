@@ -6,7 +6,8 @@ The annotations are no strings here: a TypedDict made of strings does not know w
 from collections.abc import Mapping
 from typing import Any, NotRequired, TypedDict
 
-from packhorse.core.model import FailureStatus, Status, Stopping
+from packhorse.core.model import FailureStatus, Stopping
+from packhorse.core.plan import Status
 
 
 class InputDocument(TypedDict):

@@ -9,7 +9,8 @@ from functools import lru_cache
 from typing import Any, cast
 
 from packhorse.core import retention, wire
-from packhorse.core.model import Artifact, Failure, Job, Result, Spec, Stage, Status, Stored, Task, TaskId
+from packhorse.core.model import Artifact, Failure, Job, Result, Spec, Stage, Stored, Task, TaskId
+from packhorse.core.plan import Status
 from packhorse.core.secrecy import masked
 from packhorse.define.files import keyed
 from packhorse.define.values import decode_result

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from packhorse.core.model import Job, Stage, StagePlan, Status, Task, TaskId
+from packhorse.core.model import Job, Stage, Task, TaskId
+from packhorse.core.plan import StagePlan, Status
 from packhorse.store.base import Progress
 
 

@@ -15,8 +15,10 @@ from typing import NamedTuple, Protocol
 
 from msgspec import Struct
 
-from packhorse.core.model import Change, EndLease, Event, Grant, Job, MakeDue, Result, Spec, Status, TaskId
-from packhorse.core.model import Definition as Definition
+from packhorse.core.change import Change, EndLease, Grant, MakeDue
+from packhorse.core.model import Event, Job, Result, Spec, TaskId
+from packhorse.core.plan import Definition as Definition
+from packhorse.core.plan import Status
 from packhorse.errors import CorruptRecord, PackhorseError
 from packhorse.store.failing import Alarm as Alarm
 from packhorse.store.failing import Errand as Errand

@@ -15,7 +15,7 @@ from typing import Any
 from packhorse.child.call import Outcome, Stopped, prepared, raised, returned, said
 from packhorse.child.context import ChildContext
 from packhorse.child.messages import FromChild, Made, Moved, Raised, Run, Stop
-from packhorse.core.model import StagePlan
+from packhorse.core.plan import StagePlan
 from packhorse.define.pipelines import Pipeline
 from packhorse.define.stages import Stage
 from packhorse.engine.attempt import Attempt, Why

@@ -16,7 +16,9 @@ from typing import Any, TypeVar
 from packhorse.child.call import Outcome
 from packhorse.child.messages import Run
 from packhorse.core import lifecycle
-from packhorse.core.model import Change, Job, Status, TaskId
+from packhorse.core.change import Change
+from packhorse.core.model import Job, TaskId
+from packhorse.core.plan import Status
 from packhorse.define.pipelines import Pipeline
 from packhorse.define.stages import Stage
 from packhorse.engine.attempt import Attempt, Tools, Why

@@ -9,7 +9,9 @@ import time
 import pytest
 
 from packhorse.core import lifecycle
-from packhorse.core.model import Change, Job, Status, TaskId
+from packhorse.core.change import Change
+from packhorse.core.model import Job, TaskId
+from packhorse.core.plan import Status
 from packhorse.store.postgres import PostgresStore, upkeep
 from packhorse.store.postgres.claim import PROMOTE, ahead
 from packhorse.store.postgres.facts import HEADS, entry

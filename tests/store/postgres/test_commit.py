@@ -10,7 +10,9 @@ import pytest
 from msgspec.structs import replace
 
 from packhorse.core import lifecycle
-from packhorse.core.model import Change, Spec, Status
+from packhorse.core.change import Change
+from packhorse.core.model import Spec
+from packhorse.core.plan import Status
 from packhorse.errors import AlreadySubmitted, Conflict, LeaseLost, SlotTaken, StoreError
 from packhorse.store.postgres import PostgresStore
 from packhorse.store.postgres.connection import Connections, Session

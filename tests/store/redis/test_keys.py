@@ -9,7 +9,8 @@ import pytest
 import redis
 
 from packhorse.core import lifecycle
-from packhorse.core.model import Artifact, Result, Status, Stored
+from packhorse.core.model import Artifact, Result, Stored
+from packhorse.core.plan import Status
 from packhorse.core.retention import KEEP
 from packhorse.store.redis import RedisStore, keys
 from packhorse.store.redis.commit import NET

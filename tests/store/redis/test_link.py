@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from packhorse import crashpoints
 from packhorse.core import lifecycle
-from packhorse.core.model import Change, Job
+from packhorse.core.change import Change
+from packhorse.core.model import Job
 from packhorse.errors import Conflict, PackhorseError, StoreError, StoreUnavailable, UnknownOutcome
 from packhorse.store.base import Filter, Store
 from packhorse.store.redis import RedisStore, writer

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import redis
 
-from packhorse.core.model import Job, Status
+from packhorse.core.model import Job
+from packhorse.core.plan import Status
 from packhorse.core.retention import KEEP
 from packhorse.errors import CorruptRecord, SchemaTooNew
 from packhorse.store.base import Filter, Store

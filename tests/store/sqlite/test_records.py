@@ -10,7 +10,8 @@ from typing import Any
 import apsw
 import pytest
 
-from packhorse.core.model import Job, Status
+from packhorse.core.model import Job
+from packhorse.core.plan import Status
 from packhorse.core.retention import KEEP
 from packhorse.errors import CorruptRecord, LeaseLost, SchemaTooNew
 from packhorse.store.base import Claim, Filter

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from packhorse.core import wire
-from packhorse.core.model import Change, Job, Result, Spec, TaskId
+from packhorse.core.change import Change
+from packhorse.core.model import Job, Result, Spec, TaskId
 from packhorse.errors import CorruptRecord, PackhorseError, SchemaTooNew
 from packhorse.store.base import Claim, Decide
 from packhorse.store.postgres import rows

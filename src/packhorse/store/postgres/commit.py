@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from packhorse.core import wire
-from packhorse.core.model import (
+from packhorse.core.change import (
     Change,
     DropStages,
     Effect,
@@ -15,7 +15,6 @@ from packhorse.core.model import (
     Grant,
     Guard,
     Holds,
-    Job,
     KeepResult,
     KeepSpec,
     KeyUnused,
@@ -33,6 +32,7 @@ from packhorse.core.model import (
     TakeSlot,
     Waiting,
 )
+from packhorse.core.model import Job
 from packhorse.errors import (
     AlreadySubmitted,
     Conflict,

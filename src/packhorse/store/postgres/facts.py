@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from packhorse.core.model import (
+from packhorse.core.change import (
     Change,
     EndLease,
     Foremost,
     Holds,
-    Job,
     KeyUnused,
     Overdue,
     RememberKey,
     RunUndecided,
     SlotFree,
     TakeSlot,
-    TaskId,
     Waiting,
 )
+from packhorse.core.model import Job, TaskId
 from packhorse.store.postgres import rows
 from packhorse.store.postgres.connection import NOW, Clock, Session
 

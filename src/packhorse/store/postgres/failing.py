@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from packhorse.core import failures as rules
 from packhorse.core import wire
-from packhorse.core.model import FailedRun, FailureStatus, RecordFailure, Settled, SettleFailures
+from packhorse.core.change import RecordFailure, SettleFailures
+from packhorse.core.model import FailedRun, FailureStatus, Settled
 from packhorse.store.base import Errand, FailureFilter, FailureGroup
 from packhorse.store.failing import alert_of, revival_of
 from packhorse.store.postgres import errands

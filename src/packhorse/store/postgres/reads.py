@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from packhorse.core import wire
-from packhorse.core.model import Event, Job, Result, Spec, Status, TaskId
+from packhorse.core.model import Event, Job, Result, Spec, TaskId
+from packhorse.core.plan import Status
 from packhorse.errors import PackhorseError
 from packhorse.store.base import Filter, Line, Progress, Sample
 from packhorse.store.postgres import rows

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from packhorse.core import wire
-from packhorse.core.model import Status, TaskId
+from packhorse.core.model import TaskId
+from packhorse.core.plan import Status
 from packhorse.store import statistics
 from packhorse.store.postgres.connection import NOW, Clock, Session
 from packhorse.store.statistics import (

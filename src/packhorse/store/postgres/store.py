@@ -10,7 +10,8 @@ from functools import partial
 import asyncpg
 from msgspec.structs import replace
 
-from packhorse.core.model import Change, Event, Job, Result, Spec, TaskId
+from packhorse.core.change import Change
+from packhorse.core.model import Event, Job, Result, Spec, TaskId
 from packhorse.errors import PackhorseError, StoreError, StoreUnavailable
 from packhorse.store.base import (
     Claim,

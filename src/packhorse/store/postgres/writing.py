@@ -11,7 +11,9 @@ from typing import Any
 import asyncpg
 
 from packhorse.core import wire
-from packhorse.core.model import Change, Job, MarkRun, Notify, RecordFailure, SettleFailures, Status, TaskId
+from packhorse.core.change import Change, MarkRun, Notify, RecordFailure, SettleFailures
+from packhorse.core.model import Job, TaskId
+from packhorse.core.plan import Status
 from packhorse.errors import CorruptRecord
 from packhorse.store.outbox import delivery_id
 from packhorse.store.postgres import failing, rows

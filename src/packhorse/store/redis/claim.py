@@ -17,7 +17,8 @@ import msgspec
 from msgspec.structs import replace
 
 from packhorse.core import wire
-from packhorse.core.model import Change, Job, Result, Spec, TaskId
+from packhorse.core.change import Change
+from packhorse.core.model import Job, Result, Spec, TaskId
 from packhorse.errors import CorruptRecord, PackhorseError, SchemaTooNew, StoreError, StoreUnavailable
 from packhorse.store.base import Claim, Decide
 from packhorse.store.group import Group

@@ -8,17 +8,15 @@ from typing import Any, NamedTuple
 import msgspec
 
 from packhorse.core import wire
-from packhorse.core.model import (
+from packhorse.core.change import (
     Change,
     DropStages,
     Effect,
     EndLease,
-    Event,
     Foremost,
     Grant,
     Guard,
     Holds,
-    Job,
     KeepResult,
     KeepSpec,
     KeyUnused,
@@ -34,9 +32,9 @@ from packhorse.core.model import (
     SlotFree,
     TakeBack,
     TakeSlot,
-    TaskId,
     Waiting,
 )
+from packhorse.core.model import Event, Job, TaskId
 from packhorse.errors import AlreadySubmitted, Conflict, LeaseLost, PackhorseError, SlotTaken, StoreError
 from packhorse.store.base import is_own_work
 from packhorse.store.outbox import delivery_id

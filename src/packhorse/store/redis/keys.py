@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from urllib.parse import quote
 
-from packhorse.core.model import Job, Status, TaskId
+from packhorse.core.model import Job, TaskId
+from packhorse.core.plan import Status
 
 
 def job(job_id: str) -> str:

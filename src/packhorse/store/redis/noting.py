@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from packhorse.core import failures as rules
 from packhorse.core import wire
-from packhorse.core.model import RecordFailure, SettleFailures
+from packhorse.core.change import RecordFailure, SettleFailures
 from packhorse.store.failing import Errand, alert_of, revival_of
 from packhorse.store.redis import keys
 

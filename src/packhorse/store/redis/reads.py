@@ -8,7 +8,8 @@ from urllib.parse import quote
 import msgspec
 
 from packhorse.core import wire
-from packhorse.core.model import Event, Job, Result, Spec, Status, TaskId
+from packhorse.core.model import Event, Job, Result, Spec, TaskId
+from packhorse.core.plan import Status
 from packhorse.errors import CorruptRecord, PackhorseError
 from packhorse.store.base import Filter, Line, Progress, Sample
 from packhorse.store.redis import keys, records

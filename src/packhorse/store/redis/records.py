@@ -9,7 +9,8 @@ from typing import Any
 from msgspec import DecodeError
 
 from packhorse.core import wire
-from packhorse.core.model import Job, Plan, Status
+from packhorse.core.model import Job
+from packhorse.core.plan import Plan, Status
 from packhorse.errors import CorruptRecord, PackhorseError
 from packhorse.store.redis import keys
 

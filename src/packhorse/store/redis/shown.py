@@ -5,7 +5,8 @@ from __future__ import annotations
 from msgspec import Struct
 
 from packhorse.core import wire
-from packhorse.core.model import Event, Job, Stage, Status
+from packhorse.core.model import Event, Job, Stage
+from packhorse.core.plan import Status
 
 ANNOUNCED = {
     "stage_started": "info", "retrying": "info", "cancelling": "info", "cancelled": "info",

@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from packhorse.core.model import Change, Event, Job, Result, Spec, TaskId
+from packhorse.core.change import Change
+from packhorse.core.model import Event, Job, Result, Spec, TaskId
 from packhorse.errors import Conflict, PackhorseError, StoreError
 from packhorse.store.base import (
     Claim,

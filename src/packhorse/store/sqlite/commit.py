@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from packhorse.core import wire
-from packhorse.core.model import (
+from packhorse.core.change import (
     Change,
     DropStages,
     Effect,
@@ -16,7 +16,6 @@ from packhorse.core.model import (
     Grant,
     Guard,
     Holds,
-    Job,
     KeepResult,
     KeepSpec,
     KeyUnused,
@@ -32,9 +31,9 @@ from packhorse.core.model import (
     SlotFree,
     TakeBack,
     TakeSlot,
-    TaskId,
     Waiting,
 )
+from packhorse.core.model import Job, TaskId
 from packhorse.errors import AlreadySubmitted, Conflict, LeaseLost, PackhorseError, SlotTaken, StoreError
 from packhorse.store.sqlite import failing, outbox, rows, scheduling
 from packhorse.store.sqlite.connection import Session

@@ -8,7 +8,8 @@ import apsw
 from msgspec.structs import replace
 
 from packhorse.core import wire
-from packhorse.core.model import Job, Notify
+from packhorse.core.change import Notify
+from packhorse.core.model import Job
 from packhorse.errors import Conflict
 from packhorse.store.base import Delivery, Endpoint
 from packhorse.store.outbox import delivery_id

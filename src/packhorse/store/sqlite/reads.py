@@ -8,7 +8,8 @@ from typing import Any
 import apsw
 
 from packhorse.core import wire
-from packhorse.core.model import Event, Job, Result, Spec, Status, TaskId
+from packhorse.core.model import Event, Job, Result, Spec, TaskId
+from packhorse.core.plan import Status
 from packhorse.errors import CorruptRecord, SchemaTooNew
 from packhorse.store.base import Filter, Line, Progress, Sample
 from packhorse.store.sqlite import rows

@@ -10,7 +10,8 @@ import apsw
 from msgspec import DecodeError
 
 from packhorse.core import wire
-from packhorse.core.model import Job, Plan, Status
+from packhorse.core.model import Job
+from packhorse.core.plan import Plan, Status
 from packhorse.errors import CorruptRecord
 
 COLUMNS = (

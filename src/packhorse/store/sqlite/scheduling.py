@@ -8,7 +8,8 @@ import apsw
 from msgspec.structs import astuple
 
 from packhorse.core import wire
-from packhorse.core.model import Job, MarkRun, RunUndecided
+from packhorse.core.change import MarkRun, RunUndecided
+from packhorse.core.model import Job
 from packhorse.core.schedules import VERSIONS, Move, Revision, Run, Schedule
 from packhorse.errors import Conflict
 from packhorse.store.scheduling import PAGE, RUN_FIELDS, revision_from, schedule_from

@@ -8,7 +8,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import apsw
 
 from packhorse.core import wire
-from packhorse.core.model import Status, TaskId
+from packhorse.core.model import TaskId
+from packhorse.core.plan import Status
 from packhorse.store import statistics
 from packhorse.store.statistics import KEPT, MOST_PAIRS, MOST_RANKS, READINGS_KEPT, Counts, Head, Reading, Tally
 from packhorse.store.vitals import LOST_KEPT, Finding, Lost
