@@ -10,7 +10,7 @@ import msgspec
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.spec import OpenAPIMediaType, OpenAPIType, Operation, Parameter, RequestBody, Schema
 
-from packhorse.api.documents import ProblemDocument
+from packhorse.api.documents.problems import ProblemDocument
 from packhorse.api.given import JSON
 from packhorse.errors import Foreign, InvalidInput, Malformed, PackhorseError, StoreUnavailable
 

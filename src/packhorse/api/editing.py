@@ -16,7 +16,7 @@ from packhorse.api import scheduling
 from packhorse.api.body import Body
 from packhorse.api.callers import Caller
 from packhorse.api.described import refusing, taking
-from packhorse.api.documents import RunDocument, ScheduleDocument
+from packhorse.api.documents.scheduling import RunDocument, ScheduleDocument
 from packhorse.api.given import JSON, NOT_VALID, SMALL, asked, kind_of
 from packhorse.api.schedules import BODY, base_of, revision_of, schedule_of, shown
 from packhorse.api.scheduling import Wanted, check_reason

@@ -14,7 +14,6 @@ from litestar.types import ASGIApp
 from packhorse.api import shapes
 from packhorse.api.callers import Caller
 from packhorse.api.described import answering, refusing
-from packhorse.api.documents import PositionDocument, StageDocument
 from packhorse.api.feed import PAGE, Moved, Watcher
 from packhorse.api.queries import Number
 from packhorse.api.streaming import Streamed
@@ -22,6 +21,7 @@ from packhorse.api.tools import Tools
 from packhorse.core import wire
 from packhorse.core.model import Event, Job
 from packhorse.errors import InvalidInput, JobNotFound, TooManyStreams
+from packhorse.shape.documents import PositionDocument, StageDocument
 from packhorse.store.base import Line
 
 PING = 15.0

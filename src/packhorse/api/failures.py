@@ -18,15 +18,7 @@ from packhorse.api.body import Body
 from packhorse.api.callers import LOCAL_USER, Caller
 from packhorse.api.choosing import Chosen, ToDismiss, check_reason, chosen
 from packhorse.api.described import refusing, taking
-from packhorse.api.documents import (
-    FailureDocument,
-    FailureGroupDocument,
-    FailureGroupsPage,
-    FailuresPage,
-    OrderDocument,
-    OrderedDocument,
-    OrdersPage,
-)
+from packhorse.api.documents.failing import FailureGroupsPage, FailuresPage, OrderDocument, OrderedDocument, OrdersPage
 from packhorse.api.given import asked
 from packhorse.api.jobs import seconds_of
 from packhorse.api.tools import Tools
@@ -41,6 +33,7 @@ from packhorse.errors import (
     TooSlow,
     UnsupportedMedia,
 )
+from packhorse.shape.documents import FailureDocument, FailureGroupDocument
 from packhorse.shape.failing import shown_failure, shown_group
 from packhorse.store.base import FailureFilter
 

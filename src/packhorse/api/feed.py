@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from functools import cached_property
 
 from packhorse.api import shapes
-from packhorse.api.documents import PositionDocument, StageDocument
 from packhorse.core.model import Event, Job, TaskId
 from packhorse.errors import CorruptRecord, SchemaTooNew, StoreError
+from packhorse.shape.documents import PositionDocument, StageDocument
 from packhorse.store.base import Line, Progress, Store
 from packhorse.telemetry import log
 

@@ -18,7 +18,7 @@ from packhorse.api import shapes, tags
 from packhorse.api.body import Body
 from packhorse.api.callers import Caller
 from packhorse.api.described import answering, refusing, taking
-from packhorse.api.documents import ExplainDocument, JobDocument, JobsPage, LinesPage, SeriesPage
+from packhorse.api.documents.jobs import ExplainDocument, JobsPage, LinesPage, SeriesPage
 from packhorse.api.given import asked
 from packhorse.api.queries import Number
 from packhorse.api.tools import Tools
@@ -29,6 +29,7 @@ from packhorse.core.plan import Status
 from packhorse.define.mistakes import quoted, some
 from packhorse.engine.explain import explained
 from packhorse.errors import InvalidInput, JobNotFound, NotAllowed, SlotTaken, TooLarge, TooSlow, UnsupportedMedia
+from packhorse.shape.documents import JobDocument
 from packhorse.store.base import Filter, Line
 
 Cursor = Annotated[

@@ -15,7 +15,7 @@ from packhorse.api import shapes
 from packhorse.api.body import Body
 from packhorse.api.callers import Caller
 from packhorse.api.described import refusing, taking
-from packhorse.api.documents import AuditPage, KeyDocument, KeysPage, MadeKeyDocument
+from packhorse.api.documents.granting import AuditPage, KeyDocument, KeysPage, MadeKeyDocument
 from packhorse.api.given import NOT_VALID, asked
 from packhorse.api.queries import LARGEST
 from packhorse.api.tools import Tools

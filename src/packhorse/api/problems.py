@@ -11,7 +11,7 @@ from litestar.exceptions import HTTPException, ValidationException
 from litestar.response.base import ASGIResponse
 
 from packhorse.api.described import PROBLEM
-from packhorse.api.documents import ProblemDocument
+from packhorse.api.documents.problems import ProblemDocument
 from packhorse.api.observing import PROBLEM as PROBLEM_TYPE
 from packhorse.core import wire
 from packhorse.define.choices import one_of

@@ -13,7 +13,6 @@ from msgspec import Struct
 from packhorse.api.body import Body
 from packhorse.api.callers import Caller
 from packhorse.api.described import refusing, taking
-from packhorse.api.documents import JobDocument
 from packhorse.api.given import asked
 from packhorse.api.jobs import CHANGING
 from packhorse.api.shapes import result_files
@@ -25,6 +24,7 @@ from packhorse.define.mistakes import quoted, some
 from packhorse.engine import promoting
 from packhorse.engine.promoting import Destination
 from packhorse.errors import BlobUnavailable, InvalidInput, NotAllowed, NotFinished, PromoteFailed
+from packhorse.shape.documents import JobDocument
 
 
 class Promote(Struct):

@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 from packhorse.api.body import Body
 from packhorse.api.callers import Caller
 from packhorse.api.described import refusing, taking
-from packhorse.api.documents import QueueDocument, QueuesPage
+from packhorse.api.documents.operating import QueueDocument, QueuesPage
 from packhorse.api.given import NOT_VALID, asked
 from packhorse.api.shapes import iso
 from packhorse.api.statistics import per_minute, waits

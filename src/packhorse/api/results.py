@@ -16,7 +16,7 @@ from litestar.types import ASGIApp
 from packhorse.api import download, shapes, zipped
 from packhorse.api.callers import Caller
 from packhorse.api.described import answering, refusing
-from packhorse.api.documents import ArtifactsPage
+from packhorse.api.documents.jobs import ArtifactsPage
 from packhorse.api.download import Content
 from packhorse.api.governed import Download
 from packhorse.api.ranges import is_known, part

@@ -14,7 +14,7 @@ from packhorse.api import scheduling
 from packhorse.api.body import Body
 from packhorse.api.callers import Caller
 from packhorse.api.described import refusing, taking
-from packhorse.api.documents import (
+from packhorse.api.documents.scheduling import (
     DifferencePage,
     PreviewPage,
     RunsPage,

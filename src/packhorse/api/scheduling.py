@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct, field
 
 from packhorse.api.catalog import Published
-from packhorse.api.documents import (
+from packhorse.api.documents.scheduling import (
     DifferenceDocument,
     MomentDocument,
     RunDocument,

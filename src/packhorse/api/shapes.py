@@ -5,16 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from packhorse.api.documents import (
-    AuditDocument,
-    DeliveryDocument,
-    KeyDocument,
-    LineDocument,
-    OrderDocument,
-    PipelineDocument,
-    SeriesDocument,
-    WebhookDocument,
-)
+from packhorse.api.documents.failing import OrderDocument
+from packhorse.api.documents.granting import AuditDocument, DeliveryDocument, KeyDocument, WebhookDocument
+from packhorse.api.documents.jobs import LineDocument, PipelineDocument, SeriesDocument
 from packhorse.core import wire
 from packhorse.core.model import Event, TaskId
 from packhorse.core.plan import Definition

@@ -10,7 +10,7 @@ from litestar.di import NamedDependency
 from litestar.params import FromQuery, QueryParameter
 
 from packhorse.api.described import refusing
-from packhorse.api.documents import PercentilesDocument, PointDocument, StatsDocument, WindowDocument
+from packhorse.api.documents.operating import PercentilesDocument, PointDocument, StatsDocument, WindowDocument
 from packhorse.api.shapes import iso
 from packhorse.api.tools import Tools
 from packhorse.define.durations import seconds

@@ -15,7 +15,6 @@ from packhorse.api.body import Body
 from packhorse.api.callers import Caller
 from packhorse.api.catalog import Published
 from packhorse.api.described import answering, beside, refusing, taking
-from packhorse.api.documents import JobDocument
 from packhorse.api.earlier import Earlier
 from packhorse.api.form import BESIDES, Form, too_much
 from packhorse.api.given import JSON, NOT_VALID, converted, kind_of, members
@@ -39,6 +38,7 @@ from packhorse.errors import (
     UnknownPipeline,
     UnsupportedMedia,
 )
+from packhorse.shape.documents import JobDocument
 
 ORIGIN = "api"
 FORM = "multipart/form-data"

@@ -7,7 +7,8 @@ from litestar.di import NamedDependency
 
 from packhorse.api import shapes
 from packhorse.api.described import refusing
-from packhorse.api.documents import FindingDocument, FindingsDocument, HealthDocument, PipelinesPage, ReadyDocument
+from packhorse.api.documents.jobs import PipelinesPage
+from packhorse.api.documents.operating import FindingDocument, FindingsDocument, HealthDocument, ReadyDocument
 from packhorse.api.tools import Tools
 from packhorse.engine import health
 from packhorse.errors import BlobUnavailable, StoreUnavailable

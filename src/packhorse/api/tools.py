@@ -14,7 +14,6 @@ from packhorse.access.keyring import Keyring
 from packhorse.api.auditing import Auditor
 from packhorse.api.callers import Caller
 from packhorse.api.catalog import Catalog
-from packhorse.api.documents import JobDocument
 from packhorse.api.door import Door
 from packhorse.api.feed import Feed
 from packhorse.api.governed import Downloads
@@ -29,6 +28,7 @@ from packhorse.engine.surveying import MOST_COUNTED
 from packhorse.engine.tallying import Tallies
 from packhorse.errors import CorruptRecord, SchemaTooNew, StoreError
 from packhorse.settings import Settings
+from packhorse.shape.documents import JobDocument
 from packhorse.shape.job import looked_up
 from packhorse.store.base import Store
 from packhorse.store.statistics import Counts

@@ -15,7 +15,13 @@ from packhorse.api import shapes
 from packhorse.api.body import Body
 from packhorse.api.callers import Caller
 from packhorse.api.described import refusing, taking
-from packhorse.api.documents import DeliveriesPage, NewWebhookDocument, TrialDocument, WebhookDocument, WebhooksPage
+from packhorse.api.documents.granting import (
+    DeliveriesPage,
+    NewWebhookDocument,
+    TrialDocument,
+    WebhookDocument,
+    WebhooksPage,
+)
 from packhorse.api.given import asked
 from packhorse.api.tools import Tools
 from packhorse.engine import messages

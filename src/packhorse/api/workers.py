@@ -8,7 +8,7 @@ from litestar import get
 from litestar.di import NamedDependency
 
 from packhorse.api.described import refusing
-from packhorse.api.documents import LossDocument, MachineDocument, WorkDocument, WorkerDocument, WorkersPage
+from packhorse.api.documents.operating import LossDocument, MachineDocument, WorkDocument, WorkerDocument, WorkersPage
 from packhorse.api.shapes import iso
 from packhorse.api.tools import Tools
 from packhorse.core.model import Job
