@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import random
-import secrets
 import shutil
-import socket
 import time
 from collections import Counter
 from collections.abc import Collection, Coroutine, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-import psutil
 
 from packhorse import metrics
 from packhorse.blob.base import Blobs
@@ -25,9 +20,10 @@ from packhorse.core.change import Change
 from packhorse.core.model import Job, TaskId
 from packhorse.core.plan import Definition
 from packhorse.core.schedules import Declared
-from packhorse.engine import host, strays
+from packhorse.engine import strays
 from packhorse.engine.alarms import Alarms
 from packhorse.engine.attempt import Attempt, Tools, Why
+from packhorse.engine.card import card_of, check_queues
 from packhorse.engine.declaring import declare
 from packhorse.engine.describe import Description
 from packhorse.engine.duty import Duty, keep
@@ -38,9 +34,9 @@ from packhorse.engine.messages import outbound_for
 from packhorse.engine.messenger import Messenger
 from packhorse.engine.neighbours import Neighbours
 from packhorse.engine.orders import Orders
+from packhorse.engine.overseer import Overseer, settled_in
 from packhorse.engine.pool import Pool
 from packhorse.engine.presence import Presence, Sign
-from packhorse.engine.process import Child
 from packhorse.engine.reaper import Reaper
 from packhorse.engine.reviver import Reviver
 from packhorse.engine.scheduler import Scheduler
@@ -50,20 +46,13 @@ from packhorse.engine.settle import Settle
 from packhorse.engine.surveying import Surveyor
 from packhorse.engine.tallying import Tallies
 from packhorse.engine.tokens import tokens
-from packhorse.errors import SettingError, StoreError
+from packhorse.errors import StoreError
 from packhorse.settings import Settings
-from packhorse.store.base import Claim, Lease, Renewal, Sample, Store, WorkerCard
+from packhorse.store.base import Claim, Lease, Renewal, Store, WorkerCard
 from packhorse.telemetry import log, trace
-from packhorse.version import VERSION
 
 POLL = 0.25
 """Seconds after which a worker looks for due tasks even if nothing told it to: a delay ends without a commit."""
-OVERSEE = 0.05
-"""Seconds between looks at timeouts and stalls."""
-SAMPLE = 1.0
-"""Seconds between samples of CPU and memory; a memory limit is checked at the same time."""
-SETTLED_IN = 0.2
-"""Seconds an attempt has to run before we look whether it should stop: most are through by then."""
 RELOAD = 1.0
 """Seconds between tries to load an app that cannot be loaded any more."""
 PAUSES = 0.5
@@ -82,7 +71,7 @@ class Worker:
         self._sharing = described.sharing
         self._definitions: Sequence[Definition] = described.definitions
         self._schedules: Sequence[Declared] = described.schedules
-        _check_queues(settings.queues, list(described.queues))
+        check_queues(settings.queues, list(described.queues))
         self._queues = settings.queues or dict.fromkeys(described.queues, settings.slots)
         self._tokens = tokens()
         self._running: dict[Lease, Attempt] = {}
@@ -98,7 +87,7 @@ class Worker:
         self._is_unsure = False
         """A claim has failed: it may have been made all the same."""
         self._claimed_at = time.monotonic()
-        self.card = _card(self._queues, self._kinds, Path(settings.scratch))
+        self.card = card_of(self._queues, self._kinds, Path(settings.scratch))
         self._presence = Presence(self.card, store.now)
         self._tallies = Tallies(store)
         self._settle = Settle(store, self._tallies.ended)
@@ -112,6 +101,7 @@ class Worker:
             scratch=Path(self.card.scratch),
             said=log.printed,
         )
+        self._overseer = Overseer(self._running, self._pool, self._scribe, store.now)
         self._tools = Tools(
             blobs=blobs,
             settle=self._settle,
@@ -182,11 +172,11 @@ class Worker:
             Examiner(self._store, self._blobs, self._settings, self.card.id),
             Sign(self._store, self._card_now, self._settings.lease),
         ]
-        loops = [self._claiming(), self._reloading(), self._watching(), self._renewing(), self._overseeing()]
+        loops = [self._claiming(), self._reloading(), self._watching(), self._renewing(), self._overseer.limits()]
         return [
             *loops,
             self._pausing(),
-            self._sampling(),
+            self._overseer.samples(),
             self._scribe.work(),
             *(keep(duty, self._presence.beats) for duty in duties),
         ]
@@ -344,22 +334,18 @@ class Worker:
             try:
                 mark = await self._store.changed(mark, POLL, is_working=True)
                 self._wake.set()
-                if self._settled_in():
+                if settled_in(self._running.values()):
                     cursor, touched = await self._store.touched(cursor)
                     seen = await self._look(touched, seen)
             except StoreError as error:
                 await self._away(error)
-
-    def _settled_in(self) -> list[Attempt]:
-        now = time.monotonic()
-        return [attempt for attempt in self._running.values() if now - attempt.began > SETTLED_IN]
 
     async def _look(self, touched: Collection[str] | None, seen: Collection[Lease]) -> set[Lease]:
         """Look at those that were touched, and at all that were not seen before; return who is seen now.
 
         The cursor has moved past whatever befell an attempt before it had settled in.
         """
-        here = [attempt.lease for attempt in self._settled_in()]
+        here = [attempt.lease for attempt in settled_in(self._running.values())]
         leases = [each for each in here if touched is None or each.job_id in touched or each not in seen]
         if leases:
             self._heed(await self._store.standing(leases))
@@ -399,38 +385,6 @@ class Worker:
             log.store_away(error)
         await asyncio.sleep(RETRY)
 
-    async def _overseeing(self) -> None:
-        while True:
-            await asyncio.sleep(OVERSEE)
-            now = time.monotonic()
-            for attempt in list(self._running.values()):
-                if not attempt.is_sent:  # loading the app has a limit of its own, and is not the stage's fault
-                    continue
-                if now - attempt.began > attempt.plan.timeout:
-                    attempt.stop(Why.TIMEOUT)
-                elif attempt.plan.stall is not None and now - attempt.moved_at > attempt.plan.stall:
-                    attempt.stop(Why.STALLED)
-
-    async def _sampling(self) -> None:
-        while True:
-            await asyncio.sleep(SAMPLE)
-            if not self._settled_in():  # looking at every process of the machine, for nobody
-                continue
-            try:
-                self._sampled(await asyncio.to_thread(_measured, self._pool.busy()))
-            except Exception as error:  # broad: what cannot be measured must not end what is measured
-                log.duty_failed("sampling", error)
-
-    def _sampled(self, used: Mapping[Child, tuple[float, int]]) -> None:
-        for attempt in self._settled_in():
-            if attempt.child is not None and attempt.child in used:
-                cpu, memory = used[attempt.child]
-                attempt.child.memory = memory
-                lease = attempt.lease
-                self._scribe.sample(Sample(lease.job_id, lease.task, self._store.now(), cpu, memory))
-                if attempt.plan.memory is not None and memory > attempt.plan.memory:
-                    attempt.stop(Why.MEMORY)
-
     # Leaving.
 
     async def _drain(self, hurry: asyncio.Event) -> None:
@@ -467,46 +421,3 @@ def _within(wants: Mapping[str, int], most: int) -> dict[str, int]:
     for queue, want in wants.items():
         given[queue] = max(0, min(want, most - sum(given.values())))
     return given
-
-
-def _check_queues(wanted: Mapping[str, int], known: Sequence[str]) -> None:
-    """A misspelt queue would be served for ever without a job."""
-    unknown = [name for name in wanted if name not in known]
-    if unknown:
-        raise SettingError(
-            f"No stage of this app uses the queue {unknown[0]!r}; they use {', '.join(known)}.",
-            name="queues",
-            value=wanted,
-        )
-
-
-def _card(queues: dict[str, int], kinds: Collection[str], scratch: Path) -> WorkerCard:
-    name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
-    born = host.born(os.getpid())
-    assert born is not None
-    return WorkerCard(
-        id=name,
-        host=socket.gethostname(),
-        boot=host.boot(),
-        pid_space=host.pid_space(),
-        pid=os.getpid(),
-        born=born,
-        version=VERSION,
-        queues=queues,
-        scratch=str(scratch.absolute() / name),
-        kinds=tuple(sorted(kinds)),
-    )
-
-
-def _measured(children: list[Child]) -> dict[Child, tuple[float, int]]:
-    return {child: _used(child.tree()) for child in children}
-
-
-def _used(tree: list[psutil.Process]) -> tuple[float, int]:
-    """CPU of one core since the last look, and resident memory, of a process and all it started."""
-    cpu, memory = 0.0, 0
-    for process in tree:
-        with contextlib.suppress(psutil.Error):
-            cpu += process.cpu_percent(None) / 100
-            memory += process.memory_info().rss
-    return cpu, memory
