@@ -16,6 +16,8 @@ from typing import Any
 
 import msgspec
 
+from packhorse.errors import PackhorseError
+
 logger = logging.getLogger("packhorse")
 
 TEXT = "%(asctime)s %(levelname)s %(message)s"
@@ -160,7 +162,8 @@ class Log:
         _say(INFO, "store_back", "the store answers again")
 
     def duty_failed(self, duty: str, error: Exception) -> None:
-        _say(ERROR, "duty_failed", "{duty} failed and will be tried again: {reason}", duty=duty, reason=repr(error))
+        reason = f"{error} {error.hint}".strip() if isinstance(error, PackhorseError) else repr(error)
+        _say(ERROR, "duty_failed", "{duty} failed and will be tried again: {reason}", duty=duty, reason=reason)
 
     def webhooks_unsigned(self, count: int) -> None:
         sentence = "{count} webhooks are told nothing by this worker: it has no PACKHORSE_SECRET_KEY to sign with"

@@ -30,6 +30,7 @@ LATER = NOW + 60.0
         ("commit 9dddc99f1b2c", "commit 7429c07aaa01"),
         ("since 2026-01-31T12:00:00Z", "since 2027-02-01 13:30:01.123+02:00"),
         ("GET https://a.example/x?y=1 failed", "GET http://b.example:8080/z failed"),
+        ("no route for ann@x.org", "no route for bob.b+c@y.example.com"),
         ("a\n  b", "a b"),
     ],
 )

@@ -22,7 +22,10 @@ from tests.journey.site import Site, until
 
 KEY = "journeys have a secret of their own, too"
 CANARY = 'canary/0123+456 789"é'
-FLOCK: dict[str, Any] = {"api_key": Secret(CANARY), "headers": {"Authorization": Secret("canary-in-a-header")}}
+FLOCK: dict[str, Any] = {
+    "api_key": Secret(CANARY),
+    "headers": {"Authorization": Secret("canary-in-a-header\ncanary-on-another-line\n")},
+}
 BYTEA = re.compile(r"\\\\x((?:[0-9a-f]{2})+)")
 """How bytes stand in the text of a row."""
 SEEN = re.compile(rb"canary", re.IGNORECASE)

@@ -63,9 +63,9 @@ def write(model: onnx.ModelProto, about: About, to: Path) -> None:
     to.write_bytes(_laid_out(about, sections))
 
 
-def read(path: Path) -> Packed:
+def read(path: str | Path) -> Packed:
     """Raises `Unreadable`, for a single wrong bit too."""
-    data = path.read_bytes()
+    data = Path(path).read_bytes()
     platform, model_id, version, sections = _sections(data)
     try:
         info = msgspec.json.decode(sections[b"INFO"], type=_Info)

@@ -58,7 +58,9 @@ def check(line: str, zone: str, now: float) -> None:
         CronSim(line, datetime.fromtimestamp(now, UTC))
     except UNREADABLE as error:
         why = f": {str(error).lower()}" if isinstance(error, CronSimError) else ""
-        raise _refused("cron", f"It is no cron line of five or six fields{why}") from error
+        raise _refused(
+            "cron", f"It is no cron line of five or six fields, or names a day that never comes{why}"
+        ) from error
     if following(line, zone, now) is None:
         raise _refused("cron", "It never fires")
 

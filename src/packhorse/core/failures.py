@@ -25,6 +25,7 @@ VARYING = (
     (re.compile(r"\b[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"), "<id>"),
     (re.compile(r"'[^'\n]{0,400}'|\"[^\"\n]{0,400}\"|`[^`\n]{0,400}`"), "<text>"),
     (re.compile(r"\b[a-zA-Z][a-zA-Z0-9+.-]*://[^\s)>\]]+"), "<address>"),
+    (re.compile(r"\b[\w.+-]+@[\w-]+(\.[\w-]+)+"), "<address>"),
     (re.compile(r"(?<![\w<])(?:[A-Za-z]:)?(?:[\\/][\w.@+~-]+)+[\\/]?"), "<path>"),
     (re.compile(r"\b0[xX][0-9a-fA-F]+\b|\b(?=[0-9a-fA-F]*[0-9])[0-9a-fA-F]{8,}\b"), "<hex>"),
     (re.compile(r"[-+]?\d+([.,]\d+)*([eE][-+]?\d+)?"), "<n>"),

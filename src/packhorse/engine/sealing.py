@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 import os
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from functools import lru_cache
@@ -115,11 +116,13 @@ def words(parameters: bytes, plan: Plan) -> tuple[str, ...]:
     """Opened parameters' secrets in all the ways a program is likely to write them down, the longest first."""
     if not plan.secrets:
         return ()
-    texts = [text for text in paths.found(wire.decode(parameters), plan.secrets) if isinstance(text, str)]
-    ways = {way for text in texts if len(text) >= SHORTEST for way in _ways(text)}
+    whole = [text for text in paths.found(wire.decode(parameters), plan.secrets) if isinstance(text, str)]
+    # What is printed is cut into lines, and a key out of a file ends with one.
+    texts = {piece.strip() for text in whole for piece in (text, *text.splitlines())} | set(whole)
+    ways = {way for text in texts if len(text.strip()) >= SHORTEST for way in _ways(text)}
     return tuple(sorted(ways, key=len, reverse=True))
 
 
 def _ways(text: str) -> set[str]:
-    escaped = wire.encode(text).decode()[1:-1]
-    return {text, escaped, repr(text)[1:-1], ascii(text)[1:-1], quote(text, safe=""), quote(text), quote_plus(text)}
+    urls = {quote(text, safe=""), quote(text), quote_plus(text)}
+    return {text, wire.encode(text).decode()[1:-1], json.dumps(text)[1:-1], repr(text)[1:-1], ascii(text)[1:-1], *urls}
