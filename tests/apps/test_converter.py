@@ -185,6 +185,84 @@ def test_what_is_no_model_for_hardware_fails_at_once_and_says_why(
     assert why in job.error.message
 
 
+WEIGHTS = "weights-of-somebody-else.bin"
+
+
+def elsewhere(name: str = "w") -> TensorProto:
+    tensor = TensorProto(name=name, data_type=TensorProto.UINT8, dims=[8], data_location=TensorProto.EXTERNAL)
+    for key, value in (("location", WEIGHTS), ("offset", "0"), ("length", "8")):
+        tensor.external_data.add(key=key, value=value)
+    return tensor
+
+
+def constant(**attribute: Any) -> onnx.NodeProto:
+    return helper.make_node("Constant", [], ["w"], **attribute)
+
+
+def adding(*nodes: onnx.NodeProto, weights: tuple[TensorProto, ...] = ()) -> onnx.ModelProto:
+    shapes = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 8]) for name in "xy"]
+    cast = helper.make_node("Cast", ["w"], ["c"], to=TensorProto.FLOAT)
+    add = helper.make_node("Add", ["x", "c"], ["y"])
+    graph = helper.make_graph([*nodes, cast, add], "adding", shapes[:1], shapes[1:], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def in_a_weight() -> onnx.ModelProto:
+    return adding(weights=(elsewhere(),))
+
+
+def in_a_sparse_weight() -> onnx.ModelProto:
+    model = adding()
+    indices = helper.make_tensor("at", TensorProto.INT64, [8], range(8))
+    model.graph.sparse_initializer.append(helper.make_sparse_tensor(elsewhere(), indices, [8]))
+    return model
+
+
+def in_a_node() -> onnx.ModelProto:
+    return adding(constant(value=elsewhere()))
+
+
+def in_one_of_many() -> onnx.ModelProto:
+    node = constant()
+    node.attribute.append(helper.make_attribute("values", [elsewhere()]))
+    return adding(node)
+
+
+def in_a_branch() -> onnx.ModelProto:
+    shape = helper.make_tensor_value_info("w", TensorProto.UINT8, [8])
+    branch = helper.make_graph([], "branch", [], [shape], [elsewhere()])
+    yes = helper.make_node("Constant", [], ["yes"], value=helper.make_tensor("yes", TensorProto.BOOL, [], [True]))
+    return adding(yes, helper.make_node("If", ["yes"], ["w"], then_branch=branch, else_branch=branch))
+
+
+def in_a_function() -> onnx.ModelProto:
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    function = helper.make_function("own", "weights", [], ["w"], [constant(value=elsewhere())], opsets)
+    model = adding(helper.make_node("weights", [], ["w"], domain="own"))
+    model.opset_import.append(opsets[1])
+    model.functions.append(function)
+    return model
+
+
+@pytest.mark.parametrize(
+    "make", [in_a_weight, in_a_sparse_weight, in_a_node, in_one_of_many, in_a_branch, in_a_function]
+)
+def test_a_model_gets_no_file_of_the_folder_its_worker_runs_in(
+    packhorse: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[], onnx.ModelProto]
+) -> None:
+    folder = tmp_path / "of-the-worker"
+    folder.mkdir()
+    (folder / WEIGHTS).write_bytes(b"canaries")
+    monkeypatch.chdir(folder)
+    (tmp_path / "m.onnx").write_bytes(make().SerializeToString())
+
+    job = packhorse.run(convert, Convert(model=File(tmp_path / "m.onnx")))
+
+    assert job.error is not None
+    assert (job.status, job.error.code) == ("failed", "INVALID_MODEL")
+    assert "in another file; send it as one" in job.error.message
+
+
 def test_a_picture_that_cannot_be_read_is_named(packhorse: Bench, made: Path, tmp_path: Path) -> None:
     (tmp_path / "bad.png").write_bytes(b"no picture")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -82,13 +82,29 @@ def _runner(model: bytes, *, exactly: bool) -> Runner:
 
 def _loaded(path: Path) -> onnx.ModelProto:
     try:
-        model = onnx.load(path, load_external_data=False)
+        model: onnx.ModelProto = onnx.ModelProto.FromString(path.read_bytes())
+        if _needs_other_files(model):
+            raise ModelRefused("Its weights are in another file; send it as one.")
         onnx.checker.check_model(model, full_check=True)
+    except ModelRefused:
+        raise
     except Exception as error:  # broad: whatever is sent may be anything, and the library raises anything
         raise ModelRefused(f"It is not a sound ONNX model: {str(error).splitlines()[0][:300]}") from error
     if not model.graph.node:
         raise ModelRefused("The model does nothing: it has no node.")
     return model
+
+
+def _needs_other_files(message: Any) -> bool:
+    """Whether a tensor anywhere in it is said to be in a file: all who open it look for that in the current folder."""
+    if isinstance(message, TensorProto) and message.data_location == TensorProto.EXTERNAL:
+        return True
+    fields = [value for field, value in message.ListFields() if field.message_type is not None]
+    return any(_needs_other_files(each) for value in fields for each in _each(value))
+
+
+def _each(value: Any) -> Iterable[Any]:
+    return [value] if hasattr(value, "ListFields") else value
 
 
 def _newer(model: onnx.ModelProto) -> onnx.ModelProto:
