@@ -241,6 +241,8 @@ def leave(note: str, flag: str) -> int:
 
 
 class Deaf:
+    secrets: tuple[str, ...] = ()
+
     def moved(self, message: Moved) -> None: ...
 
     def made(self, message: Made) -> None: ...

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from packhorse.core import wire
 from packhorse.core.plan import Plan, StagePlan
 from packhorse.core.secrecy import MASK, SEALED
-from packhorse.engine.sealing import Sealer, words
+from packhorse.engine.sealing import Sealer
 from packhorse.errors import InvalidInput, NoSecretKey, SecretUnreadable
 
 PLAN = Plan("fetch", (StagePlan("get"),), secrets=(("key",), ("headers", "*")))
@@ -93,23 +93,3 @@ def test_marks_are_equal_for_equal_secrets_only_and_depend_on_the_key() -> None:
     assert mark == sealer().marked(GIVEN, PLAN)
     assert mark != sealer().marked(other, PLAN)
     assert mark != sealer("x" * 40).marked(GIVEN, PLAN)
-
-
-def test_words_are_the_secrets_in_all_the_ways_they_are_written_the_longest_first() -> None:
-    found = words(wire.encode({"key": 'a b/"ü', "headers": {"A": "abc", "B": "abcd"}}), PLAN)
-
-    assert {'a b/"ü', 'a b/\\"ü', "a%20b%2F%22%C3%BC", "a%20b/%22%C3%BC", "a+b%2F%22%C3%BC", "abcd"} <= set(found)
-    assert 'a b/\\"\\u00fc' in found, "as json.dumps has it"
-    assert "abc" not in found
-    assert list(found) == sorted(found, key=len, reverse=True)
-    assert words(GIVEN, OPEN) == ()
-
-
-def test_each_line_of_a_secret_is_a_word_of_its_own() -> None:
-    found = words(
-        wire.encode({"key": "-----BEGIN KEY-----\nMIIEowIBAAKC\r\nab\n", "headers": {"A": "password\n"}}), PLAN
-    )
-
-    assert {"-----BEGIN KEY-----", "MIIEowIBAAKC", "password"} <= set(found)
-    assert "ab" not in found
-    assert "" not in found

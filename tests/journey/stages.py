@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from base64 import b64encode, urlsafe_b64encode
 from pathlib import Path
 from urllib.parse import quote
 
@@ -359,20 +360,46 @@ class Leaky(Params):
 leaky = app.pipeline("leaky", Leaky)
 
 
+class Leaked(Params):
+    told: dict[str, str]
+    files: list[File]
+
+
 @leaky.stage(retries=1, backoff="10ms")
-def leak(ctx: Context, p: Leaky) -> dict[str, str]:
+def leak(ctx: Context, p: Leaky) -> Leaked:
     """Tells its secrets to everybody it can reach."""
     secrets = [p.api_key.reveal(), *(each.reveal() for each in p.headers.values())]
     print("printed", *secrets, p, vars(ctx) if hasattr(ctx, "__dict__") else ctx)
     print("to stderr", *secrets, file=sys.stderr)
     ctx.log.warning("logged %s", secrets)
     ctx.progress(1, 2, f"reported {secrets}")
+    told_at_length(ctx, secrets[0])
+    ctx.artifact(f"beside/{secrets[0]}.txt", b"an artifact")
+    path = ctx.scratch / "kept.txt"
+    path.write_text("a file")
+    files = [File(path, f"returned {secrets[0]}.txt"), File(path, "x" * 240 + f"{secrets[0] * 2}.txt")]
+    if p.fails and ctx.attempt == 2:
+        raise RuntimeError("x" * 1975 + secrets[0] + "y" * 7985)
     if p.fails:
         raise RuntimeError(f"raised {secrets} https://host/?key={quote(secrets[0], safe='')}")
-    return {"length": str(len(secrets[0])), secrets[0]: f"returned {secrets}"}
+    told = {"length": str(len(secrets[0])), secrets[0]: f"returned {secrets}"}
+    return Leaked(told=told, files=files)
+
+
+def told_at_length(ctx: Context, secret: str) -> None:
+    """Cut wherever a text has to be cut, and hidden as little as a header is."""
+    ctx.progress(1, 2, "x" * 990 + secret)
+    for user in ("", "u:", "us:"):
+        header = f"{user}{secret}".encode()
+        print(f"Authorization: Basic {b64encode(header).decode()}, {urlsafe_b64encode(header)!r}")
+    sys.stdout.write("x" * (64 * 1024 - 10) + f"{secret}\n")
 
 
 @leaky.stage(retries=0)
-async def leak_together(ctx: Context, p: Leaky, told: dict[str, str] = needs(leak)) -> str:
-    print("printed together", p.api_key.reveal())
-    return f"{told['length']} {p.api_key.reveal()}"
+async def leak_together(ctx: Context, p: Leaky, leaked: Leaked = needs(leak)) -> str:
+    secret = p.api_key.reveal()
+    print("printed together", secret)
+    told_at_length(ctx, secret)
+    process = await asyncio.create_subprocess_exec("echo", "printed by a process", secret)
+    await process.wait()
+    return f"{leaked.told['length']} {secret}"

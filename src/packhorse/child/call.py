@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from packhorse.child import cutting
 from packhorse.child.context import ChildContext
 from packhorse.child.messages import Document, Postponed, Raised, Returned, Run, sayable
 from packhorse.core import codes, wire
@@ -20,6 +21,8 @@ from packhorse.define.stages import Stage
 from packhorse.define.values import encode_result
 from packhorse.errors import InvalidInput
 
+MESSAGE = 2000
+"""Characters of an error's message that are kept."""
 DETAIL = 8000
 """Characters of a traceback that are kept; the end tells most."""
 
@@ -59,10 +62,10 @@ def returned(stage: Stage[..., Any], run: Run, context: ChildContext, value: obj
     return Returned(run.call, Document(data, kept), _width(data), context.has_scratch)
 
 
-def said(error: BaseException) -> None:
+def said(run: Run, error: BaseException) -> None:
     """Into the job's log, where people look first. An error that cannot be printed is told by its kind alone."""
     with contextlib.suppress(Exception):
-        sys.stderr.write(_trace(error))
+        sys.stderr.write(_trace(run, error))
 
 
 def raised(run: Run, error: BaseException) -> Raised:
@@ -76,8 +79,8 @@ def raised(run: Run, error: BaseException) -> Raised:
             code, message, permanent = codes.INVALID, fields or error.message, True
         case SystemExit():
             message = f"The stage called exit({error.code})."
-    detail = sayable(_trace(error))
-    return Raised(run.call, code, sayable(message)[:2000], permanent, detail)
+    detail = sayable(_trace(run, error))
+    return Raised(run.call, code, cutting.beginning(sayable(message), MESSAGE, run), permanent, detail)
 
 
 def _said(error: BaseException) -> str:
@@ -88,12 +91,13 @@ def _said(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def _trace(error: BaseException) -> str:
+def _trace(run: Run, error: BaseException) -> str:
     """The traceback from where the user's own code begins."""
     top = error.__traceback__
     while top is not None and str(top.tb_frame.f_globals.get("__name__")).startswith("packhorse."):
         top = top.tb_next
-    return "".join(traceback.format_exception(type(error), error, top or error.__traceback__))[-DETAIL:]
+    whole = "".join(traceback.format_exception(type(error), error, top or error.__traceback__))
+    return cutting.end(whole, DETAIL, run)
 
 
 def _files(document: Document) -> Sequence[File]:

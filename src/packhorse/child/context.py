@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 
+from packhorse.child.cutting import beginning
 from packhorse.child.messages import FromChild, Made, Moved, Run, sayable
 from packhorse.define.context import Context
 from packhorse.define.files import File, placed
@@ -33,6 +34,8 @@ class ChildContext(Context):
         self.trace_id = run.trace_id
         self.is_cancelled = False
         self._call = run.call
+        # Not the run itself: who prints a context would show the secrets in it.
+        self._cut: Callable[[str], str] = lambda text: beginning(text, LONGEST, run)
         self._kind = run.kind
         self._scratch = run.scratch
         self._send = send
@@ -66,7 +69,7 @@ class ChildContext(Context):
         return self.is_cancelled
 
     def progress(self, current: float, total: float | None = None, message: str = "") -> None:
-        moved = Moved(self._call, float(current), None if total is None else float(total), sayable(message)[:LONGEST])
+        moved = Moved(self._call, float(current), None if total is None else float(total), self._cut(sayable(message)))
         now = self._monotonic()
         if now - self._sent_at < EVERY:
             if self._waiting is None:  # the stage may say nothing more for an hour

@@ -9,6 +9,8 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
+from packhorse.core.spellings import words
+
 FRAME = 16 * 1024 * 1024
 """Bytes of one message at most. Files travel as paths and results are bounded, so nothing honest comes near it."""
 
@@ -47,6 +49,12 @@ class Run(Struct, frozen=True, tag=True):
     arguments: tuple[Argument, ...] = ()
     limit: int = 256 * 1024
     """Bytes the result's JSON may have."""
+    secrets: tuple[tuple[str, ...], ...] = ()
+    """Where in the parameters there are any."""
+
+    def words(self) -> tuple[str, ...]:
+        """The secrets, as they are looked for in what the stage says."""
+        return words(self.parameters.value, self.secrets)
 
 
 class Stop(Struct, frozen=True, tag=True):

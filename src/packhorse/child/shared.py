@@ -17,13 +17,15 @@ from typing import TextIO, cast
 
 from packhorse.child.call import chosen, prepared, raised, returned, said
 from packhorse.child.context import ChildContext
+from packhorse.child.cutting import pieces
 from packhorse.child.messages import Frames, FromChild, Raised, Ready, Run, Said, Stop, framed, to_child
+from packhorse.core.secrecy import parted
 from packhorse.define.registry import Code
 
 LONGEST = 64 * 1024
 """Characters of one line of output; a longer one comes in pieces."""
 
-_call: ContextVar[int | None] = ContextVar("packhorse_call", default=None)
+_running: ContextVar[Run | None] = ContextVar("packhorse_running", default=None)
 
 
 async def serve(code: Code, link: socket.socket) -> None:
@@ -72,14 +74,14 @@ class Shared(asyncio.Protocol):
                     task.cancel()
 
     async def _run(self, run: Run, context: ChildContext) -> None:
-        _call.set(run.call)
+        _running.set(run)
         try:
             pipeline, stage = chosen(self._kinds, run)
             outcome = returned(stage, run, context, await prepared(pipeline, stage, run, context)())
         except asyncio.CancelledError:
             outcome = _stopped(run.call)
         except BaseException as error:  # broad: whatever a stage raises, SystemExit too, is how it ended
-            said(error)
+            said(run, error)
             outcome = raised(run, error)
         for output in self._outputs:
             output.end_line()
@@ -125,30 +127,33 @@ class _Attributed(io.TextIOBase):
         """Calls whose line was too long to wait for its end."""
 
     def write(self, text: str) -> int:
-        call = _call.get()
-        if call is None:
+        run = _running.get()
+        if run is None:
             return self._original.write(text)
+        call = run.call
         *lines, rest = (self._rest.pop(call, "") + text).split("\n")
         if call in self._cut and lines:
             self._cut.discard(call)
             lines = lines if lines[0] else lines[1:]  # the line had been told already, all but its end
         if len(rest) > LONGEST:
-            lines, rest = [*lines, rest], ""
+            told, rest = parted(rest, run.words())
+            lines = [*lines, told] if told else lines
             self._cut.add(call)
         for line in lines:
-            for start in range(0, len(line) or 1, LONGEST):
-                self._shared.send(Said(call, line[start : start + LONGEST]))
+            for piece in pieces(line, LONGEST, run):
+                self._shared.send(Said(call, piece))
         if rest:
             self._rest[call] = rest
         return len(text)
 
     def end_line(self) -> None:
         """The stage is through: what it left without a line end is a line too."""
-        call = _call.get()
-        if call in self._rest:
-            self._shared.send(Said(call, self._rest.pop(call)))
-        if call is not None:
-            self._cut.discard(call)
+        run = _running.get()
+        if run is None:
+            return
+        if run.call in self._rest:
+            self._shared.send(Said(run.call, self._rest.pop(run.call)))
+        self._cut.discard(run.call)
 
     def flush(self) -> None:
         self._original.flush()

@@ -49,7 +49,7 @@ class Single:
         except Stopped:
             raise
         except BaseException as error:  # broad: whatever a stage raises, SystemExit too, is how it ended
-            said(error)
+            said(run, error)
             outcome = raised(run, error)
         sys.stdout.flush()
         sys.stderr.flush()

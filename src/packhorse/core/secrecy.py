@@ -31,6 +31,27 @@ def redacted(text: str, secrets: Sequence[str]) -> str:
     return text
 
 
+def parted(text: str, secrets: Sequence[str]) -> tuple[str, str]:
+    """Of a text that goes on: what can be told of it now, and its end as far as a secret may have begun there."""
+    text = redacted(text, secrets)
+    at = len(text) - begun(text, secrets)
+    return text[:at], text[at:]
+
+
+def begun(text: str, secrets: Sequence[str]) -> int:
+    """How many characters at the end of a text are the beginning of a secret, which may go on in what follows it."""
+    return max((_overlap(text, secret) for secret in secrets), default=0)
+
+
+def _overlap(text: str, secret: str) -> int:
+    start = text.find(secret[0], max(0, len(text) - len(secret) + 1))
+    while start >= 0:
+        if secret.startswith(text[start:]):
+            return len(text) - start
+        start = text.find(secret[0], start + 1)
+    return 0
+
+
 def redacted_in(value: Any, secrets: Sequence[str]) -> Any:
     """The same for every text in a JSON value, names too."""
     if isinstance(value, str):

@@ -136,7 +136,9 @@ def placed(name: str) -> str:
     if not safe:
         raise InvalidInput(f"An artifact needs a name, and {name!r} is none.")
     if len(safe.encode()) > LONGEST_PATH:
-        raise InvalidInput(f"The name of an artifact has at most {LONGEST_PATH} bytes, and {name[:50]!r}… has more.")
+        raise InvalidInput(
+            f"The name of an artifact has at most {LONGEST_PATH} bytes, and this has {len(safe.encode())}."
+        )
     return safe
 
 

@@ -21,13 +21,15 @@ from packhorse.core import codes, lifecycle, wire
 from packhorse.core.change import Change
 from packhorse.core.model import Failure, Job, Result
 from packhorse.core.secrecy import redacted, redacted_in
+from packhorse.core.spellings import words
 from packhorse.crashpoints import passing
 from packhorse.engine import artifacts
 from packhorse.engine.heir import Heir
+from packhorse.engine.naming import unspoken
 from packhorse.engine.pool import Pool, may_share
 from packhorse.engine.process import Call, Child, ChildDied
 from packhorse.engine.scribe import Scribe, Throttle
-from packhorse.engine.sealing import Sealer, words
+from packhorse.engine.sealing import Sealer
 from packhorse.engine.settle import Settle, Verb
 from packhorse.errors import (
     BlobError,
@@ -128,7 +130,7 @@ class Attempt:
         self._may_have_scratch = True
         """Until the child says that it was of no use to the stage, and unless there are inputs in it."""
         self._ending: asyncio.Task[None] | None = None
-        self._secrets: tuple[str, ...] = ()
+        self.secrets: tuple[str, ...] = ()
         """What is taken out of all that is written down of it."""
 
     async def carry(self, free: Callable[[], None] = lambda: None) -> None:
@@ -196,11 +198,11 @@ class Attempt:
         # What is no number cannot be stored, and would keep everybody's reports of the same moment out.
         current = message.current if math.isfinite(message.current) else 0.0
         total = message.total if message.total is not None and math.isfinite(message.total) else None
-        said = redacted(message.message, self._secrets)
+        said = redacted(message.message, self.secrets)
         self._tools.scribe.report(Report(who.job_id, who.task, who.token, run, now, current, total, said))
 
     def made(self, message: Made) -> None:
-        self._made.append(message)
+        self._made.append(replace(message, name=unspoken(message.name, self.secrets)))
 
     def said(self, text: str) -> None:
         if self._throttle is None:
@@ -210,7 +212,7 @@ class Attempt:
 
     def _write(self, text: str) -> None:
         self._has_spoken = True
-        text = redacted(text, self._secrets)
+        text = redacted(text, self.secrets)
         self._tools.scribe.line(Line(self.lease.job_id, self.lease.task, self.number, self._tools.now(), text))
 
     # How it ends.
@@ -298,7 +300,7 @@ class Attempt:
         if not job.plan.secrets:
             return parameters
         opened = self._tools.sealer.open(parameters.value, job.plan, job.tenant)
-        self._secrets = words(opened, job.plan)
+        self.secrets = words(opened, job.plan.secrets)
         return replace(parameters, value=opened)
 
     def _message(self, number: int, parameters: Document, arguments: tuple[Argument, ...]) -> Run:
@@ -315,6 +317,7 @@ class Attempt:
             parameters=parameters,
             arguments=arguments,
             limit=self._tools.result_limit,
+            secrets=job.plan.secrets,
         )
 
     async def _borrow(self) -> Child:
@@ -341,9 +344,10 @@ class Attempt:
         return heir.after(finish)
 
     def _redacted(self, document: Document) -> Document:
-        if not self._secrets:
+        if not self.secrets:
             return document
-        return replace(document, value=wire.encode(redacted_in(wire.decode(document.value), self._secrets)))
+        value = wire.encode(redacted_in(wire.decode(document.value), self.secrets))
+        return Document(value, tuple([(path, unspoken(name, self.secrets)) for path, name in document.files]))
 
     def _ended(self) -> Verb | None:
         """What to tell of an attempt whose process we ended, for its own sake or for a neighbour's."""
@@ -361,7 +365,7 @@ class Attempt:
         return self._does(lifecycle.hand_back)
 
     def _fail(self, code: str, message: str, *, permanent: bool = False, detail: str = "", alone: bool = False) -> Verb:
-        code, message, detail = (redacted(text, self._secrets) for text in (code, message, detail))
+        code, message, detail = (redacted(text, self.secrets) for text in (code, message, detail))
         error = Failure(code, message, permanent=permanent, detail=detail or None)
         return self._does(lifecycle.fail, error=error, luck=self._tools.luck(), alone=alone)
 

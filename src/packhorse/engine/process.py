@@ -35,7 +35,9 @@ from packhorse.child.messages import (
     framed,
     from_child,
 )
+from packhorse.core.secrecy import parted, redacted
 from packhorse.engine import host
+from packhorse.engine.remembered import Remembered
 from packhorse.errors import DefinitionError
 
 Outcome = Returned | Raised | Postponed
@@ -60,6 +62,9 @@ class ChildDied(Exception):
 
 class Listener(Protocol):
     """What an attempt hears of its call while it runs."""
+
+    secrets: tuple[str, ...]
+    """What must not be told of what the call was given."""
 
     def moved(self, message: Moved) -> None: ...
 
@@ -99,6 +104,7 @@ class Child:
         self._output: _Output | None = None
         self._numbers = itertools.count(1)
         self._listener: Listener | None = None
+        self._remembered = Remembered()
         self._outbox: list[bytes] = []
         self._watching: asyncio.Task[None] | None = None
         self._tree: dict[int, psutil.Process] = {}
@@ -200,6 +206,7 @@ class Child:
         match message:
             case Returned() | Raised() | Postponed():
                 del self.calls[call.number]
+                self._remembered.add(call.listener.secrets)
                 if self._output is not None and not self.is_shared:
                     self._output.end()
                 _set(call.outcome, message)
@@ -244,6 +251,7 @@ class Child:
         died = ChildDied(_how(code))
         _set(self.ready, DefinitionError(f"The process that loads the app {_how(code)}."))
         for call in list(self.calls.values()):
+            self._remembered.add(call.listener.secrets)
             _set(call.outcome, died)
         self.calls.clear()
         await asyncio.sleep(LAST_WORDS)
@@ -253,9 +261,15 @@ class Child:
     def printed(self, line: str) -> None:
         """What is printed belongs to the call that runs; in a shared process, where that cannot be told, to the worker.
 
-        Lines may come a moment after the result: they are still the last call's.
+        Lines may come a moment after the result: they are still the last call's. But they may also be of something
+        that an earlier call has left running.
         """
+        line = redacted(line, self.secrets())
         (self._listener.said if self._listener is not None else self._log)(line)
+
+    def secrets(self) -> tuple[str, ...]:
+        """Of all calls that run, or have ended a moment ago."""
+        return self._remembered.words(call.listener.secrets for call in self.calls.values())
 
 
 class _Output(asyncio.Protocol):
@@ -303,7 +317,8 @@ class _Output(asyncio.Protocol):
             self._is_cut = False
             lines = lines if lines[0] else lines[1:]  # the line had been told already, all but its end
         if len(self._rest) > READ:
-            lines, self._rest, self._is_cut = [*lines, self._rest], "", True
+            told, self._rest = parted(self._rest, self._child.secrets())
+            lines, self._is_cut = [*lines, told] if told else lines, True
         for line in lines:
             self._child.printed(line)
 

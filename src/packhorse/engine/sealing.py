@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
 import os
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, quote_plus
 
 import msgspec
 
@@ -24,8 +22,6 @@ if TYPE_CHECKING:
 
 VERSION = "1"
 NONCE = 12
-SHORTEST = 4
-"""Characters. What is shorter is in every other word by chance: taking it out would ruin the text and hide nothing."""
 
 
 class Sealer:
@@ -110,19 +106,3 @@ def sealer(secret_key: str) -> Sealer:
 
 def _bound(plan: Plan, tenant: str) -> bytes:
     return wire.encode([tenant, plan.pipeline])
-
-
-def words(parameters: bytes, plan: Plan) -> tuple[str, ...]:
-    """Opened parameters' secrets in all the ways a program is likely to write them down, the longest first."""
-    if not plan.secrets:
-        return ()
-    whole = [text for text in paths.found(wire.decode(parameters), plan.secrets) if isinstance(text, str)]
-    # What is printed is cut into lines, and a key out of a file ends with one.
-    texts = {piece.strip() for text in whole for piece in (text, *text.splitlines())} | set(whole)
-    ways = {way for text in texts if len(text.strip()) >= SHORTEST for way in _ways(text)}
-    return tuple(sorted(ways, key=len, reverse=True))
-
-
-def _ways(text: str) -> set[str]:
-    urls = {quote(text, safe=""), quote(text), quote_plus(text)}
-    return {text, wire.encode(text).decode()[1:-1], json.dumps(text)[1:-1], repr(text)[1:-1], ascii(text)[1:-1], *urls}

@@ -188,7 +188,7 @@ def called(code: Code, run: Run, context: InlineContext, hand: Hand, runs: Runs)
     except BaseException as error:  # broad: whatever a stage raises, SystemExit too, is how it ended
         if is_the_tests(error):
             raise
-        said(error)
+        said(run, error)
         return raised(run, error)
 
 
@@ -204,7 +204,7 @@ async def awaited(code: Code, run: Run, context: InlineContext, hand: Hand) -> O
     except BaseException as error:  # broad: whatever a stage raises, SystemExit too, is how it ended
         if is_the_tests(error):
             raise
-        said(error)
+        said(run, error)
         return raised(run, error)
     finally:
         hand.task = None
