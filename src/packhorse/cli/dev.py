@@ -93,6 +93,8 @@ class Dev:
                 break
             await asyncio.sleep(KNOCK)
         forwarded("dev", f"{self._settings.app} runs at http://{host}:{port}; Ctrl-C ends it")
+        if str(port) != PORT:
+            forwarded("dev", f"other commands find it with: export PACKHORSE_URL=http://{host}:{port}")
 
     async def _watch(self) -> None:
         watched = Watched(self._settings.app, self._loaded)
