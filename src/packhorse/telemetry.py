@@ -147,6 +147,10 @@ class Log:
         sentence = "job {job_id} is left out of a list, because it cannot be read: {reason}"
         _say(ERROR, "job_unreadable", sentence, job_id=job_id, reason=str(error))
 
+    def record_unreadable(self, what: str, name: str, reason: str) -> None:
+        sentence = "{what} {name} is left out until it is put right: {reason}"
+        _say(ERROR, "record_unreadable", sentence, what=what, name=name, reason=reason)
+
     def lease_overdue(self, job_id: str, stage: str) -> None:
         sentence = "the lease of {stage} of {job_id} ran out; the stage is free again"
         _say(WARNING, "lease_overdue", sentence, job_id=job_id, stage=stage)

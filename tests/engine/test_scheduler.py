@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from packhorse.blob.base import Blobs
 from packhorse.core import lifecycle, schedules, wire
 from packhorse.core.model import Firing, Job
 from packhorse.core.plan import Definition, Plan
-from packhorse.core.schedules import Declared, Run, Schedule
+from packhorse.core.schedules import Declared, Move, Run, Schedule
 from packhorse.engine import scheduler
 from packhorse.engine.declaring import declare
 from packhorse.engine.scheduler import HOLD, LAP, POLL, WAIT, Scheduler
@@ -25,7 +26,7 @@ from packhorse.settings import Settings, load
 from packhorse.store.base import Filter, Store
 from packhorse.store.sqlite import SqliteStore
 from tests.contract.builders import ONE, SLOTTED, UNKNOWN, cancel, claim_one, fail, finish, submit
-from tests.contract.scheduling import created, terms
+from tests.contract.scheduling import created, terms, torn
 from tests.contract.stores import Clock
 from tests.engine.faulty import Faults, wrapped
 
@@ -356,6 +357,81 @@ async def test_a_store_that_is_away_costs_no_tick(store: Store, blobs: Blobs, se
     assert before == ["due"]
     assert [run.status for run in await runs(store)] == ["fired"]
     assert len(await jobs(store)) == 1
+
+
+# What is wrong with one of them
+
+
+async def poisoned(store: Store, id: str) -> None:
+    """The server that took it knows the zone, this worker's tables do not."""
+    made = await created(store, id)
+    await store.move(Move(made, replace(made, terms=terms(zone="America/Newtown"), stamp=made.stamp + 1)))
+
+
+async def test_one_that_cannot_be_claimed_stops_no_other(
+    store: Store, duty: Scheduler, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduler, "BATCH", 2)
+    for n in range(5):
+        await poisoned(store, f"bad{n}")
+    clock.forward(0.5)
+    await created(store, "good", now=clock.now)
+    left = await created(store, "left", cron="0 * * * *")
+    move = schedules.claim(replace(left, next_at=clock.now), clock.now)
+    assert move is not None
+    await store.move(replace(move, before=left))
+    clock.forward(0.5)
+
+    for _ in range(3):
+        await duty.tick()
+
+    assert [run.status for run in await runs(store, "good")] == ["fired"]
+    assert [run.status for run in await runs(store, "left")] == ["fired"]
+    assert await runs(store, "bad0") == []
+
+
+async def test_one_that_could_not_be_claimed_is_tried_again(
+    store: Store, blobs: Blobs, settings: Settings, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await publish(store, ONE)
+    faults = Faults()
+    shaky = Scheduler(wrapped(store, faults), blobs, settings, Settle(store))
+    await created(store)
+    faults.refuse("move", lambda: StoreUnavailable("away"))
+
+    await tick(shaky, clock)
+    await shaky.tick()
+    shunned = await runs(store)
+    monkeypatch.setattr(time, "monotonic", lambda at=time.monotonic(): at + scheduler.SHUN)
+    await shaky.tick()
+
+    assert shunned == []
+    assert [run.status for run in await runs(store)] == ["fired"]
+
+
+async def test_one_that_cannot_be_read_stops_no_other(store: Store, duty: Scheduler, clock: Clock) -> None:
+    await torn(store, "bad")
+    await created(store, "good")
+
+    await tick(duty, clock)
+
+    assert [run.status for run in await runs(store, "good")] == ["fired"]
+
+
+async def test_the_round_goes_past_one_that_it_cannot_look_after(
+    store: Store, duty: Scheduler, settings: Settings, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduler, "LAP", 0.0)
+    await poisoned(store, "bad")
+    gone = await created(store, "gone")
+    await store.move(schedules.end(gone, author="k", reason="", now=clock.now))
+    clock.forward(settings.runs_keep + 10.0)
+    bad = await found(store, "bad")
+    await store.move(Move(bad, replace(bad, next_at=clock.now + 100.0, stamp=bad.stamp + 1)))
+
+    await duty.tick()
+
+    assert await store.schedule("default", "gone") is None
 
 
 # Looking after all of them

@@ -21,6 +21,9 @@ TOLD = 2
 FIRED = 3
 """For one that a schedule has made."""
 
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)
+"""The latter from a broken byte inside a string."""
+
 T = TypeVar("T")
 
 
@@ -51,6 +54,15 @@ encode = _encoder.encode
 
 def decode(data: bytes | str, type: type[T] = Any) -> T:  # type: ignore[assignment]
     return msgspec.json.decode(data, type=type)
+
+
+def record(data: bytes | str, type: type[T]) -> T:
+    """What a store holds beside jobs. Raises CorruptRecord for what is no such record."""
+    try:
+        return decode(data, type)
+    except UNREADABLE as error:
+        what = getattr(type, "__name__", "record").lower()
+        raise CorruptRecord(f"A {what} cannot be read: {error}.", what=what, reason=str(error)) from error
 
 
 def state_of(job: Job) -> bytes:
@@ -95,5 +107,5 @@ def fingerprint(value: Any) -> str:
 def _read(decoder: msgspec.json.Decoder[T], data: bytes, what: str, job_id: str) -> T:
     try:
         return decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:  # the latter from a broken byte inside a string
+    except UNREADABLE as error:
         raise CorruptRecord(what=what, job_id=job_id, reason=str(error)) from error

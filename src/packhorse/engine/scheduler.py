@@ -25,7 +25,6 @@ from packhorse.engine.admission import Intake
 from packhorse.engine.sealing import sealer
 from packhorse.engine.settle import Settle
 from packhorse.errors import (
-    BlobError,
     Conflict,
     InvalidInput,
     JobNotFound,
@@ -33,7 +32,6 @@ from packhorse.errors import (
     NotAllowed,
     SecretUnreadable,
     SlotTaken,
-    StoreError,
 )
 from packhorse.settings import Settings
 from packhorse.store.base import Store
@@ -52,6 +50,8 @@ LONGEST_WAIT = 15.0
 TRIES = 5
 FRESH = 1.0
 """Seconds for which the definitions that were read are taken for true."""
+SHUN = 10.0
+"""Seconds for which a schedule that could not be claimed is left to others, who may have the zone that we lack."""
 LAP = 30.0
 """Seconds between pages of the round that looks after all schedules, of all workers together."""
 ROUND = "schedules"
@@ -65,19 +65,23 @@ class Scheduler:
         self._settings = settings
         self._settle = settle
         self._plans: dict[str, Plan] = {}
+        self._shunned: dict[tuple[str, str], float] = {}
         self._read_at = -FRESH
         self._looked_at = -LAP
 
     async def tick(self) -> float:
         now = self._store.now()
-        upcoming = await self._store.upcoming(now + POLL, BATCH)
-        due = [each for each in upcoming if each.next_at is not None and each.next_at <= now]
+        shunned = self._still_shunned()
+        upcoming = await self._store.upcoming(now + POLL, BATCH + len(shunned))
+        due = [
+            each for each in upcoming if each.next_at is not None and each.next_at <= now and _key(each) not in shunned
+        ]
         random.shuffle(due)  # several schedulers that wake together should not all begin with the same
         claimed = await _all(self._claimed(schedule) for schedule in due)
         taken = await self._store.take_runs(BATCH, HOLD)
         await _all(self._carried(run) for run in [*(run for runs in claimed for run in runs), *taken])
         await self._look_over()
-        return self._pause(upcoming, is_full=len(due) == BATCH or len(taken) == BATCH)
+        return self._pause(upcoming, is_full=len(due) >= BATCH or len(taken) == BATCH)
 
     def _pause(self, upcoming: Sequence[Schedule], *, is_full: bool) -> float:
         """Until the next tick, to the moment; and never so long that an edit goes unnoticed."""
@@ -88,6 +92,22 @@ class Scheduler:
     # Claiming.
 
     async def _claimed(self, schedule: Schedule) -> list[Run]:
+        try:
+            return await self._claim(schedule)
+        except Exception as error:  # broad: whatever is wrong with one schedule must not stop those of everybody else
+            self._shun(schedule, error)
+            return []
+
+    def _shun(self, schedule: Schedule, error: Exception) -> None:
+        log.duty_failed(f"schedule {schedule.id}", error)
+        self._shunned[_key(schedule)] = time.monotonic() + SHUN
+
+    def _still_shunned(self) -> frozenset[tuple[str, str]]:
+        now = time.monotonic()
+        self._shunned = {key: until for key, until in self._shunned.items() if until > now}
+        return frozenset(self._shunned)
+
+    async def _claim(self, schedule: Schedule) -> list[Run]:
         """The runs that are ours to carry on; none if another was faster."""
         move = schedules.claim(schedule, self._store.now(), HOLD)
         if move is None:
@@ -123,7 +143,7 @@ class Scheduler:
                 await self._carry(run)
             except Conflict:
                 return  # somebody else has decided on it
-            except (StoreError, BlobError) as error:  # it is due again by itself
+            except Exception as error:  # broad, as above; it is due again by itself
                 log.duty_failed(f"schedule {run.schedule}", error)
 
     async def _carry(self, run: Run) -> None:
@@ -235,11 +255,21 @@ class Scheduler:
         await self._store.set_bookmark(ROUND, wire.encode([now, last]).decode())
         oldest = now - self._settings.runs_keep
         for schedule in page:
-            if (move := schedules.realigned(schedule, now)) is not None:
-                await self._moved(move)
-            await self._store.trim_runs(schedule.tenant, schedule.id, older_than=oldest, keep=self._settings.runs_limit)
-            if schedule.ended_at is not None and schedule.ended_at < oldest:
-                await self._store.drop_schedule(schedule)
+            try:
+                await self._look_after(schedule, now, oldest)
+            except Exception as error:  # broad, as above
+                log.duty_failed(f"schedule {schedule.id}", error)
+
+    async def _look_after(self, schedule: Schedule, now: float, oldest: float) -> None:
+        await self._store.trim_runs(schedule.tenant, schedule.id, older_than=oldest, keep=self._settings.runs_limit)
+        if schedule.ended_at is not None and schedule.ended_at < oldest:
+            await self._store.drop_schedule(schedule)
+        elif (move := schedules.realigned(schedule, now)) is not None:
+            await self._moved(move)
+
+
+def _key(schedule: Schedule) -> tuple[str, str]:
+    return schedule.tenant, schedule.id
 
 
 def _bookmarked(text: str | None) -> tuple[float, tuple[str, str] | None]:
