@@ -35,7 +35,7 @@ async def created(store: Store, id: str = "nightly", **options: Any) -> Schedule
 async def torn(store: Store, id: str, **options: Any) -> None:
     """A schedule that nobody can read any more."""
     made = await created(store, id, **options)
-    await store.move(Move(made, replace(made, stamp=made.stamp + 1, created_at="torn")))  # type: ignore[arg-type]
+    await store.move(Move(made, replace(made, stamp=made.stamp + 1, created_at="torn")))
 
 
 async def claimed(store: Store, schedule: Schedule, now: float, hold: float = 0.0) -> tuple[Schedule, Run]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 from msgspec.structs import replace
 
@@ -313,6 +315,26 @@ async def test_a_run_whose_job_is_gone_holds_nobody_up(store: Store, duty: Sched
     await tick(duty, clock)
 
     assert [each.status for each in await runs(store)] == ["failed", "fired"]
+
+
+@pytest.mark.parametrize(("overlap", "status"), [("skip", "skipped"), ("queue", "due"), ("cancel", "due")])
+async def test_a_run_whose_job_cannot_be_read_counts_as_not_over(
+    store: Store, duty: Scheduler, clock: Clock, folder: Path, overlap: str, status: str
+) -> None:
+    await created(store, overlap=overlap)
+    await tick(duty, clock)
+    spoil(folder, "UPDATE jobs SET state = x'00'")
+
+    await tick(duty, clock)
+
+    first, second = await runs(store)
+    assert (first.status, second.status) == ("fired", status)
+    assert schedules.iso(first.tick) in second.message
+
+
+def spoil(folder: Path, statement: str) -> None:
+    with contextlib.closing(apsw.Connection(str(folder / "store.db"))) as db:
+        db.execute(statement)
 
 
 # What cannot be fired

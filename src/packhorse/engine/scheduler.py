@@ -22,14 +22,17 @@ from packhorse.crashpoints import passing
 from packhorse.define.mistakes import unknown_pipeline
 from packhorse.define.submitting import Options
 from packhorse.engine.admission import Intake
+from packhorse.engine.readable import readable
 from packhorse.engine.sealing import sealer
 from packhorse.engine.settle import Settle
 from packhorse.errors import (
     Conflict,
+    CorruptRecord,
     InvalidInput,
     JobNotFound,
     NoSecretKey,
     NotAllowed,
+    SchemaTooNew,
     SecretUnreadable,
     SlotTaken,
 )
@@ -174,12 +177,12 @@ class Scheduler:
         """The schedule's other runs that are not over, oldest first; and since when the last of them has had a job."""
         found = (await self._store.runs(run.tenant, run.schedule, limit=BATCH, open_only=True))[::-1]
         fired = [each.job_id for each in found if each.job_id is not None]
-        jobs = dict(zip(fired, await self._store.get(fired) if fired else [], strict=True))
+        jobs = await readable(self._store, fired)  # without those that cannot be read: they may well be active
         others = []
         for each in found:
             if each.tick == run.tick:
                 continue
-            if each.job_id is not None and jobs[each.job_id] is None:
+            if each.job_id in jobs and jobs[each.job_id] is None:
                 lost = schedules.decided(each, "failed", "Its job is not there any more.", self._store.now())
                 await self._store.put_run(each, lost)
             else:
@@ -227,8 +230,8 @@ class Scheduler:
         assert run.job_id is not None
         try:
             await self._settle(run.job_id, lambda job: lifecycle.cancel(job, now=self._store.now()))
-        except (JobNotFound, NotAllowed):
-            return  # it has ended meanwhile
+        except (JobNotFound, NotAllowed, CorruptRecord, SchemaTooNew):
+            return  # it has ended meanwhile, or nobody can end it
 
     async def _plan(self, pipeline: str) -> Plan:
         if pipeline not in self._plans or time.monotonic() - self._read_at > FRESH:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from packhorse.core import wire
 from packhorse.errors import CorruptRecord
@@ -26,8 +26,8 @@ def readable(found: Iterable[Named], type: type[T]) -> Iterator[T]:
             _tell(type.__name__.lower(), name, str(error))
 
 
-async def filled(page: Callable[[int], Awaitable[Sequence[Named]]], type: type[T], limit: int) -> list[T]:
-    """Up to so many that can be read, however many cannot; ``page`` is given how many to pass over."""
+async def filled(page: Callable[[int], Awaitable[Sequence[Any]]], type: type[T], limit: int) -> list[T]:
+    """Up to so many that can be read, however many cannot; ``page`` has `Named` rows, behind as many as it is told."""
     found: list[T] = []
     seen = 0
     while True:
