@@ -166,8 +166,11 @@ class Log:
         _say(INFO, "store_back", "the store answers again")
 
     def duty_failed(self, duty: str, error: Exception) -> None:
+        """With the traceback of what nobody has thought of."""
+        sentence = "{duty} failed and will be tried again: {reason}"
         reason = f"{error} {error.hint}".strip() if isinstance(error, PackhorseError) else repr(error)
-        _say(ERROR, "duty_failed", "{duty} failed and will be tried again: {reason}", duty=duty, reason=reason)
+        odd = None if isinstance(error, PackhorseError | OSError) else error
+        _say(ERROR, "duty_failed", sentence, odd, duty=duty, reason=reason)
 
     def webhooks_unsigned(self, count: int) -> None:
         sentence = "{count} webhooks are told nothing by this worker: it has no PACKHORSE_SECRET_KEY to sign with"

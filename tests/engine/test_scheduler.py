@@ -440,6 +440,28 @@ async def test_one_that_cannot_be_read_stops_no_other(store: Store, duty: Schedu
     assert [run.status for run in await runs(store, "good")] == ["fired"]
 
 
+async def test_a_pipeline_that_cannot_be_read_stops_no_other(
+    store: Store, duty: Scheduler, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    await store.publish([Definition("app", "torn", b"{", b"{}", "f")])
+    await created(store, "bad", pipeline="torn")
+    await created(store, "good")
+
+    await tick(duty, clock)
+
+    assert [run.status for run in await runs(store, "good")] == ["fired"]
+    assert [run.status for run in await runs(store, "bad")] == ["skipped"]
+    assert "definition torn" in caplog.text
+
+
+async def test_a_bookmark_that_cannot_be_read_begins_the_round_anew(store: Store, duty: Scheduler) -> None:
+    await store.set_bookmark(scheduler.ROUND, "torn")
+
+    await duty.tick()
+
+    assert await store.bookmark(scheduler.ROUND) != "torn"
+
+
 async def test_the_round_goes_past_one_that_it_cannot_look_after(
     store: Store, duty: Scheduler, settings: Settings, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -83,7 +83,11 @@ def state_from(data: bytes, job_id: str) -> State:
 
 
 def plan_from(data: bytes) -> Plan:
-    return _plan.decode(data)
+    """Raises CorruptRecord."""
+    try:
+        return _plan.decode(data)
+    except UNREADABLE as error:
+        raise CorruptRecord(f"A plan cannot be read: {error}.", what="plan", reason=str(error)) from error
 
 
 def spec_from(data: bytes, job_id: str) -> Spec:

@@ -53,7 +53,7 @@ class Alarms:
 
     async def tick(self) -> float:
         taken = await self._store.take_errands("alert", BATCH, self._hold)
-        told = [(errand, wire.decode(errand.body, Alarm)) for errand in taken]
+        told = [(errand, wire.record(errand.body, Alarm)) for errand in taken]
         told.sort(key=_together)
         for _, found in groupby(told, key=_together):
             await self._tell(list(found))

@@ -73,7 +73,8 @@ def placed(order: Order, tenant: str, luck: str) -> Errand:
 
 
 def order_from(errand: Errand) -> Order:
-    return wire.decode(errand.body, Order)
+    """Raises CorruptRecord."""
+    return wire.record(errand.body, Order)
 
 
 class Orders:

@@ -22,7 +22,7 @@ from packhorse.crashpoints import passing
 from packhorse.define.mistakes import unknown_pipeline
 from packhorse.define.submitting import Options
 from packhorse.engine.admission import Intake
-from packhorse.engine.readable import readable
+from packhorse.engine.readable import plans_of, readable
 from packhorse.engine.sealing import sealer
 from packhorse.engine.settle import Settle
 from packhorse.errors import (
@@ -235,8 +235,7 @@ class Scheduler:
 
     async def _plan(self, pipeline: str) -> Plan:
         if pipeline not in self._plans or time.monotonic() - self._read_at > FRESH:
-            found = await self._store.definitions()
-            self._plans = {each.pipeline: wire.plan_from(each.plan) for each in found}
+            self._plans = plans_of(await self._store.definitions())
             self._read_at = time.monotonic()
         if pipeline not in self._plans:
             raise unknown_pipeline(pipeline, self._plans)
@@ -276,7 +275,10 @@ def _key(schedule: Schedule) -> tuple[str, str]:
 
 
 def _bookmarked(text: str | None) -> tuple[float, tuple[str, str] | None]:
-    return wire.decode(text, tuple[float, tuple[str, str] | None]) if text else (0.0, None)
+    try:
+        return wire.record(text or "", tuple[float, tuple[str, str] | None])
+    except CorruptRecord:  # or there is none yet: the round begins anew
+        return 0.0, None
 
 
 async def _all(work: Iterable[Awaitable[T]]) -> list[T]:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 
 from msgspec import Struct
 
-from packhorse.core import wire
-from packhorse.core.plan import Plan
 from packhorse.engine.explain import is_live
-from packhorse.engine.readable import readable
+from packhorse.engine.readable import plans_of, readable
 from packhorse.store.base import Definition, Store, WorkerCard
 from packhorse.store.statistics import MINUTE, Level, Reading
 
@@ -72,15 +69,10 @@ async def surveyed(store: Store, lease: float) -> Survey:
 def kinds_of(definitions: Sequence[Definition]) -> dict[str, set[str]]:
     """For each queue that a pipeline uses, the kinds of stages in it."""
     found: dict[str, set[str]] = {}
-    for definition in definitions:
-        for stage in _plan(definition.plan).stages:
+    for plan in plans_of(definitions).values():
+        for stage in plan.stages:
             found.setdefault(stage.queue, set()).add(stage.kind)
     return found
-
-
-@lru_cache(1000)
-def _plan(body: bytes) -> Plan:
-    return wire.plan_from(body)
 
 
 async def _oldest(store: Store, kinds: Mapping[str, set[str]], now: float) -> dict[str, float]:

@@ -23,7 +23,7 @@ def readable(found: Iterable[Named], type: type[T]) -> Iterator[T]:
         try:
             yield wire.record(body, type)
         except CorruptRecord as error:
-            _tell(type.__name__.lower(), name, str(error))
+            tell(type.__name__.lower(), name, str(error))
 
 
 async def filled(page: Callable[[int], Awaitable[Sequence[Any]]], type: type[T], limit: int) -> list[T]:
@@ -39,6 +39,6 @@ async def filled(page: Callable[[int], Awaitable[Sequence[Any]]], type: type[T],
 
 
 @lru_cache(1000)
-def _tell(what: str, name: str, reason: str) -> None:
+def tell(what: str, name: str, reason: str) -> None:
     """Once in a process: some are looked at twice a second."""
     log.record_unreadable(what, name, reason)
