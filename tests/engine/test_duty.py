@@ -38,7 +38,7 @@ async def test_a_failed_step_does_not_end_a_duty() -> None:
     duty = Steps(StoreUnavailable(), 0.0, BlobUnavailable(reason="away"), OSError("no space"), 0.0)
 
     keeping = asyncio.create_task(keep(duty))
-    await duty.is_through.wait()
+    await asyncio.wait_for(duty.is_through.wait(), 30.0)
     keeping.cancel()
 
     assert duty.taken == 6
@@ -48,7 +48,7 @@ async def test_a_bug_is_told_with_its_place_and_ends_no_duty(caplog: pytest.LogC
     duty = Steps(KeyError("a bug"), 0.0)
 
     keeping = asyncio.create_task(keep(duty))
-    await duty.is_through.wait()
+    await asyncio.wait_for(duty.is_through.wait(), 30.0)
     keeping.cancel()
 
     assert duty.taken == 3
