@@ -28,7 +28,7 @@ from packhorse.settings import Settings, load
 from packhorse.store.base import Filter, Store
 from packhorse.store.sqlite import SqliteStore
 from tests.contract.builders import ONE, SLOTTED, UNKNOWN, cancel, claim_one, fail, finish, submit
-from tests.contract.scheduling import created, terms, torn
+from tests.contract.scheduling import claimed, created, terms, torn
 from tests.contract.stores import Clock
 from tests.engine.faulty import Faults, wrapped
 
@@ -198,6 +198,44 @@ async def test_a_tick_that_is_too_late_is_recorded_and_not_fired(store: Store, d
     [missed] = await runs(store)
     assert (missed.status, missed.job_id) == ("missed", None)
     assert await jobs(store) == []
+
+
+@pytest.mark.parametrize(
+    ("late", "options", "status"),
+    [
+        (60.0 + HOLD, {}, "fired"),
+        (8 * 3600.0, {}, "missed"),
+        (8 * 3600.0, {"misfire": "catch_up", "window": DAY}, "fired"),
+    ],
+    ids=["soon", "too late", "caught up"],
+)
+async def test_a_run_whose_scheduler_died_is_carried_on_only_in_time(
+    store: Store, duty: Scheduler, clock: Clock, late: float, options: dict[str, Any], status: str
+) -> None:
+    schedule = await created(store, cron="0 0 * * *", **options)
+    clock.now = schedule.next_at or 0.0
+    _, run = await claimed(store, schedule, clock.now, HOLD)
+
+    await tick(duty, clock, late)
+
+    assert [(each.status, each.tick) for each in await runs(store)] == [(status, run.tick)]
+    assert len(await jobs(store)) == (status == "fired")
+
+
+async def test_a_run_that_had_to_wait_is_carried_on_however_late(store: Store, duty: Scheduler, clock: Clock) -> None:
+    schedule = await created(store, cron="0 0 * * *", overlap="queue")
+    await store.move(schedules.run_now(schedule, clock.now))
+    await duty.tick()
+    clock.now = schedule.next_at or 0.0
+    await duty.tick()
+    waiting = await runs(store)
+    clock.forward(8 * 3600.0)
+    await finish(store, await claim_one(store))
+
+    await duty.tick()
+
+    assert [run.status for run in waiting] == ["fired", "due"]
+    assert [run.status for run in await runs(store)] == ["completed", "fired"]
 
 
 async def test_a_clock_that_was_set_back_fires_no_tick_again(store: Store, duty: Scheduler, clock: Clock) -> None:

@@ -156,6 +156,8 @@ class Scheduler:
             await self._skip(run, "The schedule was deleted.")
         elif not pinned or pinned[0].version != run.version:
             await self._skip(run, f"Version {run.version} of the schedule is not kept any more.")
+        elif schedules.is_too_late(run, pinned[0].terms, self._store.now()):
+            await self._miss(run)
         else:
             await self._decide(run, pinned[0].terms)
 
@@ -219,6 +221,10 @@ class Scheduler:
     async def _skip(self, run: Run, why: str) -> None:
         await self._store.put_run(run, schedules.decided(run, "skipped", why, self._store.now()))
         log.tick_skipped(run.schedule, why)
+
+    async def _miss(self, run: Run) -> None:
+        await self._store.put_run(run, schedules.decided(run, "missed", schedules.NOBODY, self._store.now()))
+        log.ticks_missed(run.schedule, run.count, schedules.NOBODY)
 
     async def _wait(self, run: Run, why: str, since: float) -> None:
         """The longer what it waits for has been there, the longer it may well be."""
