@@ -44,6 +44,11 @@ TOO_WIDE = {
     "POST /api/v1/jobs/{job_id}/tokens": "what fits is a time",
     "POST /api/v1/jobs/{job_id}/promote": "what fits is the name of a place that the server has",
     "POST /api/v1/webhooks": "what fits is a public address",
+    "POST /api/v1/failures/retry": "what fits names failures, or says by what they are found",
+    "POST /api/v1/failures/dismiss": "what fits does so, and says why",
+    "GET /api/v1/stats": "what fits is a time",
+    "POST /api/v1/schedules/preview": "what fits is a cron line",
+    "PUT /api/v1/schedules/{schedule_id}": "what fits is a cron line, and depends on the pipeline",
     "GET /api/v1/jobs/{job_id}/events": "a header that may be left out is taken for one that may say null",
 }
 """Where the file cannot say what will be taken, so that what fits may be refused."""
@@ -97,6 +102,7 @@ class Asked:
     def path(self, name: str, parameters: dict[str, Any]) -> dict[str, Any]:
         """With things that are there instead of those that were made up."""
         there = {"job_id": self.ended[0] if name.startswith("GET") else self.fresh(), "queue": "default"}
+        there |= {"schedule_id": "nightly"}
         return {each: there.get(each, "nef/out.nef") for each in parameters}
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from packhorse.cli import webhooks
 from packhorse.client import Client
 from packhorse.errors import Unreachable
 from tests.cli.conftest import Tell
@@ -91,3 +92,29 @@ def test_a_webhook_that_is_not_there_is_told_with_how_to_list_them(ask: Tell, co
 
     assert (missing.code, missing.last_line) == (3, "See those there are with: packhorse webhooks")
     assert empty.code == 2
+
+
+def test_messages_that_wait_are_listed_with_the_reason(ask: Tell, receiver: Web, url: str) -> None:
+    with Client(url) as client:
+        made = client.add_webhook(receiver.url)
+
+    none = ask("webhooks", "deliveries", made["webhook_id"])
+    as_json = json.loads(ask("webhooks", "deliveries", made["webhook_id"], "--json").out)
+    unknown = ask("webhooks", "deliveries", "nope")
+
+    assert (none.code, "Nothing waits" in none.err) == (0, True)
+    assert as_json == {"items": [], "next": None}
+    assert unknown.code == 3
+
+
+def test_a_message_that_waits_has_a_row() -> None:
+    delivery = {
+        "id": "j.1.e",
+        "job_id": "j",
+        "run": 1,
+        "attempts": 2,
+        "next_at": "2026-01-01T00:00:00Z",
+        "error": "HTTP_500",
+    }
+
+    assert webhooks._waiting(delivery) == ("j.1.e", 2, "2026-01-01T00:00:00Z", "HTTP_500")

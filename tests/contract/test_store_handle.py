@@ -7,15 +7,21 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from packhorse.core.schedules import Run
 from packhorse.errors import StoreUnavailable
-from packhorse.store.base import Delivery, Filter, Pause, Store
+from packhorse.store.base import Delivery, Filter, Finding, Pause, Store
+from packhorse.store.statistics import Reading, Tally
+from packhorse.store.vitals import Lost
 from tests.contract.builders import KINDS, ONLY, UNKNOWN, card, claim, held, starter, submission, submit
 from tests.contract.failing import ALL, BY_ANN, errand
 from tests.contract.governing import endpoint, key
+from tests.contract.scheduling import creation
 from tests.contract.stores import Clock, OpenStore
 
 LIMIT = 10.0
 """Seconds after which a call is taken for one that never ends."""
+
+RUN = Run("default", "s", 1.0, 1)
 
 CALLS: dict[str, Callable[[Store], Awaitable[object]]] = {
     "commit": lambda store: store.commit([submission(now=1.0)]),
@@ -87,6 +93,27 @@ CALLS: dict[str, Callable[[Store], Awaitable[object]]] = {
     "orders": lambda store: store.orders("default"),
     "order": lambda store: store.order("o"),
     "drop_orders": lambda store: store.drop_orders("o", 1),
+    "move": lambda store: store.move(creation(now=1.0)),
+    "schedule": lambda store: store.schedule("default", "s"),
+    "schedules": lambda store: store.schedules(),
+    "upcoming": lambda store: store.upcoming(1.0, 1),
+    "revisions": lambda store: store.revisions("default", "s"),
+    "runs": lambda store: store.runs("default", "s"),
+    "run": lambda store: store.run("default", "s", 1.0),
+    "put_run": lambda store: store.put_run(RUN, RUN),
+    "take_runs": lambda store: store.take_runs(1, 1.0),
+    "trim_runs": lambda store: store.trim_runs("default", "s", older_than=1.0, keep=1),
+    "drop_schedule": lambda store: store.drop_schedule(creation(now=1.0).after),
+    "tally": lambda store: store.tally({Tally(60, 60, "p", "q", "finish"): 1}),
+    "tallied": lambda store: store.tallied(60, 0.0),
+    "read": lambda store: store.read(Reading(60)),
+    "readings": lambda store: store.readings(0.0),
+    "heads": lambda store: store.heads({"default": ["k"]}),
+    "counted": lambda store: store.counted(1),
+    "note": lambda store: store.note([Finding("store", True, "v", "m")]),
+    "noted": lambda store: store.noted(),
+    "miss": lambda store: store.miss(Lost("w", "h", 1, "v", 1.0, 2.0, "x")),
+    "lost": lambda store: store.lost(),
     "ready": lambda store: store.ready({}),
     "check": lambda store: store.check(),
 }

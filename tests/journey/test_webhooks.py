@@ -66,12 +66,14 @@ def is_signed(asked: Asked, secret: str) -> bool:
     return signature == f"v1,{b64encode(digest).decode()}" and abs(time.time() - int(at)) < 300
 
 
-async def told(site: Site, receiver: Web, count: int) -> list[Asked]:
-    async def look() -> bool | None:
-        return True if len(receiver.asked) >= count else None
+async def told(site: Site, receiver: Web, count: int, of: str = "job.") -> list[Asked]:
+    """At least so many messages of that sort."""
 
-    await until(look, 40, lambda: f"{len(receiver.asked)} of {count}\n{site.log_text()[-3000:]}")
-    return receiver.asked
+    async def look() -> list[Asked] | None:
+        found = [each for each in receiver.asked if each.json["type"].startswith(of)]
+        return found if len(found) >= count else None
+
+    return await until(look, 40, lambda: f"{len(receiver.asked)} of {count}\n{site.log_text()[-3000:]}")
 
 
 async def left(site: Site, webhook_id: str, count: int, error: str = "") -> list[Delivery]:
@@ -103,13 +105,16 @@ async def test_every_end_is_told_once_by_two_workers_and_can_be_trusted(
     handles = [await site.submit("says", user=f"u{n}", text="hello") for n in range(5)]
     handles += [await site.submit("hopeless", user="ann")]
 
-    asked = await told(site, receiver, len(handles))
+    await told(site, receiver, 1, "failure.new")
+    await told(site, receiver, len(handles))
     await left(site, hook["webhook_id"], 0)
+    ends = await told(site, receiver, len(handles))
 
-    assert Counter(ids(asked)) == Counter(f"{each.id}.1.{hook['webhook_id']}" for each in handles)
-    assert all(is_signed(each, hook["secret"]) for each in asked)
-    assert Counter(each.json["type"] for each in asked) == {"job.completed": 5, "job.failed": 1}
-    for each in asked:
+    assert all(is_signed(each, hook["secret"]) for each in receiver.asked)
+    kinds = Counter(each.json["type"] for each in receiver.asked)
+    assert kinds == {"job.completed": 5, "job.failed": 1, "failure.new": 1}
+    assert Counter(ids(ends)) == Counter(f"{each.id}.1.{hook['webhook_id']}" for each in handles)
+    for each in ends:
         data = each.json["data"]
         assert steady(data) == steady((await http.get(f"jobs/{data['job_id']}")).json())
     await site.assert_whole()
@@ -161,8 +166,9 @@ async def test_a_run_more_is_a_message_more(site: Site, http: httpx2.AsyncClient
     await told(site, receiver, 1)
 
     again = await http.post(f"jobs/{handle.id}/retry")
-    asked = await told(site, receiver, 2)
+    await told(site, receiver, 2)
     await left(site, hook["webhook_id"], 0)
+    asked = await told(site, receiver, 2)
 
     assert again.status_code == 202
     assert ids(asked) == [f"{handle.id}.{run}.{hook['webhook_id']}" for run in (1, 2)]

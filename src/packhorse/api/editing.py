@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from packhorse.api import scheduling
 from packhorse.api.body import Body
 from packhorse.api.callers import Caller
-from packhorse.api.described import refusing, taking
+from packhorse.api.described import answering, refusing, taking
 from packhorse.api.documents.scheduling import RunDocument, ScheduleDocument
 from packhorse.api.given import JSON, NOT_VALID, SMALL, asked, kind_of
 from packhorse.api.schedules import BODY, base_of, revision_of, schedule_of, shown
@@ -64,7 +64,10 @@ class Back(Struct):
     scope="operate",
     request_max_body_size=None,
     operation_class=taking(Wanted, required=True),
-    responses=refusing(*BODY, EditedMeanwhile, VersionNeeded, UnknownPipeline),
+    responses={
+        **refusing(*BODY, EditedMeanwhile, VersionNeeded, UnknownPipeline),
+        201: answering(ScheduleDocument, "application/json", "It is new."),
+    },
 )
 async def put_schedule(
     request: Asking,

@@ -50,7 +50,7 @@ BODY = (TooLarge, UnsupportedMedia, TooSlow)
 CHANGING = (*BODY, ScheduleNotFound, EditedMeanwhile, NotAllowed)
 
 Limit = Annotated[int, QueryParameter(ge=1, le=200)]
-Before = Annotated[float | None, QueryParameter(ge=0, le=LARGEST, description="Only ticks before this moment.")]
+Before = Annotated[float | None, QueryParameter(ge=1, le=LARGEST, description="Only ticks before this moment.")]
 Cursor = Annotated[str | None, QueryParameter(description="`next` of the page before.")]
 Asking = Request[Any, Any, State]
 

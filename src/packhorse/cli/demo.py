@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -29,6 +30,8 @@ from packhorse.client import Client
 from packhorse.errors import PackhorseError, PortTaken, Unreachable
 from packhorse.settings import FOLDER
 
+KEY = secrets.token_urlsafe(32)
+"""Nothing of a demonstration is kept, its key neither."""
 PORT = 3003
 PACE, HURRIED = 1.0, 0.4
 """Seconds per section, to watch and to check: long enough to be killed in the middle of one."""
@@ -143,7 +146,7 @@ def _dev(folder: Path, port: int) -> Iterator[tuple[subprocess.Popen[bytes], str
     places |= {"scratch": f"{folder}/scratch", "port": str(port)}
     dev = subprocess.Popen(
         [sys.executable, "-m", "packhorse.cli", "dev", SAMPLE, *(f"--{name}={at}" for name, at in places.items())],
-        env=os.environ | {PARENT: str(os.getpid()), "PACKHORSE_HOST": "127.0.0.1"},
+        env=os.environ | {PARENT: str(os.getpid()), "PACKHORSE_HOST": "127.0.0.1", "PACKHORSE_SECRET_KEY": KEY},
         process_group=0,  # Ctrl-C is for us: we end it when we are through
     )
     try:

@@ -43,8 +43,6 @@ def dev(file: str | None = None, /, *, port: str | None = None, places: Places =
         loaded = settings_from(places, app=file, port=PORT)
     settings = replace(loaded.settings, app=loaded.settings.app or SAMPLE)
     require_free(settings.host, settings.port)
-    if not settings.secret_key:
-        keep_secret_key()
     drain = ["--drain", DRAIN] if loaded.origins["drain"] == "default" else []
     return asyncio.run(Dev(settings, flags_of(places), drain).run())
 
@@ -74,6 +72,8 @@ class Dev:
     async def _prepare(self) -> None:
         """Fail now, with one sentence, rather than in two children over and over."""
         self._loaded = (await describe(self._settings.app)).files
+        if not self._settings.secret_key:
+            keep_secret_key()
         store, blobs = await opened(self._settings)
         await store.close()
         await blobs.close()
@@ -93,6 +93,8 @@ class Dev:
                 break
             await asyncio.sleep(KNOCK)
         forwarded("dev", f"{self._settings.app} runs at http://{host}:{port}; Ctrl-C ends it")
+        if str(port) != PORT:
+            forwarded("dev", f"other commands find it with: export PACKHORSE_URL=http://{host}:{port}")
 
     async def _watch(self) -> None:
         watched = Watched(self._settings.app, self._loaded)

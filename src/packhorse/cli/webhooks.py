@@ -90,6 +90,29 @@ def tried(webhook: WebhookId, /, *, remote: Remote = Remote()) -> int:
     return 0 if found["delivered"] else NOT_TAKEN
 
 
+@app.command
+def deliveries(webhook: WebhookId, /, *, remote: Remote = Remote()) -> None:
+    """List the messages that wait to be sent, newest first, and why the last try failed.
+
+    Parameters
+    ----------
+    webhook
+        Its id.
+    """
+    with remote.client() as client:
+        found = client.deliveries(webhook)
+    if remote.json:
+        printing.document({"items": found, "next": None})
+    elif found:
+        printing.table(("message", "tries", "next", "error"), map(_waiting, found))
+    else:
+        printing.said("Nothing waits to be sent: what was taken is gone.")
+
+
+def _waiting(delivery: Json) -> tuple[object, ...]:
+    return delivery["id"], delivery["attempts"], delivery["next_at"], delivery["error"] or ""
+
+
 def _row(webhook: Json) -> tuple[object, ...]:
     created = webhook["created_at"][:19].replace("T", " ")
     return webhook["webhook_id"], created, webhook["reason"] or "active", webhook["url"]

@@ -66,6 +66,8 @@ class Tallies:
     async def flush(self) -> None:
         """Nothing is added twice: what may have been written although nobody said so is not written again."""
         counts, self._counts = self._counts, {}
+        if not counts:
+            return
         try:
             await self._store.tally(_in_both(counts))
         except UnknownOutcome:
