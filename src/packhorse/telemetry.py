@@ -147,6 +147,10 @@ class Log:
         sentence = "job {job_id} is left out of a list, because it cannot be read: {reason}"
         _say(ERROR, "job_unreadable", sentence, job_id=job_id, reason=str(error))
 
+    def record_unreadable(self, what: str, name: str, reason: str) -> None:
+        sentence = "{what} {name} is left out until it is put right: {reason}"
+        _say(ERROR, "record_unreadable", sentence, what=what, name=name, reason=reason)
+
     def lease_overdue(self, job_id: str, stage: str) -> None:
         sentence = "the lease of {stage} of {job_id} ran out; the stage is free again"
         _say(WARNING, "lease_overdue", sentence, job_id=job_id, stage=stage)
@@ -162,8 +166,11 @@ class Log:
         _say(INFO, "store_back", "the store answers again")
 
     def duty_failed(self, duty: str, error: Exception) -> None:
+        """With the traceback of what nobody has thought of."""
+        sentence = "{duty} failed and will be tried again: {reason}"
         reason = f"{error} {error.hint}".strip() if isinstance(error, PackhorseError) else repr(error)
-        _say(ERROR, "duty_failed", "{duty} failed and will be tried again: {reason}", duty=duty, reason=reason)
+        odd = None if isinstance(error, PackhorseError | OSError) else error
+        _say(ERROR, "duty_failed", sentence, odd, duty=duty, reason=reason)
 
     def webhooks_unsigned(self, count: int) -> None:
         sentence = "{count} webhooks are told nothing by this worker: it has no PACKHORSE_SECRET_KEY to sign with"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from packhorse.core import schedules
 from packhorse.core.model import Firing, Job
 from packhorse.core.schedules import Move, Run, Schedule
@@ -28,6 +30,12 @@ async def created(store: Store, id: str = "nightly", **options: Any) -> Schedule
     move = creation(id, **{"now": store.now(), **options})
     await store.move(move)
     return move.after
+
+
+async def torn(store: Store, id: str, **options: Any) -> None:
+    """A schedule that nobody can read any more."""
+    made = await created(store, id, **options)
+    await store.move(Move(made, replace(made, stamp=made.stamp + 1, created_at="torn")))
 
 
 async def claimed(store: Store, schedule: Schedule, now: float, hold: float = 0.0) -> tuple[Schedule, Run]:

@@ -24,6 +24,12 @@ async def test_a_published_definition_is_read_back_whole_with_the_time_of_the_st
     assert await other.definitions() == [replace(CONVERT, published_at=clock())]
 
 
+async def test_a_definition_that_cannot_be_read_hides_no_other(store: Store) -> None:
+    await store.publish([replace(CONVERT, app=7), TRAIN])
+
+    assert [each.pipeline for each in await store.definitions()] == ["train"]
+
+
 async def test_nothing_is_published_in_an_empty_store(store: Store) -> None:
     await store.publish([])
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from packhorse.core import lifecycle, schedules
 from packhorse.core.model import Firing
 from packhorse.core.schedules import Run
-from packhorse.errors import Conflict
+from packhorse.errors import Conflict, CorruptRecord
 from packhorse.store.base import Store
 from tests.contract.builders import (
     HOPELESS,
@@ -22,7 +22,7 @@ from tests.contract.builders import (
     refused,
     submission,
 )
-from tests.contract.scheduling import MIDNIGHT, again, claimed, created, creation, fired, terms
+from tests.contract.scheduling import MIDNIGHT, again, claimed, created, creation, fired, terms, torn
 from tests.contract.stores import Clock
 
 # Schedules
@@ -55,6 +55,22 @@ async def test_an_id_is_made_once_in_each_tenant(store: Store, other: Store) -> 
 
     assert await store.schedule("default", "nightly") == first
     assert await store.schedule("acme", "nightly") == foreign
+
+
+async def test_those_that_cannot_be_read_hide_no_others(store: Store) -> None:
+    for n in range(5):
+        await torn(store, f"bad{n}", now=1.0)
+    for n in range(3):
+        await created(store, f"good{n}", now=2.0 + n)
+
+    listed = await store.schedules("default", limit=2)
+    rest = await store.schedules("default", after=("default", listed[-1].id), limit=2)
+    upcoming = await store.upcoming(100.0, 2)
+
+    assert [each.id for each in [*listed, *rest]] == ["good0", "good1", "good2"]
+    assert [each.id for each in upcoming] == ["good0", "good1"]
+    with pytest.raises(CorruptRecord):
+        await store.schedule("default", "bad0")
 
 
 async def test_of_two_edits_of_one_version_one_is_made(store: Store, other: Store) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from packhorse.core import lifecycle, wire
 from packhorse.core.model import Artifact, Event, Failure, Firing, Input, Job, Result, Spec, Stage, Stored, Task, TaskId
-from packhorse.core.plan import Backoff, Plan, Status
+from packhorse.core.plan import Backoff, Definition, Plan, Status
 from packhorse.errors import CorruptRecord, SchemaTooNew
 from tests.core.plans import (
     BROKEN,
@@ -228,6 +228,19 @@ def test_what_cannot_be_read_is_refused_by_name(data: bytes, what: str, read: Ca
 def test_a_broken_byte_inside_a_string_is_refused(read: Callable[[bytes, str], object], data: bytes) -> None:
     with pytest.raises(CorruptRecord):
         read(data, "j")
+
+
+@pytest.mark.parametrize("data", [b"", b"7", b"{", b'{"app":"\xff"}'], ids=["empty", "another", "cut", "byte"])
+@pytest.mark.parametrize(
+    ("read", "what"), [(wire.plan_from, "plan"), (lambda data: wire.record(data, Definition), "definition")]
+)
+def test_what_is_kept_beside_jobs_is_refused_by_its_sort(
+    read: Callable[[bytes], object], what: str, data: bytes
+) -> None:
+    with pytest.raises(CorruptRecord, match=f"A {what} cannot be read") as refusal:
+        read(data)
+
+    assert refusal.value.facts["what"] == what
 
 
 @given(at=st.integers(0), byte=st.integers(0, 255), job=st.sampled_from(list(JOBS.values())))

@@ -15,8 +15,9 @@ import pytest
 from packhorse import crashpoints
 from packhorse.engine import alarms
 from packhorse.engine.alarms import HOLD, MESSAGES, POLL, SHOWN, Alarms
+from packhorse.engine.errands import LATEST
 from packhorse.engine.messages import told
-from packhorse.store.base import Store
+from packhorse.store.base import Errand, Store
 from packhorse.store.outbox import NO_JOB
 from tests.contract.failing import BY_ANN, failing, failing_many, only_group, wrong
 from tests.contract.governing import endpoint
@@ -191,6 +192,18 @@ async def test_a_group_that_is_forgotten_meanwhile_is_nobodys_news(store: Store,
     assert await posted(store) == []
     clock.forward(HOLD)
     assert await store.take_errands("alert", 10, 1.0) == []
+
+
+async def test_an_alert_that_cannot_be_read_keeps_nobody_from_hearing_of_the_others(store: Store, clock: Clock) -> None:
+    await store.add_endpoint(endpoint())
+    await store.add_errand(Errand("0", "alert", "default", b"{", clock.now))
+    await failing(store)
+
+    await made(store).tick()
+
+    assert len(await posted(store)) == 1
+    clock.forward(LATEST)
+    assert [each.id for each in await store.take_errands("alert", 10, 1.0)] == ["0"]
 
 
 async def test_with_nothing_to_tell_it_rests(store: Store) -> None:

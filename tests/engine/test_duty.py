@@ -38,12 +38,30 @@ async def test_a_failed_step_does_not_end_a_duty() -> None:
     duty = Steps(StoreUnavailable(), 0.0, BlobUnavailable(reason="away"), OSError("no space"), 0.0)
 
     keeping = asyncio.create_task(keep(duty))
-    await duty.is_through.wait()
+    await asyncio.wait_for(duty.is_through.wait(), 30.0)
     keeping.cancel()
 
     assert duty.taken == 6
 
 
-async def test_a_bug_ends_a_duty_where_everybody_can_see_it() -> None:
-    with pytest.raises(KeyError):
-        await keep(Steps(0.0, KeyError("a bug")))
+async def test_a_bug_is_told_with_its_place_and_ends_no_duty(caplog: pytest.LogCaptureFixture) -> None:
+    duty = Steps(KeyError("a bug"), 0.0)
+
+    keeping = asyncio.create_task(keep(duty))
+    await asyncio.wait_for(duty.is_through.wait(), 30.0)
+    keeping.cancel()
+
+    assert duty.taken == 3
+    [told] = caplog.records
+    assert "a bug" in told.getMessage()
+    assert told.exc_info is not None
+
+
+async def test_a_duty_can_be_ended() -> None:
+    keeping = asyncio.create_task(keep(Steps(3_600.0)))
+    await asyncio.sleep(0)
+
+    keeping.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await keeping

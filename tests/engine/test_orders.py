@@ -10,9 +10,11 @@ from msgspec.structs import replace
 
 from packhorse import crashpoints
 from packhorse.core import failures as rules
+from packhorse.engine.errands import SOONEST
 from packhorse.engine.orders import BATCH, HOLD, NAMED, POLL, Left, Order, Orders, order_from, placed
 from packhorse.engine.settle import Settle
-from packhorse.store.base import FailureFilter, Store
+from packhorse.errors import StoreError
+from packhorse.store.base import Errand, FailureFilter, Store
 from tests.contract.builders import SLOTTED, claim_one, fail, finish, held, marked, started
 from tests.contract.failing import (
     ALL,
@@ -29,6 +31,7 @@ from tests.contract.failing import (
     wrong,
 )
 from tests.contract.stores import Clock
+from tests.engine.faulty import Faults
 
 
 class Killed(BaseException):
@@ -95,6 +98,28 @@ async def test_the_failure_says_by_whom_and_in_the_course_of_which_order(
     assert settled is not None
     assert (settled.by, settled.order, settled.run) == ("ann", id, 2)
     assert (await held(store, job.id)).run == 2
+
+
+@pytest.mark.parametrize("trouble", ["unreadable", "failing"])
+async def test_an_order_that_cannot_be_carried_out_keeps_no_other_from_it(
+    store: Store, shaky: Store, faults: Faults, clock: Clock, trouble: str
+) -> None:
+    duty = Orders(shaky, Settle(store))
+    job = await failing(store)
+    bad = Errand("0", "order", "default", b"{", clock.now)
+    if trouble == "failing":
+        bad = replace(placed(Order("retry", 0.0, "ann", wanted=ALL), "default", "0001"), due_at=clock.now)
+        faults.refuse("failures", lambda: StoreError("always"))
+    await store.add_errand(bad)
+    id = await give(store, ids=(id_of(job),))
+
+    await duty.tick()
+
+    assert (await state(store, id)).ended_at is not None
+    assert (await held(store, job.id)).run == 2
+    put_back = await store.order(bad.id)
+    assert put_back is not None
+    assert put_back.due_at == clock.now + SOONEST * 2
 
 
 async def test_what_fails_again_meanwhile_is_not_retried_again(store: Store, duty: Orders, clock: Clock) -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from packhorse import crashpoints
 from packhorse.core.model import Job
 from packhorse.core.plan import Plan, Revive, Status
 from packhorse.engine import reviver as engine
+from packhorse.engine.errands import LATEST
 from packhorse.engine.reviver import BUSY, HOLD, POLICY, POLL, Reviver
 from packhorse.engine.settle import Settle
 from packhorse.store.base import Store
@@ -171,6 +175,23 @@ async def test_who_dies_in_between_revives_it_once_and_never_beyond_the_budget(
     assert max(found) == 2
     assert sum(run == 2 for run in found) == (2 if point == "revival.spent" else 3)
     await assert_counted(store)
+
+
+async def test_one_that_cannot_be_revived_keeps_no_other_from_it(
+    store: Store, reviver: Reviver, clock: Clock, folder: Path
+) -> None:
+    jobs = await failing_many(store, *[wrong()] * 5, plan=policy())
+    first = min(id_of(job) for job in jobs)
+    with contextlib.closing(apsw.Connection(str(folder / "store.db"))) as db:
+        db.execute("UPDATE failures SET body = '{' WHERE id = ?", (first,))
+    clock.forward(BACKOFF)
+
+    await reviver.tick()
+
+    assert sorted(await runs(store, jobs)) == [1, 2, 2, 2, 2]
+    assert await store.take_errands("revive", 10, 1.0) == []
+    clock.forward(LATEST)
+    assert [each.id for each in await store.take_errands("revive", 10, 1.0)] == [f"revive.{first}"]
 
 
 async def test_with_nothing_to_do_it_rests(reviver: Reviver) -> None:

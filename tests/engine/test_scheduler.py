@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 from msgspec.structs import replace
 
@@ -14,7 +17,7 @@ from packhorse.blob.base import Blobs
 from packhorse.core import lifecycle, schedules, wire
 from packhorse.core.model import Firing, Job
 from packhorse.core.plan import Definition, Plan
-from packhorse.core.schedules import Declared, Run, Schedule
+from packhorse.core.schedules import Declared, Move, Run, Schedule
 from packhorse.engine import scheduler
 from packhorse.engine.declaring import declare
 from packhorse.engine.scheduler import HOLD, LAP, POLL, WAIT, Scheduler
@@ -25,7 +28,7 @@ from packhorse.settings import Settings, load
 from packhorse.store.base import Filter, Store
 from packhorse.store.sqlite import SqliteStore
 from tests.contract.builders import ONE, SLOTTED, UNKNOWN, cancel, claim_one, fail, finish, submit
-from tests.contract.scheduling import created, terms
+from tests.contract.scheduling import claimed, created, terms, torn
 from tests.contract.stores import Clock
 from tests.engine.faulty import Faults, wrapped
 
@@ -197,6 +200,44 @@ async def test_a_tick_that_is_too_late_is_recorded_and_not_fired(store: Store, d
     assert await jobs(store) == []
 
 
+@pytest.mark.parametrize(
+    ("late", "options", "status"),
+    [
+        (60.0 + HOLD, {}, "fired"),
+        (8 * 3600.0, {}, "missed"),
+        (8 * 3600.0, {"misfire": "catch_up", "window": DAY}, "fired"),
+    ],
+    ids=["soon", "too late", "caught up"],
+)
+async def test_a_run_whose_scheduler_died_is_carried_on_only_in_time(
+    store: Store, duty: Scheduler, clock: Clock, late: float, options: dict[str, Any], status: str
+) -> None:
+    schedule = await created(store, cron="0 0 * * *", **options)
+    clock.now = schedule.next_at or 0.0
+    _, run = await claimed(store, schedule, clock.now, HOLD)
+
+    await tick(duty, clock, late)
+
+    assert [(each.status, each.tick) for each in await runs(store)] == [(status, run.tick)]
+    assert len(await jobs(store)) == (status == "fired")
+
+
+async def test_a_run_that_had_to_wait_is_carried_on_however_late(store: Store, duty: Scheduler, clock: Clock) -> None:
+    schedule = await created(store, cron="0 0 * * *", overlap="queue")
+    await store.move(schedules.run_now(schedule, clock.now))
+    await duty.tick()
+    clock.now = schedule.next_at or 0.0
+    await duty.tick()
+    waiting = await runs(store)
+    clock.forward(8 * 3600.0)
+    await finish(store, await claim_one(store))
+
+    await duty.tick()
+
+    assert [run.status for run in waiting] == ["fired", "due"]
+    assert [run.status for run in await runs(store)] == ["completed", "fired"]
+
+
 async def test_a_clock_that_was_set_back_fires_no_tick_again(store: Store, duty: Scheduler, clock: Clock) -> None:
     await created(store)
     for _ in range(5):
@@ -314,6 +355,26 @@ async def test_a_run_whose_job_is_gone_holds_nobody_up(store: Store, duty: Sched
     assert [each.status for each in await runs(store)] == ["failed", "fired"]
 
 
+@pytest.mark.parametrize(("overlap", "status"), [("skip", "skipped"), ("queue", "due"), ("cancel", "due")])
+async def test_a_run_whose_job_cannot_be_read_counts_as_not_over(
+    store: Store, duty: Scheduler, clock: Clock, folder: Path, overlap: str, status: str
+) -> None:
+    await created(store, overlap=overlap)
+    await tick(duty, clock)
+    spoil(folder, "UPDATE jobs SET state = x'00'")
+
+    await tick(duty, clock)
+
+    first, second = await runs(store)
+    assert (first.status, second.status) == ("fired", status)
+    assert schedules.iso(first.tick) in second.message
+
+
+def spoil(folder: Path, statement: str) -> None:
+    with contextlib.closing(apsw.Connection(str(folder / "store.db"))) as db:
+        db.execute(statement)
+
+
 # What cannot be fired
 
 
@@ -356,6 +417,103 @@ async def test_a_store_that_is_away_costs_no_tick(store: Store, blobs: Blobs, se
     assert before == ["due"]
     assert [run.status for run in await runs(store)] == ["fired"]
     assert len(await jobs(store)) == 1
+
+
+# What is wrong with one of them
+
+
+async def poisoned(store: Store, id: str) -> None:
+    """The server that took it knows the zone, this worker's tables do not."""
+    made = await created(store, id)
+    await store.move(Move(made, replace(made, terms=terms(zone="America/Newtown"), stamp=made.stamp + 1)))
+
+
+async def test_one_that_cannot_be_claimed_stops_no_other(
+    store: Store, duty: Scheduler, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduler, "BATCH", 2)
+    for n in range(5):
+        await poisoned(store, f"bad{n}")
+    clock.forward(0.5)
+    await created(store, "good", now=clock.now)
+    left = await created(store, "left", cron="0 * * * *")
+    move = schedules.claim(replace(left, next_at=clock.now), clock.now)
+    assert move is not None
+    await store.move(replace(move, before=left))
+    clock.forward(0.5)
+
+    for _ in range(3):
+        await duty.tick()
+
+    assert [run.status for run in await runs(store, "good")] == ["fired"]
+    assert [run.status for run in await runs(store, "left")] == ["fired"]
+    assert await runs(store, "bad0") == []
+
+
+async def test_one_that_could_not_be_claimed_is_tried_again(
+    store: Store, blobs: Blobs, settings: Settings, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await publish(store, ONE)
+    faults = Faults()
+    shaky = Scheduler(wrapped(store, faults), blobs, settings, Settle(store))
+    await created(store)
+    faults.refuse("move", lambda: StoreUnavailable("away"))
+
+    await tick(shaky, clock)
+    await shaky.tick()
+    shunned = await runs(store)
+    monkeypatch.setattr(time, "monotonic", lambda at=time.monotonic(): at + scheduler.SHUN)
+    await shaky.tick()
+
+    assert shunned == []
+    assert [run.status for run in await runs(store)] == ["fired"]
+
+
+async def test_one_that_cannot_be_read_stops_no_other(store: Store, duty: Scheduler, clock: Clock) -> None:
+    await torn(store, "bad")
+    await created(store, "good")
+
+    await tick(duty, clock)
+
+    assert [run.status for run in await runs(store, "good")] == ["fired"]
+
+
+async def test_a_pipeline_that_cannot_be_read_stops_no_other(
+    store: Store, duty: Scheduler, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    await store.publish([Definition("app", "torn", b"{", b"{}", "f")])
+    await created(store, "bad", pipeline="torn")
+    await created(store, "good")
+
+    await tick(duty, clock)
+
+    assert [run.status for run in await runs(store, "good")] == ["fired"]
+    assert [run.status for run in await runs(store, "bad")] == ["skipped"]
+    assert "definition torn" in caplog.text
+
+
+async def test_a_bookmark_that_cannot_be_read_begins_the_round_anew(store: Store, duty: Scheduler) -> None:
+    await store.set_bookmark(scheduler.ROUND, "torn")
+
+    await duty.tick()
+
+    assert await store.bookmark(scheduler.ROUND) != "torn"
+
+
+async def test_the_round_goes_past_one_that_it_cannot_look_after(
+    store: Store, duty: Scheduler, settings: Settings, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduler, "LAP", 0.0)
+    await poisoned(store, "bad")
+    gone = await created(store, "gone")
+    await store.move(schedules.end(gone, author="k", reason="", now=clock.now))
+    clock.forward(settings.runs_keep + 10.0)
+    bad = await found(store, "bad")
+    await store.move(Move(bad, replace(bad, next_at=clock.now + 100.0, stamp=bad.stamp + 1)))
+
+    await duty.tick()
+
+    assert await store.schedule("default", "gone") is None
 
 
 # Looking after all of them

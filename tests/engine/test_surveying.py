@@ -42,6 +42,12 @@ async def test_a_queue_is_surveyed_with_what_is_ready_runs_and_has_waited_longes
     assert (found.running, found.waiting, found.oldest, len(found.live)) == (3, 2, 40.0, 2)
 
 
+async def test_a_definition_that_cannot_be_read_hides_no_queue(store: Store) -> None:
+    await store.publish([Definition("app", "torn", b"{", b"{}", "f"), defined(TWO)])
+
+    assert list((await surveyed(store, LEASE)).queues) == ["gpu"]
+
+
 async def test_a_silent_worker_counts_for_nothing(store: Store, clock: Clock) -> None:
     await store.enroll(card("w1", queues={"default": 4}, busy={"default": 3}))
     clock.forward(LEASE + 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Sequence
 from typing import Annotated, Any
 
 from litestar import Request, Response, get, post
@@ -27,7 +28,7 @@ from packhorse.api.given import asked
 from packhorse.api.queries import LARGEST, Number
 from packhorse.api.tools import Tools
 from packhorse.core import cron
-from packhorse.core.schedules import Revision, Schedule
+from packhorse.core.schedules import Revision, Run, Schedule
 from packhorse.errors import (
     EditedMeanwhile,
     NotAllowed,
@@ -105,11 +106,11 @@ async def list_versions(
     before: Number = LARGEST,
     limit: Limit = 50,
 ) -> VersionsPage:
-    """Every version, newest first: who made it, when, why, and what it changed."""
+    """Every version, newest first: who made it, when, why, and what it changed. A key of one user sees those for it."""
     await schedule_of(tools, caller, schedule_id)
     found = await tools.store.revisions(caller.tenant, schedule_id, before=before, limit=limit + 1)
-    pairs = zip(found, [*found[1:], None], strict=True)
-    items = [scheduling.version(made, earlier) for made, earlier in pairs][:limit]
+    pairs = list(zip(found, [*found[1:], None], strict=True))[:limit]
+    items = [scheduling.version(made, _seen(caller, before)) for made, before in pairs if may_see(caller, made)]
     return {"items": items, "next": found[limit - 1].version if len(found) > limit else None}
 
 
@@ -125,7 +126,7 @@ async def get_version(
     await schedule_of(tools, caller, schedule_id)
     found = await revision_of(tools, caller, schedule_id, version)
     before = await tools.store.revisions(caller.tenant, schedule_id, before=version, limit=1)
-    return scheduling.version(found, before[0] if before else None)
+    return scheduling.version(found, _seen(caller, before[0] if before else None))
 
 
 Version = Annotated[int, QueryParameter(ge=1, le=LARGEST)]
@@ -154,12 +155,14 @@ async def list_runs(
     before: Before = None,
     limit: Limit = 50,
 ) -> RunsPage:
-    """What became of each tick, the newest first."""
+    """What became of each tick, the newest first. A key of one user sees the runs of versions for it."""
     await schedule_of(tools, caller, schedule_id)
     found = await tools.store.runs(caller.tenant, schedule_id, before=before, limit=limit + 1)
-    live = [run.job_id for run in found if run.status == "fired" and run.job_id is not None]
+    seen = await _seen_versions(tools, caller, found)
+    live = [run.job_id for run in found if run.version in seen and run.status == "fired" and run.job_id is not None]
     jobs = dict(zip(live, await tools.store.get(live) if live else [], strict=True))
-    items = [scheduling.run(run, jobs.get(run.job_id or ""), base_of(request)) for run in found[:limit]]
+    own = [run for run in found[:limit] if run.version in seen]
+    items = [scheduling.run(run, jobs.get(run.job_id or ""), base_of(request)) for run in own]
     return {"items": items, "next": found[limit - 1].tick if len(found) > limit else None}
 
 
@@ -192,16 +195,31 @@ async def schedule_of(tools: Tools, caller: Caller, schedule_id: str) -> Schedul
 
 
 async def revision_of(tools: Tools, caller: Caller, schedule_id: str, version: int) -> Revision:
+    """One for a user whom the caller may not act for, and a missing one look the same."""
     found = []
     if 0 < version < LARGEST:
         found = await tools.store.revisions(caller.tenant, schedule_id, before=version + 1, limit=1)
-    if not found or found[0].version != version:
+    if not found or found[0].version != version or not may_see(caller, found[0]):
         raise VersionNotFound(schedule_id=schedule_id, version=version)
     return found[0]
 
 
-def may_see(caller: Caller, schedule: Schedule) -> bool:
-    return caller.user in (None, schedule.terms.user)
+async def _seen_versions(tools: Tools, caller: Caller, runs: Sequence[Run]) -> Container[int]:
+    """The versions of these runs that the caller may know of."""
+    versions = [run.version for run in runs]
+    if caller.user is None or not runs:
+        return versions
+    newest, size = max(versions), max(versions) - min(versions) + 1
+    found = await tools.store.revisions(caller.tenant, runs[0].schedule, before=newest + 1, limit=size)
+    return {each.version for each in found if may_see(caller, each)}
+
+
+def _seen(caller: Caller, revision: Revision | None) -> Revision | None:
+    return revision if revision is not None and may_see(caller, revision) else None
+
+
+def may_see(caller: Caller, found: Schedule | Revision) -> bool:
+    return caller.user in (None, found.terms.user)
 
 
 def shown(schedule: Schedule, status_code: int = 200) -> Response[ScheduleDocument]:

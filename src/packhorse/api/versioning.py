@@ -30,6 +30,7 @@ async def moved(tools: Tools, caller: Caller, schedule_id: str, match: str | Non
         if move is None:
             assert found is not None
             return Move(found, found)
+        caller.acting_for(move.after.terms.user)  # an older version, or the code, may have been for somebody else
         try:
             await tools.store.move(move)
         except Conflict:

@@ -24,6 +24,7 @@ MOST_WAITING = 10
 """Runs of one schedule that may wait for the one before them."""
 VERSIONS = 1000
 """Versions of a schedule that are kept."""
+NOBODY = "Nobody was there to run it in time."
 CODE = "code"
 """Who has made a version that comes from the app's own code."""
 
@@ -124,9 +125,8 @@ def claim(schedule: Schedule, now: float, hold: float = 0.0) -> Move | None:
     if tick is None or tick > now:
         return None
     last = cron.latest(terms.cron, terms.zone, now, tick)
-    patience = max(LATE, terms.window) if terms.misfire == "catch_up" else LATE
     runs: list[Run] = []
-    if now - last <= patience:
+    if now - last <= _patience(terms):
         runs.append(_run(schedule, last, due_at=now + hold))
         if last > tick:
             runs.append(_missed(schedule, tick, _before(schedule, tick, last)))
@@ -134,6 +134,14 @@ def claim(schedule: Schedule, now: float, hold: float = 0.0) -> Move | None:
         runs.append(_missed(schedule, tick, last))
     moved = replace(schedule, stamp=schedule.stamp + 1, last_at=last)
     return Move(schedule, replace(moved, next_at=_next(moved, max(now, last))), runs=tuple(runs))
+
+
+def is_too_late(run: Run, terms: Terms, now: float) -> bool:
+    """Whether whoever claimed it died, and nobody came in time. One that was looked at and had to wait is never late.
+
+    It may be claimed at the last moment, so there is as much time again to carry it on.
+    """
+    return not run.is_manual and not run.message and now - run.tick > _patience(terms) + LATE
 
 
 def pass_over(schedule: Schedule) -> Move:
@@ -276,7 +284,7 @@ def _missed(schedule: Schedule, first: float, last: float) -> Run:
     """One record for all of them, however many there were."""
     terms = schedule.terms
     count = cron.count(terms.cron, terms.zone, first, last, MOST_COUNTED)
-    what = "Nobody was there to run it in time."
+    what = NOBODY
     if count > 1:
         more = "more than " if count == MOST_COUNTED else ""
         what = f"Nobody was there to run them in time: {more}{count} ticks until {iso(last)}."
@@ -290,6 +298,10 @@ def _missed(schedule: Schedule, first: float, last: float) -> Run:
         until=last if count > 1 else None,
         count=count,
     )
+
+
+def _patience(terms: Terms) -> float:
+    return max(LATE, terms.window) if terms.misfire == "catch_up" else LATE
 
 
 def _before(schedule: Schedule, first: float, last: float) -> float:

@@ -19,9 +19,16 @@ def masked(value: Any, paths: Sequence[Path]) -> Any:
 
 
 def merged(value: Any, before: Any, paths: Sequence[Path]) -> Any:
-    """The value with what was there before wherever somebody has sent the mask back: they left the secret as it was."""
-    for path in paths:
-        value = _merged(value, before, path)
+    """The value with what was there before wherever somebody has sent the mask back: they left the secret as it was.
+
+    In a list only if all of it is where it was: who drops one account must not give its password to the next.
+    """
+    if () in paths:
+        return before if value == MASK and before is not None else value
+    if isinstance(value, Mapping) and isinstance(before, Mapping):
+        return {name: merged(inner, before.get(name), _below(paths, name, ANY)) for name, inner in value.items()}
+    if isinstance(value, list) and isinstance(before, list) and _is_same(value, before, _below(paths, ANY)):
+        return [merged(inner, was, _below(paths, ANY)) for inner, was in zip(value, before, strict=True)]
     return value
 
 
@@ -61,16 +68,21 @@ def redacted_in(value: Any, secrets: Sequence[str]) -> Any:
     return [redacted_in(inner, secrets) for inner in value] if isinstance(value, list) else value
 
 
-def _merged(value: Any, before: Any, path: Path) -> Any:
-    if not path:
-        return before if value == MASK and before is not None else value
-    step, rest = path[0], path[1:]
-    if isinstance(value, Mapping) and isinstance(before, Mapping):
+def _is_same(value: Sequence[Any], before: Sequence[Any], paths: Sequence[Path]) -> bool:
+    """Whether two lists differ in nothing but secrets: else nobody knows which element is which."""
+    return [_rest(each, paths) for each in value] == [_rest(each, paths) for each in before]
+
+
+def _rest(value: Any, paths: Sequence[Path]) -> Any:
+    """What is no secret."""
+    if () in paths:
+        return None
+    if isinstance(value, Mapping):
         return {
-            name: _merged(inner, before.get(name), rest) if step in (ANY, name) else inner
-            for name, inner in value.items()
+            name: _rest(inner, below) for name, inner in value.items() if () not in (below := _below(paths, name, ANY))
         }
-    if isinstance(value, list) and isinstance(before, list) and step == ANY:
-        was = [*before, *[None] * len(value)]
-        return [_merged(inner, was[i], rest) for i, inner in enumerate(value)]
-    return value
+    return [_rest(inner, _below(paths, ANY)) for inner in value] if isinstance(value, list) else value
+
+
+def _below(paths: Sequence[Path], *steps: str) -> list[Path]:
+    return [path[1:] for path in paths if path and path[0] in steps]

@@ -21,6 +21,9 @@ TOLD = 2
 FIRED = 3
 """For one that a schedule has made."""
 
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)
+"""The latter from a broken byte inside a string."""
+
 T = TypeVar("T")
 
 
@@ -53,6 +56,15 @@ def decode(data: bytes | str, type: type[T] = Any) -> T:  # type: ignore[assignm
     return msgspec.json.decode(data, type=type)
 
 
+def record(data: bytes | str, type: type[T]) -> T:
+    """What a store holds beside jobs. Raises CorruptRecord for what is no such record."""
+    try:
+        return decode(data, type)
+    except UNREADABLE as error:
+        what = getattr(type, "__name__", "record").lower()
+        raise CorruptRecord(f"A {what} cannot be read: {error}.", what=what, reason=str(error)) from error
+
+
 def state_of(job: Job) -> bytes:
     v = VERSION if job.revived else FIRED if job.firing else TOLD if job.webhooks or job.promoted else PLAIN
     return encode(
@@ -71,7 +83,11 @@ def state_from(data: bytes, job_id: str) -> State:
 
 
 def plan_from(data: bytes) -> Plan:
-    return _plan.decode(data)
+    """Raises CorruptRecord."""
+    try:
+        return _plan.decode(data)
+    except UNREADABLE as error:
+        raise CorruptRecord(f"A plan cannot be read: {error}.", what="plan", reason=str(error)) from error
 
 
 def spec_from(data: bytes, job_id: str) -> Spec:
@@ -95,5 +111,5 @@ def fingerprint(value: Any) -> str:
 def _read(decoder: msgspec.json.Decoder[T], data: bytes, what: str, job_id: str) -> T:
     try:
         return decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:  # the latter from a broken byte inside a string
+    except UNREADABLE as error:
         raise CorruptRecord(what=what, job_id=job_id, reason=str(error)) from error

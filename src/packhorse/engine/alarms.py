@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from packhorse.core import redelivery, wire
 from packhorse.crashpoints import passing
+from packhorse.engine.errands import done
 from packhorse.engine.listening import listening
 from packhorse.engine.pool import child_environment
 from packhorse.shape.failing import shown_group
@@ -53,10 +54,13 @@ class Alarms:
 
     async def tick(self) -> float:
         taken = await self._store.take_errands("alert", BATCH, self._hold)
-        told = [(errand, wire.decode(errand.body, Alarm)) for errand in taken]
+        told: list[tuple[Errand, Alarm]] = []
+        for errand in taken:
+            await done(self._store, [errand], _read(errand, told))
         told.sort(key=_together)
-        for _, found in groupby(told, key=_together):
-            await self._tell(list(found))
+        for _, together in groupby(told, key=_together):
+            found = list(together)
+            await done(self._store, [errand for errand, _ in found], self._tell(found))
         return 0.0 if len(taken) == BATCH else POLL
 
     async def _tell(self, told: Sequence[tuple[Errand, Alarm]]) -> None:
@@ -113,6 +117,10 @@ class Alarms:
             await self._store.settle_errand(errand, due_at=due_at, body=body)
 
         await asyncio.gather(*(settle(*each) for each in told))
+
+
+async def _read(errand: Errand, told: list[tuple[Errand, Alarm]]) -> None:
+    told.append((errand, wire.record(errand.body, Alarm)))
 
 
 def _together(told: tuple[Errand, Alarm]) -> tuple[str, str, bool]:

@@ -7,7 +7,6 @@ import time
 from collections.abc import MutableMapping
 from typing import Protocol
 
-from packhorse.errors import PackhorseError
 from packhorse.telemetry import log
 
 AFTER_FAILURE = 1.0
@@ -26,7 +25,7 @@ async def keep(duty: Duty, beats: MutableMapping[str, float] | None = None) -> N
             wait = await duty.tick()
             if beats is not None:
                 beats[name] = time.monotonic()
-        except (PackhorseError, OSError) as error:
+        except Exception as error:  # broad: a step that fails must not take the worker along, whose stages are running
             log.duty_failed(name, error)
             wait = AFTER_FAILURE
         await asyncio.sleep(wait)

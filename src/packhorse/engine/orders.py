@@ -20,6 +20,7 @@ from packhorse.core.change import Change
 from packhorse.core.model import FailedRun, FailureStatus, Job, Settled
 from packhorse.core.plan import Status
 from packhorse.crashpoints import passing
+from packhorse.engine.errands import done
 from packhorse.engine.settle import Settle, Verb
 from packhorse.errors import CorruptRecord, JobNotFound, NotAllowed, SchemaTooNew, SlotTaken
 from packhorse.store.base import Errand, FailureFilter, Store
@@ -73,7 +74,8 @@ def placed(order: Order, tenant: str, luck: str) -> Errand:
 
 
 def order_from(errand: Errand) -> Order:
-    return wire.decode(errand.body, Order)
+    """Raises CorruptRecord."""
+    return wire.record(errand.body, Order)
 
 
 class Orders:
@@ -87,10 +89,11 @@ class Orders:
     async def tick(self) -> float:
         taken = await self._store.take_errands("order", AT_ONCE, self._hold)
         for errand in taken:
-            await self._step(errand, order_from(errand))
+            await done(self._store, [errand], self._step(errand))
         return 0.0 if taken else POLL
 
-    async def _step(self, errand: Errand, order: Order) -> None:
+    async def _step(self, errand: Errand) -> None:
+        order = order_from(errand)
         size = BATCH if order.pace is None else max(1, min(BATCH, int(order.pace * STEP)))
         page, is_last = await self._page(errand, order, size)
         after = await self._carry_out(errand, order, page)

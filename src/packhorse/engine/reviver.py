@@ -8,6 +8,7 @@ from packhorse.core import lifecycle
 from packhorse.core.change import Change
 from packhorse.core.model import FailedRun, FailureStatus, Job
 from packhorse.crashpoints import passing
+from packhorse.engine.errands import done
 from packhorse.engine.orders import check_failed, tried
 from packhorse.engine.settle import Settle
 from packhorse.store.base import Charge, Errand, Store
@@ -33,7 +34,7 @@ class Reviver:
     async def tick(self) -> float:
         taken = await self._store.take_errands("revive", BATCH, self._hold)
         for errand in taken:
-            await self._revive(errand)
+            await done(self._store, [errand], self._revive(errand))
         return 0.0 if len(taken) == BATCH else POLL
 
     async def _revive(self, errand: Errand) -> None:

@@ -22,18 +22,19 @@ from packhorse.crashpoints import passing
 from packhorse.define.mistakes import unknown_pipeline
 from packhorse.define.submitting import Options
 from packhorse.engine.admission import Intake
+from packhorse.engine.readable import plans_of, readable
 from packhorse.engine.sealing import sealer
 from packhorse.engine.settle import Settle
 from packhorse.errors import (
-    BlobError,
     Conflict,
+    CorruptRecord,
     InvalidInput,
     JobNotFound,
     NoSecretKey,
     NotAllowed,
+    SchemaTooNew,
     SecretUnreadable,
     SlotTaken,
-    StoreError,
 )
 from packhorse.settings import Settings
 from packhorse.store.base import Store
@@ -52,6 +53,8 @@ LONGEST_WAIT = 15.0
 TRIES = 5
 FRESH = 1.0
 """Seconds for which the definitions that were read are taken for true."""
+SHUN = 10.0
+"""Seconds for which a schedule that could not be claimed is left to others, who may have the zone that we lack."""
 LAP = 30.0
 """Seconds between pages of the round that looks after all schedules, of all workers together."""
 ROUND = "schedules"
@@ -65,19 +68,23 @@ class Scheduler:
         self._settings = settings
         self._settle = settle
         self._plans: dict[str, Plan] = {}
+        self._shunned: dict[tuple[str, str], float] = {}
         self._read_at = -FRESH
         self._looked_at = -LAP
 
     async def tick(self) -> float:
         now = self._store.now()
-        upcoming = await self._store.upcoming(now + POLL, BATCH)
-        due = [each for each in upcoming if each.next_at is not None and each.next_at <= now]
+        shunned = self._still_shunned()
+        upcoming = await self._store.upcoming(now + POLL, BATCH + len(shunned))
+        due = [
+            each for each in upcoming if each.next_at is not None and each.next_at <= now and _key(each) not in shunned
+        ]
         random.shuffle(due)  # several schedulers that wake together should not all begin with the same
         claimed = await _all(self._claimed(schedule) for schedule in due)
         taken = await self._store.take_runs(BATCH, HOLD)
         await _all(self._carried(run) for run in [*(run for runs in claimed for run in runs), *taken])
         await self._look_over()
-        return self._pause(upcoming, is_full=len(due) == BATCH or len(taken) == BATCH)
+        return self._pause(upcoming, is_full=len(due) >= BATCH or len(taken) == BATCH)
 
     def _pause(self, upcoming: Sequence[Schedule], *, is_full: bool) -> float:
         """Until the next tick, to the moment; and never so long that an edit goes unnoticed."""
@@ -88,6 +95,22 @@ class Scheduler:
     # Claiming.
 
     async def _claimed(self, schedule: Schedule) -> list[Run]:
+        try:
+            return await self._claim(schedule)
+        except Exception as error:  # broad: whatever is wrong with one schedule must not stop those of everybody else
+            self._shun(schedule, error)
+            return []
+
+    def _shun(self, schedule: Schedule, error: Exception) -> None:
+        log.duty_failed(f"schedule {schedule.id}", error)
+        self._shunned[_key(schedule)] = time.monotonic() + SHUN
+
+    def _still_shunned(self) -> frozenset[tuple[str, str]]:
+        now = time.monotonic()
+        self._shunned = {key: until for key, until in self._shunned.items() if until > now}
+        return frozenset(self._shunned)
+
+    async def _claim(self, schedule: Schedule) -> list[Run]:
         """The runs that are ours to carry on; none if another was faster."""
         move = schedules.claim(schedule, self._store.now(), HOLD)
         if move is None:
@@ -123,7 +146,7 @@ class Scheduler:
                 await self._carry(run)
             except Conflict:
                 return  # somebody else has decided on it
-            except (StoreError, BlobError) as error:  # it is due again by itself
+            except Exception as error:  # broad, as above; it is due again by itself
                 log.duty_failed(f"schedule {run.schedule}", error)
 
     async def _carry(self, run: Run) -> None:
@@ -133,6 +156,8 @@ class Scheduler:
             await self._skip(run, "The schedule was deleted.")
         elif not pinned or pinned[0].version != run.version:
             await self._skip(run, f"Version {run.version} of the schedule is not kept any more.")
+        elif schedules.is_too_late(run, pinned[0].terms, self._store.now()):
+            await self._miss(run)
         else:
             await self._decide(run, pinned[0].terms)
 
@@ -154,12 +179,12 @@ class Scheduler:
         """The schedule's other runs that are not over, oldest first; and since when the last of them has had a job."""
         found = (await self._store.runs(run.tenant, run.schedule, limit=BATCH, open_only=True))[::-1]
         fired = [each.job_id for each in found if each.job_id is not None]
-        jobs = dict(zip(fired, await self._store.get(fired) if fired else [], strict=True))
+        jobs = await readable(self._store, fired)  # without those that cannot be read: they may well be active
         others = []
         for each in found:
             if each.tick == run.tick:
                 continue
-            if each.job_id is not None and jobs[each.job_id] is None:
+            if each.job_id in jobs and jobs[each.job_id] is None:
                 lost = schedules.decided(each, "failed", "Its job is not there any more.", self._store.now())
                 await self._store.put_run(each, lost)
             else:
@@ -197,6 +222,10 @@ class Scheduler:
         await self._store.put_run(run, schedules.decided(run, "skipped", why, self._store.now()))
         log.tick_skipped(run.schedule, why)
 
+    async def _miss(self, run: Run) -> None:
+        await self._store.put_run(run, schedules.decided(run, "missed", schedules.NOBODY, self._store.now()))
+        log.ticks_missed(run.schedule, run.count, schedules.NOBODY)
+
     async def _wait(self, run: Run, why: str, since: float) -> None:
         """The longer what it waits for has been there, the longer it may well be."""
         now = self._store.now()
@@ -207,13 +236,12 @@ class Scheduler:
         assert run.job_id is not None
         try:
             await self._settle(run.job_id, lambda job: lifecycle.cancel(job, now=self._store.now()))
-        except (JobNotFound, NotAllowed):
-            return  # it has ended meanwhile
+        except (JobNotFound, NotAllowed, CorruptRecord, SchemaTooNew):
+            return  # it has ended meanwhile, or nobody can end it
 
     async def _plan(self, pipeline: str) -> Plan:
         if pipeline not in self._plans or time.monotonic() - self._read_at > FRESH:
-            found = await self._store.definitions()
-            self._plans = {each.pipeline: wire.plan_from(each.plan) for each in found}
+            self._plans = plans_of(await self._store.definitions())
             self._read_at = time.monotonic()
         if pipeline not in self._plans:
             raise unknown_pipeline(pipeline, self._plans)
@@ -235,15 +263,28 @@ class Scheduler:
         await self._store.set_bookmark(ROUND, wire.encode([now, last]).decode())
         oldest = now - self._settings.runs_keep
         for schedule in page:
-            if (move := schedules.realigned(schedule, now)) is not None:
-                await self._moved(move)
-            await self._store.trim_runs(schedule.tenant, schedule.id, older_than=oldest, keep=self._settings.runs_limit)
-            if schedule.ended_at is not None and schedule.ended_at < oldest:
-                await self._store.drop_schedule(schedule)
+            try:
+                await self._look_after(schedule, now, oldest)
+            except Exception as error:  # broad, as above
+                log.duty_failed(f"schedule {schedule.id}", error)
+
+    async def _look_after(self, schedule: Schedule, now: float, oldest: float) -> None:
+        await self._store.trim_runs(schedule.tenant, schedule.id, older_than=oldest, keep=self._settings.runs_limit)
+        if schedule.ended_at is not None and schedule.ended_at < oldest:
+            await self._store.drop_schedule(schedule)
+        elif (move := schedules.realigned(schedule, now)) is not None:
+            await self._moved(move)
+
+
+def _key(schedule: Schedule) -> tuple[str, str]:
+    return schedule.tenant, schedule.id
 
 
 def _bookmarked(text: str | None) -> tuple[float, tuple[str, str] | None]:
-    return wire.decode(text, tuple[float, tuple[str, str] | None]) if text else (0.0, None)
+    try:
+        return wire.record(text or "", tuple[float, tuple[str, str] | None])
+    except CorruptRecord:  # or there is none yet: the round begins anew
+        return 0.0, None
 
 
 async def _all(work: Iterable[Awaitable[T]]) -> list[T]:

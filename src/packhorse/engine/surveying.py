@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 
 from msgspec import Struct
 
-from packhorse.core import wire
-from packhorse.core.model import Job
-from packhorse.core.plan import Plan
 from packhorse.engine.explain import is_live
-from packhorse.errors import CorruptRecord, SchemaTooNew
+from packhorse.engine.readable import plans_of, readable
 from packhorse.store.base import Definition, Store, WorkerCard
 from packhorse.store.statistics import MINUTE, Level, Reading
 
@@ -73,21 +69,16 @@ async def surveyed(store: Store, lease: float) -> Survey:
 def kinds_of(definitions: Sequence[Definition]) -> dict[str, set[str]]:
     """For each queue that a pipeline uses, the kinds of stages in it."""
     found: dict[str, set[str]] = {}
-    for definition in definitions:
-        for stage in _plan(definition.plan).stages:
+    for plan in plans_of(definitions).values():
+        for stage in plan.stages:
             found.setdefault(stage.queue, set()).add(stage.kind)
     return found
-
-
-@lru_cache(1000)
-def _plan(body: bytes) -> Plan:
-    return wire.plan_from(body)
 
 
 async def _oldest(store: Store, kinds: Mapping[str, set[str]], now: float) -> dict[str, float]:
     """For each queue, since when the oldest of its jobs have been ready: of each kind and priority, the foremost."""
     heads = await store.heads(kinds)
-    jobs = await _readable(store, list({head.job_id for head in heads}))
+    jobs = await readable(store, list({head.job_id for head in heads}))
     found: dict[str, float] = {}
     for head in heads:
         job = jobs.get(head.job_id)
@@ -95,16 +86,6 @@ async def _oldest(store: Store, kinds: Mapping[str, set[str]], now: float) -> di
         if task is not None and task.ready_at is not None:
             found[head.queue] = max(found.get(head.queue, 0.0), now - task.ready_at)
     return found
-
-
-async def _readable(store: Store, job_ids: list[str]) -> dict[str, Job]:
-    """One that nobody can read must not hide how all the others stand."""
-    try:
-        return {job.id: job for job in await store.get(job_ids) if job is not None}
-    except (CorruptRecord, SchemaTooNew):
-        if len(job_ids) == 1:
-            return {}
-        return {id: job for one in job_ids for id, job in (await _readable(store, [one])).items()}
 
 
 class Surveyor:

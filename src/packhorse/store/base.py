@@ -290,7 +290,8 @@ class Watch(Protocol):
 class Registry(Protocol):
     async def publish(self, definitions: Sequence[Definition]) -> None: ...
 
-    async def definitions(self) -> list[Definition]: ...
+    async def definitions(self) -> list[Definition]:
+        """By pipeline. One that cannot be read is told of and left out, until its worker publishes it again."""
 
     async def enroll(self, card: WorkerCard) -> None:
         """Say that the worker is there. Repeated as a sign of life."""

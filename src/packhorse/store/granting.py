@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from msgspec import DecodeError, Struct, field
+from msgspec import Struct, field
 
 from packhorse.core import wire
-from packhorse.errors import CorruptRecord
 
 
 class Key(Struct, frozen=True, omit_defaults=True):
@@ -38,10 +37,7 @@ class Key(Struct, frozen=True, omit_defaults=True):
 
 def key_from(body: bytes) -> Key:
     """Raises CorruptRecord for what cannot be read."""
-    try:
-        return wire.decode(body, Key)
-    except DecodeError as error:
-        raise CorruptRecord(f"A key cannot be read: {error}.", what="key", reason=str(error)) from error
+    return wire.record(body, Key)
 
 
 class Keys(Protocol):

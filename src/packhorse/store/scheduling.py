@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, TypeVar
-
-from msgspec import DecodeError
+from typing import Protocol
 
 from packhorse.core import wire
 from packhorse.core.schedules import Move, Revision, Run, Schedule
-from packhorse.errors import CorruptRecord
-
-S = TypeVar("S")
 
 
 class Schedules(Protocol):
@@ -28,10 +23,13 @@ class Schedules(Protocol):
     async def schedules(
         self, tenant: str | None = None, *, after: tuple[str, str] | None = None, limit: int = 50
     ) -> list[Schedule]:
-        """Those of the tenant, by id; or all, in an order of their own. Behind the one of that tenant and id."""
+        """Those of the tenant, by id; or all, in an order of their own. Behind the one of that tenant and id.
+
+        One that cannot be read is told of and left out.
+        """
 
     async def upcoming(self, until: float, limit: int) -> list[Schedule]:
-        """Those whose next tick comes up to that moment, the earliest first."""
+        """Those whose next tick comes up to that moment, the earliest first; without those that cannot be read."""
 
     async def revisions(
         self, tenant: str, schedule_id: str, *, before: int | None = None, limit: int = 50
@@ -66,19 +64,11 @@ PAGE = 1000
 
 
 def schedule_from(body: bytes | str) -> Schedule:
-    return _read(body, Schedule)
+    return wire.record(body, Schedule)
 
 
 def revision_from(body: bytes | str) -> Revision:
-    return _read(body, Revision)
-
-
-def _read(body: bytes | str, type: type[S]) -> S:
-    try:
-        return wire.decode(body, type)
-    except (DecodeError, UnicodeDecodeError) as error:
-        what = type.__name__.lower()
-        raise CorruptRecord(f"A {what} cannot be read: {error}.", what=what, reason=str(error)) from error
+    return wire.record(body, Revision)
 
 
 RUN_FIELDS: Sequence[str] = Run.__struct_fields__

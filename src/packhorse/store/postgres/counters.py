@@ -47,7 +47,7 @@ class Ask(NamedTuple):
 async def count_all(session: Session, asks: Sequence[Ask], clock: Clock) -> list[Spent]:
     """What each caller is told, who comes first first; of a refund that is nothing of interest."""
     stored, now = await _locked(session, counting.counters(charge for ask in asks for charge in ask.charges), clock)
-    kept: dict[Counter, Buckets] = {each: wire.decode(body, Buckets) for each, body in stored.items()}
+    kept: dict[Counter, Buckets] = {each: wire.record(body, Buckets) for each, body in stored.items()}
     answers = [_counted(kept, ask, now) for ask in asks]
     written = {each: wire.encode(buckets) for each, buckets in kept.items()}
     moved = [

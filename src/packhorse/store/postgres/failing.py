@@ -89,7 +89,7 @@ class Held:
             return
         for row in await self._session.fetch(HOLD, *zip(*keys, strict=True)):
             if row["body"]:
-                group = wire.decode(row["body"], FailureGroup)
+                group = wire.record(row["body"], FailureGroup)
                 self._groups[group.tenant, group.fingerprint] = group
         self._groups = {key: self._groups.get(key) for key in keys}
         for tenant, fingerprint, user, count in await self._session.fetch(USERS, *zip(*users, strict=True)):
@@ -188,7 +188,7 @@ async def dismiss_group(session: Session, tenant: str, fingerprint: str, settled
     row = await session.row(query, tenant, fingerprint)
     if row is None:
         return None
-    group = replace(wire.decode(row["body"], FailureGroup), dismissal=settled)
+    group = replace(wire.record(row["body"], FailureGroup), dismissal=settled)
     await session.fetch(PUT_GROUPS, [tenant], [fingerprint], [group.seen], [wire.encode(group)])
     return group
 
@@ -239,13 +239,13 @@ async def by_id(session: Session, ids: Sequence[str]) -> list[FailedRun | None]:
 async def groups(session: Session, tenant: str, before: str | None, limit: int) -> list[FailureGroup]:
     query = "SELECT body FROM @failure_groups WHERE tenant = $1 AND seen < $2 ORDER BY seen DESC LIMIT $3"
     found = await session.fetch(query, tenant, "~" if before is None else before, limit)
-    return [wire.decode(body, FailureGroup) for (body,) in found]
+    return [wire.record(body, FailureGroup) for (body,) in found]
 
 
 async def group(session: Session, tenant: str, fingerprint: str) -> FailureGroup | None:
     query = "SELECT body FROM @failure_groups WHERE tenant = $1 AND fingerprint = $2"
     row = await session.row(query, tenant, fingerprint)
-    return None if row is None else wire.decode(row["body"], FailureGroup)
+    return None if row is None else wire.record(row["body"], FailureGroup)
 
 
 def _keys(failure: FailedRun) -> tuple[Key, tuple[str, str, str]]:
@@ -263,5 +263,5 @@ def _row(failure: FailedRun, is_counted: bool) -> tuple[Any, ...]:
 
 def _read(row: Row) -> tuple[FailedRun, bool]:
     body, status, settled, is_counted = row
-    became = None if settled is None else wire.decode(settled, Settled)
-    return replace(wire.decode(body, FailedRun), status=FailureStatus(status), settled=became), is_counted
+    became = None if settled is None else wire.record(settled, Settled)
+    return replace(wire.record(body, FailedRun), status=FailureStatus(status), settled=became), is_counted

@@ -70,7 +70,7 @@ async def audit(session: Session, entries: Sequence[Entry], keep: int) -> None:
 async def audited(session: Session, tenant: str | None, before: int | None, limit: int) -> list[Entry]:
     where, values = _where({"tenant = $": tenant, "n < $": before})
     query = f"SELECT n, body FROM @audit WHERE {where} ORDER BY n DESC LIMIT ${len(values) + 1}"
-    return [replace(wire.decode(body, Entry), n=n) for n, body in await session.fetch(query, *values, limit)]
+    return [replace(wire.record(body, Entry), n=n) for n, body in await session.fetch(query, *values, limit)]
 
 
 def _where(wanted: dict[str, Any]) -> tuple[str, list[Any]]:

@@ -53,13 +53,13 @@ async def add_endpoint(session: Session, endpoint: Endpoint) -> None:
 async def endpoints(session: Session, tenant: str | None, only_open: bool) -> list[Endpoint]:
     query = """SELECT body FROM @endpoints
         WHERE ($1::text IS NULL OR tenant = $1) AND (is_open OR NOT $2) ORDER BY created_at, id"""
-    return [wire.decode(body, Endpoint) for (body,) in await session.fetch(query, tenant, only_open)]
+    return [wire.record(body, Endpoint) for (body,) in await session.fetch(query, tenant, only_open)]
 
 
 async def end_endpoint(session: Session, id: str, at: float, reason: str) -> Endpoint | None:
     """Locked first: a commit that has just found it open is waited for, and its messages are seen, and go too."""
     row = await session.row("SELECT body FROM @endpoints WHERE id = $1 FOR UPDATE", id)
-    endpoint = None if row is None else wire.decode(row["body"], Endpoint)
+    endpoint = None if row is None else wire.record(row["body"], Endpoint)
     if endpoint is None or endpoint.ended_at is not None:
         return endpoint
     ended = replace(endpoint, ended_at=at, reason=reason)
@@ -70,7 +70,7 @@ async def end_endpoint(session: Session, id: str, at: float, reason: str) -> End
 
 async def forget_endpoints(session: Session, before: float) -> None:
     rows = await session.fetch("SELECT body FROM @endpoints WHERE NOT is_open")
-    ended = [wire.decode(body, Endpoint) for (body,) in rows]
+    ended = [wire.record(body, Endpoint) for (body,) in rows]
     gone = [each.id for each in ended if each.ended_at is not None and each.ended_at <= before]
     if gone:
         await session.fetch("DELETE FROM @endpoints WHERE id = ANY($1::text[])", gone)

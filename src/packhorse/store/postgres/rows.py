@@ -8,8 +8,6 @@ from collections.abc import Iterable, Sequence
 from math import isnan, nan
 from typing import Any
 
-from msgspec import DecodeError
-
 from packhorse.core import wire
 from packhorse.core.model import Job
 from packhorse.core.plan import Plan, Status
@@ -30,7 +28,7 @@ class Plans:
     def __init__(self) -> None:
         self.stored: set[str] = set()
         """Those this process has seen in the store."""
-        self._known: dict[str, Plan | DecodeError | UnicodeDecodeError] = {}
+        self._known: dict[str, Plan | CorruptRecord] = {}
 
     async def load(self, session: Session, found: Iterable[Row]) -> None:
         """Read the plans of these jobs that nobody here has read yet."""
@@ -46,14 +44,14 @@ class Plans:
         if plan is None:
             raise CorruptRecord(what="plan", job_id=job_id, reason=f"there is no plan {fingerprint}")
         if isinstance(plan, Exception):
-            raise CorruptRecord(what="plan", job_id=job_id, reason=str(plan)) from plan
+            raise CorruptRecord(what="plan", job_id=job_id, reason=plan.facts["reason"]) from plan
         return plan
 
 
-def _plan(body: bytes) -> Plan | DecodeError | UnicodeDecodeError:
+def _plan(body: bytes) -> Plan | CorruptRecord:
     try:
         return wire.plan_from(body)
-    except (DecodeError, UnicodeDecodeError) as error:
+    except CorruptRecord as error:
         return error
 
 

@@ -11,6 +11,7 @@ from packhorse.core.schedules import VERSIONS, Move, Revision, Run, Schedule
 from packhorse.errors import Conflict
 from packhorse.store.postgres.connection import NOW, Clock, Row, Session
 from packhorse.store.postgres.rows import clean
+from packhorse.store.reading import filled
 from packhorse.store.scheduling import PAGE, RUN_FIELDS, revision_from, schedule_from
 
 COLUMNS = ", ".join(RUN_FIELDS)
@@ -64,16 +65,16 @@ async def schedule(session: Session, tenant: str, id: str) -> Schedule | None:
 
 async def schedules(session: Session, tenant: str | None, after: tuple[str, str] | None, limit: int) -> list[Schedule]:
     query = (
-        "SELECT body FROM @schedules WHERE ($1::text IS NULL OR tenant = $1) AND (tenant, id) > ($2, $3)"
-        " ORDER BY tenant, id LIMIT $4"
+        "SELECT tenant || '/' || id, body FROM @schedules"
+        " WHERE ($1::text IS NULL OR tenant = $1) AND (tenant, id) > ($2, $3) ORDER BY tenant, id LIMIT $4 OFFSET $5"
     )
-    found = await session.fetch(query, tenant, *(clean(part) for part in after or ("", "")), limit)
-    return [schedule_from(body) for (body,) in found]
+    start = [clean(part) for part in after or ("", "")]
+    return await filled(lambda seen: session.fetch(query, tenant, *start, limit, seen), Schedule, limit)
 
 
 async def upcoming(session: Session, until: float, limit: int) -> list[Schedule]:
-    query = "SELECT body FROM @schedules WHERE next_at <= $1 ORDER BY next_at LIMIT $2"
-    return [schedule_from(body) for (body,) in await session.fetch(query, until, limit)]
+    query = "SELECT tenant || '/' || id, body FROM @schedules WHERE next_at <= $1 ORDER BY next_at LIMIT $2 OFFSET $3"
+    return await filled(lambda seen: session.fetch(query, until, limit, seen), Schedule, limit)
 
 
 async def revisions(session: Session, tenant: str, id: str, before: int | None, limit: int) -> list[Revision]:

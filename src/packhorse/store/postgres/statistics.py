@@ -99,7 +99,7 @@ async def read(session: Session, reading: Reading) -> bool:
 
 async def readings(session: Session, at: int) -> list[Reading]:
     found = await session.fetch("SELECT body FROM @readings WHERE at >= $1 ORDER BY at", at)
-    return [wire.decode(body, Reading) for (body,) in found]
+    return [wire.record(body, Reading) for (body,) in found]
 
 
 async def heads(session: Session, kinds: Mapping[str, Collection[str]]) -> list[Head]:
@@ -132,7 +132,7 @@ async def note(session: Session, findings: Sequence[Finding]) -> None:
 
 async def noted(session: Session) -> list[Finding]:
     found = await session.fetch('SELECT body FROM @health ORDER BY part COLLATE "C"')
-    return [wire.decode(body, Finding) for (body,) in found]
+    return [wire.record(body, Finding) for (body,) in found]
 
 
 async def miss(session: Session, lost: Lost) -> None:
@@ -141,7 +141,7 @@ async def miss(session: Session, lost: Lost) -> None:
 
 async def lost(session: Session, now: float) -> list[Lost]:
     query = 'SELECT body FROM @lost_workers WHERE missed_at > $1 ORDER BY missed_at DESC, id COLLATE "C"'
-    return [wire.decode(body, Lost) for (body,) in await session.fetch(query, now - LOST_KEPT)]
+    return [wire.record(body, Lost) for (body,) in await session.fetch(query, now - LOST_KEPT)]
 
 
 async def trim(session: Session, clock: Clock) -> None:

@@ -12,6 +12,7 @@ from packhorse.store.base import Definition, Lease, Pause, Renewal, WorkerCard
 from packhorse.store.postgres import rows
 from packhorse.store.postgres.connection import NOW, Clock, Row, Session
 from packhorse.store.postgres.rows import Plans
+from packhorse.store.reading import readable
 
 PER_JOB = ("specs", "results", "events", "leases", "progress", "log", "log_size", "samples", "keys", "deliveries")
 
@@ -179,7 +180,7 @@ async def resume(session: Session, queue: str) -> bool:
 
 async def pauses(session: Session) -> list[Pause]:
     found = await session.fetch("SELECT body FROM @pauses ORDER BY queue")
-    return [wire.decode(body, Pause) for (body,) in found]
+    return [wire.record(body, Pause) for (body,) in found]
 
 
 async def publish(session: Session, definitions: Sequence[Definition]) -> None:
@@ -193,8 +194,8 @@ async def publish(session: Session, definitions: Sequence[Definition]) -> None:
 
 
 async def definitions(session: Session) -> list[Definition]:
-    found = await session.fetch('SELECT body FROM @definitions ORDER BY pipeline COLLATE "C"')
-    return [wire.decode(body, Definition) for (body,) in found]
+    query = 'SELECT pipeline, body FROM @definitions ORDER BY pipeline COLLATE "C"'
+    return list(readable([(name, body) for name, body in await session.fetch(query)], Definition))
 
 
 async def enroll(session: Session, card: WorkerCard) -> None:
@@ -204,7 +205,7 @@ async def enroll(session: Session, card: WorkerCard) -> None:
 
 async def workers(session: Session) -> list[WorkerCard]:
     found = await session.fetch('SELECT body FROM @workers ORDER BY id COLLATE "C"')
-    return [wire.decode(body, WorkerCard) for (body,) in found]
+    return [wire.record(body, WorkerCard) for (body,) in found]
 
 
 async def dismiss(session: Session, worker: str) -> None:

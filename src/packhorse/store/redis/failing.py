@@ -137,7 +137,7 @@ def _group(tenant: str, fingerprint: str, flat: Sequence[bytes], users: int) -> 
     return FailureGroup(
         tenant, fingerprint, said["pipeline"], said["stage"] or None, said["code"], said["message"],
         first_seen=float(said["first_seen"]), last_seen=float(said["last_seen"]), users=users,
-        unlisted=int(said.get("unlisted", 0)), dismissal=wire.decode(dismissal, Settled) if dismissal else None,
+        unlisted=int(said.get("unlisted", 0)), dismissal=wire.record(dismissal, Settled) if dismissal else None,
         seen_again=float(again) if again else None, **{name: int(said.get(name, 0)) for name in COUNTS},
     )  # fmt: skip
 
@@ -149,5 +149,5 @@ def _pairs(flat: Sequence[bytes]) -> Iterator[tuple[str, str]]:
 
 def _read(row: Any) -> FailedRun:
     status, _counted, _group, settled, body = row.decode().split("\t", 4)
-    became = wire.decode(settled, Settled) if settled else None
-    return replace(wire.decode(body, FailedRun), status=FailureStatus(status), settled=became)
+    became = wire.record(settled, Settled) if settled else None
+    return replace(wire.record(body, FailedRun), status=FailureStatus(status), settled=became)

@@ -80,4 +80,4 @@ async def audited(link: Link, tenant: str | None, before: int | None, limit: int
         [numbers] = await link.ask([["ZREVRANGEBYSCORE", index, start, "-inf", "LIMIT", "0", str(limit)]])
         pages = await link.ask([["XRANGE", "audit", n.decode(), n.decode()] for n in numbers])
         found = [entry for page in pages for entry in page]
-    return [replace(wire.decode(fields[3], Entry), n=int(id.partition(b"-")[0])) for id, fields in found]
+    return [replace(wire.record(fields[3], Entry), n=int(id.partition(b"-")[0])) for id, fields in found]

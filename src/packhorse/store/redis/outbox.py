@@ -28,7 +28,7 @@ async def add_endpoint(write: Writer, endpoint: Endpoint) -> None:
 
 
 async def endpoints(link: Link, tenant: str | None, only_open: bool) -> list[Endpoint]:
-    found = [wire.decode(body, Endpoint) for body in await (_open_ones(link) if only_open else _all(link))]
+    found = [wire.record(body, Endpoint) for body in await (_open_ones(link) if only_open else _all(link))]
     wanted = [each for each in found if tenant is None or each.tenant == tenant]
     return sorted(wanted, key=lambda each: (each.created_at, each.id))
 
@@ -61,7 +61,7 @@ async def _open_ones(link: Link) -> list[bytes]:
 
 async def forget_endpoints(link: Link, write: Writer, before: float) -> None:
     """Once ended, one stays so: there is nothing to guard."""
-    ended = [wire.decode(body, Endpoint) for body in await _all(link)]
+    ended = [wire.record(body, Endpoint) for body in await _all(link)]
     gone = [each.id for each in ended if each.ended_at is not None and each.ended_at <= before]
     if gone:
         await write.told(commit.plain(*(["HDEL", "endpoints", id] for id in gone)))
@@ -71,7 +71,7 @@ async def end_endpoint(link: Link, write: Writer, id: str, at: float, reason: st
     """Read, decide, write if it is still as it was read; look again if somebody was faster."""
     while True:
         [body] = await link.ask([["HGET", "endpoints", id]])
-        endpoint = None if body is None else wire.decode(body, Endpoint)
+        endpoint = None if body is None else wire.record(body, Endpoint)
         if endpoint is None or endpoint.ended_at is not None:
             return endpoint
         ended = replace(endpoint, ended_at=at, reason=reason)

@@ -170,7 +170,7 @@ async def progress(link: Link, job_ids: Sequence[str]) -> dict[str, dict[TaskId,
 
 def _progress(at: TaskId, text: bytes) -> Progress:
     run, peak, body = text.split(b" ", 2)
-    time, current, total, message = wire.decode(body, tuple[float, float, float | None, str])
+    time, current, total, message = wire.record(body, tuple[float, float, float | None, str])
     return Progress(at, int(run), time, current, total, message, float(peak))
 
 

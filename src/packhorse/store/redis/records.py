@@ -6,8 +6,6 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any
 
-from msgspec import DecodeError
-
 from packhorse.core import wire
 from packhorse.core.model import Job
 from packhorse.core.plan import Plan, Status
@@ -126,8 +124,8 @@ class Plans:
             return
         try:
             self._known[fingerprint] = wire.plan_from(body)
-        except (DecodeError, UnicodeDecodeError) as error:
-            self._known[fingerprint] = CorruptRecord(what="plan", reason=str(error))
+        except CorruptRecord as error:
+            self._known[fingerprint] = error
 
     def get(self, fingerprint: str, job_id: str) -> Plan:
         plan = self._known.get(fingerprint) or CorruptRecord(reason=f"there is no plan {fingerprint}")

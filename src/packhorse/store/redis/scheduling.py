@@ -10,6 +10,7 @@ from msgspec.structs import asdict
 from packhorse.core import wire
 from packhorse.core.schedules import VERSIONS, Move, Revision, Run, Schedule
 from packhorse.errors import Conflict
+from packhorse.store.reading import Named, filled
 from packhorse.store.redis import commit, keys
 from packhorse.store.redis.clock import ServerClock
 from packhorse.store.redis.link import Link
@@ -46,13 +47,11 @@ async def schedule(link: Link, tenant: str, id: str) -> Schedule | None:
 async def schedules(link: Link, tenant: str | None, after: tuple[str, str] | None, limit: int) -> list[Schedule]:
     first = f"({keys.pair(*after)}" if after is not None else "-" if tenant is None else f"[{keys.pair(tenant, '')}"
     last = "+" if tenant is None else f"[{keys.pair(tenant, '')}\xff"
-    [names] = await link.ask([["ZRANGEBYLEX", ALL, first, last, "LIMIT", "0", str(limit)]])
-    return await _named(link, names)
+    return await _filled(link, ["ZRANGEBYLEX", ALL, first, last], limit)
 
 
 async def upcoming(link: Link, until: float, limit: int) -> list[Schedule]:
-    [names] = await link.ask([["ZRANGEBYSCORE", NEXT, "-inf", repr(until), "LIMIT", "0", str(limit)]])
-    return await _named(link, names)
+    return await _filled(link, ["ZRANGEBYSCORE", NEXT, "-inf", repr(until)], limit)
 
 
 async def revisions(link: Link, tenant: str, id: str, before: int | None, limit: int) -> list[Revision]:
@@ -114,9 +113,16 @@ async def drop(write: Writer, schedule: Schedule) -> None:
     await write.told(commit.plain(*ops, guards=guards))
 
 
-async def _named(link: Link, names: Sequence[bytes]) -> list[Schedule]:
-    bodies = await link.ask([["HGET", f"config:{name.decode()}", "body"] for name in names]) if names else []
-    return [schedule_from(body) for body in bodies if body is not None]
+async def _filled(link: Link, names: list[str], limit: int) -> list[Schedule]:
+    """Those that a command names."""
+
+    async def page(seen: int) -> list[Named]:
+        [found] = await link.ask([[*names, "LIMIT", str(seen), str(limit)]])
+        called = [name.decode() for name in found]
+        bodies = await link.ask([["HGET", f"config:{name}", "body"] for name in called]) if called else []
+        return list(zip(called, bodies, strict=True))
+
+    return await filled(page, Schedule, limit)
 
 
 def _shown(schedule: Schedule) -> list[str]:

@@ -64,7 +64,7 @@ async def readings(link: Link, at: int, now: float) -> list[Reading]:
     days = dict.fromkeys(_readings_of(each) for each in (*range(at, int(now) + MINUTE, DAY), int(now) + MINUTE))
     answers = await link.ask([["HGETALL", key] for key in days])
     found = (flat[i + 1] for flat in answers for i in range(0, len(flat), 2) if int(flat[i]) >= at)
-    return sorted((wire.decode(body, Reading) for body in found), key=lambda reading: reading.at)
+    return sorted((wire.record(body, Reading) for body in found), key=lambda reading: reading.at)
 
 
 async def heads(link: Link, kinds: Mapping[str, Collection[str]]) -> list[Head]:
@@ -107,7 +107,7 @@ def note(findings: Iterable[Finding]) -> Member:
 
 async def noted(link: Link) -> list[Finding]:
     [bodies] = await link.ask([["HVALS", "health:services"]])
-    return sorted((wire.decode(body, Finding) for body in bodies), key=lambda each: each.part)
+    return sorted((wire.record(body, Finding) for body in bodies), key=lambda each: each.part)
 
 
 async def miss(link: Link, write: Writer, lost: Lost) -> None:
@@ -115,7 +115,7 @@ async def miss(link: Link, write: Writer, lost: Lost) -> None:
     body = wire.encode(lost).decode()
     while True:
         [kept, *bodies] = await link.ask([["HGET", "workers:lost", lost.id], ["HVALS", "workers:lost"]])
-        if kept is not None and wire.decode(kept, Lost).seen_at >= lost.seen_at:
+        if kept is not None and wire.record(kept, Lost).seen_at >= lost.seen_at:
             return
         guard = ["fresh", "workers:lost", lost.id]
         if kept is not None:
@@ -134,4 +134,4 @@ async def lost(link: Link, now: float) -> list[Lost]:
 
 
 def _lost(bodies: Iterable[bytes]) -> list[Lost]:
-    return [wire.decode(body, Lost) for body in bodies]
+    return [wire.record(body, Lost) for body in bodies]

@@ -11,6 +11,7 @@ from packhorse.core import wire
 from packhorse.core.model import Job, TaskId
 from packhorse.errors import PackhorseError
 from packhorse.store.base import Definition, Lease, Pause, Renewal, WorkerCard
+from packhorse.store.reading import readable
 from packhorse.store.redis import commit, keys, records
 from packhorse.store.redis.clock import ServerClock
 from packhorse.store.redis.commit import Member
@@ -150,7 +151,7 @@ def resumed(queue: str) -> Member:
 
 async def pauses(link: Link) -> list[Pause]:
     [bodies] = await link.ask([["HVALS", "pauses"]])
-    return sorted((wire.decode(body, Pause) for body in bodies), key=lambda pause: pause.queue)
+    return sorted((wire.record(body, Pause) for body in bodies), key=lambda pause: pause.queue)
 
 
 # Registry
@@ -175,13 +176,14 @@ def dismissed(worker: str) -> Member:
 
 
 async def definitions(link: Link) -> list[Definition]:
-    [bodies] = await link.ask([["HVALS", "definitions"]])
-    return sorted((wire.decode(body, Definition) for body in bodies), key=lambda each: each.pipeline)
+    [flat] = await link.ask([["HGETALL", "definitions"]])
+    named = zip((name.decode() for name in flat[::2]), flat[1::2], strict=True)
+    return sorted(readable(named, Definition), key=lambda each: each.pipeline)
 
 
 async def workers(link: Link) -> list[WorkerCard]:
     [bodies] = await link.ask([["HVALS", "workers"]])
-    return sorted((wire.decode(body, WorkerCard) for body in bodies), key=lambda card: card.id)
+    return sorted((wire.record(body, WorkerCard) for body in bodies), key=lambda card: card.id)
 
 
 async def bookmark(link: Link, name: str) -> str | None:

@@ -111,7 +111,7 @@ def _trim(db: apsw.Connection, now: float) -> None:
 def _counted(db: apsw.Connection, charges: Sequence[Charge]) -> Kept:
     query = "SELECT buckets FROM counters WHERE name = ? AND window = ?"
     found = {each: db.execute(query, each).fetchone() for each in counting.counters(charges)}
-    return {each: wire.decode(row[0], Buckets) for each, row in found.items() if row is not None}
+    return {each: wire.record(row[0], Buckets) for each, row in found.items() if row is not None}
 
 
 def _keep(db: apsw.Connection, kept: Kept) -> None:

@@ -141,16 +141,16 @@ def by_id(db: apsw.Connection, ids: Sequence[str]) -> list[FailedRun | None]:
 def groups(db: apsw.Connection, tenant: str, before: str | None, limit: int) -> list[FailureGroup]:
     query = "SELECT body FROM failure_groups WHERE tenant = ? AND seen < ? ORDER BY seen DESC LIMIT ?"
     found = db.execute(query, (tenant, "~" if before is None else before, limit))
-    return [wire.decode(body, FailureGroup) for (body,) in found]
+    return [wire.record(body, FailureGroup) for (body,) in found]
 
 
 def group(db: apsw.Connection, tenant: str, fingerprint: str) -> FailureGroup | None:
     query = "SELECT body FROM failure_groups WHERE tenant = ? AND fingerprint = ?"
     row = db.execute(query, (tenant, fingerprint)).fetchone()
-    return None if row is None else wire.decode(row[0], FailureGroup)
+    return None if row is None else wire.record(row[0], FailureGroup)
 
 
 def _read(row: Sequence[Any]) -> tuple[FailedRun, bool]:
     body, status, settled, is_counted = row
-    became = None if settled is None else wire.decode(settled, Settled)
-    return replace(wire.decode(body, FailedRun), status=FailureStatus(status), settled=became), bool(is_counted)
+    became = None if settled is None else wire.record(settled, Settled)
+    return replace(wire.record(body, FailedRun), status=FailureStatus(status), settled=became), bool(is_counted)

@@ -64,4 +64,4 @@ def audited(db: apsw.Connection, tenant: str | None, before: int | None, limit: 
     given = {condition: value for condition, value in wanted.items() if value is not None}
     query = f"SELECT n, body FROM audit WHERE {' AND '.join(['TRUE', *given])} ORDER BY n DESC LIMIT ?"
     found = db.execute(query, (*given.values(), limit))
-    return [replace(wire.decode(body, Entry), n=n) for n, body in found]
+    return [replace(wire.record(body, Entry), n=n) for n, body in found]

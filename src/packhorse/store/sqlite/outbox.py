@@ -50,14 +50,14 @@ def add_endpoint(db: apsw.Connection, endpoint: Endpoint) -> None:
 def endpoints(db: apsw.Connection, tenant: str | None, only_open: bool) -> list[Endpoint]:
     query = """SELECT body FROM endpoints
         WHERE (?1 IS NULL OR tenant = ?1) AND (is_open OR NOT ?2) ORDER BY created_at, id"""
-    return [wire.decode(body, Endpoint) for (body,) in db.execute(query, (tenant, only_open))]
+    return [wire.record(body, Endpoint) for (body,) in db.execute(query, (tenant, only_open))]
 
 
 def end_endpoint(db: apsw.Connection, id: str, at: float, reason: str) -> Endpoint | None:
     row = db.execute("SELECT body FROM endpoints WHERE id = ?", (id,)).fetchone()
     if row is None:
         return None
-    endpoint = wire.decode(row[0], Endpoint)
+    endpoint = wire.record(row[0], Endpoint)
     if endpoint.ended_at is not None:
         return endpoint
     ended = replace(endpoint, ended_at=at, reason=reason)
@@ -67,7 +67,7 @@ def end_endpoint(db: apsw.Connection, id: str, at: float, reason: str) -> Endpoi
 
 
 def forget_endpoints(db: apsw.Connection, before: float) -> None:
-    ended = [wire.decode(body, Endpoint) for (body,) in db.execute("SELECT body FROM endpoints WHERE NOT is_open")]
+    ended = [wire.record(body, Endpoint) for (body,) in db.execute("SELECT body FROM endpoints WHERE NOT is_open")]
     gone = [(each.id,) for each in ended if each.ended_at is not None and each.ended_at <= before]
     db.executemany("DELETE FROM endpoints WHERE id = ?", gone)
 

@@ -174,7 +174,7 @@ def touched(db: apsw.Connection, since: int | None) -> tuple[int, set[str] | Non
     if since is None or since + 1 < first or last - since > MANY:
         return last, None
     found = db.execute("SELECT job_ids FROM feed WHERE seq > ? AND seq <= ?", (since, last))
-    return last, {job_id for (body,) in found for job_id in wire.decode(body, list[str])}
+    return last, {job_id for (body,) in found for job_id in wire.record(body, list[str])}
 
 
 MANY = 1_000

@@ -7,7 +7,6 @@ from functools import cache
 from typing import Any
 
 import apsw
-from msgspec import DecodeError
 
 from packhorse.core import wire
 from packhorse.core.model import Job
@@ -55,8 +54,8 @@ class Plans:
                 raise CorruptRecord(what="plan", job_id=job_id, reason=f"there is no plan {fingerprint}")
             try:
                 self._known[fingerprint] = wire.plan_from(row[0])
-            except (DecodeError, UnicodeDecodeError) as error:
-                raise CorruptRecord(what="plan", job_id=job_id, reason=str(error)) from error
+            except CorruptRecord as error:
+                raise CorruptRecord(what="plan", job_id=job_id, reason=error.facts["reason"]) from error
         return self._known[fingerprint]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 import apsw
@@ -12,6 +13,7 @@ from packhorse.core.change import MarkRun, RunUndecided
 from packhorse.core.model import Job
 from packhorse.core.schedules import VERSIONS, Move, Revision, Run, Schedule
 from packhorse.errors import Conflict
+from packhorse.store.reading import readable
 from packhorse.store.scheduling import PAGE, RUN_FIELDS, revision_from, schedule_from
 from packhorse.store.sqlite.connection import Session
 
@@ -54,15 +56,15 @@ def schedule(db: apsw.Connection, tenant: str, id: str) -> Schedule | None:
 
 def schedules(db: apsw.Connection, tenant: str | None, after: tuple[str, str] | None, limit: int) -> list[Schedule]:
     query = (
-        "SELECT body FROM schedules WHERE (?1 IS NULL OR tenant = ?1) AND (tenant, id) > (?2, ?3)"
-        " ORDER BY tenant, id LIMIT ?4"
+        "SELECT tenant || '/' || id, body FROM schedules WHERE (?1 IS NULL OR tenant = ?1) AND (tenant, id) > (?2, ?3)"
+        " ORDER BY tenant, id"
     )
-    return [schedule_from(body) for (body,) in db.execute(query, (tenant, *(after or ("", "")), limit))]
+    return list(islice(readable(db.execute(query, (tenant, *(after or ("", "")))), Schedule), limit))
 
 
 def upcoming(db: apsw.Connection, until: float, limit: int) -> list[Schedule]:
-    query = "SELECT body FROM schedules WHERE next_at <= ? ORDER BY next_at LIMIT ?"
-    return [schedule_from(body) for (body,) in db.execute(query, (until, limit))]
+    query = "SELECT tenant || '/' || id, body FROM schedules WHERE next_at <= ? ORDER BY next_at"
+    return list(islice(readable(db.execute(query, (until,)), Schedule), limit))
 
 
 def revisions(db: apsw.Connection, tenant: str, id: str, before: int | None, limit: int) -> list[Revision]:

@@ -53,7 +53,7 @@ def read(db: apsw.Connection, reading: Reading) -> bool:
 
 def readings(db: apsw.Connection, at: int) -> list[Reading]:
     return [
-        wire.decode(body, Reading)
+        wire.record(body, Reading)
         for (body,) in db.execute("SELECT body FROM readings WHERE at >= ? ORDER BY at", (at,))
     ]
 
@@ -100,7 +100,7 @@ def note(db: apsw.Connection, findings: Sequence[Finding]) -> None:
 
 
 def noted(db: apsw.Connection) -> list[Finding]:
-    return [wire.decode(body, Finding) for (body,) in db.execute("SELECT body FROM health ORDER BY part")]
+    return [wire.record(body, Finding) for (body,) in db.execute("SELECT body FROM health ORDER BY part")]
 
 
 def miss(db: apsw.Connection, lost: Lost) -> None:
@@ -109,7 +109,7 @@ def miss(db: apsw.Connection, lost: Lost) -> None:
 
 def lost(db: apsw.Connection, now: float) -> list[Lost]:
     query = "SELECT body FROM lost_workers WHERE missed_at > ? ORDER BY missed_at DESC, id"
-    return [wire.decode(body, Lost) for (body,) in db.execute(query, (now - LOST_KEPT,))]
+    return [wire.record(body, Lost) for (body,) in db.execute(query, (now - LOST_KEPT,))]
 
 
 def trim(db: apsw.Connection, now: float) -> None:

@@ -11,6 +11,7 @@ from packhorse.core import wire
 from packhorse.core.model import Job, TaskId
 from packhorse.errors import CorruptRecord, SchemaTooNew
 from packhorse.store.base import Definition, Lease, Pause, Renewal, WorkerCard
+from packhorse.store.reading import readable
 from packhorse.store.sqlite import rows
 from packhorse.store.sqlite.rows import COLUMNS, Plans
 
@@ -125,7 +126,7 @@ def resume(db: apsw.Connection, queue: str) -> bool:
 
 
 def pauses(db: apsw.Connection) -> list[Pause]:
-    return [wire.decode(body, Pause) for (body,) in db.execute("SELECT body FROM pauses ORDER BY queue")]
+    return [wire.record(body, Pause) for (body,) in db.execute("SELECT body FROM pauses ORDER BY queue")]
 
 
 def publish(db: apsw.Connection, definitions: Sequence[Definition]) -> None:
@@ -135,7 +136,7 @@ def publish(db: apsw.Connection, definitions: Sequence[Definition]) -> None:
 
 
 def definitions(db: apsw.Connection) -> list[Definition]:
-    return [wire.decode(body, Definition) for (body,) in db.execute("SELECT body FROM definitions ORDER BY pipeline")]
+    return list(readable(db.execute("SELECT pipeline, body FROM definitions ORDER BY pipeline"), Definition))
 
 
 def enroll(db: apsw.Connection, card: WorkerCard) -> None:
@@ -143,7 +144,7 @@ def enroll(db: apsw.Connection, card: WorkerCard) -> None:
 
 
 def workers(db: apsw.Connection) -> list[WorkerCard]:
-    return [wire.decode(body, WorkerCard) for (body,) in db.execute("SELECT body FROM workers ORDER BY id")]
+    return [wire.record(body, WorkerCard) for (body,) in db.execute("SELECT body FROM workers ORDER BY id")]
 
 
 def dismiss(db: apsw.Connection, worker: str) -> None:
