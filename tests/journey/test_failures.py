@@ -142,7 +142,8 @@ async def test_a_new_kind_of_failure_is_told_once_though_a_worker_dies_and_is_re
         # Without a secret it sends nothing itself: what it had under way would be sent again a minute later only.
         await died(site.start_worker(crash="alert.posted:1", secret_key=""), site)
         site.start_worker()
-        await told(site, receiver, 4)
+        await told(site, receiver, 3)
+        await told(site, receiver, 1, "failure.new")
         for handle in handles:
             await site.ended(handle)
 
