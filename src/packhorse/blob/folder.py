@@ -6,6 +6,7 @@ root can lead a read or a write outside. Deleting is not synced: what a power cu
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 import time
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from packhorse import crashpoints
-from packhorse.blob import tree
+from packhorse.blob import resident, tree
 from packhorse.blob.base import CHUNK, Sum, checked
 from packhorse.blob.put import Put, linked
 from packhorse.blob.threads import Threads
@@ -75,9 +76,16 @@ class Folder:
         end = sys.maxsize if length is None else min(start + length, sys.maxsize)
         with ExitStack() as opened:
             fd = await self._run(tree.open_object, self._root, checked(key), opened)
-            while start < end and (piece := await self._run(os.pread, fd, min(CHUNK, end - start), start)):
+            while start < end and (piece := await self._piece(fd, min(CHUNK, end - start), start)):
                 start += len(piece)
                 yield piece
+
+    async def _piece(self, fd: int, size: int, start: int) -> bytes:
+        piece = resident.read(fd, size, start)
+        if piece is None:
+            return await self._run(os.pread, fd, size, start)
+        await asyncio.sleep(0)  # others have a turn, such as whoever listens for a reader that vanishes
+        return piece
 
     async def size(self, key: str) -> int | None:
         return await self._run(tree.size, self._root, checked(key))
