@@ -72,10 +72,6 @@ def make_all(db: Session, changes: Sequence[Change], now: float, plans: Plans) -
         if job_id in refused:
             outcomes.append(Conflict(job_id=job_id))
             continue
-        if _is_only_added(change) and not is_careful():
-            _add(db, change, now, plans)
-            outcomes.append(None)
-            continue
         outcome = alone(db, partial(make, change=change, now=now, plans=plans))
         outcomes.append(_refusal(outcome))
         if outcome is not None:
@@ -88,6 +84,9 @@ def make(db: Session, change: Change, now: float, plans: Plans) -> None:
 
     Who ends a lease finds out by that whether he held it, and is not asked twice.
     """
+    if _is_only_added(change) and not is_careful():
+        _add(db, change, now, plans)
+        return
     job = change.after
     for guard in change.guards:
         if not (isinstance(guard, Holds) and EndLease(guard.task) in change.effects):
@@ -102,17 +101,17 @@ def make(db: Session, change: Change, now: float, plans: Plans) -> None:
 
 def _is_only_added(change: Change) -> bool:
     """A submit of which nothing has to be asked first. Whether there is such a job shows when it is added."""
-    return change.before is None and not change.guards and all(type(each) in ADDED for each in change.effects)
+    return change.before is None and not change.guards and ADDED.keys() >= {*map(type, change.effects)}
 
 
 def _add(db: Session, change: Change, now: float, plans: Plans) -> None:
-    """The same as `write`, with the submits that come in together."""
+    """The same as `write`, with the submits that come in together. Nothing waits before all of it is made."""
     job = change.after
+    made = [(rows.ADD, rows.row_of(job)), *[ADDED[type(effect)](effect, change, now) for effect in change.effects]]
+    made.append((TELL, _told(change)))
     plans.keep_later(db, job.plan)
-    db.later(rows.ADD, rows.row_of(job))
-    for effect in change.effects:
-        db.later(*ADDED[type(effect)](effect, change, now))
-    db.later(TELL, _told(change))
+    for insert, row in made:
+        db.later(insert, row)
     db.touched.add(job.id)
 
 
