@@ -40,6 +40,8 @@ WAITING: StageDocument = {
     "started_at": None,
     "updated_at": None,
 }
+NEW = "new"
+"""Where a plan keeps what its new jobs look like."""
 NO_SPEC = Spec(parameters=b"{}")
 EPOCH = datetime(1970, 1, 1)
 LAST_TIME = 253_402_300_799.0
@@ -103,6 +105,31 @@ def shown(job: Job, spec: Spec | None, results: Results, progress: Reported) -> 
         "metadata": spec.metadata,
         "version": job.version,
         "last_event": job.events,
+    }
+
+
+def shown_new(job: Job, spec: Spec) -> JobDocument:
+    """As `shown`, of a job that was submitted a moment ago: most of it is that of every new job of its plan."""
+    if spec.inputs or job.firing is not None:
+        return shown(job, spec, {}, {})
+    alike: JobDocument | None = job.plan.__dict__.get(NEW)
+    if alike is None:
+        alike = job.plan.__dict__[NEW] = shown(job, spec, {}, {})
+    return {
+        **alike,
+        "job_id": job.id,
+        "user_id": job.user,
+        "tenant_id": job.tenant,
+        "created_by_client_id": job.client,
+        "origin": spec.origin,
+        "parameters": masked(_parameters(spec), job.plan.secrets),
+        "created_at": (created_at := iso(job.created_at)),
+        "updated_at": created_at,
+        "deadline_at": iso(job.deadline_at),
+        "not_before": iso(job.not_before) if job.not_before > job.created_at else None,
+        "priority": job.priority,
+        "trace_id": job.trace_id,
+        "metadata": spec.metadata,
     }
 
 
