@@ -30,7 +30,6 @@ export async function refresh() {
 
 function take(old, fresh) {
   Idiomorph.morph(old, fresh, {
-    morphStyle: "outerHTML",
     ignoreActiveValue: true,
     callbacks: {
       beforeNodeMorphed: (from) => !(from instanceof Element && from.hasAttribute("data-keep")),
