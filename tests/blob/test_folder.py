@@ -390,6 +390,17 @@ async def test_others_have_a_turn_between_two_pieces(blobs: Folder) -> None:
     assert len(set(seen)) == 5
 
 
+async def test_who_gives_nobody_a_turn_is_handed_what_threads_have_read(blobs: Folder) -> None:
+    await blobs.put(KEY, stream(b"x" * 5 * CHUNK))
+    calls: list[str] = []
+
+    with watching(lambda name, *_: calls.append(name), "pread"):
+        pieces = [piece async for piece in blobs.read(KEY)]
+
+    assert len(pieces) == 5
+    assert len(calls) >= 5  # all but the first, and the look beyond the end
+
+
 async def test_a_read_that_is_left_halfway_closes_the_file(blobs: Folder) -> None:
     await blobs.put(KEY, stream(b"x" * 2 * CHUNK))
     before = descriptors()

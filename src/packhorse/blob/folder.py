@@ -74,18 +74,24 @@ class Folder:
 
     async def read(self, key: str, *, start: int = 0, length: int | None = None) -> AsyncGenerator[bytes]:
         end = sys.maxsize if length is None else min(start + length, sys.maxsize)
+        loop = asyncio.get_running_loop()
+        is_waited_for = True
         with ExitStack() as opened:
             fd = await self._run(tree.open_object, self._root, checked(key), opened)
-            while start < end and (piece := await self._piece(fd, min(CHUNK, end - start), start)):
+            while start < end and (piece := await self._piece(fd, min(CHUNK, end - start), start, is_waited_for)):
                 start += len(piece)
+                turn = loop.create_future()
+                loop.call_soon(turn.set_result, None)
                 yield piece
+                is_waited_for = turn.done()
 
-    async def _piece(self, fd: int, size: int, start: int) -> bytes:
-        piece = resident.read(fd, size, start)
-        if piece is None:
-            return await self._run(os.pread, fd, size, start)
-        await asyncio.sleep(0)  # others have a turn, such as whoever listens for a reader that vanishes
-        return piece
+    async def _piece(self, fd: int, size: int, start: int, is_waited_for: bool) -> bytes:
+        """The next one, at once if it can be had and whoever took the last has given others a turn.
+
+        Who has not may be sending to a reader that has vanished, and can hear of that only while we are with a thread.
+        """
+        piece = resident.read(fd, size, start) if is_waited_for else None
+        return await self._run(os.pread, fd, size, start) if piece is None else piece
 
     async def size(self, key: str) -> int | None:
         return await self._run(tree.size, self._root, checked(key))
