@@ -20,7 +20,7 @@ from packhorse import crashpoints
 from packhorse.blob import open_blobs, put, resident
 from packhorse.blob import tree as folder_tree
 from packhorse.blob.base import CHUNK, Sum
-from packhorse.blob.folder import Folder
+from packhorse.blob.folder import BURST, PAUSE, Folder
 from packhorse.blob.put import BLOCK
 from packhorse.errors import BlobExists, BlobNotFound, BlobUnavailable, PathRefused, SettingError
 from tests.contract.blob_fixtures import content, stream
@@ -390,15 +390,21 @@ async def test_others_have_a_turn_between_two_pieces(blobs: Folder) -> None:
     assert len(set(seen)) == 5
 
 
-async def test_who_gives_nobody_a_turn_is_handed_what_threads_have_read(blobs: Folder) -> None:
-    await blobs.put(KEY, stream(b"x" * 5 * CHUNK))
-    calls: list[str] = []
+async def test_who_never_waits_is_made_to(blobs: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    await blobs.put(KEY, stream(b"x" * (2 * BURST + 1) * CHUNK))
+    pauses: list[float] = []
+    sleep = asyncio.sleep
 
-    with watching(lambda name, *_: calls.append(name), "pread"):
-        pieces = [piece async for piece in blobs.read(KEY)]
+    async def noted(seconds: float) -> None:
+        pauses.append(seconds)
+        await sleep(seconds)
 
-    assert len(pieces) == 5
-    assert len(calls) >= 5  # all but the first, and the look beyond the end
+    monkeypatch.setattr(asyncio, "sleep", noted)
+    pieces = [piece async for piece in blobs.read(KEY)]
+    waited_for = [await sleep(0) async for _ in blobs.read(KEY)]
+
+    assert len(pieces) == len(waited_for) == len(pauses) == 2 * BURST + 1
+    assert pauses.count(PAUSE) == 2
 
 
 async def test_a_read_that_is_left_halfway_closes_the_file(blobs: Folder) -> None:

@@ -26,6 +26,10 @@ from packhorse.errors import BlobUnavailable
 THREADS = 8
 """Enough to let syncs overlap, few enough that a stuck disk does not eat the process."""
 
+BURST, PAUSE = 16, 0.003
+"""So many pieces in a row may be taken without anybody having waited, and then others have so many seconds. Whoever
+sends to a reader that has vanished never waits: the server takes everything, and tells of it a moment later."""
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -74,23 +78,20 @@ class Folder:
 
     async def read(self, key: str, *, start: int = 0, length: int | None = None) -> AsyncGenerator[bytes]:
         end = sys.maxsize if length is None else min(start + length, sys.maxsize)
-        loop = asyncio.get_running_loop()
-        is_waited_for = True
+        loop, unwaited = asyncio.get_running_loop(), 0
         with ExitStack() as opened:
             fd = await self._run(tree.open_object, self._root, checked(key), opened)
-            while start < end and (piece := await self._piece(fd, min(CHUNK, end - start), start, is_waited_for)):
+            while start < end and (piece := await self._piece(fd, min(CHUNK, end - start), start)):
                 start += len(piece)
                 turn = loop.create_future()
                 loop.call_soon(turn.set_result, None)
                 yield piece
-                is_waited_for = turn.done()
+                unwaited = 0 if turn.done() else unwaited + 1
+                if unwaited:
+                    await asyncio.sleep(PAUSE if unwaited % BURST == 0 else 0)
 
-    async def _piece(self, fd: int, size: int, start: int, is_waited_for: bool) -> bytes:
-        """The next one, at once if it can be had and whoever took the last has given others a turn.
-
-        Who has not may be sending to a reader that has vanished, and can hear of that only while we are with a thread.
-        """
-        piece = resident.read(fd, size, start) if is_waited_for else None
+    async def _piece(self, fd: int, size: int, start: int) -> bytes:
+        piece = resident.read(fd, size, start)
         return await self._run(os.pread, fd, size, start) if piece is None else piece
 
     async def size(self, key: str) -> int | None:
