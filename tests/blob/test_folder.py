@@ -401,9 +401,10 @@ async def test_who_never_waits_is_made_to(blobs: Folder, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(asyncio, "sleep", noted)
     pieces = [piece async for piece in blobs.read(KEY)]
-    waited_for = [await sleep(0) async for _ in blobs.read(KEY)]
+    async for _ in blobs.read(KEY):
+        await sleep(0)
 
-    assert len(pieces) == len(waited_for) == len(pauses) == 2 * BURST + 1
+    assert len(pieces) == len(pauses) == 2 * BURST + 1
     assert pauses.count(PAUSE) == 2
 
 
