@@ -23,6 +23,7 @@ app = App(
 )
 
 COMMANDS = (
+    (RUNNING, "init", "packhorse.cli.init:init", "Write a small project that runs, with a test."),
     (RUNNING, "dev", "packhorse.cli.dev:dev", "Run server and worker here, and restart them when the code changes."),
     (RUNNING, "serve", "packhorse.cli.processes:serve", "Run the server."),
     (RUNNING, "worker", "packhorse.cli.processes:worker", "Run a worker."),
