@@ -358,7 +358,10 @@ def commands() -> str:
     return _page(
         "Commands",
         "`packhorse COMMAND --help` tells the options. Exit codes: 0, 1 the job failed, 2 usage, 3 refused, "
-        "4 cancelled, 5 unreachable. `--json` prints what the API says.",
+        "4 cancelled, 5 unreachable. `--json` prints what the API says.\n\n"
+        'Your shell completes commands, options and their values: for bash put `eval "$(packhorse completion bash)"` '
+        "into `~/.bashrc`; for zsh write `packhorse completion zsh` to a file `_cyclopts_packhorse` in a folder of "
+        "`$fpath`; for fish write `packhorse completion fish` to `~/.config/fish/completions/packhorse.fish`.",
         _table(("command", "what"), rows),
     )
 
