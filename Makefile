@@ -47,6 +47,7 @@ docs: setup ## Write docs/reference from the code
 lock: setup ## Resolve the newest allowed packages and pin them with their hashes
 	$(LOCK) --upgrade requirements/uv.in -o requirements/uv.txt
 	$(LOCK) --upgrade --all-extras --group dev pyproject.toml -o requirements/dev.txt
+	$(LOCK) --upgrade --extra postgres --extra redis --extra s3 -c requirements/dev.txt pyproject.toml -o requirements/image.txt
 	for name in $(PEERS); do $(LOCK) --upgrade requirements/$$name.in -o requirements/$$name.txt; done
 	$(LOCK) --upgrade --python-version 3.12 requirements/peers-oban.in -o requirements/peers-oban.txt
 
