@@ -1,0 +1,42 @@
+"""The README and the tutorials, with packhorse as a newcomer has it: installed from the wheel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from packhorse.cli.init import _text
+from tests.deploy.installed import Installed
+from tests.docs.blocks import ROOT, blocks
+from tests.docs.running import run
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    return Installed(tmp_path_factory.mktemp("installed"))
+
+
+def test_sixty_seconds(installed: Installed, tmp_path: Path) -> None:
+    ran = run("docs/tutorial/60-seconds.md", tmp_path, installed.env)
+
+    assert " words in " in (tmp_path / "words" / "README.txt").read_text()
+    assert "Successfully installed packhorse" in ran.out
+    assert "completed" in ran.out.splitlines()[-1]
+
+
+def test_five_minutes(installed: Installed, tmp_path: Path) -> None:
+    installed.install()
+
+    ran = run("docs/tutorial/5-minutes.md", tmp_path, installed.env)
+
+    assert "event: completed" in ran.out
+    assert " words in " in (tmp_path / "words" / "total.txt").read_text()
+    assert "2 passed" in ran.out
+    assert "1 submitted" in ran.out
+
+
+def test_the_pipeline_that_is_explained_is_the_one_that_init_writes() -> None:
+    [shown] = [each for each in blocks(ROOT / "docs/tutorial/5-minutes.md") if each.file == "pipelines.py"]
+
+    assert shown.code == "# pipelines.py\n" + _text("pipelines.py", Path("words"))
