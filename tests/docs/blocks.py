@@ -20,7 +20,7 @@ REASONS = {
 
 SHOWN = {"text", "json"}
 """Languages of what is shown, not run."""
-FILES = {"python": "#", "js": "//", "toml": "#"}
+FILES = {"python": "# {}", "js": "// {}", "toml": "# {}", "html": "<!-- {} -->"}
 """Languages that are files if they begin with a comment that is a name."""
 
 
@@ -37,7 +37,7 @@ class Block:
     def file(self) -> str | None:
         """The name of the file it is, if it is one."""
         mark = FILES.get(self.language)
-        found = re.match(rf"{mark} ([\w./-]+\.\w+)\n", self.code) if mark else None
+        found = re.match(mark.format(r"([\w./-]+\.\w+)") + "\n", self.code) if mark else None
         return found[1] if found else None
 
 

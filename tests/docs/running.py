@@ -58,16 +58,24 @@ class Ran(NamedTuple):
     """What went on behind the page has said."""
 
 
-def run(page: str, folder: Path, env: Mapping[str, str] | None = None, before: str = "") -> Ran:
-    """The page, with what is to be done before it, in a folder of its own. It must end well."""
+def run(
+    *pages: str, folder: Path, env: Mapping[str, str] | None = None, instead: Mapping[str, str] | None = None
+) -> Ran:
+    """A page, or one that goes on where another ended, in a folder of its own. It must end well.
+
+    ``instead`` is what stands in the tests for names of servers that only the reader has.
+    """
     taken = {f"PORT_{port}": str(ports.free()) for port in PORTS}
     pids, behind, home = folder / ".pids", folder / ".behind", folder / "home"
     pids.touch()
     behind.touch()
     home.mkdir()
-    (home / "script.sh").write_text(
-        "\n".join([PRELUDE, before, *(written(each, taken) for each in blocks(ROOT / page) if each.reason is None)])
-    )
+    run_here = [each for page in pages for each in blocks(ROOT / page) if each.reason is None]
+    script = "\n".join([PRELUDE, *(written(each, taken) for each in run_here)])
+    for name, real in (instead or {}).items():
+        assert name in script, f"{name} is not on the page"
+        script = script.replace(name, real)
+    (home / "script.sh").write_text(script)
     whole = dict(env or newcomer()) | taken | {"BEHIND": str(behind), "PIDS": str(pids), "HOME": str(home)}
     process = subprocess.Popen(
         ["bash", str(home / "script.sh")],
@@ -84,11 +92,11 @@ def run(page: str, folder: Path, env: Mapping[str, str] | None = None, before: s
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         out, err = process.communicate()
-        raise AssertionError(f"{page} does not end:\n{out[-2000:]}\n{err[-2000:]}\n{behind.read_text()}") from None
+        raise AssertionError(f"{pages} do not end:\n{out[-2000:]}\n{err[-2000:]}\n{behind.read_text()}") from None
     finally:
         ended(pids)
     said = behind.read_text()
-    assert process.returncode == 0, f"{page} ended with {process.returncode}:\n{out}\n{err[-4000:]}\n{said[-4000:]}"
+    assert process.returncode == 0, f"{pages} ended with {process.returncode}:\n{out}\n{err[-4000:]}\n{said[-4000:]}"
     return Ran(folder, process.returncode, out, err, said)
 
 

@@ -18,7 +18,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
 
 
 def test_sixty_seconds(installed: Installed, tmp_path: Path) -> None:
-    ran = run("docs/tutorial/60-seconds.md", tmp_path, installed.env)
+    ran = run("docs/tutorial/60-seconds.md", folder=tmp_path, env=installed.env)
 
     assert " words in " in (tmp_path / "words" / "README.txt").read_text()
     assert "Successfully installed packhorse" in ran.out
@@ -28,7 +28,7 @@ def test_sixty_seconds(installed: Installed, tmp_path: Path) -> None:
 def test_five_minutes(installed: Installed, tmp_path: Path) -> None:
     installed.install()
 
-    ran = run("docs/tutorial/5-minutes.md", tmp_path, installed.env)
+    ran = run("docs/tutorial/5-minutes.md", folder=tmp_path, env=installed.env)
 
     assert "event: completed" in ran.out
     assert " words in " in (tmp_path / "words" / "total.txt").read_text()
