@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from tests.docs.running import run
+from tests.servers import postgres, seaweed
 
 
 def test_mount_in_fastapi(tmp_path: Path) -> None:
@@ -36,3 +38,47 @@ def test_test_a_pipeline(tmp_path: Path) -> None:
     ran = run("docs/howto/test-a-pipeline.md", folder=tmp_path)
 
     assert "8 passed" in ran.out
+
+
+def test_schedule(tmp_path: Path) -> None:
+    ran = run("docs/howto/schedule.md", folder=tmp_path)
+
+    assert "30 2 * * *" in ran.out
+    assert "nobody reads it on Sundays" in ran.out
+    assert "completed" in ran.out
+
+
+def test_scale_out(tmp_path: Path) -> None:
+    """On PostgreSQL and a bucket, with three workers."""
+    place = seaweed.running().place()
+    ran = run(
+        "docs/howto/scale-out.md",
+        folder=tmp_path,
+        instead={
+            "postgresql://packhorse@db/packhorse": shlex.quote(postgres.server().url()),
+            "s3://bucket/packhorse": shlex.quote(place),
+            "_ACCESS_KEY=access": f"_ACCESS_KEY={shlex.quote(seaweed.KEYS.access)}",
+            "_SECRET_KEY=secret": f"_SECRET_KEY={shlex.quote(seaweed.KEYS.secret)}",
+        },
+    )
+
+    assert (tmp_path / "result.json").read_text().strip() == "6"
+    assert ran.out.count(" alive ") == 3
+    assert "gpu" in ran.out
+
+
+def test_secure_and_limit(tmp_path: Path) -> None:
+    ran = run("docs/howto/secure-and-limit.md", folder=tmp_path)
+
+    assert "signing in with ••••" in ran.out
+    assert "hunter2" not in ran.out + ran.err + ran.behind
+    assert '"9 bytes delivered"' in ran.out
+    assert "key_revoked" in ran.out or "revoked" in ran.out
+
+
+def test_coming_from_celery_or_rq(tmp_path: Path) -> None:
+    ran = run("docs/howto/from-celery-or-rq.md", folder=tmp_path)
+
+    five, thumbs = ran.out.splitlines()
+    assert five == "5"
+    assert thumbs == str([f"7/{n}.thumb.jpg" for n in range(5)])
