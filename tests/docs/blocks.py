@@ -27,6 +27,8 @@ FILES = {"python": "# {}", "js": "// {}", "toml": "# {}", "html": "<!-- {} -->"}
 @dataclass(frozen=True)
 class Block:
     page: str
+    section: str
+    """The heading it stands under."""
     line: int
     language: str
     code: str
@@ -43,15 +45,18 @@ class Block:
 
 def blocks(page: Path) -> list[Block]:
     found: list[Block] = []
-    comment = ""
+    comment = section = ""
+    tokens = MarkdownIt("commonmark").parse(page.read_text())
     name = str(page.relative_to(ROOT))
-    for token in MarkdownIt("commonmark").parse(page.read_text()):
+    for before, token in zip([None, *tokens], tokens, strict=False):
+        if before is not None and before.type == "heading_open":
+            section = token.content
         if token.type == "html_block":
             comment = token.content
         elif token.type == "fence":
             reason = re.fullmatch(r"<!-- not run: needs (.+) -->\n*", comment)
             line = token.map[0] + 1 if token.map else 0
-            found.append(Block(name, line, token.info.strip(), token.content, reason[1] if reason else None))
+            found.append(Block(name, section, line, token.info.strip(), token.content, reason[1] if reason else None))
             comment = ""
         elif not token.hidden:
             comment = ""

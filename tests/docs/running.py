@@ -14,7 +14,7 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -59,18 +59,24 @@ class Ran(NamedTuple):
 
 
 def run(
-    *pages: str, folder: Path, env: Mapping[str, str] | None = None, instead: Mapping[str, str] | None = None
+    *pages: str,
+    folder: Path,
+    env: Mapping[str, str] | None = None,
+    instead: Mapping[str, str] | None = None,
+    sections: Sequence[str] = (),
 ) -> Ran:
     """A page, or one that goes on where another ended, in a folder of its own. It must end well.
 
-    ``instead`` is what stands in the tests for names of servers that only the reader has.
+    ``instead`` is what stands in the tests for names of servers that only the reader has; ``sections`` are the headings
+    of what is run of a page that says how to do a thing in several ways.
     """
     taken = {f"PORT_{port}": str(ports.free()) for port in PORTS}
     pids, behind, home = folder / ".pids", folder / ".behind", folder / "home"
     pids.touch()
     behind.touch()
     home.mkdir()
-    run_here = [each for page in pages for each in blocks(ROOT / page) if each.reason is None]
+    found = [each for page in pages for each in blocks(ROOT / page) if each.reason is None]
+    run_here = [each for each in found if not sections or each.section in sections]
     script = "\n".join([PRELUDE, *(written(each, taken) for each in run_here)])
     for name, real in (instead or {}).items():
         assert name in script, f"{name} is not on the page"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -40,3 +41,15 @@ def test_the_pipeline_that_is_explained_is_the_one_that_init_writes() -> None:
     [shown] = [each for each in blocks(ROOT / "docs/tutorial/5-minutes.md") if each.file == "pipelines.py"]
 
     assert shown.code == "# pipelines.py\n" + _text("pipelines.py", Path("words"))
+
+
+def test_thirty_minutes(installed: Installed, tmp_path: Path) -> None:
+    installed.install()
+
+    ran = run("docs/tutorial/30-minutes.md", folder=tmp_path, env=installed.env)
+
+    assert len(json.loads((tmp_path / "index.json").read_text())) == 2
+    assert "The model server answered" in ran.out
+    assert "takes only .md, .txt" in ran.err or ".md" in ran.err
+    assert "resolved" in ran.out
+    assert "nightly" in ran.out
