@@ -49,7 +49,7 @@ def test_thirty_minutes(installed: Installed, tmp_path: Path) -> None:
     ran = run("docs/tutorial/30-minutes.md", folder=tmp_path, env=installed.env)
 
     assert len(json.loads((tmp_path / "index.json").read_text())) == 2
-    assert "The model server answered" in ran.out
-    assert "takes only .md, .txt" in ran.err or ".md" in ran.err
+    assert "documents must be .md or .txt" in ran.err
+    assert "No such file or directory: 'large.model'" in ran.err
     assert "resolved" in ran.out
     assert "nightly" in ran.out
