@@ -4,7 +4,7 @@ PYTHON ?= python3
 JOBS ?= 2
 BIN := .venv/bin
 READY := .venv/.ready
-CODE := $(wildcard src apps tests bench examples)
+CODE := $(wildcard src apps tests bench docs examples)
 PEERS := $(filter-out peers-oban,$(basename $(notdir $(wildcard requirements/peers-*.in))))  # that one needs Python 3.12
 LOCK := $(BIN)/uv pip compile --quiet --generate-hashes --no-header --universal --no-emit-index-url
 
@@ -41,8 +41,9 @@ bench: peers ## Measure it, beside others: about half an hour
 peers: setup ## Make the environments of the libraries it is measured beside
 	$(BIN)/python -m bench.peers.setup
 
-docs: setup ## Write docs/reference from the code
+docs: setup ## Write docs/reference from the code, and build docs/ as a site into site/
 	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/build.py
 
 lock: setup ## Resolve the newest allowed packages and pin them with their hashes
 	$(LOCK) --upgrade requirements/uv.in -o requirements/uv.txt
@@ -52,5 +53,5 @@ lock: setup ## Resolve the newest allowed packages and pin them with their hashe
 	$(LOCK) --upgrade --python-version 3.12 requirements/peers-oban.in -o requirements/peers-oban.txt
 
 clean: ## Remove whatever was made here
-	rm -rf .venv .packhorse .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist build
+	rm -rf .venv .packhorse .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist build site
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

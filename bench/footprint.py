@@ -12,20 +12,21 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import apsw
 import asyncpg
+from tests.servers import postgres
+from tests.servers.valkey import Valkey
 
 from packhorse.define.loading import load as load_code
 from packhorse.define.submitting import Options
 from packhorse.runtime import Runtime
 from packhorse.settings import load
-from tests.servers import postgres
-from tests.servers.valkey import Valkey
 
-APP = '''
+APP = """
 from packhorse import App, Context, Params, needs
 
 app = App("footprint")
@@ -57,7 +58,7 @@ def second(ctx: Context, p: Nothing, x: int = needs(first)) -> int:
 @three.stage
 def third(ctx: Context, p: Nothing, x: int = needs(second)) -> int:
     return x + 1
-'''
+"""
 
 Counts = dict[str, float]
 
@@ -65,7 +66,7 @@ Counts = dict[str, float]
 class Kind(NamedTuple):
     name: str
     url: str
-    count: Callable[[], Counts]
+    look: Callable[[], Counts]
 
 
 def sqlite(folder: Path) -> Kind:
@@ -74,7 +75,7 @@ def sqlite(folder: Path) -> Kind:
     def count() -> Counts:
         if not path.exists():
             return {}
-        with apsw.Connection(str(path)) as db:
+        with closing(apsw.Connection(str(path))) as db:
             db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             pages = db.execute("SELECT page_count - freelist_count FROM pragma_page_count, pragma_freelist_count").get
             names = [name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
@@ -90,7 +91,9 @@ def postgresql(_: Path) -> Kind:
     async def counted() -> Counts:
         db = await asyncpg.connect(url.partition("?")[0])
         try:
-            tables = [row["tablename"] for row in await db.fetch("SELECT * FROM pg_tables WHERE schemaname = 'footprint'")]
+            tables = [
+                row["tablename"] for row in await db.fetch("SELECT * FROM pg_tables WHERE schemaname = 'footprint'")
+            ]
             found: Counts = {}
             for name in tables:
                 await db.execute(f"VACUUM (FULL, ANALYZE) footprint.{name}")
@@ -109,11 +112,15 @@ def redis(_: Path) -> Kind:
 
     def count() -> Counts:
         with server.client() as client:
-            stats: dict[str, Any] = client.info("commandstats")  # type: ignore[assignment]
-            facts: dict[str, Any] = client.info("all")  # type: ignore[assignment]
+            stats: dict[str, Any] = client.info("commandstats")
+            facts: dict[str, Any] = client.info("all")
         own = {"cmdstat_info", "cmdstat_config|get"}
         calls = sum(each["calls"] for name, each in stats.items() if name not in own)
-        facts = {"commands": calls, "keys": facts["db0"]["keys"] if "db0" in facts else 0, "bytes": facts["used_memory"]}
+        facts = {
+            "commands": calls,
+            "keys": facts["db0"]["keys"] if "db0" in facts else 0,
+            "bytes": facts["used_memory"],
+        }
         return {name: float(value) for name, value in facts.items()}
 
     return Kind("Redis", server.url(), count)
@@ -132,9 +139,9 @@ async def carried(url: str, app: Path, pipeline: str, jobs: int) -> None:
 
 
 def measured(kind: Kind, app: Path, pipeline: str, jobs: int) -> Counts:
-    before = kind.count()
+    before = kind.look()
     asyncio.run(carried(kind.url, app, pipeline, jobs))
-    after = kind.count()
+    after = kind.look()
     return {name: (after[name] - before.get(name, 0)) / jobs for name in after}
 
 

@@ -68,6 +68,9 @@ class Installed:
     def install(self) -> None:
         self.run("pip", "install", "--quiet", "packhorse")
 
+    def uninstall(self) -> None:
+        self.run("pip", "uninstall", "--quiet", "--yes", "packhorse")
+
     def run(self, *words: str, cwd: Path | None = None) -> str:
         ended = subprocess.run(
             words, cwd=cwd or self.folder, env=self.env, capture_output=True, text=True, timeout=LIMIT

@@ -35,7 +35,8 @@ answers() {  # URL: whether something good comes of it within a while
 behind() { command "$@" >>"$BEHIND" 2>&1 </dev/null & echo $! >>"$PIDS"; }
 packhorse() {
   case "${1:-}" in
-    dev) PACKHORSE_PORT=$PORT_3003 behind packhorse "$@"; answers "http://127.0.0.1:$PORT_3003/readyz"
+    dev) if [ -n "${DEV:-}" ]; then kill -INT "$DEV"; wait "$DEV"; fi  # as a person would, with Ctrl-C
+      PACKHORSE_PORT=$PORT_3003 behind packhorse "$@"; DEV=$!; answers "http://127.0.0.1:$PORT_3003/readyz"
       for _ in $(seq 300); do
         curl --silent --fail "http://127.0.0.1:$PORT_3003/api/v1/pipelines" | grep --quiet '"name"' && return; sleep 0.1
       done; exit 71 ;;

@@ -18,7 +18,21 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     return Installed(tmp_path_factory.mktemp("installed"))
 
 
+def test_the_readme(installed: Installed, tmp_path: Path) -> None:
+    installed.uninstall()
+
+    ran = run("README.md", folder=tmp_path, env=installed.env)
+
+    [code] = [each.code for each in blocks(ROOT / "README.md") if each.file == "words.py"]
+    lines = code.splitlines()[1:]
+    assert "Successfully installed packhorse" in ran.out
+    assert (tmp_path / "words.txt").read_text() == f"{len(code.split())} words in {len(code.splitlines())} lines\n"
+    assert len([line for line in lines if line.strip()]) == 15
+
+
 def test_sixty_seconds(installed: Installed, tmp_path: Path) -> None:
+    installed.uninstall()
+
     ran = run("docs/tutorial/60-seconds.md", folder=tmp_path, env=installed.env)
 
     assert " words in " in (tmp_path / "words" / "README.txt").read_text()
