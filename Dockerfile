@@ -1,6 +1,14 @@
 # One image for servers and workers, told apart by the command: `serve`, `worker pipelines.py`, `keys create ...`.
 # Your pipelines: FROM packhorse, COPY them to /app, and pip install what they need into /opt/packhorse.
 ARG PYTHON=3.11
+ARG NODE=22
+
+# What the page takes from npm, with checksums; `make setup` does the same in a clone.
+FROM node:${NODE}-slim AS page
+WORKDIR /page
+COPY package.json package-lock.json ./
+RUN npm ci --silent --ignore-scripts
+RUN mkdir vendor && cp node_modules/idiomorph/dist/idiomorph.esm.js vendor/
 
 FROM python:${PYTHON}-slim AS build
 WORKDIR /build
@@ -10,6 +18,7 @@ RUN /opt/packhorse/bin/pip install --no-cache-dir --require-hashes -r requiremen
 COPY pyproject.toml README.md LICENSE ./
 COPY src src
 COPY apps apps
+COPY --from=page /page/vendor src/packhorse/web/static/vendor
 RUN /opt/packhorse/bin/pip wheel --no-cache-dir --no-deps --wheel-dir wheels .
 RUN /opt/packhorse/bin/pip install --no-cache-dir --no-deps wheels/*.whl
 

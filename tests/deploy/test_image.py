@@ -22,7 +22,10 @@ from tests.cli.house import LONGEST, until
 from tests.deploy.dockerfile import Stage, environment, of, only, stages
 from tests.deploy.installed import LIMIT, ROOT, lend
 
-BUILD, FINAL = stages(ROOT / "Dockerfile")
+PAGE, BUILD, FINAL = stages(ROOT / "Dockerfile")
+
+
+VENDOR = "src/packhorse/web/static/vendor"
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +34,9 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("image")
     (root / "build").mkdir()
     for step in BUILD:
-        if step.name == "COPY":
+        if step.text.startswith("--from=page"):
+            copied(ROOT / VENDOR, root / "build" / step.text.split()[-1])  # as `make setup` has fetched it
+        elif step.name == "COPY":
             *sources, into = step.text.split()
             for source in sources:
                 copied(ROOT / source, root / "build" / into)
@@ -156,17 +161,36 @@ def test_what_it_copies_is_what_is_sent_to_the_engine() -> None:
     sent = {
         line.removeprefix("!") for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")
     }
-    copied = {source for step in of(BUILD, "COPY") for source in step.text.split()[:-1]}
+    steps = [step for step in of(PAGE, "COPY") + of(BUILD, "COPY") if "--from" not in step.text]
+    copied = {source for step in steps for source in step.text.split()[:-1]}
 
     assert copied == sent
 
 
-@pytest.mark.parametrize("stage", [BUILD, FINAL], ids=["build", "final"])
+def test_the_page_gets_what_it_gets_in_a_clone() -> None:
+    """Node is not asked: the files are those of the Makefile, from the packages that `make setup` has fetched."""
+    fetched = [re.findall(r"cp (\S+) ", step.text) for step in of(PAGE, "RUN")][-1]
+    made = re.findall(r"&& cp (\S+) \$@/", (ROOT / "Makefile").read_text())
+    [copy] = [step.text for step in of(BUILD, "COPY") if "--from=page" in step.text]
+
+    assert fetched == made
+    assert {Path(each).name for each in fetched} == {path.name for path in (ROOT / VENDOR).iterdir()}
+    assert copy.split() == ["--from=page", "/page/vendor", VENDOR]
+
+
+def test_the_page_is_in_what_its_steps_make(image: Path) -> None:
+    [static] = image.glob("opt/packhorse/lib/python*/site-packages/packhorse/web/static")
+
+    assert (static / "page.css").is_file()
+    assert [path.name for path in (static / "vendor").iterdir()]
+
+
+@pytest.mark.parametrize("stage", [PAGE, BUILD, FINAL], ids=["page", "build", "final"])
 def test_no_registry_is_named(stage: Stage) -> None:
     image = only(stage, "FROM").text.split()[0]
 
     assert "/" not in image
-    assert image == "python:${PYTHON}-slim"
+    assert image in ("python:${PYTHON}-slim", "node:${NODE}-slim")
 
 
 def test_it_installs_what_the_tests_run_with() -> None:
