@@ -63,7 +63,6 @@ ROOMS = {
 """Every page, in the order in which it is offered. One that is in no room is a mistake."""
 
 ORDER = [name for names in ROOMS.values() for name in names]
-LIGHT, DARK = "default", "github-dark"
 COMMENT = re.compile(r"<!--.*?-->\s*", re.DOTALL)
 OUTSIDE = re.compile(r"[a-z]+:")
 
@@ -107,8 +106,8 @@ def build(docs: Path = DOCS, site: Path = SITE) -> None:
         (site / file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(docs / file, site / file)
     (site / "theme").mkdir()
-    shutil.copy(docs / "theme" / "site.css", site / "theme")
-    (site / "theme" / "code.css").write_text(colours(), encoding="utf-8")
+    for path in (docs / "theme").glob("*.css"):
+        shutil.copy(path, site / "theme")
 
 
 def read(docs: Path, name: str) -> Page:
@@ -185,12 +184,6 @@ def coloured(code: str, language: str, _attributes: str) -> str:
         raise Broken(f"There is no language {language!r}") from error
     inner: str = highlight(code, lexer, HtmlFormatter(nowrap=True))
     return f'<pre tabindex="0"><code class="code">{inner}</code></pre>'
-
-
-def colours() -> str:
-    light, dark = (HtmlFormatter(style=style).get_style_defs(".code") for style in (LIGHT, DARK))
-    plain = ".code { background: none; }"
-    return f"{light}\n@media (prefers-color-scheme: dark) {{\n{dark}\n}}\n{plain}\n"
 
 
 def whole(page: Page, pages: dict[str, Page]) -> str:

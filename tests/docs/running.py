@@ -14,9 +14,11 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
+
+import psutil
 
 from packhorse import ports
 from tests.docs.blocks import ROOT, SHOWN, Block, blocks
@@ -65,11 +67,13 @@ def run(
     env: Mapping[str, str] | None = None,
     instead: Mapping[str, str] | None = None,
     sections: Sequence[str] = (),
+    at_last: Callable[[str], None] | None = None,
 ) -> Ran:
     """A page, or one that goes on where another ended, in a folder of its own. It must end well.
 
     ``instead`` is what stands in the tests for names of servers that only the reader has; ``sections`` are the headings
-    of what is run of a page that says how to do a thing in several ways.
+    of what is run of a page that says how to do a thing in several ways; ``at_last`` is told the address of the
+    reader's application while all of it still runs.
     """
     taken = {f"PORT_{port}": str(ports.free()) for port in PORTS}
     pids, behind, home = folder / ".pids", folder / ".behind", folder / "home"
@@ -96,6 +100,8 @@ def run(
     )
     try:
         out, err = process.communicate(timeout=LIMIT)
+        if at_last is not None and process.returncode == 0:
+            at_last(f"http://127.0.0.1:{taken['PORT_8000']}")
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         out, err = process.communicate()
@@ -140,8 +146,6 @@ def ended(pids: Path) -> None:
 
 
 def gone(pid: int) -> None:
-    import psutil
-
     try:
         psutil.Process(pid).wait(60)
     except psutil.NoSuchProcess:

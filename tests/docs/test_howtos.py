@@ -5,8 +5,12 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
+from playwright.sync_api import expect
+
 from tests.docs.running import run
 from tests.servers import postgres, seaweed
+from tests.servers.browser import browsing
+from tests.web.browser import person
 
 
 def test_mount_in_fastapi(tmp_path: Path) -> None:
@@ -24,7 +28,13 @@ def test_upload_from_a_browser(tmp_path: Path) -> None:
 
 
 def test_progress_in_your_page(tmp_path: Path) -> None:
-    ran = run("docs/howto/upload-from-a-browser.md", "docs/howto/progress-in-your-page.md", folder=tmp_path)
+    """With the functions in Node; then with the page in a browser, by a person who chooses a file."""
+    ran = run(
+        "docs/howto/upload-from-a-browser.md",
+        "docs/howto/progress-in-your-page.md",
+        folder=tmp_path,
+        at_last=counted_in_a_browser,
+    )
 
     told = [line.split() for line in ran.out.splitlines()]
     seen = [float(line[1]) for line in told if line[:1] == ["progress"]]
@@ -32,6 +42,18 @@ def test_progress_in_your_page(tmp_path: Path) -> None:
     assert len(seen) > 2
     assert seen == sorted(seen)
     assert told[-2:] == [["completed"], ["result", "20"]]
+
+
+def counted_in_a_browser(url: str) -> None:
+    text = {"name": "a.txt", "mimeType": "text/plain", "buffer": b"one two\n" * 20}
+    with browsing() as browser, person(browser, url) as page:
+        page.goto("/")
+        page.locator("input").set_input_files(text)  # type: ignore[arg-type]
+        page.get_by_role("button", name="Count").click()
+        bar = page.get_by_role("progressbar")
+        expect(bar).to_have_js_property("title", "reading")
+        expect(bar).to_have_js_property("title", "completed")
+        expect(bar).to_have_js_property("value", 100)
 
 
 def test_test_a_pipeline(tmp_path: Path) -> None:

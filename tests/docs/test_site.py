@@ -11,6 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 from tests.docs.blocks import ROOT
+from tests.servers.browser import browsing
+from tests.web.browser import check_access, person
 
 DOCS = ROOT / "docs"
 
@@ -70,6 +72,7 @@ def test_code_is_coloured_in_light_and_dark(site: Path) -> None:
 
     assert '<span class="' in (site / "tutorial" / "5-minutes.html").read_text()
     assert "@media (prefers-color-scheme: dark)" in css
+    assert ".code .k," in css
     assert "prefers-color-scheme: dark" in (site / "architecture.svg").read_text()
 
 
@@ -104,3 +107,15 @@ def test_a_page_that_is_gone_is_missed(builder: SimpleNamespace, copy: Path) -> 
 
     with pytest.raises(builder.Broken, match=re.escape("keys.md is in build.py and nowhere else")):
         builder.build(copy, copy.parent / "site")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_everybody_can_read_it(site: Path, theme: str) -> None:
+    """No serious finding of axe, and nothing that sticks out, on a small screen and a large one."""
+    with browsing() as browser:
+        for width in (360, 1280):
+            with person(browser, "", color_scheme=theme, viewport={"width": width, "height": 800}) as page:
+                for name in ("index", "tutorial/5-minutes", "operations", "reference/settings", "architecture"):
+                    page.goto(f"file://{site / name}.html")
+                    check_access(page)
+                    assert page.evaluate("document.documentElement.scrollWidth") <= width
