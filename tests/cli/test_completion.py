@@ -46,7 +46,7 @@ def test_bash_completes_every_command(script: Path) -> None:
     [
         (["sub"], ["submit"]),
         (["schedules", "p"], ["pause", "preview", "put"]),
-        (["keys", ""], ["create", "list", "revoke", "rotate"]),
+        (["tokens", ""], ["create", "list", "revoke"]),
         (["jobs", "--st"], ["--status"]),
         (["jobs", "--status", "c"], ["cancelled", "completed"]),
         (["completion", ""], ["bash", "fish", "zsh"]),

@@ -26,6 +26,12 @@ PAGE, BUILD, FINAL = stages(ROOT / "Dockerfile")
 
 
 VENDOR = "src/packhorse/web/static/vendor"
+IGNORED = [
+    Path(line).name
+    for line in (ROOT / ".dockerignore").read_text().splitlines()
+    if "/" in line and not line.startswith(("!", "#"))
+]
+"""Folders of what is sent that are not."""
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +56,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def copied(source: Path, into: Path) -> None:
     assert ".." not in source.parts
     if source.is_dir():
-        shutil.copytree(source, into, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(source, into, ignore=shutil.ignore_patterns(*IGNORED))
     else:
         into.mkdir(parents=True, exist_ok=True)
         shutil.copy(source, into)
