@@ -10,7 +10,7 @@ PEERS := $(filter-out peers-oban,$(basename $(notdir $(wildcard requirements/pee
 LOCK := $(BIN)/uv pip compile --quiet --generate-hashes --no-header --universal --no-emit-index-url
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check bench peers docs lock clean
+.PHONY: help setup run test check bench peers screenshots docs lock clean
 
 help: ## List what can be made
 	@sed -nE 's/^([a-z]+):.*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name meaning; do printf '  make %-8s %s\n' "$$name" "$$meaning"; done
@@ -49,6 +49,10 @@ bench: peers ## Measure it, beside others: about half an hour
 
 peers: setup ## Make the environments of the libraries it is measured beside
 	$(BIN)/python -m bench.peers.setup
+
+screenshots: setup ## Take a picture of every page, into docs/screenshots
+	$(BIN)/python -m tests.servers.browser
+	$(BIN)/python -m tests.web.screenshots
 
 docs: setup ## Write docs/reference from the code
 	$(BIN)/python docs/generate.py
