@@ -4,17 +4,15 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
-from litestar.testing import AsyncTestClient
 
-from packhorse.api.serving import build
 from packhorse.client import Client
 from packhorse.define.loading import load
 from packhorse.store.base import Store
 from packhorse.wiring import open_store
 from tests.api.processes import SAMPLE, Place, Server, served, until, working
+from tests.api.unserved import Http, unserved
 from tests.contract.stores import STORES
 
 
@@ -80,7 +78,7 @@ async def store(place: Place) -> AsyncIterator[Store]:
 
 
 @pytest.fixture
-async def http(place: Place) -> AsyncIterator[AsyncTestClient[Any]]:
+async def http(place: Place) -> AsyncIterator[Http]:
     """The application without sockets."""
-    async with AsyncTestClient(build(place.settings), base_url="http://127.0.0.1/api/v1/") as http:
+    async with unserved(place.settings) as http:
         yield http

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
-
-from litestar.testing import AsyncTestClient
 
 from packhorse.access import grants
-from packhorse.api.serving import build
 from packhorse.store.base import Entry, Store
 from tests.api.processes import Place
+from tests.api.unserved import Http, unserved
 from tests.journey.site import until
 
-Http = AsyncTestClient[Any]
 BASE = "http://packhorse.example/api/v1/"
 
 
@@ -30,7 +26,7 @@ async def key(store: Store, tenant: str = "acme", *scopes: str, user: str | None
 
 @asynccontextmanager
 async def asking(place: Place) -> AsyncIterator[Http]:
-    async with AsyncTestClient(build(place.settings), base_url=BASE) as http:
+    async with unserved(place.settings, BASE) as http:
         yield http
 
 

@@ -17,6 +17,7 @@ from granian.constants import HTTPModes, Interfaces
 from granian.http import HTTP1Settings
 from granian.server.embed import Server
 from litestar import Litestar, Router
+from litestar.datastructures import State
 from litestar.di import Provide
 from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.spec import Components, SecurityScheme
@@ -170,9 +171,13 @@ def build(settings: Settings) -> Litestar:
         logging_config=None,
     )
     app.asgi_handler = Observed(app.asgi_handler)
-    app.state.settings = settings
-    app.state.is_open = asyncio.Event()
+    prepare(app, settings)
     return app
+
+
+def prepare(app: Litestar, settings: Settings) -> None:
+    """Before each start: nothing of an earlier life is left."""
+    app.state = State({"settings": settings, "is_open": asyncio.Event()}, deep_copy=False)
 
 
 def serve(settings: Settings) -> None:
