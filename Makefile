@@ -8,6 +8,9 @@ CODE := $(wildcard src apps tests bench examples)
 PEERS := $(filter-out peers-oban,$(basename $(notdir $(wildcard requirements/peers-*.in))))  # that one needs Python 3.12
 LOCK := $(BIN)/uv pip compile --quiet --generate-hashes --no-header --universal --no-emit-index-url
 
+# Hundreds of processes are started here: where the environment forbids it to keep what was compiled, each compiles anew.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help setup run test check bench peers docs lock clean
 

@@ -3,11 +3,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from packhorse.client import Client
+from packhorse.core.plan import Definition
 from packhorse.define.loading import load
 from packhorse.store.base import Store
 from packhorse.wiring import open_store
@@ -21,10 +23,15 @@ def publish(place: Place) -> None:
 
     async def tell() -> None:
         store = await open_store(place.settings.store)
-        await store.publish(load(str(SAMPLE)).definitions())
+        await store.publish(sampled())
         await store.close()
 
     asyncio.run(tell())
+
+
+@cache
+def sampled() -> list[Definition]:
+    return load(str(SAMPLE)).definitions()
 
 
 @pytest.fixture(params=["sqlite", "postgresql", "redis"])

@@ -37,4 +37,4 @@ async def audited(store: Store, count: int, tenant: str | None = None) -> list[E
         found = await store.audited(tenant, limit=200)
         return found[::-1] if len(found) >= count else None
 
-    return await until(look, 10, lambda: f"there are not {count} entries")
+    return await until(look, 40, lambda: f"there are not {count} entries")

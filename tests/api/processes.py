@@ -27,7 +27,7 @@ from packhorse.wiring import open_store
 
 SAMPLE = Path(__file__).with_name("sample.py")
 ROOT = Path(__file__).parents[2]
-LIMIT = 20.0
+LIMIT = 60.0
 STARTING = 60.0
 """Seconds for a server on a machine that has much else to do."""
 

@@ -252,7 +252,7 @@ def test_what_is_streamed_with_a_key_is_cut_when_it_ends(place: Place) -> None:
         await store.close()
 
     mine, other = asyncio.run(made())
-    with served(place) as server, httpx2.Client(base_url=server.api, timeout=20) as http:
+    with served(place) as server, httpx2.Client(base_url=server.api, timeout=60) as http:
         job_id = http.post("/jobs", json=ADD, headers=bearer(mine)).json()["job_id"]
         with (
             http.stream("GET", f"/jobs/{job_id}/events", headers=bearer(mine)) as cut,

@@ -213,8 +213,8 @@ async def test_who_says_that_it_is_gone_is_told_nothing_more(
         job = await site.job(await site.submit("says", text="hello"))
         return None if job.webhooks else True
 
-    ended = await until(look, 20, site.log_text)
-    await until(admitted, 20, site.log_text)
+    ended = await until(look, 40, site.log_text)
+    await until(admitted, 40, site.log_text)
     await left(site, ended["webhook_id"], 0)
 
     assert "410" in ended["reason"]
