@@ -12,8 +12,9 @@ import pytest
 from packhorse.access import grants, keyring
 from packhorse.store.base import Store
 from tests.api.conftest import publish
-from tests.api.keyed import Http, asking, audited, bearer, key
+from tests.api.keyed import asking, audited, bearer, key
 from tests.api.processes import Place, served, until
+from tests.api.unserved import Http
 
 ADD = {"pipeline": "add", "parameters": {"a": 1}, "user_id": "ann"}
 

@@ -13,8 +13,9 @@ from packhorse.access import grants, keyring, keys
 from packhorse.store.base import Store
 from packhorse.wiring import open_store
 from tests.api.conftest import publish
-from tests.api.keyed import Http, asking, audited, bearer, key
+from tests.api.keyed import asking, audited, bearer, key
 from tests.api.processes import Place, served
+from tests.api.unserved import Http
 
 ADD = {"pipeline": "add", "parameters": {"a": 1}, "user_id": "ann"}
 
