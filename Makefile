@@ -1,7 +1,7 @@
 # One door to everything: `make` lists what there is, `make setup run` shows it at work.
 
 PYTHON ?= python3
-JOBS ?= 2
+JOBS ?= 4  # processes that test: more than two cores, because half of the tests mostly wait
 BIN := .venv/bin
 READY := .venv/.ready
 CODE := $(wildcard src apps tests bench examples)
@@ -30,7 +30,7 @@ run: setup ## Run it: a server, a worker, and a job that survives a kill -9 (CHE
 	$(BIN)/python -m packhorse.cli.demo
 
 test: setup check ## Check everything, then run all tests
-	$(BIN)/pytest -n $(JOBS) --dist loadfile
+	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 check: setup ## Format, lint, types and the direction of imports
 	$(BIN)/ruff format --check $(CODE)

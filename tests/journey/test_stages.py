@@ -384,7 +384,7 @@ async def test_scratch_is_always_removed(site: Site) -> None:
 
     await until(is_empty, 40, lambda: f"left while the worker lives: {list(own.iterdir())}")
     worker.terminate()
-    await asyncio.to_thread(worker.wait, 20)
+    await asyncio.to_thread(worker.wait, 60)
 
     assert list((site.folder / "scratch").iterdir()) == []
 

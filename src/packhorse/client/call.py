@@ -113,7 +113,13 @@ class Where:
         headers = {"User-Agent": f"packhorse/{VERSION}"}
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
-        return {"base_url": self.url, "headers": headers, "timeout": READ, "mounts": NO_PROXY, "verify": trust(self.url)}
+        return {
+            "base_url": self.url,
+            "headers": headers,
+            "timeout": READ,
+            "mounts": NO_PROXY,
+            "verify": trust(self.url),
+        }
 
 
 def _with_scheme(url: str) -> str:

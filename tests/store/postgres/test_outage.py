@@ -249,3 +249,24 @@ async def test_a_change_whose_acknowledgement_was_lost_is_found_as_made(server: 
         assert await store.made(change.after.id, "the-change")
         assert await held(store, change.after.id) == change.after
         await store.close()
+
+
+# silent
+
+
+async def test_who_falls_silent_in_a_transaction_does_not_keep_its_rows_from_others_for_ever(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(connection.SILENT, "idle_in_transaction_session_timeout", "200ms")
+    stopped, other = await PostgresStore.open(url), await PostgresStore.open(url)
+    claimed = await started(other)
+
+    with pytest.raises((StoreUnavailable, UnknownOutcome)):
+        async with stopped._connections.transaction() as session:
+            assert len(await session.fetch("SELECT FROM @leases FOR UPDATE")) == 1
+            renewed = await asyncio.wait_for(other.renew([lease_of(claimed)], LEASE), LIMIT)
+
+    assert renewed.lost == frozenset()
+    assert await held(stopped, claimed.job.id) is not None
+    await stopped.close()
+    await other.close()
