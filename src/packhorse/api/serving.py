@@ -17,7 +17,6 @@ from granian.constants import HTTPModes, Interfaces
 from granian.http import HTTP1Settings
 from granian.server.embed import Server
 from litestar import Litestar, Router
-from litestar.datastructures import State
 from litestar.di import Provide
 from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.spec import Components, SecurityScheme
@@ -180,7 +179,10 @@ def build(settings: Settings) -> Litestar:
 
 def prepare(app: Litestar, settings: Settings) -> None:
     """Before each start: nothing of an earlier life is left."""
-    app.state = State({"settings": settings, "is_open": asyncio.Event()}, deep_copy=False)
+    for left in ("failure", "tools", "beside"):
+        app.state.pop(left, None)
+    app.state.settings = settings
+    app.state.is_open = asyncio.Event()
 
 
 def serve(settings: Settings) -> None:

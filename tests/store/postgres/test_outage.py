@@ -267,7 +267,7 @@ async def test_who_falls_silent_in_a_transaction_does_not_keep_its_rows_from_oth
             assert len(await session.fetch("SELECT FROM @leases FOR UPDATE")) == 1
             renewed.append(await asyncio.wait_for(other.renew([lease_of(claimed)], LEASE), LIMIT))
 
-    with pytest.raises((StoreUnavailable, UnknownOutcome), match="idle-in-transaction|connection|commit"):
+    with pytest.raises((StoreUnavailable, UnknownOutcome), match=r"idle-in-transaction|connection|commit"):
         await falls_silent()
 
     assert [each.lost for each in renewed] == [frozenset()]
