@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parent
-WAITING = ("journey", "cli", "apps", "bench")
+WAITING = ("journey", "cli", "apps", "web", "bench")
 """Whose tests mostly wait, for processes, leases and ticks."""
 
 
