@@ -1,13 +1,16 @@
 # One door to everything: `make` lists what there is, `make setup run` shows it at work.
 
 PYTHON ?= python3
-JOBS ?= 2
+JOBS ?= 4  # processes that test: more than two cores, because half of the tests mostly wait
 BIN := .venv/bin
 READY := .venv/.ready
 PAGE := src/packhorse/web/static/vendor
 CODE := $(wildcard src apps tests bench examples)
 PEERS := $(filter-out peers-oban,$(basename $(notdir $(wildcard requirements/peers-*.in))))  # that one needs Python 3.12
 LOCK := $(BIN)/uv pip compile --quiet --generate-hashes --no-header --universal --no-emit-index-url
+
+# Hundreds of processes are started here: where the environment forbids it to keep what was compiled, each compiles anew.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test check bench peers screenshots docs lock clean
@@ -36,7 +39,7 @@ run: setup ## Run it: a server, a worker, and a job that survives a kill -9 (CHE
 
 test: setup check ## Check everything, then run all tests
 	$(BIN)/python -m tests.servers.browser
-	$(BIN)/pytest -n $(JOBS) --dist loadfile
+	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 check: setup ## Format, lint, types and the direction of imports
 	$(BIN)/ruff format --check $(CODE)
