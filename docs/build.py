@@ -50,6 +50,7 @@ ROOMS = {
         "operations",
         "scaling",
         "architecture",
+        "requirements",
     ),
     "Reference": (
         "reference/python",
