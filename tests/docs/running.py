@@ -48,6 +48,8 @@ packhorse() {
     *) command packhorse "$@" ;;
   esac
 }
+command -v jq >/dev/null ||  # where there is none: as much of it as the docs use
+  jq() { python -c 'import json, sys; print(json.load(sys.stdin)[sys.argv[2][1:]])' "$@"; }
 uvicorn() { behind uvicorn "$@" --port "$PORT_8000"; answers "http://127.0.0.1:$PORT_8000/openapi.json"; }
 """
 
