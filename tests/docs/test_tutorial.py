@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from packhorse.cli.init import _text
+from packhorse.cli.init import text_of
 from tests.deploy.installed import Installed
 from tests.docs.blocks import ROOT, blocks
 from tests.docs.running import run
@@ -54,7 +54,7 @@ def test_five_minutes(installed: Installed, tmp_path: Path) -> None:
 def test_the_pipeline_that_is_explained_is_the_one_that_init_writes() -> None:
     [shown] = [each for each in blocks(ROOT / "docs/tutorial/5-minutes.md") if each.file == "pipelines.py"]
 
-    assert shown.code == "# pipelines.py\n" + _text("pipelines.py", Path("words"))
+    assert shown.code == "# pipelines.py\n" + text_of("pipelines.py", Path("words"))
 
 
 def test_thirty_minutes(installed: Installed, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def init(folder: Path = Path(), /) -> None:
     folder
         Where; this folder unless said otherwise.
     """
-    written = {folder / name: _text(name, folder) for name in NAMES}
+    written = {folder / name: text_of(name, folder) for name in NAMES}
     for path in written:
         if path.exists() or path.is_symlink():
             raise WouldOverwrite(path=str(path))
@@ -40,7 +40,7 @@ def init(folder: Path = Path(), /) -> None:
         printing.said("  " + _there(folder, command))
 
 
-def _text(name: str, folder: Path) -> str:
+def text_of(name: str, folder: Path) -> str:
     template = files("packhorse.cli").joinpath("project", f"{name}.txt").read_text(encoding="utf-8")
     return Template(template).substitute(name=_name(folder))
 
