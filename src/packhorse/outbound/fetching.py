@@ -55,11 +55,11 @@ class Fetcher:
         body: Size = "10MB",
         trust: ssl.SSLContext | None = None,
     ) -> None:
-        """``allow`` names hosts and networks that may be called though they are not public: ``wiki.internal,10.1.0.0/16``.
+        """``allow`` names hosts and networks that may be called though they are not public: ``wiki.lan,10.1.0.0/16``.
 
-        It is for who runs the service, never for who submits. ``total`` limits everything together, ``silence`` the time
-        without a byte, ``connect`` the time to be connected; ``body`` the answer, as it comes and unpacked. ``trust`` is
-        for servers whose certificate nobody vouches for but you.
+        It is for who runs the service, never for who submits. ``total`` limits everything together, ``silence`` the
+        time without a byte, ``connect`` the time to be connected; ``body`` the answer, as it comes and unpacked.
+        ``trust`` is for servers whose certificate nobody vouches for but you.
         """
         policy = Policy(
             schemes=tuple(schemes),
