@@ -103,6 +103,8 @@ class Plan(Struct, frozen=True, omit_defaults=True, dict=True):
     """Where in the parameters there are secrets: encrypted at rest, and never shown."""
     lists: tuple[str, ...] = ()
     """Parameters that take several files."""
+    publish: str = ""
+    """A pattern of the path under which the files of a completed job are found as well; empty: nowhere."""
     unset: tuple[str, ...] = ()
     fingerprint: str = ""
 

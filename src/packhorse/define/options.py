@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypedDict
 
+from packhorse.core import publishing
 from packhorse.core.plan import TERMINAL, Backoff, Status
 from packhorse.define.durations import Duration, Size, seconds, size
 from packhorse.define.reviving import NEVER, Revive
@@ -46,6 +47,8 @@ class PipelineOptions(TypedDict, total=False):
     """Limit of the time until a worker starts any stage of a run. Default: ``24h``."""
     revive: Revive | None
     """Which failed runs are begun again by themselves. Default: what the settings say, which is none."""
+    publish: str | None
+    """Where the files of a completed job are found as well, such as ``{schedule}/{date}``. Default: nowhere."""
     description: str
     """What people are told about it. Default: the docstring of its parameters, of a job that of its function."""
 
@@ -121,6 +124,7 @@ def pipeline_limits(
     deadline: Duration = 86_400.0,
     pending: Duration = 86_400.0,
     revive: Revive | None = None,
+    publish: str | None = None,
 ) -> dict[str, Any]:
     """The fields of a `Plan`. Raises ValueError."""
     if one_per not in (None, "user"):
@@ -133,6 +137,7 @@ def pipeline_limits(
         "deadline": _positive("deadline", seconds(deadline)),
         "pending": _positive("pending", seconds(pending)),
         "revive": NEVER if revive is None else revive.planned(),
+        "publish": "" if publish is None else publishing.checked(publish),
     }
 
 

@@ -89,6 +89,7 @@ class JobDocument(PositionDocument):
     source_filename: str | None
     result: Any
     result_object_keys: dict[str, str | list[str]]
+    published_folder: str | None
     promoted: bool
     promoted_object_keys: list[str]
     error: ErrorDocument | None

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any, cast
 
-from packhorse.core import retention, wire
+from packhorse.core import publishing, retention, wire
 from packhorse.core.model import Artifact, Failure, Job, Result, Spec, Stage, Stored, Task, TaskId
 from packhorse.core.plan import Status
 from packhorse.core.secrecy import masked
@@ -81,6 +81,7 @@ def shown(job: Job, spec: Spec | None, results: Results, progress: Reported) -> 
         "source_filename": inputs[0]["filename"] if inputs else None,
         "result": result_of(job, results) if job.status is Status.COMPLETED else None,
         "result_object_keys": _object_keys(job, results),
+        "published_folder": _published(job, results),
         "promoted": bool(job.promoted),
         "promoted_object_keys": _promoted_keys(job, results),
         "error": _error(job.error),
@@ -211,6 +212,12 @@ def _object_keys(job: Job, results: Results) -> dict[str, str | list[str]]:
         if keys:
             found[plan.name] = keys[0] if len(keys) == 1 and plan.over is None else keys
     return found
+
+
+def _published(job: Job, results: Results) -> str | None:
+    """As long as no newer job has published there, and soon after it has completed."""
+    has_files = any(result.artifacts for result in results.values())
+    return publishing.folder(job) if job.status is Status.COMPLETED and has_files else None
 
 
 def _promoted_keys(job: Job, results: Results) -> list[str]:
