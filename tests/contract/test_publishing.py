@@ -19,7 +19,7 @@ from packhorse.engine.settle import Settle
 from packhorse.store.base import Store
 from tests.contract import blob_fixtures
 from tests.contract.blob_fixtures import content, stream
-from tests.contract.builders import claim_one, finish, held, needs, plan, settled, stage, submit
+from tests.contract.builders import SPEC, claim_one, finish, held, needs, plan, settled, stage, submit
 from tests.contract.scheduling import claimed, created, fired
 
 url, another, blobs = blob_fixtures.url, blob_fixtures.another, blob_fixtures.blobs
@@ -196,7 +196,7 @@ async def test_a_job_that_failed_publishes_nothing(store: Store, blobs: Blobs, j
 
 def test_of_two_files_of_a_name_the_later_stage_has_it_and_no_file_is_a_folder_of_another() -> None:
     two = plan(stage("onnx"), stage("bie", needs("onnx")))
-    job = lifecycle.submit(two, _spec(), job_id="j", user="ann", now=0.0).after
+    job = lifecycle.submit(two, SPEC, job_id="j", user="ann", now=0.0).after
 
     def made(*names: str) -> Result:
         return Result(b"1", tuple(Artifact(name, Stored(name, name, 1, "")) for name in names))
@@ -206,10 +206,6 @@ def test_of_two_files_of_a_name_the_later_stage_has_it_and_no_file_is_a_folder_o
     )
 
     assert {name: file.key for name, file in found.items()} == {"x": "bie/x", "sub/y": "bie/sub/y", "z": "onnx/z"}
-
-
-def _spec() -> lifecycle.Spec:
-    return lifecycle.Spec(b"{}")
 
 
 @pytest.mark.parametrize(
