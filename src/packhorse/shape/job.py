@@ -15,6 +15,7 @@ from packhorse.core.secrecy import masked
 from packhorse.define.files import keyed
 from packhorse.define.values import decode_result
 from packhorse.shape.documents import (
+    AliasDocument,
     ArtifactDocument,
     ElementsDocument,
     ErrorDocument,
@@ -62,6 +63,7 @@ async def looked_up(store: Store, jobs: Sequence[Job]) -> list[JobDocument]:
 def shown(job: Job, spec: Spec | None, results: Results, progress: Reported) -> JobDocument:
     spec = spec or NO_SPEC
     inputs = [_input(each.parameter, each.file) for each in spec.inputs]
+    keys = _object_keys(job, results)
     return {
         "job_id": job.id,
         "pipeline": job.plan.pipeline,
@@ -80,7 +82,7 @@ def shown(job: Job, spec: Spec | None, results: Results, progress: Reported) -> 
         "input": _first_input(job, spec),
         "source_filename": inputs[0]["filename"] if inputs else None,
         "result": result_of(job, results) if job.status is Status.COMPLETED else None,
-        "result_object_keys": _object_keys(job, results),
+        "result_object_keys": keys,
         "published_folder": _published(job, results),
         "promoted": bool(job.promoted),
         "promoted_object_keys": _promoted_keys(job, results),
@@ -104,6 +106,7 @@ def shown(job: Job, spec: Spec | None, results: Results, progress: Reported) -> 
         "metadata": spec.metadata,
         "version": job.version,
         "last_event": job.events,
+        "alias": _alias(job, keys),
     }
 
 
@@ -212,6 +215,17 @@ def _object_keys(job: Job, results: Results) -> dict[str, str | list[str]]:
         if keys:
             found[plan.name] = keys[0] if len(keys) == 1 and plan.over is None else keys
     return found
+
+
+def _alias(job: Job, keys: Mapping[str, str | list[str]]) -> AliasDocument | None:
+    """None where the app speaks as we do."""
+    plan = job.plan
+    if not plan.statuses and not plan.outputs:
+        return None
+    return {
+        "status": plan.statuses.get(job.status, job.status.value),
+        "output": {name: keys.get(stage) for name, stage in plan.outputs.items()},
+    }
 
 
 def _published(job: Job, results: Results) -> str | None:
