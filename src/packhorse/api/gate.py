@@ -19,6 +19,7 @@ from packhorse.api.callers import LOCAL, NOBODY, UNMARKED, Caller, check
 from packhorse.api.headers import Headers, every
 from packhorse.api.tools import Tools
 from packhorse.errors import Forbidden, Foreign
+from packhorse.web.asking import CALLER
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -37,7 +38,10 @@ class Gate:
         tools: Tools = scope["litestar_app"].state.tools
         marks = scope["route_handler"].opt
         left: Mapping[str, str] = {}
-        if tools.settings.keyless:
+        known: Caller | None = scope.get(CALLER)  # type: ignore[assignment]
+        if known is not None:
+            caller = known
+        elif tools.settings.keyless:
             _check_peer(scope["client"])
             _check(scope["method"], scope["headers"])
             caller = _local(tools.door.address(scope))
