@@ -234,7 +234,7 @@ FINAL: dict[str, tuple[Answer, str]] = {
     "nofeed": (answering(200, b"<svg/>", content_type="text/xml"), "BAD_FEED"),
     "laughs": (answering(200, LAUGHS, content_type="text/xml"), "BAD_FEED"),
     "outside": (answering(200, OUTSIDE, content_type="text/xml"), "BAD_FEED"),
-    "nested": (answering(200, b"<rss>" * 1000, content_type="text/xml"), "BAD_FEED"),
+    "nested": (answering(200, b"<rss>" * 1000 + b"</rss>" * 1000, content_type="text/xml"), "BAD_FEED"),
 }
 
 
