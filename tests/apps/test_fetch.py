@@ -10,13 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from PIL import Image
 
 from packhorse import Secret
 from packhorse.testing import Bench, BenchJob
 from packhorse_fetch import codes, config, feeds, fields, kinds, sample
-from packhorse_fetch.app import ALLOW, Fetch, Report, Source, download, fetch, process, remembered
+from packhorse_fetch.app import ALLOW, Fetch, Report, Source, download, fetch, process, remembered, unchanged
 from tests.servers.web import Answer, Asked, Web, answering, by_path, dropping, in_turn, web_aside
 
 README = Path(__file__).parents[2] / "apps" / "fetch" / "README.md"
@@ -355,6 +356,16 @@ def test_only_what_is_young_is_remembered() -> None:
     assert remembered({"source": source}) == Source("u", 200, False, "2126-01-01T00:00:00+00:00", etag='"1"')
     assert remembered({"source": {**source, "fetched_at": "2026-01-01T00:00:00+00:00"}}) is None
     assert [remembered(odd) for odd in (None, 1, {}, {"source": {"url": 1}})] == [None] * 4
+
+
+def test_what_was_found_in_it_still_holds_while_it_does_not_change() -> None:
+    source = Source("u", 304, True, "2026-01-01T00:00:00+00:00")
+    before = {"source": {}, "message": "", "fields": {"a": 1}, "missing": ["b"]}
+
+    assert unchanged({**before, "source": msgspec.to_builtins(source)}, source) == Report(
+        source, "Not changed since 2026-01-01T00:00:00+00:00.", fields={"a": 1}, missing=["b"]
+    )
+    assert unchanged(before, source).fields is unchanged(None, source).fields is None
 
 
 # Schedules from a file.

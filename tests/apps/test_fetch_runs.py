@@ -137,6 +137,7 @@ def test_a_schedule_of_the_file_is_fetched_published_remembered_and_edited(on: t
     assert [asked.path for asked in site.asked("/horses")] == [f"/horses?api_key={KEY}"] * 2
     assert again["result"]["source"]["is_unchanged"] is True
     assert again["result"]["message"].startswith("Not changed since")
+    assert again["result"]["fields"] == first["result"]["fields"]
     assert (again["published_folder"], again["status"]) == (None, "completed")
     assert after["result"]["fields"] == {"names": ["Misty"]}
     assert [asked.path for asked in site.asked("/ponies")] == [f"/ponies?api_key={KEY}"]

@@ -114,7 +114,7 @@ def download(ctx: Context, p: Fetch) -> Download:
 @fetch.stage(retries=1, timeout="5m", memory="2GB")
 def process(ctx: Context, p: Fetch, got: Download = needs(download)) -> Report:
     if got.original is None:
-        return Report(got.source, f"Not changed since {got.source.fetched_at}.")
+        return unchanged(ctx.previous, got.source)
     report = Report(got.source, f"Fetched {got.source.size} bytes of {got.source.media_type}.")
     kind = kinds.kind(got.source.media_type) if p.post_process else "other"
     if kind == "image":
@@ -149,6 +149,16 @@ def remembered(previous: Any) -> Source | None:
     except (TypeError, KeyError, msgspec.ValidationError):  # there is none, or it was made by another version
         return None
     return source if datetime.now(UTC) - datetime.fromisoformat(source.fetched_at) < AFRESH else None
+
+
+def unchanged(previous: Any, source: Source) -> Report:
+    """What the run before found in it still holds, so whoever looks at the newest run sees it there."""
+    report = Report(source, f"Not changed since {source.fetched_at}.")
+    try:
+        last = msgspec.convert(previous, Report)
+    except msgspec.ValidationError:
+        return report
+    return msgspec.structs.replace(report, image=last.image, fields=last.fields, missing=last.missing)
 
 
 def source_of(found: Fetched, media_type: str, original: File, url: str) -> Source:
