@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from litestar import Router
 
-from packhorse.web import overview
+from packhorse.web import health, keys, login, overview, queues
 from packhorse.web.rendering import wrong
 
-PAGES = Router("/", route_handlers=[*overview.ROUTES], exception_handlers={Exception: wrong})
+MODULES = (
+    overview,
+    queues,
+    keys,
+    health,
+    login,
+)
+
+PAGES = Router(
+    "/", route_handlers=[route for each in MODULES for route in each.ROUTES], exception_handlers={Exception: wrong}
+)
