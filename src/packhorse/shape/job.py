@@ -14,8 +14,8 @@ from packhorse.core.plan import Status
 from packhorse.core.secrecy import masked
 from packhorse.define.files import keyed
 from packhorse.define.values import decode_result
+from packhorse.shape.alias import alias
 from packhorse.shape.documents import (
-    AliasDocument,
     ArtifactDocument,
     ElementsDocument,
     ErrorDocument,
@@ -106,7 +106,7 @@ def shown(job: Job, spec: Spec | None, results: Results, progress: Reported) -> 
         "metadata": spec.metadata,
         "version": job.version,
         "last_event": job.events,
-        "alias": _alias(job, keys),
+        "alias": alias(job, keys),
     }
 
 
@@ -215,17 +215,6 @@ def _object_keys(job: Job, results: Results) -> dict[str, str | list[str]]:
         if keys:
             found[plan.name] = keys[0] if len(keys) == 1 and plan.over is None else keys
     return found
-
-
-def _alias(job: Job, keys: Mapping[str, str | list[str]]) -> AliasDocument | None:
-    """None where the app speaks as we do."""
-    plan = job.plan
-    if not plan.statuses and not plan.outputs:
-        return None
-    return {
-        "status": plan.statuses.get(job.status, job.status.value),
-        "output": {name: keys.get(stage) for name, stage in plan.outputs.items()},
-    }
 
 
 def _published(job: Job, results: Results) -> str | None:
