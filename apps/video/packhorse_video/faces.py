@@ -10,7 +10,6 @@ from packhorse_video import boxes, findings
 from packhorse_video.findings import Finding
 from packhorse_video.lite import Model
 
-NEEDS = ("face.tflite",)
 MODEL = "BlazeFace, full range (MediaPipe 0.10.21)"
 AT_LEAST = 0.6
 POINTS = ("right_eye", "left_eye", "nose", "mouth", "right_ear", "left_ear")

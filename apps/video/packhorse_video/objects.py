@@ -12,7 +12,6 @@ from packhorse_video import boxes, findings, weights
 from packhorse_video.findings import Finding
 from packhorse_video.graph import IMAGE, SIZE
 
-NEEDS = ("objects.onnx",)
 MODEL = "SSDLite MobileNet v2, COCO (tfjs coco-ssd, converted)"
 AT_LEAST = 0.5
 SAME = 0.5

@@ -13,7 +13,6 @@ from packhorse_video import boxes, findings
 from packhorse_video.findings import Finding
 from packhorse_video.lite import Model
 
-NEEDS = ("person.tflite", "pose.tflite")
 MODEL = "BlazePose, full (MediaPipe 0.10.21)"
 PERSON = 0.5
 """At least so surely there is somebody; and so surely, at a closer look, it was one."""
