@@ -4,6 +4,7 @@ PYTHON ?= python3
 JOBS ?= 2
 BIN := .venv/bin
 READY := .venv/.ready
+MODELS := apps/video/packhorse_video/pins.toml apps/video/packhorse_video/graph.py  # what the weights of the video app are made from
 CODE := $(wildcard src apps tests bench examples)
 PEERS := $(filter-out peers-oban,$(basename $(notdir $(wildcard requirements/peers-*.in))))  # that one needs Python 3.12
 LOCK := $(BIN)/uv pip compile --quiet --generate-hashes --no-header --universal --no-emit-index-url
@@ -14,13 +15,14 @@ LOCK := $(BIN)/uv pip compile --quiet --generate-hashes --no-header --universal 
 help: ## List what can be made
 	@sed -nE 's/^([a-z]+):.*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name meaning; do printf '  make %-8s %s\n' "$$name" "$$meaning"; done
 
-setup: $(READY) ## Make .venv with exactly the locked packages
+setup: $(READY) ## Make .venv with exactly the locked packages, and the models of the apps
 
-$(READY): requirements/uv.txt requirements/dev.txt pyproject.toml
+$(READY): requirements/uv.txt requirements/dev.txt pyproject.toml $(MODELS)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/uv.txt
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/dev.txt
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
+	$(BIN)/python -m packhorse_video.models
 	touch $@
 
 run: setup ## Run it: a server, a worker, and a job that survives a kill -9 (CHECK=1: end after the checked result)

@@ -11,7 +11,7 @@ from msgspec import Meta
 from PIL import Image
 
 from packhorse import Accepts, App, Choices, Context, File, Params, Permanent, needs
-from packhorse_video import cuts, decoding, drawing, findings, processors, timeline
+from packhorse_video import cuts, decoding, drawing, findings, processors, sounds, timeline
 from packhorse_video.decoding import About, NotAVideo
 from packhorse_video.findings import Finding, Report
 from packhorse_video.frames import Frames
@@ -170,7 +170,7 @@ def join(
     out = ctx.scratch / "timeline.json"
     out.write_bytes(msgspec.json.format(msgspec.json.encode(made), indent=1))
     found = {report.processor: report.findings for report in reports}
-    sound = decoding.sound(decoded.sound.path) if decoded.sound is not None else None
+    sound = None if decoded.sound is None else sounds.read(decoded.sound.path)[0]
     drawing.preview(
         frames, found, sound, ctx.scratch / "preview.mp4", p.sampling_rate, lambda i, n: ctx.progress(i, n, "drawing")
     )
@@ -208,7 +208,7 @@ def _heard(ctx: Context, processor: str, model: str, decoded: Decoded, found_in:
     """Second by second."""
     if decoded.sound is None:
         return Found(note=SILENT)
-    sound, total = decoding.sound(decoded.sound.path), round(decoded.about.duration)
+    (sound, _), total = sounds.read(decoded.sound.path), round(decoded.about.duration)
     ctx.progress(0, total, "listening")
     found = found_in(sound, lambda until: ctx.progress(min(round(until), total), total, f"listened to {until:.0f} s"))
     ctx.progress(total, total, f"{len(found)} found")

@@ -32,7 +32,9 @@ def fitted(picture: Image.Image, size: int) -> Fitted:
     scale = size / max(picture.size)
     width, height = (max(1, round(side * scale)) for side in picture.size)
     square = Image.new("RGB", (size, size))
-    square.paste(picture.resize((width, height), Image.Resampling.BILINEAR), ((size - width) // 2, (size - height) // 2))
+    square.paste(
+        picture.resize((width, height), Image.Resampling.BILINEAR), ((size - width) // 2, (size - height) // 2)
+    )
     return Fitted(np.asarray(square, np.float32) / np.float32(255), (size / width, size / height))
 
 

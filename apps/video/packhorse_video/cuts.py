@@ -29,8 +29,8 @@ def found(thumbnails: Thumbnails, times: Sequence[float]) -> list[Finding]:
     change = np.abs(np.diff(values, axis=0)).mean(1)
     return [
         Finding(times[i + 1], "cut", score=round(float(change[i]), 1))
-        for i in np.flatnonzero(change >= AT_LEAST)
-        if change[i] >= ABOVE * _nearby(change, int(i)) and not _comes_back(values, int(i))
+        for i in np.flatnonzero(change >= AT_LEAST).tolist()
+        if change[i] >= ABOVE * _nearby(change, i) and not _comes_back(values, i)
     ]
 
 

@@ -15,7 +15,7 @@ from PIL import Image
 
 from packhorse_video import cuts
 from packhorse_video.frames import Writer
-from packhorse_video.voices import RATE, Sound
+from packhorse_video.sounds import RATE
 
 FORMATS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpegts,mpeg,ogg,flv,asf"
 """Those that are one file. Playlists and the like name further files and addresses, and would have them read."""
@@ -126,7 +126,7 @@ class _Sound:
     """One channel at `RATE`, beginning when the pictures do."""
 
     def __init__(self, path: Path) -> None:
-        self._file = wave.open(str(path), "wb")
+        self._file = wave.open(str(path), "wb")  # noqa: SIM115 (open for as long as there are frames)
         self._file.setnchannels(1)
         self._file.setsampwidth(2)
         self._file.setframerate(RATE)
@@ -149,8 +149,3 @@ class _Sound:
             self._write(self._resampler.resample(None))
         self._file.close()
         return self._samples > 0
-
-
-def sound(path: Path) -> Sound:
-    with wave.open(str(path), "rb") as file:
-        return np.frombuffer(file.readframes(file.getnframes()), "<i2").astype(np.float32) / np.float32(32_768)

@@ -13,13 +13,21 @@ from PIL import Image, ImageDraw, ImageFont
 from packhorse_video.findings import Finding
 from packhorse_video.frames import Frames
 from packhorse_video.movies import Movie
-from packhorse_video.poses import BONES
-from packhorse_video.voices import Sound
+from packhorse_video.sounds import Sound
 
 COLOURS = {"face": "#ff5a5f", "pose": "#3ddc84", "yolo": "#4aa8ff", "ocr": "#ffd23f"}
+LIMBS = (("shoulder", "elbow"), ("elbow", "wrist"), ("shoulder", "hip"), ("hip", "knee"), ("knee", "ankle"))
+BONES = (
+    *((f"{side}_{a}", f"{side}_{b}") for side in ("left", "right") for a, b in LIMBS),
+    ("left_shoulder", "right_shoulder"),
+    ("left_hip", "right_hip"),
+)
+"""Points of a pose with a line between them."""
 LINE = 13
 SURE = 0.5
 """Points that are seen less surely are not drawn."""
+MOMENT = 1.0
+"""Seconds around a frame, of which the words are shown with it."""
 SHEET = 12
 COLUMNS = 3
 TILE = 320
@@ -99,11 +107,12 @@ def _mark(draw: ImageDraw.ImageDraw, size: tuple[int, int], processor: str, find
 
 
 def _said(found: Found, at: float, lasts: float) -> str:
-    """The turn of whoever speaks; where speakers were not asked for, the words."""
-    turns = [each for each in found.get("asrx", ()) if each.at <= at + lasts and (each.until or 0.0) >= at]
-    if turns:
-        return f"{turns[0].speaker}: {turns[0].label}"
-    return " ".join(each.label for each in found.get("asr", ()) if at - 1 <= each.at <= at + 1)
+    """The words of the moment and who speaks; where no words were asked for, what they say in all of their turn."""
+    turn = next((each for each in found.get("asrx", ()) if each.at <= at + lasts and (each.until or 0.0) >= at), None)
+    words = " ".join(each.label for each in found.get("asr", ()) if abs(each.at - at) <= MOMENT)
+    if turn is None:
+        return words
+    return f"{turn.speaker}: {words or turn.label}"
 
 
 def _write(draw: ImageDraw.ImageDraw, at: tuple[float, float], text: str, colour: str) -> None:

@@ -164,14 +164,15 @@ class _Conversion:
 
 
 PLAIN = {"Add": "Add", "AddN": "Sum", "BiasAdd": "Add", "Mul": "Mul", "Sigmoid": "Sigmoid"}
-OPERATIONS: dict[str, Callable[[_Conversion, Node], None]] = {
+OPERATIONS: Mapping[str, Callable[[_Conversion, Node], None]] = {
+    **dict.fromkeys(PLAIN, _Conversion.plain),
     "Conv2D": _Conversion.conv,
     "DepthwiseConv2dNative": _Conversion.depthwise,
     "FusedBatchNorm": _Conversion.normalise,
     "Relu6": _Conversion.relu6,
     "Reshape": _Conversion.reshape,
     "ConcatV2": _Conversion.concat,
-} | dict.fromkeys(PLAIN, _Conversion.plain)
+}
 
 
 def _text(node: Node, attribute: str) -> str:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 from packhorse_video import speakers, voices, words
 from packhorse_video.findings import Finding
-from packhorse_video.voices import Sound, Stretch
+from packhorse_video.sounds import Sound
+from packhorse_video.voices import Stretch
 
 BREATH = 1.0
 """Seconds. Stretches with less between them are recognised in one go: words are known by their neighbours."""

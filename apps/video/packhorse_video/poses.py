@@ -29,11 +29,6 @@ POINTS = (
 )
 """In the order of the model; left and right of the person."""
 
-BONES = tuple(
-    (f"{side}_{a}", f"{side}_{b}")
-    for side in ("left", "right")
-    for a, b in (("shoulder", "elbow"), ("elbow", "wrist"), ("shoulder", "hip"), ("hip", "knee"), ("knee", "ankle"))
-) + (("left_shoulder", "right_shoulder"), ("left_hip", "right_hip"))
 
 Array = NDArray[np.float32]
 

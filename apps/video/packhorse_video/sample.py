@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import sys
-import wave
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import cache
@@ -17,9 +16,9 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from packhorse_video import weights
+from packhorse_video import sounds, weights
 from packhorse_video.movies import Movie
-from packhorse_video.voices import RATE, Sound
+from packhorse_video.sounds import RATE, Sound
 
 SIZE = (640, 360)
 RATE_OF_FRAMES = 25
@@ -104,8 +103,8 @@ def _seen(scene: Scene, done: float) -> Image.Image:
     else:
         whole = _photograph(scene.photograph)
         left, top, wide = (a + (b - a) * done for a, b in zip(scene.begins, scene.ends, strict=True))
-        box = (left, top, left + wide, top + wide * SIZE[1] / SIZE[0])
-        picture = whole.resize(SIZE, Image.Resampling.BILINEAR, tuple(each * whole.width for each in box))
+        seen = np.array([left, top, left + wide, top + wide * SIZE[1] / SIZE[0]]) * whole.width
+        picture = whole.resize(SIZE, Image.Resampling.BILINEAR, tuple(seen.tolist()))
     draw = ImageDraw.Draw(picture)
     for i, text in enumerate(scene.texts):
         at = (40, 130 + 60 * i) if scene.photograph is None else (30, SIZE[1] - 60)
@@ -122,16 +121,17 @@ def _photograph(name: str) -> Image.Image:
 def sound() -> Sound:
     whole = np.zeros(round(DURATION * RATE), np.float32)
     for spoken in SPEECH:
-        heard = recording(weights.path(f"sample/{spoken.recording}"))[round(spoken.start * RATE) : round(spoken.end * RATE)]
+        heard = recording(weights.path(f"sample/{spoken.recording}"))[
+            round(spoken.start * RATE) : round(spoken.end * RATE)
+        ]
         at = round(spoken.at * RATE)
         whole[at : at + heard.size] = heard * (0.1 / np.sqrt(np.mean(heard**2)))
     return whole
 
 
 def recording(path: Path) -> Sound:
-    with wave.open(str(path), "rb") as file:
-        rate = file.getframerate()
-        heard = np.frombuffer(file.readframes(file.getnframes()), "<i2").astype(np.float32) / np.float32(32_768)
+    """At our rate."""
+    heard, rate = sounds.read(path)
     if rate == RATE:
         return heard
     size = heard.size * RATE // rate

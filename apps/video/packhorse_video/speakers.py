@@ -13,7 +13,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from packhorse_video.voices import RATE, Sound
+from packhorse_video.sounds import RATE, Sound
 
 MODEL = "cepstral features, clustered by BIC"
 WINDOW, HOP = 400, 160

@@ -8,11 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 import onnxruntime
-from numpy.typing import NDArray
 
 from packhorse_video import weights
+from packhorse_video.sounds import RATE, Sound
 
-RATE = 16_000
 STEP = 512
 CONTEXT = 64
 """Samples before a step that are heard again with it."""
@@ -25,9 +24,6 @@ SHORTEST = 0.2
 AROUND = 0.1
 LONGEST = 30.0
 """A stretch is heard as a whole, so one that never pauses is ended."""
-
-Sound = NDArray[np.float32]
-"""One channel at `RATE`, between -1 and 1."""
 
 
 class Stretch(NamedTuple):

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from packhorse_video.voices import RATE, Sound, Stretch
+from packhorse_video.sounds import RATE, Sound
+from packhorse_video.voices import Stretch
 
 MODEL = "PocketSphinx 5, en-us"
 FRAME = 0.01
