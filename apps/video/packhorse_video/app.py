@@ -78,6 +78,8 @@ def decode(ctx: Context, p: Analyse) -> Decoded:
     except NotAVideo as error:
         raise Permanent(str(error), code="INVALID_VIDEO") from error
     ctx.log.info("%.1f s, %d frames, %d of them sampled", about.duration, about.frames, about.sampled)
+    if about.unreadable:
+        ctx.log.warning("%d packets are broken", about.unreadable)
     folder = ctx.scratch
     sound = File(folder / "sound.wav") if about.has_sound else None
     return Decoded(about, File(folder / "frames.zip"), File(folder / "thumbnails.npz"), sound)

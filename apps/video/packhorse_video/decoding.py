@@ -39,6 +39,8 @@ class About(msgspec.Struct, frozen=True):
     frames: int
     sampled: int
     has_sound: bool
+    unreadable: int = 0
+    """Packets that were broken, and passed over as a player would."""
 
 
 def decoded(source: Path, to: Path, *, sampling_rate: float, longest: int, told: Told) -> About:
@@ -64,6 +66,7 @@ class _Decoding:
         self._frames = Writer(to / "frames.zip")
         self._thumbnails: list[Any] = []
         self._times: list[float] = []
+        self._unreadable = 0
         self._sound: _Sound | None = _Sound(to / "sound.wav") if container.streams.audio else None
 
     def _scaled(self, width: int, height: int) -> tuple[int, int]:
@@ -90,10 +93,10 @@ class _Decoding:
         return self._ended(rate)
 
     def _of(self, packet: Any) -> list[Any]:
-        """What a packet has in it. One that is broken is passed over: players do so too."""
         try:
             return list(packet.decode())
         except FFmpegError:
+            self._unreadable += 1
             return []
 
     def _see(self, frame: Any, rate: float) -> None:
@@ -119,6 +122,7 @@ class _Decoding:
             frames=len(self._times),
             sampled=len(self._frames.times),
             has_sound=has_sound,
+            unreadable=self._unreadable,
         )
 
 

@@ -127,7 +127,7 @@ def _downloaded(pin: Pin, sums: Iterable[str], work: Path, platforms: Sequence[s
 def _take_tarball(pin: Pin, npm: Pin, work: Path) -> Path:
     to = work / str(pin["name"])
     to.mkdir()
-    _ran([*_npm(npm, work), "pack", "--silent", f"{pin['name']}@{pin['version']}"], cwd=to)
+    _ran([*_npm(npm, work), "pack", "--silent", "--ignore-scripts", f"{pin['name']}@{pin['version']}"], cwd=to)
     (archive,) = to.glob("*.tgz")
     if base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode() != pin["sha512"]:
         raise CannotBeHad("its sum is not the one that is pinned.")

@@ -31,11 +31,16 @@ class Scene(NamedTuple):
     photograph: str | None = None
     texts: Sequence[str] = ()
     objects: Sequence[str] = ()
-    faces: int = 0
-    people: int = 0
+    face: tuple[float, float, float, float] | None = None
+    """Within these bounds of the photograph, as shares of its width; who has a face has a pose."""
     begins: tuple[float, float, float] = (0, 0, 1)
-    """Left, top and width of what is seen of the photograph, as shares of its width; likewise at the end."""
+    """Left, top and width of what is seen of the photograph at first, as shares of its width; likewise at the end."""
     ends: tuple[float, float, float] = (0, 0, 1)
+
+    def seen(self, done: float) -> tuple[float, float, float, float]:
+        """Left, top, right and bottom of what is seen of the photograph, so far into the scene."""
+        left, top, wide = (a + (b - a) * done for a, b in zip(self.begins, self.ends, strict=True))
+        return left, top, left + wide, top + wide * SIZE[1] / SIZE[0]
 
 
 class Spoken(NamedTuple):
@@ -50,12 +55,14 @@ class Spoken(NamedTuple):
     """From when to when, in the recording, and what."""
 
 
+ASTRONAUT = (0.32, 0.08, 0.58, 0.36)
+PHOTOGRAPHER = (0.28, 0.14, 0.6, 0.42)
 SCENES = (
     Scene(60, texts=("PACKHORSE", "VIDEO SAMPLE 2026")),
-    Scene(90, "astronaut.png", ("COMMANDER COLLINS",), ("person",), 1, 1, (0.0, 0.0, 1.0), (0.05, 0.02, 0.92)),
+    Scene(90, "astronaut.png", ("COMMANDER COLLINS",), ("person",), ASTRONAUT, (0.0, 0.0, 1.0), (0.05, 0.02, 0.92)),
     Scene(60, "cup.png", (), ("cup",), begins=(0.0, 0.05, 0.95), ends=(0.05, 0.05, 0.95)),
     Scene(60, "cat.png", ("CHELSEA THE CAT",), ("cat",), begins=(0.0, 0.04, 1.0), ends=(0.02, 0.05, 0.96)),
-    Scene(70, "camera.png", (), ("person",), 1, 1, (0.0, 0.05, 1.0), (0.05, 0.08, 0.95)),
+    Scene(70, "camera.png", (), ("person",), PHOTOGRAPHER, (0.0, 0.05, 1.0), (0.05, 0.08, 0.95)),
 )
 SPEECH = (
     Spoken(
@@ -84,6 +91,12 @@ CUTS = BOUNDS[1:-1]
 DURATION = BOUNDS[-1]
 
 
+def scene_at(at: float) -> tuple[Scene, float]:
+    """And how far into it."""
+    number = max(i for i, bound in enumerate(BOUNDS[:-1]) if bound <= at)
+    return SCENES[number], (at - BOUNDS[number]) * RATE_OF_FRAMES / SCENES[number].frames
+
+
 def write(path: Path, *, has_sound: bool = True) -> None:
     with Movie(path, SIZE, Fraction(RATE_OF_FRAMES), sound() if has_sound else None) as movie:
         for i, picture in enumerate(pictures()):
@@ -102,9 +115,8 @@ def _seen(scene: Scene, done: float) -> Image.Image:
         picture = Image.new("RGB", SIZE, (20, 34, 60))
     else:
         whole = _photograph(scene.photograph)
-        left, top, wide = (a + (b - a) * done for a, b in zip(scene.begins, scene.ends, strict=True))
-        seen = np.array([left, top, left + wide, top + wide * SIZE[1] / SIZE[0]]) * whole.width
-        picture = whole.resize(SIZE, Image.Resampling.BILINEAR, tuple(seen.tolist()))
+        left, top, right, bottom = (each * whole.width for each in scene.seen(done))
+        picture = whole.resize(SIZE, Image.Resampling.BILINEAR, (left, top, right, bottom))
     draw = ImageDraw.Draw(picture)
     for i, text in enumerate(scene.texts):
         at = (40, 130 + 60 * i) if scene.photograph is None else (30, SIZE[1] - 60)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 import msgspec
 
 from packhorse_video.decoding import About
 from packhorse_video.findings import Finding, Report
 
-SLACK = 1.6
+SLACK = 2.2
 """Times the distance of two samples: what is missing from one of them was there all the same."""
 
 
@@ -34,6 +35,10 @@ class Timeline(msgspec.Struct, frozen=True):
     notes: dict[str, str]
     """Why one did not, or found nothing to work on."""
     entries: list[Entry]
+
+
+def read(path: Path) -> Timeline:
+    return msgspec.json.decode(path.read_bytes(), type=Timeline)
 
 
 def joined(about: About, reports: Sequence[Report], notes: Mapping[str, str], every: float) -> Timeline:
