@@ -133,6 +133,31 @@ def test_what_is_no_video_by_its_name_is_refused(video: Stand, tmp_path: Path) -
     assert "video" in str(refused.value)
 
 
+@pytest.mark.parametrize("video", ["redis"], indirect=True)
+def test_progress_is_published_as_it_goes(video: Stand, made: Path) -> None:
+    prefix = unquote(video.server.place.settings.store.partition("?prefix=")[2])
+    with valkey.shared().client() as raw, raw.pubsub(ignore_subscribe_messages=True) as channel:
+        channel.psubscribe(f"{prefix}progress:*")
+        channel.get_message(timeout=FOR_LONG)  # that it listens
+
+        job = video.client.submit("analyse", PARAMETERS | {"processors": ["face", "asr"]}, files={"video": made})
+        video.client.wait(job["job_id"], FOR_LONG)
+        heard = list(_messages(channel, f"{prefix}progress:{job['job_id']}"))
+
+    assert all(message.keys() == {"type", "processor", "timestamp", "data"} for message in heard)
+    assert {message["type"] for message in heard} == {"info", "progress", "complete"}
+    assert {"decode", *PROCESSORS, "join"} <= {message["processor"] for message in heard}
+    of_faces = [message for message in heard if (message["type"], message["processor"]) == ("progress", "face")]
+    assert of_faces[-1]["data"] == {"message": "face in 7 frames", "current": 7.0, "total": 7.0}
+    assert isinstance(of_faces[-1]["timestamp"], float)
+
+
+def _messages(channel: Any, name: str) -> Iterator[dict[str, Any]]:
+    while message := channel.get_message(timeout=2):
+        if message["channel"].decode() == name:
+            yield json.loads(message["data"])
+
+
 def test_a_processor_whose_weights_nobody_fetched_is_refused_at_submit(
     tmp_path_factory: pytest.TempPathFactory, made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,27 +175,3 @@ def test_a_processor_whose_weights_nobody_fetched_is_refused_at_submit(
     assert error["field"] == "processors[1]"
     assert "cut" in error["message"]
     assert ended["result"]["found"] == {"cut": 4}
-
-
-def test_progress_is_published_as_it_goes(tmp_path_factory: pytest.TempPathFactory, made: Path) -> None:
-    with stand(tmp_path_factory.mktemp("live"), APP, PLACES["redis"]) as video:
-        video.ready("analyse")
-        prefix = unquote(video.server.place.settings.store.partition("?prefix=")[2])
-        with valkey.shared().client() as raw, raw.pubsub(ignore_subscribe_messages=True) as channel:
-            channel.psubscribe(f"{prefix}progress:*")
-            job = video.client.submit("analyse", PARAMETERS | {"processors": ["face", "asr"]}, files={"video": made})
-            video.client.wait(job["job_id"], FOR_LONG)
-            heard = list(_messages(channel, f"{prefix}progress:{job['job_id']}"))
-
-    assert all(message.keys() == {"type", "processor", "timestamp", "data"} for message in heard)
-    assert {message["type"] for message in heard} == {"info", "progress", "complete"}
-    assert {"decode", *PROCESSORS, "join"} <= {message["processor"] for message in heard}
-    of_faces = [message for message in heard if (message["type"], message["processor"]) == ("progress", "face")]
-    assert of_faces[-1]["data"] == {"message": "face in 7 frames", "current": 7.0, "total": 7.0}
-    assert isinstance(of_faces[-1]["timestamp"], float)
-
-
-def _messages(channel: Any, name: str) -> Iterator[dict[str, Any]]:
-    while message := channel.get_message(timeout=2):
-        if message["channel"].decode() == name:
-            yield json.loads(message["data"])
