@@ -168,7 +168,7 @@ def join(
     reports = [findings.read(each.findings.path) for each in left.values() if each.findings is not None]
     notes = {name: each.note for name, each in left.items() if each.note}
     about, frames = decoded.about, Frames(decoded.frames.path)
-    made = timeline.joined(about, reports, notes, 1 / p.sampling_rate)
+    made = timeline.joined(about, reports, notes, every=max(1 / p.sampling_rate, 1 / about.frame_rate))
     out = ctx.scratch / "timeline.json"
     out.write_bytes(msgspec.json.format(msgspec.json.encode(made), indent=1))
     found = {report.processor: report.findings for report in reports}

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from packhorse_video.findings import Finding
 
 MODEL = "difference of neighbours, against its surroundings"
-SIZE = (32, 18)
+SIZE = (16, 9)
 """What frames are scaled to: so small that motion within the picture moves little."""
 AT_LEAST = 12.0
 """Levels between two frames, in the mean: less is no cut, however quiet the rest is."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import NamedTuple
 
 from packhorse_video import speakers, voices, words
 from packhorse_video.findings import Finding
@@ -10,7 +11,7 @@ from packhorse_video.sounds import Sound
 from packhorse_video.voices import Stretch
 
 BREATH = 1.0
-"""Seconds. Stretches with less between them are recognised in one go: words are known by their neighbours."""
+"""Seconds. Stretches of one voice with less between them are recognised in one go: neighbours tell what a word is."""
 LONGEST = 20.0
 NOTHING = "[speech]"
 """Where somebody speaks and no word was recognised."""
@@ -22,44 +23,40 @@ Told = Callable[[float], None]
 def recognised(sound: Sound, told: Told) -> list[Finding]:
     """Every word with its time."""
     found: list[Finding] = []
-    stretches = voices.stretches(sound)
-    for group in _grouped(stretches, [0] * len(stretches)):
-        heard = words.heard(sound, _whole(stretches, group))
+    for turn in _turns(sound):
+        heard = words.heard(sound, turn.stretch)
         found += [Finding(each.at, each.text, until=each.until, score=each.score) for each in heard]
-        told(stretches[group[-1]].until)
+        told(turn.stretch.until)
     return found
 
 
 def told_apart(sound: Sound, told: Told) -> list[Finding]:
     """Every turn with its time, its speaker and its words."""
     found: list[Finding] = []
-    stretches = voices.stretches(sound)
-    who = speakers.speakers([each.of(sound) for each in stretches])
-    for group in _grouped(stretches, who):
-        whole = _whole(stretches, group)
-        text = " ".join(each.text for each in words.heard(sound, whole)) or NOTHING
-        speaker = f"speaker {who[group[0]] + 1}"
-        found.append(Finding(round(whole.at, 2), text, until=round(whole.until, 2), speaker=speaker))
-        told(whole.until)
+    for (at, until), who in _turns(sound):
+        text = " ".join(each.text for each in words.heard(sound, Stretch(at, until))) or NOTHING
+        found.append(Finding(round(at, 2), text, until=round(until, 2), speaker=f"speaker {who + 1}"))
+        told(until)
     return found
 
 
-def _whole(stretches: Sequence[Stretch], group: Sequence[int]) -> Stretch:
-    return Stretch(stretches[group[0]].at, stretches[group[-1]].until)
+class Turn(NamedTuple):
+    stretch: Stretch
+    who: int
 
 
-def _grouped(stretches: Sequence[Stretch], who: Sequence[int]) -> list[list[int]]:
-    """Numbers of neighbours that one speaker says nearly without a pause."""
-    groups: list[list[int]] = []
-    for i, stretch in enumerate(stretches):
-        last = groups[-1] if groups else None
-        if (
-            last is not None
-            and who[last[0]] == who[i]
-            and stretch.at - stretches[last[-1]].until < BREATH
-            and stretch.until - stretches[last[0]].at <= LONGEST
-        ):
-            last.append(i)
+def _turns(sound: Sound) -> list[Turn]:
+    """What one speaker says nearly without a pause."""
+    stretches = voices.stretches(sound)
+    turns: list[Turn] = []
+    for stretch, who in zip(stretches, speakers.speakers([each.of(sound) for each in stretches]), strict=True):
+        if turns and _go_together(turns[-1], stretch, who):
+            turns[-1] = Turn(Stretch(turns[-1].stretch.at, stretch.until), who)
         else:
-            groups.append([i])
-    return groups
+            turns.append(Turn(stretch, who))
+    return turns
+
+
+def _go_together(last: Turn, stretch: Stretch, who: int) -> bool:
+    is_close = stretch.at - last.stretch.until < BREATH and stretch.until - last.stretch.at <= LONGEST
+    return is_close and last.who == who

@@ -1,7 +1,6 @@
 """How right the processors are on the sample, and how long they take: ``python -m packhorse_video.measuring``.
 
-Each runs alone and with its models loaded, so the numbers add up to the work, not to the time of a job in which they
-run side by side.
+Times are those of a core, with the models loaded: they add up to the work of a job, however many run side by side.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from packhorse_video import cuts, decoding, faces, listening, objects, poses, sample, sounds, texts
+from packhorse_video import cuts, decoding, drawing, faces, listening, objects, poses, sample, sounds, texts
 from packhorse_video.findings import Finding
 from packhorse_video.frames import Frames
 
@@ -28,9 +27,10 @@ class Sampled:
 
     def __init__(self, folder: Path) -> None:
         sample.write(folder / "sample.mp4")
-        began = time.perf_counter()
+        began = time.process_time()
         decoding.decoded(folder / "sample.mp4", folder, sampling_rate=RATE, longest=SIZE, told=lambda *_: None)
-        self.decoding = time.perf_counter() - began
+        self.decoding = time.process_time() - began
+        self.found: dict[str, list[Finding]] = {}
         self.frames = Frames(folder / "frames.zip")
         self.sound, _ = sounds.read(folder / "sound.wav")
         with np.load(folder / "thumbnails.npz") as kept:
@@ -67,9 +67,12 @@ def main() -> None:
         _say("decode", f"{len(video.times)} frames", video.decoding)
         for name, find, judged in _measures(video):
             find()  # which loads what it needs
-            began = time.perf_counter()
-            found = find()
-            _say(name, judged(found), time.perf_counter() - began)
+            began = time.process_time()
+            video.found[name] = find()
+            _say(name, judged(video.found[name]), time.process_time() - began)
+        began = time.process_time()
+        drawing.preview(video.frames, video.found, video.sound, Path(folder) / "preview.mp4", RATE, lambda *_: None)
+        _say("preview", f"{len(video.frames)} frames", time.process_time() - began)
 
 
 def _measures(
@@ -120,7 +123,7 @@ def _speakers(found: list[Finding]) -> str:
 
 
 def _say(name: str, result: str, seconds: float) -> None:
-    sys.stdout.write(f"{name:7} {seconds / sample.DURATION * 60:6.1f} s per minute of video   {result}\n")
+    sys.stdout.write(f"{name:7} {seconds / sample.DURATION * 60:6.1f} core seconds per minute of video   {result}\n")
 
 
 if __name__ == "__main__":

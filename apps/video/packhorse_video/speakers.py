@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +21,17 @@ WINDOW, HOP = 400, 160
 BANDS, FEATURES = 26, 12
 SPECTRUM = 512
 LOW, HIGH = 100.0, 7000.0
-PENALTY = 2.0
+PENALTY = 2.5
 """How much a further voice costs. The theory says 1, for frames that know nothing of each other; ours overlap."""
 SHORTEST = 1.0
 """Seconds. What is shorter says too little of its voice to found one, and is given to the nearest."""
+
+BLOCK = 400
+"""Pieces that are compared each with each; of a long video, what is left of each block is compared again."""
+ENOUGH = 600
+"""Frames, of 10 ms each, that a voice is judged by."""
+LEAST = 1e-3
+"""Spread that everything has, so that silence is not infinitely sure of itself."""
 
 Features = NDArray[np.float64]
 
@@ -31,50 +39,85 @@ Features = NDArray[np.float64]
 def speakers(pieces: Sequence[Sound]) -> list[int]:
     """Of each piece the number of its speaker, in the order in which they are first heard."""
     clouds = [features(piece) for piece in pieces]
-    founding = [i for i, piece in enumerate(pieces) if piece.size >= SHORTEST * RATE]
+    founding = [Voice.of(i, clouds[i]) for i, piece in enumerate(pieces) if piece.size >= SHORTEST * RATE]
     if not founding:
         return [0] * len(pieces)
-    groups = _merged([[i] for i in founding], clouds)
-    for i in set(range(len(pieces))) - set(founding):
-        _nearest(clouds[i], groups, clouds).append(i)
-    order = sorted(groups, key=min)
-    numbers = {i: number for number, group in enumerate(order) for i in group}
+    blocks = [_merged(founding[at : at + BLOCK]) for at in range(0, len(founding), BLOCK)]
+    voices = _merged([voice for block in blocks for voice in block])
+    known = {i for voice in voices for i in voice.pieces}
+    for i in set(range(len(pieces))) - known:
+        mean = clouds[i].mean(0)
+        min(voices, key=lambda voice: float(np.linalg.norm(voice.sum / voice.count - mean))).pieces.append(i)
+    order = sorted(voices, key=lambda voice: min(voice.pieces))
+    numbers = {i: number for number, voice in enumerate(order) for i in voice.pieces}
     return [numbers[i] for i in range(len(pieces))]
 
 
-def _merged(groups: list[list[int]], clouds: Sequence[Features]) -> list[list[int]]:
-    """The two that are most likely one voice, again and again, until no two are."""
-    while len(groups) > 1:
-        cost, a, b = min(
-            (_cost(_joined(groups[a], clouds), _joined(groups[b], clouds)), a, b)
-            for a in range(len(groups))
-            for b in range(a + 1, len(groups))
+class Voice(NamedTuple):
+    """Pieces, and as much of their features as mean and spread are made of: two are put together by adding."""
+
+    pieces: list[int]
+    count: Any
+    sum: Features
+    products: Features
+
+    @classmethod
+    def of(cls, piece: int, cloud: Features) -> Voice:
+        return cls([piece], np.float64(len(cloud)), cloud.sum(0), cloud.T @ cloud)
+
+    def bounded(self) -> Voice:
+        """As if no more had been heard of it than is enough: a voice changes over an hour, and would become several."""
+        share = min(1.0, ENOUGH / self.count)
+        return Voice(self.pieces, self.count * share, self.sum * share, self.products * share)
+
+    def __add__(self, other: Voice) -> Voice:  # type: ignore[override]
+        return Voice(
+            [*self.pieces, *other.pieces],
+            self.count + other.count,
+            self.sum + other.sum,
+            self.products + other.products,
         )
-        if cost >= 0:
+
+
+def _merged(voices: list[Voice]) -> list[Voice]:
+    """The two that are most likely one, again and again, until no two are."""
+    voices = list(voices)
+    costs = np.full((len(voices), len(voices)), np.inf)
+    for i in range(1, len(voices)):
+        costs[i, :i] = _costs(voices[i], voices[:i])
+    while len(voices) > 1:
+        b, a = divmod(int(np.argmin(costs)), len(voices))
+        if costs[b, a] >= 0:
             break
-        groups[a] += groups.pop(b)
-    return groups
+        voices[a] += voices.pop(b)
+        costs = np.delete(np.delete(costs, b, 0), b, 1)
+        costs[a, :a] = _costs(voices[a], voices[:a])
+        costs[a + 1 :, a] = _costs(voices[a], voices[a + 1 :])
+    return voices
 
 
-def _nearest(cloud: Features, groups: Sequence[list[int]], clouds: Sequence[Features]) -> list[int]:
-    return min(groups, key=lambda group: float(np.linalg.norm(_joined(group, clouds).mean(0) - cloud.mean(0))))
-
-
-def _joined(group: Sequence[int], clouds: Sequence[Features]) -> Features:
-    return np.concatenate([clouds[i] for i in group])
-
-
-def _cost(a: Features, b: Features) -> float:
-    """What one voice for both costs over two; below zero it is one."""
-    both, size = np.concatenate([a, b]), a.shape[1]
+def _costs(voice: Voice, others: Sequence[Voice]) -> Features:
+    """What one voice for both costs over two, with each of the others; below zero it is one."""
+    if not others:
+        return np.zeros(0)
+    mine, theirs = voice.bounded(), [other.bounded() for other in others]
+    counts = np.array([other.count for other in theirs])
+    sums = np.stack([other.sum for other in theirs])
+    products = np.stack([other.products for other in theirs])
+    alone = mine.count * _spread(mine.count, mine.sum, mine.products) + counts * _spread(counts, sums, products)
+    both = counts + mine.count
+    gained = both * _spread(both, sums + mine.sum, products + mine.products) - alone
+    size = mine.sum.size
     parameters = size + size * (size + 1) / 2
-    gained = len(both) * _spread(both) - len(a) * _spread(a) - len(b) * _spread(b)
-    return float(gained / 2 - PENALTY * parameters / 2 * np.log(len(both)))
+    found: Features = gained / 2 - PENALTY * parameters / 2 * np.log(both)
+    return found
 
 
-def _spread(cloud: Features) -> float:
-    _, found = np.linalg.slogdet(np.cov(cloud.T) + 1e-3 * np.eye(cloud.shape[1]))
-    return float(found)
+def _spread(count: Any, sums: Features, products: Features) -> Any:
+    """The logarithm of the determinant of the covariance, of one or of many."""
+    mean = sums / count[..., None]
+    covariance = products / count[..., None, None] - mean[..., :, None] * mean[..., None, :]
+    return np.linalg.slogdet(covariance + LEAST * np.eye(mean.shape[-1]))[1]
 
 
 def features(sound: Sound) -> Features:
