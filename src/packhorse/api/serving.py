@@ -24,6 +24,7 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 
 from packhorse import telemetry
 from packhorse.api import (
+    changes,
     editing,
     events,
     failures,
@@ -36,6 +37,7 @@ from packhorse.api import (
     results,
     schedules,
     scraping,
+    sessions,
     statistics,
     submit,
     system,
@@ -52,10 +54,9 @@ from packhorse.ports import require_free
 from packhorse.settings import Settings, load
 from packhorse.telemetry import log
 from packhorse.version import VERSION
-from packhorse.web import docs, page
+from packhorse.web import docs, page, static
+from packhorse.web.asking import BASE
 from packhorse.wiring import opened, opened_destinations
-
-BASE = "/api/v1"
 
 GRACE = 1.5
 """Seconds that requests have to end by themselves when the server stops."""
@@ -79,6 +80,7 @@ ROUTES = [
     submit.submit,
     jobs.list_jobs,
     *keys.ROUTES,
+    *sessions.ROUTES,
     jobs.get_job,
     jobs.explain,
     jobs.cancel,
@@ -149,7 +151,7 @@ def build(settings: Settings) -> Litestar:
     """The application; it opens store and objects when it is started."""
     api = Router(BASE, route_handlers=ROUTES)
     app = Litestar(
-        [api, system.healthz, system.readyz, scraping.scrape, docs.docs, *page.ROUTES],
+        [api, system.healthz, system.readyz, scraping.scrape, docs.docs, static.static, page.PAGES, changes.live],
         dependencies={
             "tools": Provide(tools_of, sync_to_thread=False),
             "caller": Provide(caller_of, sync_to_thread=False),
@@ -169,6 +171,7 @@ def build(settings: Settings) -> Litestar:
         ),
         logging_config=None,
     )
+    app.state.inside = app.asgi_handler
     app.asgi_handler = Observed(app.asgi_handler)
     app.state.settings = settings
     app.state.is_open = asyncio.Event()

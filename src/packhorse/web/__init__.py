@@ -1,1 +1,1 @@
-"""Showing: the page. It talks to the API like any other client."""
+"""Showing: the pages people look at. They ask the API as any client does, and show what it answers."""

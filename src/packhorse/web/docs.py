@@ -10,7 +10,7 @@ from urllib.parse import quote
 from litestar import Request, Response, get
 
 from packhorse.web.curl import curl
-from packhorse.web.page import HEADERS
+from packhorse.web.rendering import HEADERS
 
 Json = Mapping[str, Any]
 METHODS = ("get", "head", "post", "put", "patch", "delete")

@@ -1,0 +1,32 @@
+"""``/live``: that something has changed among what the caller may see, for pages that then look again."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+
+from litestar import get
+from litestar.di import NamedDependency
+from litestar.types import ASGIApp
+
+from packhorse.api.callers import Caller
+from packhorse.api.events import HEADERS
+from packhorse.api.streaming import Streamed
+from packhorse.api.tools import Tools
+
+STEADY = 5.0
+"""Seconds after which it is said all the same: workers, queues and schedules change without a job that does."""
+
+
+@get("/live", scope="read", include_in_schema=False)
+async def live(tools: NamedDependency[Tools], caller: NamedDependency[Caller]) -> ASGIApp:
+    """Server-sent events of the type ``changed``, without end."""
+    tools.streams.check(caller)
+    hints = tools.streams.counted(caller, _hints(tools, caller.tenant))
+    return Streamed(hints, HEADERS, ended=tools.ended(caller))
+
+
+async def _hints(tools: Tools, tenant: str) -> AsyncGenerator[bytes]:
+    yield b"retry: 1000\n\n"
+    with tools.feed.hints(tenant) as hints:
+        while await hints.next(STEADY):
+            yield b"event: changed\ndata: {}\n\n"

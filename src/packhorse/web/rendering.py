@@ -1,0 +1,128 @@
+"""Pages made from templates: what is escaped, which headers go with them, and what is said when something is wrong."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from typing import Any
+from urllib.parse import quote, unquote, urlencode
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from litestar import Response
+from litestar.datastructures import Cookie
+from litestar.exceptions import HTTPException
+
+from packhorse.errors import PackhorseError
+from packhorse.telemetry import log
+from packhorse.version import VERSION
+from packhorse.web import plots, words
+from packhorse.web.asking import Page, Problem, Viewer
+
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
+        "media-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+SAID = "packhorse_said"
+"""A cookie: what the last form has come to, told by the next page and forgotten."""
+SAID_FOR = 20
+"""Seconds, in case that page never comes."""
+
+SHARED = "shared"
+"""What it takes to look at what all tenants share."""
+NAVIGATION = (
+    ("/", "Overview", SHARED),
+    ("/jobs", "Jobs", "read"),
+    ("/schedules", "Schedules", "read"),
+    ("/failures", "Failures", "read"),
+    ("/queues", "Queues", SHARED),
+    ("/keys", "Keys", "admin"),
+    ("/audit", "Audit", "admin"),
+    ("/health", "Health", SHARED),
+)
+"""Path, name, and what it takes to look at it."""
+
+
+@cache
+def _environment() -> Environment:
+    made = Environment(
+        loader=FileSystemLoader(str(files("packhorse.web").joinpath("templates"))),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    for name in ("duration", "milliseconds", "size", "number", "ago", "clock", "is_past"):
+        made.filters[name] = getattr(words, name)
+    made.globals.update(STATUS=words.STATUS, plots=plots, version=VERSION)
+    return made
+
+
+def rendered(request: Page, template: str, *, status: int = 200, **told: Any) -> Response[bytes]:
+    """The template with what it is told; ``url`` makes addresses of this site, ``may`` says what the viewer may do."""
+    root = request.scope.get("root_path", "")
+    who: Viewer | None = request.scope["state"].get("caller")
+    allowed = _allowed(who)
+
+    def url(path: str, **query: Any) -> str:
+        given = {name: value for name, value in query.items() if value not in (None, "")}
+        return quote(f"{root}{path}") + (f"?{urlencode(given)}" if given else "")
+
+    page = _environment().get_template(template)
+    text = page.render(
+        url=url,
+        may=allowed.__contains__,
+        who=who,
+        here=request.scope["path"].removeprefix(root),
+        address=str(request.base_url).rstrip("/"),
+        navigation=[each for each in NAVIGATION if each[2] in allowed],
+        said=unquote(request.cookies.get(SAID, "")),
+        **told,
+    )
+    answer = Response(text.encode(), status_code=status, media_type="text/html", headers=HEADERS)
+    if SAID in request.cookies:
+        answer.delete_cookie(SAID, path="/")
+    return answer
+
+
+def _allowed(who: Viewer | None) -> frozenset[str]:
+    if who is None:
+        return frozenset()
+    return who.allowed | {SHARED} if who.is_operator else who.allowed
+
+
+def moved(request: Page, path: str, said: str = "", **query: Any) -> Response[bytes]:
+    """To another page, after a form was sent; it says what came of it."""
+    given = {name: value for name, value in query.items() if value not in (None, "")}
+    to = quote(f"{request.scope.get('root_path', '')}{path}") + (f"?{urlencode(given)}" if given else "")
+    kept = (
+        [Cookie(key=SAID, value=quote(said), path="/", max_age=SAID_FOR, httponly=True, samesite="lax")] if said else []
+    )
+    return Response(b"", status_code=303, headers={**HEADERS, "Location": to}, cookies=kept)
+
+
+def wrong(request: Page, error: Exception) -> Response[bytes]:
+    """What is wrong, as a page; whoever has to log in is taken to where they can."""
+    status, title, detail = _told(error)
+    if status == 401:
+        asked = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        return moved(request, "/login", next=asked if request.method == "GET" else "")
+    if status >= 500 and not isinstance(error, Problem):  # what the API answers, it has logged
+        log.request_failed(request.method, request.url.path, error)
+    return rendered(request, "wrong.html", status=status, title=title, detail=detail)
+
+
+def _told(error: Exception) -> tuple[int, str, str]:
+    if isinstance(error, Problem):
+        mistakes = "; ".join(f"{name}: {what}" for name, what in error.mistakes.items())
+        return error.status, error.told.get("title", "Refused"), mistakes or error.told.get("detail", "")
+    if isinstance(error, PackhorseError):
+        return error.status, error.title(), error.message
+    if isinstance(error, HTTPException) and error.status_code < 500:
+        return error.status_code, "This cannot be done", error.detail
+    return 500, PackhorseError.title(), PackhorseError().message

@@ -1,0 +1,89 @@
+"""Numbers, times and statuses in the words that people use."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+STATUS = {
+    "pending": "waiting",
+    "running": "running",
+    "completed": "completed",
+    "failed": "failed",
+    "cancelled": "cancelled",
+}
+
+STEPS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+
+
+def duration(seconds: float | None) -> str:
+    """The two largest units: 3 d 4 h, 12 min, 1.4 s, 80 ms."""
+    if seconds is None:
+        return "–"
+    if seconds < 0:
+        return f"-{duration(-seconds)}"
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 10:
+        return f"{seconds:.1f} s".replace(".0 s", " s")
+    left, parts = round(seconds), []
+    for size, unit in STEPS:
+        if left >= size:
+            parts.append(f"{left // size} {unit}")
+            left %= size
+    return " ".join(parts[:2])
+
+
+def milliseconds(value: float | None) -> str:
+    return duration(None if value is None else value / 1000)
+
+
+def size(count: float | None) -> str:
+    if count is None:
+        return "–"
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(count) < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" or count >= 10 else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def number(value: float | None) -> str:
+    """With commas; what is no whole number, with as many digits as tell something."""
+    if value is None:
+        return "–"
+    if float(value).is_integer() or abs(value) >= 100:
+        return f"{round(value):,}"
+    return f"{value:.3g}"
+
+
+def moment(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)
+
+
+def ago(text: str | None, now: datetime | None = None) -> str:
+    """3 min ago, in 2 h."""
+    at = moment(text)
+    if at is None:
+        return "–"
+    passed = ((now or datetime.now(UTC)) - at).total_seconds()
+    if abs(passed) < 1:
+        return "now"
+    rough = duration(float(round(abs(passed)))).split(" ")
+    words = " ".join(rough[:2])
+    return f"{words} ago" if passed > 0 else f"in {words}"
+
+
+def is_past(text: str | None, now: datetime | None = None) -> bool:
+    at = moment(text)
+    return at is not None and at <= (now or datetime.now(UTC))
+
+
+def clock(text: str | None) -> str:
+    """For the eyes, to the second."""
+    at = moment(text)
+    return "–" if at is None else at.strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def hour(text: str | None) -> str:
+    at = moment(text)
+    return "–" if at is None else at.strftime("%H:%M")
