@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from packhorse_video import drawing, findings, processors, sample, timeline, wei
 from packhorse_video.app import Analyse, Found, analyse, decode, face, yolo
 from packhorse_video.decoding import About
 from packhorse_video.findings import Finding
+from packhorse_video.frames import Frames
 from packhorse_video.measuring import word_errors
 from packhorse_video.timeline import Entry, Timeline
 
@@ -347,6 +349,21 @@ def test_what_is_broken_in_the_middle_is_passed_over_and_counted(packhorse: Benc
     assert job.status == "completed", job.error
     assert job.result.video.unreadable > 0
     assert sample.CUTS[0] in [each.at for each in found(job, "cut")]
+
+
+def test_a_video_that_was_stored_lying_down_is_looked_at_upright(packhorse: Bench, made: Path, tmp_path: Path) -> None:
+    data = bytearray(made.read_bytes())
+    matrix = data.index(b"tkhd") + 44
+    data[matrix : matrix + 36] = struct.pack(">9i", 0, 1 << 16, 0, -1 << 16, 0, 0, sample.SIZE[1] << 16, 0, 1 << 30)
+    (tmp_path / "a.mp4").write_bytes(data)
+
+    job = packhorse.run(analyse, Analyse(video=File(tmp_path / "a.mp4"), processors=["cut"], sampling_rate=0.5))
+
+    assert job.status == "completed", job.error
+    assert (job.result.video.width, job.result.video.height) == (360, 640)
+    seen = Frames(job.artifacts["decode/frames.zip"].path)[2].picture
+    expected = list(sample.pictures())[100].rotate(-90, expand=True)
+    assert np.abs(np.asarray(seen, np.int16) - np.asarray(expected, np.int16)).mean() < 5
 
 
 def test_a_lost_processor_runs_again_and_the_others_do_not(packhorse: Bench, made: Path) -> None:

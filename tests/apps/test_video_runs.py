@@ -6,6 +6,7 @@ import json
 import signal
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -33,7 +34,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module", params=PLACES)
 def video(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
-    with stand(tmp_path_factory.mktemp("runs"), APP, PLACES[request.param]) as found:
+    with stand(tmp_path_factory.mktemp("runs"), APP, PLACES[request.param], slots=2) as found:
         found.ready("analyse")
         yield found
 
@@ -52,6 +53,7 @@ def test_a_video_is_analysed_though_its_worker_is_killed(video: Stand, made: Pat
     assert "join" not in before
     assert not before & _begun_after(video, job["job_id"], before)
     assert set(ended["result_object_keys"]) == {"decode", *PROCESSORS, "join"}
+    assert _ran_side_by_side(ended["stage_timings"])
     _check_the_findings(video, job["job_id"], tmp_path)
 
 
@@ -64,6 +66,11 @@ def _begun_after(video: Stand, job_id: str, done: set[str]) -> set[str]:
     """Of the stages that were done, those that have begun again."""
     steps = [(each["type"], each["data"].get("stage")) for each in video.client.events(job_id)]
     return {name for name in done if steps.count(("stage_started", name)) > 1}
+
+
+def _ran_side_by_side(timings: dict[str, Any]) -> bool:
+    spans = sorted((timings[name]["started_at"], timings[name]["completed_at"]) for name in PROCESSORS)
+    return any(after[0] < before[1] for before, after in pairwise(spans))
 
 
 def _check_the_findings(video: Stand, job_id: str, folder: Path) -> None:

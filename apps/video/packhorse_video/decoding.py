@@ -67,6 +67,7 @@ class _Decoding:
         self._thumbnails: list[Any] = []
         self._times: list[float] = []
         self._unreadable = 0
+        self._is_turned = False
         self._sound: _Sound | None = _Sound(to / "sound.wav") if container.streams.audio else None
 
     def _scaled(self, width: int, height: int) -> tuple[int, int]:
@@ -106,19 +107,26 @@ class _Decoding:
         if at + 0.5 / rate >= len(self._frames.times) * self._every:
             if len(self._frames.times) == MOST_FRAMES:
                 raise NotAVideo(f"More than {MOST_FRAMES} frames would be looked at: a lower sampling_rate is needed.")
-            width, height = self._size
-            self._frames.add(at, Image.fromarray(frame.to_ndarray(width=width, height=height, format="rgb24")))
+            self._frames.add(at, self._upright(frame))
+
+    def _upright(self, frame: Any) -> Image.Image:
+        """Telephones store what they see lying down, and how to turn it."""
+        width, height = self._size
+        stored = Image.fromarray(frame.to_ndarray(width=width, height=height, format="rgb24"))
+        self._is_turned = frame.rotation % 180 != 0
+        return stored.rotate(frame.rotation, expand=True) if frame.rotation else stored
 
     def _ended(self, rate: float) -> About:
         self._frames.close()
         np.savez(self._to / "thumbnails.npz", thumbnails=np.stack(self._thumbnails), times=np.array(self._times))
         has_sound = self._sound is not None and self._sound.close()
-        context = self._video.codec_context
+        size = (self._video.codec_context.width, self._video.codec_context.height)
+        width, height = reversed(size) if self._is_turned else size
         return About(
             duration=round(self._times[-1] + 1 / rate, 3),
             frame_rate=round(rate, 3),
-            width=context.width,
-            height=context.height,
+            width=width,
+            height=height,
             frames=len(self._times),
             sampled=len(self._frames.times),
             has_sound=has_sound,
