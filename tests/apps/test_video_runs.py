@@ -6,7 +6,6 @@ import json
 import signal
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -34,7 +33,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module", params=PLACES)
 def video(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
-    with stand(tmp_path_factory.mktemp("runs"), APP, PLACES[request.param], slots=2) as found:
+    with stand(tmp_path_factory.mktemp("runs"), APP, PLACES[request.param], slots=1) as found:
         found.ready("analyse")
         yield found
 
@@ -53,7 +52,6 @@ def test_a_video_is_analysed_though_its_worker_is_killed(video: Stand, made: Pat
     assert "join" not in before
     assert not before & _begun_after(video, job["job_id"], before)
     assert set(ended["result_object_keys"]) == {"decode", *PROCESSORS, "join"}
-    assert _ran_side_by_side(ended["stage_timings"])
     _check_the_findings(video, job["job_id"], tmp_path)
 
 
@@ -66,11 +64,6 @@ def _begun_after(video: Stand, job_id: str, done: set[str]) -> set[str]:
     """Of the stages that were done, those that have begun again."""
     steps = [(each["type"], each["data"].get("stage")) for each in video.client.events(job_id)]
     return {name for name in done if steps.count(("stage_started", name)) > 1}
-
-
-def _ran_side_by_side(timings: dict[str, Any]) -> bool:
-    spans = sorted((timings[name]["started_at"], timings[name]["completed_at"]) for name in PROCESSORS)
-    return any(after[0] < before[1] for before, after in pairwise(spans))
 
 
 def _check_the_findings(video: Stand, job_id: str, folder: Path) -> None:
@@ -88,19 +81,23 @@ def _check_the_findings(video: Stand, job_id: str, folder: Path) -> None:
 
 
 def test_every_processor_is_seen_at_its_work(video: Stand, made: Path) -> None:
-    job = video.client.submit("analyse", PARAMETERS | {"processors": ["cut", "face", "yolo"]}, files={"video": made})
+    job = video.client.submit(
+        "analyse", PARAMETERS | {"processors": ["cut", "face", "asr", "asrx"]}, files={"video": made}
+    )
     until(lambda: video.client.get(job["job_id"])["stages"]["decode"]["current"], FOR_LONG)
     during = video.client.get(job["job_id"])
 
     ended = video.client.wait(job["job_id"], FOR_LONG)
 
     assert set(during["stages"]) == {"decode", *PROCESSORS, "join"}
-    for name, total in (("cut", 340), ("face", 7), ("yolo", 7)):
+    for name, total in (("cut", 340), ("face", 7), ("asr", 14), ("asrx", 14)):
         stage = ended["stages"][name]
         assert (stage["status"], stage["progress"]) == ("completed", 100)
         assert (stage["current"], stage["total"]) == (total, total)
         assert ended["started_at"] <= stage["started_at"] <= stage["updated_at"] <= ended["completed_at"]
-    assert ended["result"]["notes"]["asr"] == "not asked for"
+    assert ended["result"]["notes"] == dict.fromkeys(["ocr", "pose", "yolo"], "not asked for")
+    words, turns = (ended["stage_timings"][name] for name in ("asr", "asrx"))
+    assert max(words["started_at"], turns["started_at"]) < min(words["completed_at"], turns["completed_at"])
     assert during["stage"] is not None
     assert 0 <= during["progress"] <= ended["progress"] == 100
     kept = datetime.fromisoformat(ended["expires_at"]) - datetime.fromisoformat(ended["completed_at"])
