@@ -40,8 +40,8 @@ $(MODELS): apps/video/packhorse_video/pins.toml apps/video/packhorse_video/graph
 	PATH="$$PATH:$(CURDIR)/$(BIN)" $(BIN)/python -m packhorse_video.models
 	touch $@
 
-run: setup ## Run it: a server, a worker, and a job that survives a kill -9 (CHECK=1: end after the checked result)
-	$(BIN)/python -m packhorse.cli.demo
+run: setup ## Run it: four apps, a real job of each, and a kill -9 in the middle (CHECK=1: end after the checked results)
+	$(BIN)/python apps/four.py
 
 test: setup check ## Check everything, then run all tests
 	$(BIN)/python -m tests.servers.browser

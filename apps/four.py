@@ -1,7 +1,7 @@
-"""`make run`: all four systems at work on one packhorse, each with a real job, a kill -9 in the middle, and true results.
+"""`make run`: four apps on one packhorse, a real job of each, a kill -9 in the middle, and results that are checked.
 
-Stays up on a terminal until Ctrl-C. With CHECK=1, or where nobody looks, it ends after the checks with exit code 0, or 1
-and a sentence.
+Stays up on a terminal until Ctrl-C. With CHECK=1, or where nobody looks, it ends after the checks with exit code 0, or
+1 and a sentence.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import psutil
+from PIL import Image
+
+from packhorse import Client
 from packhorse_converter import container
 from packhorse_converter import sample as models
 from packhorse_fetch import sample as site
 from packhorse_video import sample as films
 from packhorse_video import timeline
-from PIL import Image
-
-from packhorse import Client
 
 APPS = ("packhorse_converter:app", "packhorse_speech:app", "packhorse_video:app", "packhorse_fetch:app")
 PORT = 3003
@@ -62,15 +63,19 @@ def main() -> None:
     is_check = os.environ.get("CHECK") == "1"
     stays = not is_check and sys.stdin.isatty() and sys.stdout.isatty()
     signal.signal(signal.SIGTERM, _leave)
-    with _folder(is_check) as folder, _fetched_from(folder / "site") as jobs, _dev(folder, jobs, is_check) as (dev, url):
-        with Client(url) as client:
-            _wait_until_ready(client, dev)
-            _say(f"the page is at {url}")
-            _show(client, dev, folder, url)
-            if stays:
-                _say(f"packhorse goes on at {url}; Ctrl-C ends it")
-                with contextlib.suppress(KeyboardInterrupt):
-                    dev.wait()
+    with (
+        _folder(is_check) as folder,
+        _fetched_from(folder / "site") as jobs,
+        _dev(folder, jobs, is_check) as (dev, url),
+        Client(url) as client,
+    ):
+        _wait_until_ready(client, dev)
+        _say(f"the page is at {url}")
+        _show(client, dev, folder, url)
+        if stays:
+            _say(f"packhorse goes on at {url}; Ctrl-C ends it")
+            with contextlib.suppress(KeyboardInterrupt):
+                dev.wait()
 
 
 def _show(client: Client, dev: subprocess.Popen[bytes], folder: Path, url: str) -> None:
@@ -131,7 +136,10 @@ def _kill_workers(dev: subprocess.Popen[bytes]) -> bool:
 
 def _convert(client: Client, folder: Path) -> Json:
     models.write(folder / "model", images=8)
-    files: dict[str, Any] = {"model": folder / "model/shapes.onnx", "ref_images": sorted((folder / "model").glob("*.png"))}
+    files: dict[str, Any] = {
+        "model": folder / "model/shapes.onnx",
+        "ref_images": sorted((folder / "model").glob("*.png")),
+    }
     return client.submit("convert", {"platform": "730", "enable_sim_hw": True}, files=files, user=USER)
 
 
@@ -149,7 +157,7 @@ def _speak(client: Client, _folder: Path) -> Json:
 
 def _spoken(client: Client, job: Json, folder: Path) -> str:
     path, timings = client.result(job["job_id"], folder), job["result"]["turn_timings"]
-    gaps = [after["start_ms"] - before["end_ms"] for before, after in zip(timings, timings[1:], strict=False)]
+    gaps = [after["start_ms"] - before["end_ms"] for before, after in pairwise(timings)]
     if len(timings) != len(TURNS) or not all(abs(gap - 400) <= 1 for gap in gaps):
         raise Wrong(f"The turns do not follow each other by 400 ms: {gaps}.")
     return f"{path.name} has {len(timings)} turns in {job['result']['duration_ms'] / 1000:.1f} s"
@@ -219,7 +227,6 @@ def _fetched_from(folder: Path) -> Iterator[Path]:
     """A small site on loopback, and the file that says what is fetched from it."""
     _made(folder)
     server = site.serve(folder, 0)
-    server.RequestHandlerClass.log_message = lambda *_: None  # type: ignore[method-assign,attr-defined]
     site.make(folder, f"http://127.0.0.1:{server.server_port}")
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
@@ -235,8 +242,10 @@ def _dev(folder: Path, jobs: Path, is_check: bool) -> Iterator[tuple[subprocess.
     places = {"store": f"sqlite://{folder}/packhorse.db", "blobs": f"file://{folder}/blobs"}
     places |= {"scratch": f"{folder}/scratch", "port": str(port)}
     own = {
+        "PACKHORSE_CHILD_OF": str(os.getpid()),  # it ends with us, however we end
         "PACKHORSE_HOST": "127.0.0.1",
         "PACKHORSE_SECRET_KEY": secrets.token_urlsafe(32),  # nothing of a demonstration is kept, its key neither
+        "PACKHORSE_SLOTS": "1",
         "FETCH_JOBS": str(jobs),
         "FETCH_ALLOW": "127.0.0.1/32",
     }
@@ -280,7 +289,8 @@ def _made(folder: Path) -> Path:
 
 
 def _say(text: str) -> None:
-    print(f"four    | {text}", flush=True)
+    sys.stdout.write(f"four   │ {text}\n")
+    sys.stdout.flush()
 
 
 def _leave(*_: object) -> NoReturn:
@@ -291,4 +301,4 @@ if __name__ == "__main__":
     try:
         main()
     except Wrong as error:
-        sys.exit(f"four    | {error}")
+        sys.exit(f"four   │ {error}")
