@@ -52,7 +52,8 @@ def count(db: apsw.Connection, filter: Filter, most: int) -> Count:
                 f"SELECT pipeline, created_at, is_purging FROM jobs WHERE {where} ORDER BY id {_order(filter)} LIMIT ?"
             )
             query = f"SELECT count(*), count(*) FILTER (WHERE {fits}) FROM ({rows})"
-            seen, fitting = db.execute(query, (*values, *bindings, left)).fetchall()[0]
+            answer: Any = db.execute(query, (*values, *bindings, left)).fetchone()
+            seen, fitting = answer
             found += fitting
             left -= seen
             if left <= 0 or found > most:
