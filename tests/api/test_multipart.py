@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from packhorse.api import body as bodies
 from packhorse.api.body import Body
-from packhorse.api.multipart import LONGEST_EPILOGUE, LONGEST_HEADER, MOST_PARTS, Multipart, boundary_of
+from packhorse.multipart import LONGEST_EPILOGUE, LONGEST_HEADER, MOST_PARTS, Multipart, boundary_of
 from packhorse.errors import Malformed, TooLarge, TooSlow, UnsupportedMedia
 from packhorse.settings import Settings
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from litestar import Router
 
-from packhorse.web import overview
+from packhorse.web import jobs, many, overview
 from packhorse.web.rendering import wrong
 
-PAGES = Router("/", route_handlers=[*overview.ROUTES], exception_handlers={Exception: wrong})
+PAGES = Router(
+    "/", route_handlers=[*overview.ROUTES, *jobs.ROUTES, *many.ROUTES], exception_handlers={Exception: wrong}
+)
