@@ -46,7 +46,7 @@ async def jobs(
     return rendered(
         request,
         "jobs.html",
-        422 if mistakes else 200,
+        status=422 if mistakes else 200,
         query=query,
         cursor=cursor,
         mistakes=mistakes,

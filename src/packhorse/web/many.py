@@ -34,7 +34,7 @@ async def confirm(request: Page) -> Response[bytes]:
     form = await request.form()
     verb, meant = _verb(form), _meant(form)
     if not meant:
-        return rendered(request, "jobs_none.html", 422, back=_filter(form))
+        return rendered(request, "jobs_none.html", status=422, back=_filter(form))
     if "ids" not in meant:  # what comes while somebody makes up their mind is not meant
         meant["created_until"] = _until(meant.get("created_until"), datetime.now(UTC))
     trial = await Api(request).post(f"/jobs/{verb}", {**meant, "dry_run": True})

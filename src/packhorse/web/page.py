@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from litestar import Router
 
-from packhorse.web import jobs, many, overview
+from packhorse.web import health, jobs, keys, login, many, overview, queues
 from packhorse.web.rendering import wrong
 
+MODULES = (
+    overview,
+    jobs,
+    many,
+    queues,
+    keys,
+    health,
+    login,
+)
+
 PAGES = Router(
-    "/", route_handlers=[*overview.ROUTES, *jobs.ROUTES, *many.ROUTES], exception_handlers={Exception: wrong}
+    "/", route_handlers=[route for each in MODULES for route in each.ROUTES], exception_handlers={Exception: wrong}
 )
