@@ -65,7 +65,7 @@ def shown(job: Any) -> dict[str, Any]:
     took = job["duration_ms"]
     if took is None and job["started_at"] is not None and job["status"] == "running":
         took = (datetime.now(UTC) - datetime.fromisoformat(job["started_at"])).total_seconds() * 1000
-    return {**job, "took": took, "short": job["job_id"][-8:]}
+    return {**job, "took": took, "short": job["job_id"][-12:]}
 
 
 def counted(found: Any, shown: int = 0) -> str:

@@ -10,7 +10,7 @@ function tell() {
   every.hidden = false;
   every.checked = count > 0 && count === rows().length;
   every.indeterminate = count > 0 && count < rows().length;
-  picked.textContent = document.getElementById("all").checked ? "all that match" : `${count} selected`;
+  picked.textContent = document.getElementById("all").checked ? "With all of them" : `With ${count} selected`;
 }
 
 form.addEventListener("change", (event) => {
