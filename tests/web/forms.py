@@ -32,17 +32,17 @@ class Everything(Params):
     is_known: bool | None = None
     colour: Literal["red", "green"] = "red"
     labels: list[str] = []  # noqa: RUF012 (msgspec copies it)
-    numbers: list[int] = [1, 2]  # noqa: RUF012 (msgspec copies it)
-    size: Size = Size(3)  # noqa: RUF009 (msgspec copies it)
+    numbers: list[int] = []  # noqa: RUF012 (msgspec copies it)
+    size: Size | None = None
     password: Secret | None = None
-    priority: int = 7
 
 
 everything = app.pipeline("everything", Everything, description=f"All of it. {HOSTILE}")
 
 
 @everything.stage
-def take(p: Everything) -> dict[str, Any]:
+def take(ctx: Context, p: Everything) -> dict[str, Any]:
+    ctx.log.info("taken")
     found = {name: getattr(p, name) for name in p.__struct_fields__}
     files = {"image": p.image.name, "notes": [each.name for each in p.notes], "bytes": len(p.image.read_bytes())}
     return {**found, **files, "password": None if p.password is None else len(p.password.reveal())}

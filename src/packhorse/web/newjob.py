@@ -14,7 +14,7 @@ from litestar.params import QueryParameter
 from packhorse.define.mistakes import unknown_pipeline
 from packhorse.web.asking import Api, Json, Page, Problem, viewer
 from packhorse.web.fields import Field, fields_of
-from packhorse.web.relaying import BESIDE, PARAMETER, Relayed
+from packhorse.web.relaying import BESIDE, Relayed
 from packhorse.web.rendering import HEADERS, moved, rendered
 
 BESIDES = 64 * 1024
@@ -89,14 +89,13 @@ def _form(
         active=active,
         has_user=who.user is None,
         key=secrets.token_hex(12),
-        prefix=PARAMETER,
     )
 
 
 def _value(field: Field, typed: Mapping[str, Sequence[str]] | None) -> str:
     if typed is None:
         return "true" if field.kind == "check" and field.value == "true" else field.value
-    found = typed.get(PARAMETER + field.name, ())
+    found = typed.get(field.name, ())
     return "true" if field.kind == "check" and found else "\n".join(found)
 
 

@@ -10,18 +10,14 @@ from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing
 from typing import Any
 
-import msgspec
 from litestar.types import Receive
 
 from packhorse.errors import Malformed, PackhorseError, TooLarge
 from packhorse.multipart import Multipart, Part
 from packhorse.web.fields import Field
 
-PARAMETER = "p."
-"""What the names of parameters begin with in our forms: one may be called as what is said beside them."""
 BESIDE = ("user_id", "priority", "delay")
-RESERVED = frozenset({*BESIDE, "pipeline", "parameters", "metadata"})
-"""What a part of the API's form cannot be called if it is a parameter: those go together, as JSON."""
+"""What is said beside the parameters, of which none is called so."""
 
 
 class Relayed:
@@ -71,47 +67,37 @@ class Relayed:
                     texts.setdefault(part.name, []).append(await self._text(part.name))
                     self.typed = self._shown(texts)
                     continue
-                yield self._head(part.name.removeprefix(PARAMETER), part)
+                yield self._head(part)
                 async with aclosing(self._form.chunks()) as chunks:
                     async for chunk in chunks:
                         yield chunk
                 yield b"\r\n"
         for name, text in self._fields_told(texts):
-            yield self._head(name) + text.encode() + b"\r\n"
+            yield self._head(Part(name, None)) + text.encode() + b"\r\n"
         yield f"--{self._boundary}--\r\n".encode()
 
     async def _text(self, name: str) -> str:
         try:
             text = await self._form.text(name, self._left)
         except TooLarge as error:
-            raise TooLarge(field=name.removeprefix(PARAMETER), limit=self._limit) from error
+            raise TooLarge(field=name, limit=self._limit) from error
         self._left -= len(text)
         return text.decode(errors="replace")
 
     def _fields_told(self, texts: Mapping[str, list[str]]) -> Iterator[tuple[str, str]]:
-        together: dict[str, Any] = {}
         yield from ((name, text) for name in BESIDE for text in texts.get(name, ()) if text)
         for name, field in self._fields.items():
-            if field.kind in ("file", "files"):
-                continue
-            told = field.told(texts.get(PARAMETER + name, ()))
-            if name not in RESERVED:
-                yield from ((name, text) for text in told)
-            elif told:
-                values = [_value(text, field) for text in told]
-                together[name] = values if field.kind == "list" else values[0]
-        if together:
-            yield "parameters", msgspec.json.encode(together).decode()
+            if field.kind not in ("file", "files"):
+                yield from ((name, text) for text in field.told(texts.get(name, ())))
 
     def _shown(self, texts: Mapping[str, list[str]]) -> dict[str, list[str]]:
-        secret = {PARAMETER + name for name, field in self._fields.items() if field.kind == "secret"}
+        secret = {name for name, field in self._fields.items() if field.kind == "secret"}
         return {name: each for name, each in texts.items() if name not in secret}
 
-    def _head(self, name: str, part: Part | None = None) -> bytes:
-        said = f'form-data; name="{_quoted(name)}"'
-        if part is None:
-            return f"--{self._boundary}\r\nContent-Disposition: {said}\r\n\r\n".encode()
-        said += f'; filename="{_quoted(part.filename or "")}"'
+    def _head(self, part: Part) -> bytes:
+        said = f'form-data; name="{_quoted(part.name)}"'
+        if part.filename is not None:
+            said += f'; filename="{_quoted(part.filename)}"'
         kind = part.media_type if part.media_type.isprintable() else ""
         typed = f"Content-Type: {kind}\r\n" if kind else ""
         return f"--{self._boundary}\r\nContent-Disposition: {said}\r\n{typed}\r\n".encode()
@@ -120,12 +106,3 @@ class Relayed:
 def _quoted(text: str) -> str:
     """As browsers do it."""
     return text.replace("\r", "%0D").replace("\n", "%0A").replace('"', "%22")
-
-
-def _value(text: str, field: Field) -> Any:
-    if field.kind in ("text", "lines", "secret", "choice"):
-        return text
-    try:
-        return msgspec.json.decode(text)
-    except msgspec.DecodeError:
-        return text
