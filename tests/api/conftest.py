@@ -14,7 +14,7 @@ from packhorse.client import Client
 from packhorse.define.loading import load
 from packhorse.store.base import Store
 from packhorse.wiring import open_store
-from tests.api.processes import SAMPLE, Place, Server, served, until, working
+from tests.api.processes import SAMPLE, STARTING, Place, Server, served, until, working
 from tests.contract.stores import STORES
 
 
@@ -61,7 +61,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @contextmanager
 def run(place: Place) -> Iterator[Server]:
     with served(place) as server, working(place), Client(server.url) as client:
-        until(client.pipelines)
+        until(client.pipelines, STARTING)
         yield server
 
 

@@ -14,7 +14,8 @@ from packhorse.web import words
 from packhorse.web.asking import Api, Page, Problem, viewer
 from packhorse.web.rendering import rendered
 
-FILTERS = ("status", "pipeline", "user_id", "created_from", "created_until")
+TIMES = ("created_from", "created_until")
+FILTERS = ("status", "pipeline", "user_id", *TIMES)
 PAGE = 50
 
 Text = Annotated[str | None, QueryParameter()]
@@ -32,12 +33,13 @@ async def jobs(
 ) -> Response[bytes]:
     given = (status, pipeline, user_id, created_from, created_until)
     query = {name: value or None for name, value in zip(FILTERS, given, strict=True)}
+    asked = query | {name: exact(query[name]) for name in TIMES}
     api = Api(request)
     pipelines = (await api.get("/pipelines"))["items"]
     mistakes: Mapping[str, str] = {}
     try:
         page, count = await asyncio.gather(
-            api.get("/jobs", **query, cursor=cursor or None, limit=PAGE), api.get("/jobs/count", **query)
+            api.get("/jobs", **asked, cursor=cursor or None, limit=PAGE), api.get("/jobs/count", **asked)
         )
     except Problem as problem:
         if not problem.mistakes.keys() & {*FILTERS}:
@@ -71,6 +73,15 @@ def shown(job: Any) -> dict[str, Any]:
 def counted(found: Any, shown: int = 0) -> str:
     """1,000+ where there may be more."""
     return f"{words.number(max(found['count'], shown))}{'+' if found['is_at_least'] else ''}"
+
+
+def exact(text: str | None) -> str | None:
+    """A time as the API takes it: a browser leaves out seconds that are none, and says no zone. The rest as it is."""
+    try:
+        at = datetime.fromisoformat(text or "")
+    except ValueError:
+        return text
+    return (at if at.tzinfo else at.replace(tzinfo=UTC)).isoformat()
 
 
 def local(text: str | None) -> str:

@@ -14,7 +14,7 @@ from litestar.datastructures import FormMultiDict
 from packhorse.errors import InvalidInput
 from packhorse.web import words
 from packhorse.web.asking import Api, Json, Page
-from packhorse.web.jobs import FILTERS, counted, shown
+from packhorse.web.jobs import FILTERS, TIMES, counted, exact, shown
 from packhorse.web.rendering import moved, rendered
 
 VERBS = {"cancel": "cancelled", "retry": "started again", "delete": "deleted"}
@@ -36,7 +36,7 @@ async def confirm(request: Page) -> Response[bytes]:
     if not meant:
         return rendered(request, "jobs_none.html", status=422, back=_filter(form))
     if "ids" not in meant:  # what comes while somebody makes up their mind is not meant
-        meant["created_until"] = _until(meant.get("created_until"), datetime.now(UTC))
+        meant["created_until"] = _earlier(meant.get("created_until"), datetime.now(UTC).isoformat())
     trial = await Api(request).post(f"/jobs/{verb}", {**meant, "dry_run": True})
     return rendered(
         request,
@@ -89,18 +89,18 @@ def _verb(form: FormMultiDict) -> str:
 def _meant(form: FormMultiDict) -> dict[str, Json]:
     """As the API takes it: all that match, or those that were picked; nothing if nothing was."""
     if form.get("all"):
-        return {"all": True, **{name: form.get(name) for name in FILTERS if form.get(name)}}
+        found = {name: str(form.get(name)) for name in FILTERS if form.get(name)}
+        return {"all": True, **{name: exact(text) if name in TIMES else text for name, text in found.items()}}
     ids = [str(each) for each in form.getall("id", [])]
     return {"ids": ids} if ids else {}
 
 
-def _until(text: str | None, now: datetime) -> str:
-    """The earlier of the two. What is no time is for the API to refuse."""
+def _earlier(text: str | None, now: str) -> str:
+    """What is no time is for the API to refuse."""
     try:
-        asked = datetime.fromisoformat(text) if text else now
+        return min(text or now, now, key=datetime.fromisoformat)
     except ValueError:
-        return text or ""
-    return min(asked if asked.tzinfo else asked.replace(tzinfo=UTC), now).isoformat()
+        return text or now
 
 
 def _filter(form: FormMultiDict) -> dict[str, Any]:

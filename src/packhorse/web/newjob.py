@@ -21,6 +21,7 @@ BESIDES = 64 * 1024
 """Bytes for what is said beside the parameters."""
 
 Name = Annotated[str | None, QueryParameter()]
+Needed = Annotated[str, QueryParameter()]
 
 
 @get("/jobs/new", scope="submit", include_in_schema=False)
@@ -34,7 +35,7 @@ async def new(request: Page, pipeline: Name = None) -> Response[bytes]:
 
 
 @post("/jobs/new", scope="submit", status_code=200, include_in_schema=False, request_max_body_size=None)
-async def submit(request: Page, pipeline: str, key: Name = None, user_id: Name = None) -> Response[bytes]:
+async def submit(request: Page, pipeline: Needed, key: Name = None, user_id: Name = None) -> Response[bytes]:
     """Told on to the API as it comes in. A script that asks for JSON is told in JSON what became of it."""
     api = Api(request)
     chosen = _chosen((await api.get("/pipelines"))["items"], pipeline)
