@@ -10,10 +10,9 @@ from packhorse.access import grants
 from packhorse.core.plan import Status
 from packhorse.store.base import Filter, Store
 from tests.api.conftest import publish
-from tests.api.keyed import Http as Keyed
 from tests.api.keyed import asking, audited, bearer, key
 from tests.api.processes import Place
-from tests.api.test_queues import Http
+from tests.api.unserved import Http
 from tests.contract.builders import (
     cancelled,
     completed,
@@ -269,7 +268,7 @@ async def test_only_ones_own_are_changed(keyed: Place, store: Store, verb: str) 
     assert await held(store, own.id) != own
 
 
-async def _told(http: Keyed, verb: str, headers: dict[str, str], **body: Any) -> Any:
+async def _told(http: Http, verb: str, headers: dict[str, str], **body: Any) -> Any:
     answer = await http.post(f"jobs/{verb}", json=body, headers=headers)
     assert answer.status_code == 202
     return answer.json()
