@@ -12,6 +12,7 @@ from litestar import Request, get, post
 from litestar.datastructures import State
 from litestar.di import NamedDependency
 from litestar.params import FromQuery
+from msgspec.structs import replace
 
 from packhorse.api.body import Body
 from packhorse.api.callers import Caller
@@ -19,7 +20,7 @@ from packhorse.api.described import refusing, taking
 from packhorse.api.documents.jobs import ChangedDocument, CountDocument
 from packhorse.api.given import asked
 from packhorse.api.jobs import seconds_of, wanted
-from packhorse.api.meaning import MOST_IDS, Meant, Place, at, meant, place_from
+from packhorse.api.meaning import MOST_IDS, Meant, Place, capped, meant, place_from
 from packhorse.api.tools import Tools
 from packhorse.core import lifecycle
 from packhorse.core.change import Change
@@ -132,8 +133,10 @@ class Many:
         if filter is None or not (statuses := [each for each in self._able if filter.status in (None, each)]):
             return _answer()
         place = place_from(given.cursor, statuses, self._tools.store.now())
+        if given.cursor is not None:  # at first all are meant: another's clock may be a little ahead of ours
+            filter = capped(filter, place.until)
         if given.dry_run:
-            return await self._counted(filter, place, statuses)
+            return await self._counted(filter, statuses)
         ids, following = await self._page(filter, place, statuses)
         return await self._done(ids, following)
 
@@ -143,7 +146,7 @@ class Many:
         for status in statuses[statuses.index(place.status) :]:
             here = place if status is place.status else Place(place.until, status)
             left = MOST_IDS - len(found)
-            page = await self._tools.store.find(at(here, filter), before=here.before, limit=left)
+            page = await self._tools.store.find(replace(filter, status=status), before=here.before, limit=left)
             found += [job.id for job in page if not job.is_purging]
             if len(page) == left:
                 return found, Place(place.until, status, page[-1].id)
@@ -194,10 +197,10 @@ class Many:
     def _decided(self, job: Job) -> Change | None:
         return DECIDE[self._verb](self._caller.check(job, job.id), self._tools.store.now())
 
-    async def _counted(self, filter: Filter, place: Place, statuses: Sequence[Status]) -> ChangedDocument:
+    async def _counted(self, filter: Filter, statuses: Sequence[Status]) -> ChangedDocument:
         store, number, first = self._tools.store, 0, list[Job]()
         for status in statuses:
-            here = at(Place(place.until, status), filter)
+            here = replace(filter, status=status)
             found = await store.count(here, most=COUNTED - number)
             number += found.number
             first += await store.find(here, limit=FIRST - len(first)) if found.number and len(first) < FIRST else []

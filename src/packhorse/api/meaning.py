@@ -84,10 +84,9 @@ def place_from(cursor: str | None, statuses: Sequence[Status], now: float) -> Pl
     raise invalid(NOT_VALID, [{"field": "cursor", "message": "It must be what the answer before gave as `next`"}])
 
 
-def at(place: Place, filter: Filter) -> Filter:
-    """The jobs of the filter among which the place is."""
-    until = place.until if filter.created_until is None else min(place.until, filter.created_until)
-    return replace(filter, status=place.status, created_until=until)
+def capped(filter: Filter, until: float) -> Filter:
+    """The filter without jobs that came later."""
+    return replace(filter, created_until=until if filter.created_until is None else min(until, filter.created_until))
 
 
 def _wrong(given: Meant) -> list[Mistake]:

@@ -64,18 +64,22 @@ async def find(link: Link, filter: Filter, before: str | None, limit: int, plans
 
 
 async def count(link: Link, filter: Filter, most: int) -> Count:
-    """By the same script: which entries are dangling or being purged, and which are of whom, only the records say."""
-    indexes = await _indexes(link, filter)
-    found, left, after = 0, filter.looks(most), ""
-    while indexes:
-        goes_on, rows, _ = await link.run("find", _asked(filter, indexes, after, BUDGET), *FIELDS[:5], "is_purging")
-        found += sum(not fields[5] for fields in rows[1::2])
-        left -= BUDGET
-        after = goes_on.decode()
-        if found > most or (after and left <= 0):
-            return Count(min(found, most), False)
-        if not after:
-            break
+    """By the same script: which entries are dangling or being purged, and which are of whom, only the records say.
+
+    One index after the other: for a number nobody has to merge them.
+    """
+    found, left = 0, filter.looks(most)
+    for index in await _indexes(link, filter):
+        after, is_over = "", False
+        while not is_over:
+            asked = _asked(filter, [index], after, BUDGET)
+            goes_on, rows, _ = await link.run("find", asked, *FIELDS[:5], "is_purging")
+            found += sum(not fields[5] for fields in rows[1::2])
+            after = goes_on.decode()
+            is_over = not after
+            left -= len(rows) // 2 if is_over else BUDGET
+            if found > most or (left <= 0 and not is_over):
+                return Count(min(found, most), False)
     return Count(found, True)
 
 
