@@ -200,6 +200,17 @@ async def test_jobs_that_come_after_the_first_step_are_not_meant(http: Http, sto
     assert await status(store, late.id) == "pending"
 
 
+async def test_nor_are_they_in_another_status_that_is_come_to_later(http: Http, store: Store) -> None:
+    await submit_many(store, 200)
+    first = await changed(http, "cancel", all=True)
+    late = (await started(store)).job
+
+    rest = await changed(http, "cancel", all=True, cursor=first["next"])
+
+    assert (first["count"], rest["count"], rest["next"]) == (200, 0, None)
+    assert await held(store, late.id) == late
+
+
 # Trials, and what is refused
 
 
