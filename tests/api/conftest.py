@@ -13,7 +13,7 @@ from packhorse.core.plan import Definition
 from packhorse.define.loading import load
 from packhorse.store.base import Store
 from packhorse.wiring import open_store
-from tests.api.processes import SAMPLE, Place, Server, served, until, working
+from tests.api.processes import SAMPLE, STARTING, Place, Server, served, until, working
 from tests.api.unserved import Http, unserved
 from tests.contract.stores import STORES
 
@@ -66,7 +66,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @contextmanager
 def run(place: Place) -> Iterator[Server]:
     with served(place) as server, working(place), Client(server.url) as client:
-        until(client.pipelines)
+        until(client.pipelines, STARTING)
         yield server
 
 

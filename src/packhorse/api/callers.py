@@ -53,9 +53,13 @@ class Caller(Struct, frozen=True):
 
     def check(self, job: Job | None, job_id: str) -> Job:
         """The job, if this caller may know of it. A foreign one and a missing one look the same."""
-        if job is None or job.is_purging or not self._may_see(job):
+        if job is None or job.is_purging or not self.may_see(job):
             raise JobNotFound(job_id=job_id)
         return job
+
+    def may_see(self, job: Job) -> bool:
+        is_own = job.tenant == self.tenant and self.user in (None, job.user)
+        return is_own and self.job_id in (None, job.id)
 
     def acting_for(self, user: str | None) -> str:
         """The user that is meant, if this caller may act for them. Raises InvalidInput."""
@@ -66,10 +70,6 @@ class Caller(Struct, frozen=True):
             said = f"This key acts for {quoted(self.user)} only"
             raise invalid(NOT_VALID, [{"field": "user_id", "message": said}])
         return found
-
-    def _may_see(self, job: Job) -> bool:
-        is_own = job.tenant == self.tenant and self.user in (None, job.user)
-        return is_own and self.job_id in (None, job.id)
 
 
 UNMARKED = "nobody"

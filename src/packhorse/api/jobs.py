@@ -69,17 +69,10 @@ async def list_jobs(
     limit: Limit = 50,
 ) -> JobsPage:
     """Jobs, newest first. `next` is the cursor of the next page."""
-    if caller.user is not None and user_id not in (None, caller.user):
+    filter = wanted(caller, user_id, status, pipeline, seconds_of(created_from), seconds_of(created_until))
+    if filter is None:
         return {"items": [], "next": None}
-    wanted = Filter(
-        tenant=caller.tenant,
-        user=caller.user or user_id,
-        status=status,
-        pipeline=pipeline,
-        created_from=seconds_of(created_from),
-        created_until=seconds_of(created_until),
-    )
-    found = await tools.store.find(wanted, before=cursor, limit=limit + 1)
+    found = await tools.store.find(filter, before=cursor, limit=limit + 1)
     following = found[limit - 1].id if len(found) > limit else None
     return {"items": await tools.listed(found[:limit]), "next": following}
 
@@ -225,6 +218,20 @@ async def metrics(tools: NamedDependency[Tools], caller: NamedDependency[Caller]
     """CPU, in cores, and memory that each task has used, as they were sampled, with the most of each."""
     await tools.job(caller, job_id)
     return {"items": shapes.series(await tools.store.samples(job_id)), "next": None}
+
+
+def wanted(
+    caller: Caller,
+    user: str | None,
+    status: Status | None,
+    pipeline: str | None,
+    created_from: float | None,
+    created_until: float | None,
+) -> Filter | None:
+    """None if it is about a user for whom the caller does not act: there is nothing to find."""
+    if caller.user is not None and user not in (None, caller.user):
+        return None
+    return Filter(caller.tenant, caller.user or user, status, pipeline, created_from, created_until)
 
 
 HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}

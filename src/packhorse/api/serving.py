@@ -30,6 +30,7 @@ from packhorse.api import (
     failures,
     jobs,
     keys,
+    many,
     problems,
     promoting,
     queries,
@@ -79,6 +80,7 @@ KEY = SecurityScheme(type="http", scheme="bearer", description="A key (`ph_…`)
 ROUTES = [
     submit.submit,
     jobs.list_jobs,
+    *many.ROUTES,
     *keys.ROUTES,
     *sessions.ROUTES,
     jobs.get_job,

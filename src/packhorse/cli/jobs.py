@@ -1,49 +1,39 @@
-"""The commands about jobs that are there: list, show, logs, cancel, retry, delete; and what can be submitted."""
+"""The commands about jobs that are there: list, show, logs, promote; and what can be submitted."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Literal
+from typing import Annotated
 
 from cyclopts import CycloptsError, Parameter
 
 from packhorse.cli import printing, watching
-from packhorse.cli.options import JobId, Remote, Whole
+from packhorse.cli.options import Chosen, JobId, Remote, Whole
 from packhorse.cli.results import listed
 from packhorse.client import Client, Json
 from packhorse.core import wire
 from packhorse.define.mistakes import some
 
-Status = Literal["pending", "running", "completed", "failed", "cancelled"]
 TERMINAL = watching.EXIT.keys()
 MIB = 1024**2
 
 
-def jobs(
-    *,
-    user: str | None = None,
-    status: Status | None = None,
-    pipeline: str | None = None,
-    limit: Whole = 20,
-    remote: Remote = Remote(),
-) -> None:
+def jobs(*, chosen: Chosen = Chosen(), count: bool = False, limit: Whole = 20, remote: Remote = Remote()) -> None:
     """List jobs, newest first.
 
     Parameters
     ----------
-    user
-        Only this user's.
-    status
-        Only those that are so.
-    pipeline
-        Only those of this pipeline.
+    count
+        Only say how many there are, up to a thousand.
     limit
         How many at most.
     """
     with remote.client() as client:
-        page = client.list(user=user, status=status, pipeline=pipeline, limit=limit)
+        page = client.count(**chosen.asked()) if count else client.list(**chosen.asked(), limit=limit)
     if remote.json:
         printing.document(page)
+    elif count:
+        printing.plain(f"{page['count']}{'+' if page['is_at_least'] else ''}")
     elif page["items"]:
         columns = ("job", "pipeline", "user", "status", "progress", "stage", "created")
         printing.table(columns, map(_row, page["items"]))
@@ -97,52 +87,6 @@ def logs(
                 printing.document(line)
             else:
                 printing.line(_speaker(line, stages), line["text"])
-
-
-def cancel(job: JobId, /, *, remote: Remote = Remote()) -> None:
-    """Cancel a job.
-
-    Parameters
-    ----------
-    job
-        Its id.
-    """
-    with remote.client() as client:
-        _changed(client.cancel(job), remote)
-
-
-def retry(job: JobId, /, *, stage: str | None = None, remote: Remote = Remote()) -> None:
-    """Run a job again, from the stage that failed.
-
-    Parameters
-    ----------
-    job
-        Its id.
-    stage
-        Redo this stage and what follows it; * for all.
-    """
-    with remote.client() as client:
-        before = client.get(job)
-        after = client.retry(job, stage)
-    _changed(after, remote)
-    if after["run"] == before["run"]:
-        printing.said("It is active, and was left alone.")
-
-
-def delete(job: JobId, /, *, remote: Remote = Remote()) -> None:
-    """Delete an ended job with its files.
-
-    Parameters
-    ----------
-    job
-        Its id.
-    """
-    with remote.client() as client:
-        client.delete(job)
-    if remote.json:
-        printing.document({"job_id": job, "deleted": True})
-    else:
-        printing.plain(f"Job {job} is deleted.")
 
 
 def promote(job: JobId, /, *, to: str | None = None, remote: Remote = Remote()) -> None:
@@ -242,14 +186,6 @@ def _stages(job: Json, measured: Sequence[Json]) -> None:
             row += ["", ""]
         rows.append([*row, stage["message"]])
     printing.table(columns, rows)
-
-
-def _changed(job: Json, remote: Remote) -> None:
-    if remote.json:
-        printing.document(job)
-        return
-    stopping = " and being stopped" if job["stopping"] and job["status"] not in TERMINAL else ""
-    printing.plain(f"Job {job['job_id']} is {job['status']}{stopping}.")
 
 
 def _usage(schema: Json) -> str:

@@ -100,11 +100,17 @@ class Api:
         if content:
             given += [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
         hearing = _Hearing(content)
-        await inside(self._request)(
-            self._scope(method, path, query or {}, given),  # type: ignore[arg-type]
-            hearing.receive,
-            hearing.send,
-        )
+        return await self._answer(self._scope(method, path, query or {}, given), hearing.receive, hearing)
+
+    async def relay(
+        self, path: str, receive: Receive, content_type: str, query: Mapping[str, Any], headers: Mapping[str, str]
+    ) -> Json:
+        """A POST whose body is told on while it comes in, however long it is."""
+        given = [(b"accept", b"application/json"), *_lowered({"content-type": content_type, **headers})]
+        return (await self._answer(self._scope("POST", path, query, given), receive, _Hearing(b""))).json
+
+    async def _answer(self, scope: dict[str, Any], receive: Receive, hearing: _Hearing) -> Answer:
+        await inside(self._request)(scope, receive, hearing.send)  # type: ignore[arg-type]
         answer = hearing.answer()
         if answer.status >= 400:
             raise Problem(answer.status, _told(answer), answer.headers)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from litestar import Router
 
-from packhorse.web import health, keys, login, overview, queues
+from packhorse.web import health, jobs, keys, login, many, newjob, overview, queues
 from packhorse.web.rendering import wrong
 
 MODULES = (
     overview,
+    jobs,
+    many,
+    newjob,
     queues,
     keys,
     health,

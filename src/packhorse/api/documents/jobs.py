@@ -12,6 +12,35 @@ class JobsPage(TypedDict):
     next: str | None
 
 
+class CountDocument(TypedDict):
+    """How many jobs there are; at least, if so."""
+
+    count: int
+    is_at_least: bool
+
+
+class LeftJobDocument(TypedDict):
+    """A job that was left as it is: it is gone, already so, in another status, or its user's slot is taken."""
+
+    job_id: str
+    why: str
+
+
+class ChangedDocument(TypedDict):
+    """How many jobs were changed by this request; in a trial, how many would be (at least, if so), and the newest.
+
+    ``left`` counts those that were left as they are, by why; ``named`` shows some of them. ``next`` is the cursor with
+    which to go on, null if all is done.
+    """
+
+    count: int
+    is_at_least: bool
+    left: dict[str, int]
+    named: list[LeftJobDocument]
+    first: list[JobDocument]
+    next: str | None
+
+
 class ArtifactsPage(TypedDict):
     items: list[ArtifactDocument]
     next: None

@@ -15,6 +15,7 @@ from packhorse.core.model import Event, Job, Result, Spec, TaskId
 from packhorse.errors import PackhorseError, StoreError, StoreUnavailable
 from packhorse.store.base import (
     Claim,
+    Count,
     Decide,
     Definition,
     Filter,
@@ -110,6 +111,9 @@ class PostgresStore(Observing, Timetable, Troubles):
 
     async def find(self, filter: Filter, *, before: str | None = None, limit: int = 50) -> list[Job]:
         return await self._read(reads.find, filter, before, limit, self._plans)
+
+    async def count(self, filter: Filter, *, most: int) -> Count:
+        return await self._read(reads.count, filter, most)
 
     async def specs(self, job_ids: Sequence[str]) -> dict[str, Spec]:
         return await self._read(reads.specs, job_ids)

@@ -11,6 +11,7 @@ from packhorse.core.model import Event, Job, Result, Spec, TaskId
 from packhorse.errors import Conflict, PackhorseError, StoreError
 from packhorse.store.base import (
     Claim,
+    Count,
     Decide,
     Definition,
     Filter,
@@ -100,6 +101,9 @@ class RedisStore(Observing, Timetable, Troubles):
         if gone:
             await self._write.put(*(upkeep.forgotten(index, job_id) for index, job_id in gone))
         return found
+
+    async def count(self, filter: Filter, *, most: int) -> Count:
+        return await reads.count(self._link, filter, most)
 
     async def specs(self, job_ids: Sequence[str]) -> dict[str, Spec]:
         return await reads.specs(self._link, job_ids)
