@@ -19,7 +19,7 @@ from packhorse.api.callers import LOCAL, NOBODY, UNMARKED, Caller, check
 from packhorse.api.headers import Headers, every
 from packhorse.api.tools import Tools
 from packhorse.errors import Forbidden, Foreign
-from packhorse.web.asking import CALLER
+from packhorse.web.asking import CALLER, KEYED
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -41,7 +41,7 @@ class Gate:
         known: Caller | None = scope.get(CALLER)  # type: ignore[assignment]
         if known is not None:
             caller = known
-        elif tools.settings.keyless:
+        elif tools.settings.keyless and KEYED not in scope:
             _check_peer(scope["client"])
             _check(scope["method"], scope["headers"])
             caller = _local(tools.door.address(scope))
