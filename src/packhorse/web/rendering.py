@@ -55,7 +55,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for name in ("duration", "milliseconds", "size", "number", "ago", "clock"):
+    for name in ("duration", "milliseconds", "size", "number", "ago", "clock", "second", "title", "about"):
         made.filters[name] = getattr(words, name)
     made.globals.update(STATUS=words.STATUS, plots=plots, version=VERSION)
     return made
