@@ -1,4 +1,4 @@
-"""An app for the tests of the pages: it goes on when a test lets it, says what it is told to, and makes files to see."""
+"""An app for the tests of the pages: goes on when a test lets it, says what it is told to, makes files to see."""
 
 from __future__ import annotations
 
@@ -13,11 +13,9 @@ from packhorse import App, Context, File, Params, Permanent, needs
 
 app = App("shown")
 
-PNG = b64decode(
-    "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAEklEQVR4nGP4z8CAFWEXHbQSACj/P8Fu7N9hAAAAAElFTkSuQmCC"
-)
+PNG = b64decode("iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAEklEQVR4nGP4z8CAFWEXHbQSACj/P8Fu7N9hAAAAAElFTkSuQmCC")
 HOSTILE = {
-    "evil.svg": '<svg xmlns="http://www.w3.org/2000/svg" onload="window.hacked=1"><script>window.hacked=1</script></svg>',
+    "evil.svg": '<svg xmlns="http://www.w3.org/2000/svg" onload="hacked=1"><script>window.hacked=1</script></svg>',
     "evil.html": "<!doctype html><script>window.hacked=1; document.title='hacked'</script><img src=x onerror=hacked=1>",
 }
 
