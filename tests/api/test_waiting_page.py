@@ -49,7 +49,7 @@ async def test_the_page_needs_nothing_but_the_token(http: Http, store: Store) ->
     assert answer.status_code == 200
     assert "Waiting for its turn" in answer.text
     told = {name: answer.headers[name] for name in ("x-robots-tag", "referrer-policy", "cache-control")}
-    assert told == {"x-robots-tag": "noindex, nofollow", "referrer-policy": "no-referrer", "cache-control": "no-store"}
+    assert told == {"x-robots-tag": "noindex, nofollow", "referrer-policy": "same-origin", "cache-control": "no-store"}
 
 
 async def test_who_waits_can_cancel_without_a_script(http: Http, store: Store) -> None:

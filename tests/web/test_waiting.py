@@ -16,7 +16,7 @@ from tests.web.shown import Gated, shown
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with shown(tmp_path_factory.mktemp("waiting")) as server:
+    with shown(tmp_path_factory.mktemp("waiting"), slots=1) as server:
         yield server
 
 
@@ -111,17 +111,18 @@ def test_a_failure_is_told_without_what_is_inside(
         expect(other.locator("main")).not_to_contain_text(inside)
 
 
-def test_its_place_among_those_who_wait_is_told(page: Page, other: Page, client: Client) -> None:
-    client.pause("default")
-    try:
-        first, second = [client.submit("add", {"a": 1}, user="ann")["job_id"] for _ in range(2)]
-        other.goto(shared(page, second))
-        expect(other.locator("h1")).to_have_text("Waiting for its turn")
-    finally:
-        client.resume("default")
+def test_its_place_among_those_who_wait_is_told(page: Page, other: Page, client: Client, tmp_path: Path) -> None:
+    before = Gated(client, tmp_path)
+    before.reaches("prepare")
+    client.submit("add", {"a": 1}, user="ann")
+    job_id = client.submit("add", {"a": 1}, user="ann")["job_id"]
 
+    other.goto(shared(page, job_id))
+
+    expect(other.locator("h1")).to_have_text("Waiting for its turn")
+    expect(other.locator("#ahead")).to_have_text("There is 1 before it.")
+    before.ends()
     expect(other.locator("h1")).to_have_text("It is done")
-    assert client.wait(first)["status"] == "completed"
 
 
 @pytest.mark.parametrize("look", ["light", "dark", "small"])
