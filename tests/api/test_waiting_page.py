@@ -8,13 +8,12 @@ from typing import Any
 
 import httpx2
 import pytest
-from litestar.testing import AsyncTestClient
 
-from packhorse.api.serving import build
 from packhorse.store.base import Store
 from tests.api.conftest import publish
-from tests.api.keyed import BASE, Http, audited, bearer, key
+from tests.api.keyed import BASE, audited, bearer, key
 from tests.api.processes import Place, Server, served, until
+from tests.api.unserved import Http, unserved
 
 ADD = {"pipeline": "add", "parameters": {"a": 1}, "user_id": "ann"}
 SITE = BASE.removesuffix("/api/v1/")
@@ -29,7 +28,7 @@ def place(tmp_path: Path) -> Place:
 
 @pytest.fixture
 async def http(place: Place) -> AsyncIterator[Http]:
-    async with AsyncTestClient(build(place.settings), base_url=SITE) as http:
+    async with unserved(place.settings, SITE) as http:
         yield http
 
 

@@ -11,6 +11,12 @@ from packhorse.client import Client
 from tests.api.conftest import run
 from tests.api.processes import Place, Server, until
 
+LOOKS: dict[str, dict[str, Any]] = {
+    "light": {},
+    "dark": {"color_scheme": "dark"},
+    "small": {"viewport": {"width": 360, "height": 740}},
+}
+
 SAMPLE = Path(__file__).with_name("sample.py")
 
 HOSTILE = (

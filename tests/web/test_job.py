@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page, expect
 from packhorse.client import Client
 from tests.api.processes import ROOT, Server, until
 from tests.web.browser import check_access, person
-from tests.web.shown import Gated, shown
+from tests.web.shown import LOOKS, Gated, shown
 
 BOX = "document.getElementById('log-box')"
 
@@ -219,17 +219,16 @@ def test_the_commands_to_copy_submit_the_same_again(page: Page, client: Client, 
     assert [each["inputs"][0]["sha256"] for each in found] == [first["inputs"][0]["sha256"]] * 4
 
 
-@pytest.mark.parametrize("look", ["light", "dark", "small"])
+@pytest.mark.parametrize("look", LOOKS)
 def test_it_can_be_used_by_everybody(
     browser: Browser, running: Server, client: Client, tmp_path: Path, look: str
 ) -> None:
-    options = {"dark": {"color_scheme": "dark"}, "small": {"viewport": {"width": 360, "height": 740}}}.get(look, {})
     active = Gated(client, tmp_path)
     active.reaches("prepare")
     failed = client.wait(client.submit("fail", {"message": "x" * 300}, user="ann")["job_id"])["job_id"]
     made = client.wait(client.submit("media", {}, user="ann")["job_id"])["job_id"]
 
-    with person(browser, running.url, **options) as page:
+    with person(browser, running.url, **LOOKS[look]) as page:
         for path in (active.id, failed, made, f"{made}/share", f"{made}/delete"):
             page.goto(f"/jobs/{path}")
             for each in page.locator("main details > summary").all():

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 from packhorse.client import Client
 from tests.api.processes import Server
 from tests.web.browser import check_access, person
-from tests.web.shown import Gated, shown
+from tests.web.shown import LOOKS, Gated, shown
 
 
 @pytest.fixture(scope="module")
@@ -125,17 +125,16 @@ def test_its_place_among_those_who_wait_is_told(page: Page, other: Page, client:
     expect(other.locator("h1")).to_have_text("It is done")
 
 
-@pytest.mark.parametrize("look", ["light", "dark", "small"])
+@pytest.mark.parametrize("look", LOOKS)
 def test_it_can_be_used_by_everybody(
     browser: Browser, running: Server, client: Client, tmp_path: Path, look: str
 ) -> None:
-    options = {"dark": {"color_scheme": "dark"}, "small": {"viewport": {"width": 360, "height": 740}}}.get(look, {})
     active = Gated(client, tmp_path)
     active.reaches("prepare")
     failed = client.wait(client.submit("fail", {"message": "x" * 300}, user="ann")["job_id"])["job_id"]
     made = client.wait(client.submit("media", {}, user="ann")["job_id"])["job_id"]
 
-    with person(browser, running.url, **options) as page:
+    with person(browser, running.url, **LOOKS[look]) as page:
         for job_id in (active.id, failed, made):
             page.goto(f"/p/{client.token(job_id)['key']}")
             expect(page.locator("nav")).to_have_count(0)

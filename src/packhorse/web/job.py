@@ -85,7 +85,7 @@ async def shown(
     return rendered(
         request,
         "job.html",
-        status,
+        status=status,
         job=found,
         is_active=found["status"] not in ENDED,
         reasons=[each for each in reasons["reasons"] if each["code"] != "ENDED"],

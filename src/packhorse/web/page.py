@@ -4,9 +4,21 @@ from __future__ import annotations
 
 from litestar import Router
 
-from packhorse.web import acting, job, overview, sharing, waiting
+from packhorse.web import acting, health, job, keys, login, overview, queues, sharing, waiting
 from packhorse.web.rendering import wrong
 
-ROUTES = [*overview.ROUTES, *job.ROUTES, *acting.ROUTES, *sharing.ROUTES, *waiting.ROUTES]
+MODULES = (
+    overview,
+    job,
+    acting,
+    sharing,
+    waiting,
+    queues,
+    keys,
+    health,
+    login,
+)
 
-PAGES = Router("/", route_handlers=ROUTES, exception_handlers={Exception: wrong})
+PAGES = Router(
+    "/", route_handlers=[route for each in MODULES for route in each.ROUTES], exception_handlers={Exception: wrong}
+)

@@ -54,7 +54,7 @@ async def _shown(
     return rendered(
         request,
         "share.html",
-        status,
+        status=status,
         job_id=job_id,
         made=made,
         tokens=[each for each in tokens if (words.moment(each["ends_at"]) or now) > now],

@@ -33,7 +33,7 @@ def gone(request: Page, error: Exception) -> Response[bytes]:
     elif code == 500 and not isinstance(error, Problem):  # what the API answers, it has logged
         log.request_failed(request.method, "/p/…", error)
     code = 404 if code in (401, 403) else code
-    answer = rendered(request, "gone.html", code, code=code)
+    answer = rendered(request, "gone.html", status=code, code=code)
     if isinstance(error, Problem) and "retry-after" in error.headers:
         answer.headers["Retry-After"] = error.headers["retry-after"]
     return _private(answer)
