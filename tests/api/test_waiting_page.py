@@ -54,8 +54,10 @@ async def test_the_page_needs_nothing_but_the_token(http: Http, store: Store) ->
 async def test_who_waits_can_cancel_without_a_script(http: Http, store: Store) -> None:
     job_id, token, service = await shared(http, store)
 
-    answer = await http.post(f"/p/{token}/cancel", follow_redirects=False)
+    foreign = await http.post(f"/p/{token}/cancel", headers={"origin": "https://elsewhere.example"})
+    answer = await http.post(f"/p/{token}/cancel", headers={"origin": SITE}, follow_redirects=False)
 
+    assert foreign.status_code >= 400
     assert (answer.status_code, answer.headers["location"]) == (303, f"/p/{token}")
     assert (await http.get(f"/api/v1/jobs/{job_id}", headers=service)).json()["status"] == "cancelled"
     assert "It was cancelled" in (await http.get(f"/p/{token}")).text

@@ -223,10 +223,10 @@ def test_the_commands_to_copy_submit_the_same_again(page: Page, client: Client, 
 def test_it_can_be_used_by_everybody(
     browser: Browser, running: Server, client: Client, tmp_path: Path, look: str
 ) -> None:
-    active = Gated(client, tmp_path)
-    active.reaches("prepare")
     failed = client.wait(client.submit("fail", {"message": "x" * 300}, user="ann")["job_id"])["job_id"]
     made = client.wait(client.submit("media", {}, user="ann")["job_id"])["job_id"]
+    active = Gated(client, tmp_path)
+    active.reaches("prepare")
 
     with person(browser, running.url, **LOOKS[look]) as page:
         for path in (active.id, failed, made, f"{made}/share", f"{made}/delete"):

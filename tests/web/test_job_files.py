@@ -75,8 +75,9 @@ def test_a_preview_stays_open_while_the_page_keeps_itself_fresh(page: Page, made
     page.goto(f"/jobs/{made}")
     expect(preview(page, "data.json").locator("pre")).to_be_visible()
 
+    page.evaluate("document.addEventListener('refreshed', () => { window.refreshed = 1; })")
     page.evaluate("import('/static/live.js').then((live) => live.refresh())")
-    page.evaluate("new Promise((done) => document.addEventListener('refreshed', done, { once: true }))")
+    page.wait_for_function("window.refreshed === 1")
 
     expect(page.locator(".preview pre")).to_contain_text("numbers")
 

@@ -129,10 +129,10 @@ def test_its_place_among_those_who_wait_is_told(page: Page, other: Page, client:
 def test_it_can_be_used_by_everybody(
     browser: Browser, running: Server, client: Client, tmp_path: Path, look: str
 ) -> None:
-    active = Gated(client, tmp_path)
-    active.reaches("prepare")
     failed = client.wait(client.submit("fail", {"message": "x" * 300}, user="ann")["job_id"])["job_id"]
     made = client.wait(client.submit("media", {}, user="ann")["job_id"])["job_id"]
+    active = Gated(client, tmp_path)
+    active.reaches("prepare")
 
     with person(browser, running.url, **LOOKS[look]) as page:
         for job_id in (active.id, failed, made):
