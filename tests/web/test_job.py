@@ -205,7 +205,7 @@ def test_the_commands_to_copy_submit_the_same_again(page: Page, client: Client, 
 
     texts = {}
     for name in ("curl", "Python", "CLI"):
-        page.get_by_text(f"as {name}").click()
+        page.get_by_text(f"as {name}", exact=True).click()
         page.locator(f"#copy-{name}").get_by_role("button", name="Copy").click()
         expect(page.locator(f"#copy-{name} button")).to_have_text("Copied")
         texts[name] = page.evaluate("navigator.clipboard.readText()")

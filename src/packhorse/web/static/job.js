@@ -10,7 +10,7 @@ const follow = document.getElementById("follow");
 let last = Number(log.dataset.last);
 let elements = {};
 
-document.querySelectorAll(".scripted").forEach((each) => { each.hidden = false; });
+document.documentElement.classList.add("live"); // shows what would do nothing without us
 const address = document.getElementById("job").dataset.address;
 if (document.querySelector("#job > .error[role=alert]")) history.replaceState(null, "", address); // a form was refused
 
