@@ -181,6 +181,20 @@ async def test_a_token_reads_and_cancels_its_job_and_nothing_else(http: Http, st
     assert (await http.post(f"jobs/{own}/cancel", headers=token)).status_code == 202
 
 
+async def test_whoever_has_a_key_or_a_token_can_ask_what_it_is_good_for(http: Http, store: Store) -> None:
+    service = await key(store, "acme", "submit", "read", user="ann")
+    job_id = (await http.post("jobs", json=ADD, headers=service)).json()["job_id"]
+    token = (await http.post(f"jobs/{job_id}/tokens", headers=service)).json()
+
+    mine = (await http.get("me", headers=service)).json()
+    theirs = (await http.get("me", headers=bearer(token["key"]))).json()
+
+    assert (mine["tenant_id"], mine["user_id"], mine["job_id"]) == ("acme", "ann", None)
+    assert mine["allowed"] == ["cancel", "read", "submit"]
+    assert (theirs["key_id"], theirs["job_id"], theirs["allowed"]) == (token["key_id"], job_id, ["cancel", "read"])
+    assert (await http.get("me")).status_code == 401
+
+
 async def test_a_token_is_listed_with_its_job_and_can_be_revoked(
     http: Http, store: Store, admin: dict[str, str]
 ) -> None:

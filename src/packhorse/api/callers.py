@@ -75,6 +75,9 @@ class Caller(Struct, frozen=True):
 UNMARKED = "nobody"
 """What a route that says nothing needs, so that one which was forgotten is closed."""
 
+ANY = "any"
+"""What a route needs that tells whoever has a key, or a token, about just that."""
+
 LOCAL = Caller(TENANT, GRANTS["admin"], default_user=LOCAL_USER)
 """Whoever is on this machine, where no key is asked for."""
 NOBODY = Caller("", frozenset())
@@ -94,7 +97,7 @@ def caller_of(request: Request[Any, Any, Any], tools: NamedDependency[Any]) -> C
 def check(caller: Caller, marks: Mapping[str, Any], path: Mapping[str, Any]) -> None:
     """What a route is marked with, the caller must be allowed, and a token only about its job."""
     needed = marks.get("scope", UNMARKED)
-    if needed is None:
+    if needed is None or needed == ANY:
         return
     if needed not in caller.allowed:
         raise Forbidden(scope=needed)

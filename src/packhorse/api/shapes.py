@@ -13,11 +13,19 @@ from packhorse.api.documents.granting import (
     LimitDocument,
     WebhookDocument,
 )
-from packhorse.api.documents.jobs import LineDocument, PipelineDocument, SeriesDocument
+from packhorse.api.documents.jobs import (
+    EstimateDocument,
+    LineDocument,
+    PipelineDocument,
+    ReasonDocument,
+    SeriesDocument,
+)
 from packhorse.api.limits import Limit
 from packhorse.core import wire
 from packhorse.core.model import Event, TaskId
 from packhorse.core.plan import Definition
+from packhorse.engine.estimating import Estimate
+from packhorse.engine.explain import Reason
 from packhorse.engine.orders import Order
 from packhorse.shape.job import artifact as artifact
 from packhorse.shape.job import iso as iso
@@ -45,6 +53,27 @@ def line(written: Line) -> LineDocument:
         "at": iso(written.at),
         "text": written.text,
     }
+
+
+def reason(found: Reason) -> ReasonDocument:
+    told: ReasonDocument = {"code": found.code, "message": found.message}
+    return told if found.ahead is None else {**told, "ahead": found.ahead}
+
+
+def estimate(found: Estimate, now: float) -> EstimateDocument:
+    return {
+        "seconds": _rounded(found.seconds),
+        "ends_at": None if found.seconds is None else iso(now + found.seconds),
+        "runs": found.runs,
+        "stages": {
+            name: {"seconds": _rounded(left.seconds), "usual_seconds": _rounded(left.usual)}
+            for name, left in found.stages.items()
+        },
+    }
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 2)
 
 
 def series(samples: Iterable[Sample]) -> list[SeriesDocument]:

@@ -16,6 +16,8 @@ from packhorse.define.mistakes import some
 
 TERMINAL = watching.EXIT.keys()
 MIB = 1024**2
+MOST_LINES = 5000
+"""Of a log that the server gives at a time."""
 
 
 def jobs(*, chosen: Chosen = Chosen(), count: bool = False, limit: Whole = 20, remote: Remote = Remote()) -> None:
@@ -65,6 +67,7 @@ def logs(
     *,
     follow: Annotated[bool, Parameter(name=("--follow", "-f"))] = False,
     stage: str | None = None,
+    tail: Whole | None = None,
     remote: Remote = Remote(),
 ) -> None:
     """Print what a job's stages have printed.
@@ -77,12 +80,14 @@ def logs(
         Go on until the job has ended.
     stage
         Only of this stage.
+    tail
+        Begin with the last so many lines.
     """
     with remote.client() as client:
         stages = client.get(job)["stages"]
         if stage is not None and stage not in stages:
             raise CycloptsError(msg=f"There is no stage {stage!r}; there is {some(stages)}.", command_chain=["logs"])
-        for line in (_live if follow else _written)(client, job, stage):
+        for line in (_live if follow else _written)(client, job, stage, tail):
             if remote.json:
                 printing.document(line)
             else:
@@ -121,16 +126,24 @@ def pipelines(*, remote: Remote = Remote()) -> None:
         printing.said("No pipeline is published. A worker publishes its own when it starts: packhorse worker FILE")
 
 
-def _written(client: Client, job_id: str, stage: str | None) -> Iterator[Json]:
-    after = 0
+def _written(client: Client, job_id: str, stage: str | None, tail: int | None) -> Iterator[Json]:
+    after = _before(client, job_id, stage, tail)
     while items := client.log(job_id, after, stage)["items"]:
         yield from items
         after = items[-1]["n"]
 
 
-def _live(client: Client, job_id: str, stage: str | None) -> Iterator[Json]:
+def _before(client: Client, job_id: str, stage: str | None, tail: int | None) -> int:
+    """The number of the line before the first that is wanted."""
+    if tail is None:
+        return 0
+    last = client.log(job_id, stage=stage, limit=min(max(tail, 1), MOST_LINES), newest=True)["items"]
+    return int(last[0]["n"]) - 1 if last else 0
+
+
+def _live(client: Client, job_id: str, stage: str | None, tail: int | None) -> Iterator[Json]:
     """From the first line on; what a new connection says again is left out."""
-    after = 0
+    after = _before(client, job_id, stage, tail)
     for event in client.events(job_id):
         line = event["data"]
         if event["type"] == "log" and line["n"] > after:
@@ -166,6 +179,8 @@ def _shown(client: Client, job_id: str, remote: Remote) -> None:
     if job["status"] not in TERMINAL:
         for reason in client.explain(job_id):
             printing.facts({"waiting": reason["message"]})
+        if (seconds := client.estimate(job_id)["seconds"]) is not None:
+            printing.facts({"left": f"about {seconds:.0f} s to run"})
     if job["error"] is not None:
         printing.facts({"error": f"{job['error']['code']}: {job['error']['message']}"})
     if job["result"] is not None:

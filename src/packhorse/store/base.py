@@ -292,8 +292,9 @@ class Notes(Protocol):
     async def progress(self, job_ids: Sequence[str]) -> dict[str, dict[TaskId, Progress]]: ...
 
     async def lines(
-        self, job_id: str, *, after: int = 0, limit: int = 1000, stage: str | None = None
-    ) -> list[Line]: ...
+        self, job_id: str, *, after: int = 0, limit: int = 1000, stage: str | None = None, newest: bool = False
+    ) -> list[Line]:
+        """The first ``limit`` lines after that number, or the newest of them; of all stages, or of one. In order."""
 
     async def samples(self, job_id: str) -> list[Sample]: ...
 

@@ -18,6 +18,9 @@ BASE = "/api/v1"
 CALLER = "packhorse_caller"
 """In the scope of a request that a page makes: who it is made for. No server puts that there, so nobody can send it."""
 
+KEYED = "packhorse_keyed"
+"""In the scope of a request that a page makes for whoever holds a key: it counts even where nobody needs one."""
+
 KEPT = frozenset({"type", "asgi", "http_version", "scheme", "server", "client", "root_path"})
 PASSED_ON = frozenset({b"host", b"x-forwarded-for", b"x-forwarded-proto", b"user-agent", b"traceparent"})
 """Headers that say where a request came from."""
@@ -145,6 +148,8 @@ class Api:
         }
         if self._key is None:
             scope[CALLER] = outer["state"]["caller"]
+        else:
+            scope[KEYED] = True
         return scope
 
 

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from litestar import Router
 
-from packhorse.web import health, jobs, keys, login, many, newjob, overview, queues
+from packhorse.web import (
+    acting,
+    health,
+    job,
+    jobs,
+    keys,
+    login,
+    many,
+    newjob,
+    overview,
+    queues,
+    sharing,
+    waiting,
+)
 from packhorse.web.rendering import wrong
 
 MODULES = (
@@ -12,6 +25,10 @@ MODULES = (
     jobs,
     many,
     newjob,
+    job,
+    acting,
+    sharing,
+    waiting,
     queues,
     keys,
     health,

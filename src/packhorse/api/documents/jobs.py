@@ -1,6 +1,6 @@
 """Answers about jobs and pipelines."""
 
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 from packhorse.shape.documents import ArtifactDocument, JobDocument
 
@@ -120,11 +120,43 @@ class PipelinesPage(TypedDict):
 
 
 class ReasonDocument(TypedDict):
+    """``ahead`` says how many go before it, up to 1000, where it only waits for its turn."""
+
     code: str
     message: str
+    ahead: NotRequired[int]
 
 
 class ExplainDocument(TypedDict):
     """Why a job is not running now."""
 
     reasons: list[ReasonDocument]
+
+
+class StageEstimateDocument(TypedDict):
+    """What is left of a stage, and within which time half of its runs have ended, in seconds."""
+
+    seconds: float | None
+    usual_seconds: float | None
+
+
+class EstimateDocument(TypedDict):
+    """How much longer a job will run, in seconds, null where there is nothing to tell from.
+
+    Without the time that stages wait for a worker. It is told from ``runs`` of the last three days at least; 0: from
+    nothing but the progress that the job reports.
+    """
+
+    seconds: float | None
+    ends_at: str | None
+    runs: int
+    stages: dict[str, StageEstimateDocument]
+
+
+class HistoryPage(TypedDict):
+    """Events in order, each with ``n``, ``type``, ``at`` and its facts; ``next`` is the number of the last one, null if
+    there are no more.
+    """
+
+    items: list[dict[str, Any]]
+    next: int | None

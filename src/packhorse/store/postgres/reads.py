@@ -204,14 +204,17 @@ async def progress(session: Session, job_ids: Sequence[str]) -> dict[str, dict[T
     return found
 
 
-async def lines(session: Session, job_id: str, after: int, limit: int, stage: str | None) -> list[Line]:
+async def lines(session: Session, job_id: str, after: int, limit: int, stage: str | None, newest: bool) -> list[Line]:
     if not rows.is_id(job_id) or not (stage is None or _can_be_stored(stage)):
         return []
     where, bindings = ("", []) if stage is None else (" AND stage = $4", [stage])
+    order = "n DESC" if newest else "n"
     query = (
-        f"SELECT n, stage, element, attempt, at, text FROM @log WHERE job_id = $1 AND n > $2{where} ORDER BY n LIMIT $3"
+        f"SELECT n, stage, element, attempt, at, text FROM @log WHERE job_id = $1 AND n > $2{where}"
+        f" ORDER BY {order} LIMIT $3"
     )
     found = await session.fetch(query, job_id, after, limit, *bindings)
+    found = found[::-1] if newest else found
     return [Line(job_id, TaskId(name, element), attempt, at, text, n) for n, name, element, attempt, at, text in found]
 
 

@@ -198,9 +198,9 @@ def _progress(at: TaskId, text: bytes) -> Progress:
     return Progress(at, int(run), time, current, total, message, float(peak))
 
 
-async def lines(link: Link, job_id: str, after: int, limit: int, stage: str | None) -> list[Line]:
-    found = await link.run("lines", job_id, after, limit, stage or "")
-    return [_line(job_id, text.decode()) for text in found]
+async def lines(link: Link, job_id: str, after: int, limit: int, stage: str | None, newest: bool) -> list[Line]:
+    found = await link.run("lines", job_id, after, limit, stage or "", int(newest))
+    return [_line(job_id, text.decode()) for text in (found[::-1] if newest else found)]
 
 
 def _line(job_id: str, text: str) -> Line:

@@ -177,8 +177,10 @@ class RedisStore(Observing, Timetable, Troubles):
     async def progress(self, job_ids: Sequence[str]) -> dict[str, dict[TaskId, Progress]]:
         return await reads.progress(self._link, job_ids)
 
-    async def lines(self, job_id: str, *, after: int = 0, limit: int = 1000, stage: str | None = None) -> list[Line]:
-        return await reads.lines(self._link, job_id, after, limit, stage)
+    async def lines(
+        self, job_id: str, *, after: int = 0, limit: int = 1000, stage: str | None = None, newest: bool = False
+    ) -> list[Line]:
+        return await reads.lines(self._link, job_id, after, limit, stage, newest)
 
     async def samples(self, job_id: str) -> list[Sample]:
         return await reads.samples(self._link, job_id)

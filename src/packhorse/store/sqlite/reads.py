@@ -186,13 +186,18 @@ def progress(db: apsw.Connection, job_ids: Sequence[str]) -> dict[str, dict[Task
     return found
 
 
-def lines(db: apsw.Connection, job_id: str, after: int, limit: int, stage: str | None) -> list[Line]:
+def lines(db: apsw.Connection, job_id: str, after: int, limit: int, stage: str | None, newest: bool) -> list[Line]:
     where, bindings = ("", []) if stage is None else (" AND stage = ?", [stage])
-    query = f"SELECT n, stage, element, attempt, at, text FROM log WHERE job_id = ? AND n > ?{where} ORDER BY n LIMIT ?"
-    return [
+    order = "n DESC" if newest else "n"
+    query = (
+        f"SELECT n, stage, element, attempt, at, text FROM log WHERE job_id = ? AND n > ?{where}"
+        f" ORDER BY {order} LIMIT ?"
+    )
+    found = [
         Line(job_id, TaskId(name, element), attempt, at, text, n)
         for n, name, element, attempt, at, text in db.execute(query, (job_id, after, *bindings, limit))
     ]
+    return found[::-1] if newest else found
 
 
 def samples(db: apsw.Connection, job_id: str) -> list[Sample]:

@@ -126,8 +126,10 @@ class SqliteStore(Observing, Timetable, Troubles):
     async def progress(self, job_ids: Sequence[str]) -> dict[str, dict[TaskId, Progress]]:
         return await self._read(reads.progress, job_ids)
 
-    async def lines(self, job_id: str, *, after: int = 0, limit: int = 1000, stage: str | None = None) -> list[Line]:
-        return await self._read(reads.lines, job_id, after, limit, stage)
+    async def lines(
+        self, job_id: str, *, after: int = 0, limit: int = 1000, stage: str | None = None, newest: bool = False
+    ) -> list[Line]:
+        return await self._read(reads.lines, job_id, after, limit, stage, newest)
 
     async def samples(self, job_id: str) -> list[Sample]:
         return await self._read(reads.samples, job_id)
