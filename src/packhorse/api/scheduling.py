@@ -19,7 +19,7 @@ from packhorse.api.documents.scheduling import (
 )
 from packhorse.api.given import NOT_VALID, converted, members
 from packhorse.api.shapes import iso
-from packhorse.core import paths, wire
+from packhorse.core import cronwords, paths, wire
 from packhorse.core.cron import Moment
 from packhorse.core.model import Job
 from packhorse.core.plan import Plan
@@ -50,6 +50,8 @@ class Wanted(Struct):
     window: float | str = 3600.0
     labels: dict[str, str] = field(default_factory=dict)
     reason: str = ""
+    dry_run: bool = False
+    """Only tell what would become of it, and what would be different."""
 
 
 def wanted_from(data: bytes) -> tuple[Wanted, bytes]:
@@ -144,7 +146,8 @@ def schedule(kept: Schedule) -> ScheduleDocument:
         "schedule_id": kept.id,
         "tenant_id": kept.tenant,
         "version": kept.version,
-        **terms(kept.terms),
+        "when": cronwords.said(kept.terms.cron, kept.terms.zone),
+        **terms(kept.terms),  # type: ignore[typeddict-item]  # mypy would have it say what may be left out
         "origin": "person" if kept.declared is None else "code",
         "drift": None if kept.declared is None else differences(kept.declared, kept.terms),
         "next_at": iso(kept.next_at),
