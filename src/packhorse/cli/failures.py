@@ -80,18 +80,18 @@ def listed(
 
 
 @app.command
-def groups(*, dismissed: bool | None = None, limit: Whole = 50, remote: Remote = Remote()) -> None:
+def groups(*, dismissed: bool = False, limit: Whole = 50, remote: Remote = Remote()) -> None:
     """List failures by what went wrong, the last seen first; the trend is by the hour, up to now.
 
     Parameters
     ----------
     dismissed
-        Only dismissed ones; with --no-dismissed, only others.
+        Only those that were dismissed.
     limit
         How many at most.
     """
     with Client(remote.url) as client:
-        found = list(islice(client.failure_groups(dismissed=dismissed, trend=True), limit))
+        found = list(islice(client.failure_groups(dismissed=dismissed or None, trend=True), limit))
     if remote.json:
         printing.document({"items": found, "next": None})
     elif found:
