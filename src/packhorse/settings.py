@@ -152,6 +152,7 @@ class Settings:
     api_limit: int = _is(30_000, "requests of one key in 5 minutes; 0: any number", int)
     streams_limit: int = _is(2500, "streams of events that one key may have open on one server; 0: any number", int)
     failed_limit: int = _is(20, "requests without a good key from one address in a minute; 0: any number", int)
+    session: float = _is(43_200.0, "seconds for which a browser that has logged in stays so", seconds)
     audit_keep: int = _is(100_000, "lines of audit kept; the oldest go first", int)
     queues: dict[str, int] = _is(  # noqa: RUF009 (a default factory, made by _is)
         dict, "slots per queue of a worker, as onnx=2,bie=1; empty: every queue of its app", queues

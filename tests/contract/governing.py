@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from packhorse.core.model import Job
-from packhorse.store.base import Charge, Delivery, Endpoint, Entry, Key, Spent, Store
+from packhorse.store.base import Charge, Delivery, Endpoint, Entry, Key, Session, Spent, Store
 from tests.contract.builders import completed
 
 MINUTE = 60.0
@@ -17,6 +17,10 @@ def key(n: int = 1, **options: Any) -> Key:
     """The n-th key: a greater number is a younger one."""
     facts = {"digest": f"{n:064x}", "tenant": "default", "scopes": ("submit", "read"), "created_at": float(n)}
     return Key(f"{n:020x}", **{**facts, **options})
+
+
+def session(n: int = 1, ends_at: float = 1.0) -> Session:
+    return Session(f"{n:020x}", f"{n:064x}", key().id, created_at=0.5, ends_at=ends_at)
 
 
 def entry(event: str = "key.accepted", at: float = 1.0, **options: Any) -> Entry:

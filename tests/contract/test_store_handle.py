@@ -14,7 +14,7 @@ from packhorse.store.statistics import Reading, Tally
 from packhorse.store.vitals import Lost
 from tests.contract.builders import KINDS, ONLY, UNKNOWN, card, claim, held, starter, submission, submit
 from tests.contract.failing import ALL, BY_ANN, errand
-from tests.contract.governing import endpoint, key
+from tests.contract.governing import endpoint, key, session
 from tests.contract.scheduling import creation
 from tests.contract.stores import Clock, OpenStore
 
@@ -65,6 +65,9 @@ CALLS: dict[str, Callable[[Store], Awaitable[object]]] = {
     "trim": lambda store: store.trim(),
     "add_key": lambda store: store.add_key(key()),
     "keys": lambda store: store.keys([]),
+    "add_session": lambda store: store.add_session(session(ends_at=store.now() + 60)),
+    "session": lambda store: store.session("nobody"),
+    "end_session": lambda store: store.end_session("nobody"),
     "list_keys": lambda store: store.list_keys(None),
     "job_keys": lambda store: store.job_keys(UNKNOWN),
     "end_key": lambda store: store.end_key("k", 1.0, "x"),

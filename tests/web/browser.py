@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect
 
@@ -15,6 +16,8 @@ LIMIT = 30_000.0
 AXE = Path(__file__).parents[2] / "node_modules/axe-core/axe.min.js"
 SERIOUS = ("serious", "critical")
 
+T = TypeVar("T")
+
 expect.set_options(timeout=LIMIT)
 
 WATCH = """
@@ -23,6 +26,12 @@ document.addEventListener("securitypolicyviolation", (event) => {
   window.violations.push(`${event.violatedDirective} ${event.blockedURI}`);
 });
 """
+
+
+def aside(act: Callable[[], T]) -> T:
+    """What runs an event loop of its own: playwright keeps one in this thread."""
+    with ThreadPoolExecutor(1) as other:
+        return other.submit(act).result()
 
 
 class Complaints:

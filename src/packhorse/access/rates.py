@@ -77,14 +77,14 @@ class Rates:
             del self._clients[client], self._turns[client]
             if allowance.left:
                 try:
-                    await self._store.refund([self._charge(client, allowance.left)], allowance.taken_at)
+                    await self._store.refund([self.charge(client, allowance.left)], allowance.taken_at)
                 except StoreError:
                     return
 
     async def _take(self, client: str, allowance: Allowance) -> None:
-        spent = await self._store.spend([self._charge(client, self._portion)])
+        spent = await self._store.spend([self.charge(client, self._portion)])
         if spent.refused is not None and 0 < spent.left[0] < self._portion:
-            spent = await self._store.spend([self._charge(client, 1)])
+            spent = await self._store.spend([self.charge(client, 1)])
             amount = 1
         else:
             amount = self._portion
@@ -93,5 +93,5 @@ class Rates:
             return
         allowance.left, allowance.taken_at, allowance.known_left = amount, spent.at, spent.left[0]
 
-    def _charge(self, client: str, amount: int) -> Charge:
+    def charge(self, client: str, amount: int) -> Charge:
         return Charge(f"ratelimit:client:{client}", amount, self._limit, self._window)

@@ -43,6 +43,13 @@ class Caller(Struct, frozen=True):
     job_id: str | None = None
     """The only job it may see; None: any of its tenant."""
     address: str = ""
+    session: str = ""
+    """The id of the session, if a browser asks that has logged in."""
+
+    @property
+    def is_operator(self) -> bool:
+        """Whether it may see what all tenants share."""
+        return self.tenant == OPERATOR and "operate" in self.allowed
 
     def check(self, job: Job | None, job_id: str) -> Job:
         """The job, if this caller may know of it. A foreign one and a missing one look the same."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 
 from litestar.types import HTTPScope
+from msgspec.structs import replace
 
-from packhorse.access import keys
+from packhorse.access import keys, sessions
 from packhorse.access.addresses import limited_as, networks, true_address
 from packhorse.access.keyring import Keyring
 from packhorse.access.rates import WINDOW, Rates
-from packhorse.api import limits
+from packhorse.api import cookies, limits
 from packhorse.api.auditing import Auditor
 from packhorse.api.callers import OPERATOR, Caller, granted
 from packhorse.api.headers import every
@@ -34,7 +35,7 @@ class Door:
         self._trusted = networks(settings.trust_proxy)
         self._failed_limit = settings.failed_limit
         self._blocked: dict[str, float] = {}
-        self._limit = Limit("api", settings.api_limit, WINDOW, "requests", RateExceeded)
+        self.limit = Limit("api", settings.api_limit, WINDOW, "requests", RateExceeded)
         self.rates = Rates(store, settings.api_limit) if settings.api_limit else None
 
     def address(self, scope: HTTPScope) -> str:
@@ -45,6 +46,8 @@ class Door:
         """Raises Unauthorized, or RateExceeded for who failed too often."""
         address = self.address(scope)
         presented = every(scope["headers"], b"authorization")
+        if not presented and (cookie := cookies.session(scope["headers"])) is not None:
+            return await self._logged_in(scope, cookie, address)
         if not presented:
             raise await self._failed("key.missing", address, "none was sent")
         text = presented[0]
@@ -62,16 +65,25 @@ class Door:
         self._audit.tell("key.accepted", caller)
         return caller
 
+    async def _logged_in(self, scope: HTTPScope, cookie: str, address: str) -> Caller:
+        """A session that has ended is nobody's failed attempt: pages that were left open ask again and again."""
+        cookies.check_origin(scope)
+        session = await sessions.find(self._store, cookie)
+        key = None if session is None else await self._keyring.get(session.key_id)
+        if session is None or key is None or not self._keyring.is_live(key):
+            raise Unauthorized(reason="the session has ended")
+        return replace(_caller(key, address), session=session.id)
+
     async def admitted(self, caller: Caller) -> dict[str, str]:
         """Headers that say what is left. Raises RateExceeded if this client has asked too often."""
         if self.rates is None:
             return {}
         standing = await self.rates.admit(caller.client)
         spent = Spent(0.0, None if standing.is_admitted else 0, (standing.left,), standing.wait)
-        if (refused := limits.refusal([self._limit], spent)) is not None:
+        if (refused := limits.refusal([self.limit], spent)) is not None:
             self._audit.tell("api.refused", caller, why="rate")
             raise refused
-        return limits.headers([self._limit], spent)
+        return limits.headers([self.limit], spent)
 
     def _refuse_blocked(self, address: str) -> None:
         if self._blocked.get(limited_as(address), 0.0) > time.monotonic():

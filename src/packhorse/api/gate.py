@@ -16,12 +16,11 @@ from litestar.types import ASGIApp, Message, Receive, Scope, Send
 from msgspec.structs import replace
 
 from packhorse.api.callers import LOCAL, NOBODY, UNMARKED, Caller, check
+from packhorse.api.cookies import SAFE, check_origin
 from packhorse.api.headers import Headers, every
 from packhorse.api.tools import Tools
 from packhorse.errors import Forbidden, Foreign
 from packhorse.web.asking import CALLER
-
-SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 HOST = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)(?::[0-9]{1,5})?")
 ORIGIN = re.compile(rf"https?://{HOST.pattern}")
@@ -46,6 +45,7 @@ class Gate:
             _check(scope["method"], scope["headers"])
             caller = _local(tools.door.address(scope))
         elif marks.get("scope", UNMARKED) is None:
+            check_origin(scope)
             caller = NOBODY
         else:
             caller = await tools.door.caller(scope)

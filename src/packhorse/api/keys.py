@@ -15,7 +15,7 @@ from packhorse.api import shapes
 from packhorse.api.body import Body
 from packhorse.api.callers import Caller
 from packhorse.api.described import refusing, taking
-from packhorse.api.documents.granting import AuditPage, KeyDocument, KeysPage, MadeKeyDocument
+from packhorse.api.documents.granting import AuditPage, KeyDocument, KeysPage, LimitsPage, MadeKeyDocument
 from packhorse.api.given import NOT_VALID, asked
 from packhorse.api.queries import LARGEST
 from packhorse.api.tools import Tools
@@ -112,6 +112,22 @@ async def revoke_key(
     return await _end(tools, caller, await grants.find(tools.store, key_id, caller.tenant), "key.revoked")
 
 
+@get("/keys/{key_id:str}/limits", scope="admin", responses=refusing(KeyNotFound))
+async def key_limits(
+    tools: NamedDependency[Tools], caller: NamedDependency[Caller], key_id: FromPath[str]
+) -> LimitsPage:
+    """What a key may still ask for and download. A rotated key, and its tokens, share what they stand for."""
+    client = (await grants.find(tools.store, key_id, caller.tenant)).client
+    found = [(each, each.charge(client, 0)) for each in tools.downloads.limits]
+    if tools.door.rates is not None:
+        found.insert(0, (tools.door.limit, tools.door.rates.charge(client, 0)))
+    spent = await tools.store.spend([charge for _, charge in found])
+    return {
+        "items": [shapes.limit(each, left) for (each, _), left in zip(found, spent.left, strict=True)],
+        "next": None,
+    }
+
+
 @get("/jobs/{job_id:str}/tokens", scope="submit", responses=refusing(JobNotFound))
 async def list_tokens(
     tools: NamedDependency[Tools], caller: NamedDependency[Caller], job_id: FromPath[str]
@@ -196,4 +212,4 @@ def _seconds(name: str, value: float | str, *, least: float = 1.0, most: float =
     return found
 
 
-ROUTES = [list_keys, create_key, rotate_key, revoke_key, list_tokens, create_token, revoke_token, audit]
+ROUTES = [list_keys, create_key, rotate_key, revoke_key, key_limits, list_tokens, create_token, revoke_token, audit]

@@ -6,8 +6,15 @@ from collections.abc import Iterable
 from typing import Any
 
 from packhorse.api.documents.failing import AboutDocument, OrderDocument
-from packhorse.api.documents.granting import AuditDocument, DeliveryDocument, KeyDocument, WebhookDocument
+from packhorse.api.documents.granting import (
+    AuditDocument,
+    DeliveryDocument,
+    KeyDocument,
+    LimitDocument,
+    WebhookDocument,
+)
 from packhorse.api.documents.jobs import LineDocument, PipelineDocument, SeriesDocument
+from packhorse.api.limits import Limit
 from packhorse.core import wire
 from packhorse.core.model import Event, TaskId
 from packhorse.core.plan import Definition
@@ -146,6 +153,11 @@ def key(key: Key) -> KeyDocument:
         "ends_at": iso(key.ends_at),
         "ended_by": key.ended_by,
     }
+
+
+def limit(limit: Limit, left: int) -> LimitDocument:
+    window = None if limit.unit == "concurrent-requests" else limit.window
+    return {"name": limit.name, "unit": limit.unit, "limit": limit.most, "window_seconds": window, "left": left}
 
 
 def audited(entry: Entry) -> AuditDocument:

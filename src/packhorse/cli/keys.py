@@ -155,6 +155,26 @@ def revoke(key: str, /, *, places: Places = Places(), remote: Remote = Remote())
         printing.said(f"Key {ended['key_id']} has ended.")
 
 
+@app.command
+def limits(key: str, /, *, remote: Remote = Remote()) -> None:
+    """Show what a key may still ask for and download.
+
+    Parameters
+    ----------
+    key
+        Its id.
+    """
+    with remote.client() as client:
+        found = client.key_limits(_named(key))
+    if remote.json:
+        printing.document({"items": found, "next": None})
+        return
+    columns = ("name", "unit", "limit", "window", "left")
+    printing.table(
+        columns, ([each[name] for name in ("name", "unit", "limit", "window_seconds", "left")] for each in found)
+    )
+
+
 def audit(*, limit: Whole = 50, places: Places = Places(), remote: Remote = Remote()) -> None:
     """Show who did what with which key, newest first: with a key, your tenant's; straight at the store, everybody's.
 

@@ -119,6 +119,7 @@ class AsyncClient:
     create_key = _asking(operating.create_key)
     rotate_key = _asking(operating.rotate_key)
     revoke_key = _asking(operating.revoke_key)
+    key_limits = _asking(operating.key_limits)
     audit = _asking(operating.audit)
     webhooks = _asking(operating.webhooks)
     add_webhook = _asking(operating.add_webhook)

@@ -63,6 +63,11 @@ def revoke_key(key_id: str) -> Call[Json]:
     return Call("DELETE", _named("keys", key_id), whole)
 
 
+def key_limits(key_id: str) -> Call[list[Json]]:
+    """What a key may still ask for and download."""
+    return Call("GET", _named("keys", key_id) + "/limits", items)
+
+
 def audit(before: int | None = None, limit: int | None = None) -> Call[Json]:
     """One page, newest first: ``{"items": [...], "next": number or None}``."""
     return Call("GET", f"{BASE}/audit", whole, query={"before": before, "limit": limit})

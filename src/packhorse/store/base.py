@@ -32,6 +32,8 @@ from packhorse.store.granting import Counters as Counters
 from packhorse.store.granting import Entry as Entry
 from packhorse.store.granting import Key as Key
 from packhorse.store.granting import Keys as Keys
+from packhorse.store.granting import Session as Session
+from packhorse.store.granting import Sessions as Sessions
 from packhorse.store.granting import Spent as Spent
 from packhorse.store.outbox import Delivery as Delivery
 from packhorse.store.outbox import Endpoint as Endpoint
@@ -327,7 +329,7 @@ class Upkeep(Protocol):
         statistics past their time."""
 
 
-class Governed(Keys, Audit, Counters, Outbox, Schedules, Failures, Errands, Statistics, Vitals, Protocol):
+class Governed(Keys, Sessions, Audit, Counters, Outbox, Schedules, Failures, Errands, Statistics, Vitals, Protocol):
     """All that is beside jobs and their work."""
 
 

@@ -57,6 +57,32 @@ class Keys(Protocol):
         """Let the key end then; an end is never moved later. Returns the key as it is kept, None if it is unknown."""
 
 
+DROPPED = 100
+"""Sessions that have ended which are dropped for each that begins: soon there is none left."""
+
+
+class Session(Struct, frozen=True):
+    """Somebody who has logged in to the pages with a key: let in until then, or until the key ends."""
+
+    id: str
+    digest: str
+    """SHA-256 of the secret, in hex."""
+    key_id: str
+    created_at: float
+    ends_at: float
+
+
+class Sessions(Protocol):
+    async def add_session(self, session: Session) -> None:
+        """Keep it until it ends, at least. Some that have ended are dropped on the way."""
+
+    async def session(self, session_id: str) -> Session | None:
+        """The session, though it may have ended; None if there is none. Raises `CorruptRecord`."""
+
+    async def end_session(self, session_id: str) -> None:
+        """Forget it; if it is unknown, nothing happens."""
+
+
 class Entry(Struct, frozen=True, omit_defaults=True):
     """One line of the audit. ``n`` is given by the store and rises."""
 

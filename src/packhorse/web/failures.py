@@ -79,7 +79,7 @@ async def _singles(
     return rendered(
         request,
         "failures_single.html",
-        422 if mistakes else 200,
+        status=422 if mistakes else 200,
         rows=found["items"],
         next=found["next"],
         filters=filters,

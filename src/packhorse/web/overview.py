@@ -22,7 +22,7 @@ Window = Annotated[str, QueryParameter(description="How far back the plots go.")
 
 @get("/", scope="read", include_in_schema=False)
 async def overview(request: Page, window: Window = "1h") -> Response[bytes]:
-    if "operate" not in viewer(request).allowed:
+    if not viewer(request).is_operator:
         return moved(request, "/jobs")
     api = Api(request)
     stats, health, groups = await asyncio.gather(api.get("/stats", window=window), api.get("/health"), _groups(api))

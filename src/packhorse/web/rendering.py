@@ -16,7 +16,7 @@ from packhorse.errors import PackhorseError
 from packhorse.telemetry import log
 from packhorse.version import VERSION
 from packhorse.web import plots, words
-from packhorse.web.asking import Page, Problem, viewer
+from packhorse.web.asking import Page, Problem, Viewer
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -24,7 +24,7 @@ HEADERS = {
         "media-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
     ),
     "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
+    "Referrer-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
 
@@ -33,15 +33,17 @@ SAID = "packhorse_said"
 SAID_FOR = 20
 """Seconds, in case that page never comes."""
 
+SHARED = "shared"
+"""What it takes to look at what all tenants share."""
 NAVIGATION = (
-    ("/", "Overview", "read"),
+    ("/", "Overview", SHARED),
     ("/jobs", "Jobs", "read"),
     ("/schedules", "Schedules", "read"),
     ("/failures", "Failures", "read"),
-    ("/queues", "Queues", "operate"),
+    ("/queues", "Queues", SHARED),
     ("/keys", "Keys", "admin"),
     ("/audit", "Audit", "admin"),
-    ("/health", "Health", "operate"),
+    ("/health", "Health", SHARED),
 )
 """Path, name, and what it takes to look at it."""
 
@@ -55,17 +57,17 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for name in ("duration", "milliseconds", "size", "number", "ago", "clock"):
+    for name in ("duration", "milliseconds", "size", "number", "ago", "clock", "is_past"):
         made.filters[name] = getattr(words, name)
     made.globals.update(STATUS=words.STATUS, plots=plots, version=VERSION)
     return made
 
 
-def rendered(request: Page, template: str, status: int = 200, **told: Any) -> Response[bytes]:
+def rendered(request: Page, template: str, *, status: int = 200, **told: Any) -> Response[bytes]:
     """The template with what it is told; ``url`` makes addresses of this site, ``may`` says what the viewer may do."""
     root = request.scope.get("root_path", "")
-    who = request.scope["state"].get("caller")
-    allowed = who.allowed if who is not None else frozenset()
+    who: Viewer | None = request.scope["state"].get("caller")
+    allowed = _allowed(who)
 
     def url(path: str, **query: Any) -> str:
         given = {name: value for name, value in query.items() if value not in (None, "")}
@@ -88,6 +90,12 @@ def rendered(request: Page, template: str, status: int = 200, **told: Any) -> Re
     return answer
 
 
+def _allowed(who: Viewer | None) -> frozenset[str]:
+    if who is None:
+        return frozenset()
+    return who.allowed | {SHARED} if who.is_operator else who.allowed
+
+
 def moved(request: Page, path: str, said: str = "", **query: Any) -> Response[bytes]:
     """To another page, after a form was sent; it says what came of it."""
     given = {name: value for name, value in query.items() if value not in (None, "")}
@@ -106,7 +114,7 @@ def wrong(request: Page, error: Exception) -> Response[bytes]:
         return moved(request, "/login", next=asked if request.method == "GET" else "")
     if status >= 500 and not isinstance(error, Problem):  # what the API answers, it has logged
         log.request_failed(request.method, request.url.path, error)
-    return rendered(request, "wrong.html", status, title=title, detail=detail)
+    return rendered(request, "wrong.html", status=status, title=title, detail=detail)
 
 
 def _told(error: Exception) -> tuple[int, str, str]:
@@ -118,6 +126,3 @@ def _told(error: Exception) -> tuple[int, str, str]:
     if isinstance(error, HTTPException) and error.status_code < 500:
         return error.status_code, "This cannot be done", error.detail
     return 500, PackhorseError.title(), PackhorseError().message
-
-
-__all__ = ["HEADERS", "moved", "rendered", "viewer", "wrong"]

@@ -139,7 +139,7 @@ async def _conflict(request: Page, schedule_id: str, typed: Typed, problem: Prob
     return rendered(
         request,
         "schedule_conflict.html",
-        412,
+        status=412,
         schedule=found,
         newest=newest,
         theirs=differences(theirs["items"]),
@@ -169,7 +169,7 @@ async def _form(
     return rendered(
         request,
         "schedule_form.html",
-        200 if mistakes is None else 422,
+        status=200 if mistakes is None else 422,
         schedule_id=schedule_id,
         typed=typed,
         mistakes=mistakes or {},

@@ -91,7 +91,7 @@ async def _asked(
     return rendered(
         request,
         "failures_confirm.html",
-        422 if problem else 200,
+        status=422 if problem else 200,
         verb=verb,
         word=word,
         done=done,

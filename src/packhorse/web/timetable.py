@@ -90,7 +90,7 @@ async def _asked(
     return rendered(
         request,
         "schedule_confirm.html",
-        422 if mistake else 200,
+        status=422 if mistake else 200,
         schedule=found,
         verb=verb,
         word=word,

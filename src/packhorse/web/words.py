@@ -73,6 +73,11 @@ def ago(text: str | None, now: datetime | None = None) -> str:
     return f"{words} ago" if passed > 0 else f"in {words}"
 
 
+def is_past(text: str | None, now: datetime | None = None) -> bool:
+    at = moment(text)
+    return at is not None and at <= (now or datetime.now(UTC))
+
+
 def clock(text: str | None) -> str:
     """For the eyes, to the second."""
     at = moment(text)

@@ -1,6 +1,6 @@
 """Answers about keys, the audit and webhooks."""
 
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 
 class KeyDocument(TypedDict):
@@ -94,3 +94,26 @@ class TrialDocument(TypedDict):
     delivered: bool
     status: int | None
     error: str
+
+
+class LimitDocument(TypedDict):
+    """A limit, and how much a key may still spend of it. Of permits to do something at once, there is no window."""
+
+    name: str
+    unit: Literal["requests", "content-bytes", "concurrent-requests"]
+    limit: int
+    window_seconds: float | None
+    left: int
+
+
+class LimitsPage(TypedDict):
+    items: list[LimitDocument]
+    next: None
+
+
+class SessionDocument(TypedDict):
+    """A browser that has logged in. ``session`` is what its cookie says."""
+
+    session_id: str
+    session: str
+    ends_at: str | None

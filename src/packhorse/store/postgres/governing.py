@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from packhorse.store.base import Charge, Delivery, Endpoint, Entry, Key, Spent
+from packhorse.store.base import Charge, Delivery, Endpoint, Entry, Key, Session, Spent
 from packhorse.store.group import Group
 from packhorse.store.postgres import counters, granting, outbox
 from packhorse.store.postgres.address import Address
@@ -36,6 +36,17 @@ class Governing(Handle):
 
     async def end_key(self, key_id: str, at: float, by: str) -> Key | None:
         return await self._keep(granting.end_key, key_id, at, by)
+
+    # Sessions
+
+    async def add_session(self, session: Session) -> None:
+        await self._keep(granting.add_session, session, self.now())
+
+    async def session(self, session_id: str) -> Session | None:
+        return await self._read(granting.session, session_id)
+
+    async def end_session(self, session_id: str) -> None:
+        await self._keep(granting.end_session, session_id)
 
     # Audit
 

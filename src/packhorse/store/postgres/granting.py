@@ -9,68 +9,86 @@ from msgspec.structs import replace
 
 from packhorse.core import wire
 from packhorse.errors import Conflict, JobNotFound
-from packhorse.store.base import Entry, Key
-from packhorse.store.granting import key_from
-from packhorse.store.postgres.connection import Row, Session
+from packhorse.store.base import Entry, Key, Session
+from packhorse.store.granting import DROPPED, key_from
+from packhorse.store.postgres.connection import Row
+from packhorse.store.postgres.connection import Session as Link
 from packhorse.store.postgres.rows import clean, is_id
 
 # A job that is locked is not erased meanwhile: its token is there when it goes, and goes too.
 IS_THERE = "SELECT 1 FROM @jobs WHERE id = $1 FOR KEY SHARE"
 
 
-async def add_key(session: Session, key: Key) -> None:
-    if key.job_id is not None and (not is_id(key.job_id) or await session.row(IS_THERE, key.job_id) is None):
+async def add_key(link: Link, key: Key) -> None:
+    if key.job_id is not None and (not is_id(key.job_id) or await link.row(IS_THERE, key.job_id) is None):
         raise JobNotFound(job_id=key.job_id)
     put = "INSERT INTO @keys VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING RETURNING 1"
-    if await session.row(put, key.id, key.tenant, key.job_id, wire.encode(key)) is None:
+    if await link.row(put, key.id, key.tenant, key.job_id, wire.encode(key)) is None:
         raise Conflict(f"There is a key {key.id} already.", key_id=key.id)
 
 
-async def keys(session: Session, ids: Sequence[str]) -> list[Key | None]:
+async def keys(link: Link, ids: Sequence[str]) -> list[Key | None]:
     asked = [id for id in ids if clean(id) == id]  # anything else would be an error, and there is no such key
-    found = {
-        key.id: key for key in _keys(await session.fetch("SELECT body FROM @keys WHERE id = ANY($1::text[])", asked))
-    }
+    found = {key.id: key for key in _keys(await link.fetch("SELECT body FROM @keys WHERE id = ANY($1::text[])", asked))}
     return [found.get(id) for id in ids]
 
 
-async def list_keys(session: Session, tenant: str | None, before: str | None, limit: int) -> list[Key]:
+async def list_keys(link: Link, tenant: str | None, before: str | None, limit: int) -> list[Key]:
     where, values = _where({"tenant = $": tenant, "id < $": before})
     query = f"SELECT body FROM @keys WHERE job_id IS NULL AND {where} ORDER BY id DESC LIMIT ${len(values) + 1}"
-    return _keys(await session.fetch(query, *values, limit))
+    return _keys(await link.fetch(query, *values, limit))
 
 
-async def job_keys(session: Session, job_id: str) -> list[Key]:
+async def job_keys(link: Link, job_id: str) -> list[Key]:
     if not is_id(job_id):
         return []
-    return _keys(await session.fetch("SELECT body FROM @keys WHERE job_id = $1 ORDER BY id DESC", job_id))
+    return _keys(await link.fetch("SELECT body FROM @keys WHERE job_id = $1 ORDER BY id DESC", job_id))
 
 
-async def end_key(session: Session, id: str, at: float, by: str) -> Key | None:
+async def end_key(link: Link, id: str, at: float, by: str) -> Key | None:
     if clean(id) != id:
         return None
-    row = await session.row("SELECT body FROM @keys WHERE id = $1 FOR UPDATE", id)
+    row = await link.row("SELECT body FROM @keys WHERE id = $1 FOR UPDATE", id)
     key = None if row is None else key_from(row["body"])
     if key is None or (key.ends_at is not None and key.ends_at <= at):
         return key
     ended = replace(key, ends_at=at, ended_by=by)
-    await session.fetch("UPDATE @keys SET body = $2 WHERE id = $1", id, wire.encode(ended))
+    await link.fetch("UPDATE @keys SET body = $2 WHERE id = $1", id, wire.encode(ended))
     return ended
 
 
-async def audit(session: Session, entries: Sequence[Entry], keep: int) -> None:
-    last = await session.value("UPDATE @audit_last SET n = n + $1 RETURNING n", len(entries))
+async def add_session(link: Link, session: Session, now: float) -> None:
+    ended = "SELECT id FROM @sessions WHERE ends_at <= $1 ORDER BY ends_at LIMIT $2 FOR UPDATE SKIP LOCKED"
+    await link.fetch(f"DELETE FROM @sessions WHERE id IN ({ended})", now, DROPPED)
+    put = "INSERT INTO @sessions VALUES ($1, $2, $3)"
+    await link.fetch(put, session.id, session.ends_at, wire.encode(session))
+
+
+async def session(link: Link, id: str) -> Session | None:
+    if clean(id) != id:
+        return None
+    row = await link.row("SELECT body FROM @sessions WHERE id = $1", id)
+    return None if row is None else wire.record(row["body"], Session)
+
+
+async def end_session(link: Link, id: str) -> None:
+    if clean(id) == id:
+        await link.fetch("DELETE FROM @sessions WHERE id = $1", id)
+
+
+async def audit(link: Link, entries: Sequence[Entry], keep: int) -> None:
+    last = await link.value("UPDATE @audit_last SET n = n + $1 RETURNING n", len(entries))
     numbers = list(range(last - len(entries) + 1, last + 1))
     tenants, bodies = [clean(entry.tenant) for entry in entries], [wire.encode(entry) for entry in entries]
     put = "INSERT INTO @audit SELECT * FROM unnest($1::int8[], $2::text[], $3::bytea[]) AS n"
-    await session.fetch(put, numbers, tenants, bodies)
-    await session.fetch("DELETE FROM @audit WHERE n <= $1::int8", last - keep)
+    await link.fetch(put, numbers, tenants, bodies)
+    await link.fetch("DELETE FROM @audit WHERE n <= $1::int8", last - keep)
 
 
-async def audited(session: Session, tenant: str | None, before: int | None, limit: int) -> list[Entry]:
+async def audited(link: Link, tenant: str | None, before: int | None, limit: int) -> list[Entry]:
     where, values = _where({"tenant = $": tenant, "n < $": before})
     query = f"SELECT n, body FROM @audit WHERE {where} ORDER BY n DESC LIMIT ${len(values) + 1}"
-    return [replace(wire.record(body, Entry), n=n) for n, body in await session.fetch(query, *values, limit)]
+    return [replace(wire.record(body, Entry), n=n) for n, body in await link.fetch(query, *values, limit)]
 
 
 def _where(wanted: dict[str, Any]) -> tuple[str, list[Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from packhorse.store.base import Charge, Delivery, Endpoint, Entry, Key, Spent
+from packhorse.store.base import Charge, Delivery, Endpoint, Entry, Key, Session, Spent
 from packhorse.store.redis import granting, outbox
 from packhorse.store.redis.address import Address
 from packhorse.store.redis.counters import Ask, Counting
@@ -34,6 +34,18 @@ class Governing(Handle):
 
     async def end_key(self, key_id: str, at: float, by: str) -> Key | None:
         return await granting.end_key(self._link, self._write, key_id, at, by)
+
+    # Sessions
+
+    async def add_session(self, session: Session) -> None:
+        await granting.add_session(self._write, session, self.now())
+
+    async def session(self, session_id: str) -> Session | None:
+        self._open()
+        return await granting.session(self._link, session_id)
+
+    async def end_session(self, session_id: str) -> None:
+        await granting.end_session(self._write, session_id)
 
     # Audit
 

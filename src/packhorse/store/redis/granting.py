@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from packhorse.core import wire
 from packhorse.errors import Conflict, JobNotFound
-from packhorse.store.base import Entry, Key
+from packhorse.store.base import Entry, Key, Session
 from packhorse.store.granting import key_from
 from packhorse.store.redis import commit, keys
 from packhorse.store.redis.link import Link
@@ -61,6 +61,22 @@ async def end_key(link: Link, write: Writer, id: str, at: float, by: str) -> Key
         put = ["HSET", "keys", id, wire.encode(ended).decode()]
         if not await write.told(commit.plain(put, guards=[["same", "keys", id, body.decode()]])):
             return ended
+
+
+async def add_session(write: Writer, session: Session, now: float) -> None:
+    """The server itself drops it when it has ended."""
+    lasting = max(1, round((session.ends_at - now) * 1000))
+    put = ["SET", keys.session(session.id), wire.encode(session).decode(), "PX", str(lasting)]
+    await write.told(commit.plain(put))
+
+
+async def session(link: Link, id: str) -> Session | None:
+    [body] = await link.ask([["GET", keys.session(id)]])
+    return None if body is None else wire.record(body, Session)
+
+
+async def end_session(write: Writer, id: str) -> None:
+    await write.told(commit.plain(["DEL", keys.session(id)]))
 
 
 async def audit(link: Link, entries: Sequence[Entry], keep: int) -> None:

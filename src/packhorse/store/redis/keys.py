@@ -79,6 +79,10 @@ def tenant_keys(tenant: str | None) -> str:
     return "keys:all" if tenant is None else f"keys:of:{quote(tenant, safe='')}"
 
 
+def session(session_id: str) -> str:
+    return f"session:{session_id}"
+
+
 def tenant_audit(tenant: str) -> str:
     return f"audit:of:{quote(tenant, safe='')}"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from packhorse.store.base import Charge, Delivery, Endpoint, Entry, Key, Spent
+from packhorse.store.base import Charge, Delivery, Endpoint, Entry, Key, Session, Spent
 from packhorse.store.sqlite import granting, outbox
 from packhorse.store.sqlite.handle import Handle
 
@@ -26,6 +26,17 @@ class Governing(Handle):
 
     async def end_key(self, key_id: str, at: float, by: str) -> Key | None:
         return await self._write(lambda db: granting.end_key(db, key_id, at, by))
+
+    # Sessions
+
+    async def add_session(self, session: Session) -> None:
+        await self._write(lambda db: granting.add_session(db, session, self.now()))
+
+    async def session(self, session_id: str) -> Session | None:
+        return await self._read(granting.session, session_id)
+
+    async def end_session(self, session_id: str) -> None:
+        await self._write(lambda db: granting.end_session(db, session_id))
 
     # Audit
 

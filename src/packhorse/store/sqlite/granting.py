@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from packhorse.core import wire
 from packhorse.errors import Conflict, JobNotFound
-from packhorse.store.base import Entry, Key
-from packhorse.store.granting import key_from
+from packhorse.store.base import Entry, Key, Session
+from packhorse.store.granting import DROPPED, key_from
 
 
 def add_key(db: apsw.Connection, key: Key) -> None:
@@ -50,6 +50,21 @@ def end_key(db: apsw.Connection, id: str, at: float, by: str) -> Key | None:
     ended = replace(key, ends_at=at, ended_by=by)
     db.execute("UPDATE keys SET body = ? WHERE id = ?", (wire.encode(ended), id))
     return ended
+
+
+def add_session(db: apsw.Connection, session: Session, now: float) -> None:
+    ended = "SELECT id FROM sessions WHERE ends_at <= ? ORDER BY ends_at LIMIT ?"
+    db.execute(f"DELETE FROM sessions WHERE id IN ({ended})", (now, DROPPED))
+    db.execute("INSERT INTO sessions VALUES (?, ?, ?)", (session.id, session.ends_at, wire.encode(session)))
+
+
+def session(db: apsw.Connection, id: str) -> Session | None:
+    row = db.execute("SELECT body FROM sessions WHERE id = ?", (id,)).fetchone()
+    return None if row is None else wire.record(row[0], Session)
+
+
+def end_session(db: apsw.Connection, id: str) -> None:
+    db.execute("DELETE FROM sessions WHERE id = ?", (id,))
 
 
 def audit(db: apsw.Connection, entries: Sequence[Entry], keep: int) -> None:

@@ -1,0 +1,43 @@
+"""The cookie of a browser that has logged in, and what protects it: no other site may act with it.
+
+A browser sends it along with whatever any page makes it ask for. It says where that page is from: in Sec-Fetch-Site,
+or, where the connection is not encrypted and it leaves that out, in Origin.
+"""
+
+from __future__ import annotations
+
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import urlsplit
+
+from litestar.types import HTTPScope
+
+from packhorse.api.headers import Headers, every
+from packhorse.errors import Foreign
+from packhorse.web.login import COOKIE
+
+SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+OURS = frozenset({"same-origin", "none"})
+"""``none``: nobody's page, but the person, by the address bar."""
+
+
+def session(headers: Headers) -> str | None:
+    for line in every(headers, b"cookie"):
+        try:
+            found = SimpleCookie(line).get(COOKIE)
+        except CookieError:
+            continue
+        if found is not None:
+            return found.value
+    return None
+
+
+def check_origin(scope: HTTPScope) -> None:
+    """Raises Foreign for a write that a page of another site has asked for, or nobody knows which."""
+    if scope["method"] in SAFE:
+        return
+    sites = every(scope["headers"], b"sec-fetch-site")
+    if sites and not OURS.issuperset(sites):
+        raise Foreign(name="Sec-Fetch-Site", value=", ".join(sites)[:100])
+    origins, hosts = every(scope["headers"], b"origin"), every(scope["headers"], b"host")
+    if not sites and (len(origins) != 1 or len(hosts) != 1 or urlsplit(origins[0]).netloc != hosts[0]):
+        raise Foreign(name="Origin", value=", ".join(origins)[:100])

@@ -1,0 +1,167 @@
+"""A browser that has logged in: let in by its cookie, and by nobody else's page."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from litestar.testing import AsyncTestClient
+
+from packhorse.store.base import Store
+from packhorse.wiring import open_store
+from tests.api.conftest import publish
+from tests.api.keyed import asking, audited, key
+from tests.api.processes import Place
+from tests.journey.site import until
+
+Http = AsyncTestClient[Any]
+SAME = {"Sec-Fetch-Site": "same-origin"}
+
+
+@pytest.fixture
+def place(anywhere: str, tmp_path: Path) -> Place:
+    place = Place(tmp_path, keyless=False, store=anywhere, session=7200.0)
+    publish(place)
+    return place
+
+
+@pytest.fixture
+async def http(place: Place) -> AsyncIterator[Http]:
+    async with asking(place) as http:
+        yield http
+
+
+async def logged_in(http: Http, shown: dict[str, str]) -> dict[str, str]:
+    """The header of a browser that has logged in."""
+    made = await http.post("sessions", headers=shown)
+    assert made.status_code == 201
+    return {"Cookie": f"packhorse_session={made.json()['session']}"}
+
+
+async def test_a_session_may_do_what_its_key_may_and_no_more(http: Http, store: Store) -> None:
+    browser = await logged_in(http, await key(store, "acme", "read"))
+
+    assert (await http.get("jobs", headers=browser)).status_code == 200
+    assert (await http.get("keys", headers=browser)).status_code == 403
+    assert (await http.post("jobs", json={"pipeline": "hold"}, headers=browser | SAME)).status_code == 403
+
+
+async def test_it_ends_with_its_key_within_a_second(http: Http, store: Store) -> None:
+    admin, reader = await key(store, "acme", "admin"), await key(store, "acme", "read")
+    browser = await logged_in(http, reader)
+    assert (await http.get("jobs", headers=browser)).status_code == 200
+
+    key_id = reader["Authorization"].removeprefix("Bearer ph_")[:20]
+    await http.delete(f"keys/{key_id}", headers=admin)
+
+    async def is_out() -> bool:
+        return (await http.get("jobs", headers=browser)).status_code == 401
+
+    await until(is_out, 30, lambda: "it is still let in")
+
+
+async def test_who_logs_out_is_out(http: Http, store: Store) -> None:
+    shown = await key(store)
+    browser, other = await logged_in(http, shown), await logged_in(http, shown)
+
+    assert (await http.delete("sessions/current", headers=browser | SAME)).status_code == 204
+
+    assert (await http.get("jobs", headers=browser)).status_code == 401
+    assert (await http.get("jobs", headers=other)).status_code == 200
+
+
+async def test_it_ends_by_itself(http: Http, place: Place, store: Store) -> None:
+    async with asking(place.but(session=0.001)) as brief:
+        browser = await logged_in(brief, await key(store))
+
+    answer = await http.get("jobs", headers=browser)
+
+    assert (answer.status_code, answer.json()["type"]) == (401, "urn:packhorse:unauthorized")
+
+
+FOREIGN = [
+    {},
+    {"Sec-Fetch-Site": "cross-site"},
+    {"Sec-Fetch-Site": "same-site"},
+    {"Origin": "http://evil.example"},
+    {"Origin": "null"},
+    {"Origin": "http://packhorse.example.evil.example"},
+    {"Sec-Fetch-Site": "cross-site", "Origin": "http://packhorse.example"},
+]
+
+
+@pytest.mark.parametrize("headers", FOREIGN, ids=lambda each: " ".join(each.values()) or "silent")
+async def test_a_page_of_another_site_cannot_act_with_the_cookie(
+    http: Http, store: Store, headers: dict[str, str]
+) -> None:
+    browser = await logged_in(http, await key(store))
+
+    answer = await http.post("jobs", json={"pipeline": "hold", "user_id": "ann"}, headers=browser | headers)
+
+    assert (answer.status_code, answer.json()["type"]) == (403, "urn:packhorse:foreign")
+    assert (await http.get("jobs", headers=browser)).json()["items"] == []
+
+
+@pytest.mark.parametrize("headers", [SAME, {"Origin": "http://packhorse.example"}], ids=["fetch", "origin"])
+async def test_our_own_pages_can(http: Http, store: Store, headers: dict[str, str]) -> None:
+    browser = await logged_in(http, await key(store))
+
+    answer = await http.post("jobs", json={"pipeline": "hold", "user_id": "ann"}, headers=browser | headers)
+
+    assert answer.status_code == 202
+
+
+async def test_a_key_is_no_session_and_a_session_no_key(http: Http, store: Store) -> None:
+    shown = await key(store)
+    browser = await logged_in(http, shown)
+
+    as_cookie = {"Cookie": f"packhorse_session={shown['Authorization'].removeprefix('Bearer ')}"}
+    as_key = {"Authorization": f"Bearer {browser['Cookie'].partition('=')[2]}"}
+
+    assert (await http.get("jobs", headers=as_cookie)).status_code == 401
+    assert (await http.get("jobs", headers=as_key)).status_code == 401
+    assert (await http.post("sessions", headers=browser | SAME)).status_code == 403
+
+
+async def test_the_audit_tells_who_came_and_went(http: Http, store: Store) -> None:
+    browser = await logged_in(http, await key(store))
+    await http.delete("sessions/current", headers=browser | SAME)
+
+    told = [entry.event for entry in await audited(store, 3)]
+
+    assert told == ["key.accepted", "session.started", "session.ended"]
+
+
+@pytest.mark.parametrize("cookie", ["x", "", "ph_", "%00", '"unended', "ph_" + "0" * 60])
+async def test_what_is_no_session_lets_nobody_in(http: Http, cookie: str) -> None:
+    answer = await http.get("jobs", headers={"Cookie": f"packhorse_session={cookie}"})
+
+    assert answer.status_code == 401
+
+
+async def test_the_rest_of_the_limits_of_a_key_is_told(http: Http, store: Store, place: Place) -> None:
+    admin = await key(store, "acme", "admin")
+    key_id = admin["Authorization"].removeprefix("Bearer ph_")[:20]
+
+    found = (await http.get(f"keys/{key_id}/limits", headers=admin)).json()["items"]
+
+    limits = {each["name"]: each for each in found}
+    assert limits["api"]["limit"] == place.settings.api_limit
+    assert limits["api"]["left"] < place.settings.api_limit
+    assert limits["bytes-day"] == {
+        "name": "bytes-day",
+        "unit": "content-bytes",
+        "limit": place.settings.download_bytes_per_day,
+        "window_seconds": 86400.0,
+        "left": place.settings.download_bytes_per_day,
+    }
+    assert limits["downloads"]["window_seconds"] is None
+
+
+@pytest.fixture
+async def store(place: Place) -> AsyncIterator[Store]:
+    store = await open_store(place.settings.store)
+    yield store
+    await store.close()
