@@ -289,7 +289,7 @@ def test_a_secret_is_never_shown_and_stays_if_its_dots_do(page: Page, client: Cl
 
     expect(page.get_by_role("region", name="Table of runs").locator(".status")).to_have_text("completed")
     [ended] = client.schedule_runs("secret")["items"]
-    assert client.job(ended["job_id"])["result"] == len("ann") + len(secret)
+    assert client.wait(ended["job_id"])["result"] == len("ann") + len(secret)
     assert [secret in each for each in seen] == [False] * 4
 
 

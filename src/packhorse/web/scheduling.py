@@ -32,6 +32,7 @@ NEW = {
     "window": "1h",
     "active": "yes",
 }
+UNUSABLE = "This name cannot be used"
 TAKEN = "There is a schedule of this name already"
 
 Typed = dict[str, str]
@@ -115,6 +116,8 @@ class Mistyped(Exception):
 async def _refused(request: Page, schedule_id: str | None, typed: Typed, problem: Problem) -> Response[bytes]:
     if problem.status == 412 and schedule_id is not None:
         return await _conflict(request, schedule_id, typed, problem)
+    if problem.status == 404 and schedule_id is None:  # no path leads to it
+        return await _form(request, schedule_id, typed, {"schedule_id": UNUSABLE})
     if problem.status == 428:
         return await _form(request, schedule_id, typed, {"schedule_id": TAKEN})
     if problem.status != 422:

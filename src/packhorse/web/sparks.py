@@ -68,12 +68,11 @@ def _runs(shown: Sequence[Any]) -> str:
 def trend(told: Any) -> Spark:
     """Failures by the hour; a thin line where it is not known how many there were."""
     counts: list[int | None] = told["counts"]
-    start = words.moment(told["since"])
-    assert start is not None
     most = max([each or 0 for each in counts], default=0)
     bars = []
     for at, count in enumerate(counts):
-        hours = f"{len(counts) - at} h ago" if at < len(counts) - 1 else "in the last hour"
+        age = len(counts) - 1 - at
+        hours = f"{age} to {age + 1} h ago" if age else "in the last hour"
         if count is None:
             bars.append(Bar("unknown", at * STEP, HEIGHT - 3, STEP - 1, 3, f"{hours}: not known"))
         elif count:
