@@ -390,3 +390,22 @@ async def test_a_list_shows_the_last_runs_of_each_if_asked(http: Http) -> None:
     assert [each["runs"] for each in listed["items"]] == [[], runs]
     assert len(runs) == 2
     assert (await http.get("schedules?runs=31")).status_code == 422
+
+
+async def test_parameters_that_say_the_same_stay_as_they_were_spelled(http: Http, store: Store) -> None:
+    given = b'{"cron": "30 2 * * *", "pipeline": "add", "user_id": "ann", "parameters": %s}'
+    headers = {"Content-Type": "application/json"}
+    await http.put("schedules/nightly", content=given % b'{ "b": 2, "a": 1 }', headers=headers)
+
+    async def changes(parameters: bytes, seen: str) -> list[str]:
+        answer = await http.put(
+            "schedules/nightly", content=given % parameters, headers={**headers, "If-Match": f'"{seen}"'}
+        )
+        assert answer.status_code == 200, answer.text
+        [made] = (await http.get("schedules/nightly/versions?limit=1")).json()["items"]
+        return [each["field"] for each in made["changes"]]
+
+    assert await changes(b'{"a":1,"b":2}', "1") == []
+    assert await changes(b'{"a":1.0,"b":2}', "2") == ["parameters"]
+    found = await store.revisions("default", "nightly")
+    assert [each.terms.parameters for each in found[::-1]] == [b'{ "b": 2, "a": 1 }'] * 2 + [b'{"a":1.0,"b":2}']

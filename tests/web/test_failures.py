@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from packhorse.client import Client
 from packhorse.wiring import open_store
@@ -41,7 +41,7 @@ def failed(client: Client, message: str, count: int = 1, cure: str = "/nowhere",
     return fingerprint
 
 
-def figure(page: Page, name: str) -> object:
+def figure(page: Page, name: str) -> Locator:
     return page.locator(".figures > div", has=page.locator("dt", has_text=name)).locator("dd")
 
 
@@ -71,11 +71,11 @@ def test_one_is_retried_first_and_if_that_is_mended_all_are(page: Page, client: 
     trial = page.locator(".trial")
 
     expect(trial).to_contain_text("It failed again: BROKEN, It needs a cure.")
-    expect(figure(page, "Open")).to_have_text("3")  # type: ignore[arg-type]
+    expect(figure(page, "Open")).to_have_text("3")
     cure.touch()
     page.get_by_role("button", name="Retry one first").click()
     expect(trial).to_contain_text("It completed")
-    expect(figure(page, "Resolved")).not_to_have_text("0")  # type: ignore[arg-type]
+    expect(figure(page, "Resolved")).not_to_have_text("0")
     check_access(page)
 
     page.get_by_role("link", name="Retry all 2").click()
@@ -89,8 +89,8 @@ def test_one_is_retried_first_and_if_that_is_mended_all_are(page: Page, client: 
     order = page.get_by_role("region", name="Table of orders").locator("tbody tr")
     expect(order).to_contain_text("2 of 2 done")
     expect(order.locator(".status")).to_have_text("done")
-    expect(figure(page, "Open")).to_have_text("0")  # type: ignore[arg-type]
-    expect(figure(page, "Resolved")).to_have_text("4")  # type: ignore[arg-type]
+    expect(figure(page, "Open")).to_have_text("0")
+    expect(figure(page, "Resolved")).to_have_text("4")
     assert page.evaluate("window.mark") == 1
     expect(page.get_by_role("button", name="Retry one first")).to_have_count(0)
 
@@ -107,7 +107,7 @@ def test_a_group_is_dismissed_with_a_reason_and_out_of_sight_until_it_is_looked_
     page.get_by_label("Why?").fill("it is known")
     page.get_by_role("button", name="Dismiss 2").click()
 
-    expect(figure(page, "Dismissed")).to_have_text("2")  # type: ignore[arg-type]
+    expect(figure(page, "Dismissed")).to_have_text("2")
     expect(page.locator("main")).to_contain_text("Dismissed by local")
     page.goto("/failures")
     expect(page.locator(f"#group-{fingerprint}")).to_have_count(0)
@@ -204,7 +204,7 @@ def test_what_somebody_has_written_is_only_text(page: Page, place: Place, runnin
     check_harmless(page, *CORPUS)
     page.get_by_label("Why?").fill(ALL)
     page.get_by_role("button", name="Dismiss 1").click()
-    expect(figure(page, "Dismissed")).to_have_text("1")  # type: ignore[arg-type]
+    expect(figure(page, "Dismissed")).to_have_text("1")
     check_harmless(page, *CORPUS)
     page.goto("/failures/orders")
     check_harmless(page, *CORPUS)
