@@ -121,18 +121,18 @@ async def test_a_key_of_one_user_sees_only_that_users_and_no_groups(http: Http, 
     ann = await key(store, "acme", "read", "operate", user="ann")
 
     schedules = (await http.get("/schedules", headers=ann)).text
-    failures = (await http.get("/failures", headers=ann)).text
+    failures = (await http.get("/failures", headers=ann)).text.partition("<main")[2]
     of_group = await http.get(f"/failures/groups/{group}", headers=ann)
 
     assert ("of-ann" in schedules, "of-bob" in schedules) == (True, False)
-    assert ("ann" in failures, "bob" in failures, "Retry" in failures) == (True, False, False)
+    assert (">ann<" in failures, ">bob<" in failures, "Retry" in failures) == (True, False, False)
     assert of_group.status_code == 403
 
 
 async def test_a_form_that_is_sent_torn_is_refused_as_a_page(http: Http, store: Store) -> None:
     group = await arranged(http, store)
     operator = await key(store, "acme", "read", "operate")
-    odd = {"version": "²\n", "to": "x", "step": "save", "parameters": "[" * 5000, "ids": "\0", "reason": "x" * 501}
+    odd = {"version": "٣", "to": "x", "step": "save", "parameters": "[" * 5000, "ids": "\0", "reason": "x" * 501}
 
     answers = {
         path: (await http.post(path, data=odd, headers=operator)).status_code
@@ -147,6 +147,10 @@ async def test_a_form_that_is_sent_torn_is_refused_as_a_page(http: Http, store: 
             "/failures/dismiss",
         )
     }
+
+    whole = {**odd, "parameters": '{"a": 1}', "cron": "0 3 * * *", "zone": "UTC", "window": "1h", "pipeline": "add"}
+    edited = {**whole, "user_id": "ann", "overlap": "skip", "misfire": "skip", "reason": ""}
+    answers["torn version"] = (await http.post("/schedules/of-ann/edit", data=edited, headers=operator)).status_code
 
     assert {path: status for path, status in answers.items() if not 400 <= status < 500} == {}
     found = await store.schedule("acme", "of-ann")
