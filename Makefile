@@ -1,7 +1,7 @@
 # One door to everything: `make` lists what there is, `make setup run` shows it at work.
 
 PYTHON ?= python3
-JOBS ?= 2
+JOBS ?= 4  # processes that test: more than two cores, because half of the tests mostly wait
 BIN := .venv/bin
 READY := .venv/.ready
 PAGE := src/packhorse/web/static/vendor
@@ -9,8 +9,11 @@ CODE := $(wildcard src apps tests bench examples)
 PEERS := $(filter-out peers-oban,$(basename $(notdir $(wildcard requirements/peers-*.in))))  # that one needs Python 3.12
 LOCK := $(BIN)/uv pip compile --quiet --generate-hashes --no-header --universal --no-emit-index-url
 
+# Hundreds of processes are started here: where the environment forbids it to keep what was compiled, each compiles anew.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check bench peers docs lock clean
+.PHONY: help setup run test check bench peers screenshots docs lock clean
 
 help: ## List what can be made
 	@sed -nE 's/^([a-z]+):.*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name meaning; do printf '  make %-8s %s\n' "$$name" "$$meaning"; done
@@ -36,7 +39,7 @@ run: setup ## Run it: a server, a worker, and a job that survives a kill -9 (CHE
 
 test: setup check ## Check everything, then run all tests
 	$(BIN)/python -m tests.servers.browser
-	$(BIN)/pytest -n $(JOBS) --dist loadfile
+	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 check: setup ## Format, lint, types and the direction of imports
 	$(BIN)/ruff format --check $(CODE)
@@ -49,6 +52,10 @@ bench: peers ## Measure it, beside others: about half an hour
 
 peers: setup ## Make the environments of the libraries it is measured beside
 	$(BIN)/python -m bench.peers.setup
+
+screenshots: setup ## Take a picture of every page, into docs/screenshots
+	$(BIN)/python -m tests.servers.browser
+	$(BIN)/python -m tests.web.screenshots
 
 docs: setup ## Write docs/reference from the code
 	$(BIN)/python docs/generate.py

@@ -12,8 +12,9 @@ import pytest
 from packhorse.access import grants, keyring
 from packhorse.store.base import Store
 from tests.api.conftest import publish
-from tests.api.keyed import Http, asking, audited, bearer, key
+from tests.api.keyed import asking, audited, bearer, key
 from tests.api.processes import Place, served, until
+from tests.api.unserved import Http
 
 ADD = {"pipeline": "add", "parameters": {"a": 1}, "user_id": "ann"}
 
@@ -136,7 +137,7 @@ async def test_a_wrong_secret_is_told_to_whose_key_it_is(http: Http, store: Stor
 
 async def test_one_client_has_only_so_many_streams(place: Place, store: Store) -> None:
     limited = place.but(streams_limit=1)
-    with served(limited) as server, httpx2.Client(base_url=server.api, timeout=20) as real:
+    with served(limited) as server, httpx2.Client(base_url=server.api, timeout=60) as real:
         mine, other = await key(store, "acme"), await key(store, "acme")
         path = f"/jobs/{real.post('/jobs', json=ADD, headers=mine).json()['job_id']}/events"
         with real.stream("GET", path, headers=mine) as open_one:

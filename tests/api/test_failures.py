@@ -11,10 +11,9 @@ from packhorse.core.failures import MOST_TIMES
 from packhorse.engine.orders import Orders
 from packhorse.engine.settle import Settle
 from packhorse.store.base import Store
-from tests.api.keyed import Http as Keyed
 from tests.api.keyed import asking, audited, key
 from tests.api.processes import Place
-from tests.api.test_queues import Http
+from tests.api.unserved import Http
 from tests.contract.failing import BY_ANN, failing, failing_many, id_of, only_group, wrong
 
 
@@ -220,7 +219,7 @@ async def keyed(place: Place) -> Any:
         yield http
 
 
-async def test_reading_and_settling_need_their_scopes(keyed: Keyed, store: Store) -> None:
+async def test_reading_and_settling_need_their_scopes(keyed: Http, store: Store) -> None:
     job = await failing(store, tenant="acme")
     reads, works = await key(store, "acme", "read"), await key(store, "acme", "operate")
 
@@ -230,7 +229,7 @@ async def test_reading_and_settling_need_their_scopes(keyed: Keyed, store: Store
     assert answer.status_code == 202
 
 
-async def test_a_key_for_one_user_sees_that_users_failures_and_no_groups(keyed: Keyed, store: Store) -> None:
+async def test_a_key_for_one_user_sees_that_users_failures_and_no_groups(keyed: Http, store: Store) -> None:
     mine, other = await failing(store, tenant="acme", user="ann"), await failing(store, tenant="acme", user="bob")
     headers = await key(store, "acme", "read", "operate", user="ann")
 
@@ -243,7 +242,7 @@ async def test_a_key_for_one_user_sees_that_users_failures_and_no_groups(keyed: 
     assert (await keyed.post("failures/retry", json={"ids": [id_of(mine)]}, headers=headers)).status_code == 403
 
 
-async def test_what_is_ordered_is_audited(keyed: Keyed, store: Store) -> None:
+async def test_what_is_ordered_is_audited(keyed: Http, store: Store) -> None:
     await failing(store, tenant="acme")
     headers = await key(store, "acme", "operate")
 
@@ -256,7 +255,7 @@ async def test_what_is_ordered_is_audited(keyed: Keyed, store: Store) -> None:
     assert entry.details["order_id"] == order.id
 
 
-async def test_anothers_failures_are_neither_seen_nor_touched(keyed: Keyed, store: Store) -> None:
+async def test_anothers_failures_are_neither_seen_nor_touched(keyed: Http, store: Store) -> None:
     job = await failing(store, tenant="acme")
     group = await only_group(store, "acme")
     await store.dismiss_group("acme", group.fingerprint, BY_ANN)

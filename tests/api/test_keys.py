@@ -13,8 +13,9 @@ from packhorse.access import grants, keyring, keys
 from packhorse.store.base import Store
 from packhorse.wiring import open_store
 from tests.api.conftest import publish
-from tests.api.keyed import Http, asking, audited, bearer, key
+from tests.api.keyed import asking, audited, bearer, key
 from tests.api.processes import Place, served
+from tests.api.unserved import Http
 
 ADD = {"pipeline": "add", "parameters": {"a": 1}, "user_id": "ann"}
 
@@ -252,7 +253,7 @@ def test_what_is_streamed_with_a_key_is_cut_when_it_ends(place: Place) -> None:
         await store.close()
 
     mine, other = asyncio.run(made())
-    with served(place) as server, httpx2.Client(base_url=server.api, timeout=20) as http:
+    with served(place) as server, httpx2.Client(base_url=server.api, timeout=60) as http:
         job_id = http.post("/jobs", json=ADD, headers=bearer(mine)).json()["job_id"]
         with (
             http.stream("GET", f"/jobs/{job_id}/events", headers=bearer(mine)) as cut,

@@ -14,8 +14,9 @@ from packhorse.api.serving import build
 from packhorse.settings import Settings
 from packhorse.store.base import Store
 from tests.api.conftest import publish
-from tests.api.keyed import BASE, Http, asking, bearer, key
+from tests.api.keyed import BASE, asking, bearer, key
 from tests.api.processes import Place
+from tests.api.unserved import Http
 from tests.contract.failing import failing, id_of, only_group, wrong
 from tests.journey.places import PLACES
 

@@ -173,9 +173,16 @@ def build(settings: Settings) -> Litestar:
     )
     app.state.inside = app.asgi_handler
     app.asgi_handler = Observed(app.asgi_handler)
+    prepare(app, settings)
+    return app
+
+
+def prepare(app: Litestar, settings: Settings) -> None:
+    """Before each start: nothing of an earlier life is left."""
+    for left in ("failure", "tools", "beside"):
+        app.state.pop(left, None)
     app.state.settings = settings
     app.state.is_open = asyncio.Event()
-    return app
 
 
 def serve(settings: Settings) -> None:

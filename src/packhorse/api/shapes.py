@@ -72,6 +72,8 @@ def pipeline(published: Definition) -> PipelineDocument:
         "description": published.description,
         "schema": wire.decode(published.schema),
         "one_per_user": plan.slot is not None,
+        "statuses": {status.value: called for status, called in plan.statuses.items()},
+        "outputs": dict(plan.outputs),
         "stages": [
             {
                 "name": stage.name,

@@ -69,6 +69,13 @@ class PositionDocument(TypedDict):
     progress: float
 
 
+class AliasDocument(TypedDict):
+    """A job in the words of its app's users: what they call its status, and the keys of its files by their names."""
+
+    status: str
+    output: dict[str, str | list[str] | None]
+
+
 class JobDocument(PositionDocument):
     """A job, in the one shape it has everywhere. Times are UTC, ISO 8601; ``keep`` is in seconds, for each end."""
 
@@ -89,6 +96,7 @@ class JobDocument(PositionDocument):
     source_filename: str | None
     result: Any
     result_object_keys: dict[str, str | list[str]]
+    published_folder: str | None
     promoted: bool
     promoted_object_keys: list[str]
     error: ErrorDocument | None
@@ -111,6 +119,7 @@ class JobDocument(PositionDocument):
     metadata: Mapping[str, Any]
     version: int
     last_event: int
+    alias: AliasDocument | None
 
 
 class ArtifactDocument(TypedDict):

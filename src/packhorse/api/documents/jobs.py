@@ -70,13 +70,17 @@ class PlannedDocument(TypedDict):
 
 
 class PipelineDocument(TypedDict):
-    """What can be submitted; ``schema`` is the JSON Schema of its parameters."""
+    """What can be submitted; ``schema`` is the JSON Schema of its parameters. ``statuses`` and ``outputs`` are what the
+    app's users call them: see ``alias`` of a job.
+    """
 
     name: str
     app: str
     description: str
     schema: dict[str, Any]
     one_per_user: bool
+    statuses: dict[str, str]
+    outputs: dict[str, str]
     stages: list[PlannedDocument]
     published_at: str | None
 

@@ -1,0 +1,100 @@
+"""The janitor publishes: again if it was kept from it, and never what is gone."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+import pytest
+
+from packhorse.blob.base import Blobs
+from packhorse.core import lifecycle
+from packhorse.core.model import Artifact, Job, Result, Stored
+from packhorse.engine.janitor import Janitor
+from packhorse.engine.settle import Settle
+from packhorse.errors import BlobUnavailable
+from packhorse.store.base import Store
+from tests.contract.builders import claim_one, finish, held, plan, settled, stage, submit
+from tests.engine.builders import put
+from tests.engine.faulty import Faults
+
+PUBLISHING = plan(stage("only"), publish="here")
+
+
+@pytest.fixture
+def janitor(store: Store, shaky_blobs: Blobs, settle: Settle) -> Janitor:
+    return Janitor(store, shaky_blobs, settle, 600.0, 5.0)
+
+
+async def completed(store: Store, blobs: Blobs, data: bytes) -> Job:
+    await submit(store, PUBLISHING)
+    claim = await claim_one(store)
+    key = await put(blobs, f"jobs/{claim.job.id}/output/only/{claim.token}/0", data)
+    made = Artifact("only/a.txt", Stored(key, "a.txt", len(data), sha256(data).hexdigest()))
+    return await finish(store, claim, Result(b"1", (made,)))
+
+
+async def published(blobs: Blobs) -> list[str]:
+    return [*await blobs.keys("published"), *await blobs.keys("publishing")]
+
+
+async def test_what_could_not_be_published_is_at_the_next_try(
+    store: Store, blobs: Blobs, janitor: Janitor, blob_faults: Faults
+) -> None:
+    job = await completed(store, blobs, b"1")
+    blob_faults.refuse("copy", lambda: BlobUnavailable(reason="away"))
+
+    with pytest.raises(BlobUnavailable):
+        await janitor.tick()
+    between = await held(store, job.id)
+    await janitor.tick()
+
+    assert between.has_litter
+    assert not (await held(store, job.id)).has_litter
+    assert [key for key in await published(blobs) if key.endswith("a.txt")] == ["published/default/here/a.txt"]
+
+
+async def test_a_job_that_is_deleted_while_it_is_published_leaves_nothing(
+    store: Store, blobs: Blobs, janitor: Janitor, blob_faults: Faults
+) -> None:
+    job = await completed(store, blobs, b"1")
+    other = Janitor(store, blobs, Settle(store), 600.0, 5.0)
+
+    async def gone() -> None:
+        await settled(store, job.id, lambda now: lifecycle.delete(now, now=store.now()))
+        await other.tick()
+
+    blob_faults.before("put", gone)
+
+    await janitor.tick()
+
+    assert await store.get([job.id]) == [None]
+    assert await published(blobs) == []
+
+
+async def test_a_newer_job_that_comes_in_the_middle_wins(
+    store: Store, blobs: Blobs, janitor: Janitor, blob_faults: Faults
+) -> None:
+    await completed(store, blobs, b"older")
+    other = Janitor(store, blobs, Settle(store), 600.0, 5.0)
+
+    async def faster() -> None:
+        await completed(store, blobs, b"newer")
+        await other.tick()
+
+    blob_faults.before("copy", faster)
+
+    await janitor.tick()
+
+    assert b"".join([piece async for piece in blobs.read("published/default/here/a.txt")]) == b"newer"
+
+
+async def test_what_is_there_already_is_not_copied_again(
+    store: Store, blobs: Blobs, janitor: Janitor, blob_faults: Faults
+) -> None:
+    job = await completed(store, blobs, b"1")
+    await Janitor(store, blobs, Settle(store), 600.0, 5.0)._publish(job, (await store.results([job.id]))[job.id])
+
+    await janitor.tick()
+
+    assert "copy" not in blob_faults.names()
+    assert len(await published(blobs)) == 2
