@@ -13,6 +13,8 @@ from packhorse.web.asking import Api, Page, Problem
 from packhorse.web.differences import differences, pretty
 from packhorse.web.rendering import rendered
 
+LISTED = 25
+"""Schedules on a page: each is drawn with thirty runs."""
 RUNS = 30
 VERSIONS = 5
 """That the page of a schedule shows; the others have a page of their own."""
@@ -23,7 +25,8 @@ Cursor = FromQuery[str | None]
 
 @get("/schedules", scope="read", include_in_schema=False)
 async def listed(request: Page, deleted: Deleted = False, cursor: Cursor = None) -> Response[bytes]:
-    found = await Api(request).get("/schedules", runs=sparks.LAST, deleted=deleted or None, cursor=cursor)
+    asked = {"runs": sparks.LAST, "deleted": deleted or None, "cursor": cursor, "limit": LISTED}
+    found = await Api(request).get("/schedules", **asked)
     rows = [{**each, "state": state(each), "spark": sparks.runs(each["runs"])} for each in found["items"]]
     return rendered(request, "schedules.html", rows=rows, next=found["next"], deleted=deleted, cursor=cursor)
 
