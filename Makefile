@@ -5,7 +5,7 @@ JOBS ?= 4  # processes that test: more than two cores, because half of the tests
 BIN := .venv/bin
 READY := .venv/.ready
 PAGE := src/packhorse/web/static/vendor
-CODE := $(wildcard src apps tests bench examples)
+CODE := $(wildcard src apps tests bench docs examples)
 PEERS := $(filter-out peers-oban,$(basename $(notdir $(wildcard requirements/peers-*.in))))  # that one needs Python 3.12
 LOCK := $(BIN)/uv pip compile --quiet --generate-hashes --no-header --universal --no-emit-index-url
 
@@ -57,16 +57,18 @@ screenshots: setup ## Take a picture of every page, into docs/screenshots
 	$(BIN)/python -m tests.servers.browser
 	$(BIN)/python -m tests.web.screenshots
 
-docs: setup ## Write docs/reference from the code
+docs: setup ## Write docs/reference from the code, and build docs/ as a site into site/
 	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/build.py
 
 lock: setup ## Resolve the newest allowed packages and pin them with their hashes
 	$(LOCK) --upgrade requirements/uv.in -o requirements/uv.txt
 	$(LOCK) --upgrade requirements/node.in -o requirements/node.txt
 	$(LOCK) --upgrade --all-extras --group dev pyproject.toml -o requirements/dev.txt
+	$(LOCK) --upgrade --extra postgres --extra redis --extra s3 -c requirements/dev.txt pyproject.toml -o requirements/image.txt
 	for name in $(PEERS); do $(LOCK) --upgrade requirements/$$name.in -o requirements/$$name.txt; done
 	$(LOCK) --upgrade --python-version 3.12 requirements/peers-oban.in -o requirements/peers-oban.txt
 
 clean: ## Remove whatever was made here
-	rm -rf .venv node_modules $(PAGE) .packhorse .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist build
+	rm -rf .venv node_modules $(PAGE) .packhorse .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist build site
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parent
-WAITING = ("journey", "cli", "apps", "web", "bench")
+WAITING = ("journey", "cli", "apps", "web", "docs", "deploy", "bench")
 """Whose tests mostly wait, for processes, leases and ticks."""
 
 

@@ -116,10 +116,10 @@ class House:
 class Dev(House):
     """A house in which `packhorse dev flow.py` runs."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, flow: Path = FLOW) -> None:
         super().__init__(folder)
         self.app = folder / "flow.py"
-        self.app.write_text(FLOW.read_text())
+        self.app.write_text(flow.read_text())
         self.process = self.start("dev", "flow.py", "--port", str(self.port), env=UNLIMITED)
         self.client = Client(self.url)
         until(self._is_up)

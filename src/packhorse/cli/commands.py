@@ -23,6 +23,7 @@ app = App(
 )
 
 COMMANDS = (
+    (RUNNING, "init", "packhorse.cli.init:init", "Write a small project that runs, with a test."),
     (RUNNING, "dev", "packhorse.cli.dev:dev", "Run server and worker here, and restart them when the code changes."),
     (RUNNING, "serve", "packhorse.cli.processes:serve", "Run the server."),
     (RUNNING, "worker", "packhorse.cli.processes:worker", "Run a worker."),
@@ -50,6 +51,7 @@ COMMANDS = (
     (LOOKING, "audit", "packhorse.cli.keys:audit", "Show who did what with which key."),
     (LOOKING, "webhooks", "packhorse.cli.webhooks:app", "Tell another server of ended jobs: list, add, remove, test."),
     (LOOKING, "doctor", "packhorse.cli.doctor:doctor", "Check store, files and workers; needs no server."),
+    (LOOKING, "completion", "packhorse.cli.completion:completion", "Print what makes bash, zsh or fish complete this."),
     (LOOKING, "config", "packhorse.cli.config:config", "Show every setting and where its value comes from."),
 )
 
