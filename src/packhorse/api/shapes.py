@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from packhorse.api.documents.failing import OrderDocument
+from packhorse.api.documents.failing import AboutDocument, OrderDocument
 from packhorse.api.documents.granting import (
     AuditDocument,
     DeliveryDocument,
@@ -35,7 +35,7 @@ from packhorse.shape.job import result_files as result_files
 from packhorse.shape.job import result_of as result_of
 from packhorse.shape.job import shown as shown
 from packhorse.shape.job import stages as stages
-from packhorse.store.base import Delivery, Endpoint, Entry, Key, Line, Sample
+from packhorse.store.base import Delivery, Endpoint, Entry, FailureFilter, Key, Line, Sample
 
 
 def event(happened: Event) -> dict[str, Any]:
@@ -148,10 +148,26 @@ def order(order_id: str, given: Order) -> OrderDocument:
         "by": given.by,
         "reason": given.reason,
         "pace": given.pace,
+        "about": _about(given.wanted),
+        "count": given.count,
         "done": given.done,
         "left": dict(given.left),
         "named": [{"failure_id": each.failure_id, "why": each.why} for each in given.named],
         "ended_at": iso(given.ended_at),
+    }
+
+
+def _about(wanted: FailureFilter | None) -> AboutDocument | None:
+    if wanted is None:
+        return None
+    return {
+        "fingerprint": wanted.fingerprint,
+        "pipeline": wanted.pipeline,
+        "error_code": wanted.code,
+        "user_id": wanted.user,
+        "schedule_id": wanted.schedule,
+        "since": iso(wanted.since),
+        "until": iso(wanted.until),
     }
 
 

@@ -167,8 +167,23 @@ class FailureDocument(TypedDict):
     revives_at: str | None
 
 
+class TrendDocument(TypedDict):
+    """How many failures there were in each of the last 24 hours, the oldest first.
+
+    Only the newest 200 are counted; what they do not reach back to is null, and ``is_cut`` says so.
+    """
+
+    since: str | None
+    seconds: float
+    counts: list[int | None]
+    is_cut: bool
+
+
 class FailureGroupDocument(TypedDict):
-    """Failures with one fingerprint. With ``has_more_users``, ``users`` is the least there are."""
+    """Failures with one fingerprint. With ``has_more_users``, ``users`` is the least there are.
+
+    ``trend`` is only there if it was asked for.
+    """
 
     fingerprint: str
     tenant_id: str
@@ -188,3 +203,4 @@ class FailureGroupDocument(TypedDict):
     is_dismissed: bool
     dismissal: SettledDocument | None
     seen_again: str | None
+    trend: NotRequired[TrendDocument]

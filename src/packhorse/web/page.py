@@ -6,6 +6,7 @@ from litestar import Router
 
 from packhorse.web import (
     acting,
+    failures,
     health,
     job,
     jobs,
@@ -15,7 +16,11 @@ from packhorse.web import (
     newjob,
     overview,
     queues,
+    schedules,
+    scheduling,
+    settling,
     sharing,
+    timetable,
     waiting,
 )
 from packhorse.web.rendering import wrong
@@ -29,6 +34,11 @@ MODULES = (
     acting,
     sharing,
     waiting,
+    schedules,
+    scheduling,
+    timetable,
+    failures,
+    settling,
     queues,
     keys,
     health,
