@@ -59,7 +59,7 @@ bench: peers ## Measure it, beside others: about half an hour
 peers: setup ## Make the environments of the libraries it is measured beside
 	$(BIN)/python -m bench.peers.setup
 
-screenshots: setup ## Take a picture of every page, into docs/screenshots
+screenshots: setup ## Take a picture of every page, to be looked at, into build/screenshots
 	$(BIN)/python -m tests.servers.browser
 	$(BIN)/python -m tests.web.screenshots
 

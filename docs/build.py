@@ -42,6 +42,7 @@ ROOMS = {
     "In detail": (
         "pipelines",
         "calling",
+        "page",
         "schedules",
         "failures",
         "webhooks",

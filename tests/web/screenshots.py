@@ -1,7 +1,4 @@
-"""`make screenshots`: every page in both themes, on a desk and on a phone, to be looked at.
-
-The one in the README is among them.
-"""
+"""`make screenshots`: every page in both themes, on a desk and on a phone, to be looked at."""
 
 from __future__ import annotations
 
@@ -83,4 +80,4 @@ def _filled(client: Client, folder: Path) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else "docs/screenshots"))
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else "build/screenshots"))
