@@ -264,6 +264,15 @@ def test_what_will_not_pass_is_given_up_at_once(packhorse: Bench, server: Web, c
     assert code not in job.record.plan.revive.codes
 
 
+def test_a_key_with_a_line_end_is_given_up_at_once_and_shown_to_nobody(packhorse: Bench, server: Web) -> None:
+    job = failed(packhorse, server.url, headers={"Authorization": Secret("Bearer s3cr3tvalue\n")})
+
+    assert job.error is not None
+    assert (job.error.code, job.error.permanent, job.attempts_of(download)) == ("BAD_HEADER", True, 1)
+    assert "'Authorization'" in job.error.message
+    assert "s3cr3t" not in f"{job.error.detail} {job.record} {job.log}"
+
+
 def test_where_nobody_is_nothing_is_reached(packhorse: Bench, server: Web) -> None:
     with web_aside() as gone:
         pass
@@ -372,7 +381,7 @@ def test_what_was_found_in_it_still_holds_while_it_does_not_change() -> None:
 
 
 def test_schedules_are_read_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NASA_KEY", "hush hush")
+    monkeypatch.setenv("NASA_KEY", "hush hush\n")
     job = {"job_id": "apod-daily", "cron": "0 8 * * *", "fetch_url": "https://a.example/", "active": False}
     (tmp_path / "jobs.json").write_text(json.dumps({"job": [{**job, "params": {"api_key": {"env": "NASA_KEY"}}}]}))
     sample.make(tmp_path, "http://127.0.0.1:3010")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -79,6 +80,49 @@ def test_nothing_is_left_of_what_did_not_come_whole(server: Web, tmp_path: Path)
     assert refused(fetcher, f"{server.url}/large", tmp_path / "a") == "TOO_LARGE"
     assert refused(fetcher, f"{server.url}/gone", tmp_path / "a") == "HTTP_404"
     assert list(tmp_path.iterdir()) == []
+
+
+UNSENDABLE = {
+    "line end": {"Authorization": "Bearer s3cr3tvalue\n"},
+    "line within": {"Authorization": "s3cr3tvalue\r\nX-Other: 1"},
+    "blank before": {"Authorization": " s3cr3tvalue"},
+    "blank after": {"Authorization": "s3cr3tvalue\t"},
+    "no ascii": {"Authorization": "s3cr3tvalue\u2026"},
+    "name with a blank": {"Authorization ": "s3cr3tvalue"},
+    "name of nothing": {"": "s3cr3tvalue"},
+    "host": {"Host": "s3cr3tvalue"},
+    "length": {"content-length": "3"},
+    "encoding": {"Accept-Encoding": "s3cr3tvalue"},
+}
+
+
+@pytest.mark.parametrize("headers", UNSENDABLE.values(), ids=list(UNSENDABLE))
+def test_a_header_that_cannot_be_sent_is_told_by_its_name_alone(
+    server: Web, tmp_path: Path, headers: dict[str, str]
+) -> None:
+    with pytest.raises(OutboundFailed) as failed:
+        Fetcher(allow=LOOPBACK).get(server.url, tmp_path / "a", headers=headers)
+
+    assert failed.value.code == "BAD_HEADER"
+    assert next(iter(headers)) in failed.value.message
+    assert "s3cr3t" not in "".join(traceback.format_exception(failed.value))
+    assert server.connections == 0
+
+
+def test_a_header_with_blanks_inside_or_nothing_is_sent_as_it_is(server: Web, tmp_path: Path) -> None:
+    server.answer = answering(200, b"hello")
+
+    Fetcher(allow=LOOPBACK).get(server.url, tmp_path / "a", headers={"X-Key": "a\tb  c~", "X-Empty": ""})
+
+    assert (server.asked[0].headers["x-key"], server.asked[0].headers["x-empty"]) == ("a\tb  c~", "")
+
+
+def test_a_tag_that_cannot_be_sent_back_is_left_out(server: Web, tmp_path: Path) -> None:
+    server.answer = answering(200, b"hello")
+
+    found = Fetcher(allow=LOOPBACK).get(server.url, tmp_path / "a", etag='"h\xe9"')
+
+    assert (found.size, "if-none-match" in server.asked[0].headers) == (5, False)
 
 
 def test_only_public_addresses_are_fetched_unless_somebody_allows_others(server: Web, tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ FINAL: Mapping[str, str] = {
     "TOO_LARGE": "There is more of it than `max_bytes`, as it comes or unpacked.",
     "TOO_MANY_REDIRECTS": "It led on and on, more than `max_redirects` times.",
     "BAD_REDIRECT": "It led from https to http.",
+    "BAD_HEADER": "One of the `headers` cannot be sent: it has a line end in it, or is not yours to set.",
     "BAD_ENCODING": "It is packed in a way that cannot be unpacked.",
     "TLS_FAILED": "The certificate is not good for that name.",
     "BAD_IMAGE": "It says that it is a picture, and cannot be read as one.",

@@ -56,4 +56,4 @@ def _secret(kind: type[Any], value: Any) -> Any:
     name = str(value.get("env", ""))
     if name not in os.environ:
         raise ValueError(f"There is no variable {name!r} in the environment")
-    return Secret(os.environ[name])
+    return Secret(os.environ[name].rstrip("\r\n"))  # as a file with a key in it ends, and no key does

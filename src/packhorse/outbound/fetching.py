@@ -12,9 +12,11 @@ from urllib.parse import urlencode
 from msgspec import Struct
 
 from packhorse.define.durations import Duration, Size, seconds, size
+from packhorse.outbound import targets
 from packhorse.outbound.addresses import Allow
 from packhorse.outbound.calls import Answer, Outbound
 from packhorse.outbound.guard import Policy
+from packhorse.outbound.headers import is_sendable, require
 
 NOT_MODIFIED = 304
 BATCH = 256 * 1024
@@ -88,7 +90,8 @@ class Fetcher:
         """Fetch it into the file ``to``, in a function that is not async.
 
         ``params`` go into the query. ``etag`` and ``modified`` are what the last answer said (``ETag`` and
-        ``Last-Modified``): if it still holds, nothing is sent and there is no file. Headers go to the first host only.
+        ``Last-Modified``): if it still holds, nothing is sent and there is no file. Headers go to the first host only;
+        one that cannot be sent is a ``BAD_HEADER``, which tells its name and never what stands in it.
         """
         return asyncio.run(self.a_get(url, to, params=params, headers=headers, etag=etag, modified=modified))
 
@@ -103,8 +106,10 @@ class Fetcher:
         modified: str | None = None,
     ) -> Fetched:
         conditions = {"If-None-Match": etag, "If-Modified-Since": modified}
-        asked = {name: value for name, value in conditions.items() if value}
-        async with self._outbound.call("GET", _with(url, params), headers={**(headers or {}), **asked}) as answer:
+        asked = {name: value for name, value in conditions.items() if value and is_sendable(value)}
+        given = dict(headers or {})
+        require(given, targets.read(url).host)
+        async with self._outbound.call("GET", _with(url, params), headers={**given, **asked}) as answer:
             is_unchanged = answer.status == NOT_MODIFIED and bool(asked)
             if not is_unchanged:
                 answer.require()
