@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 import traceback
@@ -13,6 +14,7 @@ import pytest
 
 import packhorse
 from packhorse import Fetcher, OutboundFailed
+from tests.api.processes import until
 from tests.servers.web import Asked, Web, answering, by_path, web_aside
 
 LOOPBACK = "127.0.0.0/8"
@@ -80,6 +82,28 @@ def test_nothing_is_left_of_what_did_not_come_whole(server: Web, tmp_path: Path)
     assert refused(fetcher, f"{server.url}/large", tmp_path / "a") == "TOO_LARGE"
     assert refused(fetcher, f"{server.url}/gone", tmp_path / "a") == "HTTP_404"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_was_there_stays_if_it_cannot_be_opened(server: Web, tmp_path: Path) -> None:
+    server.answer = answering(200, b"hello")
+    (tmp_path / "a").symlink_to(tmp_path, target_is_directory=True)
+
+    with pytest.raises(IsADirectoryError):
+        Fetcher(allow=LOOPBACK).get(server.url, tmp_path / "a")
+
+    assert (tmp_path / "a").is_symlink()
+
+
+def test_a_file_that_somebody_took_away_does_not_hide_what_went_wrong(server: Web, tmp_path: Path) -> None:
+    async def broken(_: Asked, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 900000\r\n\r\nx")
+        await writer.drain()
+        await asyncio.to_thread(until, (tmp_path / "a").exists)
+        os.unlink(tmp_path / "a")
+
+    server.answer = broken
+
+    assert refused(Fetcher(allow=LOOPBACK), server.url, tmp_path / "a") == "BAD_ANSWER"
 
 
 UNSENDABLE = {

@@ -6,6 +6,7 @@ import asyncio
 import os
 import ssl
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -127,8 +128,9 @@ def _with(url: str, params: Mapping[str, str] | None) -> str:
 async def _written(answer: Answer, to: Path) -> int:
     """Nothing is left of what did not come whole."""
     written, held = 0, bytearray()
+    file = to.open("wb")  # before the try: what cannot be opened is not ours to remove
     try:
-        with to.open("wb") as file:
+        with file:
             async for piece in answer.pieces():
                 held += piece
                 written += len(piece)
@@ -137,6 +139,7 @@ async def _written(answer: Answer, to: Path) -> int:
                     held.clear()
             file.write(held)
     except BaseException:
-        os.unlink(to)
+        with suppress(FileNotFoundError):
+            os.unlink(to)
         raise
     return written
