@@ -22,6 +22,8 @@ FORMATS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpegts,mpeg,ogg,flv,asf"
 MOST_PIXELS = 8192 * 4320
 MOST_FRAMES = 20_000
 """Sampled; what comes of them must fit into memory."""
+MOST_SECONDS = 4 * 3600
+"""By what the file says of its times, which costs nothing to say: a silence of days is a few bytes of it."""
 
 Told = Callable[[int, int | None], None]
 
@@ -134,6 +136,11 @@ class _Decoding:
         )
 
 
+def _require_short(seconds: float) -> None:
+    if seconds > MOST_SECONDS:
+        raise NotAVideo(f"What is longer than {MOST_SECONDS / 3600:g} hours is not looked at.")
+
+
 class _Sound:
     """One channel at `RATE`, beginning when the pictures do."""
 
@@ -144,11 +151,21 @@ class _Sound:
         self._file.setframerate(RATE)
         self._resampler = av.AudioResampler(format="s16", layout="mono", rate=RATE)
         self._samples = 0
+        self._has_begun = False
 
     def add(self, frame: Any, start: float) -> None:
-        if not self._samples and frame.time is not None and frame.time > start:
-            self._file.writeframes(bytes(2 * round((frame.time - start) * RATE)))
+        if not self._has_begun and frame.time is not None and frame.time > start:
+            self._be_silent(frame.time - start)
+        self._has_begun = True
         self._write(self._resampler.resample(frame))
+
+    def _be_silent(self, seconds: float) -> None:
+        """Second by second: hours of it at once would not fit into memory."""
+        _require_short(seconds)
+        whole, rest = divmod(round(seconds * RATE), RATE)
+        for _ in range(whole):
+            self._file.writeframesraw(bytes(2 * RATE))
+        self._file.writeframes(bytes(2 * rest))
 
     def _write(self, frames: list[Any]) -> None:
         for frame in frames:

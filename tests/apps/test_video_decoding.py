@@ -1,0 +1,71 @@
+"""Videos that are made to take more than they are worth, or that are merely odd."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+
+from packhorse_video import decoding, sounds
+from packhorse_video.decoding import About, NotAVideo
+
+RATE = 25
+
+
+def write(
+    path: Path, times: Sequence[float], *, size: tuple[int, int] = (64, 48), sound: tuple[float, float] | None = None
+) -> None:
+    """Grey pictures at those times, and sound from when on for how long."""
+    with av.open(str(path), "w", format="mpegts" if path.suffix == ".ts" else "matroska") as file:
+        video: Any = file.add_stream("mpeg4", rate=RATE)
+        video.width, video.height = size
+        audio = file.add_stream("mp2", rate=16_000, layout="mono") if sound else None
+        for i, at in enumerate(times):
+            frame = av.VideoFrame.from_ndarray(np.full((size[1], size[0], 3), i * 9 % 256, np.uint8), format="rgb24")
+            frame.pts, frame.time_base = round(at * RATE), Fraction(1, RATE)
+            file.mux(video.encode(frame))
+        file.mux(video.encode(None))
+        if audio is not None and sound is not None:
+            tone = np.full((1, round(sound[1] * 16_000)), 9000, np.int16)
+            heard = av.AudioFrame.from_ndarray(tone, format="s16", layout="mono")
+            heard.sample_rate, heard.pts, heard.time_base = 16_000, round(sound[0] * 16_000), Fraction(1, 16_000)
+            file.mux(audio.encode(heard))
+            file.mux(audio.encode(None))
+
+
+def decoded(path: Path, sampling_rate: float = 5.0) -> About:
+    return decoding.decoded(path, path.parent, sampling_rate=sampling_rate, longest=960, told=lambda _, __: None)
+
+
+def seconds(count: float) -> list[float]:
+    return [i / RATE for i in range(round(count * RATE))]
+
+
+def test_sound_that_begins_later_than_the_pictures_is_heard_when_it_begins(tmp_path: Path) -> None:
+    write(tmp_path / "a.mkv", seconds(1), sound=(1800, 1))
+    tracemalloc.start()
+
+    about = decoded(tmp_path / "a.mkv")
+
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    sound, rate = sounds.read(tmp_path / "sound.wav")
+    assert about.has_sound
+    assert int(np.argmax(np.abs(sound) > 0.1)) / rate == pytest.approx(1800, abs=0.2)
+    assert sound.size / rate == pytest.approx(1801, abs=0.2)
+    assert most < 20_000_000  # the silence alone has 57 million bytes
+
+
+def test_sound_that_begins_after_half_a_day_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "a.mkv", seconds(1), sound=(40_000, 1))
+
+    with pytest.raises(NotAVideo, match="longer than 4 hours"):
+        decoded(tmp_path / "a.mkv")
+
+    assert (tmp_path / "sound.wav").stat().st_size < 1_000_000
