@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from packhorse_video import decoding, sounds
+from packhorse_video.app import analyse
 from packhorse_video.decoding import About, NotAVideo
 
 RATE = 25
@@ -69,3 +70,40 @@ def test_sound_that_begins_after_half_a_day_is_refused(tmp_path: Path) -> None:
         decoded(tmp_path / "a.mkv")
 
     assert (tmp_path / "sound.wav").stat().st_size < 1_000_000
+
+
+def test_more_sound_than_is_listened_to_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoding, "MOST_SECONDS", 2)
+    write(tmp_path / "a.mkv", seconds(1), sound=(1, 2))
+
+    with pytest.raises(NotAVideo, match="is not looked at"):
+        decoded(tmp_path / "a.mkv")
+
+
+def test_pictures_that_come_after_half_a_day_are_refused(tmp_path: Path) -> None:
+    write(tmp_path / "a.mkv", [*seconds(1), 40_000])
+
+    with pytest.raises(NotAVideo, match="longer than 4 hours"):
+        decoded(tmp_path / "a.mkv")
+
+
+def test_more_pictures_than_there_is_memory_for_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoding, "MOST_DECODED", 24)
+    write(tmp_path / "a.mkv", seconds(1))
+
+    with pytest.raises(NotAVideo, match="more than 24 pictures"):
+        decoded(tmp_path / "a.mkv")
+
+
+def test_pictures_that_grow_after_the_beginning_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoding, "MOST_PIXELS", 64 * 48)
+    write(tmp_path / "small.ts", seconds(1))
+    write(tmp_path / "large.ts", seconds(1), size=(640, 480))
+    (tmp_path / "a.ts").write_bytes((tmp_path / "small.ts").read_bytes() + (tmp_path / "large.ts").read_bytes())
+
+    with pytest.raises(NotAVideo, match="640 by 480"):
+        decoded(tmp_path / "a.ts")
+
+
+def test_no_stage_may_take_all_the_memory_there_is() -> None:
+    assert {stage.plan.memory for stage in analyse.stages.values()} == {4 * 1024**3}

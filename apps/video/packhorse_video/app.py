@@ -21,6 +21,8 @@ app = App("video")
 NOT_ASKED = "not asked for"
 SILENT = "the video has no sound"
 KINDS = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".ts", ".ogv", ".flv", ".wmv", "video/*")
+MEMORY = "4GB"
+"""Of each stage, with the models that its process has kept: so that no video takes the whole machine along."""
 
 
 class Analyse(Params):
@@ -64,7 +66,7 @@ class Analysis(msgspec.Struct, frozen=True):
 analyse = app.pipeline("analyse", Analyse, keep="24h", deadline="6h")
 
 
-@analyse.stage(queue="video", timeout="1h")
+@analyse.stage(queue="video", timeout="1h", memory=MEMORY)
 def decode(ctx: Context, p: Analyse) -> Decoded:
     """All that the processors need, in one pass over the file."""
     try:
@@ -85,7 +87,7 @@ def decode(ctx: Context, p: Analyse) -> Decoded:
     return Decoded(about, File(folder / "frames.zip"), File(folder / "thumbnails.npz"), sound)
 
 
-@analyse.stage(queue="cut", timeout="1h")
+@analyse.stage(queue="cut", timeout="1h", memory=MEMORY)
 def cut(ctx: Context, p: Analyse, decoded: Decoded = needs(decode)) -> Found:
     if not _asked("cut", p):
         return Found(note=NOT_ASKED)
@@ -96,7 +98,7 @@ def cut(ctx: Context, p: Analyse, decoded: Decoded = needs(decode)) -> Found:
     return _kept(ctx, "cut", cuts.MODEL, len(times), found)
 
 
-@analyse.stage(queue="ocr", timeout="2h", weight=4)
+@analyse.stage(queue="ocr", timeout="2h", weight=4, memory=MEMORY)
 def ocr(ctx: Context, p: Analyse, decoded: Decoded = needs(decode)) -> Found:
     if not _asked("ocr", p):
         return Found(note=NOT_ASKED)
@@ -105,7 +107,7 @@ def ocr(ctx: Context, p: Analyse, decoded: Decoded = needs(decode)) -> Found:
     return _seen(ctx, "ocr", texts.MODEL, decoded, texts.Reader().found)
 
 
-@analyse.stage(queue="face", timeout="1h")
+@analyse.stage(queue="face", timeout="1h", memory=MEMORY)
 def face(ctx: Context, p: Analyse, decoded: Decoded = needs(decode)) -> Found:
     if not _asked("face", p):
         return Found(note=NOT_ASKED)
@@ -114,7 +116,7 @@ def face(ctx: Context, p: Analyse, decoded: Decoded = needs(decode)) -> Found:
     return _seen(ctx, "face", faces.MODEL, decoded, faces.found)
 
 
-@analyse.stage(queue="pose", timeout="1h", weight=2)
+@analyse.stage(queue="pose", timeout="1h", weight=2, memory=MEMORY)
 def pose(ctx: Context, p: Analyse, decoded: Decoded = needs(decode)) -> Found:
     if not _asked("pose", p):
         return Found(note=NOT_ASKED)
@@ -123,7 +125,7 @@ def pose(ctx: Context, p: Analyse, decoded: Decoded = needs(decode)) -> Found:
     return _seen(ctx, "pose", poses.MODEL, decoded, poses.found)
 
 
-@analyse.stage(queue="yolo", timeout="1h", weight=2)
+@analyse.stage(queue="yolo", timeout="1h", weight=2, memory=MEMORY)
 def yolo(ctx: Context, p: Analyse, decoded: Decoded = needs(decode)) -> Found:
     if not _asked("yolo", p):
         return Found(note=NOT_ASKED)
@@ -132,7 +134,7 @@ def yolo(ctx: Context, p: Analyse, decoded: Decoded = needs(decode)) -> Found:
     return _seen(ctx, "yolo", objects.MODEL, decoded, objects.found)
 
 
-@analyse.stage(queue="asr", timeout="3h", weight=4)
+@analyse.stage(queue="asr", timeout="3h", weight=4, memory=MEMORY)
 def asr(ctx: Context, p: Analyse, decoded: Decoded = needs(decode)) -> Found:
     if not _asked("asr", p):
         return Found(note=NOT_ASKED)
@@ -141,7 +143,7 @@ def asr(ctx: Context, p: Analyse, decoded: Decoded = needs(decode)) -> Found:
     return _heard(ctx, "asr", words.MODEL, decoded, listening.recognised)
 
 
-@analyse.stage(queue="asrx", timeout="3h", weight=4)
+@analyse.stage(queue="asrx", timeout="3h", weight=4, memory=MEMORY)
 def asrx(ctx: Context, p: Analyse, decoded: Decoded = needs(decode)) -> Found:
     if not _asked("asrx", p):
         return Found(note=NOT_ASKED)
@@ -150,7 +152,7 @@ def asrx(ctx: Context, p: Analyse, decoded: Decoded = needs(decode)) -> Found:
     return _heard(ctx, "asrx", f"{words.MODEL}; {speakers.MODEL}", decoded, listening.told_apart)
 
 
-@analyse.stage(queue="video", timeout="1h", weight=2)
+@analyse.stage(queue="video", timeout="1h", weight=2, memory=MEMORY)
 def join(
     ctx: Context,
     p: Analyse,

@@ -26,7 +26,8 @@ Thumbnails = NDArray[np.uint8]
 def found(thumbnails: Thumbnails, times: Sequence[float]) -> list[Finding]:
     """At each first frame of a new scene."""
     values = thumbnails.reshape(len(thumbnails), -1).astype(np.float32)
-    change = np.abs(np.diff(values, axis=0)).mean(1)
+    apart = np.diff(values, axis=0)
+    change = np.abs(apart, out=apart).mean(1)  # in place: of a long video it is a gigabyte
     return [
         Finding(times[i + 1], "cut", score=round(float(change[i]), 1))
         for i in np.flatnonzero(change >= AT_LEAST).tolist()

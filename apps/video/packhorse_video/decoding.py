@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import wave
 from collections.abc import Callable
 from pathlib import Path
@@ -22,8 +23,12 @@ FORMATS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpegts,mpeg,ogg,flv,asf"
 MOST_PIXELS = 8192 * 4320
 MOST_FRAMES = 20_000
 """Sampled; what comes of them must fit into memory."""
+MOST_DECODED = 500_000
+"""Of each there is a thumbnail, and all of those are in memory at once: four hours at 30 a second have 432,000."""
 MOST_SECONDS = 4 * 3600
 """By what the file says of its times, which costs nothing to say: a silence of days is a few bytes of it."""
+THREADS = 4
+"""Each decodes a picture of its own, and one of the largest takes 100 MB: more of them would not fit into memory."""
 
 Told = Callable[[int, int | None], None]
 
@@ -63,6 +68,7 @@ class _Decoding:
             raise NotAVideo("It has no pictures.")
         self._video = pictures[0]
         self._video.thread_type = "AUTO"
+        self._video.codec_context.thread_count = min(THREADS, os.cpu_count() or 1)
         self._start = (container.start_time or 0) / av.time_base
         self._size = self._scaled(self._video.codec_context.width, self._video.codec_context.height)
         self._frames = Writer(to / "frames.zip")
@@ -74,8 +80,7 @@ class _Decoding:
 
     def _scaled(self, width: int, height: int) -> tuple[int, int]:
         """Even, as encoders want it, and never larger than it was."""
-        if not 0 < width * height <= MOST_PIXELS:
-            raise NotAVideo(f"Pictures of {width} by {height} are not looked at.")
+        _require_small(width, height)
         scale = min(1.0, self._longest / max(width, height))
         return max(2, round(width * scale / 2) * 2), max(2, round(height * scale / 2) * 2)
 
@@ -104,6 +109,10 @@ class _Decoding:
 
     def _see(self, frame: Any, rate: float) -> None:
         at = round(frame.time - self._start, 3) if frame.time is not None else round(len(self._times) / rate, 3)
+        _require_short(at)
+        _require_small(frame.width, frame.height)  # it may be another than at the beginning
+        if len(self._times) == MOST_DECODED:
+            raise NotAVideo(f"What has more than {MOST_DECODED} pictures is not looked at.")
         self._thumbnails.append(frame.to_ndarray(width=cuts.SIZE[0], height=cuts.SIZE[1], format="rgb24"))
         self._times.append(at)
         if at + 0.5 / rate >= len(self._frames.times) * self._every:
@@ -136,6 +145,11 @@ class _Decoding:
         )
 
 
+def _require_small(width: int, height: int) -> None:
+    if not 0 < width * height <= MOST_PIXELS:
+        raise NotAVideo(f"Pictures of {width} by {height} are not looked at.")
+
+
 def _require_short(seconds: float) -> None:
     if seconds > MOST_SECONDS:
         raise NotAVideo(f"What is longer than {MOST_SECONDS / 3600:g} hours is not looked at.")
@@ -151,6 +165,7 @@ class _Sound:
         self._file.setframerate(RATE)
         self._resampler = av.AudioResampler(format="s16", layout="mono", rate=RATE)
         self._samples = 0
+        self._silent = 0.0
         self._has_begun = False
 
     def add(self, frame: Any, start: float) -> None:
@@ -163,6 +178,7 @@ class _Sound:
         """Second by second: hours of it at once would not fit into memory."""
         _require_short(seconds)
         whole, rest = divmod(round(seconds * RATE), RATE)
+        self._silent = seconds
         for _ in range(whole):
             self._file.writeframesraw(bytes(2 * RATE))
         self._file.writeframes(bytes(2 * rest))
@@ -171,6 +187,7 @@ class _Sound:
         for frame in frames:
             self._file.writeframes(frame.to_ndarray().astype("<i2").tobytes())
             self._samples += frame.samples
+            _require_short(self._silent + self._samples / RATE)
 
     def close(self) -> bool:
         """Whether anything was in it."""
