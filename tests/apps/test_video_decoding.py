@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import struct
 import tracemalloc
 from collections.abc import Sequence
 from fractions import Fraction
@@ -12,18 +14,22 @@ import av
 import numpy as np
 import pytest
 
-from packhorse_video import decoding, sounds
-from packhorse_video.app import analyse
+from packhorse import File
+from packhorse.testing import Bench
+from packhorse_video import decoding, drawing, sounds
+from packhorse_video.app import Analyse, analyse
 from packhorse_video.decoding import About, NotAVideo
+from packhorse_video.frames import Frames
 
 RATE = 25
+FORMATS = {".ts": "mpegts", ".mkv": "matroska", ".mp4": "mp4"}
 
 
 def write(
     path: Path, times: Sequence[float], *, size: tuple[int, int] = (64, 48), sound: tuple[float, float] | None = None
 ) -> None:
     """Grey pictures at those times, and sound from when on for how long."""
-    with av.open(str(path), "w", format="mpegts" if path.suffix == ".ts" else "matroska") as file:
+    with av.open(str(path), "w", format=FORMATS[path.suffix]) as file:
         video: Any = file.add_stream("mpeg4", rate=RATE)
         video.width, video.height = size
         audio = file.add_stream("mp2", rate=16_000, layout="mono") if sound else None
@@ -46,6 +52,13 @@ def decoded(path: Path, sampling_rate: float = 5.0) -> About:
 
 def seconds(count: float) -> list[float]:
     return [i / RATE for i in range(round(count * RATE))]
+
+
+def previewed(folder: Path) -> int:
+    """How many pictures the film has."""
+    drawing.preview(Frames(folder / "frames.zip"), {}, None, folder / "preview.mp4", 5.0, lambda _, __: None)
+    with av.open(str(folder / "preview.mp4")) as film:
+        return sum(1 for _ in film.decode(video=0))
 
 
 def test_sound_that_begins_later_than_the_pictures_is_heard_when_it_begins(tmp_path: Path) -> None:
@@ -107,3 +120,49 @@ def test_pictures_that_grow_after_the_beginning_are_refused(tmp_path: Path, monk
 
 def test_no_stage_may_take_all_the_memory_there_is() -> None:
     assert {stage.plan.memory for stage in analyse.stages.values()} == {4 * 1024**3}
+
+
+def write_to_and_fro(path: Path) -> None:
+    """Five seconds, of which the third goes back, and the fourth is there a second time."""
+    parts = b""
+    for start in (0, 10, 5, 10, 11):
+        write(path.with_name("part.ts"), [start + at for at in seconds(1)])
+        parts += path.with_name("part.ts").read_bytes()
+    path.write_bytes(parts)
+
+
+def test_a_video_whose_times_go_back_is_analysed_to_the_end(packhorse: Bench, tmp_path: Path) -> None:
+    write_to_and_fro(tmp_path / "a.ts")
+
+    job = packhorse.run(analyse, Analyse(video=File(tmp_path / "a.ts"), processors=["cut"], sampling_rate=RATE))
+
+    assert job.status == "completed", job.error
+    assert (job.result.video.frames, job.result.video.sampled) == (125, 75)
+
+
+def test_pictures_whose_times_go_back_or_repeat_are_not_looked_at_again(tmp_path: Path) -> None:
+    write_to_and_fro(tmp_path / "a.ts")
+
+    about = decoded(tmp_path / "a.ts", sampling_rate=RATE)
+
+    times = Frames(tmp_path / "frames.zip").times
+    assert times == sorted(set(times))
+    assert (about.frames, about.sampled) == (125, 75)
+    assert about.duration == pytest.approx(12, abs=0.1)
+    assert previewed(tmp_path) == about.sampled == len(times)
+
+
+@pytest.mark.parametrize(("angle", "size"), [(10, (66, 40)), (80, (40, 66)), (-100, (40, 66)), (170, (66, 40))])
+def test_what_was_stored_askew_is_turned_to_the_nearest_side(tmp_path: Path, angle: int, size: tuple[int, int]) -> None:
+    write(tmp_path / "straight.mp4", seconds(1), size=(66, 40))
+    data = bytearray((tmp_path / "straight.mp4").read_bytes())
+    matrix = data.index(b"tkhd") + 44
+    across, down = round(math.cos(math.radians(angle)) * 65_536), round(math.sin(math.radians(angle)) * 65_536)
+    data[matrix : matrix + 36] = struct.pack(">9i", across, down, 0, -down, across, 0, 0, 0, 1 << 30)
+    (tmp_path / "a.mp4").write_bytes(data)
+
+    about = decoded(tmp_path / "a.mp4")
+
+    assert (about.width, about.height) == size
+    assert Frames(tmp_path / "frames.zip")[0].picture.size == size
+    assert previewed(tmp_path) == about.sampled

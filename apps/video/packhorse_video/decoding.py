@@ -108,24 +108,31 @@ class _Decoding:
             return []
 
     def _see(self, frame: Any, rate: float) -> None:
-        at = round(frame.time - self._start, 3) if frame.time is not None else round(len(self._times) / rate, 3)
+        time = len(self._times) / rate if frame.time is None else frame.time - self._start
+        at = max(0.0, round(time, 3))
         _require_short(at)
         _require_small(frame.width, frame.height)  # it may be another than at the beginning
         if len(self._times) == MOST_DECODED:
             raise NotAVideo(f"What has more than {MOST_DECODED} pictures is not looked at.")
         self._thumbnails.append(frame.to_ndarray(width=cuts.SIZE[0], height=cuts.SIZE[1], format="rgb24"))
         self._times.append(at)
-        if at + 0.5 / rate >= len(self._frames.times) * self._every:
+        if self._is_due(at, rate):
             if len(self._frames.times) == MOST_FRAMES:
                 raise NotAVideo(f"More than {MOST_FRAMES} frames would be looked at: a lower sampling_rate is needed.")
             self._frames.add(at, self._upright(frame))
 
+    def _is_due(self, at: float, rate: float) -> bool:
+        """Never what is seen at the same time as the last, or before it: a film of them must go on."""
+        sampled = self._frames.times
+        return at + 0.5 / rate >= len(sampled) * self._every and (not sampled or at > sampled[-1])
+
     def _upright(self, frame: Any) -> Image.Image:
-        """Telephones store what they see lying down, and how to turn it."""
+        """Telephones store what they see lying down, and how to turn it. What is askew stays so: its sides are even."""
         width, height = self._size
         stored = Image.fromarray(frame.to_ndarray(width=width, height=height, format="rgb24"))
-        self._is_turned = frame.rotation % 180 != 0
-        return stored.rotate(frame.rotation, expand=True) if frame.rotation else stored
+        turn = round(frame.rotation / 90) * 90
+        self._is_turned = turn % 180 != 0
+        return stored.rotate(turn, expand=True) if turn else stored
 
     def _ended(self, rate: float) -> About:
         self._frames.close()
@@ -134,7 +141,7 @@ class _Decoding:
         size = (self._video.codec_context.width, self._video.codec_context.height)
         width, height = reversed(size) if self._is_turned else size
         return About(
-            duration=round(self._times[-1] + 1 / rate, 3),
+            duration=round(max(self._times) + 1 / rate, 3),
             frame_rate=round(rate, 3),
             width=width,
             height=height,
