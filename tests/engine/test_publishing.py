@@ -9,20 +9,20 @@ import pytest
 from packhorse.blob.base import Blobs
 from packhorse.core import lifecycle
 from packhorse.core.model import Artifact, Job, Result, Stored
-from packhorse.engine.janitor import Janitor
+from packhorse.engine.janitor import PUBLISHED, RESTING, Janitor
 from packhorse.engine.settle import Settle
 from packhorse.errors import BlobUnavailable
 from packhorse.store.base import Store
 from tests.contract.builders import claim_one, finish, held, plan, settled, stage, submit
-from tests.engine.builders import put
+from tests.engine.builders import EPOCH, id_at, put
 from tests.engine.faulty import Faults
 
 PUBLISHING = plan(stage("only"), publish="here")
 
 
 @pytest.fixture
-def janitor(store: Store, shaky_blobs: Blobs, settle: Settle) -> Janitor:
-    return Janitor(store, shaky_blobs, settle, 600.0, 5.0)
+def janitor(shaky: Store, shaky_blobs: Blobs, settle: Settle) -> Janitor:
+    return Janitor(shaky, shaky_blobs, settle, 600.0, 5.0)
 
 
 async def completed(store: Store, blobs: Blobs, data: bytes) -> Job:
@@ -35,6 +35,11 @@ async def completed(store: Store, blobs: Blobs, data: bytes) -> Job:
 
 async def published(blobs: Blobs) -> list[str]:
     return [*await blobs.keys("published"), *await blobs.keys("publishing")]
+
+
+def mark(path: str, n: int) -> str:
+    """Of a job that is not in the store."""
+    return f"publishing/default/{path}/{id_at(EPOCH, n)}.000001"
 
 
 async def test_what_could_not_be_published_is_at_the_next_try(
@@ -98,3 +103,42 @@ async def test_what_is_there_already_is_not_copied_again(
 
     assert "copy" not in blob_faults.names()
     assert len(await published(blobs)) == 2
+
+
+async def test_a_mark_that_cannot_be_read_hides_nobody_and_goes_with_its_job(
+    store: Store, blobs: Blobs, janitor: Janitor
+) -> None:
+    await put(blobs, mark("here", 1), b"{")
+    await put(blobs, mark("there", 2), b'{"a.txt": 1}')
+    await completed(store, blobs, b"1")
+
+    wait = await janitor.tick()
+
+    assert wait == 5.0
+    assert len(await published(blobs)) == 2
+    assert b"".join([piece async for piece in blobs.read("published/default/here/a.txt")]) == b"1"
+
+
+async def test_the_newest_mark_that_can_be_read_is_shown(store: Store, blobs: Blobs, janitor: Janitor) -> None:
+    job = await completed(store, blobs, b"1")
+    await put(blobs, f"publishing/default/here/{job.id}.000002", b"\xff")
+
+    await janitor.tick()
+
+    assert b"".join([piece async for piece in blobs.read("published/default/here/a.txt")]) == b"1"
+
+
+async def test_a_stray_that_cannot_be_withdrawn_keeps_nothing_else_from_being_done(
+    store: Store, blobs: Blobs, janitor: Janitor, blob_faults: Faults, faults: Faults
+) -> None:
+    stuck, other = await put(blobs, mark("a", 1), b"{}"), await put(blobs, mark("b", 2), b"{}")
+    blob_faults.refuse("delete", lambda: BlobUnavailable(reason="away"))
+
+    with pytest.raises(BlobUnavailable):
+        await janitor.tick()
+
+    assert stuck in await published(blobs)
+    assert other not in await published(blobs)
+    assert (await store.bookmark(PUBLISHED) or "").startswith(RESTING)
+    assert {"trim", "drop_orders", "forget_failures"} <= {*faults.names()}
+    assert "abandon" in blob_faults.names()

@@ -15,7 +15,7 @@ from packhorse.blob.base import Blobs
 from packhorse.core import publishing, wire
 from packhorse.core.model import Artifact, Job, Result, Stored, TaskId
 from packhorse.define.files import keyed
-from packhorse.errors import BlobExists, BlobNotFound
+from packhorse.errors import BlobExists, BlobNotFound, CorruptRecord
 from packhorse.store.base import Store
 
 MARKS = "publishing"
@@ -60,15 +60,14 @@ class Publisher:
             await self._blobs.delete([f"{_marks(to)}/{mark}" for mark in mine])
             await self._show(to)
 
-    async def strays(self, store: Store, after: str) -> str:
-        """Withdraw what jobs have published that are no more, of one page of marks; where the next page begins."""
+    async def strays(self, store: Store, after: str) -> tuple[list[str], str]:
+        """Of one page of marks those whose jobs are no more; where the next page begins."""
         keys = await self._blobs.keys(MARKS, after=after or None, limit=BATCH)
-        owners = {key: _owner(key) for key in keys}
-        known = await store.known(sorted({*owners.values()}))
-        for key, job_id in owners.items():
-            if job_id not in known:
-                await self.withdraw(publishing.ROOT + key.removeprefix(MARKS).rpartition("/")[0], job_id)
-        return keys[-1] if len(keys) == BATCH else ""
+        known = await store.known(sorted({_owner(key) for key in keys}))
+        return [key for key in keys if _owner(key) not in known], keys[-1] if len(keys) == BATCH else ""
+
+    async def withdraw_stray(self, mark: str) -> None:
+        await self.withdraw(publishing.ROOT + mark.removeprefix(MARKS).rpartition("/")[0], _owner(mark))
 
     async def _show(self, to: str) -> None:
         marks = await self._all(to)
@@ -80,9 +79,9 @@ class Publisher:
                 return
 
     async def _let_show(self, to: str, marks: Sequence[str], left: Sequence[str]) -> None:
-        """What the last of those left has published, and nothing that only others have."""
+        """What the last of those left that can be read has published, and nothing that only others have."""
         said = {mark: await self._said(to, mark) for mark in marks}
-        wanted = said[left[-1]] if left else {}
+        wanted = next((said[mark] for mark in reversed(left) if said[mark]), {})
         others = {name for files in said.values() for name in files if name not in wanted}
         await self._blobs.delete([f"{to}/{name}" for name in sorted(others)])
         for name, file in wanted.items():
@@ -117,11 +116,11 @@ class Publisher:
         return sorted(name for name in names if "/" not in name)
 
     async def _said(self, to: str, mark: str) -> Files:
-        try:
+        """Nothing, if the mark is gone or cannot be read: trying again would not help, and others share the folder."""
+        with suppress(BlobNotFound, CorruptRecord):
             pieces = [piece async for piece in self._blobs.read(f"{_marks(to)}/{mark}")]
-        except BlobNotFound:
-            return {}
-        return wire.decode(b"".join(pieces), Files)
+            return wire.record(b"".join(pieces), Files)
+        return {}
 
 
 def _marks(to: str) -> str:
