@@ -202,7 +202,9 @@ def test_of_two_files_of_a_name_the_later_stage_has_it_and_no_file_is_a_folder_o
         return Result(b"1", tuple(Artifact(name, Stored(name, name, 1, "")) for name in names))
 
     found = files(
-        job, {TaskId("bie"): made("bie/x", "bie/sub/y"), TaskId("onnx"): made("onnx/x", "onnx/sub", "onnx/z")}
+        "published/default/a",
+        job,
+        {TaskId("bie"): made("bie/x", "bie/sub/y"), TaskId("onnx"): made("onnx/x", "onnx/sub", "onnx/z")},
     )
 
     assert {name: file.key for name, file in found.items()} == {"x": "bie/x", "sub/y": "bie/sub/y", "z": "onnx/z"}

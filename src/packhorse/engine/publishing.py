@@ -11,10 +11,10 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 
-from packhorse.blob.base import Blobs
+from packhorse.blob.base import Blobs, is_key
 from packhorse.core import publishing, wire
 from packhorse.core.model import Artifact, Job, Result, Stored, TaskId
-from packhorse.define.files import keyed
+from packhorse.define.files import hashed, keyed
 from packhorse.errors import BlobExists, BlobNotFound, CorruptRecord
 from packhorse.store.base import Store
 
@@ -29,12 +29,12 @@ KEPT = 2
 Files = dict[str, Stored]
 
 
-def files(job: Job, results: Mapping[TaskId, Result]) -> Files:
+def files(to: str, job: Job, results: Mapping[TaskId, Result]) -> Files:
     """What a job publishes: all that its stages made, without the names of the stages; of two of a name the later."""
     named: dict[str, Artifact] = {}
     for stage in job.plan.stages:
         for at in sorted(at for at in results if at.stage == stage.name):
-            named |= {keyed(made.name.partition("/")[2]): made for made in results[at].artifacts}
+            named |= {_named(to, made.name.partition("/")[2]): made for made in results[at].artifacts}
     return {name: made.file for name, made in named.items() if not any(each.startswith(f"{name}/") for each in named)}
 
 
@@ -44,11 +44,14 @@ class Publisher:
 
     async def publish(self, job: Job, results: Mapping[TaskId, Result]) -> None:
         """May be repeated. A job without files publishes nothing, and leaves what is there."""
-        to, made = publishing.folder(job), files(job, results)
-        if to is None or not made:
+        to = publishing.folder(job)
+        if to is None or not (made := files(to, job, results)):
+            return
+        mark = f"{_marks(to)}/{_mark(job.id, job.run)}"
+        if not is_key(mark):  # the path itself is too long: trying again would not help
             return
         with suppress(BlobExists):
-            await self._blobs.put(f"{_marks(to)}/{_mark(job.id, job.run)}", _once(wire.encode(made)))
+            await self._blobs.put(mark, _once(wire.encode(made)))
         await self._show(to)
 
     async def withdraw(self, to: str, job_id: str) -> None:
@@ -108,7 +111,9 @@ class Publisher:
         return summed.hexdigest()
 
     async def _all(self, to: str) -> list[str]:
-        """The marks of the folder, oldest job first."""
+        """The marks of the folder, oldest job first; none, if there can be no such folder."""
+        if not is_key(_marks(to)):
+            return []
         found: list[str] = []
         while page := await self._blobs.keys(_marks(to), after=found[-1] if found else None, limit=PAGE):
             found += page
@@ -116,11 +121,21 @@ class Publisher:
         return sorted(name for name in names if "/" not in name)
 
     async def _said(self, to: str, mark: str) -> Files:
-        """Nothing, if the mark is gone or cannot be read: trying again would not help, and others share the folder."""
+        """Nothing, if the mark is gone or cannot be read: trying again would not help, and others share the folder.
+
+        Nor what cannot be there: it would neither be put nor deleted, and its job could never go.
+        """
         with suppress(BlobNotFound, CorruptRecord):
             pieces = [piece async for piece in self._blobs.read(f"{_marks(to)}/{mark}")]
-            return wire.record(b"".join(pieces), Files)
+            said = wire.record(b"".join(pieces), Files)
+            return {name: file for name, file in said.items() if is_key(f"{to}/{name}")}
         return {}
+
+
+def _named(to: str, name: str) -> str:
+    """Below a long path there may be no room for a name for which there was beside its job."""
+    key = keyed(name)
+    return key if is_key(f"{to}/{key}") else hashed(name)
 
 
 def _marks(to: str) -> str:
