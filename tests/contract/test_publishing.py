@@ -9,9 +9,9 @@ from hashlib import sha256
 import pytest
 from msgspec.structs import replace
 
-from packhorse.blob.base import Blobs
+from packhorse.blob.base import Blobs, is_key
 from packhorse.core import lifecycle, publishing
-from packhorse.core.model import Artifact, Job, Result, Stored, TaskId
+from packhorse.core.model import Artifact, Firing, Job, Result, Stored, TaskId
 from packhorse.core.plan import Status
 from packhorse.engine.janitor import Janitor
 from packhorse.engine.publishing import KEPT, MARKS, Publisher, files
@@ -24,6 +24,7 @@ from tests.contract.scheduling import claimed, created, fired
 
 url, another, blobs = blob_fixtures.url, blob_fixtures.another, blob_fixtures.blobs
 
+STORED = Stored("k", "n", 1, "")
 DAY = {status: 86_400.0 for status in Status if status.is_terminal}
 PUBLISHING = plan(stage("only"), publish="{schedule}/{date}", keep=DAY)
 
@@ -202,7 +203,9 @@ def test_of_two_files_of_a_name_the_later_stage_has_it_and_no_file_is_a_folder_o
         return Result(b"1", tuple(Artifact(name, Stored(name, name, 1, "")) for name in names))
 
     found = files(
-        job, {TaskId("bie"): made("bie/x", "bie/sub/y"), TaskId("onnx"): made("onnx/x", "onnx/sub", "onnx/z")}
+        "published/default/a",
+        job,
+        {TaskId("bie"): made("bie/x", "bie/sub/y"), TaskId("onnx"): made("onnx/x", "onnx/sub", "onnx/z")},
     )
 
     assert {name: file.key for name, file in found.items()} == {"x": "bie/x", "sub/y": "bie/sub/y", "z": "onnx/z"}
@@ -214,6 +217,27 @@ def test_of_two_files_of_a_name_the_later_stage_has_it_and_no_file_is_a_folder_o
 def test_a_path_that_is_none_is_refused(pattern: str) -> None:
     with pytest.raises(ValueError, match="publish= is a path"):
         publishing.checked(pattern)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["a/" * 24 + "a", "{schedule}" * 5, "/".join(["{schedule}"] * 10)], ids=["parts", "part", "bytes"]
+)
+def test_a_path_in_which_nothing_could_be_is_refused(pattern: str) -> None:
+    with pytest.raises(ValueError, match="publish= is too long"):
+        publishing.checked(pattern)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["a/" * 23 + "a", "{schedule}" * 4, "/".join(["{schedule}"] * 9)], ids=["parts", "part", "bytes"]
+)
+def test_any_file_can_be_published_in_a_path_that_is_taken(pattern: str) -> None:
+    long = plan(stage("only"), publish=publishing.checked(pattern))
+    job = lifecycle.submit(long, SPEC, job_id="j", user="ann", tenant="t" * publishing.LONGEST, now=0.0).after
+    to = publishing.folder(replace(job, firing=Firing("s" * 63, 0.0)))
+
+    [name] = files(to or "", job, {TaskId("only"): Result(b"1", (Artifact("only/" + "d/" * 40 + "x", STORED),))})
+
+    assert is_key(f"{to}/{name}")
 
 
 def test_no_two_tenants_share_a_folder() -> None:

@@ -66,6 +66,7 @@ CALLS: dict[str, Callable[[Store], Awaitable[object]]] = {
     "trim": lambda store: store.trim(),
     "add_key": lambda store: store.add_key(key()),
     "keys": lambda store: store.keys([]),
+    "failure_times": lambda store: store.failure_times("default", [], since=1.0, limit=1),
     "add_session": lambda store: store.add_session(session(ends_at=store.now() + 60)),
     "session": lambda store: store.session("nobody"),
     "end_session": lambda store: store.end_session("nobody"),

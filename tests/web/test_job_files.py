@@ -52,9 +52,10 @@ def test_files_are_loaded_when_they_are_looked_at(page: Page, made: str) -> None
 def test_sound_is_played(page: Page, made: str) -> None:
     page.goto(f"/jobs/{made}")
 
-    expect(preview(page, "sound.wav").locator("audio")).to_be_visible()
+    sound = preview(page, "sound.wav").locator("audio")
+    expect(sound).to_be_visible()
 
-    page.wait_for_function("document.querySelector('.preview audio').duration === 1")
+    expect(sound).to_have_js_property("duration", 1)
 
 
 def test_texts_are_shown_as_far_as_they_are_short(page: Page, made: str) -> None:

@@ -13,7 +13,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from packhorse.api import scheduling
-from packhorse.api.body import Body
 from packhorse.api.callers import Caller
 from packhorse.api.described import answering, refusing, taking
 from packhorse.api.documents.scheduling import RunDocument, ScheduleDocument
@@ -22,6 +21,7 @@ from packhorse.api.schedules import BODY, base_of, revision_of, schedule_of, sho
 from packhorse.api.scheduling import Wanted, check_reason
 from packhorse.api.tools import Tools
 from packhorse.api.versioning import moved, required
+from packhorse.body import Body
 from packhorse.core import schedules as rules
 from packhorse.core.schedules import Move, Schedule
 from packhorse.core.terms import Terms, check

@@ -14,7 +14,6 @@ from litestar.params import FromPath, FromQuery, QueryParameter
 from msgspec.structs import replace
 
 from packhorse.api import shapes
-from packhorse.api.body import Body
 from packhorse.api.callers import LOCAL_USER, Caller
 from packhorse.api.choosing import Chosen, ToDismiss, check_reason, chosen
 from packhorse.api.described import refusing, taking
@@ -22,6 +21,7 @@ from packhorse.api.documents.failing import FailureGroupsPage, FailuresPage, Ord
 from packhorse.api.given import asked
 from packhorse.api.jobs import seconds_of
 from packhorse.api.tools import Tools
+from packhorse.body import Body
 from packhorse.core.failures import HOUR, HOURS, MOST_TIMES
 from packhorse.core.model import FailedRun, FailureStatus, Settled
 from packhorse.engine.orders import Kind, Order, order_from, placed

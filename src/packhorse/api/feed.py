@@ -101,8 +101,9 @@ class Watcher:
 class Hints:
     """One who only wants to know that jobs of a tenant have moved."""
 
-    def __init__(self, tenant: str) -> None:
-        self.tenant = tenant
+    def __init__(self, tenant: str, user: str | None) -> None:
+        self._tenant = tenant
+        self._user = user
         self.is_closed = False
         self._wake = asyncio.Event()
 
@@ -116,8 +117,10 @@ class Hints:
         self._wake.clear()
         return not self.is_closed
 
-    def wake(self) -> None:
-        self._wake.set()
+    def wake(self, jobs: Sequence[Job] | None) -> None:
+        """If one of these is theirs; None: nobody knows which they are."""
+        if jobs is None or any(job.tenant == self._tenant and self._user in (None, job.user) for job in jobs):
+            self._wake.set()
 
     def close(self) -> None:
         self.is_closed = True
@@ -148,8 +151,9 @@ class Feed:
             self._rest()
 
     @contextmanager
-    def hints(self, tenant: str) -> Iterator[Hints]:
-        hints = Hints(tenant)
+    def hints(self, tenant: str, user: str | None = None) -> Iterator[Hints]:
+        """Of the jobs of a tenant, or of one of its users."""
+        hints = Hints(tenant, user)
         hints.is_closed = self._is_closed
         self._hints.add(hints)
         self._watched.set()
@@ -212,12 +216,11 @@ class Feed:
         """Nobody is told that another tenant's jobs move; but of many at once, whose they are is not looked up."""
         if not self._hints or (touched is not None and not touched):
             return
-        whose: set[str] | None = None
+        jobs: list[Job] | None = None
         if touched is not None and len(touched) <= LOOKED_UP:
-            whose = {job.tenant for job in await self._jobs(list(touched)) if job is not None}
+            jobs = [job for job in await self._jobs(list(touched)) if job is not None]
         for hints in self._hints:
-            if whose is None or hints.tenant in whose:
-                hints.wake()
+            hints.wake(jobs)
 
     async def _jobs(self, job_ids: list[str]) -> list[Job | None]:
         """A record that cannot be read ends the watch of that job, and of no other."""

@@ -7,9 +7,9 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import Any, NamedTuple
 
-from packhorse.api.body import Body
 from packhorse.api.catalog import Published
 from packhorse.api.given import NOT_VALID, decoded
+from packhorse.body import Body
 from packhorse.define.accepting import ANYTHING
 from packhorse.define.files import sanitised
 from packhorse.define.mistakes import NO_PARAMETER, UNDECODABLE, Mistake, invalid, mistakes_in, unknown

@@ -15,7 +15,6 @@ from litestar.types import ASGIApp
 from msgspec import Struct
 
 from packhorse.api import shapes, tags
-from packhorse.api.body import Body
 from packhorse.api.callers import Caller
 from packhorse.api.described import answering, refusing, taking
 from packhorse.api.documents.jobs import (
@@ -29,6 +28,7 @@ from packhorse.api.documents.jobs import (
 from packhorse.api.given import asked
 from packhorse.api.queries import Number
 from packhorse.api.tools import Tools
+from packhorse.body import Body
 from packhorse.core import lifecycle, wire
 from packhorse.core.change import Change
 from packhorse.core.model import Job

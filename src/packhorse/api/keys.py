@@ -12,7 +12,6 @@ from msgspec import Struct, field
 
 from packhorse.access import grants
 from packhorse.api import shapes
-from packhorse.api.body import Body
 from packhorse.api.callers import ANY, Caller
 from packhorse.api.described import refusing, taking
 from packhorse.api.documents.granting import (
@@ -26,6 +25,7 @@ from packhorse.api.documents.granting import (
 from packhorse.api.given import NOT_VALID, asked
 from packhorse.api.queries import LARGEST
 from packhorse.api.tools import Tools
+from packhorse.body import Body
 from packhorse.define.durations import seconds
 from packhorse.define.mistakes import invalid
 from packhorse.errors import Forbidden, InvalidInput, JobNotFound, KeyNotFound, TooLarge, TooSlow, UnsupportedMedia

@@ -14,7 +14,6 @@ from litestar.di import NamedDependency
 from litestar.params import FromQuery
 from msgspec.structs import replace
 
-from packhorse.api.body import Body
 from packhorse.api.callers import Caller
 from packhorse.api.described import refusing, taking
 from packhorse.api.documents.jobs import ChangedDocument, CountDocument
@@ -22,6 +21,7 @@ from packhorse.api.given import asked
 from packhorse.api.jobs import seconds_of, wanted
 from packhorse.api.meaning import MOST_IDS, Meant, Place, capped, meant, place_from
 from packhorse.api.tools import Tools
+from packhorse.body import Body
 from packhorse.core import lifecycle
 from packhorse.core.change import Change
 from packhorse.core.model import Job

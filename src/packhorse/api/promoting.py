@@ -10,7 +10,6 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath
 from msgspec import Struct
 
-from packhorse.api.body import Body
 from packhorse.api.callers import Caller
 from packhorse.api.described import refusing, taking
 from packhorse.api.documents.operating import DestinationsPage
@@ -18,6 +17,7 @@ from packhorse.api.given import asked
 from packhorse.api.jobs import CHANGING
 from packhorse.api.shapes import result_files
 from packhorse.api.tools import Tools
+from packhorse.body import Body
 from packhorse.core import lifecycle
 from packhorse.core.model import Job
 from packhorse.core.plan import Status

@@ -13,7 +13,6 @@ from litestar.params import FromPath, QueryParameter
 from msgspec import Struct
 
 from packhorse.api import scheduling
-from packhorse.api.body import Body
 from packhorse.api.callers import Caller
 from packhorse.api.described import refusing, taking
 from packhorse.api.documents.scheduling import (
@@ -29,6 +28,7 @@ from packhorse.api.documents.scheduling import (
 from packhorse.api.given import asked
 from packhorse.api.queries import LARGEST, Number
 from packhorse.api.tools import Tools
+from packhorse.body import Body
 from packhorse.core import cron, cronwords
 from packhorse.core.schedules import Revision, Run, Schedule
 from packhorse.errors import (

@@ -13,7 +13,11 @@ ROOT = "published"
 FIELDS = ("pipeline", "schedule", "date", "job")
 PART = re.compile(r"(?!\.)([A-Za-z0-9._-]|\{(?:" + "|".join(FIELDS) + r")\})+")
 LONGEST = 200
-"""Characters of a pattern. What its fields come to is short as well."""
+"""Characters of a pattern."""
+LONGEST_VALUE = 63
+"""Characters that a field may come to: those of a name."""
+LONGEST_PART, LONGEST_PATH, MOST_PARTS = 255, 600, 24
+"""Of what a pattern comes to: before and after it a key still has a tenant and the name of a file."""
 
 
 def checked(pattern: str) -> str:
@@ -22,6 +26,13 @@ def checked(pattern: str) -> str:
         known = ", ".join(f"{{{name}}}" for name in FIELDS)
         raise ValueError(
             f"publish= is a path without / at its ends, of letters, digits, . _ - and {known}, not {pattern!r}"
+        )
+    longest = string.Formatter().format(pattern, **dict.fromkeys(FIELDS, "x" * LONGEST_VALUE))
+    parts = longest.split("/")
+    if len(longest) > LONGEST_PATH or len(parts) > MOST_PARTS or max(map(len, parts)) > LONGEST_PART:
+        raise ValueError(
+            f"publish= is too long: with {LONGEST_VALUE} characters for each field, {pattern!r} has more than "
+            f"{LONGEST_PATH} in all, more than {LONGEST_PART} between two /, or more than {MOST_PARTS} parts"
         )
     return pattern
 

@@ -64,7 +64,7 @@ class Janitor:
         stuck += untidied
         stuck += (await _each(await self._orphans(), self._blobs.delete_all)).values()
         stuck += await self._lap()
-        await self._strays()
+        stuck += await self._strays()
         await self._blobs.abandon(self._orphan_after)
         await self._store.trim()
         forgotten = await self._forget()
@@ -164,15 +164,17 @@ class Janitor:
         await self._store.set_bookmark(LAP, f"{RESTING}{now}" if is_over else folders[-1])
         return list(stuck.values())
 
-    async def _strays(self) -> None:
+    async def _strays(self) -> list[PackhorseError]:
         """What was published by jobs that are no more, a page at a time: who was killed in the middle of it left it."""
         mark, now = await self._store.bookmark(PUBLISHED) or "", self._store.now()
         if mark.startswith(RESTING):
             if now - float(mark.removeprefix(RESTING)) < self._orphan_after:
-                return
+                return []
             mark = ""
-        after = await self._publisher.strays(self._store, mark)
+        found, after = await self._publisher.strays(self._store, mark)
+        stuck = await _each(found, self._publisher.withdraw_stray)
         await self._store.set_bookmark(PUBLISHED, after or f"{RESTING}{now}")
+        return list(stuck.values())
 
     async def _compare(self, job_id: str) -> None:
         with suppress(SchemaTooNew):  # a newer worker will

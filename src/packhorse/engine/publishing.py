@@ -11,11 +11,11 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 
-from packhorse.blob.base import Blobs
+from packhorse.blob.base import Blobs, is_key
 from packhorse.core import publishing, wire
 from packhorse.core.model import Artifact, Job, Result, Stored, TaskId
-from packhorse.define.files import keyed
-from packhorse.errors import BlobExists, BlobNotFound
+from packhorse.define.files import hashed, keyed
+from packhorse.errors import BlobExists, BlobNotFound, CorruptRecord
 from packhorse.store.base import Store
 
 MARKS = "publishing"
@@ -29,12 +29,12 @@ KEPT = 2
 Files = dict[str, Stored]
 
 
-def files(job: Job, results: Mapping[TaskId, Result]) -> Files:
+def files(to: str, job: Job, results: Mapping[TaskId, Result]) -> Files:
     """What a job publishes: all that its stages made, without the names of the stages; of two of a name the later."""
     named: dict[str, Artifact] = {}
     for stage in job.plan.stages:
         for at in sorted(at for at in results if at.stage == stage.name):
-            named |= {keyed(made.name.partition("/")[2]): made for made in results[at].artifacts}
+            named |= {_named(to, made.name.partition("/")[2]): made for made in results[at].artifacts}
     return {name: made.file for name, made in named.items() if not any(each.startswith(f"{name}/") for each in named)}
 
 
@@ -44,11 +44,14 @@ class Publisher:
 
     async def publish(self, job: Job, results: Mapping[TaskId, Result]) -> None:
         """May be repeated. A job without files publishes nothing, and leaves what is there."""
-        to, made = publishing.folder(job), files(job, results)
-        if to is None or not made:
+        to = publishing.folder(job)
+        if to is None or not (made := files(to, job, results)):
+            return
+        mark = f"{_marks(to)}/{_mark(job.id, job.run)}"
+        if not is_key(mark):  # the path itself is too long: trying again would not help
             return
         with suppress(BlobExists):
-            await self._blobs.put(f"{_marks(to)}/{_mark(job.id, job.run)}", _once(wire.encode(made)))
+            await self._blobs.put(mark, _once(wire.encode(made)))
         await self._show(to)
 
     async def withdraw(self, to: str, job_id: str) -> None:
@@ -60,15 +63,14 @@ class Publisher:
             await self._blobs.delete([f"{_marks(to)}/{mark}" for mark in mine])
             await self._show(to)
 
-    async def strays(self, store: Store, after: str) -> str:
-        """Withdraw what jobs have published that are no more, of one page of marks; where the next page begins."""
+    async def strays(self, store: Store, after: str) -> tuple[list[str], str]:
+        """Of one page of marks those whose jobs are no more; where the next page begins."""
         keys = await self._blobs.keys(MARKS, after=after or None, limit=BATCH)
-        owners = {key: _owner(key) for key in keys}
-        known = await store.known(sorted({*owners.values()}))
-        for key, job_id in owners.items():
-            if job_id not in known:
-                await self.withdraw(publishing.ROOT + key.removeprefix(MARKS).rpartition("/")[0], job_id)
-        return keys[-1] if len(keys) == BATCH else ""
+        known = await store.known(sorted({_owner(key) for key in keys}))
+        return [key for key in keys if _owner(key) not in known], keys[-1] if len(keys) == BATCH else ""
+
+    async def withdraw_stray(self, mark: str) -> None:
+        await self.withdraw(publishing.ROOT + mark.removeprefix(MARKS).rpartition("/")[0], _owner(mark))
 
     async def _show(self, to: str) -> None:
         marks = await self._all(to)
@@ -80,9 +82,9 @@ class Publisher:
                 return
 
     async def _let_show(self, to: str, marks: Sequence[str], left: Sequence[str]) -> None:
-        """What the last of those left has published, and nothing that only others have."""
+        """What the last of those left that can be read has published, and nothing that only others have."""
         said = {mark: await self._said(to, mark) for mark in marks}
-        wanted = said[left[-1]] if left else {}
+        wanted = next((said[mark] for mark in reversed(left) if said[mark]), {})
         others = {name for files in said.values() for name in files if name not in wanted}
         await self._blobs.delete([f"{to}/{name}" for name in sorted(others)])
         for name, file in wanted.items():
@@ -109,7 +111,9 @@ class Publisher:
         return summed.hexdigest()
 
     async def _all(self, to: str) -> list[str]:
-        """The marks of the folder, oldest job first."""
+        """The marks of the folder, oldest job first; none, if there can be no such folder."""
+        if not is_key(_marks(to)):
+            return []
         found: list[str] = []
         while page := await self._blobs.keys(_marks(to), after=found[-1] if found else None, limit=PAGE):
             found += page
@@ -117,11 +121,21 @@ class Publisher:
         return sorted(name for name in names if "/" not in name)
 
     async def _said(self, to: str, mark: str) -> Files:
-        try:
+        """Nothing, if the mark is gone or cannot be read: trying again would not help, and others share the folder.
+
+        Nor what cannot be there: it would neither be put nor deleted, and its job could never go.
+        """
+        with suppress(BlobNotFound, CorruptRecord):
             pieces = [piece async for piece in self._blobs.read(f"{_marks(to)}/{mark}")]
-        except BlobNotFound:
-            return {}
-        return wire.decode(b"".join(pieces), Files)
+            said = wire.record(b"".join(pieces), Files)
+            return {name: file for name, file in said.items() if is_key(f"{to}/{name}")}
+        return {}
+
+
+def _named(to: str, name: str) -> str:
+    """Below a long path there may be no room for a name for which there was beside its job."""
+    key = keyed(name)
+    return key if is_key(f"{to}/{key}") else hashed(name)
 
 
 def _marks(to: str) -> str:

@@ -6,6 +6,7 @@ from litestar import Response, get, post
 from litestar.params import FromPath
 
 from packhorse.web.asking import Api, Json, Page, Problem
+from packhorse.web.forms import form
 from packhorse.web.job import shown
 from packhorse.web.rendering import moved, rendered
 
@@ -21,7 +22,7 @@ async def cancel(request: Page, job_id: FromPath[str]) -> Response[bytes]:
 
 @post("/jobs/{job_id:str}/retry", scope="submit", status_code=200, include_in_schema=False)
 async def retry(request: Page, job_id: FromPath[str]) -> Response[bytes]:
-    given = await request.form()
+    given = await form(request)
     stage = given.get("stage") or None
     found = await _tried(request, job_id, "retry", {"stage": stage})
     if isinstance(found, Response):
@@ -31,7 +32,7 @@ async def retry(request: Page, job_id: FromPath[str]) -> Response[bytes]:
 
 @post("/jobs/{job_id:str}/promote", scope="operate", status_code=200, include_in_schema=False)
 async def promote(request: Page, job_id: FromPath[str]) -> Response[bytes]:
-    given = await request.form()
+    given = await form(request)
     found = await _tried(request, job_id, "promote", {"destination": given.get("destination") or None})
     if isinstance(found, Response):
         return found

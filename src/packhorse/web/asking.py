@@ -201,4 +201,4 @@ def _text(value: Any) -> str:
 
 
 def _lowered(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
-    return [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
+    return [(name.lower().encode(), value.encode()) for name, value in headers.items()]

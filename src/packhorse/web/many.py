@@ -14,6 +14,7 @@ from litestar.datastructures import FormMultiDict
 from packhorse.errors import InvalidInput
 from packhorse.web import words
 from packhorse.web.asking import Api, Json, Page
+from packhorse.web.forms import form
 from packhorse.web.jobs import FILTERS, TIMES, counted, exact, shown
 from packhorse.web.rendering import moved, rendered
 
@@ -31,10 +32,10 @@ LEFT = {
 @post("/jobs/confirm", scope="cancel", status_code=200, include_in_schema=False)
 async def confirm(request: Page) -> Response[bytes]:
     """How many it is about, before anything is done."""
-    form = await request.form()
-    verb, meant = _verb(form), _meant(form)
+    given = await form(request)
+    verb, meant = _verb(given), _meant(given)
     if not meant:
-        return rendered(request, "jobs_none.html", status=422, back=_filter(form))
+        return rendered(request, "jobs_none.html", status=422, back=_filter(given))
     if "ids" not in meant:  # what comes while somebody makes up their mind is not meant
         meant["created_until"] = _earlier(meant.get("created_until"), datetime.now(UTC).isoformat())
     trial = await Api(request).post(f"/jobs/{verb}", {**meant, "dry_run": True})
@@ -43,7 +44,7 @@ async def confirm(request: Page) -> Response[bytes]:
         "jobs_confirm.html",
         verb=verb,
         meant=meant,
-        back=_filter(form),
+        back=_filter(given),
         trial={**trial, "first": [shown(each) for each in trial["first"]]},
         count=counted(trial),
         left=_left(trial["left"]),
@@ -53,12 +54,12 @@ async def confirm(request: Page) -> Response[bytes]:
 @post("/jobs/change", scope="cancel", status_code=200, include_in_schema=False)
 async def change(request: Page) -> Response[bytes]:
     """The next step; another page as long as there are more, then the list again."""
-    form = await request.form()
-    verb, meant, back = _verb(form), _meant(form), _filter(form)
-    cursor = form.get("cursor")
+    given = await form(request)
+    verb, meant, back = _verb(given), _meant(given), _filter(given)
+    cursor = given.get("cursor")
     answer = await Api(request).post(f"/jobs/{verb}", {**meant, **({"cursor": cursor} if cursor else {})})
-    done = _number(form.get("done")) + answer["count"]
-    left: dict[str, int] = dict(Counter(_counts(form.get("left"))) + Counter(answer["left"]))
+    done = _number(given.get("done")) + answer["count"]
+    left: dict[str, int] = dict(Counter(_counts(given.get("left"))) + Counter(answer["left"]))
     if answer["next"] is None:
         return moved(request, "/jobs", _said(verb, done, left), **back)
     return rendered(
@@ -70,7 +71,7 @@ async def change(request: Page) -> Response[bytes]:
         back=back,
         cursor=answer["next"],
         done=done,
-        of=max(done, _number(form.get("of"))),
+        of=max(done, _number(given.get("of"))),
         left=msgspec.json.encode(left).decode(),
         why=_left(left),
     )

@@ -16,6 +16,7 @@ from litestar.params import FromPath
 
 from packhorse.web.asking import Api, Page, Problem
 from packhorse.web.differences import Difference, differences, pretty
+from packhorse.web.forms import form
 from packhorse.web.rendering import moved, rendered
 from packhorse.web.schedules import preview
 
@@ -183,7 +184,7 @@ async def _form(
 
 async def _typed(request: Page) -> Typed:
     """What is not there is empty; of a box that is not ticked nothing is sent."""
-    given = await request.form()
+    given = await form(request)
     return {name: str(given.get(name, "")).replace("\r\n", "\n") for name in (*FIELDS, "step")}
 
 

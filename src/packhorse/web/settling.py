@@ -10,6 +10,7 @@ from litestar import Response, get, post
 from litestar.params import FromPath, FromQuery
 
 from packhorse.web.asking import Api, Page, Problem
+from packhorse.web.forms import form
 from packhorse.web.rendering import moved, rendered
 
 NAMES = ("fingerprint", "pipeline", "error_code", "user_id", "schedule_id", "since", "until")
@@ -104,7 +105,7 @@ async def _asked(
 
 
 async def _ordered(request: Page, verb: str) -> Response[bytes]:
-    given = await request.form()
+    given = await form(request)
     typed = {name: str(given.get(name, "")) for name in ("pace", "reason")}
     chosen = _chosen(str(given.get("ids", "")), {name: str(given.get(name, "")) for name in NAMES})
     body = {**chosen, "pace": _number(typed["pace"])} if verb == "retry" else {**chosen, "reason": typed["reason"]}

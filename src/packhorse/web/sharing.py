@@ -9,6 +9,7 @@ from litestar.params import FromPath
 
 from packhorse.web import words
 from packhorse.web.asking import Api, Page, Problem
+from packhorse.web.forms import form
 from packhorse.web.rendering import moved, rendered
 
 LASTING = {"1h": "1 hour", "1d": "1 day", "7d": "1 week", "30d": "30 days"}
@@ -23,7 +24,7 @@ async def share(request: Page, job_id: FromPath[str]) -> Response[bytes]:
 @post("/jobs/{job_id:str}/share", scope="submit", status_code=200, include_in_schema=False)
 async def make(request: Page, job_id: FromPath[str]) -> Response[bytes]:
     """Answered with the link, and not by another page: it is told this once."""
-    given = await request.form()
+    given = await form(request)
     lasting = given.get("expires_in") or USUAL
     try:
         made = await Api(request).post(f"/jobs/{job_id}/tokens", {"expires_in": lasting})

@@ -9,6 +9,7 @@ from litestar.params import FromPath, QueryParameter
 
 from packhorse.web.asking import Api, Page, Problem
 from packhorse.web.differences import differences
+from packhorse.web.forms import form
 from packhorse.web.rendering import moved, rendered
 
 To = Annotated[int, QueryParameter(ge=1, description="The version to go back to.")]
@@ -36,7 +37,7 @@ async def resume(request: Page, schedule_id: FromPath[str]) -> Response[bytes]:
 
 @post("/schedules/{schedule_id:str}/run", scope="operate", status_code=200, include_in_schema=False)
 async def run(request: Page, schedule_id: FromPath[str]) -> Response[bytes]:
-    given = await request.form()
+    given = await form(request)
     await Api(request).post(f"/schedules/{schedule_id}/run")
     return moved(request, _back(schedule_id, given), said=f"A run of {schedule_id} was asked for.")
 
@@ -75,7 +76,7 @@ ROUTES = [pause, resume, run, ask_rollback, rollback, ask_reset, reset, ask_dele
 
 
 async def _switched(request: Page, schedule_id: str, verb: str) -> Response[bytes]:
-    given = await request.form()
+    given = await form(request)
     await Api(request).post(f"/schedules/{schedule_id}/{verb}", {"reason": str(given.get("reason", ""))})
     return moved(request, _back(schedule_id, given), said=f"{SWITCHED[verb]}: {schedule_id}.")
 
@@ -112,7 +113,7 @@ async def _changes(api: Api, found: Any, verb: str, to: int | None) -> list[Any]
 
 async def _done(request: Page, schedule_id: str, verb: str) -> Response[bytes]:
     """On the version that was shown: whoever was faster is not overruled."""
-    given = await request.form()
+    given = await form(request)
     reason, to = str(given.get("reason", "")), str(given.get("to", ""))
     path, number = f"/schedules/{schedule_id}", int(to) if to.isascii() and to.isdecimal() else None
     version = str(given.get("version", ""))
