@@ -51,6 +51,12 @@ def test_stages_side_by_side_take_as_long_as_the_longer_one() -> None:
     assert told(waiting(SIDE)).seconds == pytest.approx(100.0, rel=WITHIN)
 
 
+def test_the_time_before_a_job_may_begin_is_no_part_of_what_it_takes() -> None:
+    delayed = submission(TWO, SPEC, now=NOW, delay=3600.0).after
+
+    assert told(delayed).seconds == pytest.approx(110.0, rel=WITHIN)
+
+
 def test_what_has_passed_is_taken_off() -> None:
     assert told(running(), after=5.0).stages["onnx"].seconds == pytest.approx(5.0, rel=2 * WITHIN)
 

@@ -60,7 +60,9 @@ def estimated(job: Job, reported: Mapping[TaskId, Progress], past: Past, now: fl
         return Estimate(None, runs, left)
     ends: dict[str, float | None] = {}
     for plan, stage in zip(job.plan.stages, job.stages, strict=True):
-        ends[plan.name] = _end(stage, [ends[need.stage] for need in plan.needs], left[plan.name].seconds, now)
+        begun = job.status is not Status.PENDING  # until then it waits for its time, which is no part of what it takes
+        needed = [ends[need.stage] for need in plan.needs]
+        ends[plan.name] = _end(stage, needed, left[plan.name].seconds, now, waits=begun)
     last = _latest(list(ends.values()), now)
     return Estimate(None if last is None else last - now, runs, left)
 
@@ -89,11 +91,13 @@ def _beyond(counts: Counter[int], passed: float) -> float | None:
     return None if found is None else max(0.0, found - passed)
 
 
-def _end(stage: Stage, needed: Sequence[float | None], seconds: float | None, now: float) -> float | None:
+def _end(
+    stage: Stage, needed: Sequence[float | None], seconds: float | None, now: float, *, waits: bool
+) -> float | None:
     begins = _latest(needed, now)
     if begins is None or seconds is None:
         return None
-    if stage.status is Status.PENDING:
+    if waits and stage.status is Status.PENDING:
         begins = max([begins, *(task.ready_at for task in stage.tasks or () if task.ready_at is not None)])
     return begins + seconds
 
