@@ -9,9 +9,24 @@ from base64 import b64decode
 from pathlib import Path
 from typing import Any
 
+import av
+import numpy as np
+
 from packhorse import App, Context, File, Params, Permanent, needs
 
 app = App("shown")
+
+
+def filmed(path: Path) -> None:
+    """A second of ten pictures."""
+    with av.open(str(path), "w") as film:
+        track = film.add_stream("libvpx", rate=10)
+        track.width, track.height, track.pix_fmt = 64, 48, "yuv420p"
+        for shade in range(10):
+            picture = np.full((48, 64, 3), 20 * shade, np.uint8)
+            film.mux(track.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
+        film.mux(track.encode())
+
 
 PNG = b64decode("iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAEklEQVR4nGP4z8CAFWEXHbQSACj/P8Fu7N9hAAAAAElFTkSuQmCC")
 HOSTILE = {
@@ -82,10 +97,11 @@ def draw(ctx: Context, p: Media) -> list[File]:
         sound.setsampwidth(2)
         sound.setframerate(8000)
         sound.writeframes(b"\0\0" * 8000)
+    filmed(ctx.scratch / "film.webm")
     if p.note:
         (ctx.scratch / "plain").write_text("x")
         return [File(ctx.scratch / "plain", name=p.note.replace("/", "_"))]
-    return [File(ctx.scratch / name) for name in (*made, "sound.wav")]
+    return [File(ctx.scratch / name) for name in (*made, "sound.wav", "film.webm")]
 
 
 @app.job(retries=0)

@@ -127,7 +127,7 @@ def test_its_result_is_promoted(page: Page, client: Client, running: Server) -> 
 
     page.get_by_role("button", name="Promote").click()
 
-    expect(page.locator(".said")).to_have_text("6 files are promoted.")
+    expect(page.locator(".said")).to_have_text("7 files are promoted.")
     assert (running.place.folder / "kept" / job["job_id"]).is_dir()
 
 
@@ -162,7 +162,7 @@ def test_the_log_is_followed_and_only_its_end_is_kept_in_view(page: Page, client
     job.open(1)
 
     expect(page.locator("#log li").last).to_contain_text("finishing")
-    page.wait_for_function(f"{BOX}.scrollTop + {BOX}.clientHeight >= {BOX}.scrollHeight - 1")
+    until(lambda: page.evaluate(f"{BOX}.scrollTop + {BOX}.clientHeight >= {BOX}.scrollHeight - 1"), 30)
     page.get_by_label("Follow").uncheck()
     page.evaluate(f"{BOX}.scrollTop = 0")
     job.ends()

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from packhorse.client import Client
-from tests.api.processes import Server
+from tests.api.processes import Server, until
 from tests.web.browser import person
 from tests.web.sample import HOSTILE as FILES
 from tests.web.shown import HOSTILE, shown
@@ -37,13 +37,13 @@ def test_files_are_loaded_when_they_are_looked_at(page: Page, made: str) -> None
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     page.goto(f"/jobs/{made}")
-    expect(page.locator("details.preview")).to_have_count(6)
+    expect(page.locator("details.preview")).to_have_count(7)
     assert not [url for url in asked if "/artifacts/" in url]
 
     image = preview(page, "picture.png").locator("img")
 
     expect(image).to_be_visible()
-    page.wait_for_function("document.querySelector('.preview img').naturalWidth === 8")
+    expect(image).to_have_js_property("naturalWidth", 8)
     assert [url for url in asked if "/artifacts/" in url] == [
         f"{page.url.replace('/jobs', '/api/v1/jobs')}/artifacts/draw/picture.png"
     ]
@@ -56,6 +56,15 @@ def test_sound_is_played(page: Page, made: str) -> None:
     expect(sound).to_be_visible()
 
     expect(sound).to_have_js_property("duration", 1)
+
+
+def test_a_film_is_played(page: Page, made: str) -> None:
+    page.goto(f"/jobs/{made}")
+
+    film = preview(page, "film.webm").locator("video")
+    expect(film).to_be_visible()
+
+    expect(film).to_have_js_property("videoWidth", 64)
 
 
 def test_texts_are_shown_as_far_as_they_are_short(page: Page, made: str) -> None:
@@ -78,7 +87,7 @@ def test_a_preview_stays_open_while_the_page_keeps_itself_fresh(page: Page, made
 
     page.evaluate("document.addEventListener('refreshed', () => { window.refreshed = 1; })")
     page.evaluate("import('/static/live.js').then((live) => live.refresh())")
-    page.wait_for_function("window.refreshed === 1")
+    until(lambda: page.evaluate("window.refreshed === 1"), 30)
 
     expect(page.locator(".preview pre")).to_contain_text("numbers")
 
