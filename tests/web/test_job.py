@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page, expect
 from packhorse.client import Client
 from tests.api.processes import ROOT, Server, until
 from tests.web.browser import check_access, person
-from tests.web.shown import LOOKS, Gated, shown
+from tests.web.shown import HOSTILE, LOOKS, Gated, shown
 
 BOX = "document.getElementById('log-box')"
 
@@ -46,6 +46,19 @@ def test_it_moves_without_a_reload(page: Page, client: Client, tmp_path: Path) -
     expect(page.locator("#result")).to_contain_text('"done": 1')
     expect(page.get_by_role("button", name="Cancel")).to_have_count(0)
     assert page.evaluate("window.mark") == 1
+
+
+@pytest.mark.parametrize("number", range(len(HOSTILE)))
+def test_hostile_text_that_comes_live_is_text(page: Page, client: Client, tmp_path: Path, number: int) -> None:
+    job = Gated(client, tmp_path, note=HOSTILE[number])
+    page.goto(f"/jobs/{job.id}")
+    job.ends()
+
+    expect(page.locator("#log .line").last).to_have_text(f"finishing {HOSTILE[number]}".strip())
+
+    expect(page.locator("h1 .status")).to_contain_text("completed")
+    assert page.evaluate("window.hacked") is None
+    assert page.locator("main img, main script").count() == 0
 
 
 def test_a_refresh_in_the_middle_loses_nothing(page: Page, client: Client, tmp_path: Path) -> None:
