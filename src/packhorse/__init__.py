@@ -21,12 +21,13 @@ from packhorse.define import (
     gather,
     needs,
 )
-from packhorse.errors import PackhorseError
+from packhorse.errors import OutboundFailed, PackhorseError
 from packhorse.version import VERSION
 
 if TYPE_CHECKING:
     from packhorse.api.mounting import asgi
     from packhorse.client import AsyncClient, Client
+    from packhorse.outbound.fetching import Fetched, Fetcher
 
 __version__ = VERSION
 
@@ -37,9 +38,12 @@ __all__ = [
     "Choices",
     "Client",
     "Context",
+    "Fetched",
+    "Fetcher",
     "File",
     "JobHandle",
     "Later",
+    "OutboundFailed",
     "PackhorseError",
     "Params",
     "Permanent",
@@ -52,7 +56,13 @@ __all__ = [
 ]
 
 
-LATER = {"AsyncClient": "packhorse.client", "Client": "packhorse.client", "asgi": "packhorse.api.mounting"}
+LATER = {
+    "AsyncClient": "packhorse.client",
+    "Client": "packhorse.client",
+    "Fetched": "packhorse.outbound.fetching",
+    "Fetcher": "packhorse.outbound.fetching",
+    "asgi": "packhorse.api.mounting",
+}
 """Loaded when they are asked for: every stage's process imports this package, and few of them ask."""
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from packhorse.define.options import PipelineOptions, ScheduleOptions
+from packhorse.define.options import statuses as spoken
 from packhorse.define.pipelines import Pipeline
 from packhorse.define.registry import Code
 from packhorse.define.signature import JobDecorator, Submits
+from packhorse.define.source import caller, refusal
 from packhorse.define.submitting import JobHandle, Options
 
 if TYPE_CHECKING:
@@ -19,8 +22,15 @@ P = TypeVar("P")
 class App:
     """Holds pipelines. ``packhorse dev FILE`` finds it; ``.submit()`` writes to the store that the settings name."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, statuses: Mapping[str, str] | None = None) -> None:
+        """``statuses`` is what your users call them, as ``{"running": "processing"}``: every job then tells, besides
+        the words that are the same everywhere, yours as its ``alias``.
+        """
         self.code = Code(name)
+        try:
+            self._statuses = spoken(statuses or {})
+        except ValueError as error:
+            raise refusal(f"App {name!r}: {error}", caller()[0]) from error
         self._runtime: Runtime | None = None
 
     @property
@@ -74,4 +84,5 @@ class App:
 
     def _adopt(self, pipeline: Pipeline[Any]) -> None:
         self.code.add(pipeline)
+        pipeline.statuses = self._statuses
         pipeline.submitter = self

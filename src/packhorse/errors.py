@@ -14,7 +14,8 @@ PackhorseError
 │   ├── NoSecretKey         a webhook cannot be signed
 │   ├── NotAllowed          the job's status does not admit the verb
 │   │   └── NotFinished
-│   └── SlotTaken           the user has an active job already
+│   ├── SlotTaken           the user has an active job already
+│   └── WouldOverwrite      a file is there that `packhorse init` would write
 ├── Conflict                the state moved between deciding and committing; look again
 │   ├── LeaseLost           another attempt has taken over, or the job was ended
 │   └── AlreadySubmitted    this idempotency key has a job
@@ -277,6 +278,13 @@ class SlotTaken(Refused):
 
     status = 409
     hint = "Wait for it, or cancel it: packhorse cancel {active_job_id}"
+
+
+class WouldOverwrite(Refused):
+    """{path} is there already, and nothing is overwritten."""
+
+    status = 409
+    hint = "Name another folder: packhorse init FOLDER"
 
 
 class Conflict(PackhorseError):

@@ -3,18 +3,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
-from litestar.testing import AsyncTestClient
 
-from packhorse.api.serving import build
 from packhorse.client import Client
+from packhorse.core.plan import Definition
 from packhorse.define.loading import load
 from packhorse.store.base import Store
 from packhorse.wiring import open_store
-from tests.api.processes import SAMPLE, Place, Server, served, until, working
+from tests.api.processes import SAMPLE, STARTING, Place, Server, served, until, working
+from tests.api.unserved import Http, unserved
 from tests.contract.stores import STORES
 
 
@@ -23,10 +23,15 @@ def publish(place: Place) -> None:
 
     async def tell() -> None:
         store = await open_store(place.settings.store)
-        await store.publish(load(str(SAMPLE)).definitions())
+        await store.publish(sampled())
         await store.close()
 
     asyncio.run(tell())
+
+
+@cache
+def sampled() -> list[Definition]:
+    return load(str(SAMPLE)).definitions()
 
 
 @pytest.fixture(params=["sqlite", "postgresql", "redis"])
@@ -61,7 +66,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @contextmanager
 def run(place: Place) -> Iterator[Server]:
     with served(place) as server, working(place), Client(server.url) as client:
-        until(client.pipelines)
+        until(client.pipelines, STARTING)
         yield server
 
 
@@ -80,7 +85,7 @@ async def store(place: Place) -> AsyncIterator[Store]:
 
 
 @pytest.fixture
-async def http(place: Place) -> AsyncIterator[AsyncTestClient[Any]]:
+async def http(place: Place) -> AsyncIterator[Http]:
     """The application without sockets."""
-    async with AsyncTestClient(build(place.settings), base_url="http://127.0.0.1/api/v1/") as http:
+    async with unserved(place.settings) as http:
         yield http

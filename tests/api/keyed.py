@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
-
-from litestar.testing import AsyncTestClient
 
 from packhorse.access import grants
-from packhorse.api.serving import build
 from packhorse.store.base import Entry, Store
 from tests.api.processes import Place
+from tests.api.unserved import Http, unserved
 from tests.journey.site import until
 
-Http = AsyncTestClient[Any]
 BASE = "http://packhorse.example/api/v1/"
 
 
@@ -30,7 +26,7 @@ async def key(store: Store, tenant: str = "acme", *scopes: str, user: str | None
 
 @asynccontextmanager
 async def asking(place: Place) -> AsyncIterator[Http]:
-    async with AsyncTestClient(build(place.settings), base_url=BASE) as http:
+    async with unserved(place.settings, BASE) as http:
         yield http
 
 
@@ -41,4 +37,4 @@ async def audited(store: Store, count: int, tenant: str | None = None) -> list[E
         found = await store.audited(tenant, limit=200)
         return found[::-1] if len(found) >= count else None
 
-    return await until(look, 10, lambda: f"there are not {count} entries")
+    return await until(look, 40, lambda: f"there are not {count} entries")

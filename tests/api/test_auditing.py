@@ -43,7 +43,7 @@ async def written(store: Store, count: int) -> list[tuple[str, int]]:
         found = await store.audited()
         return found[::-1] if len(found) >= count else None
 
-    return [(entry.event, entry.count) for entry in await until(look, 10, lambda: f"there are not {count} entries")]
+    return [(entry.event, entry.count) for entry in await until(look, 40, lambda: f"there are not {count} entries")]
 
 
 async def test_what_is_told_is_written_at_once_with_all_its_facts(store: Store) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from packhorse.client import Client
 from tests.api.conftest import publish
-from tests.api.processes import Place, Server, served
+from tests.api.processes import Place, Server, free_port, served
 from tests.api.raw import CLOSE, GOOD, KIND, OPEN, head, length, reset, sent, status
 from tests.api.test_uploads import BROKEN, settled, settles
 from tests.journey.places import PLACES
@@ -148,10 +148,10 @@ def test_who_says_nothing_more_is_cut(server: Server) -> None:
 def test_of_two_hundred_at_once_one_is_admitted(server: Server) -> None:
     objects, jobs = settled(server)
     body = GOOD.replace(CLOSE, b'\r\n--XX\r\nContent-Disposition: form-data; name="user_id"\r\n\r\ncrowd' + CLOSE)
-    request = head(server, KIND, length(body), query="?pipeline=convert") + body
 
-    with ThreadPoolExecutor(200) as crowd:
-        answers = list(crowd.map(lambda _: sent(server, request), range(200)))
+    with served(server.place.but(port=free_port(), body_silence=60)) as patient, ThreadPoolExecutor(200) as crowd:
+        request = head(patient, KIND, length(body), query="?pipeline=convert") + body
+        answers = list(crowd.map(lambda _: sent(patient, request), range(200)))
     said = [json.loads(found.partition(b"\r\n\r\n")[2]) for found in answers]
 
     admitted = [each["job_id"] for each in said if "job_id" in each]

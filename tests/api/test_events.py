@@ -30,7 +30,7 @@ def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 def stream(server: Server, job_id: str, query: str = "", **headers: str) -> list[httpx2.ServerSentEvent]:
     """All events until the server ends the stream."""
-    with httpx2.stream("GET", f"{server.api}/jobs/{job_id}/events{query}", headers=headers, timeout=20) as response:
+    with httpx2.stream("GET", f"{server.api}/jobs/{job_id}/events{query}", headers=headers, timeout=60) as response:
         assert response.headers["content-type"] == "text/event-stream"
         return list(httpx2.EventSource(response))
 
@@ -104,7 +104,7 @@ def test_a_running_job_is_told_live_with_its_progress(running: Server, client: C
     began = time.monotonic()
     first_progress = None
     seen: list[httpx2.ServerSentEvent] = []
-    with httpx2.stream("GET", f"{running.api}/jobs/{job_id}/events", timeout=20) as response:
+    with httpx2.stream("GET", f"{running.api}/jobs/{job_id}/events", timeout=60) as response:
         for event in httpx2.EventSource(response):
             seen.append(event)
             if event.event == "progress" and first_progress is None:
@@ -136,7 +136,7 @@ def test_a_second_run_is_followed_to_its_end(running: Server, client: Client) ->
 
 def test_many_watchers_of_one_job_all_see_all_of_it(running: Server, client: Client) -> None:
     job_id = client.submit("hold", {"seconds": 0.7})["job_id"]
-    with httpx2.Client(timeout=20) as http:
+    with httpx2.Client(timeout=60) as http:
         opened = [http.stream("GET", f"{running.api}/jobs/{job_id}/events") for _ in range(20)]
         responses = [each.__enter__() for each in opened]
 
@@ -156,7 +156,7 @@ def test_a_quiet_stream_is_pinged(place: Place, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("sys.executable", _wrapper(place, script))
     with served(place) as server:
         job_id = httpx2.post(f"{server.api}/jobs", json={"pipeline": "add", "parameters": {"a": 1}}).json()["job_id"]
-        with httpx2.stream("GET", f"{server.api}/jobs/{job_id}/events", timeout=10) as response:
+        with httpx2.stream("GET", f"{server.api}/jobs/{job_id}/events", timeout=60) as response:
             lines = response.iter_lines()
             pings = 0
             while pings < 2:

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from packhorse.core.failures import MOST_TIMES
 from packhorse.engine.orders import Orders
 from packhorse.engine.settle import Settle
 from packhorse.store.base import Store
-from tests.api.keyed import Http as Keyed
 from tests.api.keyed import asking, audited, key
 from tests.api.processes import Place
-from tests.api.test_queues import Http
+from tests.api.unserved import Http
 from tests.contract.failing import BY_ANN, failing, failing_many, id_of, only_group, wrong
 
 
@@ -219,7 +219,7 @@ async def keyed(place: Place) -> Any:
         yield http
 
 
-async def test_reading_and_settling_need_their_scopes(keyed: Keyed, store: Store) -> None:
+async def test_reading_and_settling_need_their_scopes(keyed: Http, store: Store) -> None:
     job = await failing(store, tenant="acme")
     reads, works = await key(store, "acme", "read"), await key(store, "acme", "operate")
 
@@ -229,7 +229,7 @@ async def test_reading_and_settling_need_their_scopes(keyed: Keyed, store: Store
     assert answer.status_code == 202
 
 
-async def test_a_key_for_one_user_sees_that_users_failures_and_no_groups(keyed: Keyed, store: Store) -> None:
+async def test_a_key_for_one_user_sees_that_users_failures_and_no_groups(keyed: Http, store: Store) -> None:
     mine, other = await failing(store, tenant="acme", user="ann"), await failing(store, tenant="acme", user="bob")
     headers = await key(store, "acme", "read", "operate", user="ann")
 
@@ -242,7 +242,7 @@ async def test_a_key_for_one_user_sees_that_users_failures_and_no_groups(keyed: 
     assert (await keyed.post("failures/retry", json={"ids": [id_of(mine)]}, headers=headers)).status_code == 403
 
 
-async def test_what_is_ordered_is_audited(keyed: Keyed, store: Store) -> None:
+async def test_what_is_ordered_is_audited(keyed: Http, store: Store) -> None:
     await failing(store, tenant="acme")
     headers = await key(store, "acme", "operate")
 
@@ -255,7 +255,7 @@ async def test_what_is_ordered_is_audited(keyed: Keyed, store: Store) -> None:
     assert entry.details["order_id"] == order.id
 
 
-async def test_anothers_failures_are_neither_seen_nor_touched(keyed: Keyed, store: Store) -> None:
+async def test_anothers_failures_are_neither_seen_nor_touched(keyed: Http, store: Store) -> None:
     job = await failing(store, tenant="acme")
     group = await only_group(store, "acme")
     await store.dismiss_group("acme", group.fingerprint, BY_ANN)
@@ -268,3 +268,55 @@ async def test_anothers_failures_are_neither_seen_nor_touched(keyed: Keyed, stor
     assert answer.json()["count"] == 0
     await work(store)
     assert (await only_group(store, "acme")).open == 1
+
+
+# Trends, and what an order is about
+
+
+async def test_a_group_tells_its_trend_if_asked(http: Http, store: Store) -> None:
+    await failing_many(store, *[wrong() for _ in range(3)])
+    group = await only_group(store)
+
+    [plain] = (await http.get("failures/groups")).json()["items"]
+    [listed] = (await http.get("failures/groups?trend=true")).json()["items"]
+    one = (await http.get(f"failures/groups/{group.fingerprint}?trend=true")).json()
+
+    assert "trend" not in plain
+    assert sum(listed["trend"]["counts"]) == sum(one["trend"]["counts"]) == 3
+    assert (len(one["trend"]["counts"]), one["trend"]["seconds"], one["trend"]["is_cut"]) == (24, 3600.0, False)
+
+
+async def test_a_trend_says_that_it_does_not_know_all(http: Http, store: Store) -> None:
+    await failing_many(store, *[wrong() for _ in range(MOST_TIMES + 1)])
+
+    [group] = (await http.get("failures/groups?trend=true")).json()["items"]
+
+    assert group["count"] == MOST_TIMES + 1
+    assert group["trend"]["is_cut"]
+    assert sum(each or 0 for each in group["trend"]["counts"]) == MOST_TIMES
+
+
+async def test_dismissed_groups_are_chosen_or_left_out(http: Http, store: Store) -> None:
+    await failing(store, wrong("Way a."))
+    known = (await only_group(store)).fingerprint
+    await failing(store, wrong("Way b."))
+    await store.dismiss_group("default", known, BY_ANN)
+
+    async def listed(query: str) -> list[str]:
+        found = (await http.get(f"failures/groups{query}")).json()["items"]
+        return [each["fingerprint"] for each in found]
+
+    assert len(await listed("")) == 2
+    assert await listed("?dismissed=true") == [known]
+    assert known not in await listed("?dismissed=false")
+
+
+async def test_an_order_says_what_it_is_about_and_how_many_that_were(http: Http, store: Store) -> None:
+    jobs = await failing_many(store, wrong(), wrong())
+    group = await only_group(store)
+
+    of_group = (await http.post("failures/retry", json={"fingerprint": group.fingerprint})).json()["order"]
+    of_one = (await http.post("failures/retry", json={"ids": [id_of(jobs[0])]})).json()["order"]
+
+    assert (of_group["about"]["fingerprint"], of_group["about"]["pipeline"]) == (group.fingerprint, None)
+    assert (of_group["count"], of_one["count"], of_one["about"]) == (2, 1, None)

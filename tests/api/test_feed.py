@@ -12,7 +12,7 @@ import apsw
 import pytest
 
 from packhorse.api import feed as feeds
-from packhorse.api.feed import Feed, Watcher
+from packhorse.api.feed import Feed, Hints, Watcher
 from packhorse.core import lifecycle
 from packhorse.core.model import Job, Spec, TaskId
 from packhorse.core.plan import Plan, StagePlan
@@ -295,3 +295,51 @@ async def test_a_closed_feed_lets_everybody_go(store: SqliteStore) -> None:
             assert watcher.is_closed
         with feed.watch("j2") as late:
             assert late.is_closed
+
+
+class Woken:
+    """A page that counts how often it was told to look again by something that moved."""
+
+    def __init__(self, hints: Hints) -> None:
+        self.times = 0
+        self._hints = hints
+        self._task = asyncio.create_task(self._count())
+
+    async def _count(self) -> None:
+        while await self._hints.next(3600):
+            self.times += 1
+
+    def end(self) -> None:
+        self._task.cancel()
+
+
+async def test_pages_are_told_of_jobs_of_their_own_tenant_and_user_only(store: SqliteStore) -> None:
+    async with fed(store) as feed:
+        with (
+            feed.hints("default") as all_of_it,
+            feed.hints("default", "u") as own,
+            feed.hints("default", "v") as other,
+            feed.hints("acme") as foreign,
+        ):
+            pages = [Woken(each) for each in (all_of_it, own, other, foreign)]
+            await until(lambda: all(page.times == 1 for page in pages))  # at first, anything may have moved
+            await admitted(store)
+            await until(lambda: pages[0].times == pages[1].times == 2)
+            await moved(store)
+            await until(lambda: pages[0].times == 3)
+
+            assert [pages[2].times, pages[3].times] == [1, 1]
+            for each in pages:
+                each.end()
+
+
+async def test_a_page_is_told_of_many_moves_at_once(store: SqliteStore) -> None:
+    async with fed(store) as feed:
+        with feed.hints("default") as hints:
+            page = Woken(hints)
+            for n in range(20):
+                await admitted(store, f"j{n}")
+            await until(lambda: page.times > 0)
+
+            assert page.times < 20
+            page.end()

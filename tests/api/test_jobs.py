@@ -11,11 +11,14 @@ from msgspec.structs import replace
 
 from packhorse.blob import open_blobs
 from packhorse.core import lifecycle
+from packhorse.core.histogram import bucket
 from packhorse.core.model import Failure, TaskId
 from packhorse.engine.janitor import Janitor
 from packhorse.engine.settle import Settle
+from packhorse.engine.tallying import STAGES
 from packhorse.store.base import Line, Report, Sample, Store, WorkerCard
 from packhorse.store.sqlite import SqliteStore
+from packhorse.store.statistics import QUARTER, Tally
 from tests.api.conftest import publish
 from tests.api.processes import Place
 from tests.contract.builders import card
@@ -138,7 +141,8 @@ async def test_a_status_there_is_not_is_answered_with_those_there_are(http: Http
 
 @pytest.mark.parametrize("job_id", [UNKNOWN, "x", "..%2f..", "%00", "a" * 3000])
 @pytest.mark.parametrize(
-    "path", ["", "/events", "/log", "/explain", "/metrics", "/artifacts", "/artifacts/a/b", "/result"]
+    "path",
+    ["", "/events", "/log", "/explain", "/estimate", "/history", "/metrics", "/artifacts", "/artifacts/a/b", "/result"],
 )
 async def test_a_job_that_is_not_there_is_404_everywhere(http: Http, job_id: str, path: str) -> None:
     answer = await http.get(f"jobs/{job_id}{path}")
@@ -502,3 +506,49 @@ async def test_the_key_of_a_deleted_job_is_free_when_it_is_gone(http: Http, stor
     assert (meanwhile.status_code, meanwhile.headers["retry-after"]) == (409, "2")
     assert afterwards.status_code == 202
     assert afterwards.json()["job_id"] != job_id
+
+
+async def test_the_end_of_a_log_is_asked_for(http: Http, store: Store) -> None:
+    job_id = await submitted(http)
+    lines = [Line(job_id, TaskId("add"), 1, 5.0, f"line {n}") for n in range(5)]
+    await store.log(lines, keep=10_000)
+
+    page = (await http.get(f"jobs/{job_id}/log?newest=true&limit=2")).json()
+
+    assert [each["text"] for each in page["items"]] == ["line 3", "line 4"]
+    assert page["next"] is None
+
+
+async def test_what_has_happened_comes_in_pages(http: Http, store: Store) -> None:
+    job_id = await submitted(http)
+    await failed(store, job_id)
+
+    first = (await http.get(f"jobs/{job_id}/history?limit=2")).json()
+    second = (await http.get(f"jobs/{job_id}/history?after={first['next']}")).json()
+
+    found = [(each["n"], each["type"]) for page in (first, second) for each in page["items"]]
+    assert found == [(1, "submitted"), (2, "started"), (3, "stage_started"), (4, "stage_failed"), (5, "failed")]
+    assert second["next"] is None
+
+
+async def test_an_estimate_is_told_from_the_runs_before(http: Http, store: Store) -> None:
+    unknown = (await http.get(f"jobs/{await submitted(http, pipeline='speak', voice='amy')}/estimate")).json()
+    await store.tally({Tally(QUARTER, int(store.now()) // QUARTER * QUARTER, "add", STAGES, f"add:{bucket(30.0)}"): 4})
+
+    known = (await http.get(f"jobs/{await submitted(http)}/estimate")).json()
+
+    assert (unknown["seconds"], unknown["ends_at"], unknown["runs"]) == (None, None, 0)
+    assert 20 < known["seconds"] == known["stages"]["add"]["usual_seconds"] < 40
+    assert known["runs"] == 4
+    assert known["ends_at"] is not None
+
+
+async def test_who_waits_for_its_turn_is_told_how_many_go_before(http: Http, store: Store) -> None:
+    await submitted(http)
+    job_id = await submitted(http)
+    plan = (await store.get([job_id]))[0].plan  # type: ignore[union-attr]
+    await store.enroll(card(queues={"default": 1}, kinds=(plan.stages[0].kind,)))
+
+    [reason] = (await http.get(f"jobs/{job_id}/explain")).json()["reasons"]
+
+    assert (reason["code"], reason["ahead"]) == ("QUEUED", 1)

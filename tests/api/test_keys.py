@@ -13,8 +13,9 @@ from packhorse.access import grants, keyring, keys
 from packhorse.store.base import Store
 from packhorse.wiring import open_store
 from tests.api.conftest import publish
-from tests.api.keyed import Http, asking, audited, bearer, key
+from tests.api.keyed import asking, audited, bearer, key
 from tests.api.processes import Place, served
+from tests.api.unserved import Http
 
 ADD = {"pipeline": "add", "parameters": {"a": 1}, "user_id": "ann"}
 
@@ -180,6 +181,20 @@ async def test_a_token_reads_and_cancels_its_job_and_nothing_else(http: Http, st
     assert (await http.post(f"jobs/{own}/cancel", headers=token)).status_code == 202
 
 
+async def test_whoever_has_a_key_or_a_token_can_ask_what_it_is_good_for(http: Http, store: Store) -> None:
+    service = await key(store, "acme", "submit", "read", user="ann")
+    job_id = (await http.post("jobs", json=ADD, headers=service)).json()["job_id"]
+    token = (await http.post(f"jobs/{job_id}/tokens", headers=service)).json()
+
+    mine = (await http.get("me", headers=service)).json()
+    theirs = (await http.get("me", headers=bearer(token["key"]))).json()
+
+    assert (mine["tenant_id"], mine["user_id"], mine["job_id"]) == ("acme", "ann", None)
+    assert mine["allowed"] == ["cancel", "read", "submit"]
+    assert (theirs["key_id"], theirs["job_id"], theirs["allowed"]) == (token["key_id"], job_id, ["cancel", "read"])
+    assert (await http.get("me")).status_code == 401
+
+
 async def test_a_token_is_listed_with_its_job_and_can_be_revoked(
     http: Http, store: Store, admin: dict[str, str]
 ) -> None:
@@ -252,7 +267,7 @@ def test_what_is_streamed_with_a_key_is_cut_when_it_ends(place: Place) -> None:
         await store.close()
 
     mine, other = asyncio.run(made())
-    with served(place) as server, httpx2.Client(base_url=server.api, timeout=20) as http:
+    with served(place) as server, httpx2.Client(base_url=server.api, timeout=60) as http:
         job_id = http.post("/jobs", json=ADD, headers=bearer(mine)).json()["job_id"]
         with (
             http.stream("GET", f"/jobs/{job_id}/events", headers=bearer(mine)) as cut,

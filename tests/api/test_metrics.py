@@ -10,13 +10,12 @@ from typing import Any
 import httpx2
 import psutil
 import pytest
-from litestar.testing import AsyncTestClient
 from prometheus_client.parser import text_string_to_metric_families
 
 from packhorse import Client
-from packhorse.api.serving import build
 from packhorse.errors import InvalidInput, SlotTaken, UnknownPipeline
 from tests.api.processes import Place, Process, Server, free_port, served, until, working
+from tests.api.unserved import unserved
 from tests.servers.valkey import Valkey
 
 ONNX = frozenset({("queue", "onnx")})
@@ -204,7 +203,7 @@ async def test_a_store_that_is_away_leaves_the_rest(tmp_path: Any) -> None:
     valkey = Valkey().start()
     settings = Place(tmp_path, store=valkey.url()).settings
     try:
-        async with AsyncTestClient(build(settings), base_url="http://127.0.0.1") as http:
+        async with unserved(settings, "http://127.0.0.1") as http:
             before = read((await http.get("/metrics")).text)
             await asyncio.to_thread(valkey.kill)
             answer = await http.get("/metrics")

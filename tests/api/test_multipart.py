@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from packhorse.api import body as bodies
-from packhorse.api.body import Body
-from packhorse.api.multipart import LONGEST_EPILOGUE, LONGEST_HEADER, MOST_PARTS, Multipart, boundary_of
+from packhorse import body as bodies
+from packhorse.body import Body
 from packhorse.errors import Malformed, TooLarge, TooSlow, UnsupportedMedia
+from packhorse.multipart import LONGEST_EPILOGUE, LONGEST_HEADER, MOST_PARTS, Multipart, boundary_of
 from packhorse.settings import Settings
 
 Found = list[tuple[str, str | None, bytes]]

@@ -316,3 +316,96 @@ async def test_edits_are_audited(http: Http, store: Store) -> None:
         ("schedule.run", None),
     ]
     assert entries[0].details["reason"] == "why not"
+
+
+# Words, trials, and lists with more in them
+
+
+async def test_a_schedule_says_when_in_words(http: Http) -> None:
+    odd = await made(http, "odd", cron="*/7 * * * *", zone="UTC")
+    preview = (await http.post("schedules/preview", json={"cron": "0 9 * * 1-5", "zone": "Asia/Tokyo"})).json()
+
+    assert (await made(http))["when"] == "every day at 02:30, Europe/Berlin"
+    assert odd["when"] == "*/7 * * * *, UTC"
+    assert preview["when"] == "Monday to Friday at 09:00, Asia/Tokyo"
+
+
+async def test_a_dry_run_tells_what_an_edit_would_do_and_does_nothing(http: Http, store: Store) -> None:
+    before = await made(http)
+
+    trial = await put(http, match='"1"', cron="0 4 * * *", parameters={"a": 2}, dry_run=True)
+
+    assert (trial.status_code, "etag" in trial.headers) == (200, False)
+    assert (trial.json()["version"], trial.json()["when"]) == (2, "every day at 04:00, Europe/Berlin")
+    assert trial.json()["changes"] == [
+        {"field": "parameters.a", "old": 1, "new": 2},
+        {"field": "cron", "old": "30 2 * * *", "new": "0 4 * * *"},
+    ]
+    assert (await http.get("schedules/nightly")).json() == before
+    assert len(await store.revisions("default", "nightly")) == 1
+
+
+async def test_a_dry_run_of_a_new_schedule_makes_none(http: Http) -> None:
+    trial = await put(http, dry_run=True)
+
+    assert (trial.status_code, trial.json()["version"], trial.json()["changes"]) == (200, 1, [])
+    assert (await http.get("schedules/nightly")).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("match", "changes", "status"),
+    [(None, {}, 428), ('"7"', {}, 412), ('"1"', {"cron": "x"}, 422), ('"1"', {"parameters": {"a": "x"}}, 422)],
+    ids=["unseen", "stale", "cron", "parameters"],
+)
+async def test_a_dry_run_is_refused_as_the_edit_would_be(
+    http: Http, match: str | None, changes: Json, status: int
+) -> None:
+    await made(http)
+
+    assert (await put(http, match=match, dry_run=True, **changes)).status_code == status
+
+
+async def test_deleted_schedules_are_listed_if_asked_for(http: Http) -> None:
+    await made(http)
+    await http.delete("schedules/nightly")
+
+    [gone] = (await http.get("schedules?deleted=true")).json()["items"]
+
+    assert (await http.get("schedules")).json()["items"] == []
+    assert gone["schedule_id"] == "nightly"
+    assert gone["deleted_at"] is not None
+
+
+async def test_a_list_shows_the_last_runs_of_each_if_asked(http: Http) -> None:
+    await made(http, "a")
+    await made(http, "b")
+    for _ in range(3):
+        await http.post("schedules/b/run")
+
+    plain = (await http.get("schedules")).json()
+    listed = (await http.get("schedules?runs=2")).json()
+    runs = (await http.get("schedules/b/runs?limit=2")).json()["items"]
+
+    assert "runs" not in plain["items"][0]
+    assert [each["runs"] for each in listed["items"]] == [[], runs]
+    assert len(runs) == 2
+    assert (await http.get("schedules?runs=31")).status_code == 422
+
+
+async def test_parameters_that_say_the_same_stay_as_they_were_spelled(http: Http, store: Store) -> None:
+    given = b'{"cron": "30 2 * * *", "pipeline": "add", "user_id": "ann", "parameters": %s}'
+    headers = {"Content-Type": "application/json"}
+    await http.put("schedules/nightly", content=given % b'{ "b": 2, "a": 1 }', headers=headers)
+
+    async def changes(parameters: bytes, seen: str) -> list[str]:
+        answer = await http.put(
+            "schedules/nightly", content=given % parameters, headers={**headers, "If-Match": f'"{seen}"'}
+        )
+        assert answer.status_code == 200, answer.text
+        [made] = (await http.get("schedules/nightly/versions?limit=1")).json()["items"]
+        return [each["field"] for each in made["changes"]]
+
+    assert await changes(b'{"a":1,"b":2}', "1") == []
+    assert await changes(b'{"a":1.0,"b":2}', "2") == ["parameters"]
+    found = await store.revisions("default", "nightly")
+    assert [each.terms.parameters for each in found[::-1]] == [b'{ "b": 2, "a": 1 }'] * 2 + [b'{"a":1.0,"b":2}']

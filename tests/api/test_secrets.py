@@ -7,16 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from litestar.testing import AsyncTestClient
 
-from packhorse.api.serving import build
 from packhorse.client import Client
 from packhorse.core.secrecy import MASK
 from packhorse.store.base import Filter, Store
 from tests.api.conftest import publish
 from tests.api.processes import Place, Server, served, until, working
-
-Http = AsyncTestClient[Any]
+from tests.api.unserved import Http, unserved
 
 KEY = "s" * 40
 CANARY = "canary-0123456789"
@@ -99,7 +96,7 @@ def bare(tmp_path: Path) -> Place:
 
 @pytest.fixture
 async def keyless(bare: Place) -> AsyncIterator[Http]:
-    async with AsyncTestClient(build(bare.settings), base_url="http://127.0.0.1/api/v1/") as http:
+    async with unserved(bare.settings) as http:
         yield http
 
 

@@ -139,7 +139,7 @@ def test_it_stops_soon_whoever_is_connected(place: Place, tmp_path: Path, number
 def test_a_stream_ends_properly_when_the_server_stops(place: Place) -> None:
     server = Server(place)
     job_id = httpx2.post(f"{server.api}/jobs", json={"pipeline": "add", "parameters": {"a": 1}}).json()["job_id"]
-    with httpx2.stream("GET", f"{server.api}/jobs/{job_id}/events", timeout=10) as response:
+    with httpx2.stream("GET", f"{server.api}/jobs/{job_id}/events", timeout=60) as response:
         events = iter(httpx2.EventSource(response))
         assert next(events).event == "snapshot"
         server.signal(signal.SIGTERM)

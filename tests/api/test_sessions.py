@@ -134,6 +134,18 @@ async def test_the_audit_tells_who_came_and_went(http: Http, store: Store) -> No
     assert told == ["key.accepted", "session.started", "session.ended"]
 
 
+OTHERS = ['x={"a":1,"b":2}; ', "flag; ", "k=\xe9; ", "x=a b; ", "a@b=1; ", '"; ', ""]
+
+
+@pytest.mark.parametrize("other", OTHERS, ids=range(len(OTHERS)))
+async def test_cookies_of_others_hide_none_of_ours(http: Http, store: Store, other: str) -> None:
+    browser = await logged_in(http, await key(store))
+
+    answer = await http.get("jobs", headers={b"Cookie": f"{other}{browser['Cookie']}; z=1".encode("latin-1")})
+
+    assert answer.status_code == 200
+
+
 @pytest.mark.parametrize("cookie", ["x", "", "ph_", "%00", '"unended', "ph_" + "0" * 60])
 async def test_what_is_no_session_lets_nobody_in(http: Http, cookie: str) -> None:
     answer = await http.get("jobs", headers={"Cookie": f"packhorse_session={cookie}"})

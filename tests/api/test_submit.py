@@ -10,17 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from litestar.testing import AsyncTestClient
 
 from packhorse.api import gate
 from packhorse.api.callers import GRANTS, Caller
-from packhorse.api.serving import build
 from packhorse.store.base import Filter, Store
 from tests.api.conftest import publish
 from tests.api.processes import Place
+from tests.api.unserved import Http, unserved
 from tests.contract.stores import STORES
 
-Http = AsyncTestClient[Any]
 Json = dict[str, Any]
 
 MODEL: Json = {"model": ("m.onnx", b"weights")}
@@ -519,7 +517,7 @@ async def test_a_known_key_is_let_in_though_its_job_holds_the_slot(http: Http) -
 @asynccontextmanager
 async def asking_as(place: Place, monkeypatch: pytest.MonkeyPatch, caller: Caller) -> AsyncIterator[Http]:
     monkeypatch.setattr(gate, "_local", lambda _address: caller)
-    async with AsyncTestClient(build(place.settings), base_url="http://127.0.0.1/api/v1/") as http:
+    async with unserved(place.settings) as http:
         yield http
 
 

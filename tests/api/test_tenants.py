@@ -14,8 +14,9 @@ from packhorse.api.serving import build
 from packhorse.settings import Settings
 from packhorse.store.base import Store
 from tests.api.conftest import publish
-from tests.api.keyed import BASE, Http, asking, bearer, key
+from tests.api.keyed import BASE, asking, bearer, key
 from tests.api.processes import Place
+from tests.api.unserved import Http
 from tests.contract.failing import failing, id_of, only_group, wrong
 from tests.journey.places import PLACES
 
@@ -53,6 +54,7 @@ OF_ALL = ("queues", "workers", "stats", "health")
 SCHEDULE = {"pipeline": "add", "user_id": "ann", "parameters": {"a": 1}, "cron": "0 3 * * *"}
 BODIES: dict[str, dict[str, Any]] = {
     "POST jobs": {"json": {"pipeline": "add", "user_id": "ann", "parameters": {"a": 1}}},
+    **{f"POST jobs/{verb}": {"json": {"all": True}} for verb in ("cancel", "retry", "delete")},
     "POST keys": {"json": {"scopes": ["read"]}},
     "POST webhooks": {"json": {"url": "https://example.org/told"}},
     "PUT schedules/{schedule_id}": {"json": SCHEDULE},

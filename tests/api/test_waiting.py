@@ -8,13 +8,12 @@ from typing import Any
 
 import httpx2
 import pytest
-from litestar.testing import AsyncTestClient
 
-from packhorse.api.serving import build
 from packhorse.api.waiting import wanted
 from packhorse.client import Client
 from tests.api.conftest import run
 from tests.api.processes import Place, Server, until
+from tests.api.unserved import unserved
 from tests.journey.places import PLACES
 
 ADD = {"pipeline": "add", "parameters": {"a": 1, "b": 2}}
@@ -98,7 +97,7 @@ def test_who_leaves_while_waiting_leaves_the_job_and_no_watcher(running: Server)
 
 async def test_a_limit_is_a_limit(place: Place) -> None:
     patient = Place(place.folder, wait_limit=0.1)
-    async with AsyncTestClient(build(patient.settings), base_url="http://127.0.0.1/api/v1/") as http:
+    async with unserved(patient.settings) as http:
         answer = await http.post("jobs", json=ADD, headers={"Prefer": "wait=3600"})
 
     assert (answer.status_code, answer.headers["preference-applied"]) == (202, "wait=0")

@@ -10,17 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from litestar.testing import AsyncTestClient
 
 from packhorse.api import webhooks
-from packhorse.api.serving import build
 from packhorse.store.base import Endpoint, Store
 from tests.api.processes import Place
 from tests.api.test_openapi import told, validator
+from tests.api.unserved import Http, unserved
 from tests.contract.builders import completed
 from tests.servers.web import Web, answering, web_aside
-
-Http = AsyncTestClient[Any]
 
 KEY = "a secret of more than thirty-two characters"
 HOOK = {"url": "https://hooks.example.org/packhorse"}
@@ -96,7 +93,7 @@ async def test_a_body_that_is_not_a_webhook_is_refused(http: Http, body: Any) ->
 
 
 async def test_without_a_secret_key_there_are_no_webhooks_and_the_way_out_is_told(tmp_path: Path) -> None:
-    async with AsyncTestClient(build(Place(tmp_path).settings), base_url="http://127.0.0.1/api/v1/") as http:
+    async with unserved(Place(tmp_path).settings) as http:
         answer = await http.post("webhooks", json=HOOK)
 
     assert (answer.status_code, answer.json()["type"]) == (409, "urn:packhorse:no-secret-key")

@@ -34,13 +34,14 @@ def test_a_dialogue_survives_the_death_of_its_worker(speech: Stand, tmp_path: Pa
     until(lambda: _done(speech, job["job_id"]) >= 3, FOR_LONG)
     speech.workers[-1].signal(signal.SIGKILL)
     speech.workers[-1].ended()
-    before = _done(speech, job["job_id"])
+    before, running = _done(speech, job["job_id"]), speech.client.get(job["job_id"])
     speech.work()
 
     ended = speech.client.wait(job["job_id"], FOR_LONG)
 
     assert ended["status"] == "completed", ended["error"]
     assert before < len(TURNS)
+    assert [each["alias"]["status"] for each in (job, running, ended)] == ["pending", "processing", "completed"]
     steps = [(event["type"], event["data"]) for event in speech.client.events(job["job_id"])]
     spoken = [(type, data["element"]) for type, data in steps if data.get("stage") == "speak" and "element" in data]
     assert not any(("stage_started", i) in spoken[spoken.index(("stage_completed", i)) :] for i in range(len(TURNS)))

@@ -9,10 +9,29 @@ from pathlib import Path
 import psutil
 
 from packhorse.cli.dev import PORT
-from packhorse.client import Json
+from packhorse.client import Client, Json
 from packhorse.client.call import LOCAL
+from packhorse.errors import PackhorseError
 from packhorse.settings import Settings, load
 from tests.cli.house import LONGEST, Dev, House, is_running, until
+
+APP = """
+from packhorse import App
+
+app = App("{name}")
+
+
+@app.job
+def {name}() -> str:
+    return "{name}"
+"""
+
+
+def has(client: Client, pipeline: str) -> bool:
+    try:
+        return any(each["name"] == pipeline for each in client.pipelines())
+    except PackhorseError:
+        return False
 
 
 def greeted(dev: Dev) -> Json:
@@ -133,6 +152,19 @@ def test_a_server_that_cannot_run_like_this_ends_it(house: House) -> None:
 
     assert code == 2
     assert house.said("packhorse would be open to everybody")
+
+
+def test_each_of_several_apps_gets_a_worker(house: House) -> None:
+    for name in ("one", "two"):
+        (house.folder / f"{name}.py").write_text(APP.format(name=name))
+    house.start("dev", "one.py", "two.py", "--port", str(house.port))
+
+    with Client(f"http://127.0.0.1:{house.port}") as client:
+        until(lambda: has(client, "one") and has(client, "two"))
+        jobs = [client.submit(name, {}, user="ann") for name in ("one", "two")]
+        ended = [client.wait(job["job_id"], LONGEST) for job in jobs]
+
+    assert [job["result"] for job in ended] == ["one", "two"]
 
 
 def test_production_and_development_have_a_port_each_and_prefixes_keep_them_apart(house: House) -> None:

@@ -94,3 +94,14 @@ def test_what_is_not_there_or_not_said_is_told_with_the_way_on(ask: Tell) -> Non
     assert nothing.code == 3
     assert "Say which: ids, or a filter" in nothing.err
     assert empty.code == 2
+
+
+def test_dismissed_groups_are_listed_by_themselves_and_each_shows_its_trend(ask: Tell, shared: Dev) -> None:
+    failure = failing(shared, "The trend of it.")
+
+    listed = ask("failures", "groups")
+    dismissed = ask("failures", "groups", "--dismissed", "--json")
+
+    [row] = [line for line in listed.out.splitlines() if failure["fingerprint"] in line]
+    assert "·█ " in row
+    assert failure["fingerprint"] not in [each["fingerprint"] for each in dismissed.json["items"]]

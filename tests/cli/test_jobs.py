@@ -318,12 +318,14 @@ def test_logs_are_what_the_stages_printed(ask: Tell, shared: Dev, tmp_path: Path
     followed = ask("logs", job_id, "-f", "--json")
     plain = ask("logs", job_id)
     of_stage = ask("logs", job_id, "--stage", "change")
+    tail = ask("logs", job_id, "--tail", "1")
 
     texts = [json.loads(line)["text"] for line in followed.out.splitlines()]
     assert texts == ["reading 1 files", "changing first"]
     assert plain.out.splitlines() == ["read   │ reading 1 files", "change[0] │ changing first"]
     assert "changing first" in of_stage.out
     assert "reading" not in of_stage.out
+    assert tail.out.splitlines() == ["change[0] │ changing first"]
 
 
 def test_lines_are_printed_as_they_looked(ask: Tell, shared: Dev) -> None:

@@ -115,3 +115,32 @@ def test_what_cannot_be_is_said(ask: Tell, arguments: list[str], code: int, sent
 
     assert said.code == code, said.err
     assert sentence in said.err
+
+
+def test_the_line_is_told_in_words(ask: Tell) -> None:
+    ask("schedules", "put", "worded", "greet", "name=Ann", "--cron", "0 9 * * 1-5", "--zone", "Asia/Tokyo")
+
+    listed, shown = ask("schedules", "list"), ask("schedules", "show", "worded")
+    preview = ask("schedules", "preview", "0 3 * * *")
+
+    assert "Monday to Friday at 09:00, Asia/Tokyo" in listed.out
+    assert "Monday to Friday at 09:00, Asia/Tokyo" in shown.out
+    assert "every day at 03:00, UTC" in preview.err
+
+
+def test_an_edit_can_be_looked_at_before_it_is_made(ask: Tell) -> None:
+    ask("schedules", "put", "tried", "greet", "name=Ann", "--cron", "30 2 * * *")
+
+    tried = ask("schedules", "put", "tried", "--cron", "0 4 * * *", "--dry-run")
+
+    assert "would be at version 2: every day at 04:00, UTC" in tried.out
+    assert "30 2 * * *" in tried.out
+    assert ask("schedules", "show", "tried", "--json").json["version"] == 1
+
+
+def test_deleted_ones_are_listed_if_asked_for(ask: Tell) -> None:
+    ask("schedules", "put", "ended", "greet", "name=Ann", "--cron", "30 2 * * *")
+    ask("schedules", "delete", "ended")
+
+    assert "ended" not in ask("schedules", "list").out
+    assert "deleted" in ask("schedules", "list", "--deleted").out

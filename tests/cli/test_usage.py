@@ -131,7 +131,8 @@ def test_a_broken_file_exits_2_with_one_sentence(tell: Tell, command: str, conte
     if content is not None:
         Path("app.py").write_text(content)
 
-    said = tell(command, "app.py")
+    port = ["--port", str(ports.free())] if command == "dev" else []  # its own may be taken by somebody's dev
+    said = tell(command, "app.py", *port)
 
     assert said.code == 2
     assert said.err.startswith(sentence)

@@ -454,6 +454,27 @@ async def test_groups_are_listed_without_a_look_at_their_failures(store: Store) 
     assert sorted(group.count for group in await store.failure_groups("default")) == [10, 10, 10]
 
 
+async def test_the_times_of_groups_are_told_newest_first_as_many_as_asked_for(timed: Store, clock: Clock) -> None:
+    start, times = clock.now, []
+    for _ in range(3):
+        clock.forward(10.0)
+        times.append((await failing(timed, wrong("Way a."))).completed_at)
+    other = await failing(timed, wrong("Way b."))
+    await failing(timed, wrong("Way a."), tenant="other")
+    a, b = [rules.fingerprint("convert", "only", "BROKEN", f"Way {way}.") for way in "ab"]
+
+    found = await timed.failure_times("default", [b, "nothing", a], since=start, limit=2)
+    later = await timed.failure_times("default", [a], since=start + 25.0, limit=10)
+
+    assert [[pytest.approx(at, abs=0.001) for at in group] for group in found] == [
+        [other.completed_at],
+        [],
+        [times[2], times[1]],
+    ]
+    assert [len(group) for group in later] == [1]
+    assert await timed.failure_times("default", [], since=start, limit=2) == []
+
+
 async def test_no_failure_is_lost_to_a_racing_retry(store: Store, other: Store) -> None:
     """Who retries and who dismisses a failure at the same moment leave it in one status, counted once."""
     for _ in range(10):

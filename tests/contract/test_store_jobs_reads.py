@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import product
-from typing import Any
-
 import pytest
 from msgspec.structs import replace
 
@@ -15,11 +12,9 @@ from packhorse.store.base import Filter, Store
 from tests.contract.builders import (
     BROKEN,
     CHAIN,
-    ONE,
     RESULT,
     SPEC,
     UNKNOWN,
-    cancel,
     claim_one,
     completed,
     fail,
@@ -29,19 +24,17 @@ from tests.contract.builders import (
     ids,
     made,
     marked,
-    plan,
     refused,
     split,
-    stage,
     started,
     submission,
     submit,
     submit_many,
     sure,
 )
+from tests.contract.finding import FILTERS, everybodys, matches
 
 EPOCH = 1_800_000_000.0
-TRAIN = plan(stage("only"), pipeline="train")
 NONSENSE = ["", "nonsense", "'; DROP TABLE jobs; --", "%", "a\x00b", "ü" * 300, UNKNOWN.upper()]
 
 
@@ -133,51 +126,27 @@ async def test_paging_passes_every_job_once_while_new_ones_arrive(store: Store) 
     assert seen == ids(jobs)[::-1]
 
 
-async def _everybodys(store: Store) -> list[Job]:
-    """Jobs of two tenants, two users, two pipelines, in all five statuses, mixed in age."""
-    found: list[Job] = []
-    for tenant, user, graph in product(("acme", "zeta"), ("ann", "bob"), (ONE, TRAIN)):
-        options: dict[str, Any] = {"tenant": tenant, "user": user}
-        found.append(await completed(store, graph, **options))
-        found.append(await failed(store, graph, **options))
-        found.append((await started(store, graph, **options)).job)
-        found.append(await submit(store, graph, delay=60.0, **options))
-        found.append(await cancel(store, (await submit(store, graph, delay=60.0, **options)).id))
-    return found
+async def test_every_combination_of_filters_gives_exactly_whatmatches(store: Store) -> None:
+    jobs = await everybodys(store)
 
+    found = [ids(await store.find(filter)) for filter in FILTERS]
 
-async def test_every_combination_of_filters_gives_exactly_what_matches(store: Store) -> None:
-    jobs = await _everybodys(store)
-    filters = [
-        Filter(tenant, user, status, pipeline)
-        for tenant, user, status, pipeline in product(
-            (None, "acme", "zeta", "nobody"), (None, "ann", "nobody"), (None, *Status), (None, "convert", "train", "no")
-        )
-    ]
-
-    found = [ids(await store.find(filter)) for filter in filters]
-
-    assert found == [[job.id for job in reversed(jobs) if _matches(job, filter)] for filter in filters]
-
-
-def _matches(job: Job, filter: Filter) -> bool:
-    facts = {"tenant": job.tenant, "user": job.user, "status": job.status, "pipeline": job.plan.pipeline}
-    return all(getattr(filter, name) in (None, value) for name, value in facts.items())
+    assert found == [[job.id for job in reversed(jobs) if matches(job, filter)] for filter in FILTERS]
 
 
 async def test_paging_with_filters_passes_every_match_once(store: Store) -> None:
-    jobs = await _everybodys(store)
+    jobs = await everybodys(store)
     filter = Filter("acme", status=Status.RUNNING)
     seen: list[str] = []
 
     while found := await store.find(filter, before=seen[-1] if seen else None, limit=1):
         seen += ids(found)
 
-    assert seen == [job.id for job in reversed(jobs) if _matches(job, filter)]
+    assert seen == [job.id for job in reversed(jobs) if matches(job, filter)]
 
 
 async def test_one_tenant_never_sees_the_jobs_of_another(store: Store) -> None:
-    await _everybodys(store)
+    await everybodys(store)
 
     found = await store.find(Filter("acme"), limit=1000)
 

@@ -255,6 +255,20 @@ async def test_the_log_of_one_stage_is_read_by_its_name(store: Store) -> None:
     assert [each.text for each in found] == ["right 0", "right 1"]
 
 
+async def test_the_end_of_a_log_is_read_in_order_of_one_stage_too(store: Store) -> None:
+    job = await submit(store, APART)
+    await store.log([line(job, f"{at.stage} {n}", task=at) for n in range(4) for at in (LEFT, RIGHT)], keep=1000)
+
+    async def last(limit: int, stage: str | None = None, after: int = 0) -> list[str]:
+        found = await store.lines(job.id, after=after, limit=limit, stage=stage, newest=True)
+        return [each.text for each in found]
+
+    assert await last(3) == ["right 2", "left 3", "right 3"]
+    assert await last(2, "left") == ["left 2", "left 3"]
+    assert await last(9, "left", after=5) == ["left 3"]
+    assert len(await last(9)) == 8
+
+
 async def test_a_log_over_its_bytes_loses_its_oldest_lines_and_no_more(store: Store) -> None:
     job = await submit(store)
 

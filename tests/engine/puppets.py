@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -12,6 +13,7 @@ from packhorse.child.messages import Document, Returned, Run, Stop
 from packhorse.engine.attempt import Tools
 from packhorse.engine.pool import Pool
 from packhorse.engine.process import Call, ChildDied, Listener, Outcome
+from packhorse.engine.recalling import recalled
 from packhorse.engine.scribe import Scribe
 from packhorse.engine.sealing import sealer
 from packhorse.engine.settle import Settle
@@ -119,4 +121,5 @@ def tools(store: Store, blobs: Blobs, settle: Settle, scratch: Path, pool: Puppe
         result_limit=1000,
         log_rate=1000,
         sealer=sealer("k" * 40),
+        recall=partial(recalled, store),
     )

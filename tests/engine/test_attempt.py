@@ -23,6 +23,7 @@ from packhorse.errors import BlobUnavailable, CorruptRecord, StoreUnavailable, U
 from packhorse.store.base import Claim, Store
 from tests.contract.blob_fixtures import content
 from tests.contract.builders import ONE, ONLY, attempt_of, cancel, claim_one, held, started, submit, words
+from tests.contract.scheduling import claimed, created, fired
 from tests.engine.builders import lose, objects, put
 from tests.engine.faulty import Faults
 from tests.engine.puppets import Act, Puppet, PuppetPool, dies, returns, returns_files, tools
@@ -100,6 +101,22 @@ async def test_a_stage_is_told_who_it_runs_for_and_finds_its_inputs(
     assert read == ["came in"]
     assert (run.kind, run.job_id, run.user_id, run.trace_id) == ("only", on.claimed.job.id, "ann", "trace")
     assert (run.attempt, run.element, run.limit) == (1, 0, 1000)
+
+
+async def test_a_stage_of_a_scheduled_job_is_told_its_tick_and_what_the_run_before_returned(
+    store: Store, stand: MakeStand
+) -> None:
+    schedule, run = await claimed(store, await created(store), store.now() + 1.0)
+    await fired(store, run)
+    await stand(await claim_one(store), returns(b'"first"')).attempt.carry()
+    _, run = await claimed(store, schedule, store.now() + 2.0)
+    await fired(store, run)
+    on = stand(await claim_one(store), returns())
+
+    await on.attempt.carry()
+
+    [told] = on.puppet.runs
+    assert (told.schedule, told.tick, told.previous) == ("nightly", run.tick, b'"first"')
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from packhorse.child.context import EVERY, ChildContext
 from packhorse.child.messages import Document, FromChild, Made, Moved, Run, framed
@@ -42,6 +44,19 @@ def test_a_stage_knows_who_it_runs_for(ctx: ChildContext) -> None:
     assert (ctx.job_id, ctx.user_id, ctx.trace_id, ctx.attempt) == ("job", "ann", "trace", 2)
     assert ctx.log.name == "stage.convert.onnx"
     assert not ctx.cancelled
+
+
+def test_a_stage_of_a_scheduled_job_knows_its_tick_and_the_run_before(scratch: Path) -> None:
+    run = replace(run_in(scratch), schedule="nightly", tick=1_767_225_600.0, previous=b'{"etag":"1"}')
+
+    ctx = ChildContext(run, lambda _: None)
+
+    assert (ctx.schedule_id, ctx.tick) == ("nightly", datetime(2026, 1, 1, tzinfo=UTC))
+    assert ctx.previous == {"etag": "1"}
+
+
+def test_a_stage_of_a_submitted_job_has_neither(ctx: ChildContext) -> None:
+    assert (ctx.schedule_id, ctx.tick, ctx.previous) == (None, None, None)
 
 
 def test_the_scratch_folder_is_made_when_it_is_used(ctx: ChildContext, scratch: Path) -> None:

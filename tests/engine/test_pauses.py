@@ -73,11 +73,11 @@ async def test_a_queue_that_is_paused_while_it_is_served_starts_nothing_more(tmp
         async def is_through() -> bool | None:
             return (await site.job(under_way)).stage("first").status is Status.COMPLETED or None
 
-        await until(runs, 20, site.log_text)
+        await until(runs, 40, site.log_text)
         await store.pause(Pause("slow", store.now(), "me"))
-        await until(is_heeded, 20, site.log_text)
+        await until(is_heeded, 40, site.log_text)
         (tmp_path / "go").touch()
-        await until(is_through, 20, site.log_text)
+        await until(is_through, 40, site.log_text)
         await site.ended(await submitted(site, "quick"))
         meanwhile = await starts(site, under_way)
 

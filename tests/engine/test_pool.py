@@ -49,7 +49,7 @@ async def test_the_end_of_one_child_leaves_another_that_is_loading_alone(tmp_pat
         async def is_born() -> bool | None:
             return True if len(pool._all) == 2 else None
 
-        await until(is_born, 10, lambda: "the second child was not started")
+        await until(is_born, 40, lambda: "the second child was not started")
         await pool.end(first)
         second = await loading
 
@@ -165,7 +165,7 @@ async def test_whoever_loads_the_mended_app_takes_the_place_of_one_that_is_idle(
 
         await pool.reload()
 
-        await asyncio.wait_for(old.has_ended.wait(), 10)
+        await asyncio.wait_for(old.has_ended.wait(), 40)
         assert await pool.single() is not old
     finally:
         await pool.close()
@@ -204,7 +204,7 @@ async def test_a_child_that_has_grown_too_large_is_not_used_again(tmp_path: Path
 
         pool.give_back(child)
 
-        await asyncio.wait_for(child.has_ended.wait(), 10)
+        await asyncio.wait_for(child.has_ended.wait(), 40)
         assert await pool.single() is not child
     finally:
         await pool.close()
@@ -262,7 +262,7 @@ async def test_a_daemon_goes_with_its_stage_and_its_warm_child_stays(tmp_path: P
         async def is_noted() -> bool | None:
             return (tmp_path / name).exists() or None
 
-        await until(is_noted, 20, lambda: f"{name} was not started")
+        await until(is_noted, 40, lambda: f"{name} was not started")
         return int((tmp_path / name).read_text()), call
 
     await pool.open()
@@ -314,7 +314,7 @@ async def gone(pid: int) -> None:
     async def is_gone() -> bool | None:
         return not psutil.pid_exists(pid) or None
 
-    await until(is_gone, 20, lambda: f"{pid} is still there")
+    await until(is_gone, 40, lambda: f"{pid} is still there")
 
 
 QUIET = """
@@ -361,7 +361,7 @@ async def test_a_stage_that_closes_its_output_does_not_hear_who_gets_the_number_
         async def is_closed() -> bool | None:
             return (not Path(f"/proc/self/fd/{number}").exists()) or None
 
-        await until(is_closed, 20, lambda: "the pipe is still open")
+        await until(is_closed, 40, lambda: "the pipe is still open")
         os.dup2(reading, number)
         os.write(writing, b"another job's secret\n")
         (tmp_path / "flag").touch()

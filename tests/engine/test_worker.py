@@ -147,12 +147,12 @@ async def test_an_app_that_cannot_be_loaded_for_a_while_costs_no_job_an_attempt(
     async def has_one_again() -> bool | None:
         return await slots() == [{"default": 1}] or None
 
-    await until(has_heard, 20, site.log_text)
-    await until(has_none, 20, site.log_text)
+    await until(has_heard, 40, site.log_text)
+    await until(has_none, 40, site.log_text)
     meanwhile = [(await site.job(handle)).status for handle in handles]
     file.write_text(APP)
-    ended = [await handle.a_wait(20) for handle in handles]
-    await until(has_one_again, 20, site.log_text)
+    ended = [await handle.a_wait(60) for handle in handles]
+    await until(has_one_again, 40, site.log_text)
     stop.set()
     await running
 
@@ -174,7 +174,7 @@ async def at_work(site: Site) -> AsyncIterator[Worker]:
         return bool(await store.workers()) or None
 
     try:
-        await until(is_known, 20, lambda: f"the worker has not started: {running}")
+        await until(is_known, 40, lambda: f"the worker has not started: {running}")
         yield worker
     finally:
         stop.set()
@@ -328,7 +328,7 @@ async def test_who_is_warm_works_while_the_app_is_being_tried(tmp_path: Path, mo
         async def is_running() -> bool | None:
             return bool(worker._pool.busy()) or None
 
-        await until(is_running, 20, site.log_text)
+        await until(is_running, 40, site.log_text)
         file.write_text("oops(")
         second = await submitted(site, "alone")
         await reloads.reached(1)
@@ -345,7 +345,7 @@ async def test_a_stage_whose_memory_is_limited_shares_its_process_with_nobody(tm
     (tmp_path / "both.py").write_text(BOTH)
     site = Site(tmp_path, app=str(tmp_path / "both.py"))
     async with at_work(site):
-        pids = [(await (await submitted(site, name)).a_wait(20)).result for name in ("aside", "aside", "measured")]
+        pids = [(await (await submitted(site, name)).a_wait(60)).result for name in ("aside", "aside", "measured")]
 
     assert pids[0] == pids[1] != pids[2]
 
@@ -363,7 +363,7 @@ async def test_a_cancel_that_comes_before_an_attempt_has_settled_in_is_not_overl
         async def has_settled_in() -> bool | None:
             return bool(overseer.settled_in(worker._running.values())) or None
 
-        await until(has_settled_in, 20, site.log_text)
+        await until(has_settled_in, 40, site.log_text)
         young = await site.submit("polite", seconds=600)
         await site.started(young)
         await young.a_cancel()
@@ -435,7 +435,7 @@ class Chains:
         async def is_at_it() -> bool | None:
             return self.notes.exists() or None
 
-        await until(is_at_it, 20, self.site.log_text)
+        await until(is_at_it, 40, self.site.log_text)
         return handle
 
 
@@ -473,7 +473,7 @@ async def test_a_worker_that_drains_begins_no_further_stage_of_a_chain(tmp_path:
     async def is_draining() -> bool | None:
         return worker._is_draining or None
 
-    await until(is_draining, 20, chains.site.log_text)
+    await until(is_draining, 40, chains.site.log_text)
     chains.flag.touch()
     await running
 
@@ -542,7 +542,7 @@ async def test_a_sample_that_fails_does_not_end_the_worker(tmp_path: Path, monke
         assert not running.done()
         return calls > 2 or None
 
-    await until(is_sampled_again, 20, site.log_text)
+    await until(is_sampled_again, 40, site.log_text)
     stop.set()
     await running
     await site.close()

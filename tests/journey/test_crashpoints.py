@@ -95,7 +95,7 @@ async def test_a_purge_that_was_cut_off_is_finished_by_the_next(site: Site, poin
     async def look() -> bool | None:
         return None if await site.jobs() else True
 
-    await until(look, 20, lambda: f"still there\n{site.log_text()[-2000:]}")
+    await until(look, 40, lambda: f"still there\n{site.log_text()[-2000:]}")
     await site.assert_whole()
 
 
@@ -134,5 +134,5 @@ async def ended(site: Site) -> list[Job]:
         jobs = await site.jobs()
         return jobs if jobs and all(job.status.is_terminal for job in jobs) else None
 
-    found: list[Job] = await until(look, 20, lambda: site.log_text()[-2000:])
+    found: list[Job] = await until(look, 40, lambda: site.log_text()[-2000:])
     return found

@@ -21,7 +21,7 @@ async def load(site: Site, jobs: int, seconds: float = 0.02) -> list[Handle[obje
     return [await site.submit("words", user=f"user{i}", text=File(text), seconds=seconds) for i in range(jobs)]
 
 
-async def all_completed(site: Site, handles: list[Handle[object]], within: float = 60.0) -> None:
+async def all_completed(site: Site, handles: list[Handle[object]], within: float = 120.0) -> None:
     jobs = await asyncio.gather(*(site.ended(handle, within) for handle in handles))
     assert {job.status for job in jobs} == {Status.COMPLETED}, [job.error for job in jobs if job.error]
     for handle in handles:
@@ -49,7 +49,7 @@ async def test_killing_workers_at_random_loses_nothing_and_counts_nothing_twice(
 
 async def test_a_worker_that_slept_through_its_lease_is_not_heard(site: Site) -> None:
     sleeper = site.start_worker()
-    handle = await site.submit("polite", seconds=4)
+    handle = await site.submit("polite", seconds=4 * LEASE)
     await site.started(handle)
     awake = site.start_worker()
 
@@ -89,7 +89,7 @@ async def test_a_whole_worker_stopped_for_two_leases_wakes_up_to_find_its_job_do
 async def quiet_after(worker: subprocess.Popen[bytes], site: Site, handle: Handle[object]) -> None:
     """The worker has noticed and can be asked to leave in good order."""
     worker.terminate()
-    await asyncio.to_thread(worker.wait, 30)
+    await asyncio.to_thread(worker.wait, 60)
     assert worker.returncode == 0, site.log_text()[-2000:]
     assert (await site.job(handle)).status is Status.COMPLETED
 
@@ -103,7 +103,7 @@ async def test_a_drained_worker_hands_back_uncounted_and_another_goes_on(tmp_pat
         site.start_worker()
 
         leaving.terminate()
-        await asyncio.to_thread(leaving.wait, 30)
+        await asyncio.to_thread(leaving.wait, 60)
         await all_completed(site, handles)
 
         assert leaving.returncode == 0
@@ -116,8 +116,8 @@ async def test_a_drained_worker_hands_back_uncounted_and_another_goes_on(tmp_pat
 async def test_two_workers_race_and_no_stage_begins_twice(site: Site) -> None:
     handles = await load(site, 30, seconds=0.0)
 
-    site.start_worker()
-    site.start_worker()
+    for _ in range(2):
+        site.start_worker(lease=60)  # nobody is taken for dead because the machine has much to do
     await all_completed(site, handles)
 
     begun = [(e.job_id, e.stage, e.element) for e in site.ledger() if e.what == "begin"]
@@ -138,7 +138,7 @@ async def test_a_killed_supervisor_takes_all_its_processes_and_its_scratch_along
         gone = not any(is_running(pid) for pid in left) and not list((site.folder / "scratch").iterdir())
         return True if gone else None
 
-    await until(look, 10, lambda: f"{left} or scratch still there: {os.listdir(site.folder / 'scratch')}")
+    await until(look, 40, lambda: f"{left} or scratch still there: {os.listdir(site.folder / 'scratch')}")
 
 
 async def test_after_a_kill_the_neighbour_goes_on_before_the_lease_is_over(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ async def test_poison_ends_as_failed_when_its_attempts_are_spent(site: Site) -> 
     handle = await site.submit("kills_its_worker")
     workers = [site.start_worker() for _ in range(4)]
 
-    job = await site.ended(handle, within=30)
+    job = await site.ended(handle)
 
     assert job.status is Status.FAILED
     assert job.error is not None
@@ -178,7 +178,7 @@ async def test_without_a_neighbour_the_lease_is_the_net(site: Site) -> None:
     await site.abandon_as_if_on_another_host(handle)
 
     site.start_worker()
-    job = await site.ended(handle, within=10 * LEASE)
+    job = await site.ended(handle)
 
     assert (job.status, job.retry_count) == (Status.COMPLETED, 1)
 

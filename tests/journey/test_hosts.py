@@ -97,5 +97,5 @@ async def test_a_cancel_at_one_machine_stops_what_runs_on_the_other(hosts: list[
             shown = (await client.get(f"/api/v1/jobs/{handle.id}")).json()
             return shown["status"] == "cancelled" or None
 
-        await until(look, 20, b.log_text)
+        await until(look, 40, b.log_text)
     assert [entry.what for entry in b.ledger()] == ["begin", "tidied"]

@@ -100,8 +100,8 @@ async def test_every_end_is_told_once_by_two_workers_and_can_be_trusted(
     site: Site, http: httpx2.AsyncClient, receiver: Web
 ) -> None:
     hook = await webhook(http, f"{receiver.url}/hook")
-    site.start_worker()
-    site.start_worker()
+    for _ in range(2):
+        site.start_worker(lease=60)  # nobody is taken for dead because the machine has much to do
     handles = [await site.submit("says", user=f"u{n}", text="hello") for n in range(5)]
     handles += [await site.submit("hopeless", user="ann")]
 
@@ -213,8 +213,8 @@ async def test_who_says_that_it_is_gone_is_told_nothing_more(
         job = await site.job(await site.submit("says", text="hello"))
         return None if job.webhooks else True
 
-    ended = await until(look, 20, site.log_text)
-    await until(admitted, 20, site.log_text)
+    ended = await until(look, 40, site.log_text)
+    await until(admitted, 40, site.log_text)
     await left(site, ended["webhook_id"], 0)
 
     assert "410" in ended["reason"]

@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import ipaddress
 import ssl
+import traceback
 import zlib
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -436,3 +437,13 @@ async def test_no_redirect_leads_from_https_to_http(server: Web, secure: tuple[W
 
     assert await refused(outbound, f"https://hooks.example:{safe.port}/") == "BAD_REDIRECT"
     assert server.connections == 0
+
+
+async def test_what_the_transport_will_not_send_is_not_repeated(server: Web) -> None:
+    headers = {"Authorization": "s3cr3tvalue\n"}
+
+    with pytest.raises(OutboundFailed) as failed:
+        await got(calls(), server.url, headers=headers)
+
+    assert failed.value.code == "BAD_HEADER"
+    assert "s3cr3t" not in "".join(traceback.format_exception(failed.value))

@@ -149,7 +149,7 @@ class Seaweed:
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end and self._process.poll() is None:
             with contextlib.suppress(httpx2.HTTPError):
-                if httpx2.get(f"{self.endpoint}/status", timeout=2).is_success:
+                if httpx2.get(f"{self.endpoint}/status", timeout=2, verify=False).is_success:
                     return True
             time.sleep(0.05)
         self.kill()

@@ -12,8 +12,9 @@ from tests.servers.browser import browsing
 from tests.web.browser import person
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """For one module: while it is open, playwright has an event loop in this thread, and no other can run."""
     with browsing() as browser:
         yield browser
 

@@ -61,6 +61,15 @@ def test_who_is_not_logged_in_is_taken_there_and_back(page: Page, site: Keyed) -
     expect(page.get_by_role("heading", name="Queues and workers")).to_be_visible()
 
 
+def test_a_page_with_filters_is_led_back_to_with_them(page: Page, site: Keyed) -> None:
+    page.goto("/jobs?status=failed&user_id=a%26b")
+
+    log_in(page, site.key("read"))
+
+    expect(page).to_have_url(f"{site.url}/jobs?status=failed&user_id=a%26b")
+    expect(page.get_by_label("User")).to_have_value("a&b")
+
+
 def test_a_wrong_key_is_told_so_and_can_be_typed_again(page: Page, site: Keyed) -> None:
     page.goto("/login")
 

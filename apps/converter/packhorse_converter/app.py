@@ -15,7 +15,7 @@ from packhorse_converter import samples, toolchain
 from packhorse_converter.comparing import Agreement, compared
 from packhorse_converter.toolchain import About, Feed, ModelRefused, Report, Toolchain
 
-app = App("converter")
+app = App("converter", statuses={"pending": "created"})
 
 MOST_IMAGES = 500
 
@@ -76,7 +76,13 @@ class Packed(msgspec.Struct, frozen=True):
     """The model read back from the packed file, in whole numbers, with the quantised one."""
 
 
-convert = app.pipeline("convert", Convert, one_per="user", keep="7d")
+convert = app.pipeline(
+    "convert",
+    Convert,
+    one_per="user",
+    keep="7d",
+    outputs={"onnx_path": "onnx", "bie_path": "bie", "nef_path": "nef"},
+)
 
 
 @convert.stage(queue="onnx", timeout="10m", weight=2)

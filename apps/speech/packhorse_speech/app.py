@@ -14,7 +14,9 @@ from packhorse_speech.providers import Voice
 
 MOST_TURNS = 1000
 
-app = App("speech")
+STATUSES = {"running": "processing"}
+
+app = App("speech", statuses=STATUSES)
 
 Text = Annotated[str, Meta(min_length=1, max_length=5000, pattern=r"\S")]
 Name = Annotated[str, Meta(min_length=1, max_length=100, pattern=r"\S")]

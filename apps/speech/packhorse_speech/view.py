@@ -9,6 +9,8 @@ import asyncio
 import sys
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
+from packhorse_speech.app import STATUSES
+
 VIEW = """
 CREATE OR REPLACE VIEW {schema}.speech_jobs AS
 SELECT
@@ -16,7 +18,7 @@ SELECT
     job.tenant,
     job.user_id,
     job.pipeline AS job_type,
-    CASE job.status WHEN 'running' THEN 'processing' ELSE job.status END AS status,
+    CASE job.status {statuses} ELSE job.status END AS status,
     coalesce(job.parameters ->> 'provider', 'espeak-ng') AS provider,
     job.parameters AS input_params,
     jsonb_array_length(job.parameters -> 'turns') AS turns,
@@ -48,7 +50,8 @@ async def create(url: str) -> None:
     schema = options.pop("schema", "packhorse")
     db = await asyncpg.connect(urlunsplit(parts._replace(query=urlencode(options))))
     try:
-        await db.execute(VIEW.format(schema=schema))
+        words = " ".join(f"WHEN '{status}' THEN '{called}'" for status, called in STATUSES.items())
+        await db.execute(VIEW.format(schema=schema, statuses=words))
     finally:
         await db.close()
 

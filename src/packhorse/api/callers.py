@@ -53,9 +53,13 @@ class Caller(Struct, frozen=True):
 
     def check(self, job: Job | None, job_id: str) -> Job:
         """The job, if this caller may know of it. A foreign one and a missing one look the same."""
-        if job is None or job.is_purging or not self._may_see(job):
+        if job is None or job.is_purging or not self.may_see(job):
             raise JobNotFound(job_id=job_id)
         return job
+
+    def may_see(self, job: Job) -> bool:
+        is_own = job.tenant == self.tenant and self.user in (None, job.user)
+        return is_own and self.job_id in (None, job.id)
 
     def acting_for(self, user: str | None) -> str:
         """The user that is meant, if this caller may act for them. Raises InvalidInput."""
@@ -67,13 +71,12 @@ class Caller(Struct, frozen=True):
             raise invalid(NOT_VALID, [{"field": "user_id", "message": said}])
         return found
 
-    def _may_see(self, job: Job) -> bool:
-        is_own = job.tenant == self.tenant and self.user in (None, job.user)
-        return is_own and self.job_id in (None, job.id)
-
 
 UNMARKED = "nobody"
 """What a route that says nothing needs, so that one which was forgotten is closed."""
+
+ANY = "any"
+"""What a route needs that tells whoever has a key, or a token, about just that."""
 
 LOCAL = Caller(TENANT, GRANTS["admin"], default_user=LOCAL_USER)
 """Whoever is on this machine, where no key is asked for."""
@@ -94,7 +97,7 @@ def caller_of(request: Request[Any, Any, Any], tools: NamedDependency[Any]) -> C
 def check(caller: Caller, marks: Mapping[str, Any], path: Mapping[str, Any]) -> None:
     """What a route is marked with, the caller must be allowed, and a token only about its job."""
     needed = marks.get("scope", UNMARKED)
-    if needed is None:
+    if needed is None or needed == ANY:
         return
     if needed not in caller.allowed:
         raise Forbidden(scope=needed)

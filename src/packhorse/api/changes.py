@@ -21,12 +21,12 @@ STEADY = 5.0
 async def live(tools: NamedDependency[Tools], caller: NamedDependency[Caller]) -> ASGIApp:
     """Server-sent events of the type ``changed``, without end."""
     tools.streams.check(caller)
-    hints = tools.streams.counted(caller, _hints(tools, caller.tenant))
+    hints = tools.streams.counted(caller, _hints(tools, caller))
     return Streamed(hints, HEADERS, ended=tools.ended(caller))
 
 
-async def _hints(tools: Tools, tenant: str) -> AsyncGenerator[bytes]:
+async def _hints(tools: Tools, caller: Caller) -> AsyncGenerator[bytes]:
     yield b"retry: 1000\n\n"
-    with tools.feed.hints(tenant) as hints:
+    with tools.feed.hints(caller.tenant, caller.user) as hints:
         while await hints.next(STEADY):
             yield b"event: changed\ndata: {}\n\n"

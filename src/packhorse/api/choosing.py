@@ -53,7 +53,7 @@ class ToDismiss(Chosen):
 def chosen(given: Chosen, tenant: str, now: float) -> tuple[list[str], FailureFilter | None]:
     """Ids, or a filter; never later failures than there are now. Raises InvalidInput."""
     mistakes = [*_wrong(given)]
-    since, until = _time(given.since, "since", mistakes), _time(given.until, "until", mistakes)
+    since, until = time_from(given.since, "since", mistakes), time_from(given.until, "until", mistakes)
     named = (given.fingerprint, given.pipeline, given.error_code, given.user_id, given.schedule_id, since, until)
     is_filter = any(each is not None for each in named)
     if not mistakes and bool(given.ids) == is_filter:
@@ -97,7 +97,7 @@ def _wrong(given: Chosen) -> list[dict[str, str]]:
     return found
 
 
-def _time(text: str | None, field: str, mistakes: list[dict[str, str]]) -> float | None:
+def time_from(text: str | None, field: str, mistakes: list[dict[str, str]]) -> float | None:
     if text is None:
         return None
     try:

@@ -9,12 +9,12 @@ from typing import Any
 from packhorse.api.callers import Caller
 from packhorse.api.catalog import Published
 from packhorse.api.given import NOT_VALID
-from packhorse.api.multipart import MOST_PARTS
 from packhorse.api.tools import Tools
 from packhorse.define.mistakes import Mistake, invalid
 from packhorse.engine import artifacts
 from packhorse.engine.admission import Intake
 from packhorse.errors import BlobNotFound, Forbidden, NotFound
+from packhorse.multipart import MOST_PARTS
 
 REFERENCE = re.compile(r"job:(?P<job_id>[^/]{1,100})/artifacts/(?P<name>.{1,1024})", re.DOTALL)
 

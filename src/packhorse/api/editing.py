@@ -13,7 +13,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from packhorse.api import scheduling
-from packhorse.api.body import Body
 from packhorse.api.callers import Caller
 from packhorse.api.described import answering, refusing, taking
 from packhorse.api.documents.scheduling import RunDocument, ScheduleDocument
@@ -22,6 +21,7 @@ from packhorse.api.schedules import BODY, base_of, revision_of, schedule_of, sho
 from packhorse.api.scheduling import Wanted, check_reason
 from packhorse.api.tools import Tools
 from packhorse.api.versioning import moved, required
+from packhorse.body import Body
 from packhorse.core import schedules as rules
 from packhorse.core.schedules import Move, Schedule
 from packhorse.core.terms import Terms, check
@@ -76,7 +76,10 @@ async def put_schedule(
     schedule_id: FromPath[str],
     match: Match = None,
 ) -> Response[ScheduleDocument]:
-    """Make a schedule, or a new version of it, from the next tick on. What is left out is set to its default."""
+    """Make a schedule, or a new version of it, from the next tick on. What is left out is set to its default.
+
+    With `dry_run` it stays as it is: the answer says what would become of it, and `changes` what would be different.
+    """
     _check_id(schedule_id)
     wanted, written = await _wanted(request, tools)
     pipeline = await tools.catalog.get(wanted.pipeline)
@@ -96,7 +99,9 @@ async def put_schedule(
             raise VersionNeeded(schedule_id=schedule_id)
         return rules.edit(found, terms, author=author, reason=wanted.reason, now=now)
 
-    move = await moved(tools, caller, schedule_id, match, decide)
+    move = await moved(tools, caller, schedule_id, match, decide, is_trial=wanted.dry_run)
+    if wanted.dry_run:
+        return _trial(move)
     is_made = move.before is None or move.before.ended_at is not None
     return shown(move.after, status_code=201 if is_made else 200)
 
@@ -241,6 +246,14 @@ ROUTES = [
     rollback_schedule,
     run_schedule,
 ]
+
+
+def _trial(move: Move) -> Response[ScheduleDocument]:
+    told = scheduling.schedule(move.after)
+    before = move.before
+    is_new = before is None or before.ended_at is not None
+    told["changes"] = [] if before is None or is_new else scheduling.differences(before.terms, move.after.terms)
+    return Response(told, status_code=200)
 
 
 # What several of them share.

@@ -14,7 +14,6 @@ from litestar.params import FromPath, FromQuery, QueryParameter
 from msgspec.structs import replace
 
 from packhorse.api import shapes
-from packhorse.api.body import Body
 from packhorse.api.callers import LOCAL_USER, Caller
 from packhorse.api.choosing import Chosen, ToDismiss, check_reason, chosen
 from packhorse.api.described import refusing, taking
@@ -22,6 +21,8 @@ from packhorse.api.documents.failing import FailureGroupsPage, FailuresPage, Ord
 from packhorse.api.given import asked
 from packhorse.api.jobs import seconds_of
 from packhorse.api.tools import Tools
+from packhorse.body import Body
+from packhorse.core.failures import HOUR, HOURS, MOST_TIMES
 from packhorse.core.model import FailedRun, FailureStatus, Settled
 from packhorse.engine.orders import Kind, Order, order_from, placed
 from packhorse.errors import (
@@ -34,8 +35,8 @@ from packhorse.errors import (
     UnsupportedMedia,
 )
 from packhorse.shape.documents import FailureDocument, FailureGroupDocument
-from packhorse.shape.failing import shown_failure, shown_group
-from packhorse.store.base import FailureFilter
+from packhorse.shape.failing import shown_failure, shown_group, shown_trend
+from packhorse.store.base import FailureFilter, FailureGroup
 
 FIRST = 10
 """Failures that are shown of those that an order is about."""
@@ -48,6 +49,8 @@ Cursor = Annotated[
     QueryParameter(pattern=r"^[0-9a-f]{12}-[0-9a-f-]{1,80}$", description="What an earlier page gave as `next`."),
 ]
 Limit = Annotated[int, QueryParameter(ge=1, le=200)]
+Dismissed = Annotated[bool | None, QueryParameter(description="Only dismissed groups, or only others.")]
+Trend = Annotated[bool, QueryParameter(description="Also tell how many failures there were in each of the last hours.")]
 ORDERING = (FailureNotFound, FailureGroupNotFound, TooLarge, UnsupportedMedia, TooSlow)
 
 
@@ -89,25 +92,32 @@ async def list_failures(
 
 @get("/failures/groups", scope="read", responses=refusing())
 async def list_groups(
-    tools: NamedDependency[Tools], caller: NamedDependency[Caller], cursor: Cursor = None, limit: Limit = 50
+    tools: NamedDependency[Tools],
+    caller: NamedDependency[Caller],
+    dismissed: Dismissed = None,
+    trend: Trend = False,
+    cursor: Cursor = None,
+    limit: Limit = 50,
 ) -> FailureGroupsPage:
     """Failures by what went wrong, the last seen first: how many, since when, how many users they hit."""
     _check_whole(caller)
     found = await tools.store.failure_groups(caller.tenant, before=cursor, limit=limit + 1)
     following = found[limit - 1].seen if len(found) > limit else None
-    return {"items": [shown_group(each) for each in found[:limit]], "next": following}
+    seen = [each for each in found[:limit] if dismissed in (None, each.dismissal is not None)]
+    return {"items": await _shown(tools, seen, with_trend=trend), "next": following}
 
 
 @get("/failures/groups/{fingerprint:str}", scope="read", responses=refusing(FailureGroupNotFound))
 async def get_group(
-    tools: NamedDependency[Tools], caller: NamedDependency[Caller], fingerprint: FromPath[str]
+    tools: NamedDependency[Tools], caller: NamedDependency[Caller], fingerprint: FromPath[str], trend: Trend = False
 ) -> FailureGroupDocument:
     """One group."""
     _check_whole(caller)
     group = None if "\0" in fingerprint else await tools.store.failure_group(caller.tenant, fingerprint)
     if group is None:
         raise FailureGroupNotFound(fingerprint=fingerprint[:100])
-    return shown_group(group)
+    [told] = await _shown(tools, [group], with_trend=trend)
+    return told
 
 
 @get("/failures/orders", scope="read", responses=refusing())
@@ -182,6 +192,18 @@ async def dismiss(
 ROUTES = [list_failures, list_groups, get_group, list_orders, get_order, get_failure, retry, dismiss]
 
 
+async def _shown(tools: Tools, groups: list[FailureGroup], *, with_trend: bool) -> list[FailureGroupDocument]:
+    told = [shown_group(each) for each in groups]
+    if not with_trend or not groups:
+        return told
+    now, tenant = tools.store.now(), groups[0].tenant
+    names = [each.fingerprint for each in groups]
+    found = await tools.store.failure_times(tenant, names, since=now - HOURS * HOUR, limit=MOST_TIMES)
+    for each, times in zip(told, found, strict=True):
+        each["trend"] = shown_trend(times, now)
+    return told
+
+
 async def _ordered(tools: Tools, caller: Caller, kind: Kind, given: Chosen) -> OrderedDocument:
     by, now = caller.key_id or LOCAL_USER, tools.store.now()
     ids, wanted = chosen(given, caller.tenant, now)
@@ -207,7 +229,7 @@ async def _ordered(tools: Tools, caller: Caller, kind: Kind, given: Chosen) -> O
     reason = given.reason if isinstance(given, ToDismiss) else ""
     if kind == "dismiss" and group is not None and given.is_whole_group():
         await tools.store.dismiss_group(caller.tenant, group.fingerprint, Settled(now, by, reason))
-    order = Order(kind, now, by, reason, tuple(ids), wanted, given.pace)
+    order = Order(kind, now, by, reason, tuple(ids), wanted, given.pace, count)
     errand = placed(order, caller.tenant, secrets.token_hex(4))
     await tools.store.add_errand(errand)
     event = "failures.retried" if kind == "retry" else "failures.dismissed"

@@ -7,6 +7,7 @@ store from where it was.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -28,6 +29,8 @@ WAITING = 64
 """Moves kept for a watcher that is busy sending."""
 HINT = 0.25
 """Seconds for which what moves is gathered before a page is told to look again."""
+EVERYBODYS = frozenset({""})
+"""No job's id: it could have been any."""
 LOOKED_UP = 200
 """Jobs that have moved of which is looked up whose they are."""
 PAGE = 500
@@ -101,8 +104,9 @@ class Watcher:
 class Hints:
     """One who only wants to know that jobs of a tenant have moved."""
 
-    def __init__(self, tenant: str) -> None:
-        self.tenant = tenant
+    def __init__(self, tenant: str, user: str | None) -> None:
+        self._tenant = tenant
+        self._user = user
         self.is_closed = False
         self._wake = asyncio.Event()
 
@@ -116,8 +120,10 @@ class Hints:
         self._wake.clear()
         return not self.is_closed
 
-    def wake(self) -> None:
-        self._wake.set()
+    def wake(self, jobs: Sequence[Job] | None) -> None:
+        """If one of these is theirs; None: nobody knows which they are."""
+        if jobs is None or any(job.tenant == self._tenant and self._user in (None, job.user) for job in jobs):
+            self._wake.set()
 
     def close(self) -> None:
         self.is_closed = True
@@ -129,6 +135,9 @@ class Feed:
         self._store = store
         self._topics: dict[str, _Topic] = {}
         self._hints: set[Hints] = set()
+        self._gathered: set[str] = set()
+        """Jobs that have moved since pages were last told."""
+        self._hint_at = 0.0
         self._watched = asyncio.Event()
         self._is_closed = False
 
@@ -148,8 +157,9 @@ class Feed:
             self._rest()
 
     @contextmanager
-    def hints(self, tenant: str) -> Iterator[Hints]:
-        hints = Hints(tenant)
+    def hints(self, tenant: str, user: str | None = None) -> Iterator[Hints]:
+        """Of the jobs of a tenant, or of one of its users."""
+        hints = Hints(tenant, user)
         hints.is_closed = self._is_closed
         self._hints.add(hints)
         self._watched.set()
@@ -157,6 +167,8 @@ class Feed:
             yield hints
         finally:
             self._hints.discard(hints)
+            if not self._hints:
+                self._gathered.clear()
             self._rest()
 
     def _rest(self) -> None:
@@ -210,14 +222,18 @@ class Feed:
 
     async def _hint(self, touched: Collection[str] | None) -> None:
         """Nobody is told that another tenant's jobs move; but of many at once, whose they are is not looked up."""
-        if not self._hints or (touched is not None and not touched):
+        if not self._hints:
             return
-        whose: set[str] | None = None
-        if touched is not None and len(touched) <= LOOKED_UP:
-            whose = {job.tenant for job in await self._jobs(list(touched)) if job is not None}
+        self._gathered.update(EVERYBODYS if touched is None else touched)
+        if not self._gathered or time.monotonic() < self._hint_at:
+            return
+        gathered, self._gathered = self._gathered, set()
+        self._hint_at = time.monotonic() + HINT
+        jobs: list[Job] | None = None
+        if len(gathered) <= LOOKED_UP and not gathered & EVERYBODYS:
+            jobs = [job for job in await self._jobs(list(gathered)) if job is not None]
         for hints in self._hints:
-            if whose is None or hints.tenant in whose:
-                hints.wake()
+            hints.wake(jobs)
 
     async def _jobs(self, job_ids: list[str]) -> list[Job | None]:
         """A record that cannot be read ends the watch of that job, and of no other."""

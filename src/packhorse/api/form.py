@@ -7,15 +7,15 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import Any, NamedTuple
 
-from packhorse.api.body import Body
 from packhorse.api.catalog import Published
 from packhorse.api.given import NOT_VALID, decoded
-from packhorse.api.multipart import Multipart, Part
+from packhorse.body import Body
 from packhorse.define.accepting import ANYTHING
 from packhorse.define.files import sanitised
 from packhorse.define.mistakes import NO_PARAMETER, UNDECODABLE, Mistake, invalid, mistakes_in, unknown
 from packhorse.engine.admission import Intake
 from packhorse.errors import InvalidInput, TooLarge
+from packhorse.multipart import Multipart, Part
 
 BESIDES = 64 * 1024
 """Bytes a request may have besides its parameters and files: metadata, names, punctuation."""

@@ -20,7 +20,7 @@ from packhorse.api.cookies import SAFE, check_origin
 from packhorse.api.headers import Headers, every
 from packhorse.api.tools import Tools
 from packhorse.errors import Forbidden, Foreign
-from packhorse.web.asking import CALLER
+from packhorse.web.asking import CALLER, KEYED
 
 HOST = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)(?::[0-9]{1,5})?")
 ORIGIN = re.compile(rf"https?://{HOST.pattern}")
@@ -40,7 +40,7 @@ class Gate:
         known: Caller | None = scope.get(CALLER)  # type: ignore[assignment]
         if known is not None:
             caller = known
-        elif tools.settings.keyless:
+        elif tools.settings.keyless and KEYED not in scope:
             _check_peer(scope["client"])
             _check(scope["method"], scope["headers"])
             caller = _local(tools.door.address(scope))

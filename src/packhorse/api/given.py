@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from packhorse.api.body import Body
+from packhorse.body import Body
 from packhorse.define.mistakes import UNDECODABLE, invalid, mistakes_in, unknown
 from packhorse.errors import InvalidInput, Malformed, TooLarge, UnsupportedMedia
 

@@ -15,18 +15,26 @@ from litestar.types import ASGIApp
 from msgspec import Struct
 
 from packhorse.api import shapes, tags
-from packhorse.api.body import Body
 from packhorse.api.callers import Caller
 from packhorse.api.described import answering, refusing, taking
-from packhorse.api.documents.jobs import ExplainDocument, JobsPage, LinesPage, SeriesPage
+from packhorse.api.documents.jobs import (
+    EstimateDocument,
+    ExplainDocument,
+    HistoryPage,
+    JobsPage,
+    LinesPage,
+    SeriesPage,
+)
 from packhorse.api.given import asked
 from packhorse.api.queries import Number
 from packhorse.api.tools import Tools
+from packhorse.body import Body
 from packhorse.core import lifecycle, wire
 from packhorse.core.change import Change
 from packhorse.core.model import Job
 from packhorse.core.plan import Status
 from packhorse.define.mistakes import quoted, some
+from packhorse.engine.estimating import estimated
 from packhorse.engine.explain import explained
 from packhorse.errors import InvalidInput, JobNotFound, NotAllowed, SlotTaken, TooLarge, TooSlow, UnsupportedMedia
 from packhorse.shape.documents import JobDocument
@@ -40,6 +48,7 @@ Cursor = Annotated[
 ]
 Limit = Annotated[int, QueryParameter(ge=1, le=200)]
 Lines = Annotated[int, QueryParameter(ge=1, le=5000)]
+Events = Annotated[int, QueryParameter(ge=1, le=1000)]
 
 
 class Again(Struct):
@@ -69,17 +78,10 @@ async def list_jobs(
     limit: Limit = 50,
 ) -> JobsPage:
     """Jobs, newest first. `next` is the cursor of the next page."""
-    if caller.user is not None and user_id not in (None, caller.user):
+    filter = wanted(caller, user_id, status, pipeline, seconds_of(created_from), seconds_of(created_until))
+    if filter is None:
         return {"items": [], "next": None}
-    wanted = Filter(
-        tenant=caller.tenant,
-        user=caller.user or user_id,
-        status=status,
-        pipeline=pipeline,
-        created_from=seconds_of(created_from),
-        created_until=seconds_of(created_until),
-    )
-    found = await tools.store.find(wanted, before=cursor, limit=limit + 1)
+    found = await tools.store.find(filter, before=cursor, limit=limit + 1)
     following = found[limit - 1].id if len(found) > limit else None
     return {"items": await tools.listed(found[:limit]), "next": following}
 
@@ -116,7 +118,33 @@ async def explain(
 ) -> ExplainDocument:
     """Why the job is not running now: a code and a sentence each, the first to be seen to first; none if it is."""
     found = await explained(tools.store, await tools.job(caller, job_id), tools.settings.lease)
-    return {"reasons": [{"code": each.code, "message": each.message} for each in found]}
+    return {"reasons": [shapes.reason(each) for each in found]}
+
+
+@get("/jobs/{job_id:str}/estimate", scope="read", responses=refusing(JobNotFound))
+async def estimate(
+    tools: NamedDependency[Tools], caller: NamedDependency[Caller], job_id: FromPath[str]
+) -> EstimateDocument:
+    """How much longer the job will run, told from its stages' runs of the last days and from its own progress."""
+    job = await tools.job(caller, job_id)
+    reported = (await tools.store.progress([job.id])).get(job.id, {})
+    now = tools.store.now()
+    return shapes.estimate(estimated(job, reported, await tools.past(job.plan.pipeline), now), now)
+
+
+@get("/jobs/{job_id:str}/history", scope="read", responses=refusing(JobNotFound))
+async def history(
+    tools: NamedDependency[Tools],
+    caller: NamedDependency[Caller],
+    job_id: FromPath[str],
+    after: Number = 0,
+    limit: Events = 500,
+) -> HistoryPage:
+    """What has happened to the job: its events numbered `after` + 1 and on, as far as they have come."""
+    job = await tools.job(caller, job_id)
+    found = await tools.store.events(job.id, after=after, limit=limit + 1)
+    following = found[limit - 1].n if len(found) > limit else None
+    return {"items": [shapes.event(each) for each in found[:limit]], "next": following}
 
 
 @post(
@@ -209,10 +237,16 @@ async def log(
     after: Number = 0,
     stage: FromQuery[str | None] = None,
     limit: Lines = 1000,
+    newest: FromQuery[bool] = False,
 ) -> ASGIApp:
-    """What the stages have printed, in lines numbered `after` + 1 and on; as plain text if that is asked for."""
+    """What the stages have printed, in lines numbered `after` + 1 and on; as plain text if that is asked for.
+
+    With `newest`, the last lines that are there, in order.
+    """
     _check_stage(await tools.job(caller, job_id), stage)
-    found = await tools.store.lines(job_id, after=after, limit=limit + 1, stage=stage)
+    found = await tools.store.lines(
+        job_id, after=after, limit=limit if newest else limit + 1, stage=stage, newest=newest
+    )
     lines, following = found[:limit], found[limit - 1].n if len(found) > limit else None
     if request.accept.best_match(["application/json", "text/plain"]) == "text/plain":
         return ASGIResponse(body=_text(lines), media_type="text/plain", headers=HEADERS)
@@ -225,6 +259,20 @@ async def metrics(tools: NamedDependency[Tools], caller: NamedDependency[Caller]
     """CPU, in cores, and memory that each task has used, as they were sampled, with the most of each."""
     await tools.job(caller, job_id)
     return {"items": shapes.series(await tools.store.samples(job_id)), "next": None}
+
+
+def wanted(
+    caller: Caller,
+    user: str | None,
+    status: Status | None,
+    pipeline: str | None,
+    created_from: float | None,
+    created_until: float | None,
+) -> Filter | None:
+    """None if it is about a user for whom the caller does not act: there is nothing to find."""
+    if caller.user is not None and user not in (None, caller.user):
+        return None
+    return Filter(caller.tenant, caller.user or user, status, pipeline, created_from, created_until)
 
 
 HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}

@@ -12,13 +12,20 @@ from msgspec import Struct, field
 
 from packhorse.access import grants
 from packhorse.api import shapes
-from packhorse.api.body import Body
-from packhorse.api.callers import Caller
+from packhorse.api.callers import ANY, Caller
 from packhorse.api.described import refusing, taking
-from packhorse.api.documents.granting import AuditPage, KeyDocument, KeysPage, LimitsPage, MadeKeyDocument
+from packhorse.api.documents.granting import (
+    AuditPage,
+    KeyDocument,
+    KeysPage,
+    LimitsPage,
+    MadeKeyDocument,
+    MeDocument,
+)
 from packhorse.api.given import NOT_VALID, asked
 from packhorse.api.queries import LARGEST
 from packhorse.api.tools import Tools
+from packhorse.body import Body
 from packhorse.define.durations import seconds
 from packhorse.define.mistakes import invalid
 from packhorse.errors import Forbidden, InvalidInput, JobNotFound, KeyNotFound, TooLarge, TooSlow, UnsupportedMedia
@@ -50,6 +57,18 @@ class Renewed(Struct):
 
 class AskedToken(Struct):
     expires_in: float | str = TOKEN
+
+
+@get("/me", scope=ANY, responses=refusing())
+async def me(caller: NamedDependency[Caller]) -> MeDocument:
+    """Who asks: what the key, or the token, is good for."""
+    return {
+        "key_id": caller.key_id or None,
+        "tenant_id": caller.tenant,
+        "allowed": sorted(caller.allowed),
+        "user_id": caller.user,
+        "job_id": caller.job_id,
+    }
 
 
 @get("/keys", scope="admin", responses=refusing())
@@ -212,4 +231,15 @@ def _seconds(name: str, value: float | str, *, least: float = 1.0, most: float =
     return found
 
 
-ROUTES = [list_keys, create_key, rotate_key, revoke_key, key_limits, list_tokens, create_token, revoke_token, audit]
+ROUTES = [
+    me,
+    list_keys,
+    create_key,
+    rotate_key,
+    revoke_key,
+    key_limits,
+    list_tokens,
+    create_token,
+    revoke_token,
+    audit,
+]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -10,6 +11,7 @@ from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Receive, Scope, Send
 
 from packhorse import metrics
+from packhorse.access.keys import PREFIX
 from packhorse.api.headers import first
 from packhorse.api.tracing import trace_of
 from packhorse.telemetry import log, traced
@@ -21,6 +23,8 @@ METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 NOWHERE = "none"
 """The route of what has none."""
 SUBMIT = ("POST", "/api/v1/jobs")
+SHOWN_KEY = re.compile(rf"({PREFIX}[0-9a-f]{{20}})[0-9a-z]+")
+"""A token in an address, as the person who waits has it: its name may be written down, its secret not."""
 PROBLEM = "packhorse_problem"
 """In the scope: the type of the problem that was answered."""
 
@@ -100,7 +104,7 @@ class _Request:
         _series(metrics.request_seconds, method, route).observe(took)
         if log.tells_requests:
             facts = {"route": route, "received": self._received, "sent": self._sent, "problem": self._problem}
-            log.request_answered(method, self._path, self._status, took, facts)
+            log.request_answered(method, SHOWN_KEY.sub(r"\1…", self._path), self._status, took, facts)
         if (method, route) != SUBMIT:
             return
         if 200 <= self._status < 300:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from litestar import Request, post
+from litestar import Request, get, post
 from litestar.datastructures import State
 from litestar.di import NamedDependency
 from litestar.params import FromPath
 from msgspec import Struct
 
-from packhorse.api.body import Body
 from packhorse.api.callers import Caller
 from packhorse.api.described import refusing, taking
+from packhorse.api.documents.operating import DestinationsPage
 from packhorse.api.given import asked
 from packhorse.api.jobs import CHANGING
 from packhorse.api.shapes import result_files
 from packhorse.api.tools import Tools
+from packhorse.body import Body
 from packhorse.core import lifecycle
 from packhorse.core.model import Job
 from packhorse.core.plan import Status
@@ -32,6 +33,12 @@ class Promote(Struct):
 
     destination: str | None = None
     """The name of one of the places that the server has; default: the first."""
+
+
+@get("/destinations", scope="operate", responses=refusing())
+async def destinations(tools: NamedDependency[Tools]) -> DestinationsPage:
+    """Where a result can be promoted to, the usual place first."""
+    return {"items": [{"name": name} for name in tools.destinations], "next": None}
 
 
 @post(

@@ -10,7 +10,6 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath
 from msgspec import Meta, Struct
 
-from packhorse.api.body import Body
 from packhorse.api.callers import Caller
 from packhorse.api.described import refusing, taking
 from packhorse.api.documents.operating import QueueDocument, QueuesPage
@@ -18,6 +17,7 @@ from packhorse.api.given import NOT_VALID, asked
 from packhorse.api.shapes import iso
 from packhorse.api.statistics import per_minute, waits
 from packhorse.api.tools import Tools
+from packhorse.body import Body
 from packhorse.define.mistakes import NUL, invalid
 from packhorse.engine.explain import paused
 from packhorse.engine.figures import RECENT, Figures, by_queue

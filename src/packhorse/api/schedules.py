@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Container, Sequence
 from typing import Annotated, Any
 
@@ -12,12 +13,12 @@ from litestar.params import FromPath, QueryParameter
 from msgspec import Struct
 
 from packhorse.api import scheduling
-from packhorse.api.body import Body
 from packhorse.api.callers import Caller
 from packhorse.api.described import refusing, taking
 from packhorse.api.documents.scheduling import (
     DifferencePage,
     PreviewPage,
+    RunDocument,
     RunsPage,
     ScheduleDocument,
     SchedulesPage,
@@ -27,7 +28,8 @@ from packhorse.api.documents.scheduling import (
 from packhorse.api.given import asked
 from packhorse.api.queries import LARGEST, Number
 from packhorse.api.tools import Tools
-from packhorse.core import cron
+from packhorse.body import Body
+from packhorse.core import cron, cronwords
 from packhorse.core.schedules import Revision, Run, Schedule
 from packhorse.errors import (
     EditedMeanwhile,
@@ -43,6 +45,8 @@ SOMEBODY_HERE = "local"
 """Who edits where nobody needs a key."""
 SHOWN = 10
 """Fire times of a preview."""
+MOST_RUNS = 30
+"""Runs that a list shows of each schedule."""
 TRIES = 20
 """How often a decision is made anew because a tick was claimed meanwhile."""
 
@@ -52,6 +56,8 @@ CHANGING = (*BODY, ScheduleNotFound, EditedMeanwhile, NotAllowed)
 Limit = Annotated[int, QueryParameter(ge=1, le=200)]
 Before = Annotated[float | None, QueryParameter(ge=1, le=LARGEST, description="Only ticks before this moment.")]
 Cursor = Annotated[str | None, QueryParameter(description="`next` of the page before.")]
+Deleted = Annotated[bool, QueryParameter(description="Also those that were deleted, as long as their runs are kept.")]
+Last = Annotated[int, QueryParameter(ge=0, le=MOST_RUNS, description="So many of each one's last runs are told, too.")]
 Asking = Request[Any, Any, State]
 
 
@@ -64,14 +70,25 @@ class Line(Struct):
 
 @get("/schedules", scope="read", responses=refusing())
 async def list_schedules(
-    tools: NamedDependency[Tools], caller: NamedDependency[Caller], cursor: Cursor = None, limit: Limit = 50
+    request: Asking,
+    tools: NamedDependency[Tools],
+    caller: NamedDependency[Caller],
+    deleted: Deleted = False,
+    runs: Last = 0,
+    cursor: Cursor = None,
+    limit: Limit = 50,
 ) -> SchedulesPage:
-    """Schedules by id, without deleted ones. `next` is the cursor of the next page."""
+    """Schedules by id. `next` is the cursor of the next page."""
     after = None if cursor is None else (caller.tenant, cursor)
     found = await tools.store.schedules(caller.tenant, after=after, limit=limit + 1)
-    seen = [each for each in found[:limit] if each.ended_at is None and may_see(caller, each)]
+    seen = [each for each in found[:limit] if (deleted or each.ended_at is None) and may_see(caller, each)]
     following = found[limit - 1].id if len(found) > limit else None
-    return {"items": [scheduling.schedule(each) for each in seen], "next": following}
+    items = [scheduling.schedule(each) for each in seen]
+    if runs:
+        pages = await asyncio.gather(*(tools.store.runs(caller.tenant, each.id, limit=runs) for each in seen))
+        for item, page in zip(items, await _shown_runs(tools, caller, pages, base_of(request)), strict=True):
+            item["runs"] = page
+    return {"items": items, "next": following}
 
 
 @post(
@@ -87,7 +104,8 @@ async def preview_schedule(request: Asking, tools: NamedDependency[Tools]) -> Pr
     now = tools.store.now()
     cron.check(line.cron, line.zone, now)
     found = cron.preview(line.cron, line.zone, now, SHOWN)
-    return {"items": [scheduling.moment(each) for each in found], "next": None}
+    items = [scheduling.moment(each) for each in found]
+    return {"when": cronwords.said(line.cron, line.zone), "items": items, "next": None}
 
 
 @get("/schedules/{schedule_id:str}", scope="read", responses=refusing(ScheduleNotFound))
@@ -158,11 +176,7 @@ async def list_runs(
     """What became of each tick, the newest first. A key of one user sees the runs of versions for it."""
     await schedule_of(tools, caller, schedule_id)
     found = await tools.store.runs(caller.tenant, schedule_id, before=before, limit=limit + 1)
-    seen = await _seen_versions(tools, caller, found)
-    live = [run.job_id for run in found if run.version in seen and run.status == "fired" and run.job_id is not None]
-    jobs = dict(zip(live, await tools.store.get(live) if live else [], strict=True))
-    own = [run for run in found[:limit] if run.version in seen]
-    items = [scheduling.run(run, jobs.get(run.job_id or ""), base_of(request)) for run in own]
+    [items] = await _shown_runs(tools, caller, [found[:limit]], base_of(request))
     return {"items": items, "next": found[limit - 1].tick if len(found) > limit else None}
 
 
@@ -202,6 +216,19 @@ async def revision_of(tools: Tools, caller: Caller, schedule_id: str, version: i
     if not found or found[0].version != version or not may_see(caller, found[0]):
         raise VersionNotFound(schedule_id=schedule_id, version=version)
     return found[0]
+
+
+async def _shown_runs(
+    tools: Tools, caller: Caller, pages: Sequence[Sequence[Run]], base: str
+) -> list[list[RunDocument]]:
+    """Of each schedule those that the caller may see; with how their jobs stand, all asked for at once."""
+    own: list[list[Run]] = []
+    for page in pages:
+        seen = await _seen_versions(tools, caller, page)
+        own.append([run for run in page if run.version in seen])
+    live = [run.job_id for page in own for run in page if run.status == "fired" and run.job_id is not None]
+    jobs = dict(zip(live, await tools.store.get(live) if live else [], strict=True))
+    return [[scheduling.run(run, jobs.get(run.job_id or ""), base) for run in page] for page in own]
 
 
 async def _seen_versions(tools: Tools, caller: Caller, runs: Sequence[Run]) -> Container[int]:

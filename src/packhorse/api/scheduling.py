@@ -19,7 +19,7 @@ from packhorse.api.documents.scheduling import (
 )
 from packhorse.api.given import NOT_VALID, converted, members
 from packhorse.api.shapes import iso
-from packhorse.core import paths, wire
+from packhorse.core import cronwords, paths, wire
 from packhorse.core.cron import Moment
 from packhorse.core.model import Job
 from packhorse.core.plan import Plan
@@ -50,6 +50,8 @@ class Wanted(Struct):
     window: float | str = 3600.0
     labels: dict[str, str] = field(default_factory=dict)
     reason: str = ""
+    dry_run: bool = False
+    """Only tell what would become of it, and what would be different."""
 
 
 def wanted_from(data: bytes) -> tuple[Wanted, bytes]:
@@ -71,7 +73,8 @@ def accepted(
 ) -> bytes:
     """The parameters as they are kept. The one place where those of a schedule come in.
 
-    A secret that is sent back as it is shown is the one that was there before.
+    A secret that is sent back as it is shown is the one that was there before. What says the same in another spelling
+    stays as it was spelled, or every edit in a form would differ from the code.
     """
     if len(written) > settings.parameters_limit:
         raise TooLarge(field="parameters", limit=settings.parameters_limit)
@@ -79,10 +82,17 @@ def accepted(
     is_kept = before is not None and before.pipeline == plan.pipeline and MASK in _secrets(wanted, plan)
     kept = before.parameters if before is not None and is_kept else b"{}"
     _check(pipeline, merged(wanted.parameters, wire.decode(sealing.open(kept, plan, tenant)), plan.secrets))
-    if not plan.secrets:
-        return written
-    sealed = merged(wanted.parameters, wire.decode(kept), plan.secrets)
-    return sealing.seal_rest(wire.encode(sealed), plan, tenant)
+    made = written
+    if plan.secrets:
+        sealed = merged(wanted.parameters, wire.decode(kept), plan.secrets)
+        made = sealing.seal_rest(wire.encode(sealed), plan, tenant)
+    is_same = before is not None and before.pipeline == plan.pipeline and _plain(made) == _plain(before.parameters)
+    return before.parameters if before is not None and is_same else made
+
+
+def _plain(parameters: bytes) -> bytes:
+    """However they are spelled. As bytes: Python holds 1, 1.0 and True for the same."""
+    return msgspec.json.encode(wire.decode(parameters), order="sorted")
 
 
 def _secrets(wanted: Wanted, plan: Plan) -> list[Any]:
@@ -144,7 +154,8 @@ def schedule(kept: Schedule) -> ScheduleDocument:
         "schedule_id": kept.id,
         "tenant_id": kept.tenant,
         "version": kept.version,
-        **terms(kept.terms),
+        "when": cronwords.said(kept.terms.cron, kept.terms.zone),
+        **terms(kept.terms),  # type: ignore[typeddict-item]  # mypy would have it say what may be left out
         "origin": "person" if kept.declared is None else "code",
         "drift": None if kept.declared is None else differences(kept.declared, kept.terms),
         "next_at": iso(kept.next_at),

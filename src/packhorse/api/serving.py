@@ -30,6 +30,7 @@ from packhorse.api import (
     failures,
     jobs,
     keys,
+    many,
     problems,
     promoting,
     queries,
@@ -79,10 +80,13 @@ KEY = SecurityScheme(type="http", scheme="bearer", description="A key (`ph_…`)
 ROUTES = [
     submit.submit,
     jobs.list_jobs,
+    *many.ROUTES,
     *keys.ROUTES,
     *sessions.ROUTES,
     jobs.get_job,
     jobs.explain,
+    jobs.estimate,
+    jobs.history,
     jobs.cancel,
     jobs.retry,
     jobs.delete_job,
@@ -99,6 +103,7 @@ ROUTES = [
     statistics.stats,
     workers.list_workers,
     promoting.promote,
+    promoting.destinations,
     system.pipelines,
     system.findings,
     webhooks.list_webhooks,
@@ -173,9 +178,16 @@ def build(settings: Settings) -> Litestar:
     )
     app.state.inside = app.asgi_handler
     app.asgi_handler = Observed(app.asgi_handler)
+    prepare(app, settings)
+    return app
+
+
+def prepare(app: Litestar, settings: Settings) -> None:
+    """Before each start: nothing of an earlier life is left."""
+    for left in ("failure", "tools", "beside"):
+        app.state.pop(left, None)
     app.state.settings = settings
     app.state.is_open = asyncio.Event()
-    return app
 
 
 def serve(settings: Settings) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from packhorse.api.documents.failing import OrderDocument
+from packhorse.api.documents.failing import AboutDocument, OrderDocument
 from packhorse.api.documents.granting import (
     AuditDocument,
     DeliveryDocument,
@@ -13,11 +13,19 @@ from packhorse.api.documents.granting import (
     LimitDocument,
     WebhookDocument,
 )
-from packhorse.api.documents.jobs import LineDocument, PipelineDocument, SeriesDocument
+from packhorse.api.documents.jobs import (
+    EstimateDocument,
+    LineDocument,
+    PipelineDocument,
+    ReasonDocument,
+    SeriesDocument,
+)
 from packhorse.api.limits import Limit
 from packhorse.core import wire
 from packhorse.core.model import Event, TaskId
 from packhorse.core.plan import Definition
+from packhorse.engine.estimating import Estimate
+from packhorse.engine.explain import Reason
 from packhorse.engine.orders import Order
 from packhorse.shape.job import artifact as artifact
 from packhorse.shape.job import iso as iso
@@ -28,7 +36,7 @@ from packhorse.shape.job import result_of as result_of
 from packhorse.shape.job import shown as shown
 from packhorse.shape.job import shown_new as shown_new
 from packhorse.shape.job import stages as stages
-from packhorse.store.base import Delivery, Endpoint, Entry, Key, Line, Sample
+from packhorse.store.base import Delivery, Endpoint, Entry, FailureFilter, Key, Line, Sample
 
 
 def event(happened: Event) -> dict[str, Any]:
@@ -46,6 +54,27 @@ def line(written: Line) -> LineDocument:
         "at": iso(written.at),
         "text": written.text,
     }
+
+
+def reason(found: Reason) -> ReasonDocument:
+    told: ReasonDocument = {"code": found.code, "message": found.message}
+    return told if found.ahead is None else {**told, "ahead": found.ahead}
+
+
+def estimate(found: Estimate, now: float) -> EstimateDocument:
+    return {
+        "seconds": _rounded(found.seconds),
+        "ends_at": None if found.seconds is None else iso(now + found.seconds),
+        "runs": found.runs,
+        "stages": {
+            name: {"seconds": _rounded(left.seconds), "usual_seconds": _rounded(left.usual)}
+            for name, left in found.stages.items()
+        },
+    }
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 2)
 
 
 def series(samples: Iterable[Sample]) -> list[SeriesDocument]:
@@ -73,6 +102,8 @@ def pipeline(published: Definition) -> PipelineDocument:
         "description": published.description,
         "schema": wire.decode(published.schema),
         "one_per_user": plan.slot is not None,
+        "statuses": {status.value: called for status, called in plan.statuses.items()},
+        "outputs": dict(plan.outputs),
         "stages": [
             {
                 "name": stage.name,
@@ -118,10 +149,26 @@ def order(order_id: str, given: Order) -> OrderDocument:
         "by": given.by,
         "reason": given.reason,
         "pace": given.pace,
+        "about": _about(given.wanted),
+        "count": given.count,
         "done": given.done,
         "left": dict(given.left),
         "named": [{"failure_id": each.failure_id, "why": each.why} for each in given.named],
         "ended_at": iso(given.ended_at),
+    }
+
+
+def _about(wanted: FailureFilter | None) -> AboutDocument | None:
+    if wanted is None:
+        return None
+    return {
+        "fingerprint": wanted.fingerprint,
+        "pipeline": wanted.pipeline,
+        "error_code": wanted.code,
+        "user_id": wanted.user,
+        "schedule_id": wanted.schedule,
+        "since": iso(wanted.since),
+        "until": iso(wanted.until),
     }
 
 

@@ -11,7 +11,6 @@ from msgspec import Meta, Struct, field
 
 from packhorse.api import earlier, waiting
 from packhorse.api.answers import Answer
-from packhorse.api.body import Body
 from packhorse.api.callers import Caller
 from packhorse.api.catalog import Published
 from packhorse.api.described import answering, beside, refusing, taking
@@ -21,6 +20,7 @@ from packhorse.api.given import JSON, NOT_VALID, converted, kind_of, members
 from packhorse.api.headers import first
 from packhorse.api.shapes import shown_new
 from packhorse.api.tools import Tools, tools_and_caller
+from packhorse.body import Body
 from packhorse.core import wire
 from packhorse.core.lifecycle import once_key, slot_key
 from packhorse.core.model import Job, Spec

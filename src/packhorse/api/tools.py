@@ -21,6 +21,7 @@ from packhorse.api.streams import Streams
 from packhorse.blob.base import Blobs
 from packhorse.core.model import Job
 from packhorse.engine.duty import AFTER_FAILURE, keep
+from packhorse.engine.estimating import Past, past
 from packhorse.engine.messages import outbound_for
 from packhorse.engine.promoting import Destination
 from packhorse.engine.settle import Settle
@@ -36,6 +37,9 @@ from packhorse.telemetry import log
 
 COUNTED = 2.0
 """Seconds for which jobs are not counted again: in a store that does not know the number it takes some milliseconds."""
+
+REMEMBERED = 10.0
+"""Seconds for which it is not added up again how long stages took."""
 
 
 class Tools:
@@ -58,6 +62,7 @@ class Tools:
         self.streams = Streams(settings.streams_limit)
         self.outbound = outbound_for(settings)
         self._counts: tuple[Counts, float] | None = None
+        self._past: dict[str, tuple[Past, float]] = {}
 
     async def run(self) -> None:
         """What goes on beside the requests."""
@@ -82,6 +87,15 @@ class Tools:
         if self._counts is None or self.store.now() - self._counts[1] > COUNTED:
             self._counts = await self.store.counted(MOST_COUNTED), self.store.now()
         return self._counts
+
+    async def past(self, pipeline: str) -> Past:
+        """How long the stages of a pipeline took, as it was added up a moment ago: who watches asks again and again."""
+        now = self.store.now()
+        known = self._past.get(pipeline)
+        if known is None or now - known[1] > REMEMBERED:
+            self._past = {name: each for name, each in self._past.items() if now - each[1] <= REMEMBERED}
+            known = self._past[pipeline] = await past(self.store, pipeline), now
+        return known[0]
 
     def ended(self, caller: Caller) -> asyncio.Event | None:
         """Set when the caller's key has ended: what is streamed to it is cut then."""

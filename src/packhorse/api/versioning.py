@@ -20,8 +20,13 @@ Decide = Callable[[Schedule | None, float, str], Move | None]
 """What is to become of the schedule, given the time and who wants it; None if it is so already."""
 
 
-async def moved(tools: Tools, caller: Caller, schedule_id: str, match: str | None, decide: Decide) -> Move:
-    """Read, decide, commit; decided anew while only ticks are claimed. Of an edit in between the caller is told."""
+async def moved(
+    tools: Tools, caller: Caller, schedule_id: str, match: str | None, decide: Decide, *, is_trial: bool = False
+) -> Move:
+    """Read, decide, commit; decided anew while only ticks are claimed. Of an edit in between the caller is told.
+
+    A trial is refused as the edit would be, and leaves everything as it is.
+    """
     for _ in range(TRIES):
         found = await known(tools, caller, schedule_id)
         if found is not None and match is not None and not _is_seen(match, found):
@@ -31,6 +36,8 @@ async def moved(tools: Tools, caller: Caller, schedule_id: str, match: str | Non
             assert found is not None
             return Move(found, found)
         caller.acting_for(move.after.terms.user)  # an older version, or the code, may have been for somebody else
+        if is_trial:
+            return move
         try:
             await tools.store.move(move)
         except Conflict:

@@ -12,7 +12,6 @@ from litestar.params import FromPath, QueryParameter
 from msgspec import Struct
 
 from packhorse.api import shapes
-from packhorse.api.body import Body
 from packhorse.api.callers import Caller
 from packhorse.api.described import refusing, taking
 from packhorse.api.documents.granting import (
@@ -24,6 +23,7 @@ from packhorse.api.documents.granting import (
 )
 from packhorse.api.given import asked
 from packhorse.api.tools import Tools
+from packhorse.body import Body
 from packhorse.engine import messages
 from packhorse.engine.signing import secret_of
 from packhorse.errors import (

@@ -100,17 +100,22 @@ class Blobs(Protocol):
 
 def checked(key: str) -> str:
     """The key itself if it is a plain relative path; a name that could mean anything else is refused."""
+    if not is_key(key):
+        raise PathRefused(key=key)
+    return key
+
+
+def is_key(key: str) -> bool:
+    """Whether there can be such an object: for who has to get by if not."""
     parts = key.split("/")
-    if (
+    return not (
         len(key) > LONGEST_KEY  # before anything that looks at every character
         or _ODD.search(key)  # before encoding: half a surrogate pair has no bytes
         or not is_normalized("NFC", key)
         or len(key.encode()) > LONGEST_KEY
         or len(parts) > MOST_PARTS
         or any(not part or part.startswith(".") or len(part.encode()) > LONGEST_PART for part in parts)
-    ):
-        raise PathRefused(key=key)
-    return key
+    )
 
 
 _ODD = re.compile(r'[\x00-\x1f\x7f-\x9f\\:*?"<>|\u2028\u2029\ud800-\udfff\ufffe\uffff]')

@@ -22,6 +22,7 @@ from msgspec import Struct
 
 from packhorse.blob.address import Address, Keys
 from packhorse.errors import BlobUnavailable
+from packhorse.trust import trust
 
 PAUSE, LONGEST_PAUSE = 0.05, 1.0
 """Seconds before the second try, doubling; each time a random part of it, so that not all come back at once."""
@@ -90,7 +91,9 @@ class Signed:
         """An outage that has been told is not waited for again: one try each, until one is answered."""
         self._now = now
         limits = httpx2.Limits(max_connections=connections, max_keepalive_connections=connections)
-        self._client = httpx2.Client(timeout=patience.silence, limits=limits, transport=transport)
+        self._client = httpx2.Client(
+            timeout=patience.silence, limits=limits, transport=transport, verify=trust(address.host)
+        )
 
     def close(self) -> None:
         self._client.close()

@@ -6,11 +6,13 @@ import logging
 import shutil
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 
 from packhorse.child.cutting import beginning
 from packhorse.child.messages import FromChild, Made, Moved, Run, sayable
+from packhorse.core import wire
 from packhorse.define.context import Context
 from packhorse.define.files import File, placed
 
@@ -32,6 +34,9 @@ class ChildContext(Context):
         self.user_id = run.user_id
         self.attempt = run.attempt
         self.trace_id = run.trace_id
+        self.schedule_id = run.schedule
+        self.tick = None if run.schedule is None else datetime.fromtimestamp(run.tick, UTC)
+        self.previous = wire.decode(run.previous) if run.previous else None
         self.is_cancelled = False
         self._call = run.call
         # Not the run itself: who prints a context would show the secrets in it.

@@ -51,6 +51,10 @@ class Run(Struct, frozen=True, tag=True):
     """Bytes the result's JSON may have."""
     secrets: tuple[tuple[str, ...], ...] = ()
     """Where in the parameters there are any."""
+    schedule: str | None = None
+    tick: float = 0.0
+    previous: bytes = b""
+    """JSON of what the run before returned, if there was one."""
 
     def words(self) -> tuple[str, ...]:
         """The secrets, as they are looked for in what the stage says."""

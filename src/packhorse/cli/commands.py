@@ -23,6 +23,7 @@ app = App(
 )
 
 COMMANDS = (
+    (RUNNING, "init", "packhorse.cli.init:init", "Write a small project that runs, with a test."),
     (RUNNING, "dev", "packhorse.cli.dev:dev", "Run server and worker here, and restart them when the code changes."),
     (RUNNING, "serve", "packhorse.cli.processes:serve", "Run the server."),
     (RUNNING, "worker", "packhorse.cli.processes:worker", "Run a worker."),
@@ -30,9 +31,9 @@ COMMANDS = (
     (JOBS, "jobs", "packhorse.cli.jobs:jobs", "List jobs, newest first."),
     (JOBS, "show", "packhorse.cli.jobs:show", "Show a job, or follow it until it has ended."),
     (JOBS, "logs", "packhorse.cli.jobs:logs", "Print what a job's stages have printed."),
-    (JOBS, "cancel", "packhorse.cli.jobs:cancel", "Cancel a job."),
-    (JOBS, "retry", "packhorse.cli.jobs:retry", "Run a job again, from the stage that failed."),
-    (JOBS, "delete", "packhorse.cli.jobs:delete", "Delete an ended job with its files."),
+    (JOBS, "cancel", "packhorse.cli.changing:cancel", "Cancel a job, or many."),
+    (JOBS, "retry", "packhorse.cli.changing:retry", "Run a job again, from the stage that failed, or many."),
+    (JOBS, "delete", "packhorse.cli.changing:delete", "Delete an ended job with its files, or many."),
     (JOBS, "result", "packhorse.cli.results:result", "Download a job's result."),
     (JOBS, "artifacts", "packhorse.cli.results:artifacts", "List the files a job's stages have made, or download one."),
     (JOBS, "promote", "packhorse.cli.jobs:promote", "Copy a job's result to a place where it stays."),
@@ -50,6 +51,7 @@ COMMANDS = (
     (LOOKING, "audit", "packhorse.cli.keys:audit", "Show who did what with which key."),
     (LOOKING, "webhooks", "packhorse.cli.webhooks:app", "Tell another server of ended jobs: list, add, remove, test."),
     (LOOKING, "doctor", "packhorse.cli.doctor:doctor", "Check store, files and workers; needs no server."),
+    (LOOKING, "completion", "packhorse.cli.completion:completion", "Print what makes bash, zsh or fish complete this."),
     (LOOKING, "config", "packhorse.cli.config:config", "Show every setting and where its value comes from."),
 )
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 
 from packhorse.cli import USAGE
 from packhorse.cli.kept import Kept
@@ -28,60 +27,67 @@ DRAIN = "10m"
 """How long a job may go on with the old code after a change, unless the settings say otherwise."""
 
 
-def dev(file: str | None = None, /, *, port: str | None = None, places: Places = Places()) -> int:
+def dev(*files: str, port: str | None = None, places: Places = Places()) -> int:
     """Run server and worker here, and restart the worker when the code changes; a running stage keeps the old code.
 
     Parameters
     ----------
-    file
-        file.py or module:attribute with the pipelines; else the one in the settings, else the built-in sample.
+    files
+        file.py or module:attribute with the pipelines; else the one in the settings, else the built-in sample. Of
+        several, each gets a worker of its own.
     port
         Port to listen on: 3003 unless given here or in the settings.
     """
-    loaded = settings_from(places, app=file, port=port)
+    loaded = settings_from(places, port=port)
     if loaded.origins["port"] == "default":
-        loaded = settings_from(places, app=file, port=PORT)
-    settings = replace(loaded.settings, app=loaded.settings.app or SAMPLE)
+        loaded = settings_from(places, port=PORT)
+    settings = loaded.settings
     require_free(settings.host, settings.port)
     drain = ["--drain", DRAIN] if loaded.origins["drain"] == "default" else []
-    return asyncio.run(Dev(settings, flags_of(places), drain).run())
+    apps = dict.fromkeys(files) or [settings.app or SAMPLE]
+    return asyncio.run(Dev(settings, list(apps), flags_of(places), drain).run())
 
 
 class Dev:
-    def __init__(self, settings: Settings, flags: Sequence[str], drain: Sequence[str]) -> None:
+    def __init__(self, settings: Settings, apps: Sequence[str], flags: Sequence[str], drain: Sequence[str]) -> None:
         self._settings = settings
-        self._loaded: Sequence[str] = ()
         self._over = asyncio.Event()
         self._serve = Kept("serve", ["serve", "--keyless", "--port", str(settings.port), *flags], forwarded)
-        self._worker = Kept("worker", ["worker", settings.app, *drain, *flags], forwarded)
+        self._workers = {
+            app: Kept("worker" if len(apps) == 1 else f"worker {app}", ["worker", app, *drain, *flags], forwarded)
+            for app in apps
+        }
 
     async def run(self) -> int:
-        await self._prepare()
+        loaded = await self._prepare()
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, self._told_to_stop)
         self._serve.start()
-        self._worker.start()
-        waits = [self._over.wait(), self._serve.refused.wait(), self._greet(), self._watch()]
+        for worker in self._workers.values():
+            worker.start()
+        watching = [self._watch(app, loaded[app]) for app in self._workers]
+        waits = [self._over.wait(), self._serve.refused.wait(), self._greet(), *watching]
         tasks = [asyncio.ensure_future(each) for each in waits]
         await asyncio.wait(tasks[:2], return_when=asyncio.FIRST_COMPLETED)
         for task in tasks:
             task.cancel()
-        await asyncio.gather(self._worker.end(), self._serve.end())
+        await asyncio.gather(*(each.end() for each in (*self._workers.values(), self._serve)))
         return USAGE if self._serve.refused.is_set() else 0
 
-    async def _prepare(self) -> None:
-        """Fail now, with one sentence, rather than in two children over and over."""
-        self._loaded = (await describe(self._settings.app)).files
+    async def _prepare(self) -> Mapping[str, Sequence[str]]:
+        """The files of each app. Fails now, with one sentence, rather than in two children over and over."""
+        loaded = {app: (await describe(app)).files for app in self._workers}
         if not self._settings.secret_key:
             keep_secret_key()
         store, blobs = await opened(self._settings)
         await store.close()
         await blobs.close()
+        return loaded
 
     def _told_to_stop(self) -> None:
         if self._over.is_set():
-            self._worker.kill()
-            self._serve.kill()
+            for each in (*self._workers.values(), self._serve):
+                each.kill()
         self._over.set()
 
     async def _greet(self) -> None:
@@ -92,22 +98,25 @@ class Dev:
                 writer.close()
                 break
             await asyncio.sleep(KNOCK)
-        forwarded("dev", f"{self._settings.app} runs at http://{host}:{port}; Ctrl-C ends it")
+        apps = ", ".join(self._workers)
+        forwarded(
+            "dev", f"{apps} {'runs' if len(self._workers) == 1 else 'run'} at http://{host}:{port}; Ctrl-C ends it"
+        )
         if str(port) != PORT:
             forwarded("dev", f"other commands find it with: export PACKHORSE_URL=http://{host}:{port}")
 
-    async def _watch(self) -> None:
-        watched = Watched(self._settings.app, self._loaded)
+    async def _watch(self, app: str, loaded: Sequence[str]) -> None:
+        watched = Watched(app, loaded)
         while True:
             await asyncio.sleep(LOOK)
             if not watched.has_changed():
                 continue
             try:
-                described = await describe(self._settings.app)
+                described = await describe(app)
             except PackhorseError as error:
                 watched.knows(None)
                 forwarded("dev", f"{error.message}\nThe worker is restarted when it can be loaded again.")
                 continue
             watched.knows(described.files)
             forwarded("dev", "the code has changed: what starts from now on runs the new one")
-            self._worker.start()
+            self._workers[app].start()

@@ -14,6 +14,7 @@ from packhorse.client import Client, Json
 
 app = App("failures", group_commands=Group("Commands"), result_action="return_value")
 
+HEIGHTS = "·▁▂▃▄▅▆▇█"
 COLUMNS = ("failure", "at", "status", "pipeline", "stage", "code", "user", "message")
 
 
@@ -79,20 +80,23 @@ def listed(
 
 
 @app.command
-def groups(*, limit: Whole = 50, remote: Remote = Remote()) -> None:
-    """List failures by what went wrong, the last seen first.
+def groups(*, dismissed: bool = False, limit: Whole = 50, remote: Remote = Remote()) -> None:
+    """List failures by what went wrong, the last seen first; the trend is by the hour, up to now.
 
     Parameters
     ----------
+    dismissed
+        Only those that were dismissed.
     limit
         How many at most.
     """
     with Client(remote.url) as client:
-        found = list(islice(client.failure_groups(), limit))
+        found = list(islice(client.failure_groups(dismissed=dismissed or None, trend=True), limit))
     if remote.json:
         printing.document({"items": found, "next": None})
     elif found:
-        columns = ("group", "count", "open", "users", "last seen", "state", "pipeline", "stage", "code", "message")
+        counted = ("group", "count", "open", "users", "trend, 24 h", "last seen", "state")
+        columns = (*counted, "pipeline", "stage", "code", "message")
         printing.table(columns, map(_group, found))
     else:
         printing.said("There are no failures.")
@@ -206,8 +210,14 @@ def _group(found: Json) -> tuple[object, ...]:
     users = f"{found['users']}{'+' if found['has_more_users'] else ''}"
     state = "dismissed" if found["is_dismissed"] else "seen again" if found["seen_again"] else "open"
     names = ("pipeline", "stage", "error_code", "message")
-    counts = (found["fingerprint"], found["count"], found["open"], users, _when(found["last_seen"]), state)
-    return *counts, *(found[name] for name in names)
+    counts = (found["fingerprint"], found["count"], found["open"], users, _trend(found["trend"]["counts"]))
+    return *counts, _when(found["last_seen"]), state, *(found[name] for name in names)
+
+
+def _trend(counts: list[int | None]) -> str:
+    """A sign for each hour, the last one now; a question mark where it is not known."""
+    most = max(each or 0 for each in counts)
+    return "".join("?" if each is None else HEIGHTS[-(-each * (len(HEIGHTS) - 1) // (most or 1))] for each in counts)
 
 
 def _order(found: Json) -> tuple[object, ...]:

@@ -1,49 +1,41 @@
-"""The commands about jobs that are there: list, show, logs, cancel, retry, delete; and what can be submitted."""
+"""The commands about jobs that are there: list, show, logs, promote; and what can be submitted."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Literal
+from typing import Annotated
 
 from cyclopts import CycloptsError, Parameter
 
 from packhorse.cli import printing, watching
-from packhorse.cli.options import JobId, Remote, Whole
+from packhorse.cli.options import Chosen, JobId, Remote, Whole
 from packhorse.cli.results import listed
 from packhorse.client import Client, Json
 from packhorse.core import wire
 from packhorse.define.mistakes import some
 
-Status = Literal["pending", "running", "completed", "failed", "cancelled"]
 TERMINAL = watching.EXIT.keys()
 MIB = 1024**2
+MOST_LINES = 5000
+"""Of a log that the server gives at a time."""
 
 
-def jobs(
-    *,
-    user: str | None = None,
-    status: Status | None = None,
-    pipeline: str | None = None,
-    limit: Whole = 20,
-    remote: Remote = Remote(),
-) -> None:
+def jobs(*, chosen: Chosen = Chosen(), count: bool = False, limit: Whole = 20, remote: Remote = Remote()) -> None:
     """List jobs, newest first.
 
     Parameters
     ----------
-    user
-        Only this user's.
-    status
-        Only those that are so.
-    pipeline
-        Only those of this pipeline.
+    count
+        Only say how many there are, up to a thousand.
     limit
         How many at most.
     """
     with remote.client() as client:
-        page = client.list(user=user, status=status, pipeline=pipeline, limit=limit)
+        page = client.count(**chosen.asked()) if count else client.list(**chosen.asked(), limit=limit)
     if remote.json:
         printing.document(page)
+    elif count:
+        printing.plain(f"{page['count']}{'+' if page['is_at_least'] else ''}")
     elif page["items"]:
         columns = ("job", "pipeline", "user", "status", "progress", "stage", "created")
         printing.table(columns, map(_row, page["items"]))
@@ -75,6 +67,7 @@ def logs(
     *,
     follow: Annotated[bool, Parameter(name=("--follow", "-f"))] = False,
     stage: str | None = None,
+    tail: Whole | None = None,
     remote: Remote = Remote(),
 ) -> None:
     """Print what a job's stages have printed.
@@ -87,62 +80,18 @@ def logs(
         Go on until the job has ended.
     stage
         Only of this stage.
+    tail
+        Begin with the last so many lines.
     """
     with remote.client() as client:
         stages = client.get(job)["stages"]
         if stage is not None and stage not in stages:
             raise CycloptsError(msg=f"There is no stage {stage!r}; there is {some(stages)}.", command_chain=["logs"])
-        for line in (_live if follow else _written)(client, job, stage):
+        for line in (_live if follow else _written)(client, job, stage, tail):
             if remote.json:
                 printing.document(line)
             else:
                 printing.line(_speaker(line, stages), line["text"])
-
-
-def cancel(job: JobId, /, *, remote: Remote = Remote()) -> None:
-    """Cancel a job.
-
-    Parameters
-    ----------
-    job
-        Its id.
-    """
-    with remote.client() as client:
-        _changed(client.cancel(job), remote)
-
-
-def retry(job: JobId, /, *, stage: str | None = None, remote: Remote = Remote()) -> None:
-    """Run a job again, from the stage that failed.
-
-    Parameters
-    ----------
-    job
-        Its id.
-    stage
-        Redo this stage and what follows it; * for all.
-    """
-    with remote.client() as client:
-        before = client.get(job)
-        after = client.retry(job, stage)
-    _changed(after, remote)
-    if after["run"] == before["run"]:
-        printing.said("It is active, and was left alone.")
-
-
-def delete(job: JobId, /, *, remote: Remote = Remote()) -> None:
-    """Delete an ended job with its files.
-
-    Parameters
-    ----------
-    job
-        Its id.
-    """
-    with remote.client() as client:
-        client.delete(job)
-    if remote.json:
-        printing.document({"job_id": job, "deleted": True})
-    else:
-        printing.plain(f"Job {job} is deleted.")
 
 
 def promote(job: JobId, /, *, to: str | None = None, remote: Remote = Remote()) -> None:
@@ -177,16 +126,24 @@ def pipelines(*, remote: Remote = Remote()) -> None:
         printing.said("No pipeline is published. A worker publishes its own when it starts: packhorse worker FILE")
 
 
-def _written(client: Client, job_id: str, stage: str | None) -> Iterator[Json]:
-    after = 0
+def _written(client: Client, job_id: str, stage: str | None, tail: int | None) -> Iterator[Json]:
+    after = _before(client, job_id, stage, tail)
     while items := client.log(job_id, after, stage)["items"]:
         yield from items
         after = items[-1]["n"]
 
 
-def _live(client: Client, job_id: str, stage: str | None) -> Iterator[Json]:
+def _before(client: Client, job_id: str, stage: str | None, tail: int | None) -> int:
+    """The number of the line before the first that is wanted."""
+    if tail is None:
+        return 0
+    last = client.log(job_id, stage=stage, limit=min(max(tail, 1), MOST_LINES), newest=True)["items"]
+    return int(last[0]["n"]) - 1 if last else 0
+
+
+def _live(client: Client, job_id: str, stage: str | None, tail: int | None) -> Iterator[Json]:
     """From the first line on; what a new connection says again is left out."""
-    after = 0
+    after = _before(client, job_id, stage, tail)
     for event in client.events(job_id):
         line = event["data"]
         if event["type"] == "log" and line["n"] > after:
@@ -222,6 +179,8 @@ def _shown(client: Client, job_id: str, remote: Remote) -> None:
     if job["status"] not in TERMINAL:
         for reason in client.explain(job_id):
             printing.facts({"waiting": reason["message"]})
+        if (seconds := client.estimate(job_id)["seconds"]) is not None:
+            printing.facts({"left": f"about {seconds:.0f} s to run"})
     if job["error"] is not None:
         printing.facts({"error": f"{job['error']['code']}: {job['error']['message']}"})
     if job["result"] is not None:
@@ -242,14 +201,6 @@ def _stages(job: Json, measured: Sequence[Json]) -> None:
             row += ["", ""]
         rows.append([*row, stage["message"]])
     printing.table(columns, rows)
-
-
-def _changed(job: Json, remote: Remote) -> None:
-    if remote.json:
-        printing.document(job)
-        return
-    stopping = " and being stopped" if job["stopping"] and job["status"] not in TERMINAL else ""
-    printing.plain(f"Job {job['job_id']} is {job['status']}{stopping}.")
 
 
 def _usage(schema: Json) -> str:

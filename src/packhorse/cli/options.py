@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter, Token
 
@@ -34,6 +34,7 @@ def _name(_type: object, text: str | None) -> None:
         raise ValueError("this is empty; without a name all are listed")
 
 
+Status = Literal["pending", "running", "completed", "failed", "cancelled"]
 JobId = Annotated[str, Parameter(validator=_id)]
 ArtifactName = Annotated[str | None, Parameter(validator=_name)]
 Whole = Annotated[int, Parameter(converter=_whole)]
@@ -55,6 +56,26 @@ class Remote(Output):
     def client(self) -> Client:
         """Waits where the server says when to come again, and says so."""
         return Client(self.url, on_wait=printing.waiting)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    user: str | None = None
+    "Only this user's."
+    status: Status | None = None
+    "Only those that are so."
+    pipeline: str | None = None
+    "Only those of this pipeline."
+    since: str | None = None
+    "Only those created then or later, as 2026-01-31T12:00:00Z."
+    until: str | None = None
+    "Only those created before then."
+
+    def asked(self) -> dict[str, Any]:
+        """As the client calls it."""
+        found = asdict(self)
+        return {"created_from": found.pop("since"), "created_until": found.pop("until"), **found}
 
 
 @Parameter(name="*")

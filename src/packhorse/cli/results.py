@@ -67,7 +67,7 @@ def listed(found: Sequence[Json]) -> None:
 def target(output: str) -> Path:
     """Where a result goes. A name that ends in a slash is a folder, and made if it is not there."""
     path = Path(output).expanduser()
-    with _writing(output):
+    with writing(output):
         (path if output.endswith(os.sep) else path.parent).mkdir(parents=True, exist_ok=True)
     return path
 
@@ -75,7 +75,7 @@ def target(output: str) -> Path:
 def tried(output: str) -> Path:
     """The same, tried out before the job: it may take hours, and then it would be too late to hear that it cannot."""
     path = target(output)
-    with _writing(output):
+    with writing(output):
         if path.is_file():
             path.open("ab").close()
         if path.is_dir() or path.is_file() or not path.exists():  # a device is written to as it is
@@ -85,20 +85,21 @@ def tried(output: str) -> Path:
 
 def kept(client: Client, job_id: str, output: Path, *, json: bool) -> None:
     """Write the result where it was asked for; one without files is a value, and printed if no file was named."""
-    with _writing(str(output)):  # a disk may be full by now
+    with writing(str(output)):  # a disk may be full by now
         found = client.result(job_id, output)
     if isinstance(found, Path):
         _said(found, json=json)
     elif output.is_dir():
         printing.document(found)
     else:
-        with _writing(str(output)):
+        with writing(str(output)):
             output.write_bytes(wire.encode(found) + b"\n")
         printing.said(f"Written to {output}.")
 
 
 @contextmanager
-def _writing(output: str) -> Iterator[None]:
+def writing(output: str) -> Iterator[None]:
+    """What the file system refuses, as a sentence."""
     try:
         yield
     except OSError as error:

@@ -9,9 +9,10 @@ from cyclopts import App, Group, Parameter
 from packhorse.cli import printing
 from packhorse.cli.options import Remote, Whole
 from packhorse.cli.submitting import schema_of
-from packhorse.cli.timetable import changed, clock, difference, next_of, shown, state
+from packhorse.cli.timetable import changed, clock, difference, next_of, shown, state, tried
 from packhorse.cli.values import grouped, parameters_from
 from packhorse.client import Client, Json
+from packhorse.core import cronwords
 from packhorse.errors import InvalidInput, ScheduleNotFound
 
 app = App("schedules", group_commands=Group("Commands"), result_action="return_value")
@@ -29,15 +30,21 @@ Values = Annotated[str, Parameter(name="NAME=VALUE")]
 
 @app.default
 @app.command(name="list")
-def listed(*, remote: Remote = Remote()) -> None:
-    """List schedules: what is run when, and when next."""
+def listed(*, deleted: bool = False, remote: Remote = Remote()) -> None:
+    """List schedules: what is run when, and when next.
+
+    Parameters
+    ----------
+    deleted
+        Also those that were deleted, as long as their runs are kept.
+    """
     with remote.client() as client:
-        found = list(client.schedules())
+        found = list(client.schedules(deleted=deleted))
     if remote.json:
         printing.document({"items": found, "next": None})
     elif found:
-        rows = [(s["schedule_id"], s["pipeline"], s["cron"], s["zone"], next_of(s), state(s)) for s in found]
-        printing.table(("schedule", "pipeline", "cron", "zone", "next", "state"), rows)
+        rows = [(s["schedule_id"], s["pipeline"], s["cron"], s["when"], next_of(s), state(s)) for s in found]
+        printing.table(("schedule", "pipeline", "cron", "when", "next", "state"), rows)
     else:
         printing.said("There are no schedules. Make one with: packhorse schedules put ID PIPELINE --cron '0 3 * * *'")
 
@@ -70,6 +77,7 @@ def put(
     labels: Labels = None,
     reason: str = "",
     version: Whole | None = None,
+    dry_run: bool = False,
     remote: Remote = Remote(),
 ) -> None:
     """Make a schedule, or edit one; what is not said stays as it is.
@@ -100,6 +108,8 @@ def put(
         Why; the version says so.
     version
         The version you have seen; else the one there is now.
+    dry_run
+        Only tell what would be different.
     """
     if pipeline is not None and "=" in pipeline:  # a parameter of what is run already
         values, pipeline = (pipeline, *values), None
@@ -118,7 +128,8 @@ def put(
         if labels is not None:
             said["labels"] = {**said.get("labels", {}), **dict(_pair(each) for each in labels)}
         seen = version if version is not None or found is None else found["version"]
-        shown(client.put_schedule(schedule, **said, reason=reason, version=seen), remote)
+        made = client.put_schedule(schedule, **said, reason=reason, version=seen, dry_run=dry_run)
+    (tried if dry_run else shown)(made, remote)
 
 
 @app.command
@@ -302,6 +313,7 @@ def preview(cron: str, /, *, zone: str = "UTC", remote: Remote = Remote()) -> No
     if remote.json:
         printing.document({"items": found, "next": None})
     else:
+        printing.said(f"{cronwords.said(cron, zone)}:")
         printing.table(
             ("local time", "UTC", "", ""), [(m["local"], clock(m["at"]), m["mark"], m["note"]) for m in found]
         )

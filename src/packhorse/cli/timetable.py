@@ -18,6 +18,7 @@ def shown(schedule: Json, remote: Remote) -> None:
         "version": f"{schedule['version']}, by {schedule['updated_by']} at {clock(schedule['updated_at'])}",
         "state": state(schedule),
         "next": next_of(schedule),
+        "when": schedule["when"],
         "cron": f"{schedule['cron']} ({schedule['zone']})",
         "pipeline": schedule["pipeline"],
         "user": schedule["user_id"],
@@ -35,6 +36,16 @@ def changed(schedule: Json, remote: Remote) -> None:
         printing.document(schedule)
     else:
         printing.plain(f"Schedule {schedule['schedule_id']} is {state(schedule)}, at version {schedule['version']}.")
+
+
+def tried(schedule: Json, remote: Remote) -> None:
+    """What an edit would do."""
+    if remote.json:
+        printing.document(schedule)
+        return
+    printing.plain(f"Schedule {schedule['schedule_id']} would be at version {schedule['version']}: {schedule['when']}.")
+    if schedule["changes"]:
+        printing.table(("field", "old", "new"), [(d["field"], d["old"], d["new"]) for d in schedule["changes"]])
 
 
 def state(schedule: Json) -> str:

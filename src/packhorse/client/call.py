@@ -15,6 +15,7 @@ from packhorse.client.problems import checked
 from packhorse.client.upload import Form
 from packhorse.errors import InvalidInput, UnknownOutcome, Unreachable
 from packhorse.settings import load
+from packhorse.trust import trust
 from packhorse.version import VERSION
 
 Json = dict[str, Any]
@@ -112,7 +113,13 @@ class Where:
         headers = {"User-Agent": f"packhorse/{VERSION}"}
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
-        return {"base_url": self.url, "headers": headers, "timeout": READ, "mounts": NO_PROXY}
+        return {
+            "base_url": self.url,
+            "headers": headers,
+            "timeout": READ,
+            "mounts": NO_PROXY,
+            "verify": trust(self.url),
+        }
 
 
 def _with_scheme(url: str) -> str:

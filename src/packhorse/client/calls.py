@@ -75,6 +75,16 @@ def explain(job_id: str) -> Call[Sequence[Json]]:
     return Call("GET", _job(job_id) + "/explain", _member("reasons"))
 
 
+def estimate(job_id: str) -> Call[Json]:
+    """How much longer it will run: ``{"seconds", "ends_at", "runs", "stages"}``, seconds None if nobody can tell."""
+    return Call("GET", _job(job_id) + "/estimate", whole)
+
+
+def history(job_id: str, after: int = 0, limit: int | None = None) -> Call[Json]:
+    """What has happened so far, one page: ``{"items": [{"n", "type", "at", ...}], "next": number or None}``."""
+    return Call("GET", _job(job_id) + "/history", whole, query={"after": after or None, "limit": limit})
+
+
 def metrics(job_id: str) -> Call[Sequence[Json]]:
     """``{"stage", "element", "peak_cpu", "peak_memory_bytes", "samples": [...]}`` for each task sampled."""
     return Call("GET", _job(job_id) + "/metrics", items)
@@ -131,9 +141,15 @@ def end(job_id: str, timeout: float | None = None) -> Follow:
     return Follow(_job(job_id) + "/events", 0, timeout=timeout, log=False)
 
 
-def log(job_id: str, after: int = 0, stage: str | None = None, limit: int | None = None) -> Call[Json]:
-    """One page: ``{"items": [{"n", "stage", "element", "attempt", "at", "text"}], "next": number or None}``."""
-    return Call("GET", _job(job_id) + "/log", whole, query={"after": after or None, "stage": stage, "limit": limit})
+def log(
+    job_id: str, after: int = 0, stage: str | None = None, limit: int | None = None, newest: bool = False
+) -> Call[Json]:
+    """One page: ``{"items": [{"n", "stage", "element", "attempt", "at", "text"}], "next": number or None}``.
+
+    With ``newest``, the last lines that are there.
+    """
+    asked = {"after": after or None, "stage": stage, "limit": limit, "newest": "true" if newest else None}
+    return Call("GET", _job(job_id) + "/log", whole, query=asked)
 
 
 def cancel(job_id: str) -> Call[Json]:
@@ -154,6 +170,16 @@ def delete(job_id: str) -> Call[None]:
 def promote(job_id: str, destination: str | None = None) -> Call[Json]:
     """Copy the result files to a permanent place: the one of that name among the server's, else the first."""
     return Call("POST", _job(job_id) + "/promote", whole, json={"destination": destination} if destination else None)
+
+
+def destinations() -> Call[Sequence[Json]]:
+    """Where results can be promoted to: ``{"name"}`` each, the usual place first."""
+    return Call("GET", f"{BASE}/destinations", items)
+
+
+def me() -> Call[Json]:
+    """What your key is good for: ``{"key_id", "tenant_id", "allowed", "user_id", "job_id"}``."""
+    return Call("GET", f"{BASE}/me", whole)
 
 
 def tokens(job_id: str) -> Call[Sequence[Json]]:

@@ -10,7 +10,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import httpx2
 
-from packhorse.client import calls, download, failing, operating, scheduling
+from packhorse.client import calls, download, failing, many, operating, scheduling
 from packhorse.client.call import LOST, Call, Fetch, Json, Pages, Where
 from packhorse.client.following import Follow
 from packhorse.client.patience import WAIT, Patience
@@ -50,6 +50,13 @@ def _paging(describe: Callable[P, Pages]) -> Callable[Concatenate[AsyncClient, P
     return shown_as(iterate, describe, "AsyncGenerator[Json]")
 
 
+def _changing(describe: Callable[P, Pages]) -> Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, Json]]:
+    async def change(self: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> Json:
+        return await self._change(describe(*args, **kwargs))
+
+    return shown_as(change, describe, "Json")
+
+
 class AsyncClient:
     """packhorse over HTTP, for one event loop.
 
@@ -85,6 +92,8 @@ class AsyncClient:
     submit = _asking(calls.submit)
     get = _asking(calls.get)
     explain = _asking(calls.explain)
+    estimate = _asking(calls.estimate)
+    history = _asking(calls.history)
     metrics = _asking(calls.metrics)
     list = _asking(calls.page)
     iterate = _paging(calls.every)
@@ -101,7 +110,13 @@ class AsyncClient:
     cancel = _asking(calls.cancel)
     retry = _asking(calls.retry)
     delete = _asking(calls.delete)
+    count = _asking(many.count)
+    cancel_jobs = _changing(many.cancel_jobs)
+    retry_jobs = _changing(many.retry_jobs)
+    delete_jobs = _changing(many.delete_jobs)
     promote = _asking(calls.promote)
+    destinations = _asking(calls.destinations)
+    me = _asking(calls.me)
     tokens = _asking(calls.tokens)
     token = _asking(calls.token)
     revoke = _asking(calls.revoke)
@@ -182,6 +197,12 @@ class AsyncClient:
                 yield item
             if (cursor := page["next"]) is None:
                 return
+
+    async def _change(self, pages: Pages) -> Json:
+        so_far = many.added(None, await self._ask(pages(None)))
+        while so_far["next"] is not None:
+            so_far = many.added(so_far, await self._ask(pages(so_far["next"])))
+        return so_far
 
     async def _fetch(self, fetch: Fetch[T]) -> T:
         patience = Patience(self._wait, self._on_wait, is_repeatable=True)

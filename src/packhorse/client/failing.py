@@ -47,15 +47,18 @@ def failure(failure_id: str) -> Call[Json]:
     return Call("GET", _named("", failure_id, "failure"), whole)
 
 
-def failure_groups(*, limit: int | None = None) -> Pages:
-    """Every group of failures, the last seen first, page after page as they are asked for."""
-    query: Json = {"limit": limit}
+def failure_groups(*, dismissed: bool | None = None, trend: bool = False, limit: int | None = None) -> Pages:
+    """Every group of failures, the last seen first, page after page as they are asked for.
+
+    ``dismissed`` chooses those that are, or the others; with ``trend`` each says how many there were hour by hour.
+    """
+    query: Json = {"dismissed": dismissed, "trend": trend or None, "limit": limit}
     return lambda cursor: Call("GET", f"{BASE}/failures/groups", whole, query={**query, "cursor": cursor})
 
 
-def failure_group(fingerprint: str) -> Call[Json]:
-    """One group of failures."""
-    return Call("GET", _named("groups/", fingerprint, "group"), whole)
+def failure_group(fingerprint: str, *, trend: bool = False) -> Call[Json]:
+    """One group of failures; with ``trend`` also how many there were in each of the last 24 hours."""
+    return Call("GET", _named("groups/", fingerprint, "group"), whole, query={"trend": trend or None})
 
 
 def retry_failures(

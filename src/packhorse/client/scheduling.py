@@ -11,14 +11,10 @@ from packhorse.client.calls import items, whole
 from packhorse.errors import InvalidInput
 
 
-def page(cursor: str | None = None, limit: int | None = None) -> Call[Json]:
-    """One page, by id: ``{"items": [...], "next": cursor or None}``."""
-    return Call("GET", f"{BASE}/schedules", whole, query={"cursor": cursor, "limit": limit})
-
-
-def every() -> Pages:
-    """Every schedule, by id."""
-    return lambda cursor: page(cursor)
+def every(*, deleted: bool = False, runs: int | None = None) -> Pages:
+    """Every schedule, by id; with so many of its last ``runs``, if asked for, and with ``deleted`` also those."""
+    query: Json = {"deleted": deleted or None, "runs": runs}
+    return lambda cursor: Call("GET", f"{BASE}/schedules", whole, query={**query, "cursor": cursor})
 
 
 def get(schedule_id: str) -> Call[Json]:
@@ -41,10 +37,12 @@ def put(
     labels: Mapping[str, str] | None = None,
     reason: str = "",
     version: int | None = None,
+    dry_run: bool = False,
 ) -> Call[Json]:
     """Make a schedule; or, of one there is, the version after ``version``, which is the one you have seen.
 
     What you do not say is set to its default. Raises `VersionNeeded`, or `EditedMeanwhile` if another was faster.
+    With ``dry_run`` it stays as it is: you are told what would become of it, with its ``changes``.
     """
     asked: Json = {
         "cron": cron,
@@ -58,6 +56,7 @@ def put(
         "window": window,
         "labels": dict(labels or {}),
         "reason": reason,
+        "dry_run": dry_run,
     }
     return Call("PUT", _schedule(schedule_id), whole, headers=_seen(version), json=asked)
 

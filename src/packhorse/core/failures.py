@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -18,6 +19,11 @@ LONGEST_REVIVAL = 86_400.0
 MOST_USERS = 1000
 """Users of a group that are told apart. Beyond, their number is "so many or more"."""
 DOUBLINGS = 20
+HOUR = 3600.0
+HOURS = 24
+"""That a trend looks back."""
+MOST_TIMES = 200
+"""Failures of a group that its trend counts, the newest: however many there are, a list of groups stays quick."""
 
 # In this order: what is longer is taken for what it is before a part of it is.
 VARYING = (
@@ -81,6 +87,26 @@ def failure_id(at: float, job_id: str, run: int) -> str:
 def first_id(at: float) -> str:
     """What sorts before every failure of that moment and after every earlier one."""
     return f"{max(0, int(at * 1000)):012x}-"
+
+
+def time_of(failure_id: str) -> float:
+    """When the failure was, as its id says: to the millisecond."""
+    return int(failure_id[:12], 16) / 1000
+
+
+def by_hour(times: Sequence[float], now: float) -> list[int | None]:
+    """How many there were in each of the last hours, the oldest first, by the newest times there are.
+
+    If those are not all, only the hours they reach back to are known; in the first of these there may be more.
+    """
+    counts: list[int | None] = [0] * HOURS
+    for at in times:
+        hour = HOURS - 1 - int(max(0.0, now - at) // HOUR)
+        counts[max(0, hour)] = (counts[max(0, hour)] or 0) + (hour >= 0)
+    if len(times) < MOST_TIMES or times[-1] < now - HOURS * HOUR:
+        return counts
+    first = HOURS - 1 - int(max(0.0, now - times[-1]) // HOUR)
+    return [None] * first + counts[first:]
 
 
 def normalised(message: str) -> str:

@@ -334,7 +334,7 @@ def delete(job: Job, *, now: float) -> Change:
 
 
 def tidied(job: Job, *, now: float) -> Change | None:
-    """The objects that nothing referred to are gone."""
+    """What was to be published is, and the objects that nothing referred to are gone."""
     if not job.has_litter:
         return None
     return _draft(job, "tidy", now).set(has_litter=False).change()
@@ -441,6 +441,8 @@ class _Draft:
             stopping=None,
             purge_at=retention.purge_at(self.before.plan, status, self.now),
         )
+        if status is COMPLETED and self.before.plan.publish:
+            self.set(has_litter=True)
         if self.before.slot is not None:
             self.do(ReleaseSlot(self.before.slot))
         if self.before.webhooks:

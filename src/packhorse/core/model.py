@@ -117,7 +117,7 @@ class Job(Struct, frozen=True):
     stopping: Stopping | None = None
     """Why running tasks are asked to stop; the job ends when the last of them has."""
     has_litter: bool = False
-    """Some attempt may have left objects that nothing refers to."""
+    """Its objects need looking after: some may be left that nothing refers to, or some are still to be published."""
     promoted: tuple[str, ...] = ()
     """Folders elsewhere that the result files of this run were copied to, for good."""
     revived: int = 0

@@ -29,6 +29,11 @@ def check(plan: Plan) -> None:
         seen[stage.name] = stage
     if not plan.stages:
         raise DefinitionError(f"Pipeline {plan.pipeline!r} has no stages.")
+    for name, called in plan.outputs.items():
+        if called not in seen:
+            raise DefinitionError(
+                f"Pipeline {plan.pipeline!r} has outputs={{{name!r}: {called!r}}}, and no stage of that name."
+            )
 
 
 def filled(plan: Plan, defaults: Defaults) -> Plan:

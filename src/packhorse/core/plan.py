@@ -103,6 +103,12 @@ class Plan(Struct, frozen=True, omit_defaults=True, dict=True):
     """Where in the parameters there are secrets: encrypted at rest, and never shown."""
     lists: tuple[str, ...] = ()
     """Parameters that take several files."""
+    publish: str = ""
+    """A pattern of the path under which the files of a completed job are found as well; empty: nowhere."""
+    statuses: Mapping[Status, str] = field(default_factory=dict)
+    """What the app's own users call a status, where they call it otherwise than we do."""
+    outputs: Mapping[str, str] = field(default_factory=dict)
+    """By what they call the files of a stage, the stage."""
     unset: tuple[str, ...] = ()
     fingerprint: str = ""
 

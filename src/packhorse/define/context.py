@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sized
+from datetime import datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -22,6 +23,15 @@ class Context(ABC):
     scratch: Path
     """A folder of this attempt alone, gone when it ends."""
     log: logging.Logger
+    schedule_id: str | None = None
+    """The schedule that has made the job, if one has."""
+    tick: datetime | None = None
+    """The moment it was made for, in UTC: however late it is run, and however often it is retried, the same."""
+    previous: Any = None
+    """What the last completed run before this tick returned, as JSON; a file in it is named, sized and summed.
+
+    None at first, after an edit of the schedule, and when that job is kept no more: it is a memory, not a store.
+    """
 
     @property
     @abstractmethod

@@ -144,13 +144,22 @@ def placed(name: str) -> str:
 
 def keyed(name: str) -> str:
     """The name of an artifact as the end of a key in any object store; two names never make one."""
-    safe = ODD.sub(lambda found: quote(found[0], safe="", errors="surrogatepass"), name)
+    safe = _quoted(name)
     parts = safe.split("/")
     if len(safe.encode()) <= LONGEST_KEYED and max(len(part.encode()) for part in parts) <= LONGEST_NAME:
         return safe
-    folder, suffix = parts[0], Path(parts[-1]).suffix
+    return f"{parts[0][:50]}/{hashed(name)}"
+
+
+def hashed(name: str) -> str:
+    """A short name instead of one that is too much for a key: always the same, with its suffix, and without folders."""
+    suffix = Path(_quoted(name).rpartition("/")[2]).suffix
     digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:32]
-    return f"{folder[:50]}/{digest}{suffix if suffix.isascii() and len(suffix) <= LONGEST_SUFFIX else ''}"
+    return f"{digest}{suffix if suffix.isascii() and len(suffix) <= LONGEST_SUFFIX else ''}"
+
+
+def _quoted(name: str) -> str:
+    return ODD.sub(lambda found: quote(found[0], safe="", errors="surrogatepass"), name)
 
 
 def _trimmed(name: str) -> str:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypedDict
 
+from packhorse.core import publishing
 from packhorse.core.plan import TERMINAL, Backoff, Status
 from packhorse.define.durations import Duration, Size, seconds, size
 from packhorse.define.reviving import NEVER, Revive
@@ -46,6 +47,10 @@ class PipelineOptions(TypedDict, total=False):
     """Limit of the time until a worker starts any stage of a run. Default: ``24h``."""
     revive: Revive | None
     """Which failed runs are begun again by themselves. Default: what the settings say, which is none."""
+    publish: str | None
+    """Where the files of a completed job are found as well, such as ``{schedule}/{date}``. Default: nowhere."""
+    outputs: Mapping[str, str] | None
+    """What the app's users call the files of its stages, as ``{"onnx_path": "onnx"}``. Default: nothing else."""
     description: str
     """What people are told about it. Default: the docstring of its parameters, of a job that of its function."""
 
@@ -121,6 +126,8 @@ def pipeline_limits(
     deadline: Duration = 86_400.0,
     pending: Duration = 86_400.0,
     revive: Revive | None = None,
+    publish: str | None = None,
+    outputs: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """The fields of a `Plan`. Raises ValueError."""
     if one_per not in (None, "user"):
@@ -133,6 +140,8 @@ def pipeline_limits(
         "deadline": _positive("deadline", seconds(deadline)),
         "pending": _positive("pending", seconds(pending)),
         "revive": NEVER if revive is None else revive.planned(),
+        "publish": "" if publish is None else publishing.checked(publish),
+        "outputs": {word("outputs", name): stage for name, stage in (outputs or {}).items()},
     }
 
 
@@ -140,6 +149,20 @@ def whole(what: str, value: Any, least: int, most: float = math.inf) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         bound = f"at least {least}" if most == math.inf else f"from {least} to {most}"
         raise ValueError(f"{what} must be a whole number, {bound}, not {value!r}")
+    return value
+
+
+def statuses(given: Mapping[str, str]) -> dict[Status, str]:
+    """What an app calls the statuses. Raises ValueError."""
+    known = [status.value for status in Status]
+    if not {*given} <= {*known}:
+        raise ValueError(f"statuses= is about {', '.join(known)}; {sorted(given)} has other names")
+    return {Status(status): word("statuses", called) for status, called in given.items()}
+
+
+def word(what: str, value: Any) -> str:
+    if not isinstance(value, str) or not 0 < len(value) <= 63 or not value.isprintable():
+        raise ValueError(f"{what}= has {value!r}, which is no word of up to 63 characters")
     return value
 
 

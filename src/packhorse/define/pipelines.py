@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, overload
 
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from packhorse.core import wire
 from packhorse.core.pipeline import check
-from packhorse.core.plan import Definition, Plan
+from packhorse.core.plan import Definition, Plan, Status
 from packhorse.define.context import Context
 from packhorse.define.fields import fields_of
 from packhorse.define.options import (
@@ -46,6 +46,8 @@ class Pipeline(Generic[P]):
         self.stages: dict[str, Stage[..., Any]] = {}
         self.submitter: Submitter | None = None
         """Set by the app that the pipeline belongs to."""
+        self.statuses: Mapping[Status, str] = {}
+        """Likewise: what its users call them."""
         limits: dict[str, Any] = dict(options)
         described = limits.pop("description", None)
         try:
@@ -66,7 +68,7 @@ class Pipeline(Generic[P]):
     def plan(self) -> Plan:
         stages = tuple(stage.plan for stage in self.stages.values())
         lists = tuple(name for name, how in self.schema.files.items() if how == "many")
-        plan = Plan(self.name, stages, secrets=self.schema.secrets, lists=lists, **self._limits)
+        plan = Plan(self.name, stages, secrets=self.schema.secrets, lists=lists, statuses=self.statuses, **self._limits)
         try:
             check(plan)
         except DefinitionError as error:

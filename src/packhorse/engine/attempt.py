@@ -8,7 +8,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,10 @@ PATIENCE = 1.0
 """Seconds between tries to tell a store that is away how the attempt ended."""
 
 
+async def _nothing(_: Job) -> bytes:
+    return b""
+
+
 LOST = "lost"
 """The outcome of an attempt that nobody hears of any more."""
 
@@ -76,6 +80,7 @@ class Tools:
         now: Callable[[], float], luck: Callable[[], float], grace: float, result_limit: int, log_rate: int,
         sealer: Sealer, heir: Callable[[Claim], Heir | None] = lambda _: None,
         begin: Callable[[Claim], object] = lambda _: None,
+        recall: Callable[[Job], Awaitable[bytes]] = _nothing,
     ) -> None:  # fmt: skip
         self.blobs = blobs
         self.settle = settle
@@ -90,6 +95,7 @@ class Tools:
         self.sealer = sealer
         self.heir = heir
         self.begin = begin
+        self.recall = recall
 
 
 class Attempt:
@@ -257,7 +263,7 @@ class Attempt:
     async def _run(self) -> Returned | Raised | Postponed:
         self._is_preparing = True
         try:
-            parameters, arguments, child = await self._prepare()
+            parameters, arguments, previous, child = await self._prepare()
         except asyncio.CancelledError:
             if self.why is None or self.task is None or self.task.uncancel():
                 raise  # somebody else wants more than that this stage is not begun
@@ -269,7 +275,7 @@ class Attempt:
                 raise ChildDied("was not given the stage, which had been ended before")
             self.child = child
             self.began = self.moved_at = time.monotonic()
-            self._call = child.run(self._message(child.number(), parameters, arguments), self)
+            self._call = child.run(self._message(child.number(), parameters, arguments, previous), self)
             self.is_sent = True
             passing("attempt.sent")
             outcome = await self._call.outcome
@@ -282,7 +288,7 @@ class Attempt:
             self.child = self._call = None
             self._tools.pool.give_back(child)
 
-    async def _prepare(self) -> tuple[Document, tuple[Argument, ...], Child]:
+    async def _prepare(self) -> tuple[Document, tuple[Argument, ...], bytes, Child]:
         materials = artifacts.Materials(self._tools.blobs, self._scratch)
         parameters = self._opened(materials.parameters(self.claim))
         arguments = materials.arguments(self.claim)
@@ -293,7 +299,8 @@ class Attempt:
             )
         self._has_inputs = materials.are_files
         await materials.bring()
-        return parameters, arguments, await self._borrow()
+        previous = await self._tools.recall(self.claim.job) if self.claim.job.firing is not None else b""
+        return parameters, arguments, previous, await self._borrow()
 
     def _opened(self, parameters: Document) -> Document:
         job = self.claim.job
@@ -303,7 +310,7 @@ class Attempt:
         self.secrets = words(opened, job.plan.secrets)
         return replace(parameters, value=opened)
 
-    def _message(self, number: int, parameters: Document, arguments: tuple[Argument, ...]) -> Run:
+    def _message(self, number: int, parameters: Document, arguments: tuple[Argument, ...], previous: bytes) -> Run:
         job = self.claim.job
         return Run(
             call=number,
@@ -318,6 +325,9 @@ class Attempt:
             arguments=arguments,
             limit=self._tools.result_limit,
             secrets=job.plan.secrets,
+            schedule=None if job.firing is None else job.firing.schedule,
+            tick=0.0 if job.firing is None else job.firing.tick,
+            previous=previous,
         )
 
     async def _borrow(self) -> Child:

@@ -22,6 +22,8 @@ MOST_COUNTED = 1000
 class Reason(Struct, frozen=True):
     code: str
     message: str
+    ahead: int | None = None
+    """How many go before it, if that was counted."""
 
 
 class Around(Struct, frozen=True):
@@ -104,8 +106,8 @@ def _of_stage(job: Job, plan: StagePlan, stage: Stage, around: Around, now: floa
         yield Reason("NO_PROCESS", f"no live worker can start a process for `{plan.name}` now; their logs say why")
     elif not is_early and pause is None:
         some = "the only slot" if slots == 1 else f"one of {slots} slots"
-        place = _place(around.ahead.get(plan.name))
-        yield Reason("QUEUED", f"`{plan.name}` waits for {some} in queue `{plan.queue}`{place}")
+        ahead = around.ahead.get(plan.name)
+        yield Reason("QUEUED", f"`{plan.name}` waits for {some} in queue `{plan.queue}`{_place(ahead)}", ahead)
 
 
 def _due(stage: Stage) -> list[float]:

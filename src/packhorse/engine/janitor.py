@@ -1,18 +1,22 @@
-"""Removes what nobody will ask for again: expired jobs, files of superseded attempts, uploads that became no job."""
+"""Looks after objects: removes what nobody will ask for again (expired jobs, files of superseded attempts, uploads that
+became no job), and publishes what jobs want to have found under a path of their own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 import uuid_utils
 
 from packhorse.blob.base import Blobs
-from packhorse.core import failures, lifecycle
+from packhorse.core import failures, lifecycle, publishing
 from packhorse.core.change import Change
-from packhorse.core.model import Job
+from packhorse.core.model import Job, Result, TaskId
+from packhorse.core.plan import Status
 from packhorse.crashpoints import passing
 from packhorse.engine import artifacts
+from packhorse.engine.publishing import Publisher
 from packhorse.engine.settle import Settle
 from packhorse.errors import BlobError, Conflict, CorruptRecord, PackhorseError, Refused, SchemaTooNew
 from packhorse.store.base import Store
@@ -25,6 +29,7 @@ SWEEP = "orphans"
 COMPARED = 25
 """Jobs whose outputs are compared per tick: each costs the object store a question."""
 LAP = "outputs"
+PUBLISHED = "published"
 ENDED_KEPT = 30 * 86_400.0
 """Seconds for which a webhook that has ended can still be seen, with the reason."""
 RESTING = "rested since "
@@ -32,7 +37,7 @@ FAILURES_KEEP = 30 * 86_400.0
 
 
 class Janitor:
-    """Purges and tidies on every tick, and walks a page of the object store for orphans."""
+    """Purges, publishes and tidies on every tick, and walks a page of the object store for orphans."""
 
     def __init__(
         self,
@@ -49,6 +54,7 @@ class Janitor:
         self._orphan_after = orphan_after
         self._period = period
         self._failures_keep = failures_keep
+        self._publisher = Publisher(blobs)
         self._purging = _Chore(store.purgeable, self._purge)
         self._tidying = _Chore(store.littered, self._tidy)
 
@@ -58,6 +64,7 @@ class Janitor:
         stuck += untidied
         stuck += (await _each(await self._orphans(), self._blobs.delete_all)).values()
         stuck += await self._lap()
+        stuck += await self._strays()
         await self._blobs.abandon(self._orphan_after)
         await self._store.trim()
         forgotten = await self._forget()
@@ -79,6 +86,8 @@ class Janitor:
             if not marked.is_purging:  # a retry was faster
                 return
             passing("purge.marked")
+            if (folder := publishing.folder(marked)) is not None:
+                await self._publisher.withdraw(folder, job.id)
             await self._blobs.delete_all(f"jobs/{job.id}")
             passing("purge.objects.gone")
             await self._store.erase(job.id)
@@ -89,14 +98,25 @@ class Janitor:
         A new run publishes before any result refers to it; of a run that has ended, nobody publishes any more.
         """
         found = await self._outputs(job.id)
-        kept = artifacts.referenced((await self._store.results([job.id])).get(job.id, {}))
+        results = (await self._store.results([job.id])).get(job.id, {})
+        kept = artifacts.referenced(results)
         [now] = await self._store.get([job.id])
         if now is None or now.version != job.version:
             return
+        if job.has_litter and job.status is Status.COMPLETED:
+            await self._publish(job, results)
         await self._blobs.delete([key for key in found if key not in kept])
         if job.has_litter:
             with suppress(Conflict, Refused):
                 await self._settle(job.id, lambda now: self._tidied(now) if now.version == job.version else None)
+
+    async def _publish(self, job: Job, results: Mapping[TaskId, Result]) -> None:
+        if (folder := publishing.folder(job)) is None:
+            return
+        await self._publisher.publish(job, results)
+        [now] = await self._store.get([job.id])
+        if now is None or now.is_purging:  # and may not have found what was published just after
+            await self._publisher.withdraw(folder, job.id)
 
     def _tidied(self, job: Job) -> Change | None:
         return lifecycle.tidied(job, now=self._store.now())
@@ -142,6 +162,18 @@ class Janitor:
         is_young = any(age is not None and age <= self._orphan_after for age in ages.values())
         is_over = is_young or len(folders) < COMPARED
         await self._store.set_bookmark(LAP, f"{RESTING}{now}" if is_over else folders[-1])
+        return list(stuck.values())
+
+    async def _strays(self) -> list[PackhorseError]:
+        """What was published by jobs that are no more, a page at a time: who was killed in the middle of it left it."""
+        mark, now = await self._store.bookmark(PUBLISHED) or "", self._store.now()
+        if mark.startswith(RESTING):
+            if now - float(mark.removeprefix(RESTING)) < self._orphan_after:
+                return []
+            mark = ""
+        found, after = await self._publisher.strays(self._store, mark)
+        stuck = await _each(found, self._publisher.withdraw_stray)
+        await self._store.set_bookmark(PUBLISHED, after or f"{RESTING}{now}")
         return list(stuck.values())
 
     async def _compare(self, job_id: str) -> None:

@@ -59,6 +59,8 @@ class Order(Struct, frozen=True, omit_defaults=True):
     wanted: FailureFilter | None = None
     pace: float | None = None
     """Failures per second; None: as fast as it goes."""
+    count: int = 0
+    """How many it was about when it was given, as far as they were counted."""
     cursor: str | None = None
     """The last failure that was looked at."""
     done: int = 0

@@ -6,10 +6,11 @@ A process that is killed takes the counts of its last seconds along: they are st
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from packhorse.core.histogram import LAST, bucket
 from packhorse.core.model import Job
+from packhorse.core.plan import Status
 from packhorse.errors import StoreError, UnknownOutcome
 from packhorse.store.base import Claim, Store
 from packhorse.store.statistics import MINUTE, QUARTER, Tally
@@ -22,6 +23,9 @@ MOST = 10_000
 WAIT = [f"wait:{n}" for n in range(LAST + 1)]
 RUN = [f"run:{n}" for n in range(LAST + 1)]
 """Names of the buckets, made once."""
+
+STAGES = "/stages"
+"""In the place of a queue, which cannot be called so: how long each stage took, of jobs that went well."""
 
 Key = tuple[int, str, str, str]
 """The minute, pipeline, queue and name."""
@@ -53,6 +57,9 @@ class Tallies:
             self._add(minute, pipeline, "", RUN[bucket(job.completed_at - job.started_at)])
             if job.run == 1:
                 self._add(minute, pipeline, "", WAIT[bucket(job.started_at - max(job.created_at, job.not_before))])
+        if job.status is Status.COMPLETED:
+            for stage, took in _took(job):
+                self._add(minute, pipeline, STAGES, f"{stage}:{bucket(took)}")
 
     def _add(self, *key: *Key) -> None:
         count = self._counts.get(key, 0)
@@ -81,10 +88,21 @@ def _minute(now: float) -> int:
     return int(now) // MINUTE * MINUTE
 
 
+def _took(job: Job) -> Iterator[tuple[str, float]]:
+    """From the first start of a stage to its end, with all its attempts and elements. What an earlier run has done is
+    not told again.
+    """
+    for plan, stage in zip(job.plan.stages, job.stages, strict=True):
+        began = min((task.started_at for task in stage.tasks or () if task.started_at is not None), default=None)
+        ended = max((task.ended_at for task in stage.tasks or () if task.ended_at is not None), default=None)
+        if began is not None and ended is not None and began >= (job.started_at or 0.0):
+            yield plan.name, ended - began
+
+
 def _in_both(counts: Mapping[Key, int]) -> dict[Tally, int]:
-    """By minute, and by quarter of an hour."""
+    """By minute, and by quarter of an hour; nobody asks for the stages of a minute."""
     found: Counter[Tally] = Counter()
-    for (minute, *what), count in counts.items():
-        for step in (MINUTE, QUARTER):
-            found[Tally(step, minute // step * step, *what)] += count
+    for (minute, pipeline, queue, name), count in counts.items():
+        for step in (QUARTER,) if queue == STAGES else (MINUTE, QUARTER):
+            found[Tally(step, minute // step * step, pipeline, queue, name)] += count
     return found

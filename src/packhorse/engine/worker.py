@@ -38,6 +38,7 @@ from packhorse.engine.overseer import Overseer, settled_in
 from packhorse.engine.pool import Pool
 from packhorse.engine.presence import Presence, Sign
 from packhorse.engine.reaper import Reaper
+from packhorse.engine.recalling import recalled
 from packhorse.engine.reviver import Reviver
 from packhorse.engine.scheduler import Scheduler
 from packhorse.engine.scribe import Scribe
@@ -116,6 +117,7 @@ class Worker:
             sealer=sealer(settings.secret_key),
             heir=self._heir,
             begin=self._begin,
+            recall=partial(recalled, store),
         )
 
     async def run(self, stop: asyncio.Event, hurry: asyncio.Event | None = None) -> None:

@@ -204,6 +204,9 @@ def _translated(host: str) -> Iterator[None]:
     """What the transport raises, as what we raise."""
     try:
         yield
+    except httpx2.LocalProtocolError:
+        reason = "what should be sent is no HTTP"
+        raise OutboundFailed(code="BAD_HEADER", host=host, reason=reason) from None  # the other one quotes the headers
     except httpx2.TransportError as error:
         code, reason = _meaning(error)
         raise OutboundFailed(code=code, host=host, reason=reason) from error

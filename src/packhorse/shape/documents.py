@@ -69,6 +69,13 @@ class PositionDocument(TypedDict):
     progress: float
 
 
+class AliasDocument(TypedDict):
+    """A job in the words of its app's users: what they call its status, and the keys of its files by their names."""
+
+    status: str
+    output: dict[str, str | list[str] | None]
+
+
 class JobDocument(PositionDocument):
     """A job, in the one shape it has everywhere. Times are UTC, ISO 8601; ``keep`` is in seconds, for each end."""
 
@@ -89,6 +96,7 @@ class JobDocument(PositionDocument):
     source_filename: str | None
     result: Any
     result_object_keys: dict[str, str | list[str]]
+    published_folder: str | None
     promoted: bool
     promoted_object_keys: list[str]
     error: ErrorDocument | None
@@ -111,6 +119,7 @@ class JobDocument(PositionDocument):
     metadata: Mapping[str, Any]
     version: int
     last_event: int
+    alias: AliasDocument | None
 
 
 class ArtifactDocument(TypedDict):
@@ -158,8 +167,23 @@ class FailureDocument(TypedDict):
     revives_at: str | None
 
 
+class TrendDocument(TypedDict):
+    """How many failures there were in each of the last 24 hours, the oldest first.
+
+    Only the newest 200 are counted; what they do not reach back to is null, and ``is_cut`` says so.
+    """
+
+    since: str | None
+    seconds: float
+    counts: list[int | None]
+    is_cut: bool
+
+
 class FailureGroupDocument(TypedDict):
-    """Failures with one fingerprint. With ``has_more_users``, ``users`` is the least there are."""
+    """Failures with one fingerprint. With ``has_more_users``, ``users`` is the least there are.
+
+    ``trend`` is only there if it was asked for.
+    """
 
     fingerprint: str
     tenant_id: str
@@ -179,3 +203,4 @@ class FailureGroupDocument(TypedDict):
     is_dismissed: bool
     dismissal: SettledDocument | None
     seen_again: str | None
+    trend: NotRequired[TrendDocument]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from packhorse.core.failures import FailureGroup
+from collections.abc import Sequence
+
+from packhorse.core.failures import HOUR, HOURS, FailureGroup, by_hour
 from packhorse.core.model import FailedRun, FailureStatus, Settled
-from packhorse.shape.documents import FailureDocument, FailureGroupDocument, SettledDocument
+from packhorse.shape.documents import FailureDocument, FailureGroupDocument, SettledDocument, TrendDocument
 from packhorse.shape.job import iso
 
 
@@ -52,6 +54,16 @@ def shown_group(group: FailureGroup) -> FailureGroupDocument:
         "is_dismissed": group.dismissal is not None,
         "dismissal": _settled(group.dismissal),
         "seen_again": iso(group.seen_again),
+    }
+
+
+def shown_trend(times: Sequence[float], now: float) -> TrendDocument:
+    counts = by_hour(times, now)
+    return {
+        "since": iso(now - HOURS * HOUR),
+        "seconds": HOUR,
+        "counts": counts,
+        "is_cut": None in counts,
     }
 
 

@@ -8,12 +8,13 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any, cast
 
-from packhorse.core import retention, wire
+from packhorse.core import publishing, retention, wire
 from packhorse.core.model import Artifact, Failure, Job, Result, Spec, Stage, Stored, Task, TaskId
 from packhorse.core.plan import Status
 from packhorse.core.secrecy import masked
 from packhorse.define.files import keyed
 from packhorse.define.values import decode_result
+from packhorse.shape.alias import alias
 from packhorse.shape.documents import (
     ArtifactDocument,
     ElementsDocument,
@@ -64,6 +65,7 @@ async def looked_up(store: Store, jobs: Sequence[Job]) -> list[JobDocument]:
 def shown(job: Job, spec: Spec | None, results: Results, progress: Reported) -> JobDocument:
     spec = spec or NO_SPEC
     inputs = [_input(each.parameter, each.file) for each in spec.inputs]
+    keys = _object_keys(job, results)
     return {
         "job_id": job.id,
         "pipeline": job.plan.pipeline,
@@ -82,7 +84,8 @@ def shown(job: Job, spec: Spec | None, results: Results, progress: Reported) -> 
         "input": _first_input(job, spec),
         "source_filename": inputs[0]["filename"] if inputs else None,
         "result": result_of(job, results) if job.status is Status.COMPLETED else None,
-        "result_object_keys": _object_keys(job, results),
+        "result_object_keys": keys,
+        "published_folder": _published(job, results),
         "promoted": bool(job.promoted),
         "promoted_object_keys": _promoted_keys(job, results),
         "error": _error(job.error),
@@ -105,6 +108,7 @@ def shown(job: Job, spec: Spec | None, results: Results, progress: Reported) -> 
         "metadata": spec.metadata,
         "version": job.version,
         "last_event": job.events,
+        "alias": alias(job, keys),
     }
 
 
@@ -238,6 +242,12 @@ def _object_keys(job: Job, results: Results) -> dict[str, str | list[str]]:
         if keys:
             found[plan.name] = keys[0] if len(keys) == 1 and plan.over is None else keys
     return found
+
+
+def _published(job: Job, results: Results) -> str | None:
+    """As long as no newer job has published there, and soon after it has completed."""
+    has_files = any(result.artifacts for result in results.values())
+    return publishing.folder(job) if job.status is Status.COMPLETED and has_files else None
 
 
 def _promoted_keys(job: Job, results: Results) -> list[str]:

@@ -112,6 +112,21 @@ class Filter(Struct, frozen=True):
         low = None if self.created_from is None else _id_at(self.created_from - SLACK)
         return low, None if self.created_until is None else _id_at(self.created_until + SLACK)
 
+    def looks(self, most: int) -> int:
+        """How many jobs to look at to count ``most``: a time, and a user's jobs of one pipeline, are in no index."""
+        is_indexed = self.created_from is self.created_until is None and None in (self.user, self.pipeline)
+        return most + 1 if is_indexed else most * LOOKS
+
+
+class Count(NamedTuple):
+    number: int
+    is_all: bool
+    """False: there may be more."""
+
+
+LOOKS = 10
+"""How many jobs are looked at, for each that is counted at most, where no index knows which of them match."""
+
 
 class Report(Struct, frozen=True):
     """Progress of one attempt. Never history: the latest value replaces the one before."""
@@ -190,6 +205,12 @@ class Jobs(Protocol):
 
         A job whose record cannot be read is logged and left out, and an older one takes its place: a list that is
         shorter than ``limit`` has come to its end.
+        """
+
+    async def count(self, filter: Filter, *, most: int) -> Count:
+        """How many jobs match, without those that are being purged; counted no further than ``most``.
+
+        Looks at no more than about ``filter.looks(most)`` jobs, however few of them match.
         """
 
     async def specs(self, job_ids: Sequence[str]) -> dict[str, Spec]: ...
@@ -271,8 +292,9 @@ class Notes(Protocol):
     async def progress(self, job_ids: Sequence[str]) -> dict[str, dict[TaskId, Progress]]: ...
 
     async def lines(
-        self, job_id: str, *, after: int = 0, limit: int = 1000, stage: str | None = None
-    ) -> list[Line]: ...
+        self, job_id: str, *, after: int = 0, limit: int = 1000, stage: str | None = None, newest: bool = False
+    ) -> list[Line]:
+        """The first ``limit`` lines after that number, or the newest of them; of all stages, or of one. In order."""
 
     async def samples(self, job_id: str) -> list[Sample]: ...
 

@@ -43,6 +43,11 @@ class Failures(Protocol):
 
     async def failure_group(self, tenant: str, fingerprint: str) -> FailureGroup | None: ...
 
+    async def failure_times(
+        self, tenant: str, fingerprints: Sequence[str], *, since: float, limit: int
+    ) -> list[list[float]]:
+        """For each group when its newest failures were, since then, newest first. No failure is read: its id says."""
+
     async def dismiss_failures(self, ids: Sequence[str], settled: Settled) -> list[str]:
         """Dismiss those that are open; which they were."""
 

@@ -18,6 +18,9 @@ BASE = "/api/v1"
 CALLER = "packhorse_caller"
 """In the scope of a request that a page makes: who it is made for. No server puts that there, so nobody can send it."""
 
+KEYED = "packhorse_keyed"
+"""In the scope of a request that a page makes for whoever holds a key: it counts even where nobody needs one."""
+
 KEPT = frozenset({"type", "asgi", "http_version", "scheme", "server", "client", "root_path"})
 PASSED_ON = frozenset({b"host", b"x-forwarded-for", b"x-forwarded-proto", b"user-agent", b"traceparent"})
 """Headers that say where a request came from."""
@@ -100,11 +103,17 @@ class Api:
         if content:
             given += [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
         hearing = _Hearing(content)
-        await inside(self._request)(
-            self._scope(method, path, query or {}, given),  # type: ignore[arg-type]
-            hearing.receive,
-            hearing.send,
-        )
+        return await self._answer(self._scope(method, path, query or {}, given), hearing.receive, hearing)
+
+    async def relay(
+        self, path: str, receive: Receive, content_type: str, query: Mapping[str, Any], headers: Mapping[str, str]
+    ) -> Json:
+        """A POST whose body is told on while it comes in, however long it is."""
+        given = [(b"accept", b"application/json"), *_lowered({"content-type": content_type, **headers})]
+        return (await self._answer(self._scope("POST", path, query, given), receive, _Hearing(b""))).json
+
+    async def _answer(self, scope: dict[str, Any], receive: Receive, hearing: _Hearing) -> Answer:
+        await inside(self._request)(scope, receive, hearing.send)  # type: ignore[arg-type]
         answer = hearing.answer()
         if answer.status >= 400:
             raise Problem(answer.status, _told(answer), answer.headers)
@@ -139,6 +148,8 @@ class Api:
         }
         if self._key is None:
             scope[CALLER] = outer["state"]["caller"]
+        else:
+            scope[KEYED] = True
         return scope
 
 
@@ -190,4 +201,4 @@ def _text(value: Any) -> str:
 
 
 def _lowered(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
-    return [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
+    return [(name.lower().encode(), value.encode()) for name, value in headers.items()]

@@ -8,6 +8,7 @@ from litestar import Response, get, post
 from litestar.params import FromPath, FromQuery, QueryParameter
 
 from packhorse.web.asking import Api, Page, Problem
+from packhorse.web.forms import form
 from packhorse.web.rendering import moved, rendered
 
 SCOPES = {
@@ -30,7 +31,7 @@ async def keys(request: Page, cursor: FromQuery[str | None] = None) -> Response[
 @post("/keys", scope="admin", include_in_schema=False, status_code=200)
 async def create(request: Page) -> Response[bytes]:
     """The answer is the page itself, not a way to it: the key is shown this once and is in no address."""
-    given = await request.form()
+    given = await form(request)
     asked = {
         "name": str(given.get("name", "")).strip(),
         "scopes": [scope for scope in SCOPES if scope in given],
@@ -48,7 +49,7 @@ async def create(request: Page) -> Response[bytes]:
 
 @post("/keys/{key_id:str}/rotate", scope="admin", include_in_schema=False, status_code=200)
 async def rotate(request: Page, key_id: FromPath[str]) -> Response[bytes]:
-    given = await request.form()
+    given = await form(request)
     made = await Api(request).post(f"/keys/{key_id}/rotate", {"overlap": str(given.get("overlap", "0s"))})
     return await _shown(request, made=made)
 

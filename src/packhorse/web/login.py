@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import Annotated, Any
+from urllib.parse import parse_qsl, unquote
 
 from litestar import Response, get, post
 from litestar.datastructures import Cookie
 from litestar.params import QueryParameter
 
 from packhorse.web.asking import Api, Page, Problem
+from packhorse.web.forms import form
 from packhorse.web.rendering import moved, rendered
 
 COOKIE = "packhorse_session"
@@ -26,7 +28,7 @@ async def login(request: Page, next: Next = "") -> Response[bytes]:
 
 @post("/login", scope=None, include_in_schema=False, status_code=303)
 async def enter(request: Page) -> Response[bytes]:
-    given = await request.form()
+    given = await form(request, is_small=True)
     next = str(given.get("next", ""))
     try:
         answer = await Api(request, key=str(given.get("key", "")).strip()).ask("POST", "/sessions")
@@ -35,7 +37,8 @@ async def enter(request: Page) -> Response[bytes]:
             raise
         said = problem.told.get("detail", "")
         return rendered(request, "login.html", status=problem.status, next=next, mistake=said)
-    response = moved(request, _inside(request, next))
+    path, _, query = _inside(request, next).partition("?")
+    response = moved(request, unquote(path), **dict(parse_qsl(query)))
     response.cookies.append(_cookie(request, answer.json))
     return response
 

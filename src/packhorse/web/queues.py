@@ -8,6 +8,7 @@ from litestar import Response, get, post
 from litestar.params import FromPath
 
 from packhorse.web.asking import Api, Page
+from packhorse.web.forms import form
 from packhorse.web.rendering import moved, rendered
 
 
@@ -20,7 +21,7 @@ async def queues(request: Page) -> Response[bytes]:
 
 @post("/queues/{queue:str}/pause", scope="operate", shared=True, include_in_schema=False, status_code=303)
 async def pause(request: Page, queue: FromPath[str]) -> Response[bytes]:
-    given = await request.form()
+    given = await form(request)
     await Api(request).post(f"/queues/{queue}/pause", {"reason": str(given.get("reason", ""))})
     return moved(request, "/queues", said=f"Nothing more is started from {queue}.")
 

@@ -57,7 +57,8 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for name in ("duration", "milliseconds", "size", "number", "ago", "clock", "is_past"):
+    named = ("duration", "milliseconds", "size", "number", "ago", "clock", "is_past", "second", "title", "about")
+    for name in named:
         made.filters[name] = getattr(words, name)
     made.globals.update(STATUS=words.STATUS, plots=plots, version=VERSION)
     return made

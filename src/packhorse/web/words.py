@@ -87,3 +87,24 @@ def clock(text: str | None) -> str:
 def hour(text: str | None) -> str:
     at = moment(text)
     return "–" if at is None else at.strftime("%H:%M")
+
+
+def second(text: str | None) -> str:
+    at = moment(text)
+    return "–" if at is None else at.strftime("%H:%M:%S")
+
+
+def title(name: str) -> str:
+    """A name of a program's as people write: extract_audio, Extract audio."""
+    return name.replace("_", " ").replace("-", " ").strip().capitalize() or name
+
+
+def about(seconds: float) -> str:
+    """As exact as a guess is: 8 s, 40 s, 3 min, 2 h."""
+    if seconds < 10:
+        return f"{max(1, round(seconds))} s"
+    if seconds < 55:
+        return f"{5 * round(seconds / 5)} s"
+    if seconds < 5_400:
+        return f"{max(1, round(seconds / 60))} min"
+    return f"{round(seconds / 3_600)} h" if seconds < 172_800 else f"{round(seconds / 86_400)} d"

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from packhorse import crashpoints
 from packhorse.core import lifecycle
 from packhorse.errors import StoreUnavailable, UnknownOutcome
+from packhorse.store.base import Renewal
 from packhorse.store.postgres import PostgresStore, connection
 from tests.contract.builders import LEASE, claim, claim_one, held, lease_of, made, started, submission, submit, sure
 from tests.servers.postgres import HOST, Postgres
@@ -249,3 +250,27 @@ async def test_a_change_whose_acknowledgement_was_lost_is_found_as_made(server: 
         assert await store.made(change.after.id, "the-change")
         assert await held(store, change.after.id) == change.after
         await store.close()
+
+
+# silent
+
+
+async def test_who_falls_silent_in_a_transaction_does_not_keep_its_rows_from_others_for_ever(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(connection.SILENT, "idle_in_transaction_session_timeout", "200ms")
+    stopped, other = await PostgresStore.open(url), await PostgresStore.open(url)
+    claimed, renewed = await started(other), list[Renewal]()
+
+    async def falls_silent() -> None:
+        async with stopped._connections.transaction() as session:
+            assert len(await session.fetch("SELECT FROM @leases FOR UPDATE")) == 1
+            renewed.append(await asyncio.wait_for(other.renew([lease_of(claimed)], LEASE), LIMIT))
+
+    with pytest.raises((StoreUnavailable, UnknownOutcome), match=r"idle-in-transaction|connection|commit"):
+        await falls_silent()
+
+    assert [each.lost for each in renewed] == [frozenset()]
+    assert await held(stopped, claimed.job.id) is not None
+    await stopped.close()
+    await other.close()

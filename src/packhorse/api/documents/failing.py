@@ -26,8 +26,23 @@ class LeftDocument(TypedDict):
     why: str
 
 
+class AboutDocument(TypedDict):
+    """What the failures of an order have in common."""
+
+    fingerprint: str | None
+    pipeline: str | None
+    error_code: str | None
+    user_id: str | None
+    schedule_id: str | None
+    since: str | None
+    until: str | None
+
+
 class OrderDocument(TypedDict):
-    """What was ordered about failures, and how far it is; ``left`` counts by reason, ``named`` shows some of them."""
+    """What was ordered about failures, and how far it is; ``left`` counts by reason, ``named`` shows some of them.
+
+    ``about`` is null if they were named one by one; ``count`` is how many there were when it was given.
+    """
 
     order_id: str
     kind: Literal["retry", "dismiss"]
@@ -35,6 +50,8 @@ class OrderDocument(TypedDict):
     by: str
     reason: str
     pace: float | None
+    about: AboutDocument | None
+    count: int
     done: int
     left: dict[str, int]
     named: list[LeftDocument]

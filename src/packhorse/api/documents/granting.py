@@ -18,6 +18,16 @@ class KeyDocument(TypedDict):
     ended_by: str
 
 
+class MeDocument(TypedDict):
+    """Who asks. With a token, ``job_id`` is the one job it is good for; ``key_id`` is null where nobody needs a key."""
+
+    key_id: str | None
+    tenant_id: str
+    allowed: list[str]
+    user_id: str | None
+    job_id: str | None
+
+
 class MadeKeyDocument(KeyDocument):
     """A key as it was just made: ``key`` is shown this once."""
 

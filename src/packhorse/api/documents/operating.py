@@ -157,6 +157,15 @@ class WorkersPage(TypedDict):
     next: None
 
 
+class DestinationDocument(TypedDict):
+    name: str
+
+
+class DestinationsPage(TypedDict):
+    items: list[DestinationDocument]
+    next: None
+
+
 class FindingDocument(TypedDict):
     """One line of the self-check. ``stale``: it was so, longer ago than a minute, and nobody has looked since."""
 

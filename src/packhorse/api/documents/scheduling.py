@@ -1,6 +1,6 @@
 """Answers about schedules, their versions and runs."""
 
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 from packhorse.core.cron import Mark
 from packhorse.core.terms import Misfire, Overlap
@@ -29,12 +29,36 @@ class DifferenceDocument(TypedDict):
     new: Any
 
 
+class RunDocument(TypedDict):
+    """What became of a tick; of several that nobody was there to run, one for all, with ``count`` and ``until``."""
+
+    schedule_id: str
+    tick: str | None
+    version: int
+    manual: bool
+    status: str
+    message: str
+    job_id: str | None
+    trace_id: str | None
+    started_at: str | None
+    ended_at: str | None
+    duration_ms: int | None
+    output_url: str | None
+    count: int
+    until: str | None
+
+
 class ScheduleDocument(TermsDocument):
-    """A schedule; ``drift`` is where people have changed what the app's code declares, null if it declares nothing."""
+    """A schedule; ``drift`` is where people have changed what the app's code declares, null if it declares nothing.
+
+    ``when`` is the cron line in words. ``runs`` are the last ones, in a list that was asked for with them; ``changes``
+    is only there in the answer to a dry run.
+    """
 
     schedule_id: str
     tenant_id: str
     version: int
+    when: str
     origin: Literal["code", "person"]
     drift: list[DifferenceDocument] | None
     next_at: str | None
@@ -43,6 +67,8 @@ class ScheduleDocument(TermsDocument):
     updated_at: str | None
     updated_by: str
     deleted_at: str | None
+    runs: NotRequired[list[RunDocument]]
+    changes: NotRequired[list[DifferenceDocument]]
 
 
 class SchedulesPage(TypedDict):
@@ -75,25 +101,6 @@ class DifferencePage(TypedDict):
     next: None
 
 
-class RunDocument(TypedDict):
-    """What became of a tick; of several that nobody was there to run, one for all, with ``count`` and ``until``."""
-
-    schedule_id: str
-    tick: str | None
-    version: int
-    manual: bool
-    status: str
-    message: str
-    job_id: str | None
-    trace_id: str | None
-    started_at: str | None
-    ended_at: str | None
-    duration_ms: int | None
-    output_url: str | None
-    count: int
-    until: str | None
-
-
 class RunsPage(TypedDict):
     """The newest tick first; ``next`` is what to ask for with ``before``, null on the last page."""
 
@@ -111,5 +118,8 @@ class MomentDocument(TypedDict):
 
 
 class PreviewPage(TypedDict):
+    """``when`` is the line in words."""
+
+    when: str
     items: list[MomentDocument]
     next: None

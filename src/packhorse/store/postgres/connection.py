@@ -42,6 +42,10 @@ BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 ALONE = {"default_transaction_isolation": "read committed", "default_transaction_read_only": "off"}
 """The same for a statement that is a transaction by itself, whatever the database has for a default."""
 
+SILENT = {"idle_in_transaction_session_timeout": f"{PATIENCE:.0f}s"}
+"""Whoever says nothing for so long in the middle of a transaction is stopped or cut off. Until the server gives it up,
+nobody else comes to the rows it has locked: a job of a worker that sleeps would not be taken over."""
+
 NOW = "extract(epoch FROM clock_timestamp())::float8"
 
 Row = asyncpg.Record
@@ -176,7 +180,7 @@ class Connections:
 
     async def connect(self) -> Session:
         """A new connection, which is the caller's."""
-        settings = {"application_name": "packhorse", **({} if self._address.is_pooled else PLANS | ALONE)}
+        settings = {"application_name": "packhorse", **({} if self._address.is_pooled else PLANS | ALONE | SILENT)}
         connection = await asyncpg.connect(
             self._address.server,
             timeout=CONNECT,
@@ -303,6 +307,7 @@ LOST = (
     asyncpg.InternalClientError,
     asyncpg.PostgresConnectionError,
     asyncpg.OperatorInterventionError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
     asyncpg.InsufficientResourcesError,
     asyncpg.InvalidAuthorizationSpecificationError,
     asyncpg.InvalidCatalogNameError,

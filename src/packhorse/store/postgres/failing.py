@@ -61,6 +61,12 @@ DROP_GROUPS = """
 DELETE FROM @failure_groups AS g USING unnest($1::text[], $2::text[]) AS n (tenant, fingerprint)
 WHERE (g.tenant, g.fingerprint) = (n.tenant, n.fingerprint)
 """
+# From the index alone, each group by itself: so many of each, however many it has.
+TIMES = """
+SELECT n.at, f.id FROM unnest($2::text[]) WITH ORDINALITY AS n (fingerprint, at), LATERAL (
+    SELECT id FROM @failures WHERE tenant = $1 AND fingerprint = n.fingerprint AND id >= $3 ORDER BY id DESC LIMIT $4
+) AS f ORDER BY n.at, f.id DESC
+"""
 
 Key = tuple[str, str]
 """Tenant and fingerprint."""
@@ -234,6 +240,15 @@ def _where(wanted: FailureFilter, before: str | None) -> Iterator[tuple[str, Any
 async def by_id(session: Session, ids: Sequence[str]) -> list[FailedRun | None]:
     found = {each.id: each for each in [_read(row)[0] for row in await session.fetch(OF_IDS, sorted(set(ids)))]}
     return [found.get(id) for id in ids]
+
+
+async def times(
+    session: Session, tenant: str, fingerprints: Sequence[str], since: float, limit: int
+) -> list[list[float]]:
+    found: list[list[float]] = [[] for _ in fingerprints]
+    for at, id in await session.fetch(TIMES, tenant, list(fingerprints), rules.first_id(since), limit):
+        found[at - 1].append(rules.time_of(id))
+    return found
 
 
 async def groups(session: Session, tenant: str, before: str | None, limit: int) -> list[FailureGroup]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from packhorse.core import wire
 from packhorse.core.model import Event, Job, Result, Spec, TaskId
 from packhorse.core.plan import Status
 from packhorse.errors import PackhorseError
-from packhorse.store.base import Filter, Line, Progress, Sample
+from packhorse.store.base import Count, Filter, Line, Progress, Sample
 from packhorse.store.postgres import rows
 from packhorse.store.postgres.connection import Session
 from packhorse.store.postgres.rows import Plans
@@ -31,8 +31,7 @@ def _sure(job: Job | PackhorseError) -> Job:
 
 async def find(session: Session, filter: Filter, before: str | None, limit: int, plans: Plans) -> list[Job]:
     """Newest first. Filters by pipeline and status are merged from short walks of one index, one per combination."""
-    asked = [filter.tenant, filter.user, filter.pipeline]
-    if not all(text is None or _can_be_stored(text) for text in asked) or not (before is None or rows.is_id(before)):
+    if not _can_match(filter) or not (before is None or rows.is_id(before)):
         return []
     found: list[Job] = []
     while (wanted := limit - len(found)) > 0:  # what is left out must not make the list end early
@@ -58,39 +57,75 @@ class _Bindings(list[Any]):
 def _listing(filter: Filter, before: str | None, limit: int) -> tuple[str, list[Any]]:
     """One statement, for one snapshot: a job that changed status between two walks would be found twice, or never."""
     put = (bindings := _Bindings()).put
-    bounds = [
-        f"{column} {sign} {rows.moment(put(value) + '::float8') if column == 'created_at' else put(value) + '::uuid'}"
-        for column, sign, value in (
-            ("id", "<", before),
-            ("id", ">=", filter.ids()[0]),
-            ("id", "<", filter.ids()[1]),
-            ("created_at", ">=", filter.created_from),
-            ("created_at", "<", filter.created_until),
-        )
-        if value is not None
-    ]
+    bounds = [*_earlier(before, put), *_ids(filter, put), *_times(filter, put)]
     most = f"ORDER BY id DESC LIMIT {put(limit)}"
-    if filter.tenant is filter.user is filter.pipeline is filter.status is None:
+    if _is_all(filter):
         where = f"WHERE {' AND '.join(bounds)}" if bounds else ""
         return f"SELECT {rows.COLUMNS} FROM @jobs {where} {most}", bindings
+    merged, same = _walks(filter, put)
+    if filter.user is not None and filter.pipeline is not None:
+        same.append(f"pipeline = {put(filter.pipeline)}")
+    walk = f"SELECT id FROM @jobs WHERE {' AND '.join([*same, *bounds])} {most}"
+    ids = f"SELECT walk.id FROM {', '.join(merged)}, LATERAL ({walk}) AS walk {most}"
+    columns = ", ".join(f"job.{name}" for name in rows.COLUMNS.split(", "))
+    return f"SELECT {columns} FROM ({ids}) AS found JOIN @jobs AS job USING (id) ORDER BY job.id DESC", bindings
+
+
+async def count(session: Session, filter: Filter, most: int) -> Count:
+    """By the same walks, of which no more rows are looked at than agreed, whether they match or not."""
+    if not _can_match(filter):
+        return Count(0, True)
+    put = (bindings := _Bindings()).put
+    fits = ["NOT is_purging", *_times(filter, put)]
+    if filter.user is not None and filter.pipeline is not None:
+        fits.append(f"pipeline = {put(filter.pipeline)}")
+    merged, same = ([], ["true"]) if _is_all(filter) else _walks(filter, put)
+    # In the order in which those come first that are sure to match: ids say the time only roughly.
+    order = "ASC" if filter.created_from is None and filter.created_until is not None else "DESC"
+    looks = filter.looks(most)
+    limit = f"LIMIT {put(looks)}"
+    where = " AND ".join([*same, *_ids(filter, put)])
+    walk = f"SELECT pipeline, created_at, is_purging FROM @jobs WHERE {where} ORDER BY id {order} {limit}"
+    seen = f"SELECT walk.* FROM {', '.join([*merged, f'LATERAL ({walk}) AS walk'])} {limit}"
+    query = f"SELECT count(*), count(*) FILTER (WHERE {' AND '.join(fits)}) FROM ({seen}) AS seen"
+    [(all, fitting)] = await session.fetch(query, *bindings)
+    return Count(min(fitting, most), all < looks and fitting <= most)
+
+
+Put = Callable[[Any], str]
+
+
+def _is_all(filter: Filter) -> bool:
+    return filter.tenant is filter.user is filter.pipeline is filter.status is None
+
+
+def _walks(filter: Filter, put: Put) -> tuple[list[str], list[str]]:
+    """What is combined, and what the jobs of one combination have in common."""
     tenants = (
         f"SELECT {put(filter.tenant)}::text AS tenant" if filter.tenant is not None else _distinct("tenant", "true")
     )
     statuses = [filter.status] if filter.status is not None else list(Status)
     merged = [f"({tenants}) AS t", f"unnest({put([status.value for status in statuses])}::text[]) AS s (status)"]
-    same = ["tenant = t.tenant", "status = s.status", *bounds]
+    same = ["tenant = t.tenant", "status = s.status"]
     if filter.user is not None:
-        same.append(f"user_id = {put(filter.user)}")
-        if filter.pipeline is not None:
-            same.append(f"pipeline = {put(filter.pipeline)}")
-    else:
-        named = f"SELECT {put(filter.pipeline)}::text AS pipeline" if filter.pipeline is not None else None
-        merged.append(f"LATERAL ({named or _distinct('pipeline', 'tenant = t.tenant')}) AS p")
-        same.append("pipeline = p.pipeline")
-    walk = f"SELECT id FROM @jobs WHERE {' AND '.join(same)} {most}"
-    ids = f"SELECT walk.id FROM {', '.join(merged)}, LATERAL ({walk}) AS walk {most}"
-    columns = ", ".join(f"job.{name}" for name in rows.COLUMNS.split(", "))
-    return f"SELECT {columns} FROM ({ids}) AS found JOIN @jobs AS job USING (id) ORDER BY job.id DESC", bindings
+        return merged, [*same, f"user_id = {put(filter.user)}"]
+    named = f"SELECT {put(filter.pipeline)}::text AS pipeline" if filter.pipeline is not None else None
+    merged.append(f"LATERAL ({named or _distinct('pipeline', 'tenant = t.tenant')}) AS p")
+    return merged, [*same, "pipeline = p.pipeline"]
+
+
+def _earlier(before: str | None, put: Put) -> list[str]:
+    return [] if before is None else [f"id < {put(before)}::uuid"]
+
+
+def _ids(filter: Filter, put: Put) -> list[str]:
+    bounds = zip((">=", "<"), filter.ids(), strict=True)
+    return [f"id {sign} {put(value)}::uuid" for sign, value in bounds if value is not None]
+
+
+def _times(filter: Filter, put: Put) -> list[str]:
+    bounds = ((">=", filter.created_from), ("<", filter.created_until))
+    return [f"created_at {sign} {rows.moment(put(value) + '::float8')}" for sign, value in bounds if value is not None]
 
 
 def _distinct(column: str, where: str) -> str:
@@ -101,6 +136,10 @@ def _distinct(column: str, where: str) -> str:
         f"WITH RECURSIVE last AS ({first} UNION ALL SELECT ({following}) FROM last WHERE last.{column} IS NOT NULL)"
         f" SELECT {column} FROM last WHERE {column} IS NOT NULL"
     )
+
+
+def _can_match(filter: Filter) -> bool:
+    return all(text is None or _can_be_stored(text) for text in (filter.tenant, filter.user, filter.pipeline))
 
 
 def _can_be_stored(text: str) -> bool:
@@ -165,14 +204,17 @@ async def progress(session: Session, job_ids: Sequence[str]) -> dict[str, dict[T
     return found
 
 
-async def lines(session: Session, job_id: str, after: int, limit: int, stage: str | None) -> list[Line]:
+async def lines(session: Session, job_id: str, after: int, limit: int, stage: str | None, newest: bool) -> list[Line]:
     if not rows.is_id(job_id) or not (stage is None or _can_be_stored(stage)):
         return []
     where, bindings = ("", []) if stage is None else (" AND stage = $4", [stage])
+    order = "n DESC" if newest else "n"
     query = (
-        f"SELECT n, stage, element, attempt, at, text FROM @log WHERE job_id = $1 AND n > $2{where} ORDER BY n LIMIT $3"
+        f"SELECT n, stage, element, attempt, at, text FROM @log WHERE job_id = $1 AND n > $2{where}"
+        f" ORDER BY {order} LIMIT $3"
     )
     found = await session.fetch(query, job_id, after, limit, *bindings)
+    found = found[::-1] if newest else found
     return [Line(job_id, TaskId(name, element), attempt, at, text, n) for n, name, element, attempt, at, text in found]
 
 

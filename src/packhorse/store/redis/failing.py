@@ -106,6 +106,14 @@ async def by_id(link: Link, ids: Sequence[str]) -> list[FailedRun | None]:
     return [None if row is None else _read(row) for row in rows]
 
 
+async def times(link: Link, tenant: str, fingerprints: Sequence[str], since: float, limit: int) -> list[list[float]]:
+    first, most = f"[{rules.first_id(since)}", str(max(0, limit))
+    indexes = [keys.failures_in(keys.group(tenant, each)) for each in fingerprints]
+    questions = [["ZREVRANGEBYLEX", index, "+", first, "LIMIT", "0", most] for index in indexes]
+    pages = await link.ask(questions) if questions else []
+    return [[rules.time_of(id.decode()) for id in page] for page in pages]
+
+
 async def groups(link: Link, tenant: str, before: str | None, limit: int) -> list[FailureGroup]:
     start = "+" if before is None else f"({before}"
     page = ["ZREVRANGEBYLEX", keys.failure_groups(keys.tenant(tenant)), start, "-", "LIMIT", "0", str(max(0, limit))]

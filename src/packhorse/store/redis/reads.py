@@ -11,7 +11,7 @@ from packhorse.core import wire
 from packhorse.core.model import Event, Job, Result, Spec, TaskId
 from packhorse.core.plan import Status
 from packhorse.errors import CorruptRecord, PackhorseError
-from packhorse.store.base import Filter, Line, Progress, Sample
+from packhorse.store.base import Count, Filter, Line, Progress, Sample
 from packhorse.store.redis import keys, records
 from packhorse.store.redis.clock import ServerClock
 from packhorse.store.redis.commit import Kept
@@ -44,12 +44,11 @@ def _readable(found: Job | PackhorseError | None) -> Job | None:
 async def find(link: Link, filter: Filter, before: str | None, limit: int, plans: Plans) -> tuple[list[Job], Gone]:
     """Newest first; and what the indexes still name although its record has gone."""
     indexes = await _indexes(link, filter)
-    checks = [filter.tenant, filter.status, filter.pipeline, _time(filter.created_from), _time(filter.created_until)]
     found: list[Job] = []
     gone: Gone = []
     after = before or ""
     while indexes and len(found) < limit:  # what is left out must not make the list end early
-        asked = _pack([indexes, after, min(limit - len(found), BUDGET), BUDGET, *(check or "" for check in checks)])
+        asked = _asked(filter, indexes, after, limit - len(found))
         goes_on, rows, dangling = await link.run("find", asked, *FIELDS)
         page = [(rows[i].decode(), rows[i + 1]) for i in range(0, len(rows), 2)]
         for job_id, job in await records.jobs_from(page, plans, link.ask):
@@ -62,6 +61,31 @@ async def find(link: Link, filter: Filter, before: str | None, limit: int, plans
         if not after:
             break
     return found, gone
+
+
+async def count(link: Link, filter: Filter, most: int) -> Count:
+    """By the same script: which entries are dangling or being purged, and which are of whom, only the records say.
+
+    One index after the other: for a number nobody has to merge them.
+    """
+    found, left = 0, filter.looks(most)
+    for index in await _indexes(link, filter):
+        after, is_over = "", False
+        while not is_over:
+            asked = _asked(filter, [index], after, BUDGET)
+            goes_on, rows, _ = await link.run("find", asked, *FIELDS[:5], "is_purging")
+            found += sum(not fields[5] for fields in rows[1::2])
+            after = goes_on.decode()
+            is_over = not after
+            left -= len(rows) // 2 if is_over else BUDGET
+            if found > most or (left <= 0 and not is_over):
+                return Count(min(found, most), False)
+    return Count(found, True)
+
+
+def _asked(filter: Filter, indexes: list[str], after: str, limit: int) -> bytes:
+    checks = [filter.tenant, filter.status, filter.pipeline, _time(filter.created_from), _time(filter.created_until)]
+    return _pack([indexes, after, min(limit, BUDGET), BUDGET, *(check or "" for check in checks)])
 
 
 async def _indexes(link: Link, filter: Filter) -> list[str]:
@@ -174,9 +198,9 @@ def _progress(at: TaskId, text: bytes) -> Progress:
     return Progress(at, int(run), time, current, total, message, float(peak))
 
 
-async def lines(link: Link, job_id: str, after: int, limit: int, stage: str | None) -> list[Line]:
-    found = await link.run("lines", job_id, after, limit, stage or "")
-    return [_line(job_id, text.decode()) for text in found]
+async def lines(link: Link, job_id: str, after: int, limit: int, stage: str | None, newest: bool) -> list[Line]:
+    found = await link.run("lines", job_id, after, limit, stage or "", int(newest))
+    return [_line(job_id, text.decode()) for text in (found[::-1] if newest else found)]
 
 
 def _line(job_id: str, text: str) -> Line:

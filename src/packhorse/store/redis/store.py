@@ -11,6 +11,7 @@ from packhorse.core.model import Event, Job, Result, Spec, TaskId
 from packhorse.errors import Conflict, PackhorseError, StoreError
 from packhorse.store.base import (
     Claim,
+    Count,
     Decide,
     Definition,
     Filter,
@@ -101,6 +102,9 @@ class RedisStore(Observing, Timetable, Troubles):
             await self._write.put(*(upkeep.forgotten(index, job_id) for index, job_id in gone))
         return found
 
+    async def count(self, filter: Filter, *, most: int) -> Count:
+        return await reads.count(self._link, filter, most)
+
     async def specs(self, job_ids: Sequence[str]) -> dict[str, Spec]:
         return await reads.specs(self._link, job_ids)
 
@@ -173,8 +177,10 @@ class RedisStore(Observing, Timetable, Troubles):
     async def progress(self, job_ids: Sequence[str]) -> dict[str, dict[TaskId, Progress]]:
         return await reads.progress(self._link, job_ids)
 
-    async def lines(self, job_id: str, *, after: int = 0, limit: int = 1000, stage: str | None = None) -> list[Line]:
-        return await reads.lines(self._link, job_id, after, limit, stage)
+    async def lines(
+        self, job_id: str, *, after: int = 0, limit: int = 1000, stage: str | None = None, newest: bool = False
+    ) -> list[Line]:
+        return await reads.lines(self._link, job_id, after, limit, stage, newest)
 
     async def samples(self, job_id: str) -> list[Sample]:
         return await reads.samples(self._link, job_id)

@@ -26,6 +26,12 @@ class Troubles(Handle):
     async def failure_group(self, tenant: str, fingerprint: str) -> FailureGroup | None:
         return await failing.group(self._link, tenant, fingerprint)
 
+    async def failure_times(
+        self, tenant: str, fingerprints: Sequence[str], *, since: float, limit: int
+    ) -> list[list[float]]:
+        self._open()
+        return await failing.times(self._link, tenant, fingerprints, since, limit)
+
     async def dismiss_failures(self, ids: Sequence[str], settled: Settled) -> list[str]:
         return await failing.dismiss(self._write, ids, settled)
 

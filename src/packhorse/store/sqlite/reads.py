@@ -6,12 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import apsw
+from msgspec.structs import replace
 
 from packhorse.core import wire
 from packhorse.core.model import Event, Job, Result, Spec, TaskId
 from packhorse.core.plan import Status
 from packhorse.errors import CorruptRecord, SchemaTooNew
-from packhorse.store.base import Filter, Line, Progress, Sample
+from packhorse.store.base import Count, Filter, Line, Progress, Sample
 from packhorse.store.sqlite import rows
 from packhorse.store.sqlite.rows import Plans
 from packhorse.telemetry import log
@@ -37,10 +38,33 @@ def find(db: apsw.Connection, filter: Filter, before: str | None, limit: int, pl
     return found
 
 
+def count(db: apsw.Connection, filter: Filter, most: int) -> Count:
+    """By the same walks, of which no more rows are looked at than agreed, whether they match or not."""
+    fits, values = _bounded("NOT is_purging", [], _times(filter))
+    walked = filter
+    if filter.user is not None and filter.pipeline is not None:
+        fits, values, walked = f"{fits} AND pipeline = ?", [*values, filter.pipeline], replace(filter, pipeline=None)
+    found, left = 0, filter.looks(most)
+    with db:
+        for walk in _walks(db, walked):
+            where, bindings = _bounded(*walk, _ids(filter))
+            rows = (
+                f"SELECT pipeline, created_at, is_purging FROM jobs WHERE {where} ORDER BY id {_order(filter)} LIMIT ?"
+            )
+            query = f"SELECT count(*), count(*) FILTER (WHERE {fits}) FROM ({rows})"
+            answer: Any = db.execute(query, (*values, *bindings, left)).fetchone()
+            seen, fitting = answer
+            found += fitting
+            left -= seen
+            if left <= 0 or found > most:
+                return Count(min(found, most), False)
+    return Count(found, True)
+
+
 def _page(db: apsw.Connection, walks: Walks, filter: Filter, before: str | None, limit: int) -> list[str]:
     ids: list[str] = []
     for walk in walks:
-        where, bindings = _bounded(*walk, filter, before)
+        where, bindings = _bounded(*walk, [("id < ?", before), *_ids(filter), *_times(filter)])
         query = f"SELECT id FROM jobs WHERE {where} ORDER BY id DESC LIMIT ?"
         ids += [row[0] for row in db.execute(query, (*bindings, limit))]
     return sorted(ids, reverse=True)[:limit]
@@ -77,17 +101,28 @@ def _of_user(tenant: str, filter: Filter, status: Status) -> tuple[str, list[Any
     return (where, bindings) if filter.pipeline is None else (f"{where} AND pipeline = ?", [*bindings, filter.pipeline])
 
 
-def _bounded(where: str, bindings: list[Any], filter: Filter, before: str | None) -> tuple[str, list[Any]]:
-    for clause, value in (
-        ("id < ?", before),
-        ("id >= ?", filter.ids()[0]),
-        ("id < ?", filter.ids()[1]),
-        ("created_at >= ?", filter.created_from),
-        ("created_at < ?", filter.created_until),
-    ):
+Bounds = Iterable[tuple[str, Any]]
+
+
+def _bounded(where: str, bindings: list[Any], bounds: Bounds) -> tuple[str, list[Any]]:
+    for clause, value in bounds:
         if value is not None:
             where, bindings = f"{where} AND {clause}", [*bindings, value]
     return where, bindings
+
+
+def _ids(filter: Filter) -> Bounds:
+    low, high = filter.ids()
+    return ("id >= ?", low), ("id < ?", high)
+
+
+def _times(filter: Filter) -> Bounds:
+    return ("created_at >= ?", filter.created_from), ("created_at < ?", filter.created_until)
+
+
+def _order(filter: Filter) -> str:
+    """In which those come first that are sure to match: ids say the time only roughly."""
+    return "ASC" if filter.created_from is None and filter.created_until is not None else "DESC"
 
 
 def _distinct(db: apsw.Connection, column: str, where: str, *bindings: str) -> list[str]:
@@ -151,13 +186,18 @@ def progress(db: apsw.Connection, job_ids: Sequence[str]) -> dict[str, dict[Task
     return found
 
 
-def lines(db: apsw.Connection, job_id: str, after: int, limit: int, stage: str | None) -> list[Line]:
+def lines(db: apsw.Connection, job_id: str, after: int, limit: int, stage: str | None, newest: bool) -> list[Line]:
     where, bindings = ("", []) if stage is None else (" AND stage = ?", [stage])
-    query = f"SELECT n, stage, element, attempt, at, text FROM log WHERE job_id = ? AND n > ?{where} ORDER BY n LIMIT ?"
-    return [
+    order = "n DESC" if newest else "n"
+    query = (
+        f"SELECT n, stage, element, attempt, at, text FROM log WHERE job_id = ? AND n > ?{where}"
+        f" ORDER BY {order} LIMIT ?"
+    )
+    found = [
         Line(job_id, TaskId(name, element), attempt, at, text, n)
         for n, name, element, attempt, at, text in db.execute(query, (job_id, after, *bindings, limit))
     ]
+    return found[::-1] if newest else found
 
 
 def samples(db: apsw.Connection, job_id: str) -> list[Sample]:

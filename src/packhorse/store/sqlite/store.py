@@ -17,6 +17,7 @@ from packhorse.core.model import Event, Job, Result, Spec, TaskId
 from packhorse.errors import PackhorseError, StoreError, StoreUnavailable
 from packhorse.store.base import (
     Claim,
+    Count,
     Decide,
     Definition,
     Filter,
@@ -54,6 +55,9 @@ class SqliteStore(Observing, Timetable, Troubles):
 
     async def find(self, filter: Filter, *, before: str | None = None, limit: int = 50) -> list[Job]:
         return await self._read(reads.find, filter, before, limit, self._plans)
+
+    async def count(self, filter: Filter, *, most: int) -> Count:
+        return await self._read(reads.count, filter, most)
 
     async def specs(self, job_ids: Sequence[str]) -> dict[str, Spec]:
         return await self._read(reads.specs, job_ids)
@@ -122,8 +126,10 @@ class SqliteStore(Observing, Timetable, Troubles):
     async def progress(self, job_ids: Sequence[str]) -> dict[str, dict[TaskId, Progress]]:
         return await self._read(reads.progress, job_ids)
 
-    async def lines(self, job_id: str, *, after: int = 0, limit: int = 1000, stage: str | None = None) -> list[Line]:
-        return await self._read(reads.lines, job_id, after, limit, stage)
+    async def lines(
+        self, job_id: str, *, after: int = 0, limit: int = 1000, stage: str | None = None, newest: bool = False
+    ) -> list[Line]:
+        return await self._read(reads.lines, job_id, after, limit, stage, newest)
 
     async def samples(self, job_id: str) -> list[Sample]:
         return await self._read(reads.samples, job_id)

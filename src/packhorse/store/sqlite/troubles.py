@@ -26,6 +26,11 @@ class Troubles(Handle):
     async def failure_group(self, tenant: str, fingerprint: str) -> FailureGroup | None:
         return await self._read(failing.group, tenant, fingerprint)
 
+    async def failure_times(
+        self, tenant: str, fingerprints: Sequence[str], *, since: float, limit: int
+    ) -> list[list[float]]:
+        return await self._read(failing.times, tenant, fingerprints, since, limit)
+
     async def dismiss_failures(self, ids: Sequence[str], settled: Settled) -> list[str]:
         return await self._write(lambda db: failing.dismiss(db, ids, settled))
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncGenerator
 from enum import Enum
+from typing import Protocol
 
 from msgspec import Struct
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
-from packhorse.api.body import Body
 from packhorse.errors import Malformed, TooLarge, UnsupportedMedia
 
 MOST_PARTS = 1000
@@ -21,6 +21,11 @@ LONGEST_BOUNDARY = 70
 LONGEST_EPILOGUE = 64 * 1024
 
 PLAIN = frozenset({"", "7bit", "8bit", "binary"})
+
+
+class Body(Protocol):
+    async def read(self) -> bytes | None:
+        """The next piece, None after the last."""
 
 
 class Part(Struct, frozen=True):

@@ -1,0 +1,40 @@
+# One image for servers and workers, told apart by the command: `serve`, `worker pipelines.py`, `keys create ...`.
+# Your pipelines: FROM packhorse, COPY them to /app, and pip install what they need into /opt/packhorse.
+ARG PYTHON=3.11
+ARG NODE=22
+
+# What the page takes from npm, with checksums; `make setup` does the same in a clone.
+FROM node:${NODE}-slim AS page
+WORKDIR /page
+COPY package.json package-lock.json ./
+RUN npm ci --silent --ignore-scripts
+RUN mkdir vendor && cp node_modules/idiomorph/dist/idiomorph.esm.js vendor/
+
+FROM python:${PYTHON}-slim AS build
+WORKDIR /build
+RUN python -m venv /opt/packhorse
+COPY requirements/image.txt requirements/
+RUN /opt/packhorse/bin/pip install --no-cache-dir --require-hashes -r requirements/image.txt
+COPY pyproject.toml README.md LICENSE ./
+COPY src src
+COPY apps apps
+COPY --from=page /page/vendor src/packhorse/web/static/vendor
+RUN /opt/packhorse/bin/pip wheel --no-cache-dir --no-deps --wheel-dir wheels .
+RUN /opt/packhorse/bin/pip install --no-cache-dir --no-deps wheels/*.whl
+
+FROM python:${PYTHON}-slim
+RUN useradd --system --uid 10001 --create-home --home-dir /app packhorse
+COPY --from=build /opt/packhorse /opt/packhorse
+ENV PATH=/opt/packhorse/bin:$PATH \
+    PACKHORSE_HOST=0.0.0.0 \
+    PYTHONUNBUFFERED=1
+WORKDIR /app
+USER packhorse
+EXPOSE 3002
+# SIGTERM is "let your stages finish": give it longer than PACKHORSE_DRAIN and PACKHORSE_GRACE before the kill.
+STOPSIGNAL SIGTERM
+# A worker answers only where PACKHORSE_METRICS_PORT says. Whether the store answers, too, is /readyz: no restart helps there.
+HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \
+    CMD ["python", "-c", "import os, urllib.request as web; port = os.environ.get('PACKHORSE_METRICS_PORT') or os.environ.get('PACKHORSE_PORT', '3002'); web.urlopen(f'http://127.0.0.1:{port}/healthz', timeout=4)"]
+ENTRYPOINT ["packhorse"]
+CMD ["serve"]

@@ -1,0 +1,184 @@
+"""The pipeline: fetched within limits, kept as it came, and looked into."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from packhorse import App, Context, Fetched, Fetcher, File, OutboundFailed, Params, Permanent, Revive, Secret, needs
+from packhorse_fetch import codes, config, feeds, fields, images, kinds
+
+ALLOW = "FETCH_ALLOW"
+"""The setting that names hosts and networks which may be fetched from though they are not public."""
+JOBS = "FETCH_JOBS"
+"""The setting that names the file with the schedules."""
+KEEP = timedelta(days=7)
+AFRESH = KEEP - timedelta(days=1)
+"""What has not changed for so long is fetched again all the same, so that there is always a copy."""
+SILENCE = 15.0
+HEAD = 64
+
+app = App("fetch")
+
+Secrets = Annotated[dict[str, Secret], Meta(max_length=50)]
+
+
+class Fetch(Params):
+    """An address that is fetched. `params` and `headers` are for keys: nobody is ever shown what stands in them."""
+
+    fetch_url: Annotated[str, Meta(max_length=2048, pattern=r"^https?://[^\s]+$")]
+    params: Secrets = {}  # noqa: RUF012 (msgspec copies it; likewise below)
+    """Added to the query of the address. What everybody may see can stand in the address itself."""
+    headers: Secrets = {}  # noqa: RUF012
+    post_process: bool = True
+    fields: Annotated[dict[str, Annotated[str, Meta(pattern=fields.PATH)]], Meta(max_length=100)] = {}  # noqa: RUF012
+    """What is taken out of JSON or a feed, by name: `{"titles": "entries[*].title"}`."""
+    timeout_s: Annotated[float, Meta(gt=0, le=300)] = 30.0
+    max_bytes: Annotated[int, Meta(ge=1, le=1024**3)] = 50 * 1024**2
+    max_redirects: Annotated[int, Meta(ge=0, le=10)] = 3
+
+
+class Source(msgspec.Struct, frozen=True):
+    """Where it came from, and what the server says to know it again by."""
+
+    url: str
+    status: int
+    is_unchanged: bool
+    fetched_at: str
+    media_type: str = ""
+    size: int = 0
+    sha256: str = ""
+    etag: str | None = None
+    last_modified: str | None = None
+
+
+class Download(msgspec.Struct, frozen=True):
+    source: Source
+    original: File | None
+    """None if it is as it was."""
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What became of it; the same, without the line about a change, is in ``meta.json``."""
+
+    source: Source
+    message: str
+    image: images.Picture | None = None
+    fields: dict[str, Any] | None = None
+    missing: list[str] | None = None
+    """Names of fields that lead nowhere."""
+
+
+fetch = app.pipeline(
+    "fetch",
+    Fetch,
+    keep=KEEP.total_seconds(),
+    deadline="1h",
+    publish="{schedule}/{date}",
+    revive=Revive(codes=tuple(codes.AGAIN), times=3, backoff="15m", budget=100, per="1h"),
+)
+
+
+@fetch.stage(queue="fetch", retries=3, timeout="6m")
+def download(ctx: Context, p: Fetch) -> Download:
+    last = remembered(ctx.previous)
+    path = ctx.scratch / "original"
+    try:
+        found = fetcher(p).get(
+            p.fetch_url,
+            path,
+            params={name: value.reveal() for name, value in p.params.items()},
+            headers={name: value.reveal() for name, value in p.headers.items()},
+            etag=last.etag if last else None,
+            modified=last.last_modified if last else None,
+        )
+    except OutboundFailed as error:
+        if codes.is_final(error.code):
+            raise Permanent(error.message, code=error.code) from error
+        raise
+    if found.is_unchanged and last is not None:
+        ctx.log.info("Not changed since %s.", last.fetched_at)
+        return Download(msgspec.structs.replace(last, status=found.status, is_unchanged=True), None)
+    with path.open("rb") as file:
+        kind = kinds.media_type(found.headers.get("content-type", ""), file.read(HEAD))
+    original = File(path, f"original.{kinds.suffix(kind, p.fetch_url)}")
+    ctx.log.info("%d bytes of %s.", found.size, kind)
+    return Download(source_of(found, kind, original, shown_url(found.url, p)), original)
+
+
+@fetch.stage(retries=1, timeout="5m", memory="2GB")
+def process(ctx: Context, p: Fetch, got: Download = needs(download)) -> Report:
+    if got.original is None:
+        return unchanged(ctx.previous, got.source)
+    report = Report(got.source, f"Fetched {got.source.size} bytes of {got.source.media_type}.")
+    kind = kinds.kind(got.source.media_type) if p.post_process else "other"
+    if kind == "image":
+        thumbnail = ctx.scratch / "thumbnail.png"
+        report = msgspec.structs.replace(report, image=images.looked_at(got.original.path, thumbnail))
+        ctx.artifact("thumbnail.png", thumbnail)
+    elif kind != "other":
+        data = got.original.read_bytes()
+        document = fields.json_document(data) if kind == "json" else feeds.feed(data)
+        found, missing = fields.selected(document, p.fields)
+        report = msgspec.structs.replace(report, fields=found, missing=missing)
+    ctx.artifact("meta.json", msgspec.json.format(msgspec.json.encode(report), indent=2))
+    return report
+
+
+def fetcher(p: Fetch) -> Fetcher:
+    """Keys are not sent where everybody on the way can read them, unless the operator has named that host."""
+    return Fetcher(
+        allow=os.environ.get(ALLOW, ""),
+        schemes=("https",) if p.params or p.headers else ("https", "http"),
+        redirects=p.max_redirects,
+        total=p.timeout_s,
+        silence=min(SILENCE, p.timeout_s),
+        body=p.max_bytes,
+    )
+
+
+def remembered(previous: Any) -> Source | None:
+    """What the run before knows of it, if that is young enough for its copy to be there for another day."""
+    try:
+        source: Source = msgspec.convert(previous["source"], Source)
+    except (TypeError, KeyError, msgspec.ValidationError):  # there is none, or it was made by another version
+        return None
+    return source if datetime.now(UTC) - datetime.fromisoformat(source.fetched_at) < AFRESH else None
+
+
+def unchanged(previous: Any, source: Source) -> Report:
+    """What the run before found in it still holds, so whoever looks at the newest run sees it there."""
+    report = Report(source, f"Not changed since {source.fetched_at}.")
+    try:
+        last = msgspec.convert(previous, Report)
+    except msgspec.ValidationError:
+        return report
+    return msgspec.structs.replace(report, image=last.image, fields=last.fields, missing=last.missing)
+
+
+def source_of(found: Fetched, media_type: str, original: File, url: str) -> Source:
+    return Source(
+        url=url,
+        status=found.status,
+        is_unchanged=False,
+        fetched_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        media_type=media_type,
+        size=found.size,
+        sha256=original.sha256,
+        etag=found.headers.get("etag"),
+        last_modified=found.headers.get("last-modified"),
+    )
+
+
+def shown_url(url: str, p: Fetch) -> str:
+    """Where it came from in the end; with keys in the query, without the query: this goes into a file."""
+    return url.partition("?")[0] if p.params else url
+
+
+for clock, what in config.jobs(Path(os.environ[JOBS]), Fetch) if os.environ.get(JOBS) else ():
+    app.schedule(clock.job_id, fetch, what, cron=clock.cron, zone=clock.zone, user=clock.user, active=clock.active)

@@ -1,0 +1,225 @@
+"""The pipeline: one decode, seven processors side by side, and all that they found joined."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+from msgspec import Meta
+from PIL import Image
+
+from packhorse import Accepts, App, Choices, Context, File, Params, Permanent, needs
+from packhorse_video import cuts, decoding, drawing, findings, processors, sounds, timeline
+from packhorse_video.decoding import About, NotAVideo
+from packhorse_video.findings import Finding, Report
+from packhorse_video.frames import Frames
+
+app = App("video")
+
+NOT_ASKED = "not asked for"
+SILENT = "the video has no sound"
+KINDS = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".ts", ".ogv", ".flv", ".wmv", "video/*")
+MEMORY = "4GB"
+"""Of each stage, with the models that its process has kept: so that no video takes the whole machine along."""
+
+
+class Analyse(Params):
+    """What is to be seen and heard in a video: cuts, text, faces, poses, objects, words and who says them."""
+
+    video: Annotated[File, Accepts(*KINDS, size="4GB")]
+    processors: Annotated[list[Annotated[str, Choices(processors.available)]], Meta(max_length=7)] = []  # noqa: RUF012
+    """Left empty: all that there are."""
+    sampling_rate: Annotated[float, Meta(ge=0.1, le=30)] = 2.0
+    """Frames per second that are looked at. Cuts are found to the frame all the same."""
+    frame_size: Annotated[int, Meta(ge=160, le=1920)] = 960
+    """Pixels of the longer side that larger frames are scaled to."""
+
+
+class Decoded(msgspec.Struct, frozen=True):
+    about: About
+    frames: File
+    thumbnails: File
+    sound: File | None
+
+
+class Found(msgspec.Struct, frozen=True):
+    """What a processor leaves."""
+
+    count: int = 0
+    findings: File | None = None
+    note: str = ""
+    """Why there are no findings."""
+
+
+class Analysis(msgspec.Struct, frozen=True):
+    timeline: File
+    preview: File
+    sheet: File
+    video: About
+    found: dict[str, int]
+    """By processor that ran."""
+    notes: dict[str, str]
+
+
+analyse = app.pipeline("analyse", Analyse, keep="24h", deadline="6h")
+
+
+@analyse.stage(queue="video", timeout="1h", memory=MEMORY)
+def decode(ctx: Context, p: Analyse) -> Decoded:
+    """All that the processors need, in one pass over the file."""
+    try:
+        about = decoding.decoded(
+            p.video.path,
+            ctx.scratch,
+            sampling_rate=p.sampling_rate,
+            longest=p.frame_size,
+            told=lambda done, total: ctx.progress(done, total, f"frame {done}"),
+        )
+    except NotAVideo as error:
+        raise Permanent(str(error), code="INVALID_VIDEO") from error
+    ctx.log.info("%.1f s, %d frames, %d of them sampled", about.duration, about.frames, about.sampled)
+    if about.unreadable:
+        ctx.log.warning("%d packets are broken", about.unreadable)
+    folder = ctx.scratch
+    sound = File(folder / "sound.wav") if about.has_sound else None
+    return Decoded(about, File(folder / "frames.zip"), File(folder / "thumbnails.npz"), sound)
+
+
+@analyse.stage(queue="cut", timeout="1h", memory=MEMORY)
+def cut(ctx: Context, p: Analyse, decoded: Decoded = needs(decode)) -> Found:
+    if not _asked("cut", p):
+        return Found(note=NOT_ASKED)
+    with np.load(decoded.thumbnails.path) as kept:
+        thumbnails, times = kept["thumbnails"], kept["times"].tolist()
+    found = cuts.found(thumbnails, times)
+    ctx.progress(len(times), len(times), f"{len(found)} cuts")
+    return _kept(ctx, "cut", cuts.MODEL, len(times), found)
+
+
+@analyse.stage(queue="ocr", timeout="2h", weight=4, memory=MEMORY)
+def ocr(ctx: Context, p: Analyse, decoded: Decoded = needs(decode)) -> Found:
+    if not _asked("ocr", p):
+        return Found(note=NOT_ASKED)
+    from packhorse_video import texts
+
+    return _seen(ctx, "ocr", texts.MODEL, decoded, texts.Reader().found)
+
+
+@analyse.stage(queue="face", timeout="1h", memory=MEMORY)
+def face(ctx: Context, p: Analyse, decoded: Decoded = needs(decode)) -> Found:
+    if not _asked("face", p):
+        return Found(note=NOT_ASKED)
+    from packhorse_video import faces
+
+    return _seen(ctx, "face", faces.MODEL, decoded, faces.found)
+
+
+@analyse.stage(queue="pose", timeout="1h", weight=2, memory=MEMORY)
+def pose(ctx: Context, p: Analyse, decoded: Decoded = needs(decode)) -> Found:
+    if not _asked("pose", p):
+        return Found(note=NOT_ASKED)
+    from packhorse_video import poses
+
+    return _seen(ctx, "pose", poses.MODEL, decoded, poses.found)
+
+
+@analyse.stage(queue="yolo", timeout="1h", weight=2, memory=MEMORY)
+def yolo(ctx: Context, p: Analyse, decoded: Decoded = needs(decode)) -> Found:
+    if not _asked("yolo", p):
+        return Found(note=NOT_ASKED)
+    from packhorse_video import objects
+
+    return _seen(ctx, "yolo", objects.MODEL, decoded, objects.found)
+
+
+@analyse.stage(queue="asr", timeout="3h", weight=4, memory=MEMORY)
+def asr(ctx: Context, p: Analyse, decoded: Decoded = needs(decode)) -> Found:
+    if not _asked("asr", p):
+        return Found(note=NOT_ASKED)
+    from packhorse_video import listening, words
+
+    return _heard(ctx, "asr", words.MODEL, decoded, listening.recognised)
+
+
+@analyse.stage(queue="asrx", timeout="3h", weight=4, memory=MEMORY)
+def asrx(ctx: Context, p: Analyse, decoded: Decoded = needs(decode)) -> Found:
+    if not _asked("asrx", p):
+        return Found(note=NOT_ASKED)
+    from packhorse_video import listening, speakers, words
+
+    return _heard(ctx, "asrx", f"{words.MODEL}; {speakers.MODEL}", decoded, listening.told_apart)
+
+
+@analyse.stage(queue="video", timeout="1h", weight=2, memory=MEMORY)
+def join(
+    ctx: Context,
+    p: Analyse,
+    decoded: Decoded = needs(decode),
+    cut: Found = needs(cut),
+    ocr: Found = needs(ocr),
+    face: Found = needs(face),
+    pose: Found = needs(pose),
+    yolo: Found = needs(yolo),
+    asr: Found = needs(asr),
+    asrx: Found = needs(asrx),
+) -> Analysis:
+    """One timeline, a preview with all of it drawn in, and a sheet with a picture of each scene."""
+    left = {"cut": cut, "ocr": ocr, "face": face, "pose": pose, "yolo": yolo, "asr": asr, "asrx": asrx}
+    reports = [findings.read(each.findings.path) for each in left.values() if each.findings is not None]
+    notes = {name: each.note for name, each in left.items() if each.note}
+    about, frames = decoded.about, Frames(decoded.frames.path)
+    made = timeline.joined(about, reports, notes, every=max(1 / p.sampling_rate, 1 / about.frame_rate))
+    out = ctx.scratch / "timeline.json"
+    out.write_bytes(msgspec.json.format(msgspec.json.encode(made), indent=1))
+    found = {report.processor: report.findings for report in reports}
+    sound = None if decoded.sound is None else sounds.read(decoded.sound.path)[0]
+    drawing.preview(
+        frames, found, sound, ctx.scratch / "preview.mp4", p.sampling_rate, lambda i, n: ctx.progress(i, n, "drawing")
+    )
+    drawing.sheet(frames, found, about.duration, ctx.scratch / "sheet.jpg")
+    return Analysis(
+        File(out),
+        File(ctx.scratch / "preview.mp4"),
+        File(ctx.scratch / "sheet.jpg"),
+        about,
+        {report.processor: len(report.findings) for report in reports},
+        notes,
+    )
+
+
+def _asked(processor: str, p: Analyse) -> bool:
+    return processor in (p.processors or processors.available())
+
+
+def _seen(
+    ctx: Context,
+    processor: str,
+    model: str,
+    decoded: Decoded,
+    found_in: Callable[[Image.Image, float], Sequence[Finding]],
+) -> Found:
+    """Frame by frame."""
+    frames = Frames(decoded.frames.path)
+    found: list[Finding] = []
+    for at, picture in ctx.track(frames, message=f"{processor} in {len(frames)} frames"):
+        found += found_in(picture, at)
+    return _kept(ctx, processor, model, len(frames), found)
+
+
+def _heard(ctx: Context, processor: str, model: str, decoded: Decoded, found_in: Callable[[Any, Any], Any]) -> Found:
+    """Second by second."""
+    if decoded.sound is None:
+        return Found(note=SILENT)
+    (sound, _), total = sounds.read(decoded.sound.path), round(decoded.about.duration)
+    ctx.progress(0, total, "listening")
+    found = found_in(sound, lambda until: ctx.progress(min(round(until), total), total, f"listened to {until:.0f} s"))
+    ctx.progress(total, total, f"{len(found)} found")
+    return _kept(ctx, processor, model, total, found)
+
+
+def _kept(ctx: Context, processor: str, model: str, looked_at: int, found: list[Finding]) -> Found:
+    path = ctx.scratch / f"{processor}.json"
+    findings.write(Report(processor, model, looked_at, found), path)
+    return Found(len(found), File(path))

@@ -1,0 +1,85 @@
+"""What detectors answer, and the boxes that it means: an answer per anchor, of which many are about one thing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+Array = NDArray[np.float32]
+SAME = 0.3
+"""Two boxes that share so much of what they cover together are about one thing."""
+
+
+class Fitted(NamedTuple):
+    """A picture within a square, as detectors want it, and the way back."""
+
+    values: Array
+    scale: tuple[float, float]
+    """Sides of the square as shares of the picture's; 1 in the direction that fills it."""
+
+    def back(self, xy: Array) -> Array:
+        """From shares of the square, in pairs, to shares of the picture."""
+        found: Array = (xy - 0.5) * np.array(self.scale, np.float32) + 0.5
+        return found
+
+
+def fitted(picture: Image.Image, size: int) -> Fitted:
+    """Scaled to fit, with black around it, in values from 0 to 1."""
+    scale = size / max(picture.size)
+    width, height = (max(1, round(side * scale)) for side in picture.size)
+    square = Image.new("RGB", (size, size))
+    square.paste(
+        picture.resize((width, height), Image.Resampling.BILINEAR), ((size - width) // 2, (size - height) // 2)
+    )
+    return Fitted(np.asarray(square, np.float32) / np.float32(255), (size / width, size / height))
+
+
+def grid(size: int, strides: Sequence[tuple[int, int]]) -> Array:
+    """Centres of the anchors: for each stride and number, so many in the middle of every cell."""
+    found = []
+    for stride, count in strides:
+        cells = (np.arange(size // stride, dtype=np.float32) + 0.5) / (size // stride)
+        y, x = np.meshgrid(cells, cells, indexing="ij")
+        found.append(np.repeat(np.stack([x.ravel(), y.ravel()], 1), count, axis=0))
+    return np.concatenate(found)
+
+
+def decoded(raw: Array, anchors: Array, size: int) -> Array:
+    """Pairs in shares of the square: the corners of each box first, then its points."""
+    pairs = raw.reshape(len(anchors), -1, 2) / np.float32(size)
+    centre, half = pairs[:, 0] + anchors, pairs[:, 1] / 2
+    return np.concatenate(
+        [(centre - half)[:, None], (centre + half)[:, None], pairs[:, 2:] + anchors[:, None]], axis=1
+    ).astype(np.float32)
+
+
+def sigmoid(raw: Any) -> Any:
+    return 1 / (1 + np.exp(-np.clip(raw, -80, 80)))
+
+
+def distinct(boxes: Array, scores: Array, at_least: float, same: float = SAME) -> list[int]:
+    """The best of those that are about one thing; (n, 4) of left, top, right, bottom."""
+    left = [int(i) for i in np.argsort(-scores) if scores[i] >= at_least]
+    kept: list[int] = []
+    while left:
+        best, *rest = left
+        kept.append(best)
+        left = [i for i in rest if _shared(boxes[best], boxes[i]) < same]
+    return kept
+
+
+def _shared(a: Array, b: Array) -> float:
+    wide = min(a[2], b[2]) - max(a[0], b[0])
+    high = min(a[3], b[3]) - max(a[1], b[1])
+    if wide <= 0 or high <= 0:
+        return 0.0
+    both = wide * high
+    return float(both / (_area(a) + _area(b) - both))
+
+
+def _area(box: Array) -> float:
+    return float((box[2] - box[0]) * (box[3] - box[1]))

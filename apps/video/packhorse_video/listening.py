@@ -1,0 +1,62 @@
+"""What is said, and by whom: speech found, taken apart by speaker, and recognised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from packhorse_video import speakers, voices, words
+from packhorse_video.findings import Finding
+from packhorse_video.sounds import Sound
+from packhorse_video.voices import Stretch
+
+BREATH = 1.0
+"""Seconds. Stretches of one voice with less between them are recognised in one go: neighbours tell what a word is."""
+LONGEST = 20.0
+NOTHING = "[speech]"
+"""Where somebody speaks and no word was recognised."""
+
+Told = Callable[[float], None]
+"""How many seconds were listened to."""
+
+
+def recognised(sound: Sound, told: Told) -> list[Finding]:
+    """Every word with its time."""
+    found: list[Finding] = []
+    for turn in _turns(sound):
+        heard = words.heard(sound, turn.stretch)
+        found += [Finding(each.at, each.text, until=each.until, score=each.score) for each in heard]
+        told(turn.stretch.until)
+    return found
+
+
+def told_apart(sound: Sound, told: Told) -> list[Finding]:
+    """Every turn with its time, its speaker and its words."""
+    found: list[Finding] = []
+    for (at, until), who in _turns(sound):
+        text = " ".join(each.text for each in words.heard(sound, Stretch(at, until))) or NOTHING
+        found.append(Finding(round(at, 2), text, until=round(until, 2), speaker=f"speaker {who + 1}"))
+        told(until)
+    return found
+
+
+class Turn(NamedTuple):
+    stretch: Stretch
+    who: int
+
+
+def _turns(sound: Sound) -> list[Turn]:
+    """What one speaker says nearly without a pause."""
+    stretches = voices.stretches(sound)
+    turns: list[Turn] = []
+    for stretch, who in zip(stretches, speakers.speakers([each.of(sound) for each in stretches]), strict=True):
+        if turns and _go_together(turns[-1], stretch, who):
+            turns[-1] = Turn(Stretch(turns[-1].stretch.at, stretch.until), who)
+        else:
+            turns.append(Turn(stretch, who))
+    return turns
+
+
+def _go_together(last: Turn, stretch: Stretch, who: int) -> bool:
+    is_close = stretch.at - last.stretch.until < BREATH and stretch.until - last.stretch.at <= LONGEST
+    return is_close and last.who == who

@@ -1,0 +1,91 @@
+"""Poses: BlazePose, which looks for people first and then, at each of them upright, for 33 points."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from packhorse_video import boxes, findings
+from packhorse_video.findings import Finding
+from packhorse_video.lite import Model
+
+MODEL = "BlazePose, full (MediaPipe 0.10.21)"
+PERSON = 0.5
+"""At least so surely there is somebody; and so surely, at a closer look, it was one."""
+POSE = 0.6
+STRIDES = ((8, 2), (16, 2), (32, 6))
+AROUND = 1.25
+"""What is looked at, against the circle that the detector draws around a person."""
+SIDES = ("eye_inner", "eye", "eye_outer")
+PAIRS = ("shoulder", "elbow", "wrist", "pinky", "index", "thumb", "hip", "knee", "ankle", "heel", "foot")
+POINTS = (
+    "nose",
+    *(f"{side}_{name}" for side in ("left", "right") for name in SIDES),
+    *(f"{side}_{name}" for name in ("ear", "mouth", *PAIRS) for side in ("left", "right")),
+)
+"""In the order of the model; left and right of the person."""
+
+
+Array = NDArray[np.float32]
+
+
+@cache
+def _detector() -> Model:
+    return Model("person.tflite")
+
+
+@cache
+def _landmarks() -> Model:
+    return Model("pose.tflite")
+
+
+def found(picture: Image.Image, at: float) -> list[Finding]:
+    size = np.array(picture.size, np.float32)
+    detector = _detector()
+    fitted = boxes.fitted(picture, detector.size)
+    raw, scores = detector(fitted.values * 2 - 1)
+    sure = boxes.sigmoid(scores[:, 0])
+    pairs = fitted.back(boxes.decoded(raw, boxes.grid(detector.size, STRIDES), detector.size))
+    kept = boxes.distinct(pairs[:, :2].reshape(-1, 4), sure, PERSON)
+    poses = [_pose(picture, pairs[i, 2] * size, pairs[i, 3] * size) for i in kept]
+    return [_finding(at, there, points / size, seen) for there, points, seen in poses if there >= POSE]
+
+
+def _pose(picture: Image.Image, hips: Array, top: Array) -> tuple[float, Array, Array]:
+    """How surely somebody is there, the points in the picture, and how surely each is seen.
+
+    ``hips`` is the middle of the person, ``top`` is where the circle around them ends above: that way is up.
+    """
+    model = _landmarks()
+    way = top - hips
+    radius = float(np.hypot(*way)) * AROUND
+    turn = math.atan2(float(way[1]), float(way[0])) + math.pi / 2
+    across = np.array([math.cos(turn), math.sin(turn)], np.float32) * (2 * radius / model.size)
+    down = np.array([-across[1], across[0]], np.float32)
+    corner = hips - (across + down) * (model.size / 2)
+    placing = (across[0], down[0], corner[0], across[1], down[1], corner[1])
+    upright = picture.transform(
+        (model.size, model.size), Image.Transform.AFFINE, [float(n) for n in placing], Image.Resampling.BILINEAR
+    )
+    raw, there, *_ = model(np.asarray(upright, np.float32) / np.float32(255))
+    values = raw.reshape(-1, 5)[: len(POINTS)]
+    points = corner + values[:, :1] * across + values[:, 1:2] * down
+    return float(there[0]), points, boxes.sigmoid(values[:, 3])
+
+
+def _finding(at: float, there: float, points: Array, seen: Array) -> Finding:
+    inside = points[seen > 0.5] if (seen > 0.5).any() else points
+    (left, top), (right, bottom) = inside.min(0), inside.max(0)
+    return Finding(
+        at,
+        "person",
+        score=round(there, 3),
+        box=findings.box(left, top, right, bottom),
+        points=findings.points(
+            (name, float(x), float(y), float(s)) for name, (x, y), s in zip(POINTS, points, seen, strict=True)
+        ),
+    )

@@ -1,0 +1,208 @@
+"""Cron lines in the words of people: ``0 3 * * 1-5`` is "Monday to Friday at 03:00".
+
+Only what can be said in a few words, and means exactly the same, is put into words. Of everything else nothing is said,
+and the line itself is shown: whoever writes ``7-59/13 * 1,8 * 5#2`` reads that more easily than a sentence about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+SECOND, MINUTE, HOUR, DAY, MONTH, WEEKDAY = range(6)
+RANGES = (range(60), range(60), range(24), range(1, 32), range(1, 13), range(8))
+DAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
+MONTHS = (
+    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
+    "December",
+)  # fmt: skip
+MOST = 4
+"""Times, days or months that a sentence lists; more of them are easier to read in the line."""
+
+
+class Unsaid(Exception):
+    """There are no good words for it."""
+
+
+def said(line: str, zone: str) -> str:
+    """What it means, by whose clock; the line itself if there are no good words."""
+    return f"{words(line) or line}, {zone}"
+
+
+def words(line: str) -> str | None:
+    """Of a line that the parser takes; None if there are no good words."""
+    parts = line.upper().split()
+    parts = ["0", *parts] if len(parts) == 5 else parts
+    try:
+        return _sentence(parts)
+    except (Unsaid, ValueError):
+        return None
+
+
+def _sentence(parts: Sequence[str]) -> str:
+    if len(parts) != 6:
+        raise Unsaid
+    days = _days(parts[DAY], parts[WEEKDAY], parts[MONTH])
+    often, is_at = _times(parts)
+    if is_at:
+        return f"{days or 'every day'} at {often}"
+    return ", ".join(each for each in (often, days) if each)
+
+
+# Days
+
+
+def _days(day: str, weekday: str, month: str) -> str:
+    """Empty for every day."""
+    months = [MONTHS[each - 1] for each in _values(month, MONTH)]
+    if weekday == "*":
+        return _of_month(day, months, _is_range(month))
+    if day != "*":  # either of them is enough, or both are needed: that takes more than a few words
+        raise Unsaid
+    return _of_week(weekday) + _within(months, _is_range(month))
+
+
+def _of_month(day: str, months: Sequence[str], is_range: bool) -> str:
+    if day == "*":
+        return f"every day{_within(months, is_range)}" if months else ""
+    if day.isdigit() and len(months) == 1:
+        if (day, months) == ("29", ["February"]):
+            return "every leap year on 29 February"
+        return f"every year on {int(day)} {months[0]}"
+    of = f" of {_listed(months, False)}" if months and not is_range else f" of the month{_within(months, is_range)}"
+    return f"on the {_day(day)}{of}"
+
+
+def _day(day: str) -> str:
+    if day in ("L", "LW"):
+        return "last day" if day == "L" else "last working day"
+    return _listed([_ordinal(each) for each in _values(day, DAY)], _is_range(day))
+
+
+def _within(months: Sequence[str], is_range: bool) -> str:
+    if not months:
+        return ""
+    return f" from {_listed(months, True)}" if is_range else f" in {_listed(months, False)}"
+
+
+def _of_week(weekday: str) -> str:
+    name, hash, nth = weekday.partition("#")
+    if hash:
+        return f"on the {_ordinal(int(nth))} {DAYS[_number(name, WEEKDAY) % 7]} of the month"
+    if weekday.endswith("L"):
+        return f"on the last {DAYS[_number(weekday[:-1], WEEKDAY) % 7]} of the month"
+    names = [DAYS[each % 7] for each in _values(weekday, WEEKDAY)]
+    if len(set(names)) < len(names):  # Sunday as 0 and as 7
+        raise Unsaid
+    return _listed(names, _is_range(weekday)) if _is_range(weekday) else f"every {_listed(names, False)}"
+
+
+# Times of the day
+
+
+def _times(parts: Sequence[str]) -> tuple[str, bool]:
+    """When on such a day, and whether those are times of the clock."""
+    second, minute, hour = parts[:3]
+    if second == "0":
+        return _of_hours(minute, hour)
+    if second.isdigit() and minute.isdigit() and _is_list(hour):
+        clock = [f"{each:02}:{int(minute):02}:{int(second):02}" for each in _values(hour, HOUR)]
+        return _listed(clock, False), True
+    if (minute, hour) == ("*", "*"):
+        return _every(second, SECOND, "second"), False
+    raise Unsaid
+
+
+def _of_hours(minute: str, hour: str) -> tuple[str, bool]:
+    if _is_list(minute) and _is_list(hour):
+        clock = [f"{h:02}:{m:02}" for h in _values(hour, HOUR) for m in _values(minute, MINUTE)]
+        return _listed(clock, False), True
+    if not _is_stepped(minute):
+        return _every_hour(_values(minute, MINUTE), hour), False
+    often = _every(minute, MINUTE, "minute")
+    if hour == "*":
+        return often, False
+    if not (_is_range(hour) or hour.isdigit()):
+        raise Unsaid
+    hours = _values(hour, HOUR, most=24)
+    last = 60 - _step(minute, MINUTE)
+    return f"{often} from {hours[0]:02}:00 to {hours[-1]:02}:{last:02}", False
+
+
+def _every_hour(minutes: Sequence[int], hour: str) -> str:
+    if _is_range(hour):
+        [minute] = minutes
+        hours = _values(hour, HOUR, most=24)
+        return f"every hour from {hours[0]:02}:{minute:02} to {hours[-1]:02}:{minute:02}"
+    often = _every(hour, HOUR, "hour")
+    if minutes == [0]:
+        return often
+    return f"{often}, {_listed([str(each) for each in minutes], False)} minute{'' if minutes == [1] else 's'} past"
+
+
+def _every(part: str, field: int, unit: str) -> str:
+    step = _step(part, field)
+    return f"every {unit}" if step == 1 else f"every {step} {unit}s"
+
+
+def _step(part: str, field: int) -> int:
+    """Of what comes round evenly: every 7 minutes does not, for an hour ends in between."""
+    if part == "*":
+        return 1
+    star, slash, step = part.partition("/")
+    size = len(RANGES[field])
+    if star not in ("*", "0") or not slash or size % int(step) or int(step) == size:
+        raise Unsaid
+    return int(step)
+
+
+# Fields
+
+
+def _values(part: str, field: int, most: int = MOST) -> list[int]:
+    """What a field names, rising; one that names all of them is not for listing."""
+    if part == "*":
+        return []
+    found: set[int] = set()
+    for each in part.split(","):
+        low, dash, high = each.partition("-")
+        start = _number(low, field)
+        found |= set(range(start, (_number(high, field) if dash else start) + 1))
+    if len(found) > (most if not _is_range(part) else len(RANGES[field])):
+        raise Unsaid
+    return sorted(found)
+
+
+def _number(text: str, field: int) -> int:
+    names = DAYS if field == WEEKDAY else MONTHS if field == MONTH else ()
+    for at, name in enumerate(names):
+        if text == name[:3].upper():
+            return at + (field == MONTH)
+    if (number := int(text)) not in RANGES[field]:
+        raise Unsaid
+    return number
+
+
+def _is_list(part: str) -> bool:
+    return all(each.isdigit() for each in part.split(","))
+
+
+def _is_range(part: str) -> bool:
+    low, dash, high = part.partition("-")
+    return bool(dash) and low != high and "," not in part and "/" not in part
+
+
+def _is_stepped(part: str) -> bool:
+    return part == "*" or "/" in part
+
+
+def _listed(names: Sequence[str], is_range: bool) -> str:
+    if is_range:
+        return f"{names[0]} to {names[-1]}"
+    if len(names) > MOST:
+        raise Unsaid
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def _ordinal(number: int) -> str:
+    end = "th" if 10 < number < 14 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{end}"

@@ -1,0 +1,21 @@
+// The list of jobs: picking all rows of the page at once, and how many are picked. Without it, row by row.
+const form = document.getElementById("selection");
+const rows = () => [...form.querySelectorAll('input[name="id"]')];
+
+function tell() {
+  const every = document.getElementById("page-all");
+  const picked = document.getElementById("picked");
+  if (!every || !picked) return;
+  const count = rows().filter((row) => row.checked).length;
+  every.hidden = false;
+  every.checked = count > 0 && count === rows().length;
+  every.indeterminate = count > 0 && count < rows().length;
+  picked.textContent = document.getElementById("all").checked ? "With all of them" : `With ${count} selected`;
+}
+
+form.addEventListener("change", (event) => {
+  if (event.target.id === "page-all") rows().forEach((row) => { row.checked = event.target.checked; });
+  tell();
+});
+document.addEventListener("refreshed", tell);
+tell();

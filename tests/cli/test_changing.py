@@ -1,0 +1,80 @@
+"""Jobs cancelled, retried and deleted from the command line, one or many."""
+
+from __future__ import annotations
+
+import secrets
+
+import pytest
+
+from tests.cli.conftest import Tell
+from tests.cli.house import Dev
+
+
+@pytest.fixture
+def ask(tell: Tell, shared: Dev, monkeypatch: pytest.MonkeyPatch) -> Tell:
+    monkeypatch.setenv("PACKHORSE_URL", shared.url)
+    return tell
+
+
+@pytest.fixture
+def user(shared: Dev) -> str:
+    """Somebody with two jobs that wait for an hour."""
+    user = secrets.token_hex(4)
+    for _ in range(2):
+        shared.client.submit("greet", {"name": "ann"}, user=user, delay="1h")
+    return user
+
+
+def ids(shared: Dev, user: str) -> list[str]:
+    return [job["job_id"] for job in shared.client.iterate(user=user)]
+
+
+def statuses(shared: Dev, user: str) -> list[str]:
+    return [job["status"] for job in shared.client.iterate(user=user)]
+
+
+def test_jobs_are_counted_by_what_they_have_in_common(ask: Tell, user: str) -> None:
+    assert ask("jobs", "--count", "--user", user).out == "2\n"
+    assert ask("jobs", "--count", "--user", user, "--until", "2026-01-01T00:00:00Z").out == "0\n"
+    assert ask("jobs", "--count", "--user", user, "--json").json == {"count": 2, "is_at_least": False}
+
+
+def test_all_that_are_found_are_only_counted_until_somebody_means_it(ask: Tell, shared: Dev, user: str) -> None:
+    said = ask("cancel", "--user", user, "--status", "pending")
+
+    assert (said.code, said.out) == (1, "2 would be cancelled.\n")
+    assert said.last_line == "Nothing was done yet. To do it, add: --yes"
+    assert statuses(shared, user) == ["pending", "pending"]
+
+
+def test_all_that_are_found_are_changed(ask: Tell, shared: Dev, user: str) -> None:
+    assert ask("cancel", "--user", user, "--yes").out == "2 are cancelled.\n"
+    assert statuses(shared, user) == ["cancelled", "cancelled"]
+
+    assert ask("delete", "--user", user, "--pipeline", "greet", "--dry-run").out == "2 would be deleted.\n"
+    assert ask("delete", "--user", user, "--pipeline", "greet", "--yes").out == "2 are deleted.\n"
+    assert statuses(shared, user) == []
+
+
+def test_several_ids_are_meant_as_they_are_given(ask: Tell, shared: Dev, user: str) -> None:
+    first, second = ids(shared, user)
+
+    said = ask("cancel", first, second, "none")
+
+    assert (said.code, said.out) == (0, "2 are cancelled.\n1 left alone: not there.\n")
+    assert ask("retry", first, second).out == "2 are retried.\n"
+
+
+@pytest.mark.parametrize("verb", ["cancel", "retry", "delete"])
+def test_who_says_nothing_means_nothing(ask: Tell, verb: str) -> None:
+    said = ask(verb)
+
+    assert said.code == 2
+    assert "--all" in said.err
+
+
+def test_a_stage_is_named_for_one_job(ask: Tell, shared: Dev, user: str) -> None:
+    said = ask("retry", *ids(shared, user), "--stage", "greet")
+
+    assert said.code == 2
+    assert "one job" in said.err

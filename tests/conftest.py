@@ -1,0 +1,35 @@
+"""What holds for all tests of a process."""
+
+from __future__ import annotations
+
+import gc
+from itertools import chain, zip_longest
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+WAITING = ("journey", "cli", "apps", "web", "docs", "deploy", "bench")
+"""Whose tests mostly wait, for processes, leases and ticks."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files are handed out whole, in this order: waiters and workers in turn, and the short ones for the end."""
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    large_first = sorted(files, key=lambda path: len(files[path]), reverse=True)
+    waiting = [path for path in large_first if _mostly_waits(path)]
+    working = [path for path in large_first if not _mostly_waits(path)]
+    in_turn = chain.from_iterable(zip_longest(waiting, working))
+    items[:] = [item for path in in_turn if path is not None for item in files[path]]
+
+
+def _mostly_waits(path: Path) -> bool:
+    return path.relative_to(TESTS).parts[0].removeprefix("test_").startswith(WAITING)
+
+
+def pytest_collection_finish() -> None:
+    """Ten thousand tests stay to the end: whoever looks for garbage need not look through them each time."""
+    gc.collect()
+    gc.freeze()

@@ -1,0 +1,59 @@
+"""The words of an app's own users: declared in one place, refused where they cannot be meant."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from packhorse import App, Context, Params
+from packhorse.core import wire
+from packhorse.core.plan import Plan, Status
+from packhorse.errors import DefinitionError
+
+
+class Words(Params):
+    text: str = ""
+
+
+def defined(app: App, **options: Any) -> Plan:
+    pipeline = app.pipeline("count", Words, **options)
+
+    @pipeline.stage
+    def split(ctx: Context, p: Words) -> list[str]:
+        return p.text.split()
+
+    [definition] = app.code.definitions()
+    return wire.plan_from(definition.plan)
+
+
+def test_the_words_of_an_app_are_published_with_each_of_its_pipelines() -> None:
+    app = App("words", statuses={"pending": "created", "completed": "success"})
+
+    @app.job
+    def other() -> None: ...
+
+    plans = [wire.plan_from(each.plan) for each in app.code.definitions()]
+    plan = defined(App("words", statuses={"running": "processing"}), outputs={"split_path": "split"})
+
+    assert [each.statuses for each in plans] == [{Status.PENDING: "created", Status.COMPLETED: "success"}]
+    assert (plan.statuses, plan.outputs) == ({Status.RUNNING: "processing"}, {"split_path": "split"})
+
+
+def test_who_says_nothing_has_the_plan_that_it_always_had() -> None:
+    said = defined(App("words"))
+
+    assert (said.statuses, said.outputs) == ({}, {})
+    assert b"statuses" not in wire.encode(said)
+
+
+@pytest.mark.parametrize("wrong", [{"done": "success"}, {"running": ""}, {"running": 1}, {"running": "a\nb"}])
+def test_a_status_that_there_is_not_or_a_word_that_is_none_is_refused(wrong: Any) -> None:
+    with pytest.raises(DefinitionError, match="statuses="):
+        App("words", statuses=wrong)
+
+
+@pytest.mark.parametrize("wrong", [{"path": "nobody"}, {"": "split"}])
+def test_an_output_of_no_stage_is_refused(wrong: dict[str, str]) -> None:
+    with pytest.raises(DefinitionError, match="outputs="):
+        defined(App("words"), outputs=wrong)

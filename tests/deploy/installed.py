@@ -1,0 +1,84 @@
+"""packhorse as a user has it: the wheel, installed by pip into an environment of its own. No index is asked.
+
+What packhorse depends on is lent by the environment of the tests: a folder of links, without packhorse itself, so that
+pip really has to install it and nothing is found in the clone by chance.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+LIMIT = 180.0
+
+
+def build_wheel(source: Path, into: Path) -> Path:
+    """As `pip wheel` does it, with the build backend that is here."""
+    built = subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(into)],
+        cwd=source,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+    )
+    assert built.returncode == 0, built.stdout + built.stderr
+    [wheel] = into.glob("packhorse-*.whl")
+    return wheel
+
+
+def lend(environment: Path, links: Path) -> None:
+    """Let the environment see the packages of the tests, but for packhorse and pip."""
+    links.mkdir()
+    for path in Path(sysconfig.get_path("purelib")).iterdir():
+        if not path.name.lstrip("_").startswith(("packhorse", "editable_impl_packhorse", "pip")):
+            (links / path.name).symlink_to(path)
+    [site] = environment.glob("lib/python*/site-packages")
+    (site / "lent.pth").write_text(f"{links}\n")
+
+
+class Installed:
+    """An environment with packhorse in it, and whatever else the docs call by name."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.wheels = folder / "wheels"
+        self.environment = folder / "environment"
+        self.bin = self.environment / "bin"
+        build_wheel(ROOT, self.wheels)
+        subprocess.run([sys.executable, "-m", "venv", self.environment], check=True, timeout=LIMIT)
+        lend(self.environment, folder / "lent")
+        for module in ("pytest", "uvicorn"):
+            self._command(module)
+
+    @property
+    def env(self) -> dict[str, str]:
+        """Of a newcomer: nothing is set, and pip knows the wheel."""
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("PACKHORSE_", "PYTEST_", "PIP_", "PYTHON", "AWS_", "VIRTUAL_ENV"))
+        }
+        pip = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(self.wheels), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+        return kept | pip | {"PATH": f"{self.bin}:{os.environ['PATH']}", "PYTHONDONTWRITEBYTECODE": "1"}
+
+    def install(self) -> None:
+        self.run("pip", "install", "--quiet", "packhorse")
+
+    def uninstall(self) -> None:
+        self.run("pip", "uninstall", "--quiet", "--yes", "packhorse")
+
+    def run(self, *words: str, cwd: Path | None = None) -> str:
+        ended = subprocess.run(
+            words, cwd=cwd or self.folder, env=self.env, capture_output=True, text=True, timeout=LIMIT
+        )
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        return ended.stdout
+
+    def _command(self, module: str) -> None:
+        path = self.bin / module
+        path.write_text(f'#!/bin/sh\nexec "{self.bin}/python" -m {module} "$@"\n')
+        path.chmod(0o755)

@@ -1,0 +1,209 @@
+"""The Dockerfile, as far as it goes without an engine: its steps are carried out here, and what they make answers."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from packhorse import ports
+from packhorse.settings import load
+from packhorse.version import VERSION
+from tests.cli.house import LONGEST, until
+from tests.deploy.dockerfile import Stage, environment, of, only, stages
+from tests.deploy.installed import LIMIT, ROOT, lend
+
+PAGE, BUILD, FINAL = stages(ROOT / "Dockerfile")
+
+
+VENDOR = "src/packhorse/web/static/vendor"
+IGNORED = [
+    Path(line).name
+    for line in (ROOT / ".dockerignore").read_text().splitlines()
+    if "/" in line and not line.startswith(("!", "#"))
+]
+"""Folders of what is sent that are not."""
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the first stage leaves for the second, with /opt and /build below a folder of ours."""
+    root = tmp_path_factory.mktemp("image")
+    (root / "build").mkdir()
+    for step in BUILD:
+        if step.text.startswith("--from=page"):
+            copied(ROOT / VENDOR, root / "build" / step.text.split()[-1])  # as `make setup` has fetched it
+        elif step.name == "COPY":
+            *sources, into = step.text.split()
+            for source in sources:
+                copied(ROOT / source, root / "build" / into)
+        elif step.name == "RUN":
+            carried_out(step.text, root)
+            if "-m venv" in step.text:
+                lend(root / "opt" / "packhorse", root / "lent")
+    return root
+
+
+def copied(source: Path, into: Path) -> None:
+    assert ".." not in source.parts
+    if source.is_dir():
+        shutil.copytree(source, into, ignore=shutil.ignore_patterns(*IGNORED))
+    else:
+        into.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, into)
+
+
+def carried_out(command: str, root: Path) -> None:
+    """Without an index: whatever is pinned has to be here already, at that version."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "PACKHORSE_", "PYTHON"))}
+    env |= {"PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    env["PATH"] = f"{Path(sys.executable).parent}:{env['PATH']}"
+    ran = subprocess.run(
+        command.replace("/opt/", f"{root}/opt/"),
+        shell=True,
+        cwd=root / "build",
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+    )
+    assert ran.returncode == 0, f"{command}\n{ran.stdout}{ran.stderr}"
+
+
+@contextmanager
+def started(
+    image: Path, folder: Path, *command: str, **env: str
+) -> Iterator[tuple[subprocess.Popen[bytes], dict[str, str]]]:
+    """ENTRYPOINT and a command, in the environment that the image says, and that environment."""
+    said = {name: value.replace("/opt/", f"{image}/opt/") for name, value in environment(FINAL).items()}
+    said["PATH"] = said["PATH"].replace("$PATH", os.environ["PATH"])
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PACKHORSE_", "PYTHON"))}
+    whole = clean | said | env
+    entry = only(FINAL, "ENTRYPOINT").words
+    with (folder / "log").open("ab") as log:
+        process = subprocess.Popen([*entry, *command], cwd=folder, env=whole, stdout=log, stderr=log)
+    try:
+        yield process, whole
+    finally:
+        process.terminate()
+        process.wait(LONGEST)
+
+
+def is_healthy(env: dict[str, str]) -> bool:
+    """As the HEALTHCHECK has it."""
+    [_, words] = only(FINAL, "HEALTHCHECK").text.split("CMD ", 1)
+    command = re.findall(r'"((?:[^"\\]|\\.)*)"', words)
+    return subprocess.run(command, env=env, capture_output=True, timeout=LIMIT).returncode == 0
+
+
+def test_its_steps_make_an_environment_with_our_commands(image: Path) -> None:
+    told = subprocess.run([image / "opt/packhorse/bin/packhorse", "--version"], capture_output=True, text=True)
+    where = subprocess.run(
+        [image / "opt/packhorse/bin/python", "-c", "import packhorse; print(packhorse.__file__)"],
+        cwd=image,
+        capture_output=True,
+        text=True,
+    )
+
+    assert told.stdout.strip() == VERSION
+    assert where.stdout.startswith(str(image))
+
+
+def test_the_server_it_starts_answers_is_healthy_and_ends_when_told(image: Path, tmp_path: Path) -> None:
+    port = ports.free()
+    command = only(FINAL, "CMD").words
+    loopback = {"PACKHORSE_HOST": "127.0.0.1", "PACKHORSE_PORT": str(port)}
+
+    with started(image, tmp_path, *command, **loopback) as (process, env):
+        before = is_healthy(env | {"PACKHORSE_PORT": str(ports.free())})
+        until(lambda: is_healthy(env))
+        answer = httpx2.get(f"http://127.0.0.1:{port}/readyz")
+        process.send_signal(getattr(signal, only(FINAL, "STOPSIGNAL").text))
+        code = process.wait(LONGEST)
+        after = is_healthy(env)
+
+    assert (before, after, code) == (False, False, 0)
+    assert answer.status_code == 200
+
+
+def test_a_worker_of_it_is_healthy_where_its_numbers_are(image: Path, tmp_path: Path) -> None:
+    loopback = {"PACKHORSE_HOST": "127.0.0.1", "PACKHORSE_METRICS_PORT": str(ports.free())}
+
+    with started(image, tmp_path, "worker", **loopback) as (process, env):
+        until(lambda: is_healthy(env))
+        process.terminate()
+        code = process.wait(LONGEST)
+
+    assert code == 0
+
+
+def test_it_runs_as_nobody_in_particular() -> None:
+    [made] = of(FINAL, "RUN")
+    user = only(FINAL, "USER").text
+
+    assert made.text.startswith("useradd --system")
+    assert made.text.endswith(f" {user}")
+    assert FINAL.index(only(FINAL, "USER")) > FINAL.index(made)
+    assert not [step for step in FINAL[FINAL.index(only(FINAL, "USER")) :] if step.name in ("RUN", "COPY")]
+
+
+def test_its_settings_exist_and_its_ports_are_ours() -> None:
+    settings = load(env=environment(FINAL), folder=ROOT / "deploy").settings
+
+    assert settings.host == "0.0.0.0"
+    assert only(FINAL, "EXPOSE").text == str(settings.port)
+
+
+def test_what_it_copies_is_what_is_sent_to_the_engine() -> None:
+    sent = {
+        line.removeprefix("!") for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")
+    }
+    steps = [step for step in of(PAGE, "COPY") + of(BUILD, "COPY") if "--from" not in step.text]
+    copied = {source for step in steps for source in step.text.split()[:-1]}
+
+    assert copied == sent
+
+
+def test_the_page_gets_what_it_gets_in_a_clone() -> None:
+    """Node is not asked: the files are those of the Makefile, from the packages that `make setup` has fetched."""
+    fetched = [re.findall(r"cp (\S+) ", step.text) for step in of(PAGE, "RUN")][-1]
+    made = re.findall(r"&& cp (\S+) \$@/", (ROOT / "Makefile").read_text())
+    [copy] = [step.text for step in of(BUILD, "COPY") if "--from=page" in step.text]
+
+    assert fetched == made
+    assert {Path(each).name for each in fetched} == {path.name for path in (ROOT / VENDOR).iterdir()}
+    assert copy.split() == ["--from=page", "/page/vendor", VENDOR]
+
+
+def test_the_page_is_in_what_its_steps_make(image: Path) -> None:
+    [static] = image.glob("opt/packhorse/lib/python*/site-packages/packhorse/web/static")
+
+    assert (static / "page.css").is_file()
+    assert [path.name for path in (static / "vendor").iterdir()]
+
+
+@pytest.mark.parametrize("stage", [PAGE, BUILD, FINAL], ids=["page", "build", "final"])
+def test_no_registry_is_named(stage: Stage) -> None:
+    image = only(stage, "FROM").text.split()[0]
+
+    assert "/" not in image
+    assert image in ("python:${PYTHON}-slim", "node:${NODE}-slim")
+
+
+def test_it_installs_what_the_tests_run_with() -> None:
+    """The versions are those of the lock that this environment was made from."""
+    pinned = dict(re.findall(r"^([\w.-]+)==(\S+)", (ROOT / "requirements/image.txt").read_text(), re.MULTILINE))
+    tested = dict(re.findall(r"^([\w.-]+)==(\S+)", (ROOT / "requirements/dev.txt").read_text(), re.MULTILINE))
+
+    assert {"litestar", "asyncpg", "redis", "obstore"} <= pinned.keys()
+    assert "pytest" not in pinned
+    assert pinned == {name: tested[name] for name in pinned}

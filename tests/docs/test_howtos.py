@@ -1,0 +1,106 @@
+"""Each how-to does what it says, when somebody pastes it from top to bottom."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from playwright.sync_api import expect
+
+from tests.docs.running import run
+from tests.servers import postgres, seaweed
+from tests.servers.browser import browsing
+from tests.web.browser import person
+
+
+def test_mount_in_fastapi(tmp_path: Path) -> None:
+    ran = run("docs/howto/mount-in-fastapi.md", folder=tmp_path)
+
+    assert ran.out.strip().endswith('"Hello Bob!"')
+
+
+def test_upload_from_a_browser(tmp_path: Path) -> None:
+    """The functions of the page run in Node; its form is served."""
+    ran = run("docs/howto/upload-from-a-browser.md", folder=tmp_path)
+
+    assert '<input type="file" name="text" required />' in ran.out
+    assert ran.out.strip().endswith(" ph_")
+
+
+def test_progress_in_your_page(tmp_path: Path) -> None:
+    """With the functions in Node; then with the page in a browser, by a person who chooses a file."""
+    ran = run(
+        "docs/howto/upload-from-a-browser.md",
+        "docs/howto/progress-in-your-page.md",
+        folder=tmp_path,
+        at_last=counted_in_a_browser,
+    )
+
+    told = [line.split() for line in ran.out.splitlines()]
+    seen = [float(line[1]) for line in told if line[:1] == ["progress"]]
+    assert ["snapshot", "0"] in told
+    assert len(seen) > 2
+    assert seen == sorted(seen)
+    assert told[-2:] == [["completed"], ["result", "20"]]
+
+
+def counted_in_a_browser(url: str) -> None:
+    text = {"name": "a.txt", "mimeType": "text/plain", "buffer": b"one two\n" * 20}
+    with browsing() as browser, person(browser, url) as page:
+        page.goto("/")
+        page.locator("input").set_input_files(text)  # type: ignore[arg-type]
+        page.get_by_role("button", name="Count").click()
+        bar = page.get_by_role("progressbar")
+        expect(bar).to_have_js_property("title", "reading")
+        expect(bar).to_have_js_property("title", "completed")
+        expect(bar).to_have_js_property("value", 100)
+
+
+def test_test_a_pipeline(tmp_path: Path) -> None:
+    ran = run("docs/howto/test-a-pipeline.md", folder=tmp_path)
+
+    assert "8 passed" in ran.out
+
+
+def test_schedule(tmp_path: Path) -> None:
+    ran = run("docs/howto/schedule.md", folder=tmp_path)
+
+    assert "30 2 * * *" in ran.out
+    assert "nobody reads it on Sundays" in ran.out
+    assert "completed" in ran.out
+
+
+def test_scale_out(tmp_path: Path) -> None:
+    """On PostgreSQL and a bucket, with three workers."""
+    place = seaweed.running().place()
+    ran = run(
+        "docs/howto/scale-out.md",
+        folder=tmp_path,
+        instead={
+            "postgresql://packhorse@db/packhorse": shlex.quote(postgres.server().url()),
+            "s3://bucket/packhorse": shlex.quote(place),
+            "_ACCESS_KEY=access": f"_ACCESS_KEY={shlex.quote(seaweed.KEYS.access)}",
+            "_SECRET_KEY=secret": f"_SECRET_KEY={shlex.quote(seaweed.KEYS.secret)}",
+        },
+    )
+
+    assert (tmp_path / "result.json").read_text().strip() == "6"
+    assert ran.out.count(" alive ") == 3
+    assert "gpu" in ran.out
+
+
+def test_secure_and_limit(tmp_path: Path) -> None:
+    ran = run("docs/howto/secure-and-limit.md", folder=tmp_path)
+
+    assert "signing in with ••••" in ran.out
+    assert "hunter2" not in ran.out + ran.err + ran.behind
+    assert '"9 bytes delivered"' in ran.out
+    assert "key_revoked" in ran.out or "revoked" in ran.out
+
+
+def test_coming_from_celery_or_rq(tmp_path: Path) -> None:
+    ran = run("docs/howto/from-celery-or-rq.md", folder=tmp_path)
+
+    five, thumbs = ran.out.splitlines()
+    assert five == "5"
+    assert thumbs == str([f"7/{n}.thumb.jpg" for n in range(5)])

@@ -1,0 +1,252 @@
+"""The page of a job: watched as it moves, and everything that can be done with it, done."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from packhorse.client import Client
+from tests.api.processes import ROOT, Server, until
+from tests.web.browser import check_access, person
+from tests.web.shown import HOSTILE, LOOKS, Gated, shown
+
+BOX = "document.getElementById('log-box')"
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("job")
+    with shown(folder, promote_to=f"kept=file://{folder / 'kept'}") as server:
+        yield server
+
+
+def test_it_moves_without_a_reload(page: Page, client: Client, tmp_path: Path) -> None:
+    job = Gated(client, tmp_path)
+    job.reaches("prepare")
+    page.goto(f"/jobs/{job.id}")
+    page.evaluate("window.mark = 1")
+    row = page.locator("#stage-prepare")
+    expect(row.locator(".told")).to_have_text("1 of 4 ready to go")
+
+    job.open(1)
+
+    expect(row.locator(".status")).to_contain_text("completed")
+    expect(page.locator("#stage-finish_up .told")).to_have_text("1 of 2 half way")
+    expect(page.locator("#log")).to_contain_text("finishing")
+
+    job.open(2)
+
+    expect(page.locator("h1 .status")).to_contain_text("completed")
+    expect(page.locator("#result")).to_contain_text('"done": 1')
+    expect(page.get_by_role("button", name="Cancel")).to_have_count(0)
+    assert page.evaluate("window.mark") == 1
+
+
+@pytest.mark.parametrize("number", range(len(HOSTILE)))
+def test_hostile_text_that_comes_live_is_text(page: Page, client: Client, tmp_path: Path, number: int) -> None:
+    job = Gated(client, tmp_path, note=HOSTILE[number])
+    page.goto(f"/jobs/{job.id}")
+    job.ends()
+
+    expect(page.locator("#log .line").last).to_have_text(f"finishing {HOSTILE[number]}".strip())
+
+    expect(page.locator("h1 .status")).to_contain_text("completed")
+    assert page.evaluate("window.hacked") is None
+    assert page.locator("main img, main script").count() == 0
+
+
+def test_a_refresh_in_the_middle_loses_nothing(page: Page, client: Client, tmp_path: Path) -> None:
+    job = Gated(client, tmp_path, lines=5)
+    job.reaches("prepare")
+    page.goto(f"/jobs/{job.id}")
+    expect(page.locator("#log li")).to_have_count(5)
+
+    page.reload()
+    expect(page.locator("#log li")).to_have_count(5)
+    job.ends()
+
+    expect(page.locator("h1 .status")).to_contain_text("completed")
+    texts = ["preparing 0", "preparing 1", "preparing 2", "preparing 3", "preparing 4", "finishing"]
+    expect(page.locator("#log .line")).to_have_text(texts)
+
+
+def test_it_is_cancelled(page: Page, client: Client, tmp_path: Path) -> None:
+    job = Gated(client, tmp_path)
+    job.reaches("prepare")
+    page.goto(f"/jobs/{job.id}")
+
+    page.get_by_role("button", name="Cancel").click()
+
+    expect(page.locator("h1 .status")).to_contain_text("cancelled")
+    assert client.get(job.id)["status"] == "cancelled"
+
+
+def test_a_failed_one_says_why_and_is_retried_from_a_stage(page: Page, client: Client, tmp_path: Path) -> None:
+    mend = tmp_path / "mended"
+    job = Gated(client, tmp_path, mend=str(mend))
+    job.ends()
+    page.goto(f"/jobs/{job.id}")
+    expect(page.locator("#error")).to_have_text("NO_LUCK in finish_up: It is broken.")
+
+    mend.touch()
+    page.get_by_label("Retry").select_option("from finish_up on")
+    page.get_by_role("button", name="Retry").click()
+
+    expect(page.locator(".said")).to_have_text("Run 2 is asked for.")
+    expect(page.locator("h1 .status")).to_contain_text("completed")
+    assert [client.get(job.id)["stages"][name]["attempt"] for name in ("prepare", "finish_up")] == [0, 1]
+    page.locator("#events > summary").click()
+    expect(page.locator("#events")).to_contain_text("Run 2 was asked for")
+
+
+def test_what_is_refused_is_said_where_it_was_asked(page: Page, client: Client, tmp_path: Path) -> None:
+    job = Gated(client, tmp_path)
+    job.ends()
+    page.goto(f"/jobs/{job.id}")
+    client.delete(client.wait(client.submit("add", {"a": 1}, user="ann")["job_id"])["job_id"])
+
+    page.evaluate("document.querySelector('#from').options[0].value = 'nowhere'")
+    page.get_by_role("button", name="Retry").click()
+
+    expect(page.get_by_role("alert")).to_contain_text("There is no stage")
+    expect(page).to_have_url(f"{client.url}/jobs/{job.id}")
+
+
+def test_it_is_deleted_after_a_question(page: Page, client: Client, tmp_path: Path) -> None:
+    job = Gated(client, tmp_path)
+    job.ends()
+    page.goto(f"/jobs/{job.id}")
+
+    page.get_by_role("link", name="Delete").click()
+    expect(page.locator("main")).to_contain_text(job.id)
+    check_access(page)
+    page.get_by_role("link", name="Keep it").click()
+    page.get_by_role("link", name="Delete").click()
+    page.get_by_role("button", name="Delete 1 job").click()
+
+    expect(page).to_have_url(f"{client.url}/jobs")
+    assert job.id not in [each["job_id"] for each in client.list()["items"]]
+
+
+def test_its_result_is_promoted(page: Page, client: Client, running: Server) -> None:
+    job = client.wait(client.submit("media", {}, user="ann")["job_id"])
+    page.goto(f"/jobs/{job['job_id']}")
+
+    page.get_by_role("button", name="Promote").click()
+
+    expect(page.locator(".said")).to_have_text("7 files are promoted.")
+    assert (running.place.folder / "kept" / job["job_id"]).is_dir()
+
+
+def test_the_log_is_searched_and_shown_of_one_stage(page: Page, client: Client, tmp_path: Path) -> None:
+    job = Gated(client, tmp_path, lines=12)
+    job.ends()
+    page.goto(f"/jobs/{job.id}")
+    expect(page.locator("#log li:visible")).to_have_count(13)
+
+    page.get_by_label("Search").fill("PREPARING 1")
+    expect(page.locator("#log li:visible")).to_have_count(3)
+    expect(page.locator("#matches")).to_have_text("3 of 13 lines")
+
+    page.get_by_role("navigation", name="Log of").get_by_role("link", name="finish_up").click()
+    expect(page.locator("#log .line")).to_have_text(["finishing"])
+    expect(page).to_have_url(f"{client.url}/jobs/{job.id}?stage=finish_up#log-title")
+
+    whole = page.request.get(f"/jobs/{job.id}/log.txt")
+    assert whole.headers["content-type"].startswith("text/plain")
+    assert [each.rstrip() for each in whole.text().splitlines()] == [
+        *(f"preparing {n}" for n in range(12)),
+        "finishing",
+    ]
+
+
+def test_the_log_is_followed_and_only_its_end_is_kept_in_view(page: Page, client: Client, tmp_path: Path) -> None:
+    job = Gated(client, tmp_path, lines=300)
+    job.reaches("prepare")
+    page.goto(f"/jobs/{job.id}")
+    expect(page.locator("#log li")).to_have_count(300)
+
+    job.open(1)
+
+    expect(page.locator("#log li").last).to_contain_text("finishing")
+    until(lambda: page.evaluate(f"{BOX}.scrollTop + {BOX}.clientHeight >= {BOX}.scrollHeight - 1"), 30)
+    page.get_by_label("Follow").uncheck()
+    page.evaluate(f"{BOX}.scrollTop = 0")
+    job.ends()
+    expect(page.locator("h1 .status")).to_contain_text("completed")
+    assert page.evaluate(f"{BOX}.scrollTop") == 0
+
+
+def test_what_takes_its_time_has_an_estimate_from_runs_before(page: Page, client: Client, tmp_path: Path) -> None:
+    Gated(client, tmp_path).ends()
+    until(lambda: client.estimate(client.submit("steps", {}, user="ann")["job_id"])["runs"] > 0, 60)
+    later = tmp_path / "later"
+    later.mkdir()
+    job = Gated(client, later)
+    job.reaches("prepare")
+
+    page.goto(f"/jobs/{job.id}")
+
+    expect(page.locator("#left")).to_be_visible()
+    job.ends()
+    expect(page.locator("h1 .status")).to_contain_text("completed")
+    expect(page.locator("#left")).to_have_count(0)
+
+
+def test_a_job_that_waits_says_why(page: Page, client: Client) -> None:
+    job_id = client.submit("add", {"a": 1}, user="ann", delay=3600)["job_id"]
+
+    page.goto(f"/jobs/{job_id}")
+
+    expect(page.locator("h1 .status")).to_contain_text("waiting")
+    expect(page.locator(".reasons")).to_contain_text("`add` is not due before")
+
+
+def test_the_commands_to_copy_submit_the_same_again(page: Page, client: Client, tmp_path: Path) -> None:
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    (tmp_path / "it's; a, file.txt").write_text("hello")
+    source = tmp_path / "it's; a, file.txt"
+    first = client.submit("media", {"note": 'it\'s "quoted" $HOME'}, files={"source": source}, user="ann o'x")
+    client.wait(first["job_id"])
+    page.goto(f"/jobs/{first['job_id']}")
+
+    texts = {}
+    for name in ("curl", "Python", "CLI"):
+        page.get_by_text(f"as {name}", exact=True).click()
+        page.locator(f"#copy-{name}").get_by_role("button", name="Copy").click()
+        expect(page.locator(f"#copy-{name} button")).to_have_text("Copied")
+        texts[name] = page.evaluate("navigator.clipboard.readText()")
+    scripts = Path(sys.executable).parent
+    environment = {"PATH": f"{scripts}:/usr/bin:/bin", "HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    for command in (texts["curl"], f"python -c {shlex.quote(texts['Python'])}", texts["CLI"]):
+        subprocess.run(["bash", "-c", command], cwd=tmp_path, env=environment, check=True, timeout=120)
+
+    found = client.list(user="ann o'x")["items"]
+    assert [each["parameters"] for each in found] == [first["parameters"]] * 4
+    assert [each["inputs"][0]["sha256"] for each in found] == [first["inputs"][0]["sha256"]] * 4
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_it_can_be_used_by_everybody(
+    browser: Browser, running: Server, client: Client, tmp_path: Path, look: str
+) -> None:
+    failed = client.wait(client.submit("fail", {"message": "x" * 300}, user="ann")["job_id"])["job_id"]
+    made = client.wait(client.submit("media", {}, user="ann")["job_id"])["job_id"]
+    active = Gated(client, tmp_path)
+    active.reaches("prepare")
+
+    with person(browser, running.url, **LOOKS[look]) as page:
+        for path in (active.id, failed, made, f"{made}/share", f"{made}/delete"):
+            page.goto(f"/jobs/{path}")
+            for each in page.locator("main details > summary").all():
+                each.click()
+            check_access(page)
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+    active.ends()
