@@ -45,6 +45,8 @@ NEW = "new"
 """Where a plan keeps what its new jobs look like."""
 NO_SPEC = Spec(parameters=b"{}")
 EPOCH = datetime(1970, 1, 1)
+EXACT = 2.0**20
+"""From here on, what is behind the point has so few digits that a million times it is no longer than a float."""
 LAST_TIME = 253_402_300_799.0
 """The end of the year 9999, past which there is no ISO time; a delay may be any number."""
 
@@ -181,8 +183,12 @@ def iso(at: float | None) -> str | None:
     """UTC, cut to microseconds, never rounded up: who filters by the time a job shows finds that job."""
     if at is None:
         return None
-    over, under = min(at, LAST_TIME).as_integer_ratio()
-    seconds, rest = divmod(over * 1_000_000 // under, 1_000_000)
+    if EXACT <= at < LAST_TIME:
+        seconds = int(at)
+        rest = int((at - seconds) * 1_000_000)
+    else:
+        over, under = min(at, LAST_TIME).as_integer_ratio()
+        seconds, rest = divmod(over * 1_000_000 // under, 1_000_000)
     return f"{_second(seconds)}.{rest:06}Z"
 
 
