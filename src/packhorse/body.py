@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any
 
 from litestar.types import Receive
 
@@ -25,6 +26,10 @@ class Body:
         self._began = time.monotonic()
         self._is_over = False
         self.is_begun = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._waiting: asyncio.Task[Any] | None = None
+        self._waits_since = 0.0
+        self._is_silent = False
 
     async def read(self) -> bytes | None:
         """The next piece, None after the last."""
@@ -54,19 +59,52 @@ class Body:
 
     async def _next(self) -> bytes:
         self.is_begun = True
-        try:
-            async with asyncio.timeout(self._silence):
-                message = await self._receive()
-        except TimeoutError:
-            self._is_over = True
-            raise TooSlow(seconds=self._silence) from None
+        message = await self._message()
         if message["type"] != "http.request":
-            self._is_over = True
+            self._end()
             raise Malformed(reason="the connection ended before the body did")
-        piece = message.get("body", b"")
-        self._is_over = not message.get("more_body", False)
+        piece: bytes = message.get("body", b"")
+        if not message.get("more_body", False):
+            self._end()
         self._size += len(piece)
         took = time.monotonic() - self._began
         if took > self._silence and self._size < self._rate * (took - self._silence):
             raise TooSlow(seconds=took)
         return piece
+
+    async def _message(self) -> Any:
+        task = asyncio.current_task()
+        assert task is not None
+        before = task.cancelling()
+        self._waiting, self._waits_since = task, time.monotonic()
+        if self._timer is None:
+            self._look_after(self._silence)
+        try:
+            return await self._receive()
+        except asyncio.CancelledError:
+            if not self._is_silent or task.uncancel() > before:  # else it was nobody but us
+                raise
+            self._end()
+            raise TooSlow(seconds=self._silence) from None
+        finally:
+            self._waiting = None
+
+    def _look_after(self, seconds: float) -> None:
+        """One timer for the whole body, moved on as it comes: one for each piece costs as much as the piece."""
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        if self._waiting is None:  # whoever reads on sets it anew
+            return
+        left = self._silence - (time.monotonic() - self._waits_since)
+        if left > 0:
+            self._look_after(left)
+            return
+        self._is_silent = True
+        self._waiting.cancel()
+
+    def _end(self) -> None:
+        self._is_over = True
+        if self._timer is not None:
+            self._timer.cancel()

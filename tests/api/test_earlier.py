@@ -21,23 +21,21 @@ from packhorse.errors import InvalidInput
 from packhorse.runtime import Runtime
 from packhorse.store.base import Store
 from tests.api import sample
-from tests.api.processes import Place, Server, served, until, working
+from tests.api.conftest import run
+from tests.api.processes import Place, Server
 from tests.api.test_jobs import submitted
 from tests.api.test_submit import asking_as, fields
 from tests.engine.builders import chunks
-from tests.servers import seaweed
+from tests.journey.places import PLACES
 
 Http = AsyncTestClient[Any]
 Json = dict[str, Any]
 
 
-@pytest.fixture(scope="module", params=["folder", "s3"])
+@pytest.fixture(scope="module", params=PLACES)
 def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    keys = {"s3_access_key": seaweed.KEYS.access, "s3_secret_key": seaweed.KEYS.secret}
-    bucket = {"blobs": seaweed.running().place(), **keys} if request.param == "s3" else {}
-    place = Place(tmp_path_factory.mktemp("earlier"), file_limit=2000, **bucket)
-    with served(place) as server, working(place), Client(server.url) as client:
-        until(client.pipelines)
+    folder = tmp_path_factory.mktemp("earlier")
+    with run(Place(folder, file_limit=2000, **PLACES[request.param](folder))) as server:
         yield server
 
 

@@ -167,6 +167,43 @@ def test_a_silent_sender_is_given_up() -> None:
         asyncio.run(Body(never, Settings(body_silence=0.05)).read())
 
 
+def test_who_stops_reading_for_another_reason_is_not_told_of_silence() -> None:
+    async def work() -> None:
+        reading = asyncio.create_task(Body(never, Settings(body_silence=60)).read())
+        await asyncio.sleep(0)
+        reading.cancel()
+        await reading
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(work())
+
+
+def test_every_piece_may_be_as_late_as_the_first() -> None:
+    left = [b"", b"c", b"b", b"a"]
+
+    async def slowly() -> Any:
+        await asyncio.sleep(0.12)
+        piece = left.pop()
+        return {"type": "http.request", "body": piece, "more_body": bool(left)}
+
+    assert asyncio.run(Body(slowly, Settings(body_silence=0.2, body_rate=0)).whole(100)) == b"abc"
+
+
+def test_who_goes_silent_after_a_while_is_given_up() -> None:
+    spoken = False
+
+    async def once() -> Any:
+        nonlocal spoken
+        if spoken:
+            await never()
+        spoken = True
+        await asyncio.sleep(0.05)
+        return {"type": "http.request", "body": b"a", "more_body": True}
+
+    with pytest.raises(TooSlow):
+        asyncio.run(asyncio.wait_for(Body(once, Settings(body_silence=0.1, body_rate=0)).whole(100), 5))
+
+
 def test_a_sender_of_single_bytes_is_given_up() -> None:
     async def drip() -> Any:
         await asyncio.sleep(0.02)

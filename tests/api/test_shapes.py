@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from datetime import datetime
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from packhorse.api.shapes import event, iso, shown
+from packhorse.api.shapes import event, iso, shown, shown_new
 from packhorse.core import lifecycle
-from packhorse.core.model import Artifact, Event, Failure, Input, Job, Result, Spec, Stored, TaskId
-from packhorse.core.plan import Need, Plan, StagePlan
+from packhorse.core.model import Artifact, Event, Failure, Firing, Input, Job, Result, Spec, Stored, TaskId
+from packhorse.core.plan import Need, Plan, StagePlan, Status
 from packhorse.store.base import Progress
 
 PLAN = Plan(
@@ -57,6 +59,21 @@ def report(at: TaskId, current: float, run: int = 1, message: str = "") -> Progr
 
 def test_every_field_that_was_asked_for_is_there() -> None:
     assert shown(submitted(), Spec(b"{}"), {}, {}).keys() >= A2 | MORE
+
+
+@pytest.mark.parametrize("plan", [PLAN, replace(PLAN, secrets=(("a",),), slot="s", keep={Status.FAILED: 5.0})])
+def test_a_new_job_is_shown_as_any_other(plan: Plan) -> None:
+    specs = [Spec(b'{"a":1}'), Spec(b'{"a":2}', metadata={"m": 1}, origin="cli"), Spec(b"{}")]
+    specs.append(Spec(b'{"a":{"$file":0}}', (Input("a", 0, stored("x.bin")),)))
+    options: list[dict[str, Any]] = [
+        {"job_id": "1", "user": "ann", "now": 1000.0, "trace_id": "t"},
+        {"job_id": "2", "user": "bob", "now": 2000.5, "tenant": "other", "client": "k", "priority": 7, "delay": 3600.0},
+        {"job_id": "3", "user": "ann", "now": 3000.0, "firing": Firing("nightly", 2940.0), "webhooks": ("w",)},
+    ]
+
+    for spec, said in itertools.product(specs, options):
+        job = lifecycle.submit(plan, spec, **said).after
+        assert list(shown_new(job, spec).items()) == list(shown(job, spec, {}, {}).items())
 
 
 def test_a_job_whose_spec_is_gone_can_still_be_shown() -> None:

@@ -25,7 +25,9 @@ MODEL: Json = {"model": ("m.onnx", b"weights")}
 
 
 EVERYWHERE = pytest.mark.parametrize("anywhere", ["sqlite", "postgresql", "redis"], indirect=True)
-"""For the rows that the store decides about; what is only read and refused is the same on all of them."""
+"""For the rows that the store decides about."""
+ELSEWHERE = pytest.mark.parametrize("anywhere", ["postgresql", "redis"], indirect=True)
+"""For what is only read and refused: one by one on SQLite, and all of it in one go on the others."""
 
 
 @pytest.fixture
@@ -66,16 +68,19 @@ async def test_a_job_is_admitted_and_can_be_found(http: Http, store: Store) -> N
     assert [found.id for found in await store.find(Filter())] == [job["job_id"]]
 
 
+@EVERYWHERE
 async def test_pipeline_and_user_may_be_in_the_query(http: Http) -> None:
     answer = await http.post("jobs?pipeline=add&user_id=bob", json={"parameters": {"a": 1}})
 
     assert (answer.json()["pipeline"], answer.json()["user_id"]) == ("add", "bob")
 
 
+@EVERYWHERE
 async def test_without_a_user_it_is_local(http: Http) -> None:
     assert (await http.post("jobs", json={"pipeline": "add", "parameters": {"a": 1}})).json()["user_id"] == "local"
 
 
+@EVERYWHERE
 async def test_a_delay_is_a_duration(http: Http) -> None:
     body = {"pipeline": "add", "parameters": {"a": 1}, "delay": "1h30m"}
 
@@ -84,32 +89,32 @@ async def test_a_delay_is_a_duration(http: Http) -> None:
     assert job["not_before"] > job["created_at"]
 
 
-@pytest.mark.parametrize(
-    ("body", "wrong"),
-    [
-        ({"pipeline": "nope"}, {"pipeline"}),
-        ({}, {"pipeline"}),
-        ({"pipeline": "add"}, {"a"}),
-        ({"pipeline": "add", "parameters": {"a": "x"}}, {"a"}),
-        ({"pipeline": "add", "parameters": {"a": 1, "c": 2, "d": 3}}, {"c", "d"}),
-        ({"pipeline": "add", "parameters": {"a": 1, "b": None}}, {"b"}),
-        ({"pipeline": "add", "parameters": [1]}, {"parameters"}),
-        ({"pipeline": 7}, {"pipeline"}),
-        ({"pipeline": "add", "parameters": {"a": 1}, "colour": "red"}, {"colour"}),
-        ({"pipeline": "add", "parameters": {"a": 1}, "priority": "high"}, {"priority"}),
-        ({"pipeline": "add", "parameters": {"a": 1}, "priority": 1001}, {"priority"}),
-        ({"pipeline": "add", "parameters": {"a": 1}, "delay": -1}, {"delay"}),
-        ({"pipeline": "add", "parameters": {"a": 1}, "delay": 1e300}, {"delay"}),
-        ({"pipeline": "add", "parameters": {"a": 1}, "delay": "soon"}, {"delay"}),
-        ({"pipeline": "add", "parameters": {"a": 1}, "user_id": ""}, {"user_id"}),
-        ({"pipeline": "add", "parameters": {"a": 1}, "user_id": "x" * 256}, {"user_id"}),
-        ({"pipeline": "add", "parameters": {"a": 1}, "metadata": "m"}, {"metadata"}),
-        ({"pipeline": "convert", "parameters": {"model": "m.onnx"}}, {"model"}),
-        ({"pipeline": "convert", "parameters": {"model": {"$file": 0}}}, {"model"}),
-        ({"pipeline": "convert", "parameters": {"ref_images": ["a"]}}, {"ref_images"}),
-        ({"pipeline": "convert", "parameters": {"platform": "999"}}, {"platform", "model"}),
-    ],
-)
+WRONG: list[tuple[Json, set[str]]] = [
+    ({"pipeline": "nope"}, {"pipeline"}),
+    ({}, {"pipeline"}),
+    ({"pipeline": "add"}, {"a"}),
+    ({"pipeline": "add", "parameters": {"a": "x"}}, {"a"}),
+    ({"pipeline": "add", "parameters": {"a": 1, "c": 2, "d": 3}}, {"c", "d"}),
+    ({"pipeline": "add", "parameters": {"a": 1, "b": None}}, {"b"}),
+    ({"pipeline": "add", "parameters": [1]}, {"parameters"}),
+    ({"pipeline": 7}, {"pipeline"}),
+    ({"pipeline": "add", "parameters": {"a": 1}, "colour": "red"}, {"colour"}),
+    ({"pipeline": "add", "parameters": {"a": 1}, "priority": "high"}, {"priority"}),
+    ({"pipeline": "add", "parameters": {"a": 1}, "priority": 1001}, {"priority"}),
+    ({"pipeline": "add", "parameters": {"a": 1}, "delay": -1}, {"delay"}),
+    ({"pipeline": "add", "parameters": {"a": 1}, "delay": 1e300}, {"delay"}),
+    ({"pipeline": "add", "parameters": {"a": 1}, "delay": "soon"}, {"delay"}),
+    ({"pipeline": "add", "parameters": {"a": 1}, "user_id": ""}, {"user_id"}),
+    ({"pipeline": "add", "parameters": {"a": 1}, "user_id": "x" * 256}, {"user_id"}),
+    ({"pipeline": "add", "parameters": {"a": 1}, "metadata": "m"}, {"metadata"}),
+    ({"pipeline": "convert", "parameters": {"model": "m.onnx"}}, {"model"}),
+    ({"pipeline": "convert", "parameters": {"model": {"$file": 0}}}, {"model"}),
+    ({"pipeline": "convert", "parameters": {"ref_images": ["a"]}}, {"ref_images"}),
+    ({"pipeline": "convert", "parameters": {"platform": "999"}}, {"platform", "model"}),
+]
+
+
+@pytest.mark.parametrize(("body", "wrong"), WRONG)
 async def test_what_is_wrong_is_named(http: Http, place: Place, store: Store, body: Json, wrong: set[str]) -> None:
     answer = await http.post("jobs", json=body)
 
@@ -132,9 +137,10 @@ async def test_a_query_that_is_not_known_is_refused(http: Http, query: str) -> N
     assert (await http.post(f"jobs?{query}", json={"parameters": {"a": 1}})).status_code == 422
 
 
-@pytest.mark.parametrize(
-    "body", [b"", b"{", b"nope", b"[" * 100_000, b'{"pipeline": "add", "parameters": {"a": "\xff"}}', b"\x00"]
-)
+NOT_JSON = [b"", b"{", b"nope", b"[" * 100_000, b'{"pipeline": "add", "parameters": {"a": "\xff"}}', b"\x00"]
+
+
+@pytest.mark.parametrize("body", NOT_JSON)
 async def test_what_is_not_json_is_malformed(http: Http, place: Place, store: Store, body: bytes) -> None:
     answer = await http.post("jobs", content=body, headers={"Content-Type": "application/json"})
 
@@ -174,6 +180,7 @@ async def test_another_content_type_is_415(http: Http, kind: str) -> None:
     assert answer.status_code == 415
 
 
+@EVERYWHERE
 async def test_parameters_past_the_limit_are_413(http: Http, place: Place, store: Store) -> None:
     body = {"pipeline": "fail", "parameters": {"message": "x" * place.settings.parameters_limit}}
 
@@ -233,6 +240,7 @@ async def test_a_name_there_is_not_is_answered_with_those_there_are(http: Http) 
 # As a form
 
 
+@EVERYWHERE
 async def test_a_repeated_part_is_a_list_and_one_alone_a_list_of_one(http: Http) -> None:
     several: list[Any] = [("model", ("m.onnx", b"w")), ("labels", (None, "x")), ("labels", (None, "2"))]
 
@@ -270,6 +278,7 @@ async def test_a_priority_that_is_none_is_refused_alike_at_both_doors(http: Http
     assert as_form.json()["errors"][0]["message"].startswith("Expected `int`, got ")
 
 
+@EVERYWHERE
 async def test_a_form_carries_files_and_values(http: Http, place: Place) -> None:
     files = [
         ("model", ("m.onnx", b"weights")),
@@ -360,35 +369,35 @@ async def test_an_empty_file_is_a_file(http: Http) -> None:
     assert (job["input"]["filename"], job["input"]["size_bytes"]) == ("m.onnx", 0)
 
 
+WRONG_PARTS: list[tuple[list[Any], set[str]]] = [
+    ([("model", (None, b"text"))], {"model"}),
+    ([("colour", (None, b"red"))], {"colour"}),
+    ([("colour", ("c.txt", b"red"))], {"colour"}),
+    ([("platform", (None, b"720")), ("platform", (None, b"720"))], {"platform"}),
+    ([("model", ("2.onnx", b"x"))], {"model"}),
+    ([("version", (None, b"three"))], {"version"}),
+    ([("version", (None, b'"3"'))], {"version"}),
+    ([("version", ("v.txt", b"3"))], {"version"}),
+    ([("platform", (None, b"999"))], {"platform"}),
+    ([("labels", (None, b"[1]"))], {"labels[0]"}),
+    ([("note", (None, b"\xff"))], {"note"}),
+    ([("parameters", (None, b"{}")), ("parameters", (None, b"{}"))], {"parameters"}),
+    ([("parameters", (None, b'{"version": 1}')), ("version", (None, b"1"))], {"version"}),
+    ([("parameters", (None, b'{"model": "m.onnx"}'))], {"model"}),
+    ([("parameters", (None, b"[1]"))], {"parameters"}),
+    ([("parameters", (None, b"{"))], {"parameters"}),
+    ([("metadata", (None, b"7"))], {"metadata"}),
+    ([("user_id", (None, b"\xff"))], {"user_id"}),
+    ([("user_id", (None, b"a")), ("user_id", (None, b"b"))], {"user_id"}),
+    ([("priority", (None, b"1.5"))], {"priority"}),
+    ([("ref_images", (None, b"text"))], {"ref_images"}),
+    ([("../../etc/passwd", ("p", b"x"))], {"../../etc/passwd"}),
+    ([("a/b", ("p", b"x"))], {"a/b"}),
+]  # fmt: skip
+
+
 @pytest.mark.parametrize("query", ["", "?pipeline=convert"])
-@pytest.mark.parametrize(
-    ("parts", "wrong"),
-    [
-        ([("model", (None, b"text"))], {"model"}),
-        ([("colour", (None, b"red"))], {"colour"}),
-        ([("colour", ("c.txt", b"red"))], {"colour"}),
-        ([("platform", (None, b"720")), ("platform", (None, b"720"))], {"platform"}),
-        ([("model", ("2.onnx", b"x"))], {"model"}),
-        ([("version", (None, b"three"))], {"version"}),
-        ([("version", (None, b'"3"'))], {"version"}),
-        ([("version", ("v.txt", b"3"))], {"version"}),
-        ([("platform", (None, b"999"))], {"platform"}),
-        ([("labels", (None, b"[1]"))], {"labels[0]"}),
-        ([("note", (None, b"\xff"))], {"note"}),
-        ([("parameters", (None, b"{}")), ("parameters", (None, b"{}"))], {"parameters"}),
-        ([("parameters", (None, b'{"version": 1}')), ("version", (None, b"1"))], {"version"}),
-        ([("parameters", (None, b'{"model": "m.onnx"}'))], {"model"}),
-        ([("parameters", (None, b"[1]"))], {"parameters"}),
-        ([("parameters", (None, b"{"))], {"parameters"}),
-        ([("metadata", (None, b"7"))], {"metadata"}),
-        ([("user_id", (None, b"\xff"))], {"user_id"}),
-        ([("user_id", (None, b"a")), ("user_id", (None, b"b"))], {"user_id"}),
-        ([("priority", (None, b"1.5"))], {"priority"}),
-        ([("ref_images", (None, b"text"))], {"ref_images"}),
-        ([("../../etc/passwd", ("p", b"x"))], {"../../etc/passwd"}),
-        ([("a/b", ("p", b"x"))], {"a/b"}),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("parts", "wrong"), WRONG_PARTS)
 async def test_a_wrong_part_is_named_and_nothing_is_left(
     http: Http, place: Place, store: Store, parts: list[Any], wrong: set[str], query: str
 ) -> None:
@@ -403,6 +412,7 @@ async def test_a_wrong_part_is_named_and_nothing_is_left(
     assert await nothing_is_left(place, store)
 
 
+@EVERYWHERE
 async def test_a_missing_file_is_named(http: Http, place: Place, store: Store) -> None:
     answer = await http.post("jobs", files={"pipeline": (None, b"convert"), "ref_images": ("a.png", b"x")})
 
@@ -418,6 +428,7 @@ async def test_all_bad_parts_are_named(http: Http) -> None:
     assert fields(answer) == {"version", "platform", "enable_evaluate"}
 
 
+@EVERYWHERE
 async def test_a_form_for_a_pipeline_nobody_has_leaves_nothing(http: Http, place: Place, store: Store) -> None:
     for query, data in (("?pipeline=nope", {}), ("", {"pipeline": "nope"}), ("", {})):
         answer = await http.post(f"jobs{query}", data=data, files=MODEL)
@@ -429,6 +440,7 @@ async def test_a_form_for_a_pipeline_nobody_has_leaves_nothing(http: Http, place
 # One active job per user
 
 
+@EVERYWHERE
 async def test_a_second_job_of_a_user_is_409_and_names_the_first(http: Http, place: Place, store: Store) -> None:
     first = (await http.post("jobs?pipeline=convert&user_id=ann", files=MODEL)).json()
     before = place.objects()
@@ -444,6 +456,7 @@ async def test_a_second_job_of_a_user_is_409_and_names_the_first(http: Http, pla
     assert len(await store.find(Filter())) == 1
 
 
+@EVERYWHERE
 async def test_fifty_at_once_make_one_job(http: Http, place: Place, store: Store) -> None:
     answers = await asyncio.gather(
         *(http.post("jobs", data={"pipeline": "convert", "user_id": "ann"}, files=MODEL) for _ in range(50))
@@ -456,6 +469,7 @@ async def test_fifty_at_once_make_one_job(http: Http, place: Place, store: Store
     assert len(place.objects()) == 1
 
 
+@EVERYWHERE
 async def test_a_cancelled_job_gives_its_place_away(http: Http) -> None:
     first = (await http.post("jobs?pipeline=convert&user_id=ann", files=MODEL)).json()
     await http.post(f"jobs/{first['job_id']}/cancel")
@@ -470,6 +484,7 @@ async def never() -> AsyncIterator[bytes]:
         await asyncio.sleep(0)
 
 
+@EVERYWHERE
 @pytest.mark.parametrize("key", [{}, {"Idempotency-Key": "unknown"}])
 @pytest.mark.parametrize("kind", ["multipart/form-data; boundary=XX", "application/json"])
 async def test_a_taken_slot_is_refused_before_the_body_is_read(http: Http, key: Json, kind: str) -> None:
@@ -553,17 +568,17 @@ async def test_the_same_key_and_request_give_the_first_job(http: Http, place: Pl
     assert len(place.objects()) == 1
 
 
-@pytest.mark.parametrize(
-    ("data", "files"),
-    [
-        ({"user_id": "bob"}, MODEL),
-        ({"user_id": "ann", "version": "2"}, MODEL),
-        ({"user_id": "ann"}, {"model": ("m.onnx", b"other")}),
-        ({"user_id": "ann"}, {"model": ("n.onnx", b"weights")}),
-        ({"user_id": "ann", "metadata": '{"a": 1}'}, MODEL),
-        ({"user_id": "ann", "priority": "1"}, MODEL),
-    ],
-)
+OTHERS: list[tuple[Json, Json]] = [
+    ({"user_id": "bob"}, MODEL),
+    ({"user_id": "ann", "version": "2"}, MODEL),
+    ({"user_id": "ann"}, {"model": ("m.onnx", b"other")}),
+    ({"user_id": "ann"}, {"model": ("n.onnx", b"weights")}),
+    ({"user_id": "ann", "metadata": '{"a": 1}'}, MODEL),
+    ({"user_id": "ann", "priority": "1"}, MODEL),
+]
+
+
+@pytest.mark.parametrize(("data", "files"), OTHERS)
 async def test_the_same_key_for_another_request_is_422(http: Http, place: Place, data: Json, files: Json) -> None:
     key = {"Idempotency-Key": "k1"}
     await http.post("jobs?pipeline=convert&user_id=ann", files=MODEL, headers=key)
@@ -603,14 +618,14 @@ async def test_objects_that_do_not_answer_are_502_and_leave_no_job(http: Http, p
 # What no store could keep
 
 
-@pytest.mark.parametrize(
-    ("body", "field"),
-    [
-        ({"user_id": "a\0b"}, "user_id"),
-        ({"metadata": {"a": "\0"}}, "metadata.a"),
-        ({"pipeline": "fail", "parameters": {"message": "a\0"}}, "message"),
-    ],
-)
+NUL: list[tuple[Json, str]] = [
+    ({"user_id": "a\0b"}, "user_id"),
+    ({"metadata": {"a": "\0"}}, "metadata.a"),
+    ({"pipeline": "fail", "parameters": {"message": "a\0"}}, "message"),
+]
+
+
+@pytest.mark.parametrize(("body", "field"), NUL)
 async def test_a_nul_character_is_refused_by_its_field(
     http: Http, place: Place, store: Store, body: Json, field: str
 ) -> None:
@@ -638,3 +653,37 @@ async def test_choices_that_a_worker_has_published_are_the_ones_there_are(http: 
 
     assert (wrong.status_code, right.status_code) == (422, 202)
     assert wrong.json()["errors"] == [{"field": "voice", "message": "It must be one of amy, bob"}]
+
+
+@ELSEWHERE
+async def test_whatever_is_refused_is_refused_alike_and_leaves_nothing(http: Http, place: Place, store: Store) -> None:
+    kind = {"Content-Type": "application/json"}
+
+    for body, wrong in WRONG:
+        assert (refused(await http.post("jobs", json=body))) == (422, wrong)
+    for data in NOT_JSON:
+        assert (await http.post("jobs", content=data, headers=kind)).status_code == 400
+    for parts, wrong in WRONG_PARTS:
+        answer = await http.post("jobs?pipeline=convert", files=[("model", ("m.onnx", b"weights")), *parts])
+        assert refused(answer) == (422, wrong)
+    for body, field in NUL:
+        answer = await http.post("jobs", json={"pipeline": "add", "parameters": {"a": 1}, **body})
+        assert refused(answer) == (422, {field})
+
+    assert await nothing_is_left(place, store)
+
+
+@ELSEWHERE
+async def test_a_key_that_was_used_is_refused_alike_to_whatever_else_it_is_sent_with(http: Http, place: Place) -> None:
+    key = {"Idempotency-Key": "k1"}
+    await http.post("jobs?pipeline=convert&user_id=ann", files=MODEL, headers=key)
+
+    for data, files in OTHERS:
+        answer = await http.post("jobs?pipeline=convert", data=data, files=files, headers=key)
+        assert refused(answer) == (422, {"Idempotency-Key"})
+
+    assert len(place.objects()) == 1
+
+
+def refused(answer: Any) -> tuple[int, set[str]]:
+    return answer.status_code, fields(answer)

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from packhorse import crashpoints
-from packhorse.blob import open_blobs, put
+from packhorse.blob import open_blobs, put, resident
 from packhorse.blob import tree as folder_tree
 from packhorse.blob.base import CHUNK, Sum
-from packhorse.blob.folder import Folder
+from packhorse.blob.folder import BURST, PAUSE, Folder
 from packhorse.blob.put import BLOCK
 from packhorse.errors import BlobExists, BlobNotFound, BlobUnavailable, PathRefused, SettingError
 from tests.contract.blob_fixtures import content, stream
@@ -319,6 +319,13 @@ async def cancelled(task: asyncio.Task[Any]) -> None:
     task.cancel()  # an impatient caller
 
 
+@pytest.fixture
+def by_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where nothing lies in memory."""
+    monkeypatch.setattr(resident, "NOWAIT", None)
+
+
+@pytest.mark.usefixtures("by_threads")
 async def test_a_read_cancelled_at_any_system_call_closes_the_file(blobs: Folder) -> None:
     await blobs.put(KEY, stream(b"x" * 2 * CHUNK))
     before = descriptors()
@@ -339,6 +346,66 @@ async def test_a_read_cancelled_at_any_system_call_closes_the_file(blobs: Folder
             break
 
     assert nth > 5
+
+
+@pytest.mark.parametrize("nowait", [resident.NOWAIT, None, 1 << 30], ids=["at once", "by threads", "refused"])
+async def test_a_read_is_the_same_whether_or_not_it_waits(
+    blobs: Folder, monkeypatch: pytest.MonkeyPatch, nowait: int | None
+) -> None:
+    monkeypatch.setattr(resident, "NOWAIT", nowait)
+    written = os.urandom(CHUNK) + os.urandom(CHUNK) + b"end"
+    await blobs.put(KEY, stream(written))
+
+    found = [piece async for piece in blobs.read(KEY)]
+
+    assert b"".join(found) == written
+    assert [piece async for piece in blobs.read(KEY, start=CHUNK - 1, length=3)] == [written[CHUNK - 1 : CHUNK + 2]]
+
+
+def test_what_lies_in_memory_is_read_at_once_or_not_at_all(tmp_path: Path) -> None:
+    written = os.urandom(2 * CHUNK)
+    (tmp_path / "file").write_bytes(written)
+
+    with (tmp_path / "file").open("rb") as file:
+        found = [resident.read(file.fileno(), 1000, start) for start in (0, CHUNK, len(written) - 10, len(written))]
+
+    expected = [written[:1000], written[CHUNK:][:1000], written[-10:], b""]
+    assert all(piece in (None, wanted) for piece, wanted in zip(found, expected, strict=True))
+
+
+async def test_others_have_a_turn_between_two_pieces(blobs: Folder) -> None:
+    await blobs.put(KEY, stream(b"x" * 5 * CHUNK))
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    beside = asyncio.create_task(other())
+    seen = [turns async for _ in blobs.read(KEY)]
+    beside.cancel()
+
+    assert len(set(seen)) == 5
+
+
+async def test_who_never_waits_is_made_to(blobs: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    await blobs.put(KEY, stream(b"x" * (2 * BURST + 1) * CHUNK))
+    pauses: list[float] = []
+    sleep = asyncio.sleep
+
+    async def noted(seconds: float) -> None:
+        pauses.append(seconds)
+        await sleep(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", noted)
+    pieces = [piece async for piece in blobs.read(KEY)]
+    async for _ in blobs.read(KEY):
+        await sleep(0)
+
+    assert len(pieces) == len(pauses) == 2 * BURST + 1
+    assert pauses.count(PAUSE) == 2
 
 
 async def test_a_read_that_is_left_halfway_closes_the_file(blobs: Folder) -> None:

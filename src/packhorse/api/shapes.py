@@ -34,6 +34,7 @@ from packhorse.shape.job import position as position
 from packhorse.shape.job import result_files as result_files
 from packhorse.shape.job import result_of as result_of
 from packhorse.shape.job import shown as shown
+from packhorse.shape.job import shown_new as shown_new
 from packhorse.shape.job import stages as stages
 from packhorse.store.base import Delivery, Endpoint, Entry, FailureFilter, Key, Line, Sample
 

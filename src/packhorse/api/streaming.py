@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from enum import StrEnum
@@ -50,6 +51,8 @@ class Streamed:
         self._status = status
         self._ended = ended
         self._limit = limit
+        self._waiting_since: float | None = None
+        """Of the piece that is being taken."""
         self.is_started = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -58,7 +61,10 @@ class Streamed:
     async def sent(self, scope: Scope, receive: Receive, send: Send) -> Ending:
         """Send it, and say how that ended. What fails before anything was sent is raised."""
         sending = asyncio.create_task(self._send(send))
-        watching: dict[asyncio.Task[Any], Ending] = {asyncio.create_task(_gone(receive)): Ending.ABORTED}
+        watching: dict[asyncio.Task[Any], Ending] = {
+            asyncio.create_task(_gone(receive)): Ending.ABORTED,
+            asyncio.create_task(self._stalled(scope["path"])): Ending.TIMED_OUT,
+        }
         if self._ended is not None:
             watching[asyncio.create_task(self._ended.wait())] = Ending.REVOKED
         tasks = [sending, *watching]
@@ -76,7 +82,7 @@ class Streamed:
         if not self.is_started:
             raise error
         log.stream_cut(scope["path"], error)
-        return Ending.TIMED_OUT if isinstance(error, Stalled) else Ending.FAILED
+        return Ending.FAILED
 
     async def _send(self, send: Send) -> None:
         async with aclosing(self._pieces) as pieces:
@@ -85,23 +91,28 @@ class Streamed:
             self.is_started = True
             await send(start)
             if first is not None:
-                await _piece(send, first)
+                await self._piece(send, first)
                 async for piece in pieces:
-                    await _piece(send, piece)
-        await _piece(send, b"", is_last=True)
+                    await self._piece(send, piece)
+        await self._piece(send, b"", is_last=True)
 
+    async def _piece(self, send: Send, piece: bytes, *, is_last: bool = False) -> None:
+        message: Any = {"type": "http.response.body", "body": piece, "more_body": not is_last}
+        self._waiting_since = time.monotonic()
+        await send(message)
+        self._waiting_since = None
 
-class Stalled(TimeoutError):
-    """The reader takes nothing more."""
+    async def _stalled(self, path: str) -> None:
+        """Until the reader has left one piece lying for too long. Seen from beside: a timer for each costs too much."""
+        left = STALLED
+        while left > 0:
+            await asyncio.sleep(left)
+            left = STALLED - self._waited
+        log.stream_cut(path, TimeoutError("the reader takes nothing more"))
 
-
-async def _piece(send: Send, piece: bytes, *, is_last: bool = False) -> None:
-    message: Any = {"type": "http.response.body", "body": piece, "more_body": not is_last}
-    try:
-        async with asyncio.timeout(STALLED):
-            await send(message)
-    except TimeoutError:
-        raise Stalled from None
+    @property
+    def _waited(self) -> float:
+        return 0.0 if self._waiting_since is None else time.monotonic() - self._waiting_since
 
 
 async def _gone(receive: Receive) -> None:

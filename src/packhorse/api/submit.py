@@ -18,7 +18,7 @@ from packhorse.api.earlier import Earlier
 from packhorse.api.form import BESIDES, Form, too_much
 from packhorse.api.given import JSON, NOT_VALID, converted, kind_of, members
 from packhorse.api.headers import first
-from packhorse.api.shapes import shown
+from packhorse.api.shapes import shown_new
 from packhorse.api.tools import Tools, tools_and_caller
 from packhorse.body import Body
 from packhorse.core import wire
@@ -195,7 +195,7 @@ class Submission:
 
     async def _shown(self, job: Job, spec: Spec) -> JobDocument:
         if job.id == self._intake.job_id:
-            return shown(job, spec, {}, {})
+            return shown_new(job, spec)
         [first] = await self._tools.shown([job])  # this key was used before, and that job may have got far
         return first
 

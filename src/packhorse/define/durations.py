@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from datetime import timedelta
+from functools import lru_cache
 
 Duration = float | str | timedelta
 Size = int | str
@@ -22,8 +23,8 @@ def seconds(value: Duration) -> float:
     """``"10m"``, ``"1h30m"``, ``"250ms"``, ``90``, or a ``timedelta``. Raises ValueError for anything else."""
     if isinstance(value, timedelta):
         found: float | None = value.total_seconds()
-    elif isinstance(value, str) and _WHOLE.fullmatch(value.strip()):
-        found = sum(float(number) * UNITS[unit] for number, unit in _PART.findall(value))
+    elif isinstance(value, str):
+        found = _written(value)
     else:
         found = _number(value)
     if found is None or not math.isfinite(found) or found < 0:
@@ -38,6 +39,13 @@ def size(value: Size) -> int:
     if found is None or not math.isfinite(found) or found < 0:
         raise ValueError(f'{value!r} is not a size: write "512MB", "2GiB" or bytes')
     return int(found)
+
+
+@lru_cache(maxsize=256)
+def _written(text: str) -> float | None:
+    if _WHOLE.fullmatch(text.strip()):
+        return sum(float(number) * UNITS[unit] for number, unit in _PART.findall(text))
+    return _number(text)
 
 
 def _number(value: object) -> float | None:

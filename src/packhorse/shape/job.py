@@ -41,8 +41,12 @@ WAITING: StageDocument = {
     "started_at": None,
     "updated_at": None,
 }
+NEW = "new"
+"""Where a plan keeps what its new jobs look like."""
 NO_SPEC = Spec(parameters=b"{}")
 EPOCH = datetime(1970, 1, 1)
+EXACT = 2.0**20
+"""From here on, what is behind the point has so few digits that a million times it is no longer than a float."""
 LAST_TIME = 253_402_300_799.0
 """The end of the year 9999, past which there is no ISO time; a delay may be any number."""
 
@@ -110,6 +114,31 @@ def shown(job: Job, spec: Spec | None, results: Results, progress: Reported) -> 
     }
 
 
+def shown_new(job: Job, spec: Spec) -> JobDocument:
+    """As `shown`, of a job that was submitted a moment ago: most of it is that of every new job of its plan."""
+    if spec.inputs or job.firing is not None:
+        return shown(job, spec, {}, {})
+    alike: JobDocument | None = job.plan.__dict__.get(NEW)
+    if alike is None:
+        alike = job.plan.__dict__[NEW] = shown(job, spec, {}, {})
+    return {
+        **alike,
+        "job_id": job.id,
+        "user_id": job.user,
+        "tenant_id": job.tenant,
+        "created_by_client_id": job.client,
+        "origin": spec.origin,
+        "parameters": masked(_parameters(spec), job.plan.secrets),
+        "created_at": (created_at := iso(job.created_at)),
+        "updated_at": created_at,
+        "deadline_at": iso(job.deadline_at),
+        "not_before": iso(job.not_before) if job.not_before > job.created_at else None,
+        "priority": job.priority,
+        "trace_id": job.trace_id,
+        "metadata": spec.metadata,
+    }
+
+
 def position(job: Job, progress: Reported) -> PositionDocument:
     """How far the job is: the part of it that moves while nothing happens."""
     stage = current_stage(job)
@@ -154,8 +183,12 @@ def iso(at: float | None) -> str | None:
     """UTC, cut to microseconds, never rounded up: who filters by the time a job shows finds that job."""
     if at is None:
         return None
-    over, under = min(at, LAST_TIME).as_integer_ratio()
-    seconds, rest = divmod(over * 1_000_000 // under, 1_000_000)
+    if EXACT <= at < LAST_TIME:
+        seconds = int(at)
+        rest = int((at - seconds) * 1_000_000)
+    else:
+        over, under = min(at, LAST_TIME).as_integer_ratio()
+        seconds, rest = divmod(over * 1_000_000 // under, 1_000_000)
     return f"{_second(seconds)}.{rest:06}Z"
 
 

@@ -12,7 +12,7 @@ import apsw
 import pytest
 
 from packhorse.core.model import Spec
-from packhorse.errors import SlotTaken, StoreUnavailable, UnknownOutcome
+from packhorse.errors import Conflict, SlotTaken, StoreUnavailable, UnknownOutcome
 from packhorse.store.sqlite import SqliteStore
 from packhorse.store.sqlite.connection import connect
 from tests.contract.builders import SLOT, SLOTTED, dump, submission, submit, waiting
@@ -54,6 +54,64 @@ async def test_changes_of_one_call_are_one_transaction(store: SqliteStore) -> No
 
     assert outcomes == [None] * 50
     assert len(commits) == 1
+
+
+@pytest.fixture
+async def statements(store: SqliteStore) -> list[str]:
+    """What is executed from now on."""
+    seen: list[str] = []
+
+    def trace(_: object, statement: str, __: object) -> bool:
+        seen.append(statement)
+        return True
+
+    await store._writer.run(lambda db: setattr(db, "exec_trace", trace))
+    return seen
+
+
+async def test_submits_that_wait_together_are_added_together(store: SqliteStore, statements: list[str]) -> None:
+    changes = [submission(now=1.0) for _ in range(50)]
+
+    outcomes = await together(store, [store.commit([change]) for change in changes])
+
+    assert outcomes == [[None]] * 50
+    assert [job and job.id for job in await store.get([each.after.id for each in changes])] == [
+        each.after.id for each in changes
+    ]
+    assert 0 < sum("INTO jobs" in each for each in statements) < 10
+
+
+async def test_of_submits_that_are_added_together_only_the_one_at_fault_is_refused(store: SqliteStore) -> None:
+    first, last = submission(now=1.0), submission(now=1.0)
+
+    outcomes = await together(store, [store.commit([change]) for change in (first, first, last)])
+
+    assert [type(outcome) for [outcome] in outcomes] == [type(None), Conflict, type(None)]
+    assert None not in await store.get([first.after.id, last.after.id])
+
+
+async def test_who_looks_sees_what_is_still_to_be_added(store: SqliteStore) -> None:
+    def count(db: apsw.Connection) -> int:
+        [(found,)] = db.execute("SELECT count(*) FROM jobs")
+        return int(found)
+
+    outcomes = await together(
+        store, [store.commit([submission(now=1.0)]), store._writer.run(count), store.commit([submission(now=1.0)])]
+    )
+
+    assert outcomes == [[None], 1, [None]]
+
+
+async def test_a_refusal_behind_what_is_still_to_be_added_is_no_reason_to_do_it_again(
+    store: SqliteStore, statements: list[str]
+) -> None:
+    await submit(store, SLOTTED)
+    changes = [submission(now=1.0), submission(SLOTTED, now=1.0), submission(now=1.0)]
+
+    outcomes = await together(store, [store.commit([change]) for change in changes])
+
+    assert [type(outcome) for [outcome] in outcomes] == [type(None), SlotTaken, type(None)]
+    assert not any("SAVEPOINT" in each for each in statements)
 
 
 async def test_more_than_a_group_still_gets_through(store: SqliteStore) -> None:

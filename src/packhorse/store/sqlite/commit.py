@@ -38,17 +38,17 @@ from packhorse.errors import AlreadySubmitted, Conflict, LeaseLost, PackhorseErr
 from packhorse.store.sqlite import failing, outbox, rows, scheduling
 from packhorse.store.sqlite.connection import Session
 from packhorse.store.sqlite.rows import Plans
-from packhorse.store.sqlite.writer import alone
+from packhorse.store.sqlite.writer import alone, is_careful
 
 LEASE = "SELECT token, until FROM leases WHERE job_id = ? AND stage = ? AND element = ?"
 GRANT = "INSERT INTO leases (job_id, stage, element, token, worker, until) VALUES (?, ?, ?, ?, ?, ?)"
 END_LEASE = "DELETE FROM leases WHERE job_id = ? AND stage = ? AND element = ? AND token = ?"
 KEEP_RESULT = "INSERT OR REPLACE INTO results VALUES (?, ?, ?, ?)"
 READY = "(queue, kind, rank, job_id, stage, element)"
-PUT_READY = f"INSERT OR IGNORE INTO ready {READY} VALUES (?, ?, ?, ?, ?, ?)"
-PUT_DELAYED = (
-    "INSERT OR IGNORE INTO delayed (queue, kind, rank, job_id, stage, element, not_before) VALUES (?, ?, ?, ?, ?, ?, ?)"
-)
+PUT_READY = f"INSERT OR IGNORE INTO ready {READY}"
+PUT_DELAYED = "INSERT OR IGNORE INTO delayed (queue, kind, rank, job_id, stage, element, not_before)"
+KEEP_SPEC = "INSERT INTO specs"
+TELL = "INSERT INTO events"
 IS_READY = f"SELECT 1 FROM ready WHERE {READY} = (?, ?, ?, ?, ?, ?)"
 FIRST_READY = "SELECT rank, job_id FROM ready WHERE queue = ? AND kind = ? ORDER BY rank, job_id LIMIT 1"
 DELAYED_UNTIL = "SELECT queue, kind, rank, job_id FROM delayed WHERE not_before <= ? LIMIT ?"
@@ -60,6 +60,7 @@ MANY = 1000
 """Delayed entries that are looked at: more are due only when nobody has claimed for long."""
 
 Entry = tuple[str, str, int, str, str, int]
+Row = tuple[Any, ...]
 
 
 def make_all(db: Session, changes: Sequence[Change], now: float, plans: Plans) -> list[PackhorseError | None]:
@@ -83,6 +84,9 @@ def make(db: Session, change: Change, now: float, plans: Plans) -> None:
 
     Who ends a lease finds out by that whether he held it, and is not asked twice.
     """
+    if _is_only_added(change) and not is_careful():
+        _add(db, change, now, plans)
+        return
     job = change.after
     for guard in change.guards:
         if not (isinstance(guard, Holds) and EndLease(guard.task) in change.effects):
@@ -93,6 +97,22 @@ def make(db: Session, change: Change, now: float, plans: Plans) -> None:
         for guard in change.guards:  # a late worker has to hear that its lease is lost
             _check(db, guard, job, now)
         raise
+
+
+def _is_only_added(change: Change) -> bool:
+    """A submit of which nothing has to be asked first. Whether there is such a job shows when it is added."""
+    return change.before is None and not change.guards and ADDED.keys() >= {*map(type, change.effects)}
+
+
+def _add(db: Session, change: Change, now: float, plans: Plans) -> None:
+    """The same as `write`, with the submits that come in together. Nothing waits before all of it is made."""
+    job = change.after
+    made = [(rows.ADD, rows.row_of(job)), *[ADDED[type(effect)](effect, change, now) for effect in change.effects]]
+    made.append((TELL, _told(change)))
+    plans.keep_later(db, job.plan)
+    for insert, row in made:
+        db.later(insert, row)
+    db.touched.add(job.id)
 
 
 def write(db: Session, change: Change, now: float, plans: Plans) -> None:
@@ -107,10 +127,7 @@ def write(db: Session, change: Change, now: float, plans: Plans) -> None:
     for effect in change.effects:
         APPLY[type(effect)](db, effect, change, now)
     if change.events:
-        db.execute(
-            "INSERT INTO events VALUES (?, ?, ?, ?, ?)",
-            (job.id, change.events[0].n, change.events[-1].n, change.id, wire.encode(change.events)),
-        )
+        db.execute(f"{TELL} VALUES (?, ?, ?, ?, ?)", _told(change))
     elif change.id:  # nothing to tell, but whether it was made may be asked: a number that no event has
         db.execute("INSERT INTO events VALUES (?, ?, 0, ?, '[]')", (job.id, -job.version, change.id))
     db.touched.add(job.id)
@@ -187,12 +204,18 @@ def _lease(db: Session, job: Job, at: TaskId) -> tuple[str | None, float]:
     return (None, 0.0) if row is None else (row[0], row[1])
 
 
-def _make_due(db: Session, effect: MakeDue, change: Change, now: float) -> None:
+def _told(change: Change) -> Row:
+    return change.after.id, change.events[0].n, change.events[-1].n, change.id, wire.encode(change.events)
+
+
+def _due(effect: MakeDue, change: Change, now: float) -> tuple[str, Row]:
     key = entry(change.after, effect.task)
-    if effect.not_before <= now:
-        db.execute(PUT_READY, key)
-    else:
-        db.execute(PUT_DELAYED, (*key, effect.not_before))
+    return (PUT_READY, key) if effect.not_before <= now else (PUT_DELAYED, (*key, effect.not_before))
+
+
+def _make_due(db: Session, effect: MakeDue, change: Change, now: float) -> None:
+    insert, row = _due(effect, change, now)
+    db.execute(f"{insert} VALUES ({', '.join('?' * len(row))})", row)
 
 
 def _grant(db: Session, effect: Grant, change: Change, now: float) -> None:
@@ -224,9 +247,14 @@ def _release_slot(db: Session, effect: ReleaseSlot, change: Change, _now: float)
     db.execute("DELETE FROM slots WHERE slot = ? AND job_id = ?", (effect.slot, change.after.id))
 
 
-def _keep_spec(db: Session, effect: KeepSpec, change: Change, _now: float) -> None:
+def _spec(effect: KeepSpec, change: Change, _now: float) -> tuple[str, Row]:
     key = next((e.key for e in change.effects if isinstance(e, RememberKey)), None)
-    db.execute("INSERT INTO specs VALUES (?, ?, ?)", (change.after.id, key, wire.encode(effect.spec)))
+    return KEEP_SPEC, (change.after.id, key, wire.encode(effect.spec))
+
+
+def _keep_spec(db: Session, effect: KeepSpec, change: Change, now: float) -> None:
+    insert, row = _spec(effect, change, now)
+    db.execute(f"{insert} VALUES (?, ?, ?)", row)
 
 
 def _remember_key(db: Session, effect: RememberKey, change: Change, _now: float) -> None:
@@ -276,3 +304,6 @@ APPLY: Mapping[type[Effect], Callable[[Session, Any, Change, float], None]] = {
     SettleFailures: _settle_failures,
 }
 """How each effect is written. Looked up by type: comparing with one type after the other took longer than the SQL."""
+
+ADDED: Mapping[type[Effect], Callable[[Any, Change, float], tuple[str, Row]]] = {KeepSpec: _spec, MakeDue: _due}
+"""The row that an effect only adds, and how it is inserted."""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache
 from importlib import resources
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import apsw
 
@@ -28,14 +31,77 @@ class Session(apsw.Connection):
     """Whether this transaction has looked for delayed entries that are due."""
     foremost: dict[tuple[str, tuple[str, ...]], tuple[int, str] | None]
     """Rank and job of the most urgent entry by queue and kinds, as this transaction first saw it."""
+    waiting: dict[str, list[Sequence[Any]]]
+    """Rows that are only to be added, by how a row is."""
+    added: int
+    """Of the changes so far, those that added rows which had been waiting."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._forget()
 
     def begin(self) -> None:
         """IMMEDIATE takes the write lock before reading.
 
         A deferred transaction would read an old snapshot and fail, or worse decide on it, when it turns into a write.
         """
-        self.touched, self.is_promoted, self.foremost = set(), False, {}
+        self._forget()
         self.execute("BEGIN IMMEDIATE")
+
+    def execute(self, *args: Any, **kwargs: Any) -> apsw.Cursor:
+        if self.waiting:  # whoever looks sees them
+            self.add_all()
+        return super().execute(*args, **kwargs)
+
+    def later(self, insert: str, row: Sequence[Any]) -> None:
+        """Add a row when somebody looks, or at the end: those of a group travel together, and so cost half as much.
+
+        A statement lets go of the interpreter and has to win it back from the thread that serves requests. Raises
+        nothing: what is wrong with a row is found when it is added.
+        """
+        self.waiting.setdefault(insert, []).append(row)
+
+    def add_all(self) -> None:
+        """Raises `NotAdded`, and then some of them may be there."""
+        waiting, self.waiting = self.waiting, {}
+        before = self.total_changes()
+        try:
+            for insert, rows in waiting.items():
+                for start, count in _shares(len(rows)):
+                    share = rows[start : start + count]
+                    super().execute(_together(insert, len(share[0]), count), list(chain.from_iterable(share)))
+        except apsw.Error as error:
+            raise NotAdded from error
+        self.added += self.total_changes() - before
+
+    def roll_back(self) -> None:
+        self._forget()
+        self.execute("ROLLBACK")
+
+    def _forget(self) -> None:
+        self.touched, self.is_promoted, self.foremost, self.waiting, self.added = set(), False, {}, {}, 0
+
+
+class NotAdded(BaseException):
+    """Rows that had been waiting could not be added. Not an error of whoever had them added by looking."""
+
+
+SHARES = (64, 16, 4, 1)
+"""Rows that are added by one statement; few sizes, because each is a statement to be prepared."""
+
+
+def _shares(count: int) -> Iterator[tuple[int, int]]:
+    start = 0
+    for size in SHARES:
+        while count - start >= size:
+            yield start, size
+            start += size
+
+
+@cache
+def _together(insert: str, columns: int, count: int) -> str:
+    row = f"({', '.join('?' * columns)})"
+    return f"{insert} VALUES {', '.join([row] * count)}"
 
 
 SYNCS = {"normal": 1, "full": 2}

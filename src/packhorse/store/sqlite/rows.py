@@ -12,6 +12,7 @@ from packhorse.core import wire
 from packhorse.core.model import Job
 from packhorse.core.plan import Plan, Status
 from packhorse.errors import CorruptRecord
+from packhorse.store.sqlite.connection import Session
 
 COLUMNS = (
     "id, tenant, user, client, plan, priority, created_at, trace_id, slot, status, version, not_before,"
@@ -29,12 +30,15 @@ MOVING = (
 STATUS = {status.value: status for status in Status}
 """By text. The table holds no other, and asking the class takes as long as reading the row."""
 
-INSERT = f"""
+ADD = f"""
 INSERT INTO jobs (id, tenant, user, client, pipeline, plan, priority, created_at, trace_id, slot, version, updated_at,
     {", ".join(MOVING)}, state)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {", ".join("?" for _ in MOVING)}, ?)
-ON CONFLICT DO NOTHING
 """
+INSERT = (
+    f"{ADD} VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {', '.join('?' for _ in MOVING)}, ?) ON CONFLICT DO NOTHING"
+)
+
+KEEP_PLAN = "INSERT OR IGNORE INTO plans"
 
 
 class Plans:
@@ -45,7 +49,13 @@ class Plans:
 
     def keep(self, db: apsw.Connection, plan: Plan) -> None:
         assert plan.fingerprint, "a plan without a fingerprint would be taken for another one"
-        db.execute("INSERT OR IGNORE INTO plans VALUES (?, ?)", (plan.fingerprint, wire.encode(plan)))
+        db.execute(f"{KEEP_PLAN} VALUES (?, ?)", (plan.fingerprint, wire.encode(plan)))
+
+    def keep_later(self, db: Session, plan: Plan) -> None:
+        """Once for all jobs of it that are added together."""
+        assert plan.fingerprint, "a plan without a fingerprint would be taken for another one"
+        if all(row[0] != plan.fingerprint for row in db.waiting.get(KEEP_PLAN, ())):
+            db.later(KEEP_PLAN, (plan.fingerprint, wire.encode(plan)))
 
     def get(self, db: apsw.Connection, fingerprint: str, job_id: str) -> Plan:
         if fingerprint not in self._known:
@@ -60,12 +70,15 @@ class Plans:
 
 
 def insert(db: apsw.Connection, job: Job) -> bool:
-    row = (
+    db.execute(INSERT, row_of(job))
+    return db.changes() == 1
+
+
+def row_of(job: Job) -> tuple[Any, ...]:
+    return (
         job.id, job.tenant, job.user, job.client, job.plan.pipeline, job.plan.fingerprint, job.priority, job.created_at,
         job.trace_id, job.slot, job.version, job.updated_at, *_moving(job), _state(job),
     )  # fmt: skip
-    db.execute(INSERT, row)
-    return db.changes() == 1
 
 
 def update(db: apsw.Connection, before: Job, after: Job) -> bool:

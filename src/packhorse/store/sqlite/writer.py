@@ -13,13 +13,14 @@ import apsw
 
 from packhorse.crashpoints import passing
 from packhorse.errors import PackhorseError, StoreUnavailable, UnknownOutcome
-from packhorse.store.sqlite.connection import Session
+from packhorse.store.sqlite.connection import NotAdded, Session
 
 T = TypeVar("T")
 Operation = Callable[[Session], T]
 
 GROUP = 512
 """Operations in one transaction at most, so that the first caller does not wait for ever more to join."""
+TAKEN_BACK = "SQLite took the transaction back: is the disk full?"
 
 
 class _Waiting(NamedTuple):
@@ -121,15 +122,24 @@ class _HalfDone(BaseException):
 
 def _all(db: Session, operations: list[Operation[Any]]) -> list[Any]:
     try:
-        return [alone(db, operation) for operation in operations]
-    except _HalfDone:
-        db.execute("ROLLBACK")
+        outcomes = [alone(db, operation) for operation in operations]
+        db.add_all()
+    except (_HalfDone, NotAdded):
+        if not db.in_transaction:
+            raise StoreUnavailable(TAKEN_BACK) from None
+        db.roll_back()
         db.begin()
+    else:
+        return outcomes
     _mode.is_careful = True
     try:
         return [alone(db, operation) for operation in operations]
     finally:
         _mode.is_careful = False
+
+
+def is_careful() -> bool:
+    return _mode.is_careful
 
 
 def alone(db: Session, operation: Operation[Any]) -> Any:
@@ -140,13 +150,13 @@ def alone(db: Session, operation: Operation[Any]) -> Any:
     """
     if _mode.is_careful:
         return _in_savepoint(db, operation)
-    before = db.total_changes()
+    before = db.total_changes() - db.added
     try:
         return operation(db)
     except Exception as error:  # broad: whatever one member trips over must not take its neighbours along
         if not db.in_transaction:
-            raise StoreUnavailable("SQLite took the transaction back: is the disk full?") from error
-        if db.total_changes() != before:
+            raise StoreUnavailable(TAKEN_BACK) from error
+        if db.total_changes() - db.added != before:
             raise _HalfDone from error
         return _unavailable(error) if isinstance(error, apsw.Error) else error
 
@@ -164,7 +174,7 @@ def _in_savepoint(db: Session, operation: Operation[Any]) -> Any:
 
 def _take_back(db: Session) -> None:
     if not db.in_transaction:
-        raise StoreUnavailable("SQLite took the transaction back: is the disk full?")
+        raise StoreUnavailable(TAKEN_BACK)
     try:
         db.execute("ROLLBACK TO one")
         db.execute("RELEASE one")
@@ -175,7 +185,7 @@ def _take_back(db: Session) -> None:
 
 def _roll_back(db: Session) -> None:
     with contextlib.suppress(apsw.Error):
-        db.execute("ROLLBACK")
+        db.roll_back()
 
 
 def _resolve(answers: list[tuple[asyncio.Future[Any], Any]]) -> None:
