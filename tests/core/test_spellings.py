@@ -70,7 +70,15 @@ WRITTEN: dict[str, Callable[[str], str]] = {
 @pytest.mark.parametrize("way", WRITTEN)
 @pytest.mark.parametrize(
     "secret",
-    ["first\nlast", "it's first, last", 'first"last', "it's \"first\" last", "first\\last\t", "firstä€😀last", "first/ä<last>"],
+    [
+        "first\nlast",
+        "it's first, last",
+        'first"last',
+        'it\'s "first" last',
+        "first\\last\t",
+        "firstä€😀last",
+        "first/ä<last>",
+    ],
     ids=["line", "quote", "quotes", "both", "backslash", "letters", "signs"],
 )
 def test_a_secret_is_known_however_it_is_escaped(secret: str, way: str) -> None:

@@ -136,5 +136,5 @@ def _with_scheme(url: str) -> str:
 
 def _address(settings: Settings) -> str:
     """Where `packhorse serve` listens, for who asks from this machine."""
-    host = "127.0.0.1" if settings.host in ("", "0.0.0.0", "::") else settings.host
+    host = "127.0.0.1" if settings.host in ("", "0.0.0.0", "::") else settings.host  # noqa: S104 (we ask there)
     return f"http://{f'[{host}]' if ':' in host else host}:{settings.port}"
