@@ -9,6 +9,7 @@ from typing import Any
 from cyclopts import CycloptsError
 
 from packhorse.cli import printing, watching
+from packhorse.cli.naming import named
 from packhorse.cli.options import Chosen, JobId, Remote
 from packhorse.client import Client, Json
 
@@ -32,7 +33,7 @@ def cancel(
     Parameters
     ----------
     jobs
-        Their ids; none to mean all that have what is named.
+        Their ids, or the beginnings of them, or the ends, of the newest 200; none to mean all that have what is named.
     all
         Mean every active job, where nothing is named.
     dry_run
@@ -41,6 +42,7 @@ def cancel(
         Do it to all that are found, without which they are only counted.
     """
     with remote.client() as client:
+        jobs = tuple(named(client, each) for each in jobs)
         if len(jobs) == 1 and not dry_run and not _is_named(chosen, all):
             _changed(client.cancel(jobs[0]), remote)
             return 0
@@ -61,7 +63,7 @@ def retry(
     Parameters
     ----------
     jobs
-        Their ids; none to mean all that have what is named.
+        Their ids, or the beginnings of them, or the ends, of the newest 200; none to mean all that have what is named.
     stage
         Of one job: redo this stage and what follows it; * for all.
     all
@@ -72,6 +74,7 @@ def retry(
         Do it to all that are found, without which they are only counted.
     """
     with remote.client() as client:
+        jobs = tuple(named(client, each) for each in jobs)
         if len(jobs) == 1 and not dry_run and not _is_named(chosen, all):
             _retried(client, jobs[0], stage, remote)
             return 0
@@ -93,7 +96,7 @@ def delete(
     Parameters
     ----------
     jobs
-        Their ids; none to mean all that have what is named.
+        Their ids, or the beginnings of them, or the ends, of the newest 200; none to mean all that have what is named.
     all
         Mean every ended job, where nothing is named.
     dry_run
@@ -102,6 +105,7 @@ def delete(
         Do it to all that are found, without which they are only counted.
     """
     with remote.client() as client:
+        jobs = tuple(named(client, each) for each in jobs)
         if len(jobs) == 1 and not dry_run and not _is_named(chosen, all):
             client.delete(jobs[0])
             _deleted(jobs[0], remote)

@@ -8,6 +8,7 @@ from typing import Annotated
 from cyclopts import CycloptsError, Parameter
 
 from packhorse.cli import printing, watching
+from packhorse.cli.naming import named
 from packhorse.cli.options import Chosen, JobId, Remote, Whole
 from packhorse.cli.results import listed
 from packhorse.client import Client, Json
@@ -49,11 +50,12 @@ def show(job: JobId, /, *, follow: bool = False, remote: Remote = Remote()) -> i
     Parameters
     ----------
     job
-        Its id.
+        Its id, or the beginning of it; or the end, of one of the newest 200.
     follow
         Show progress until it has ended; the exit code is 0 completed, 1 failed, 4 cancelled.
     """
     with remote.client() as client:
+        job = named(client, job)
         if not follow:
             _shown(client, job, remote)
             return 0
@@ -75,7 +77,7 @@ def logs(
     Parameters
     ----------
     job
-        Its id.
+        Its id, or the beginning of it; or the end, of one of the newest 200.
     follow
         Go on until the job has ended.
     stage
@@ -84,6 +86,7 @@ def logs(
         Begin with the last so many lines.
     """
     with remote.client() as client:
+        job = named(client, job)
         stages = client.get(job)["stages"]
         if stage is not None and stage not in stages:
             raise CycloptsError(msg=f"There is no stage {stage!r}; there is {some(stages)}.", command_chain=["logs"])
@@ -100,12 +103,12 @@ def promote(job: JobId, /, *, to: str | None = None, remote: Remote = Remote()) 
     Parameters
     ----------
     job
-        Its id.
+        Its id, or the beginning of it; or the end, of one of the newest 200.
     to
         The name of the place, where the server has several.
     """
     with remote.client() as client:
-        promoted = client.promote(job, to)
+        promoted = client.promote(named(client, job), to)
     if remote.json:
         printing.document(promoted)
     else:
