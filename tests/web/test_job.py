@@ -204,8 +204,9 @@ def test_a_job_that_waits_says_why(page: Page, client: Client) -> None:
 
     page.goto(f"/jobs/{job_id}")
 
-    expect(page.locator("h1 .status")).to_contain_text("waiting")
-    expect(page.locator(".reasons")).to_contain_text("`add` is not due before")
+    expect(page.locator("h1 .status")).to_contain_text("pending")
+    expect(page.locator(".reasons")).to_contain_text("add is not due before")
+    expect(page.locator(".reasons code")).to_have_text("add")
 
 
 def test_the_commands_to_copy_submit_the_same_again(page: Page, client: Client, tmp_path: Path) -> None:

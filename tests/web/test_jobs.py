@@ -37,7 +37,7 @@ def test_what_is_filtered_is_an_address_to_share(page: Page, client: Client, use
     mine = waiting(client, user, 2)
     client.wait(client.submit("add", {"a": 1}, user=user)["job_id"])
     page.goto("/jobs")
-    page.get_by_label("Status").select_option("waiting")
+    page.get_by_label("Status").select_option("pending")
     page.get_by_label("Pipeline").select_option("add")
     page.get_by_label("User").fill(user)
     page.get_by_label("Created from (UTC)").fill("2026-01-01T12:30:15")

@@ -179,7 +179,7 @@ def _shown(client: Client, job_id: str, remote: Remote) -> None:
         listed(made)
     if job["status"] not in TERMINAL:
         for reason in client.explain(job_id):
-            printing.facts({"waiting": reason["message"]})
+            printing.facts({"waiting": printing.prose(reason["message"])})
         if (seconds := client.estimate(job_id)["seconds"]) is not None:
             printing.facts({"left": f"about {seconds:.0f} s to run"})
     if job["error"] is not None:

@@ -124,7 +124,6 @@ def _ticks(top: float, say: Callable[[float], str]) -> list[Tick]:
 
 
 def _times(times: Sequence[str]) -> list[str]:
-    if len(times) < 2:
-        return [*times]
+    """The first, the middle and the last."""
     last = len(times) - 1
-    return [times[at] for at in (0, last // 2, last)]
+    return [times[at] for at in sorted({0, last // 2, last})] if times else []
