@@ -121,6 +121,19 @@ def test_two_that_are_picked_are_cancelled_then_retried_then_deleted(page: Page,
     assert [job["job_id"] for job in client.iterate(user=user)] == [other["job_id"]]
 
 
+def test_one_that_is_picked_is_one(page: Page, client: Client, user: str) -> None:
+    [job] = waiting(client, user, 1)
+    page.goto(f"/jobs?user_id={user}")
+    expect(page.locator("#count")).to_have_text("1 job matches")
+
+    pick(page, job).check()
+    page.get_by_role("button", name="Cancel…").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Cancel 1 job?")
+    page.get_by_role("button", name="Cancel 1 job").click()
+
+    expect(page.get_by_role("status").first).to_have_text("1 job is cancelled.")
+
+
 def test_what_cannot_be_done_is_said_before_and_left_alone(page: Page, client: Client, user: str) -> None:
     done = client.wait(client.submit("add", {"a": 1}, user=user)["job_id"])
     [job] = waiting(client, user, 1)
