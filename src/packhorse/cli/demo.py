@@ -27,7 +27,6 @@ from packhorse.cli.__main__ import PARENT
 from packhorse.cli.options import SAMPLE
 from packhorse.cli.printing import line
 from packhorse.client import Client
-from packhorse.core.counting import plural
 from packhorse.errors import PackhorseError, PortTaken, Unreachable
 from packhorse.settings import FOLDER
 
@@ -72,8 +71,7 @@ def _show(client: Client, dev: subprocess.Popen[bytes], scratch: Path, pace: flo
         raise PackhorseError(f"Job {job_id} is {job['status']}, not completed: {job['error']}.")
     if not job["retry_count"]:
         raise PackhorseError("The worker was killed, and yet nothing was tried again.")
-    lost = plural(job["retry_count"], "section was", "sections were")
-    _say(f"completed in {job['duration_ms'] / 1000:.1f} s; {job['retry_count']} {lost} lost and done again")
+    _say(f"completed in {job['duration_ms'] / 1000:.1f} s; sections were lost and done again: {job['retry_count']}")
     result = client.result(job_id, scratch)
     report = json.loads(result.read_text())
     _compare(report, journey.expected())
