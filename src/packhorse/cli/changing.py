@@ -12,6 +12,7 @@ from packhorse.cli import printing, watching
 from packhorse.cli.naming import named
 from packhorse.cli.options import Chosen, JobId, Remote
 from packhorse.client import Client, Json
+from packhorse.core.counting import plural
 
 TERMINAL = watching.EXIT.keys()
 PAST = {"cancel": "cancelled", "retry": "retried", "delete": "deleted"}
@@ -131,7 +132,7 @@ def _many(verb: str, ask: Callable[..., Json], asked: dict[str, Any], dry_run: b
         printing.document(found)
     else:
         count = f"{found['count']}{' or more' if found['is_at_least'] else ''}"
-        printing.plain(f"{count} {'would be' if is_trial else 'are'} {PAST[verb]}.")
+        printing.plain(f"{count} {'would be' if is_trial else plural(count, 'is', 'are')} {PAST[verb]}.")
         for why, number in sorted(found["left"].items()):
             printing.plain(f"{number} left alone: {WHY.get(why, why)}.")
     if not is_trial or dry_run:

@@ -13,6 +13,7 @@ from packhorse.cli.options import Chosen, JobId, Remote, Whole
 from packhorse.cli.results import listed
 from packhorse.client import Client, Json
 from packhorse.core import wire
+from packhorse.core.counting import percent
 from packhorse.define.mistakes import some
 
 TERMINAL = watching.EXIT.keys()
@@ -163,8 +164,8 @@ def _speaker(line: Json, stages: Json) -> str:
 
 def _row(job: Json) -> tuple[object, ...]:
     created = job["created_at"][:19].replace("T", " ")
-    progress = f"{job['progress']:.0f} %"
-    return job["job_id"], job["pipeline"], job["user_id"], job["status"], progress, job["stage"], created
+    how_far = percent(job["progress"])
+    return job["job_id"], job["pipeline"], job["user_id"], job["status"], how_far, job["stage"], created
 
 
 def _shown(client: Client, job_id: str, remote: Remote) -> None:
@@ -181,7 +182,7 @@ def _shown(client: Client, job_id: str, remote: Remote) -> None:
         listed(made)
     if job["status"] not in TERMINAL:
         for reason in client.explain(job_id):
-            printing.facts({"waiting": reason["message"]})
+            printing.facts({"waiting": printing.prose(reason["message"])})
         if (seconds := client.estimate(job_id)["seconds"]) is not None:
             printing.facts({"left": f"about {seconds:.0f} s to run"})
     if job["error"] is not None:
@@ -196,7 +197,7 @@ def _stages(job: Json, measured: Sequence[Json]) -> None:
     rows = []
     for name, stage in job["stages"].items():
         mine = [each for each in measured if each["stage"] == name]
-        row = [name, stage["status"], f"{stage['progress']:.0f} %", stage["attempt"]]
+        row = [name, stage["status"], percent(stage["progress"]), stage["attempt"]]
         if mine:
             row += [f"{100 * max(each['peak_cpu'] for each in mine):.0f} %"]
             row += [f"{max(each['peak_memory_bytes'] for each in mine) / MIB:.0f} MiB"]
