@@ -49,6 +49,20 @@ async def test_a_key_is_made_and_shown_once(http: Http, admin: dict[str, str]) -
     assert made["key"][23:55] not in listed.text
 
 
+async def test_one_key_is_shown_also_when_it_has_ended_and_never_its_secret(http: Http, admin: dict[str, str]) -> None:
+    asked = {"scopes": ["read"], "name": "ci", "user_id": "ann", "expires_in": "1d"}
+    made = (await http.post("keys", json=asked, headers=admin)).json()
+    text = made.pop("key")
+
+    shown = await http.get(f"keys/{made['key_id']}", headers=admin)
+    ended = (await http.delete(f"keys/{made['key_id']}", headers=admin)).json()
+
+    assert shown.json() == made
+    assert text[23:55] not in shown.text
+    assert (await http.get(f"keys/{made['key_id']}", headers=admin)).json() == ended
+    assert (await http.get("keys/nope", headers=admin)).status_code == 404
+
+
 @pytest.mark.parametrize("anywhere", ["sqlite"], indirect=True)  # whose files can be looked into
 async def test_no_secret_is_in_the_store(http: Http, store: Store, admin: dict[str, str], place: Place) -> None:
     made = (await http.post("keys", json={"scopes": ["read"]}, headers=admin)).json()["key"]

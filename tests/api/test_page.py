@@ -31,6 +31,41 @@ async def test_who_only_asks_whether_the_page_is_there_is_told(http: Http) -> No
     assert "content-security-policy" in answer.headers
 
 
+BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "said", "back"),
+    [
+        ("/nope", 404, "Nothing is at this address", "/"),
+        ("/jobs/a/b/c", 404, "Nothing is at this address", "/jobs"),
+        ("/static/nope.js", 404, "Nothing is at this address", "/"),
+        ("/jobs/confirm", 405, "It only takes what a form sends", "/jobs"),
+        ("/schedules/nightly/run", 405, "It only takes what a form sends", "/schedules"),
+        ("/logout", 405, "It only takes what a form sends", "/"),
+    ],
+)
+async def test_an_address_that_is_no_page_is_told_as_one_with_a_way_back(
+    http: Http, path: str, status: int, said: str, back: str
+) -> None:
+    answer = await http.get(ROOT + path, headers=BROWSER)
+
+    assert (answer.status_code, answer.headers["content-type"]) == (status, "text/html; charset=utf-8")
+    assert "content-security-policy" in answer.headers
+    assert ("allow" in answer.headers) == (status == 405)
+    assert said in answer.text
+    assert f'<a href="{back}">Back to ' in answer.text
+    script = await http.get(ROOT + path, headers={"Accept": "*/*"})
+    assert (script.status_code, script.headers["content-type"]) == (status, "application/problem+json")
+
+
+@pytest.mark.parametrize(("path", "status"), [("/api/v1/nope", 404), ("/api/v1/jobs/x/cancel", 405), ("/api", 404)])
+async def test_the_api_answers_a_browser_too_with_a_problem(http: Http, path: str, status: int) -> None:
+    answer = await http.get(ROOT + path, headers=BROWSER)
+
+    assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
+
+
 @pytest.mark.parametrize("path", ["/", "/static/page.js", "/static/live.js", "/static/page.css", "/static/docs.css"])
 async def test_nothing_comes_from_elsewhere_and_nothing_runs_inline(http: Http, path: str) -> None:
     answer = await http.get(ROOT + path)

@@ -299,6 +299,22 @@ async def test_what_is_wrong_is_refused_with_its_field(http: Http, changes: Json
     assert (await http.get("schedules")).json()["items"] == []
 
 
+async def test_all_that_is_wrong_is_told_at_once(http: Http) -> None:
+    wrong: Json = {"cron": "x", "zone": "Mars", "parameters": {"a": "x"}, "window": "soon", "reason": "x" * 501}
+    labels: Json = {"labels": {"x": "y" * 300}}
+    unknown: Json = {"pipeline": "nope"}
+
+    answer = await put(http, "a b", **wrong, **labels)
+    other = await put(http, **wrong, **unknown)
+    alone = await put(http, **unknown)
+
+    assert (answer.status_code, answer.json()["type"]) == (422, "urn:packhorse:invalid-input")
+    fields = [each["field"] for each in answer.json()["errors"]]
+    assert fields == ["schedule_id", "reason", "a", "window", "labels", "zone", "cron"]
+    assert [each["field"] for each in other.json()["errors"]] == ["reason", "pipeline", "window", "zone", "cron"]
+    assert alone.json()["type"] == "urn:packhorse:unknown-pipeline"
+
+
 async def test_an_id_that_is_no_name_is_refused(http: Http) -> None:
     assert (await put(http, "a b")).status_code == 422
     assert (await http.get("schedules/unknown")).status_code == 404

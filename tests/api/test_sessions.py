@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -144,6 +145,50 @@ async def test_cookies_of_others_hide_none_of_ours(http: Http, store: Store, oth
     answer = await http.get("jobs", headers={b"Cookie": f"{other}{browser['Cookie']}; z=1".encode("latin-1")})
 
     assert answer.status_code == 200
+
+
+def wrong(cookie: str) -> str:
+    """The same session with another secret, as somebody would guess it."""
+    text = f"{cookie[3:23]}{'0' * 32}"
+    return f"ph_{text}{zlib.crc32(text.encode()):08x}"
+
+
+@pytest.mark.parametrize("sent", ["nonsense", "ph_" + "0" * 60, "another secret"])
+async def test_who_guesses_sessions_has_to_wait_as_who_guesses_keys(place: Place, store: Store, sent: str) -> None:
+    async with asking(place.but(failed_limit=3)) as http:
+        good = await logged_in(http, await key(store))
+        text = wrong(good["Cookie"].partition("=")[2]) if sent == "another secret" else sent
+        guessed = [await http.get("jobs", headers={"Cookie": f"packhorse_session={text}"}) for _ in range(5)]
+        with_key = await http.get("jobs", headers={"Authorization": "Bearer nonsense"})
+        still_good = await http.get("jobs", headers=good)
+
+    assert [each.status_code for each in guessed] == [401] * 3 + [429] * 2
+    assert with_key.status_code == 429
+    assert still_good.status_code == 200
+    told = {entry.event for entry in await audited(store, 5)}
+    assert {"session.wrong", "key.blocked"} <= told
+
+
+async def test_who_was_let_in_once_may_ask_as_often_as_they_like(place: Place, store: Store) -> None:
+    async with asking(place.but(session=0.001)) as brief:
+        ended = await logged_in(brief, await key(store))
+    async with asking(place.but(failed_limit=3)) as http:
+        answers = [(await http.get("jobs", headers=ended)).status_code for _ in range(8)]
+
+    assert answers == [401] * 8
+
+
+async def test_a_page_forgets_a_session_that_lets_nobody_in(place: Place, store: Store) -> None:
+    async with asking(place.but(failed_limit=2)) as http:
+        good, page = await logged_in(http, await key(store)), "http://packhorse.example/jobs"
+        sent = {"Cookie": "packhorse_session=nonsense"}
+        answers = [await http.get(page, headers=sent, follow_redirects=False) for _ in range(4)]
+        kept = await http.get(page, headers=good)
+
+    assert [each.status_code for each in answers] == [303, 303, 429, 429]
+    assert all("packhorse_session=" in each.headers["set-cookie"] for each in answers)
+    assert all("Max-Age=0" in each.headers["set-cookie"] for each in answers)
+    assert "set-cookie" not in kept.headers
 
 
 @pytest.mark.parametrize("cookie", ["x", "", "ph_", "%00", '"unended', "ph_" + "0" * 60])

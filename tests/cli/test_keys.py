@@ -60,6 +60,17 @@ def test_a_whole_key_names_itself_and_is_not_printed_back(tell: Tell) -> None:
     assert text[23:55] not in said.out + said.err
 
 
+def test_one_key_is_shown(tell: Tell) -> None:
+    made = tell("keys", "create", "--name", "ci", "--user", "ann", "--json").json
+
+    shown, told = tell("keys", "show", made["key_id"], "--json").json, tell("keys", "show", made["key"])
+
+    assert {**shown, "key": made["key"]} == made
+    assert [word for word in (made["key_id"], "ci", "ann", "submit,read") if word not in told.out] == []
+    assert made["key"][23:55] not in told.out
+    assert tell("keys", "show", "nope").code == 3
+
+
 def test_the_audit_can_be_read_at_the_store(tell: Tell) -> None:
     made = tell("keys", "create", "--json").json
 
@@ -80,11 +91,13 @@ def test_who_has_a_key_asks_the_server(tell: Tell, tmp_path: Path) -> None:
 
         answer = httpx2.get(f"{server.api}/jobs", headers={"Authorization": f"Bearer {made['key']}"})
         listed = tell("keys", "list", "--json").json["items"]
+        shown = tell("keys", "show", made["key_id"], "--json").json
         revoked = tell("keys", "revoke", made["key_id"])
         foreign = tell("keys", "create", "--tenant", "umbrella")
 
     assert made["tenant_id"] == "acme"
     assert answer.status_code == 200
+    assert shown["scopes"] == ["read"]
     assert [each["key_id"] for each in listed] == [made["key_id"], admin[3:23]]
     assert revoked.code == 0
     assert foreign.code == 3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from packhorse import App, Permanent, Secret
+from packhorse import App, File, Permanent, Secret
 
 app = App("mending")
 
@@ -25,6 +25,11 @@ def greet(name: str, times: int = 1) -> str:
 @app.job
 def log_in(name: str, password: Secret) -> int:
     return len(name) + len(password.reveal())
+
+
+@app.job
+def stamp(letter: File) -> int:
+    return len(letter.read_bytes())
 
 
 app.schedule("declared", greet, {"name": "code"}, cron="0 5 * * *", user="ann")

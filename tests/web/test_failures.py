@@ -153,6 +153,32 @@ def test_single_failures_are_filtered_by_an_address_that_can_be_shared(page: Pag
     expect(page.get_by_label("Since")).to_have_attribute("aria-invalid", "true")
 
 
+def test_what_there_is_can_be_chosen_to_filter_by(page: Page, client: Client) -> None:
+    failed(client, "To be chosen.")
+    client.put_schedule("choosable", cron="0 3 * * *", pipeline="greet", parameters={"name": "Ann"}, user="ann")
+    page.goto("/failures?view=single")
+
+    offered = {name: page.locator(f"#known-{name} option") for name in ("error_code", "schedule_id")}
+    assert "BROKEN" in [each.get_attribute("value") for each in offered["error_code"].all()]
+    assert "choosable" in [each.get_attribute("value") for each in offered["schedule_id"].all()]
+    page.get_by_label("Pipeline").select_option("greet")
+    page.get_by_role("button", name="Show").click()
+    expect(page.get_by_text("There are no such failures.")).to_be_visible()
+    expect(page.get_by_label("Pipeline")).to_have_value("greet")
+    page.goto("/failures?pipeline=long-gone")
+    expect(page.get_by_label("Pipeline")).to_have_value("long-gone")
+
+
+def test_who_chooses_nothing_is_told_so(page: Page) -> None:
+    answer = page.goto("/failures/retry")
+
+    assert answer is not None
+    assert answer.status == 422
+    expect(page.locator("main")).to_contain_text("No failures are chosen")
+    page.get_by_role("link", name="Back to failures").click()
+    expect(page).to_have_url(re.compile("/failures$"))
+
+
 def test_one_of_them_is_retried_by_itself(page: Page, client: Client) -> None:
     fingerprint = failed(client, "Just this one.", 2)
     page.goto(f"/failures/groups/{fingerprint}")

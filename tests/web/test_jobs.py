@@ -175,9 +175,21 @@ def test_all_that_match_are_cancelled_in_steps_until_all_are_done(
     assert client.get(late["job_id"])["status"] == "pending"
 
 
-def test_nothing_picked_is_nothing_done(page: Page, client: Client, user: str) -> None:
-    waiting(client, user, 1)
+def test_nothing_picked_is_nothing_done(anybody: tuple[Page, bool], client: Client, user: str) -> None:
+    page, has_script = anybody
+    [job] = waiting(client, user, 1)
     page.goto(f"/jobs?user_id={user}")
+    if has_script:
+        expect(page.locator("#picked")).to_have_text("Nothing is selected")
+        for name in ("Cancel…", "Retry…", "Delete…"):
+            expect(page.get_by_role("button", name=name)).to_be_disabled()
+        pick(page, job).check()
+        expect(page.get_by_role("button", name="Delete…")).to_be_enabled()
+        pick(page, job).uncheck()
+        expect(page.get_by_role("button", name="Delete…")).to_be_disabled()
+        page.get_by_label("all 1 that match").check()
+        expect(page.get_by_role("button", name="Delete…")).to_be_enabled()
+        return
     page.get_by_role("button", name="Delete…").click()
 
     expect(page.get_by_role("heading", level=1)).to_have_text("Nothing is selected")

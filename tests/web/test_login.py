@@ -16,6 +16,8 @@ from tests.api.conftest import publish
 from tests.api.processes import Place, Server, served
 from tests.web.browser import aside, check_access, person
 
+HOSTILE = '"><img src=x onerror=alert(1)>'
+
 
 class Keyed:
     def __init__(self, server: Server, place: Place) -> None:
@@ -79,6 +81,111 @@ def test_a_wrong_key_is_told_so_and_can_be_typed_again(page: Page, site: Keyed) 
     log_in(page, site.key("operate"))
 
     expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+
+
+@pytest.mark.parametrize("typed", ["hunter2 is my password", "ph_tooshort"])
+def test_what_is_no_key_is_told_what_one_looks_like_and_not_said_back(page: Page, typed: str) -> None:
+    page.goto("/login")
+
+    log_in(page, typed)
+
+    expect(page.get_by_role("alert")).to_contain_text("a key is ph_ and 60 more characters")
+    expect(page.get_by_label("Key")).to_have_value("")
+    assert typed not in page.content()
+
+
+def test_an_address_that_is_none_is_a_page_for_who_is_not_logged_in(page: Page) -> None:
+    answer = page.goto("/nope")
+
+    assert answer is not None
+    assert answer.status == 404
+    check_access(page)
+    page.get_by_role("link", name="Back to overview").click()
+    expect(page.get_by_role("heading", name="Log in")).to_be_visible()
+
+
+def test_the_page_of_a_key_says_whose_it_is_and_how_much_is_left_to_it(page: Page, site: Keyed) -> None:
+    key = site.key("read", "submit", tenant="acme", user=HOSTILE)
+    page.goto("/login")
+    log_in(page, site.key("admin", tenant="acme"))
+    expect(page).to_have_url(f"{site.url}/jobs")
+
+    page.goto(f"/keys/{key[3:23]}")
+
+    for text in ("a key", "acme", "read, submit", HOSTILE, "never"):
+        expect(page.locator(".facts")).to_contain_text(text)
+    for text in ("GiB", "1 d"):
+        expect(page.get_by_role("row", name="Downloaded").last).to_contain_text(text)
+    check_access(page)
+    page.get_by_label("End this key for good").check()
+    page.get_by_role("button", name="Revoke the key").click()
+    page.get_by_role("link", name=key[3:23]).click()
+    expect(page.locator(".facts")).to_contain_text("Ended")
+    expect(page.get_by_role("button")).to_have_text(["Log out"])
+
+
+def test_a_key_is_rotated_after_a_question_that_warns_who_is_logged_in_with_it(page: Page, site: Keyed) -> None:
+    own, other = site.key("admin", tenant="acme"), site.key("read", tenant="acme")
+    warning = page.get_by_text("You are logged in with this key")
+    page.goto("/login")
+    log_in(page, own)
+    expect(page).to_have_url(f"{site.url}/jobs")
+    page.goto(f"/keys/{other[3:23]}")
+    page.get_by_role("button", name="Rotate the key").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Rotate “a key”?")
+    expect(page.locator("main")).to_contain_text("This one ends at once")
+    expect(warning).to_have_count(0)
+    page.get_by_role("link", name="Leave it").click()
+    expect(page.locator(".facts")).to_contain_text("never")
+
+    page.goto(f"/keys/{own[3:23]}")
+    expect(warning).to_be_visible()
+    page.get_by_label("This one ends").select_option("1d")
+    page.get_by_role("button", name="Rotate the key").click()
+    expect(warning).to_be_visible()
+    expect(page.locator("main")).to_contain_text("This one ends in a day")
+    check_access(page)
+    page.get_by_role("button", name="Make the new key").click()
+
+    assert page.locator("#text").inner_text().startswith("ph_")
+    page.goto(f"/keys/{own[3:23]}")
+    expect(page.locator(".facts")).to_contain_text(re.compile("in (23 h|1 d)"))
+
+
+@pytest.mark.parametrize("path", ["/jobs/new?pipeline=add", "/schedules/new"])
+def test_a_key_for_any_user_has_to_say_for_whom(page: Page, site: Keyed, path: str) -> None:
+    page.goto("/login")
+    log_in(page, site.key("operate"))
+    expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+
+    page.goto(path)
+
+    expect(page.get_by_label("User")).to_have_js_property("required", True)
+    expect(page.locator("label", has_text="User")).to_contain_text("(required)")
+
+
+def test_who_is_logged_out_meanwhile_is_told_so_and_keeps_what_was_typed(page: Page, site: Keyed) -> None:
+    key = site.key("submit", "read")
+    page.goto("/login")
+    log_in(page, key)
+    expect(page).to_have_url(f"{site.url}/jobs")
+    page.goto("/jobs/new?pipeline=add")
+    page.get_by_label("User").fill("ann")
+    page.locator("#f-a").fill("41")
+    page.context.clear_cookies()
+    page.get_by_role("button", name="Submit").click()
+
+    expect(page.get_by_role("alert")).to_contain_text("You are not logged in any more")
+    expect(page.locator("#f-a")).to_have_value("41")
+    check_access(page)
+    with page.context.expect_page() as opened:
+        page.get_by_role("link", name="Log in").click()
+    log_in(opened.value, key)
+    expect(opened.value).to_have_url(f"{site.url}/jobs")
+    opened.value.close()
+    page.get_by_role("button", name="Submit").click()
+
+    expect(page).to_have_url(re.compile(r"/jobs/[0-9a-f-]{36}$"))
 
 
 def test_who_logs_out_is_out_also_by_the_back_button(page: Page, site: Keyed) -> None:

@@ -9,7 +9,11 @@ from packhorse.client import Client
 from tests.api.processes import Server
 from tests.web.browser import check_access, person
 
-PAGES = ["/", "/queues", "/keys", "/audit", "/health"]
+PAGES = ["/", "/queues", "/keys", "/audit", "/health", "/docs"]
+REACHED = """() => [...document.querySelectorAll(".scroll button, .scroll a, .scroll summary")]
+  .filter((each) => each.offsetParent && each.getBoundingClientRect().right > innerWidth)
+  .map((each) => each.textContent.trim())"""
+"""What can be pressed in tables, and only after scrolling sideways."""
 HOSTILE = '"><img src=x onerror=alert(1)><script>alert(2)</script>'
 
 
@@ -24,6 +28,32 @@ def test_it_can_be_used_by_everybody_in_both_themes_and_on_a_phone(
             assert answer.ok
             check_access(page)
             assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_what_is_done_with_a_row_is_within_reach_on_a_phone(browser: Browser, running: Server, client: Client) -> None:
+    client.put_schedule("reached", cron="0 3 * * *", zone="Europe/Berlin", pipeline="hold", user="ann")
+    client.put_schedule("reached", cron="0 4 * * *", pipeline="hold", user="ann", version=1, reason="later " * 30)
+    broken = client.wait(client.submit("fail", {"message": "the disk is full " * 9}, user="ann")["job_id"])
+    working = client.submit("hold", {"seconds": 60}, user="ann")["job_id"]
+    client.token(broken["job_id"])
+    [model] = [client.wait(client.submit("convert", {}, files={"model": __file__}, user="ann")["job_id"])]
+    paths = {
+        "/schedules": "Run now",
+        "/schedules/reached": "Roll back…",
+        "/failures?view=single": "Retry…",
+        "/queues": working[-12:],
+        f"/jobs/{broken['job_id']}/share": "Revoke",
+        f"/jobs/{model['job_id']}": "Download",
+    }
+    with person(browser, running.url, viewport={"width": 360, "height": 740}) as page:
+        for path, name in paths.items():
+            page.goto(path)
+            wanted = page.locator(".scroll").locator("button, a").filter(has_text=name).first
+            expect(wanted).to_be_visible()
+            within = page.evaluate(REACHED)
+            assert within == [], path
+            check_access(page)
+    client.cancel(working)
 
 
 def test_a_queue_is_paused_with_a_reason_and_goes_on(page: Page, client: Client) -> None:

@@ -48,6 +48,7 @@ def test_one_is_made_and_looked_at_before_it_is_saved(page: Page, client: Client
 
     expect(page.get_by_text("Monday to Friday at 09:00, Asia/Tokyo")).to_be_visible()
     expect(page.locator(".moments li")).to_have_count(10)
+    expect(page.get_by_role("region", name="Parameters")).to_contain_text('"name": "Ben"')
     assert [each["schedule_id"] for each in client.schedules() if each["schedule_id"] == "weekdays"] == []
     check_access(page)
 
@@ -153,6 +154,38 @@ def test_a_mistake_is_told_beside_its_field_and_what_was_typed_stays(
     expect(field).to_have_accessible_description(re.compile(re.escape(told)))
     expect(page.get_by_label("Why?")).to_have_value("to see it refused")
     check_access(page)
+
+
+def test_all_mistakes_are_told_at_once(page: Page, client: Client) -> None:
+    if not [each for each in client.schedules() if each["schedule_id"] == "mistaken"]:
+        made(client, "mistaken")
+    page.goto("/schedules/new")
+    page.get_by_label("Name").fill("mistaken")
+    wrong = {"Cron line": "99 * * * *", "Time zone": "Mars/Olympus", "Catch up if it is not older than": "soon"}
+    for label, typed in {**wrong, "Parameters": '{"times": "x"}'}.items():
+        page.get_by_label(label).fill(typed)
+    page.get_by_label("Pipeline").select_option("greet")
+    page.get_by_role("button", name="Look at it first").click()
+
+    for label in ("Name", *wrong, "Parameters"):
+        expect(page.get_by_label(label)).to_have_attribute("aria-invalid", "true")
+    expect(page.get_by_label("Parameters")).to_have_accessible_description(re.compile("name: This is required"))
+    page.get_by_label("Parameters").fill("{")
+    page.get_by_label("Labels").fill("edge")
+    page.get_by_role("button", name="Look at it first").click()
+    for label in (*wrong, "Labels"):
+        expect(page.get_by_label(label)).to_have_attribute("aria-invalid", "true")
+    expect(page.get_by_label("Parameters")).to_have_accessible_description(re.compile("not JSON: [^;]*$"))
+    check_access(page)
+
+
+def test_what_needs_a_file_is_not_offered_and_it_is_said_why(page: Page) -> None:
+    page.goto("/schedules/new")
+
+    field = page.get_by_label("Pipeline")
+    assert "stamp" not in field.locator("option").all_inner_texts()
+    assert "greet" in field.locator("option").all_inner_texts()
+    expect(field).to_have_accessible_description(re.compile("cannot bring the files they need: stamp"))
 
 
 def test_a_new_one_does_not_take_the_place_of_another(page: Page, client: Client) -> None:

@@ -12,7 +12,7 @@ from litestar.types import HTTPScope
 
 from packhorse.api.headers import Headers, every
 from packhorse.errors import Foreign
-from packhorse.web.login import COOKIE
+from packhorse.web.rendering import COOKIE
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 OURS = frozenset({"same-origin", "none"})

@@ -19,6 +19,7 @@ from packhorse.api.limits import Limit
 from packhorse.errors import RateExceeded, Unauthorized
 from packhorse.settings import Settings
 from packhorse.store.base import Charge, Key, Spent, Store
+from packhorse.web.rendering import FAILED
 
 BEARER = "bearer "
 FAILURES = 60.0
@@ -54,7 +55,8 @@ class Door:
         found = keys.read(text[len(BEARER) :].strip()) if text[: len(BEARER)].lower() == BEARER else None
         if found is None or len(presented) > 1:
             mark = keys.fingerprint(", ".join(presented))
-            raise await self._failed("key.malformed", address, "what was sent is none", fingerprint=mark)
+            said = f"what was sent is none; {keys.LOOKS}"
+            raise await self._failed("key.malformed", address, said, fingerprint=mark)
         key = await self._keyring.get(found.id)
         if key is None or not keys.is_same(key, found):
             mark = found.digest[:12]
@@ -69,8 +71,11 @@ class Door:
         """A session that has ended is nobody's failed attempt: pages that were left open ask again and again."""
         cookies.check_origin(scope)
         session = await sessions.find(self._store, cookie)
-        key = None if session is None else await self._keyring.get(session.key_id)
-        if session is None or key is None or not self._keyring.is_live(key):
+        if session is None:
+            mark = keys.fingerprint(cookie)
+            raise await self._failed("session.wrong", address, "there is no such session", fingerprint=mark)
+        key = await self._keyring.get(session.key_id)
+        if self._store.now() >= session.ends_at or key is None or not self._keyring.is_live(key):
             raise Unauthorized(reason="the session has ended")
         return replace(_caller(key, address), session=session.id)
 
@@ -97,7 +102,7 @@ class Door:
         who = Caller(OPERATOR, frozenset(), address=address) if key is None else _caller(key, address)
         self._audit.tell(event, who, **({"fingerprint": fingerprint} if fingerprint else {}))
         if self._failed_limit and event != "key.missing":
-            charge = Charge(f"ratelimit:failed:{limited_as(address)}", 1, self._failed_limit, FAILURES)
+            charge = Charge(f"ratelimit:{FAILED}:{limited_as(address)}", 1, self._failed_limit, FAILURES)
             spent = await self._store.spend([charge])
             if spent.refused is not None:
                 self._block(limited_as(address), spent.wait)
@@ -113,7 +118,7 @@ class Door:
             self._blocked[address] = time.monotonic() + seconds
 
     def _too_often(self, wait: float) -> RateExceeded:
-        limit = Limit("failed", self._failed_limit, FAILURES, "requests", RateExceeded)
+        limit = Limit(FAILED, self._failed_limit, FAILURES, "requests", RateExceeded)
         refused = limits.refusal([limit], Spent(0.0, 0, (0,), wait))
         assert isinstance(refused, RateExceeded)
         return refused

@@ -25,7 +25,7 @@ from packhorse.body import Body
 from packhorse.core import schedules as rules
 from packhorse.core.schedules import Move, Schedule
 from packhorse.core.terms import Terms, check
-from packhorse.define.mistakes import invalid
+from packhorse.define.mistakes import Gathered, invalid
 from packhorse.define.source import checked_name
 from packhorse.errors import (
     EditedMeanwhile,
@@ -80,15 +80,25 @@ async def put_schedule(
 
     With `dry_run` it stays as it is: the answer says what would become of it, and `changes` what would be different.
     """
-    _check_id(schedule_id)
     wanted, written = await _wanted(request, tools)
-    pipeline = await tools.catalog.get(wanted.pipeline)
+    early, pipeline = Gathered(), None
+    with early:
+        _check_id(schedule_id)
+    with early:
+        check_reason(wanted.reason)
+    with early:
+        pipeline = await tools.catalog.get(wanted.pipeline)
 
     def decide(found: Schedule | None, now: float, author: str) -> Move:
         kept = None if found is None else found.terms
-        parameters = scheduling.accepted(pipeline, wanted, written, tools.settings, caller.tenant, kept)
-        terms = _terms(wanted, pipeline.plan.pipeline, parameters, caller)
-        check(terms, now)
+        gathered, parameters = early.and_more(), b"{}"
+        if pipeline is not None:
+            with gathered:
+                parameters = scheduling.accepted(pipeline, wanted, written, tools.settings, caller.tenant, kept)
+        terms = _terms(gathered, wanted, "" if pipeline is None else pipeline.plan.pipeline, parameters, caller)
+        with gathered:
+            check(terms, now)
+        gathered.check(NOT_VALID)
         if found is None or found.ended_at is not None:
             if match is not None:
                 raise EditedMeanwhile("There is no such schedule any more.", schedule_id=schedule_id, version=0)
@@ -287,23 +297,26 @@ async def _wanted(request: Asking, tools: Tools) -> tuple[Wanted, bytes]:
     if kind != JSON:
         raise UnsupportedMedia("The body must be JSON.", content_type=kind[:100])
     data = await Body(request.receive, tools.settings).whole(tools.settings.parameters_limit + SMALL)
-    wanted, written = scheduling.wanted_from(data)
-    if not wanted.cron:
-        raise invalid(NOT_VALID, [{"field": "cron", "message": "When? A schedule needs a cron line"}])
-    return wanted, written
+    return scheduling.wanted_from(data)
 
 
-def _terms(wanted: Wanted, pipeline: str, parameters: bytes, caller: Caller) -> Terms:
+def _terms(gathered: Gathered, wanted: Wanted, pipeline: str, parameters: bytes, caller: Caller) -> Terms:
+    """Where something is wrong with a field, with anything in its place."""
+    user, window = "-", 0.0
+    with gathered:
+        user = caller.acting_for(wanted.user_id)
+    with gathered:
+        window = scheduling.window_of(wanted)
     return Terms(
         pipeline=pipeline,
         parameters=parameters,
         cron=" ".join(wanted.cron.split()),
         zone=wanted.zone,
-        user=caller.acting_for(wanted.user_id),
+        user=user,
         active=wanted.active,
         overlap=wanted.overlap,
         misfire=wanted.misfire,
-        window=scheduling.window_of(wanted),
+        window=window,
         labels=wanted.labels,
     )
 

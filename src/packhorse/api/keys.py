@@ -131,6 +131,12 @@ async def revoke_key(
     return await _end(tools, caller, await grants.find(tools.store, key_id, caller.tenant), "key.revoked")
 
 
+@get("/keys/{key_id:str}", scope="admin", responses=refusing(KeyNotFound))
+async def get_key(tools: NamedDependency[Tools], caller: NamedDependency[Caller], key_id: FromPath[str]) -> KeyDocument:
+    """One key of this tenant, also if it has ended. Never what is secret of it."""
+    return shapes.key(await grants.find(tools.store, key_id, caller.tenant))
+
+
 @get("/keys/{key_id:str}/limits", scope="admin", responses=refusing(KeyNotFound))
 async def key_limits(
     tools: NamedDependency[Tools], caller: NamedDependency[Caller], key_id: FromPath[str]
@@ -235,6 +241,7 @@ ROUTES = [
     me,
     list_keys,
     create_key,
+    get_key,
     rotate_key,
     revoke_key,
     key_limits,

@@ -34,6 +34,7 @@ from packhorse.errors import (
     WrongMethod,
 )
 from packhorse.telemetry import log, trace_id
+from packhorse.web.rendering import nowhere
 
 RETRY_AFTER = "2"
 """Seconds. About what a store or an object store needs to be restarted."""
@@ -58,9 +59,19 @@ def problem(request: Request[Any, Any, Any], error: Exception) -> Response[bytes
         log.request_unserved(request.method, request.url.path, error)  # with what the problem leaves out
     elif known.status >= 500:
         log.request_failed(request.method, request.url.path, error)
+    if isinstance(known, NotFound | WrongMethod) and _is_for_eyes(request):
+        page = nowhere(request, known.status, known.message)
+        page.headers.update(_headers(known, error))
+        return page
     document = shape(known)
     document["trace_id"] = trace_id()
     return Response(wire.encode(document), status_code=known.status, media_type=PROBLEM, headers=_headers(known, error))
+
+
+def _is_for_eyes(request: Request[Any, Any, Any]) -> bool:
+    """A browser that opens an address shows what it gets; whoever asks the API reads problems."""
+    path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+    return not f"{path}/".startswith("/api/") and "text/html" in request.headers.get("accept", "")
 
 
 def refusal(error: PackhorseError) -> ASGIResponse:

@@ -57,7 +57,6 @@ class Wanted(Struct):
 def wanted_from(data: bytes) -> tuple[Wanted, bytes]:
     """What a body says, and its parameters as they were written."""
     given = converted(members(data), Wanted)
-    check_reason(given.reason)
     written = msgspec.json.decode(data, type=dict[str, msgspec.Raw]).get("parameters", msgspec.Raw(b"{}"))
     return given, bytes(written)
 

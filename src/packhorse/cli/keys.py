@@ -24,7 +24,9 @@ T = TypeVar("T")
 OPERATOR = "cli"
 """Who is said to have done it: whoever can open the store."""
 
-app = App("keys", help="Make, list, rotate and revoke keys.")
+COLUMNS = ("key", "tenant", "scopes", "name", "user", "created", "ends")
+
+app = App("keys", help="Make, list, show, rotate and revoke keys.")
 
 Scopes = Annotated[Sequence[str], Parameter(name="--scope", negative=())]
 
@@ -99,8 +101,32 @@ def list_keys(*, tenant: str | None = None, places: Places = Places(), remote: R
     if remote.json:
         printing.document({"items": found, "next": None})
         return
-    columns = ("key", "tenant", "scopes", "name", "user", "created", "ends")
-    printing.table(columns, map(_row, found))
+    printing.table(COLUMNS, map(_row, found))
+
+
+@app.command
+def show(key: str, /, *, places: Places = Places(), remote: Remote = Remote()) -> None:
+    """Show whose key it is, what it may do and when it ends.
+
+    Parameters
+    ----------
+    key
+        Its id.
+    """
+    settings = settings_from(places).settings
+    if settings.key:
+        with remote.client() as client:
+            found = client.key(_named(key))
+    else:
+
+        async def straight(store: Store) -> Json:
+            return {**shapes.key(await grants.find(store, _named(key)))}
+
+        found = _with_store(settings, straight)
+    if remote.json:
+        printing.document(found)
+    else:
+        printing.facts(dict(zip(COLUMNS, _row(found), strict=True)))
 
 
 @app.command

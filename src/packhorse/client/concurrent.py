@@ -131,6 +131,7 @@ class AsyncClient:
     stats = _asking(operating.stats)
     health = _asking(operating.health)
     keys = _asking(operating.keys)
+    key = _asking(operating.key)
     create_key = _asking(operating.create_key)
     rotate_key = _asking(operating.rotate_key)
     revoke_key = _asking(operating.revoke_key)

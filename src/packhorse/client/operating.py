@@ -45,6 +45,11 @@ def keys() -> Call[Sequence[Json]]:
     return Call("GET", f"{BASE}/keys", items, query={"limit": 200})
 
 
+def key(key_id: str) -> Call[Json]:
+    """One key of your tenant, also if it has ended, without what is secret of it."""
+    return Call("GET", _named("keys", key_id), whole)
+
+
 def create_key(
     scopes: Sequence[str], name: str = "", user_id: str | None = None, expires_in: float | str | None = None
 ) -> Call[Json]:

@@ -9,7 +9,7 @@ Times are read from tables that are part of the system; the moment they are aske
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, tzinfo
 from functools import lru_cache
 from itertools import islice
@@ -36,7 +36,12 @@ NEAR = 3600.0
 UNREADABLE = (CronSimError, AssertionError, OverflowError, TypeError, ValueError)
 """What the parser raises for lines that make no sense; not all of it is meant to be told."""
 
+NO_LINE = "When? A schedule needs a cron line"
+NO_ZONE = "There is no such time zone; one is named like Europe/Berlin"
+
 Mark = Literal["", "skipped", "moved", "doubled"]
+Mistake = tuple[str, str]
+"""The field, and what is wrong with it."""
 
 
 class Moment(Struct, frozen=True):
@@ -50,27 +55,38 @@ class Moment(Struct, frozen=True):
 
 
 def check(line: str, zone: str, now: float) -> None:
-    """Raises InvalidInput that names the field; also for a line that never fires."""
+    """Raises InvalidInput that names what is wrong; also for a line that never fires."""
+    if found := mistakes(line, zone, now):
+        raise _refused(found)
+
+
+def mistakes(line: str, zone: str, now: float) -> list[Mistake]:
+    is_known = _is_zone(zone)
+    in_line = _mistake(line, zone if is_known else "UTC", now)
+    return ([] if is_known else [("zone", NO_ZONE)]) + ([] if in_line is None else [("cron", in_line)])
+
+
+def _mistake(line: str, zone: str, now: float) -> str | None:
+    if not line:
+        return NO_LINE
     if len(line) > LONGEST:
-        raise _refused("cron", f"It has more than {LONGEST} characters")
-    zone_of(zone)
+        return f"It has more than {LONGEST} characters"
     try:
         CronSim(line, datetime.fromtimestamp(now, UTC))
     except UNREADABLE as error:
         why = f": {str(error).lower()}" if isinstance(error, CronSimError) else ""
-        raise _refused(
-            "cron", f"It is no cron line of five or six fields, or names a day that never comes{why}"
-        ) from error
-    if following(line, zone, now) is None:
-        raise _refused("cron", "It never fires")
+        return f"It is no cron line of five or six fields, or names a day that never comes{why}"
+    return "It never fires" if following(line, zone, now) is None else None
 
 
 def zone_of(name: str) -> tzinfo:
-    if name == "UTC":  # known also where the system has no tables
-        return UTC
-    if name not in _zones():
-        raise _refused("zone", "There is no such time zone; one is named like Europe/Berlin")
-    return ZoneInfo(name)
+    if not _is_zone(name):
+        raise _refused([("zone", NO_ZONE)])
+    return UTC if name == "UTC" else ZoneInfo(name)
+
+
+def _is_zone(name: str) -> bool:
+    return name == "UTC" or name in _zones()  # UTC is known also where the system has no tables
 
 
 def following(line: str, zone: str, moment: float) -> float | None:
@@ -245,5 +261,6 @@ def _zones() -> frozenset[str]:
     return frozenset(available_timezones())
 
 
-def _refused(field: str, message: str) -> InvalidInput:
-    return InvalidInput(f"{field}: {message}.", errors=[{"field": field, "message": message}])
+def _refused(found: Sequence[Mistake]) -> InvalidInput:
+    said = "; ".join(f"{field}: {message}" for field, message in found)
+    return InvalidInput(f"{said}.", errors=[{"field": field, "message": message} for field, message in found])

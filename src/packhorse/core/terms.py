@@ -37,15 +37,14 @@ class Terms(Struct, frozen=True):
 
 
 def check(terms: Terms, now: float) -> None:
-    """Raises InvalidInput that names the field. Whether the parameters fit the pipeline is for others to say."""
-    mistakes = [{"field": field, "message": message} for field, message in _mistakes(terms)]
+    """Raises InvalidInput that names what is wrong. Whether the parameters fit the pipeline is for others to say."""
+    mistakes = [{"field": field, "message": message} for field, message in _mistakes(terms, now)]
     if mistakes:
         said = "; ".join(f"{each['field']}: {each['message']}" for each in mistakes)
         raise InvalidInput(f"The schedule is not valid: {said}.", errors=mistakes)
-    cron.check(terms.cron, terms.zone, now)
 
 
-def _mistakes(terms: Terms) -> Iterator[tuple[str, str]]:
+def _mistakes(terms: Terms, now: float) -> Iterator[tuple[str, str]]:
     if not _is_text(terms.user):
         yield "user_id", f"It must be a text of 1 to {LONGEST_TEXT} characters"
     if terms.overlap not in get_args(Overlap):
@@ -58,6 +57,7 @@ def _mistakes(terms: Terms) -> Iterator[tuple[str, str]]:
         yield "labels", f"There are more than {MOST_LABELS}"
     if not all(_is_text(name) and _fits(value) for name, value in terms.labels.items()):
         yield "labels", f"Names and values must be texts of at most {LONGEST_TEXT} characters"
+    yield from cron.mistakes(terms.cron, terms.zone, now)
 
 
 def _is_text(text: object) -> bool:

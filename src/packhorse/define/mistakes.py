@@ -40,6 +40,34 @@ def invalid(what: str, mistakes: Iterable[Mistake]) -> InvalidInput:
     return InvalidInput(f"{what}: {'; '.join(said)}", errors=errors)
 
 
+class Gathered:
+    """What is wrong with several things, told at once: ``with gathered:`` around each, at the end ``check``."""
+
+    def __init__(self, *before: InvalidInput) -> None:
+        self._errors = [*before]
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
+        """What is refused for more than a mistake, such as a size, is not to be waited with."""
+        if not isinstance(error, InvalidInput) or error.status != InvalidInput.status or not error.errors:
+            return False
+        self._errors.append(error)
+        return True
+
+    def and_more(self) -> Gathered:
+        """With what is known so far, for what is tried several times."""
+        return Gathered(*self._errors)
+
+    def check(self, what: str) -> None:
+        """Raises the only one as it is, or all of them as one."""
+        if len(self._errors) == 1:
+            raise self._errors[0]
+        if self._errors:
+            raise invalid(what, (mistake for error in self._errors for mistake in error.errors))
+
+
 NUL = "It contains a NUL character, which cannot be stored"
 """PostgreSQL's texts have none, and what one store keeps all must."""
 

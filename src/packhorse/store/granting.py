@@ -58,7 +58,9 @@ class Keys(Protocol):
 
 
 DROPPED = 100
-"""Sessions that have ended which are dropped for each that begins: soon there is none left."""
+"""Sessions that have long ended which are dropped for each that begins: soon there is none left."""
+REMEMBERED = 86_400.0
+"""Seconds for which a session is known after its end: who comes with it was let in once, and does not guess."""
 
 
 class Session(Struct, frozen=True):
@@ -74,7 +76,7 @@ class Session(Struct, frozen=True):
 
 class Sessions(Protocol):
     async def add_session(self, session: Session) -> None:
-        """Keep it until it ends, at least. Some that have ended are dropped on the way."""
+        """Keep it until `REMEMBERED` after its end, at least. Some that are older are dropped on the way."""
 
     async def session(self, session_id: str) -> Session | None:
         """The session, though it may have ended; None if there is none. Raises `CorruptRecord`."""

@@ -72,7 +72,7 @@ class Page:
         yield _said(each)
         if parameters := each.get("parameters"):
             yield "<h4>Parameters</h4>\n"
-            yield _table(("name", "in", "type", "default", "what"), map(_parameter, parameters))
+            yield _table("Parameters", ("name", "in", "type", "default", "what"), map(_parameter, parameters))
         for kind, content in each.get("requestBody", {}).get("content", {}).items():
             required = "" if each["requestBody"].get("required") else ", may be left out"
             yield f"<h4>Body <code>{escape(kind)}</code>{required}</h4>\n{_said(content['schema'])}"
@@ -80,9 +80,12 @@ class Page:
         answers = {status: one for status, one in each["responses"].items() if int(status) < 400}
         problems = {status: one for status, one in each["responses"].items() if int(status) >= 400}
         yield "<h4>Answers</h4>\n"
-        yield _table(("status", "type", "shape", "what"), (row for one in answers.items() for row in _answers(*one)))
+        rows = (row for one in answers.items() for row in _answers(*one))
+        yield _table("Answers", ("status", "type", "shape", "what"), rows)
         yield "<h4>Problems</h4>\n"
-        yield _table(("status", "which"), ((escape(status), _text(one)) for status, one in problems.items()))
+        yield _table(
+            "Problems", ("status", "which"), ((escape(status), _text(one)) for status, one in problems.items())
+        )
         yield f"<h4>With curl</h4>\n<pre>{escape(curl(self._at, method, path, each, has_keys=self._has_keys))}</pre>\n"
         yield "</section>\n"
 
@@ -107,7 +110,7 @@ def _members(schema: Json) -> Iterator[str]:
         for name, part in schema.get("properties", {}).items()
     ]
     if rows:
-        yield _table(("member", "type", "always", "what"), rows)
+        yield _table("Members", ("member", "type", "always", "what"), rows)
     elif "enum" in schema:
         yield f"<p>{_kind(schema)}</p>\n"
 
@@ -149,10 +152,11 @@ def _ticked(text: str) -> str:
     return "".join(f"<code>{part}</code>" if i % 2 else part for i, part in enumerate(parts))
 
 
-def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    heads = "".join(f"<th>{each}</th>" for each in head)
+def _table(name: str, head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    heads = "".join(f'<th scope="col">{each}</th>' for each in head)
     lines = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>\n" for row in rows)
-    return f"<table><thead><tr>{heads}</tr></thead>\n<tbody>\n{lines}</tbody></table>\n"
+    table = f"<table><thead><tr>{heads}</tr></thead>\n<tbody>\n{lines}</tbody></table>"
+    return f'<div class="scroll" tabindex="0" role="region" aria-label="{name}">{table}</div>\n'
 
 
 def _anchor(method: str, path: str) -> str:

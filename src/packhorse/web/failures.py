@@ -20,6 +20,8 @@ STATUSES = {
 }
 ORDERS = 50
 """The newest orders, of which those about a group are shown with it."""
+OFFERED = 200
+"""Of each kind, to filter by."""
 LEFT = {
     "gone": "its job is purged",
     "slot_taken": "its user has another active job",
@@ -68,10 +70,11 @@ async def _groups(request: Page, dismissed: bool, cursor: str | None) -> Respons
 async def _singles(
     request: Page, filters: dict[str, str | None], chosen: dict[str, str], cursor: str | None
 ) -> Response[bytes]:
+    api = Api(request)
     mistakes: dict[str, str] = {}
     found: Any = {"items": [], "next": None}
     try:
-        found = await Api(request).get("/failures", **chosen, cursor=cursor)
+        found = await api.get("/failures", **chosen, cursor=cursor)
     except Problem as problem:
         if problem.status != 422 or not problem.mistakes:
             raise
@@ -86,9 +89,25 @@ async def _singles(
         chosen=chosen,
         cursor=cursor,
         statuses=STATUSES,
+        known=await _known(request, api),
         mistakes=mistakes,
         may_settle=may_settle(request),
     )
+
+
+async def _known(request: Page, api: Api) -> dict[str, list[str]]:
+    """What can be asked for: the pipelines there are and were, the schedules, and the codes that were last seen."""
+    wanted = [api.get("/pipelines"), api.get("/schedules", limit=OFFERED)]
+    if viewer(request).user is None:
+        wanted.append(api.get("/failures/groups", limit=OFFERED))
+    else:
+        wanted.append(api.get("/failures", limit=OFFERED))
+    pipelines, schedules, seen = [each["items"] for each in await asyncio.gather(*wanted)]
+    return {
+        "pipeline": sorted({each["name"] for each in pipelines} | {each["pipeline"] for each in seen}),
+        "schedule_id": [each["schedule_id"] for each in schedules],
+        "error_code": sorted({each["error_code"] for each in seen}),
+    }
 
 
 @get("/failures/groups/{fingerprint:str}", scope="read", include_in_schema=False)

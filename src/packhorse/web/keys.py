@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any
 
 from litestar import Response, get, post
 from litestar.params import FromPath, FromQuery, QueryParameter
 
-from packhorse.web.asking import Api, Page, Problem
+from packhorse.web.asking import Api, Page, Problem, viewer
 from packhorse.web.forms import form
 from packhorse.web.rendering import moved, rendered
 
@@ -19,6 +20,16 @@ SCOPES = {
 }
 LASTING = {"": "never", "1d": "in a day", "30d": "in 30 days", "90d": "in 90 days", "365d": "in a year"}
 OVERLAPS = {"0s": "at once", "1h": "in an hour", "1d": "in a day", "7d": "in a week"}
+
+LIMITS = {
+    "api": "Requests",
+    "downloads": "Downloads at once",
+    "downloads-10s": "Downloads",
+    "downloads-minute": "Downloads",
+    "bytes-hour": "Downloaded",
+    "bytes-day": "Downloaded",
+}
+"""What is limited, in the words that people use; in which time stands beside it."""
 
 Before = Annotated[int | None, QueryParameter(ge=1)]
 
@@ -49,15 +60,32 @@ async def create(request: Page) -> Response[bytes]:
 
 @post("/keys/{key_id:str}/rotate", scope="admin", include_in_schema=False, status_code=200)
 async def rotate(request: Page, key_id: FromPath[str]) -> Response[bytes]:
+    """Asked again before, for whoever uses the old key has to be given the new one."""
     given = await form(request)
-    made = await Api(request).post(f"/keys/{key_id}/rotate", {"overlap": str(given.get("overlap", "0s"))})
+    api, overlap = Api(request), str(given.get("overlap", "0s"))
+    if not given.get("sure"):
+        found = await api.get(f"/keys/{key_id}")
+        ends = OVERLAPS.get(overlap, overlap)
+        return rendered(
+            request, "key_rotate.html", key=found, overlap=overlap, ends=ends, is_own=_is_own(request, key_id)
+        )
+    made = await api.post(f"/keys/{key_id}/rotate", {"overlap": overlap})
     return await _shown(request, made=made)
 
 
 @get("/keys/{key_id:str}", scope="admin", include_in_schema=False)
 async def key(request: Page, key_id: FromPath[str]) -> Response[bytes]:
-    limits = await Api(request).get(f"/keys/{key_id}/limits")
-    return rendered(request, "key.html", key_id=key_id, limits=limits["items"], overlaps=OVERLAPS)
+    api = Api(request)
+    found, limits = await asyncio.gather(api.get(f"/keys/{key_id}"), api.get(f"/keys/{key_id}/limits"))
+    return rendered(
+        request,
+        "key.html",
+        key=found,
+        limits=limits["items"],
+        names=LIMITS,
+        overlaps=OVERLAPS,
+        is_own=_is_own(request, key_id),
+    )
 
 
 @post("/keys/{key_id:str}/revoke", scope="admin", include_in_schema=False, status_code=303)
@@ -70,6 +98,11 @@ async def revoke(request: Page, key_id: FromPath[str]) -> Response[bytes]:
 async def audit(request: Page, before: Before = None) -> Response[bytes]:
     found = await Api(request).get("/audit", before=before, limit=100)
     return rendered(request, "audit.html", entries=found["items"], next=found["next"], before=before)
+
+
+def _is_own(request: Page, key_id: str) -> bool:
+    """Whether the viewer has logged in with it, and is out when it ends."""
+    return viewer(request).key_id == key_id
 
 
 async def _shown(

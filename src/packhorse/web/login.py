@@ -12,9 +12,7 @@ from litestar.params import QueryParameter
 
 from packhorse.web.asking import Api, Page, Problem
 from packhorse.web.forms import form
-from packhorse.web.rendering import moved, rendered
-
-COOKIE = "packhorse_session"
+from packhorse.web.rendering import COOKIE, moved, rendered
 
 Next = Annotated[str, QueryParameter(description="The page to go to afterwards.")]
 

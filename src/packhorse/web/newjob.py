@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
-import msgspec
 from litestar import Response, get, post
 from litestar.params import QueryParameter
 
@@ -15,7 +14,7 @@ from packhorse.define.mistakes import unknown_pipeline
 from packhorse.web.asking import Api, Json, Page, Problem, viewer
 from packhorse.web.fields import Field, fields_of
 from packhorse.web.relaying import BESIDE, Relayed
-from packhorse.web.rendering import HEADERS, moved, rendered
+from packhorse.web.rendering import as_json, is_script, moved, rendered
 
 BESIDES = 64 * 1024
 """Bytes for what is said beside the parameters."""
@@ -49,8 +48,8 @@ async def submit(request: Page, pipeline: Needed, key: Name = None, user_id: Nam
     except Problem as problem:
         return _refused(request, chosen, fields, sent, problem)
     path = f"/jobs/{job['job_id']}"
-    if _is_script(request):
-        return _json(201, {"location": moved(request, path).headers["Location"]})
+    if is_script(request):
+        return as_json(201, {"location": moved(request, path).headers["Location"]})
     return moved(request, path, "The job is submitted.")
 
 
@@ -89,6 +88,7 @@ def _form(
         error=error,
         active=active,
         has_user=who.user is None,
+        needs_user=who.user is None and who.default_user is None,
         key=secrets.token_hex(12),
     )
 
@@ -107,9 +107,9 @@ def _refused(
     mistakes, rest = _by_field(problem, names)
     error = "; ".join(rest) or ("" if mistakes else str(problem.told.get("detail") or problem.told.get("title", "")))
     active = problem.told.get("active_job_id")
-    if _is_script(request):
+    if is_script(request):
         link = moved(request, f"/jobs/{active}").headers["Location"] if active else None
-        return _json(problem.status, {"mistakes": mistakes, "error": error, "active": link})
+        return as_json(problem.status, {"mistakes": mistakes, "error": error, "active": link})
     status = problem.status if problem.status != 401 else 422
     return _form(
         request, pipeline, fields, status=status, typed=sent.typed, mistakes=mistakes, error=error, active=active
@@ -130,11 +130,3 @@ def _by_field(problem: Problem, names: set[str]) -> tuple[dict[str, str], list[s
         else:
             rest.append(f"{path}: {message}" if path else message)
     return found, rest
-
-
-def _is_script(request: Page) -> bool:
-    return request.headers.get("accept", "").startswith("application/json")
-
-
-def _json(status: int, told: Json) -> Response[Any]:
-    return Response(msgspec.json.encode(told), status_code=status, media_type="application/json", headers=HEADERS)

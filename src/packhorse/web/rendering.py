@@ -8,13 +8,14 @@ from importlib.resources import files
 from typing import Any
 from urllib.parse import quote, unquote, urlencode
 
+import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from litestar import Response
 from litestar.datastructures import Cookie
 from litestar.exceptions import HTTPException
 
 from packhorse.core.counting import percent, plural
-from packhorse.errors import PackhorseError
+from packhorse.errors import PackhorseError, Unauthorized
 from packhorse.telemetry import log
 from packhorse.version import VERSION
 from packhorse.web import words
@@ -30,6 +31,10 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 
+COOKIE = "packhorse_session"
+"""Of a browser that has logged in."""
+FAILED = "failed"
+"""The limit of those who show what lets nobody in."""
 SAID = "packhorse_said"
 """A cookie: what the last form has come to, told by the next page and forgotten."""
 SAID_FOR = 20
@@ -112,14 +117,49 @@ def moved(request: Page, path: str, said: str = "", **query: Any) -> Response[by
 
 
 def wrong(request: Page, error: Exception) -> Response[bytes]:
-    """What is wrong, as a page; whoever has to log in is taken to where they can."""
+    """What is wrong, as a page, or as JSON for a script; whoever has to log in is taken to where they can."""
     status, title, detail = _told(error)
-    if status == 401:
-        asked = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-        return moved(request, "/login", next=asked if request.method == "GET" else "")
     if status >= 500 and not isinstance(error, Problem):  # what the API answers, it has logged
         log.request_failed(request.method, request.url.path, error)
-    return rendered(request, "wrong.html", status=status, title=title, detail=detail)
+    if is_script(request):
+        answer = as_json(status, {"error": detail})
+    elif status == 401:
+        asked = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        answer = moved(request, "/login", next=asked if request.method == "GET" else "")
+    else:
+        answer = _page(request, status, title, detail)
+    if COOKIE in request.cookies and _lets_nobody_in(request, error):
+        answer.delete_cookie(COOKIE, path=request.scope.get("root_path", "") or "/")
+    return answer
+
+
+def nowhere(request: Page, status: int, detail: str) -> Response[bytes]:
+    """For the eyes: an address that is none, or one that only takes what a form sends."""
+    if status == 404:
+        return _page(request, status, "There is no such page", "Nothing is at this address.")
+    said = "It only takes what a form sends to it: it cannot be opened or loaded again by itself. Nothing was done."
+    is_opened = request.method in ("GET", "HEAD")
+    return _page(request, status, "This address is no page", said if is_opened else detail)
+
+
+def _page(request: Page, status: int, title: str, detail: str) -> Response[bytes]:
+    here = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+    back = next((each for each in NAVIGATION[1:] if here.startswith(f"{each[0]}/")), NAVIGATION[0])
+    return rendered(request, "wrong.html", status=status, title=title, detail=detail, back=back)
+
+
+def _lets_nobody_in(request: Page, error: Exception) -> bool:
+    """Whether the session was refused. Sent again with every page, it would be taken for guessing."""
+    is_refused = isinstance(error, Unauthorized) or getattr(error, "facts", {}).get("policy") == FAILED
+    return is_refused and "caller" not in request.scope["state"]
+
+
+def is_script(request: Page) -> bool:
+    return request.headers.get("accept", "").startswith("application/json")
+
+
+def as_json(status: int, told: Any) -> Response[bytes]:
+    return Response(msgspec.json.encode(told), status_code=status, media_type="application/json", headers=HEADERS)
 
 
 def _told(error: Exception) -> tuple[int, str, str]:

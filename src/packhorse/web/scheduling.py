@@ -14,8 +14,9 @@ import msgspec
 from litestar import Response, get, post
 from litestar.params import FromPath
 
-from packhorse.web.asking import Api, Page, Problem
+from packhorse.web.asking import Api, Json, Page, Problem, viewer
 from packhorse.web.differences import Difference, differences, pretty
+from packhorse.web.fields import fields_of
 from packhorse.web.forms import form
 from packhorse.web.rendering import moved, rendered
 from packhorse.web.schedules import preview
@@ -33,8 +34,11 @@ NEW = {
     "window": "1h",
     "active": "yes",
 }
+NAMELESS = "A schedule needs a name"
 UNUSABLE = "This name cannot be used"
 TAKEN = "There is a schedule of this name already"
+STAND_IN = "unnamed"
+"""For a name that no path leads to, where the rest is to be looked at all the same."""
 
 Typed = dict[str, str]
 
@@ -69,21 +73,22 @@ async def _take(request: Page, schedule_id: str | None, typed: Typed) -> Respons
     step = typed.pop("step", "check")
     if step == "back":
         return await _form(request, schedule_id, typed)
+    body, misread = _body(typed)
+    if not name or "/" in name:
+        misread["schedule_id"] = UNUSABLE if name else NAMELESS
+    if misread:
+        found = await _also_wrong(request, STAND_IN if "schedule_id" in misread else name, typed["version"], body)
+        return await _form(request, schedule_id, typed, {**found, **misread})
     try:
-        body = _body(typed)
         if step != "save":
             return await _checked(request, schedule_id, name, typed, body)
         made = await _put(request, name, typed["version"], body)
-    except Mistyped as mistake:
-        return await _form(request, schedule_id, typed, mistake.fields)
     except Problem as problem:
-        return await _refused(request, schedule_id, typed, problem)
+        return await _refused(request, schedule_id, name, typed, problem)
     return moved(request, f"/schedules/{made['schedule_id']}", said=f"Saved as version {made['version']}.")
 
 
 async def _put(request: Page, name: str, version: str, body: Mapping[str, Any]) -> Any:
-    if not name:
-        raise Mistyped({"schedule_id": "A schedule needs a name"})
     seen = {"If-Match": f'"{version}"'} if version.isdecimal() and version.isascii() else {}
     return (await Api(request).ask("PUT", f"/schedules/{name}", body=body, headers=seen)).json
 
@@ -98,6 +103,7 @@ async def _checked(
         schedule_id=schedule_id,
         trial=trial,
         typed=typed,
+        parameters=pretty(trial["parameters"]),
         changes=differences(trial["changes"]),
         preview=await preview(Api(request), trial["cron"], trial["zone"]),
     )
@@ -106,15 +112,13 @@ async def _checked(
 # Refused
 
 
-class Mistyped(Exception):
+class Misread(Exception):
     """Something that the form itself cannot read."""
 
-    def __init__(self, fields: dict[str, str]) -> None:
-        super().__init__(str(fields))
-        self.fields = fields
 
-
-async def _refused(request: Page, schedule_id: str | None, typed: Typed, problem: Problem) -> Response[bytes]:
+async def _refused(
+    request: Page, schedule_id: str | None, name: str, typed: Typed, problem: Problem
+) -> Response[bytes]:
     if problem.status == 412 and schedule_id is not None:
         return await _conflict(request, schedule_id, typed, problem)
     if problem.status == 404 and schedule_id is None:  # no path leads to it
@@ -123,12 +127,35 @@ async def _refused(request: Page, schedule_id: str | None, typed: Typed, problem
         return await _form(request, schedule_id, typed, {"schedule_id": TAKEN})
     if problem.status != 422:
         raise problem
+    mistakes = _by_field(problem)
+    if schedule_id is None and "schedule_id" not in mistakes and await _is_taken(request, name):
+        mistakes["schedule_id"] = TAKEN
+    return await _form(request, schedule_id, typed, mistakes or {"": problem.told.get("detail", "")})
+
+
+def _by_field(problem: Problem) -> dict[str, str]:
     mistakes: dict[str, str] = {}
     for field, what in problem.mistakes.items():  # a parameter is named without saying that it is one
         is_own = field in FIELDS
         place, text = (field, what) if is_own else ("parameters", f"{field}: {what}")
         mistakes[place] = f"{mistakes[place]}; {text}" if place in mistakes else text
-    return await _form(request, schedule_id, typed, mistakes or {"": problem.told.get("detail", "")})
+    return mistakes
+
+
+async def _also_wrong(request: Page, name: str, version: str, body: Mapping[str, Any]) -> dict[str, str]:
+    """Beside what the form could not read: all mistakes are told at once."""
+    try:
+        await _put(request, name, version, {**body, "dry_run": True})
+    except Problem as problem:
+        return _by_field(problem)
+    return {}
+
+
+async def _is_taken(request: Page, name: str) -> bool:
+    try:
+        return (await Api(request).get(f"/schedules/{name}"))["deleted_at"] is None
+    except Problem:
+        return False
 
 
 async def _conflict(request: Page, schedule_id: str, typed: Typed, problem: Problem) -> Response[bytes]:
@@ -155,9 +182,12 @@ async def _conflict(request: Page, schedule_id: str, typed: Typed, problem: Prob
 
 async def _against(request: Page, schedule_id: str, version: str, typed: Typed) -> list[Difference] | None:
     """None if it cannot be saved at all: the next step says why."""
+    body, misread = _body(typed)
+    if misread:
+        return None
     try:
-        trial = await _put(request, schedule_id, version, {**_body(typed), "dry_run": True})
-    except (Mistyped, Problem):
+        trial = await _put(request, schedule_id, version, {**body, "dry_run": True})
+    except Problem:
         return None
     return differences(trial["changes"])
 
@@ -168,8 +198,10 @@ async def _against(request: Page, schedule_id: str, version: str, typed: Typed) 
 async def _form(
     request: Page, schedule_id: str | None, typed: Mapping[str, str], mistakes: Mapping[str, str] | None = None
 ) -> Response[bytes]:
-    pipelines = [each["name"] for each in (await Api(request).get("/pipelines"))["items"]]
-    chosen = typed["pipeline"]
+    found = (await Api(request).get("/pipelines"))["items"]
+    filing = [each["name"] for each in found if _needs_file(each)]
+    pipelines = [each["name"] for each in found if each["name"] not in filing]
+    chosen, who = typed["pipeline"], viewer(request)
     return rendered(
         request,
         "schedule_form.html",
@@ -178,8 +210,15 @@ async def _form(
         typed=typed,
         mistakes=mistakes or {},
         pipelines=pipelines if chosen in ("", *pipelines) else [*pipelines, chosen],
+        filing=filing,
+        needs_user=who.user is None and who.default_user is None,
         zones=sorted(available_timezones()),
     )
+
+
+def _needs_file(pipeline: Json) -> bool:
+    """A schedule has none to bring."""
+    return any(field.is_required and field.kind in ("file", "files") for field in fields_of(pipeline["schema"]))
 
 
 async def _typed(request: Page) -> Typed:
@@ -208,26 +247,33 @@ def _window(seconds: float) -> str:
     return f"{seconds:g}s"
 
 
-def _body(typed: Mapping[str, str]) -> dict[str, Any]:
-    """As the API takes it; parameters as they are written. Raises Mistyped."""
+def _body(typed: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """As the API takes it, parameters as they are written; and what cannot be read, which is as if it were empty."""
     plain = ("cron", "zone", "overlap", "misfire", "window", "reason")
-    return {
+    misread: dict[str, str] = {}
+    read: dict[str, Any] = {}
+    for name, reading in (("parameters", _parameters), ("labels", _labels)):
+        try:
+            read[name] = reading(typed[name])
+        except Misread as mistake:
+            read[name], misread[name] = {}, str(mistake)
+    body = {
         **{name: typed[name].strip() for name in plain},
         "pipeline": typed["pipeline"] or None,
         "user_id": typed["user_id"].strip() or None,
-        "parameters": _parameters(typed["parameters"]),
-        "labels": _labels(typed["labels"]),
+        **read,
         "active": typed["active"] == "yes",
     }
+    return body, misread
 
 
 def _parameters(text: str) -> msgspec.Raw:
     try:
         found = msgspec.json.decode(text.strip() or "{}")
     except (msgspec.DecodeError, RecursionError) as error:
-        raise Mistyped({"parameters": f"It is not JSON: {error}"}) from error
+        raise Misread(f"It is not JSON: {error}") from error
     if not isinstance(found, dict):
-        raise Mistyped({"parameters": 'It must be an object, as {"name": "value"}'})
+        raise Misread('It must be an object, as {"name": "value"}')
     return msgspec.Raw((text.strip() or "{}").encode())
 
 
@@ -238,5 +284,5 @@ def _labels(text: str) -> dict[str, str]:
         if name and equals:
             found[name] = value
         elif line.strip():
-            raise Mistyped({"labels": f"{line.strip()[:100]} is not NAME=VALUE"})
+            raise Misread(f"{line.strip()[:100]} is not NAME=VALUE")
     return found

@@ -9,6 +9,7 @@ from typing import Any
 from litestar import Response, get, post
 from litestar.params import FromPath, FromQuery
 
+from packhorse.errors import InvalidInput
 from packhorse.web.asking import Api, Page, Problem
 from packhorse.web.forms import form
 from packhorse.web.rendering import moved, rendered
@@ -79,7 +80,10 @@ ROUTES = [retry_first, ask_retry, retry, ask_dismiss, dismiss]
 def _chosen(ids: str | None, named: Mapping[str, str | None]) -> dict[str, Any]:
     """As the API takes it; ids with commas between them."""
     found: dict[str, Any] = {name: value for name, value in named.items() if value}
-    return {**found, "ids": [each for each in ids.split(",") if each]} if ids else found
+    picked = [each for each in (ids or "").split(",") if each]
+    if not found and not picked:
+        raise InvalidInput("No failures are chosen: choose a group, or filter those that are listed one by one.")
+    return {**found, "ids": picked} if picked else found
 
 
 async def _asked(

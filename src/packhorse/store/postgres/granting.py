@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from packhorse.core import wire
 from packhorse.errors import Conflict, JobNotFound
 from packhorse.store.base import Entry, Key, Session
-from packhorse.store.granting import DROPPED, key_from
+from packhorse.store.granting import DROPPED, REMEMBERED, key_from
 from packhorse.store.postgres.connection import Row
 from packhorse.store.postgres.connection import Session as Link
 from packhorse.store.postgres.rows import clean, is_id
@@ -59,7 +59,7 @@ async def end_key(link: Link, id: str, at: float, by: str) -> Key | None:
 
 async def add_session(link: Link, session: Session, now: float) -> None:
     ended = "SELECT id FROM @sessions WHERE ends_at <= $1 ORDER BY ends_at LIMIT $2 FOR UPDATE SKIP LOCKED"
-    await link.fetch(f"DELETE FROM @sessions WHERE id IN ({ended})", now, DROPPED)
+    await link.fetch(f"DELETE FROM @sessions WHERE id IN ({ended})", now - REMEMBERED, DROPPED)
     put = "INSERT INTO @sessions VALUES ($1, $2, $3)"
     await link.fetch(put, session.id, session.ends_at, wire.encode(session))
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from packhorse.core import wire
 from packhorse.errors import Conflict, JobNotFound
 from packhorse.store.base import Entry, Key, Session
-from packhorse.store.granting import key_from
+from packhorse.store.granting import REMEMBERED, key_from
 from packhorse.store.redis import commit, keys
 from packhorse.store.redis.link import Link
 from packhorse.store.redis.writer import Writer
@@ -64,8 +64,8 @@ async def end_key(link: Link, write: Writer, id: str, at: float, by: str) -> Key
 
 
 async def add_session(write: Writer, session: Session, now: float) -> None:
-    """The server itself drops it when it has ended."""
-    lasting = max(1, round((session.ends_at - now) * 1000))
+    """The server itself drops it when nobody has to know of it any more."""
+    lasting = max(1, round((session.ends_at + REMEMBERED - now) * 1000))
     put = ["SET", keys.session(session.id), wire.encode(session).decode(), "PX", str(lasting)]
     await write.told(commit.plain(put))
 

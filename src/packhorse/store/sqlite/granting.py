@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from packhorse.core import wire
 from packhorse.errors import Conflict, JobNotFound
 from packhorse.store.base import Entry, Key, Session
-from packhorse.store.granting import DROPPED, key_from
+from packhorse.store.granting import DROPPED, REMEMBERED, key_from
 
 
 def add_key(db: apsw.Connection, key: Key) -> None:
@@ -54,7 +54,7 @@ def end_key(db: apsw.Connection, id: str, at: float, by: str) -> Key | None:
 
 def add_session(db: apsw.Connection, session: Session, now: float) -> None:
     ended = "SELECT id FROM sessions WHERE ends_at <= ? ORDER BY ends_at LIMIT ?"
-    db.execute(f"DELETE FROM sessions WHERE id IN ({ended})", (now, DROPPED))
+    db.execute(f"DELETE FROM sessions WHERE id IN ({ended})", (now - REMEMBERED, DROPPED))
     db.execute("INSERT INTO sessions VALUES (?, ?, ?)", (session.id, session.ends_at, wire.encode(session)))
 
 

@@ -1,4 +1,5 @@
-// The list of jobs: picking all rows of the page at once, and how many are picked. Without it, row by row.
+// The list of jobs: picking all rows of the page at once, and how many are picked. Without it, row by row, and who has
+// picked none is told so by a page.
 const form = document.getElementById("selection");
 const rows = () => [...form.querySelectorAll('input[name="id"]')];
 
@@ -10,7 +11,9 @@ function tell() {
   every.hidden = false;
   every.checked = count > 0 && count === rows().length;
   every.indeterminate = count > 0 && count < rows().length;
-  picked.textContent = document.getElementById("all").checked ? "With all of them" : `With ${count} selected`;
+  const all = document.getElementById("all").checked;
+  picked.textContent = all ? "With all of them" : count ? `With ${count} selected` : "Nothing is selected";
+  for (const button of form.querySelectorAll('button[name="do"]')) button.disabled = !all && !count;
 }
 
 form.addEventListener("change", (event) => {

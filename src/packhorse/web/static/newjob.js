@@ -21,6 +21,7 @@ function wrong(told) {
   error.querySelector("span").textContent = told.error ?? "";
   active.hidden = !told.active;
   if (told.active) active.href = told.active;
+  document.getElementById("login").hidden = !told.login;
   for (const place of form.querySelectorAll("[data-mistake]")) {
     const field = document.getElementById(`f-${place.dataset.mistake}`);
     place.textContent = told.mistakes?.[place.dataset.mistake] ?? "";
@@ -49,6 +50,10 @@ form.addEventListener("submit", (event) => {
   request.addEventListener("load", () => {
     if (request.status === 201) { location.assign(request.response.location); return; }
     sending(false);
+    if (request.status === 401) {
+      wrong({ error: "You are not logged in any more. Nothing was submitted, and what you typed is still here: log in again, then submit.", login: true });
+      return;
+    }
     wrong(request.response ?? { error: `The server answered ${request.status}.` });
   });
   request.addEventListener("error", () => {
