@@ -30,6 +30,7 @@ PackhorseError
 ├── OutboundFailed          an address that a user chose could not be called; `code` says why
 │   └── BlockedAddress      and must not be
 └── Unreachable             the client got no answer from the server
+    └── NoneNamed           and was not told which one is meant
 """
 
 from __future__ import annotations
@@ -415,6 +416,12 @@ class Unreachable(PackhorseError):
     status = 503
     exit_code = 5
     hint = "Start one with: packhorse dev (or set PACKHORSE_URL)"
+
+
+class NoneNamed(Unreachable):
+    """No packhorse answers at {url}, where `packhorse dev` listens; no other address was named."""
+
+    hint = "Start one with: packhorse dev. If packhorse serve runs, say so: --url {serve}, or PACKHORSE_URL={serve}"
 
 
 class _Lenient(string.Formatter):

@@ -92,9 +92,9 @@ def render(ctx: Context, p: Report, digests: list[Digest] = gather(digest)) -> F
     return File(result)
 
 
-@app.job
+@app.job  # a pipeline of one stage, straight from a function
 def words(text: str, most: int = 10) -> dict[str, int]:
-    """The most frequent words of a text: a pipeline of one stage, straight from a function."""
+    """Lists the most frequent words of a text, and how often each occurs."""
     return _frequent(Counter(_words(text)), most)
 
 

@@ -62,8 +62,10 @@ async def test_every_page_has_the_gate(http: Http, path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "origin", ["http://evil.example", "null", "http://localhost.evil.example", "https://127.0.0.1@x"]
-)
+    "origin",
+    ["http://evil.example", "null", "http://localhost.evil.example", "https://127.0.0.1@x",
+     "http://127.0.0.1:9999", "http://localhost:9999", "http://127.0.0.1:3003.evil.example"],
+)  # fmt: skip
 async def test_a_write_from_a_foreign_page_is_refused(http: Http, origin: str) -> None:
     body = {"pipeline": "add", "parameters": {"a": 1}}
 
@@ -73,17 +75,30 @@ async def test_a_write_from_a_foreign_page_is_refused(http: Http, origin: str) -
     assert (await http.get("jobs")).json()["items"] == []
 
 
-async def test_a_write_that_the_browser_calls_cross_site_is_refused(http: Http) -> None:
-    answer = await http.post("jobs/x/cancel", headers={"Sec-Fetch-Site": "cross-site"})
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+async def test_a_write_that_the_browser_calls_another_sites_is_refused(http: Http, site: str) -> None:
+    """To a browser, the pages of other ports of this machine are of the same site."""
+    answer = await http.post("jobs/x/cancel", headers={"Sec-Fetch-Site": site})
 
     assert answer.status_code == 403
+    assert answer.json()["type"] == "urn:packhorse:foreign"
 
 
 @pytest.mark.parametrize("origin", ["http://localhost:3002", "http://127.0.0.1:3003", "http://[::1]:1"])
 async def test_a_write_from_our_own_page_is_taken(http: Http, origin: str) -> None:
     body = {"pipeline": "add", "parameters": {"a": 1}}
 
-    assert (await http.post("jobs", json=body, headers={"Origin": origin})).status_code == 202
+    headers = {"Origin": origin, "Host": origin.removeprefix("http://")}
+    assert (await http.post("jobs", json=body, headers=headers)).status_code == 202
+
+
+async def test_a_write_through_the_server_of_a_front_end_is_taken(http: Http) -> None:
+    """It passes on what the browser said of its own page, which was asked at the other port."""
+    headers = {"Origin": "http://localhost:5173", "Host": "127.0.0.1:3003", "Sec-Fetch-Site": "same-origin"}
+
+    answer = await http.post("jobs", json={"pipeline": "add", "parameters": {"a": 1}}, headers=headers)
+
+    assert answer.status_code == 202
 
 
 async def test_reading_does_not_ask_for_the_origin(http: Http) -> None:

@@ -42,11 +42,20 @@ async def test_nothing_comes_from_elsewhere_and_nothing_runs_inline(http: Http, 
     assert not re.search(r"<script(?![^>]*src=)|\son\w+=|<style|style=", answer.text)
 
 
-@pytest.mark.parametrize("name", ["page.js", "live.js"])
+@pytest.mark.parametrize("name", ["page.js", "live.js", "ago.js"])
 async def test_no_script_writes_markup(http: Http, name: str) -> None:
     script = (await http.get(f"{ROOT}/static/{name}")).text
 
     assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", script)
+
+
+async def test_a_browser_that_looks_for_an_icon_is_given_ours(http: Http) -> None:
+    answer = await http.get(f"{ROOT}/favicon.ico")
+
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "image/svg+xml")
+    assert answer.content == (await http.get(f"{ROOT}/static/icon.svg")).content
+    again = await http.get(f"{ROOT}/favicon.ico", headers={"If-None-Match": answer.headers["etag"]})
+    assert again.status_code == 304
 
 
 @pytest.mark.parametrize("name", ["nope.js", "..%2fpage.py", "index.html", "%2e%2e%2f__init__.py"])

@@ -152,6 +152,15 @@ def test_pictures_whose_times_go_back_or_repeat_are_not_looked_at_again(tmp_path
     assert previewed(tmp_path) == about.sampled == len(times)
 
 
+def test_after_a_jump_of_the_times_no_more_pictures_are_looked_at_than_before(tmp_path: Path) -> None:
+    write(tmp_path / "a.mkv", [*seconds(2), *(60 + at for at in seconds(2))])
+
+    decoded(tmp_path / "a.mkv", sampling_rate=5)
+
+    times = Frames(tmp_path / "frames.zip").times
+    assert times == pytest.approx([*(i / 5 for i in range(10)), *(60 + i / 5 for i in range(10))], abs=0.05)
+
+
 @pytest.mark.parametrize(("angle", "size"), [(10, (66, 40)), (80, (40, 66)), (-100, (40, 66)), (170, (66, 40))])
 def test_what_was_stored_askew_is_turned_to_the_nearest_side(tmp_path: Path, angle: int, size: tuple[int, int]) -> None:
     write(tmp_path / "straight.mp4", seconds(1), size=(66, 40))

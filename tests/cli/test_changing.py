@@ -63,6 +63,7 @@ def test_several_ids_are_meant_as_they_are_given(ask: Tell, shared: Dev, user: s
 
     assert (said.code, said.out) == (0, "2 are cancelled.\n1 left alone: not there.\n")
     assert ask("retry", first, second).out == "2 are retried.\n"
+    assert ask("cancel", first, "none").out == "1 is cancelled.\n1 left alone: not there.\n"
 
 
 @pytest.mark.parametrize("verb", ["cancel", "retry", "delete"])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import socket
 import subprocess
 from pathlib import Path
 
@@ -11,11 +13,18 @@ import pytest
 
 from packhorse.cli.commands import COMMANDS
 from tests.cli.conftest import Tell
-from tests.cli.house import House
+from tests.cli.house import PACKHORSE, Dev, House
+
+NOBODY = "http://127.0.0.1:1"
+"""A port at which nothing listens."""
+
+SOON = 30.0
+"""Seconds: much more than it takes, and less than a client waits for an answer."""
 
 ASK = """
 eval "$(cat {script})"
 set -u
+packhorse() {{ {packhorse} "$@"; }}
 COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); COMPREPLY=()
 $(complete -p packhorse | sed -E 's/.*-F ([^ ]+) .*/\\1/') packhorse "${{COMP_WORDS[-1]}}" "${{COMP_WORDS[-2]}}"
 printf '%s\\n' "${{COMPREPLY[@]}}"
@@ -30,9 +39,13 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def completed(script: Path, *words: str) -> set[str]:
-    asked = ASK.format(script=script, words=" ".join(map(shlex.quote, ["packhorse", *words])))
-    told = subprocess.run(["bash", "--norc", "-c", asked], capture_output=True, text=True, check=True)
+def completed(script: Path, *words: str, url: str = NOBODY) -> set[str]:
+    typed = shlex.join(["packhorse", *words])
+    asked = ASK.format(script=script, words=typed, packhorse=shlex.join(PACKHORSE))
+    env = {**os.environ, "PACKHORSE_URL": url}
+    told = subprocess.run(
+        ["bash", "--norc", "-c", asked], capture_output=True, text=True, check=True, env=env, timeout=SOON
+    )
     assert told.stderr == ""
     return set(filter(None, told.stdout.splitlines()))
 
@@ -65,6 +78,53 @@ def test_where_nothing_is_known_bash_offers_files(script: Path) -> None:
 
     assert "-o default" in told.stdout
     assert completed(script, "dev", "") == set()
+
+
+NAMES = [
+    (["submit", "gr"], ["greet"]),
+    (["submit", "greet", "x"], []),
+    (["jobs", "--pipeline", "c"], ["chatter", "copy"]),
+    (["jobs", "--pipeline", "=", "c"], ["chatter", "copy"]),
+    (["schedules", "show", ""], ["declared"]),
+    (["schedules", "put", "declared", "un"], ["unlock"]),
+    (["schedules", "put", "declared", "unlock", "un"], []),
+    (["failures", "--schedule", "d"], ["declared"]),
+    (["pause", ""], ["default"]),
+    (["stats", "--queue", "d"], ["default"]),
+    (["worker", "--queue", "d"], []),
+]
+
+
+@pytest.mark.parametrize(("words", "offered"), NAMES, ids=[" ".join(words) for words, _ in NAMES])
+def test_bash_asks_the_server_for_names(script: Path, shared: Dev, words: list[str], offered: list[str]) -> None:
+    assert sorted(completed(script, *words, url=shared.url)) == offered
+
+
+def test_where_no_server_answers_nothing_is_offered_and_nothing_said(script: Path) -> None:
+    assert completed(script, "submit", "") == set()
+
+
+def test_a_server_that_is_silent_keeps_nobody_waiting(script: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+
+        assert completed(script, "pause", "", url=url) == set()
+
+
+@pytest.mark.parametrize(
+    ("shell", "asked"),
+    [
+        ("zsh", ['"submit") kind=pipelines', '"schedules rollback") kind=schedules', '"resume") kind=queues']),
+        ("fish", ["'__fish_packhorse_behind submit' -f -a '(packhorse names pipelines 2>/dev/null)'",
+                  "using_command jobs' -l pipeline -x -a '(packhorse names pipelines 2>/dev/null)'",
+                  "using_command stats' -l queue -x -a '(packhorse names queues 2>/dev/null)'"]),
+    ],
+    ids=["zsh", "fish"],
+)  # fmt: skip
+def test_other_shells_are_told_where_to_ask(tell: Tell, shell: str, asked: list[str]) -> None:
+    said = tell("completion", shell)
+
+    assert [each for each in asked if each not in said.out] == []
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 import subprocess
 import sys
@@ -10,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from packhorse.cli.init import NAMES
+from packhorse.cli.options import SAMPLE
 from packhorse.client import Client
+from packhorse.engine.describe import describe
 from packhorse.errors import Unreachable
 from tests.cli.conftest import Tell
 from tests.cli.house import LONGEST, House, until
@@ -46,6 +49,17 @@ def test_the_commands_it_tells_run_what_it_wrote(tmp_path: Path) -> None:
         assert result.read_text().startswith(f"{len(words)} words in ")
     finally:
         house.end()
+
+
+def test_what_people_read_above_the_form_is_about_what_it_does(tell: Tell) -> None:
+    tell("init", "words")
+
+    [written] = asyncio.run(describe("words/pipelines.py")).definitions
+    sample = {each.pipeline: each.description for each in asyncio.run(describe(SAMPLE)).definitions}
+
+    assert written.description.startswith("Counts the words of a text, line by line")
+    assert sample["report"].startswith("Counts the words of a text, section by section.")
+    assert sample["words"] == "Lists the most frequent words of a text, and how often each occurs."
 
 
 def test_its_own_tests_pass_and_fail_when_the_code_is_wrong(house: House) -> None:

@@ -218,7 +218,7 @@ def test_a_job_that_waits_says_for_what(ask: Tell) -> None:
 
     shown = ask("show", job_id)
 
-    assert "waiting  `greet` is not due before " in shown.out
+    assert "waiting  greet is not due before " in shown.out
 
 
 def test_a_job_that_ran_a_while_is_shown_with_what_it_used(ask: Tell, shared: Dev, tmp_path: Path) -> None:

@@ -88,3 +88,18 @@ def test_who_has_a_key_asks_the_server(tell: Tell, tmp_path: Path) -> None:
     assert [each["key_id"] for each in listed] == [made["key_id"], admin[3:23]]
     assert revoked.code == 0
     assert foreign.code == 3
+
+
+def test_limits_are_told_as_people_write_them_and_as_numbers_in_json(tell: Tell, tmp_path: Path) -> None:
+    place = Place(tmp_path / "place", keyless=False, download_bytes_per_day=5 * 1024**3, api_limit=10_000)
+    place.folder.mkdir()
+    publish(place)
+    admin = tell("keys", "create", "--scope", "admin", "--store", place.settings.store).out.strip()
+    with served(place) as server:
+        told = tell("keys", "limits", admin, env={"PACKHORSE_KEY": admin, "PACKHORSE_URL": server.url})
+        numbers = {each["name"]: each for each in tell("keys", "limits", admin, "--json").json["items"]}
+
+    lines = [line.split() for line in told.out.splitlines()]
+    assert ["bytes-day", "bytes", "5.0", "GiB", "1", "d", "5.0", "GiB"] in lines
+    assert "10,000" in told.out
+    assert (numbers["bytes-day"]["limit"], numbers["bytes-day"]["window_seconds"]) == (5 * 1024**3, 86_400)

@@ -31,6 +31,26 @@ def test_a_schedule_is_made_edited_and_shown(ask: Tell) -> None:
     assert edited.json in ask("schedules", "--json").json["items"]
 
 
+@pytest.mark.parametrize(
+    "words",
+    [["greet", "name=Ann"], ["--pipeline", "greet", "name=Ann"], ["name=Ann", "--pipeline", "greet"]],
+    ids=["behind the id", "option first", "option last"],
+)
+def test_its_pipeline_is_named_as_for_a_submit_or_by_an_option(ask: Tell, words: list[str]) -> None:
+    made = ask("schedules", "put", "named", *words, "--cron", "30 2 * * *", "--json")
+
+    assert made.code == 0, made.err
+    assert (made.json["pipeline"], made.json["parameters"]) == ("greet", {"name": "Ann"})
+
+
+def test_a_word_that_is_no_parameter_is_told_with_the_help_of_this_command(ask: Tell) -> None:
+    said = ask("schedules", "put", "twice", "greet", "--pipeline", "greet", "--cron", "30 2 * * *")
+
+    assert said.code == 2
+    assert "'greet' is not NAME=VALUE" in said.err
+    assert said.last_line == "See how it is used: packhorse schedules put --help"
+
+
 def test_its_versions_are_listed_compared_and_rolled_back_to(ask: Tell) -> None:
     ask("schedules", "put", "told", "greet", "name=Ann", "--cron", "30 2 * * *", "--reason", "first")
     edited = ask("schedules", "put", "told", "name=Ben", "--reason", "second")

@@ -26,6 +26,7 @@ def test_a_token_is_made_used_listed_and_revoked(tell: Tell, tmp_path: Path) -> 
         none = tell("tokens", "list", job, env=env)
         made = tell("tokens", "create", job, "--expires", "1d")
         token = made.out.strip()
+        page = httpx2.get(made.last_line.rpartition(" ")[2])
         seen = httpx2.get(f"{server.api}/jobs/{job}", headers={"Authorization": f"Bearer {token}"})
         listed = tell("tokens", "list", job, "--json").json["items"]
         table = tell("tokens", "list", job)
@@ -35,11 +36,25 @@ def test_a_token_is_made_used_listed_and_revoked(tell: Tell, tmp_path: Path) -> 
     assert (none.code, made.code, revoked.code, missing.code) == (0, 0, 0, 3)
     assert "There are no tokens" in none.err
     assert job in made.err
+    assert made.last_line == f"The page for the person who waits: {server.url}/p/{token}"
+    assert (page.status_code, "Waiting for its turn" in page.text) == (200, True)
     assert seen.json()["job_id"] == job
     assert [each["job_id"] for each in listed] == [job]
     assert listed[0]["key_id"] in table.out
     assert token[23:] not in table.out + str(listed)
     assert listed[0]["key_id"] in revoked.err
+
+
+def test_the_page_of_a_token_is_told_in_json_too(tell: Tell, tmp_path: Path) -> None:
+    place = Place(tmp_path / "place")
+    place.folder.mkdir()
+    publish(place)
+    with served(place) as server, Client(server.url) as client:
+        job = client.submit("add", {"a": 1}, delay="1h")["job_id"]
+
+        made = tell("tokens", "create", job, "--json", "--url", server.url).json
+
+    assert made["url"] == f"{server.url}/p/{made['key']}"
 
 
 def test_a_command_says_that_it_waits(tell: Tell) -> None:

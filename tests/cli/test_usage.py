@@ -97,6 +97,23 @@ def test_no_server_exits_5_and_says_how_to_start_one(tell: Tell, command: str) -
     assert said.last_line == "Start one with: packhorse dev (or set PACKHORSE_URL)"
 
 
+def test_no_server_where_none_was_named_says_which_was_tried_and_how_to_name_another(
+    tell: Tell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"http://127.0.0.1:{ports.free()}"  # the real one may be taken by somebody who tries packhorse out
+    monkeypatch.setattr("packhorse.client.call.LOCAL", url)
+
+    said = tell("jobs")
+    other = tell("jobs", env={"PACKHORSE_PORT": "8123"})
+    named = tell("jobs", env={"PACKHORSE_URL": url})
+
+    assert (said.code, other.code, named.code) == (5, 5, 5)
+    assert f"No packhorse answers at {url}, where `packhorse dev` listens; no other address was named." in said.err
+    assert "--url http://127.0.0.1:3002, or PACKHORSE_URL=http://127.0.0.1:3002" in said.last_line
+    assert "PACKHORSE_URL=http://127.0.0.1:8123" in other.last_line
+    assert "no other address" not in named.err
+
+
 @pytest.mark.parametrize("command", ["config", "doctor", "worker", "dev", "jobs"])
 def test_an_unknown_setting_is_refused_by_every_command(tell: Tell, command: str) -> None:
     said = tell(command, env={"PACKHORSE_LEESE": "1"})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 from msgspec.structs import replace
 
@@ -105,6 +107,15 @@ async def test_find_goes_on_before_the_last_job_seen(store: Store) -> None:
     found = await store.find(Filter(), before=jobs[2].id)
 
     assert ids(found) == [jobs[1].id, jobs[0].id]
+
+
+async def test_find_begins_below_an_id_that_no_job_has(store: Store) -> None:
+    """So is the job found whose id begins as somebody says: it is the first below the last id that could."""
+    jobs = await submit_many(store, 5)
+
+    found = await store.find(Filter(), before=str(UUID(int=UUID(jobs[2].id).int + 1)), limit=2)
+
+    assert ids(found) == [jobs[2].id, jobs[1].id]
 
 
 async def test_find_before_the_oldest_gives_nothing(store: Store) -> None:

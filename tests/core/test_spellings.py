@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import html
+import json
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Callable
+from urllib.parse import quote
 
 import pytest
 
@@ -38,6 +41,57 @@ def test_the_bytes_of_a_secret_are_known_as_python_shows_them() -> None:
     found = words(wire.encode({"key": "schlüssel"}), SECRETS)
 
     assert redacted(repr("mein schlüssel".encode()), found) == f"b'mein {MASK}'"
+
+
+def in_more(text: str) -> str:
+    """Python quotes a text by what else is in it."""
+    return f"""it's "{text}" """
+
+
+WRITTEN: dict[str, Callable[[str], str]] = {
+    "python": repr,
+    "python, within both quotes": lambda text: repr(in_more(text)),
+    "python, ascii": lambda text: ascii(in_more(text)),
+    "bytes, within both quotes": lambda text: repr(in_more(text).encode()),
+    "an error": lambda text: repr(ValueError(f"no {text}")),
+    "json": lambda text: json.dumps(in_more(text)),
+    "json, not ascii": lambda text: json.dumps(text, ensure_ascii=False),
+    "python in json": lambda text: json.dumps(repr({"key": text})),
+    "python in python": lambda text: repr(repr(in_more(text))),
+    "json in python": lambda text: repr(json.dumps(text)),
+    "json in json": lambda text: json.dumps(json.dumps(text)),
+    "url": quote,
+    "url, small digits": lambda text: quote(text, safe="").lower(),
+    "page": html.escape,
+    "page, quotes left": lambda text: html.escape(text, quote=False),
+}
+
+
+@pytest.mark.parametrize("way", WRITTEN)
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "first\nlast",
+        "it's first, last",
+        'first"last',
+        'it\'s "first" last',
+        "first\\last\t",
+        "firstä€😀last",
+        "first/ä<last>",
+    ],
+    ids=["line", "quote", "quotes", "both", "backslash", "letters", "signs"],
+)
+def test_a_secret_is_known_however_it_is_escaped(secret: str, way: str) -> None:
+    said = redacted(f"x {WRITTEN[way](secret)} y", words(wire.encode({"key": secret}), SECRETS))
+
+    assert MASK in said
+    assert "first" not in said
+    assert "last" not in said
+
+
+def test_a_secret_without_anything_to_escape_is_looked_for_in_few_ways() -> None:
+    """Every line that is printed is searched for each."""
+    assert len(words(wire.encode({"key": "hunter2hunter2"}), SECRETS)) < 10
 
 
 @pytest.mark.parametrize("before", ["", "a", "ab", "abc", "user:"])

@@ -1,7 +1,8 @@
 """packhorse as a user has it: the wheel, installed by pip into an environment of its own. No index is asked.
 
 What packhorse depends on is lent by the environment of the tests: a folder of links, without packhorse itself, so that
-pip really has to install it and nothing is found in the clone by chance.
+pip really has to install it and nothing is found in the clone by chance. So it is with pytest, which packhorse does not
+bring: who is not told to install it has none.
 """
 
 from __future__ import annotations
@@ -10,10 +11,14 @@ import os
 import subprocess
 import sys
 import sysconfig
+from importlib.metadata import distribution
 from pathlib import Path
+from zipfile import ZipFile
 
 ROOT = Path(__file__).parents[2]
 LIMIT = 180.0
+MADE = {"INSTALLER", "REQUESTED", "direct_url.json"}
+"""What an installer adds to a package."""
 
 
 def build_wheel(source: Path, into: Path) -> Path:
@@ -30,11 +35,23 @@ def build_wheel(source: Path, into: Path) -> Path:
     return wheel
 
 
+def pack(name: str, into: Path) -> Path:
+    """A package of the environment of the tests, as the wheel that it came from."""
+    found = distribution(name)
+    wheel = into / f"{name}-{found.version}-py3-none-any.whl"
+    with ZipFile(wheel, "w") as file:
+        for each in found.files or ():
+            if ".." not in each.parts and each.suffix != ".pyc" and each.name not in MADE:
+                file.write(str(each.locate()), str(each))
+    return wheel
+
+
 def lend(environment: Path, links: Path) -> None:
-    """Let the environment see the packages of the tests, but for packhorse and pip."""
+    """Let the environment see the packages of the tests, but for packhorse, pytest and pip."""
     links.mkdir()
     for path in Path(sysconfig.get_path("purelib")).iterdir():
-        if not path.name.lstrip("_").startswith(("packhorse", "editable_impl_packhorse", "pip")):
+        name = path.name.lstrip("_")
+        if not name.startswith(("packhorse", "editable_impl_packhorse", "pip", "pytest-")) and name != "pytest":
             (links / path.name).symlink_to(path)
     [site] = environment.glob("lib/python*/site-packages")
     (site / "lent.pth").write_text(f"{links}\n")
@@ -51,8 +68,8 @@ class Installed:
         build_wheel(ROOT, self.wheels)
         subprocess.run([sys.executable, "-m", "venv", self.environment], check=True, timeout=LIMIT)
         lend(self.environment, folder / "lent")
-        for module in ("pytest", "uvicorn"):
-            self._command(module)
+        pack("pytest", self.wheels)
+        self._command("uvicorn")
 
     @property
     def env(self) -> dict[str, str]:
@@ -66,6 +83,8 @@ class Installed:
         return kept | pip | {"PATH": f"{self.bin}:{os.environ['PATH']}", "PYTHONDONTWRITEBYTECODE": "1"}
 
     def install(self) -> None:
+        """packhorse, and nothing that a page must have its reader install."""
+        self.run("pip", "uninstall", "--quiet", "--yes", "pytest")
         self.run("pip", "install", "--quiet", "packhorse")
 
     def uninstall(self) -> None:

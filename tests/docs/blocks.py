@@ -47,7 +47,7 @@ def blocks(page: Path) -> list[Block]:
     found: list[Block] = []
     comment = section = ""
     tokens = MarkdownIt("commonmark").parse(page.read_text())
-    name = str(page.relative_to(ROOT))
+    name = str(page.relative_to(ROOT) if page.is_relative_to(ROOT) else page)
     for before, token in zip([None, *tokens], tokens, strict=False):
         if before is not None and before.type == "heading_open":
             section = token.content

@@ -51,6 +51,16 @@ def test_five_minutes(installed: Installed, tmp_path: Path) -> None:
     assert "1 submitted" in ran.out
 
 
+def test_the_readme_that_init_writes(installed: Installed, tmp_path: Path) -> None:
+    installed.install()
+    installed.run("packhorse", "init", "words", cwd=tmp_path)
+
+    ran = run(str(tmp_path / "words" / "README.md"), folder=tmp_path / "words", env=installed.env)
+
+    assert " words in " in (tmp_path / "words" / "README.txt").read_text()
+    assert "2 passed" in ran.out
+
+
 def test_the_pipeline_that_is_explained_is_the_one_that_init_writes() -> None:
     [shown] = [each for each in blocks(ROOT / "docs/tutorial/5-minutes.md") if each.file == "pipelines.py"]
 

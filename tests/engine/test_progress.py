@@ -9,10 +9,11 @@ from functools import partial
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from packhorse.core import lifecycle
 from packhorse.core.change import Change
-from packhorse.core.model import Result, TaskId
+from packhorse.core.model import Result, Stage, Task, TaskId
 from packhorse.core.plan import Status
 from packhorse.shape import progress
 from packhorse.shape.progress import whole
@@ -130,6 +131,40 @@ async def test_a_stage_that_was_stopped_shows_how_far_it_had_got(store: Store) -
     assert progress.of_stage(job, "only", await reported(store, job_id)) == 80.0
 
 
+async def test_what_reports_all_of_it_and_then_fails_was_not_at_its_end(store: Store) -> None:
+    claimed = await started(store)
+    await store.report([report(claimed, 10.0, 10.0)])
+    before = await seen(store, claimed.job.id)
+
+    job = await fail(store, claimed)
+
+    assert job.status is Status.FAILED
+    assert (before, await seen(store, job.id)) == (99.0, 99.0)
+    assert progress.of_stage(job, "only", await reported(store, job.id)) == 99.0
+
+
+async def test_what_reports_all_of_it_and_is_cancelled_was_not_at_its_end(store: Store) -> None:
+    claimed = await started(store)
+    await store.report([report(claimed, 10.0, 10.0)])
+    job_id, token = claimed.job.id, claimed.token
+
+    await settled(store, job_id, lambda job: lifecycle.cancel(job, now=store.now()))
+    await settled(store, job_id, lambda job: lifecycle.hand_back(job, claimed.task, token=token, now=store.now()))
+
+    job = await held(store, job_id)
+    assert (job.status, await seen(store, job_id)) == (Status.CANCELLED, 99.0)
+    assert progress.of_stage(job, "only", await reported(store, job_id)) == 99.0
+
+
+async def test_one_failed_element_of_very_many_is_not_rounded_away(store: Store) -> None:
+    job = await split(store, 2)
+    done, failed = Task(Status.COMPLETED), Task(Status.FAILED)
+    pages = Stage((failed, *[done] * 99_999))
+    many = replace(job, status=Status.FAILED, stages=(job.stages[0], pages, *job.stages[2:]))
+
+    assert progress.of_stage(many, "page", {}) == 99.99
+
+
 async def test_a_stage_that_will_be_tried_again_is_at_its_start(store: Store) -> None:
     claimed = await started(store)
     await store.report([report(claimed, 8.0, 10.0)])
@@ -165,18 +200,24 @@ async def test_a_new_run_begins_where_its_finished_stages_are(store: Store) -> N
 
 
 @pytest.mark.parametrize(
-    ("current", "total", "percent"),
-    [(5.0, None, 0.0), (5.0, 0.0, 0.0), (-5.0, 10.0, 0.0), (15.0, 10.0, 100.0), (5.0, -10.0, 0.0)],
+    ("current", "total", "percent", "of_whole"),
+    [
+        (5.0, None, 0.0, 0.0),
+        (5.0, 0.0, 0.0, 0.0),
+        (-5.0, 10.0, 0.0, 0.0),
+        (15.0, 10.0, 100.0, 99.0),
+        (5.0, -10.0, 0.0, 0.0),
+    ],
 )
 async def test_odd_numbers_stay_between_nothing_and_all(
-    store: Store, current: float, total: float | None, percent: float
+    store: Store, current: float, total: float | None, percent: float, of_whole: float
 ) -> None:
     claimed = await started(store)
 
     await store.report([report(claimed, current, total)])
 
     job, told = await held(store, claimed.job.id), await reported(store, claimed.job.id)
-    assert whole(job, told) == percent
+    assert whole(job, told) == of_whole
     assert progress.of_stage(job, "only", told) == percent
 
 
@@ -266,7 +307,7 @@ async def _story(store: Store, clock: Clock, data: st.DataObject) -> None:
         if job.run != run:
             run, last = job.run, 0.0
         assert 0.0 <= last <= now <= 100.0
-        assert (now == 100.0) or job.status is not Status.COMPLETED
+        assert (now == 100.0) == (job.status is Status.COMPLETED)
         last = now
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import av
 import numpy as np
 
-from packhorse import App, Context, File, Params, Permanent, needs
+from packhorse import App, Context, File, Params, Permanent, each, needs
 
 app = App("shown")
 
@@ -102,6 +102,28 @@ def draw(ctx: Context, p: Media) -> list[File]:
         (ctx.scratch / "plain").write_text("x")
         return [File(ctx.scratch / "plain", name=p.note.replace("/", "_"))]
     return [File(ctx.scratch / name) for name in (*made, "sound.wav", "film.webm")]
+
+
+class Nearly(Params):
+    count: int = 3
+
+
+nearly = app.pipeline("nearly", Nearly, description="Fails at its very end")
+
+
+@nearly.stage
+def begin(ctx: Context, p: Nearly) -> list[int]:
+    return list(range(p.count))
+
+
+@nearly.stage(retries=0)
+def end(ctx: Context, p: Nearly, number: int = each(begin)) -> int:
+    """Each goes through all of it; the last one fails then."""
+    for _ in ctx.track(range(5)):
+        time.sleep(0.02)
+    if number == p.count - 1:
+        raise Permanent("So near.", code="NO_LUCK")
+    return number
 
 
 @app.job(retries=0)

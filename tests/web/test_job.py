@@ -105,6 +105,35 @@ def test_a_failed_one_says_why_and_is_retried_from_a_stage(page: Page, client: C
     expect(page.locator("#events")).to_contain_text("Run 2 was asked for")
 
 
+def test_one_that_failed_was_not_at_its_end(page: Page, client: Client) -> None:
+    job = client.wait(client.submit("nearly", {"count": 1}, user="near")["job_id"])
+    assert (job["status"], 0 < job["progress"] < 100, 0 < job["stage_progress"] < 100) == ("failed", True, True)
+
+    page.goto(f"/jobs/{job['job_id']}")
+    assert float(page.locator("#stage-end progress").get_attribute("value") or 0) == job["stage_progress"]
+    expect(page.locator("#stage-end .told")).to_have_text("0 of 1, 1 failed")
+    page.goto("/jobs?user_id=near")
+
+    expect(page.locator("tbody tr")).to_contain_text(f"{int(job['progress'])} %")
+
+
+def test_elements_side_by_side_take_no_longer_than_their_job(page: Page, client: Client) -> None:
+    job = client.wait(client.submit("nearly", {"count": 12}, user="ann")["job_id"])
+
+    page.goto(f"/jobs/{job['job_id']}")
+
+    columns = page.locator(".stages thead th").all_inner_texts()
+    cells = page.locator("#stage-end").locator("th, td").all_inner_texts()
+    told = dict(zip(columns, cells, strict=True))
+    assert seconds(told["Waited"]) + seconds(told["Took"]) <= job["duration_ms"] / 1000 + 0.2
+
+
+def seconds(told: str) -> float:
+    """Of a short time as the page tells it."""
+    value, unit = told.split()
+    return float(value) * {"ms": 0.001, "s": 1.0}[unit]
+
+
 def test_what_is_refused_is_said_where_it_was_asked(page: Page, client: Client, tmp_path: Path) -> None:
     job = Gated(client, tmp_path)
     job.ends()
@@ -204,8 +233,9 @@ def test_a_job_that_waits_says_why(page: Page, client: Client) -> None:
 
     page.goto(f"/jobs/{job_id}")
 
-    expect(page.locator("h1 .status")).to_contain_text("waiting")
-    expect(page.locator(".reasons")).to_contain_text("`add` is not due before")
+    expect(page.locator("h1 .status")).to_contain_text("pending")
+    expect(page.locator(".reasons")).to_contain_text("add is not due before")
+    expect(page.locator(".reasons code")).to_have_text("add")
 
 
 def test_the_commands_to_copy_submit_the_same_again(page: Page, client: Client, tmp_path: Path) -> None:

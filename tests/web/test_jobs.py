@@ -37,7 +37,7 @@ def test_what_is_filtered_is_an_address_to_share(page: Page, client: Client, use
     mine = waiting(client, user, 2)
     client.wait(client.submit("add", {"a": 1}, user=user)["job_id"])
     page.goto("/jobs")
-    page.get_by_label("Status").select_option("waiting")
+    page.get_by_label("Status").select_option("pending")
     page.get_by_label("Pipeline").select_option("add")
     page.get_by_label("User").fill(user)
     page.get_by_label("Created from (UTC)").fill("2026-01-01T12:30:15")
@@ -119,6 +119,19 @@ def test_two_that_are_picked_are_cancelled_then_retried_then_deleted(page: Page,
 
     expect(rows(page)).to_have_count(1)
     assert [job["job_id"] for job in client.iterate(user=user)] == [other["job_id"]]
+
+
+def test_one_that_is_picked_is_one(page: Page, client: Client, user: str) -> None:
+    [job] = waiting(client, user, 1)
+    page.goto(f"/jobs?user_id={user}")
+    expect(page.locator("#count")).to_have_text("1 job matches")
+
+    pick(page, job).check()
+    page.get_by_role("button", name="Cancel…").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Cancel 1 job?")
+    page.get_by_role("button", name="Cancel 1 job").click()
+
+    expect(page.get_by_role("status").first).to_have_text("1 job is cancelled.")
 
 
 def test_what_cannot_be_done_is_said_before_and_left_alone(page: Page, client: Client, user: str) -> None:

@@ -26,6 +26,7 @@ def test_runs_are_drawn_the_newest_on_the_right_each_with_its_shape() -> None:
 def test_no_more_than_thirty_runs_are_drawn_and_none_is_said() -> None:
     assert len(sparks.runs([ran("completed")] * 50).bars) == 30
     assert sparks.runs([]).text == "No runs yet"
+    assert sparks.runs([ran("failed")]).text == "The only run: failed"
 
 
 def test_a_trend_is_as_tall_as_its_hours() -> None:

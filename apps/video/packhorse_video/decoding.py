@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import wave
 from collections.abc import Callable
@@ -72,6 +73,7 @@ class _Decoding:
         self._start = (container.start_time or 0) / av.time_base
         self._size = self._scaled(self._video.codec_context.width, self._video.codec_context.height)
         self._frames = Writer(to / "frames.zip")
+        self._due = 0.0
         self._thumbnails: list[Any] = []
         self._times: list[float] = []
         self._unreadable = 0
@@ -120,11 +122,12 @@ class _Decoding:
             if len(self._frames.times) == MOST_FRAMES:
                 raise NotAVideo(f"More than {MOST_FRAMES} frames would be looked at: a lower sampling_rate is needed.")
             self._frames.add(at, self._upright(frame))
+            self._due = (math.floor((at + 0.5 / rate) / self._every) + 1) * self._every  # a jump leaves no debt
 
     def _is_due(self, at: float, rate: float) -> bool:
         """Never what is seen at the same time as the last, or before it: a film of them must go on."""
         sampled = self._frames.times
-        return at + 0.5 / rate >= len(sampled) * self._every and (not sampled or at > sampled[-1])
+        return at + 0.5 / rate >= self._due and (not sampled or at > sampled[-1])
 
     def _upright(self, frame: Any) -> Image.Image:
         """Telephones store what they see lying down, and how to turn it. What is askew stays so: its sides are even."""

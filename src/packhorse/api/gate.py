@@ -1,7 +1,8 @@
 """In front of every route: says who asks, or lets nobody in.
 
 Where no key is asked for, only what comes from this machine is served. A page of another site can make a browser send
-requests here, or point a name of its own at 127.0.0.1 and be taken for us. The Host and the Origin give both away.
+requests here, or point a name of its own at 127.0.0.1 and be taken for us. The Host and the Origin give both away. So
+they do a page that another program serves on another port of this machine.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from litestar.types import ASGIApp, Message, Receive, Scope, Send
 from msgspec.structs import replace
 
 from packhorse.api.callers import LOCAL, NOBODY, UNMARKED, Caller, check
-from packhorse.api.cookies import SAFE, check_origin
+from packhorse.api.cookies import OURS, SAFE, check_origin
 from packhorse.api.headers import Headers, every
 from packhorse.api.tools import Tools
 from packhorse.errors import Forbidden, Foreign
@@ -108,14 +109,21 @@ def _check(method: str, headers: Headers) -> None:
         raise Foreign(name="Host", value=", ".join(hosts)[:100])
     if method in SAFE:
         return
+    sites = every(headers, b"sec-fetch-site")
+    if not OURS.issuperset(sites):
+        raise Foreign(name="Sec-Fetch-Site", value=", ".join(sites)[:100])
     for origin in every(headers, b"origin"):
-        if not _is_local_address(ORIGIN, origin):
+        # A page of another port of this machine is not ours either, unless the browser itself takes it for us: that
+        # is a front end's own server, which passes requests on under our name.
+        if not _is_local_address(ORIGIN, origin) or not (sites or _is_at(origin, hosts[0])):
             raise Foreign(name="Origin", value=origin[:100])
-    if "cross-site" in every(headers, b"sec-fetch-site"):
-        raise Foreign(name="Sec-Fetch-Site", value="cross-site")
 
 
 @lru_cache(maxsize=1000)
 def _is_local_address(pattern: re.Pattern[str], address: str) -> bool:
     found = pattern.fullmatch(address)
     return found is not None and is_local(found["host"].strip("[]"))
+
+
+def _is_at(origin: str, host: str) -> bool:
+    return origin.partition("://")[2].lower() == host.lower()

@@ -156,7 +156,7 @@ def build(settings: Settings) -> Litestar:
     """The application; it opens store and objects when it is started."""
     api = Router(BASE, route_handlers=ROUTES)
     app = Litestar(
-        [api, system.healthz, system.readyz, scraping.scrape, docs.docs, static.static, page.PAGES, changes.live],
+        [api, system.healthz, system.readyz, scraping.scrape, docs.docs, *static.ROUTES, page.PAGES, changes.live],
         dependencies={
             "tools": Provide(tools_of, sync_to_thread=False),
             "caller": Provide(caller_of, sync_to_thread=False),

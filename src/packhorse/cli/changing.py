@@ -9,8 +9,10 @@ from typing import Any
 from cyclopts import CycloptsError
 
 from packhorse.cli import printing, watching
+from packhorse.cli.naming import named
 from packhorse.cli.options import Chosen, JobId, Remote
 from packhorse.client import Client, Json
+from packhorse.core.counting import plural
 
 TERMINAL = watching.EXIT.keys()
 PAST = {"cancel": "cancelled", "retry": "retried", "delete": "deleted"}
@@ -32,7 +34,7 @@ def cancel(
     Parameters
     ----------
     jobs
-        Their ids; none to mean all that have what is named.
+        Their ids, or the beginnings of them, or the ends, of the newest 200; none to mean all that have what is named.
     all
         Mean every active job, where nothing is named.
     dry_run
@@ -41,6 +43,7 @@ def cancel(
         Do it to all that are found, without which they are only counted.
     """
     with remote.client() as client:
+        jobs = tuple(named(client, each) for each in jobs)
         if len(jobs) == 1 and not dry_run and not _is_named(chosen, all):
             _changed(client.cancel(jobs[0]), remote)
             return 0
@@ -61,7 +64,7 @@ def retry(
     Parameters
     ----------
     jobs
-        Their ids; none to mean all that have what is named.
+        Their ids, or the beginnings of them, or the ends, of the newest 200; none to mean all that have what is named.
     stage
         Of one job: redo this stage and what follows it; * for all.
     all
@@ -72,6 +75,7 @@ def retry(
         Do it to all that are found, without which they are only counted.
     """
     with remote.client() as client:
+        jobs = tuple(named(client, each) for each in jobs)
         if len(jobs) == 1 and not dry_run and not _is_named(chosen, all):
             _retried(client, jobs[0], stage, remote)
             return 0
@@ -93,7 +97,7 @@ def delete(
     Parameters
     ----------
     jobs
-        Their ids; none to mean all that have what is named.
+        Their ids, or the beginnings of them, or the ends, of the newest 200; none to mean all that have what is named.
     all
         Mean every ended job, where nothing is named.
     dry_run
@@ -102,6 +106,7 @@ def delete(
         Do it to all that are found, without which they are only counted.
     """
     with remote.client() as client:
+        jobs = tuple(named(client, each) for each in jobs)
         if len(jobs) == 1 and not dry_run and not _is_named(chosen, all):
             client.delete(jobs[0])
             _deleted(jobs[0], remote)
@@ -127,7 +132,7 @@ def _many(verb: str, ask: Callable[..., Json], asked: dict[str, Any], dry_run: b
         printing.document(found)
     else:
         count = f"{found['count']}{' or more' if found['is_at_least'] else ''}"
-        printing.plain(f"{count} {'would be' if is_trial else 'are'} {PAST[verb]}.")
+        printing.plain(f"{count} {'would be' if is_trial else plural(count, 'is', 'are')} {PAST[verb]}.")
         for why, number in sorted(found["left"].items()):
             printing.plain(f"{number} left alone: {WHY.get(why, why)}.")
     if not is_trial or dry_run:

@@ -58,3 +58,4 @@ COMMANDS = (
 for place, (group, name, where, meaning) in enumerate(COMMANDS):
     app.command(where, name=name, help=meaning, group=group, sort_key=place)
 app.command("packhorse.cli.demo:demo", name="demo", help="What `make run` runs.", show=False)
+app.command("packhorse.cli.names:names", name="names", help="What completion asks the server.", show=False)

@@ -71,7 +71,7 @@ def _show(client: Client, dev: subprocess.Popen[bytes], scratch: Path, pace: flo
         raise PackhorseError(f"Job {job_id} is {job['status']}, not completed: {job['error']}.")
     if not job["retry_count"]:
         raise PackhorseError("The worker was killed, and yet nothing was tried again.")
-    _say(f"completed in {job['duration_ms'] / 1000:.1f} s; {job['retry_count']} sections were lost and done again")
+    _say(f"completed in {job['duration_ms'] / 1000:.1f} s; sections were lost and done again: {job['retry_count']}")
     result = client.result(job_id, scratch)
     report = json.loads(result.read_text())
     _compare(report, journey.expected())

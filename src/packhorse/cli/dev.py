@@ -12,6 +12,7 @@ from packhorse.cli.kept import Kept
 from packhorse.cli.options import SAMPLE, Places, flags_of, settings_from
 from packhorse.cli.printing import forwarded
 from packhorse.cli.watched import Watched
+from packhorse.core.counting import plural
 from packhorse.engine.describe import describe
 from packhorse.errors import PackhorseError
 from packhorse.ports import require_free
@@ -99,9 +100,7 @@ class Dev:
                 break
             await asyncio.sleep(KNOCK)
         apps = ", ".join(self._workers)
-        forwarded(
-            "dev", f"{apps} {'runs' if len(self._workers) == 1 else 'run'} at http://{host}:{port}; Ctrl-C ends it"
-        )
+        forwarded("dev", f"{apps} {plural(len(self._workers), 'runs', 'run')} at http://{host}:{port}; Ctrl-C ends it")
         if str(port) != PORT:
             forwarded("dev", f"other commands find it with: export PACKHORSE_URL=http://{host}:{port}")
 

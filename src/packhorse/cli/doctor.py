@@ -32,7 +32,9 @@ def doctor(*, output: Output = Output(), places: Places = Places()) -> int:
         printing.document([_document(each, now) for each in findings])
     else:
         rows = zip((SHOWN[state] for state in states), findings, strict=True)
-        printing.table(("", "what", "is", "meaning"), [(word, f.name, f.value, f.meaning) for word, f in rows])
+        printing.table(
+            ("", "what", "is", "meaning"), [(word, f.name, f.value, printing.prose(f.meaning)) for word, f in rows]
+        )
     return 0 if set(states) <= {"ok"} else 1
 
 

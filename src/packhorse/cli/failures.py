@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from cyclopts import App, Group, Parameter
 
 from packhorse.cli import printing
+from packhorse.cli.naming import named
 from packhorse.cli.options import Remote, Whole
 from packhorse.client import Client, Json
 
@@ -65,11 +66,12 @@ def listed(
     status
         Only open, retried, resolved or dismissed ones.
     job
-        Only those of one job.
+        Only those of one job: its id, or the beginning or end of it.
     limit
         How many at most.
     """
     with Client(remote.url) as client:
+        job = None if job is None else named(client, job)
         found = client.failures(**chosen.asked(), status=status, job_id=job, limit=limit)
     if remote.json:
         printing.document(found)

@@ -8,10 +8,12 @@ from typing import Annotated
 from cyclopts import CycloptsError, Parameter
 
 from packhorse.cli import printing, watching
+from packhorse.cli.naming import named
 from packhorse.cli.options import Chosen, JobId, Remote, Whole
 from packhorse.cli.results import listed
 from packhorse.client import Client, Json
 from packhorse.core import wire
+from packhorse.core.counting import percent
 from packhorse.define.mistakes import some
 
 TERMINAL = watching.EXIT.keys()
@@ -49,11 +51,12 @@ def show(job: JobId, /, *, follow: bool = False, remote: Remote = Remote()) -> i
     Parameters
     ----------
     job
-        Its id.
+        Its id, or the beginning of it; or the end, of one of the newest 200.
     follow
         Show progress until it has ended; the exit code is 0 completed, 1 failed, 4 cancelled.
     """
     with remote.client() as client:
+        job = named(client, job)
         if not follow:
             _shown(client, job, remote)
             return 0
@@ -75,7 +78,7 @@ def logs(
     Parameters
     ----------
     job
-        Its id.
+        Its id, or the beginning of it; or the end, of one of the newest 200.
     follow
         Go on until the job has ended.
     stage
@@ -84,6 +87,7 @@ def logs(
         Begin with the last so many lines.
     """
     with remote.client() as client:
+        job = named(client, job)
         stages = client.get(job)["stages"]
         if stage is not None and stage not in stages:
             raise CycloptsError(msg=f"There is no stage {stage!r}; there is {some(stages)}.", command_chain=["logs"])
@@ -100,12 +104,12 @@ def promote(job: JobId, /, *, to: str | None = None, remote: Remote = Remote()) 
     Parameters
     ----------
     job
-        Its id.
+        Its id, or the beginning of it; or the end, of one of the newest 200.
     to
         The name of the place, where the server has several.
     """
     with remote.client() as client:
-        promoted = client.promote(job, to)
+        promoted = client.promote(named(client, job), to)
     if remote.json:
         printing.document(promoted)
     else:
@@ -160,8 +164,8 @@ def _speaker(line: Json, stages: Json) -> str:
 
 def _row(job: Json) -> tuple[object, ...]:
     created = job["created_at"][:19].replace("T", " ")
-    progress = f"{job['progress']:.0f} %"
-    return job["job_id"], job["pipeline"], job["user_id"], job["status"], progress, job["stage"], created
+    how_far = percent(job["progress"])
+    return job["job_id"], job["pipeline"], job["user_id"], job["status"], how_far, job["stage"], created
 
 
 def _shown(client: Client, job_id: str, remote: Remote) -> None:
@@ -178,7 +182,7 @@ def _shown(client: Client, job_id: str, remote: Remote) -> None:
         listed(made)
     if job["status"] not in TERMINAL:
         for reason in client.explain(job_id):
-            printing.facts({"waiting": reason["message"]})
+            printing.facts({"waiting": printing.prose(reason["message"])})
         if (seconds := client.estimate(job_id)["seconds"]) is not None:
             printing.facts({"left": f"about {seconds:.0f} s to run"})
     if job["error"] is not None:
@@ -193,7 +197,7 @@ def _stages(job: Json, measured: Sequence[Json]) -> None:
     rows = []
     for name, stage in job["stages"].items():
         mine = [each for each in measured if each["stage"] == name]
-        row = [name, stage["status"], f"{stage['progress']:.0f} %", stage["attempt"]]
+        row = [name, stage["status"], percent(stage["progress"]), stage["attempt"]]
         if mine:
             row += [f"{100 * max(each['peak_cpu'] for each in mine):.0f} %"]
             row += [f"{max(each['peak_memory_bytes'] for each in mine) / MIB:.0f} MiB"]

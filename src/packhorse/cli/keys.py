@@ -17,6 +17,7 @@ from packhorse.define.durations import seconds
 from packhorse.errors import InvalidInput
 from packhorse.settings import Settings
 from packhorse.store.base import Entry, Key, Store
+from packhorse.web import words
 from packhorse.wiring import open_store
 
 T = TypeVar("T")
@@ -169,10 +170,7 @@ def limits(key: str, /, *, remote: Remote = Remote()) -> None:
     if remote.json:
         printing.document({"items": found, "next": None})
         return
-    columns = ("name", "unit", "limit", "window", "left")
-    printing.table(
-        columns, ([each[name] for name in ("name", "unit", "limit", "window_seconds", "left")] for each in found)
-    )
+    printing.table(("name", "unit", "limit", "window", "left"), map(_limit, found))
 
 
 def audit(*, limit: Whole = 50, places: Places = Places(), remote: Remote = Remote()) -> None:
@@ -237,6 +235,13 @@ def _given(made: Json, remote: Remote) -> None:
         return
     printing.said(f"Key {made['key_id']} of tenant {made['tenant_id']} may {', '.join(made['scopes'])}. Keep it safe:")
     printing.plain(made["key"])
+
+
+def _limit(limit: Json) -> Sequence[object]:
+    is_bytes = limit["unit"] == "content-bytes"
+    say = words.size if is_bytes else words.number
+    window = "" if limit["window_seconds"] is None else words.duration(limit["window_seconds"])
+    return limit["name"], "bytes" if is_bytes else limit["unit"], say(limit["limit"]), window, say(limit["left"])
 
 
 def _line(entry: Json) -> Sequence[object]:

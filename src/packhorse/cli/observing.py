@@ -5,6 +5,7 @@ from __future__ import annotations
 from packhorse.cli import printing
 from packhorse.cli.options import Remote
 from packhorse.client import Client, Json
+from packhorse.core.counting import plural
 
 MIB = 1024**2
 
@@ -47,9 +48,11 @@ def overview(found: Json) -> dict[str, str]:
     """What there is now."""
     jobs, more = found["jobs"], "+" if found["waiting_capped"] else ""
     kept = ", ".join(f"{_count(jobs, name)} {name}" for name in ("active", "completed", "failed", "cancelled"))
+    slots = f"{found['slots']} {plural(found['slots'], 'slot')}"
+    workers = f"{found['workers']} {plural(found['workers'], 'worker')}"
     return {
         "jobs": f"{jobs['total']}{'+' if jobs['capped'] else ''} kept: {kept}",
-        "running": f"{found['running']} of {found['slots']} slots, on {found['workers']} workers",
+        "running": f"{found['running']} of {slots}, on {workers}",
         "waiting": f"{found['waiting']}{more}, the oldest for {seconds(found['oldest_wait_seconds'])}",
         "today": f"{found['processed_today']} ended since midnight UTC, {found['failed_24h']} failed in 24 h",
     }

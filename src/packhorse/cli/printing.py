@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
@@ -69,6 +70,11 @@ def facts(pairs: Mapping[str, object]) -> None:
 def cell(value: object) -> Text:
     word = "" if value is None else str(value)
     return Text(word, style=STYLES.get(word, ""))
+
+
+def prose(text: str) -> str:
+    """Without the backticks around names, which a terminal has no face for; one that stands alone is somebody's own."""
+    return re.sub(r"`([^`]*)`", r"\1", text)
 
 
 def said(message: str) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 
 from packhorse.cli import printing
+from packhorse.cli.naming import named
 from packhorse.cli.options import ArtifactName, JobId, Remote
 from packhorse.client import Client, Json
 from packhorse.core import wire
@@ -23,13 +24,13 @@ def result(job: JobId, /, *, output: str = ".", remote: Remote = Remote()) -> No
     Parameters
     ----------
     job
-        Its id.
+        Its id, or the beginning of it; or the end, of one of the newest 200.
     output
         File to write to, or folder/ to write into; else the folder we are in. A result without files is printed.
     """
     to = target(output)
     with remote.client() as client:
-        kept(client, job, to, json=remote.json)
+        kept(client, named(client, job), to, json=remote.json)
 
 
 def artifacts(job: JobId, name: ArtifactName = None, /, *, output: str = ".", remote: Remote = Remote()) -> None:
@@ -38,7 +39,7 @@ def artifacts(job: JobId, name: ArtifactName = None, /, *, output: str = ".", re
     Parameters
     ----------
     job
-        Its id.
+        Its id, or the beginning of it; or the end, of one of the newest 200.
     name
         Which one, as it is listed; without a name all are listed.
     output
@@ -46,6 +47,7 @@ def artifacts(job: JobId, name: ArtifactName = None, /, *, output: str = ".", re
     """
     to = None if name is None else target(output)
     with remote.client() as client:
+        job = named(client, job)
         if name is not None and to is not None:
             _said(client.artifact(job, name, to), json=remote.json)
             return

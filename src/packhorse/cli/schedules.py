@@ -65,8 +65,8 @@ def show(schedule: ScheduleId, /, *, remote: Remote = Remote()) -> None:
 @app.command
 def put(
     schedule: ScheduleId,
-    pipeline: str | None = None,
     /,
+    pipeline: str | None = None,
     *values: Values,
     cron: str | None = None,
     zone: str | None = None,
@@ -87,7 +87,7 @@ def put(
     schedule
         Its id.
     pipeline
-        What is run; see them with: packhorse pipelines
+        What is run, behind the id as for submit, or as an option; see them with: packhorse pipelines
     values
         Parameters; one that is named anew replaces the one there was. NAME=@PATH is what the file says.
     cron
@@ -121,7 +121,7 @@ def put(
         said["pipeline"] = pipeline or said.get("pipeline")
         if "cron" not in said or said["pipeline"] is None:
             raise InvalidInput("A new schedule needs a pipeline and --cron.", field="cron")
-        added, files = parameters_from(grouped(values), schema_of(client, said["pipeline"]))
+        added, files = parameters_from(grouped(values, "schedules", "put"), schema_of(client, said["pipeline"]))
         if files:
             raise InvalidInput("A schedule cannot hold files.", field=next(iter(files)))
         said["parameters"] = {**said.get("parameters", {}), **added}

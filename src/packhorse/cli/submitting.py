@@ -51,7 +51,7 @@ def submit(
         Wait, and write the result to this file, or into this folder/.
     """
     wait_before = _seconds(delay)
-    words = grouped(values)
+    words = grouped(values, "submit")
     to = None if output is None else tried(output)
     with remote.client() as client:
         parameters, files = parameters_from(words, schema_of(client, pipeline))

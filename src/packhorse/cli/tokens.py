@@ -5,6 +5,7 @@ from __future__ import annotations
 from cyclopts import App
 
 from packhorse.cli import printing
+from packhorse.cli.naming import named
 from packhorse.cli.options import JobId, Remote
 from packhorse.client import Json
 
@@ -13,22 +14,25 @@ app = App("tokens", help="Make, list and revoke tokens of one job.")
 
 @app.command
 def create(job: JobId, /, *, expires: str | None = None, remote: Remote = Remote()) -> None:
-    """Make a token that can read and cancel this job. It is printed once.
+    """Make a token that can read and cancel this job, and the address of a page with it. Both are printed once.
 
     Parameters
     ----------
     job
-        Its id.
+        Its id, or the beginning of it; or the end, of one of the newest 200.
     expires
         After how long it ends, as 1d.
     """
     with remote.client() as client:
+        job = named(client, job)
         made = client.token(job, expires_in=expires)
+        made = {**made, "url": f"{client.url}/p/{made['key']}"}
     if remote.json:
         printing.document(made)
         return
     printing.said(f"Token {made['key_id']} is for job {job} only, until {made['ends_at']}. Keep it safe:")
     printing.plain(made["key"])
+    printing.said(f"The page for the person who waits: {made['url']}")
 
 
 @app.command(name="list")
@@ -38,10 +42,10 @@ def list_tokens(job: JobId, /, *, remote: Remote = Remote()) -> None:
     Parameters
     ----------
     job
-        Its id.
+        Its id, or the beginning of it; or the end, of one of the newest 200.
     """
     with remote.client() as client:
-        found = client.tokens(job)
+        found = client.tokens(named(client, job))
     if remote.json:
         printing.document({"items": found, "next": None})
     elif found:
@@ -57,12 +61,12 @@ def revoke(job: JobId, token: str, /, *, remote: Remote = Remote()) -> None:
     Parameters
     ----------
     job
-        The id of the job.
+        The id of the job, or the beginning of it; or the end, of one of the newest 200.
     token
         The id of the token.
     """
     with remote.client() as client:
-        ended = client.revoke(job, token)
+        ended = client.revoke(named(client, job), token)
     if remote.json:
         printing.document(ended)
     else:

@@ -22,6 +22,7 @@ from packhorse.cli import printing
 from packhorse.cli.observing import overview, percentiles, seconds, worker_row
 from packhorse.cli.options import Remote
 from packhorse.client import Client, Json
+from packhorse.core.counting import percent
 from packhorse.errors import Unreachable
 
 PERIOD = 1.0
@@ -115,7 +116,7 @@ def _page(found: Json) -> RenderableType:
     parts += _section(
         "workers", ("worker", "state", "seen", "slots", "cpu", "memory", "in hand"), map(worker_row, found["workers"])
     )
-    parts += _section("running", ("job", "pipeline", "user", "stage", "", "%"), map(_running, found["running"]))
+    parts += _section("running", ("job", "pipeline", "user", "stage", "", ""), map(_running, found["running"]))
     parts += _section("failed last", ("job", "pipeline", "when", "why"), map(_failed, found["failed"]))
     return Group(*parts)
 
@@ -146,7 +147,7 @@ def _queues(found: Json) -> Iterator[Sequence[object]]:
 
 def _running(job: Json) -> Sequence[object]:
     bar = ProgressBar(total=100.0, completed=job["progress"], width=20)
-    return job["job_id"], job["pipeline"], job["user_id"], job["stage"], bar, f"{job['progress']:.0f}"
+    return job["job_id"], job["pipeline"], job["user_id"], job["stage"], bar, percent(job["progress"])
 
 
 def _failed(job: Json) -> Sequence[object]:

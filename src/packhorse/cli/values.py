@@ -42,13 +42,13 @@ def parameters_from(
     return values, files
 
 
-def grouped(words: Sequence[str]) -> dict[str, list[str]]:
-    """What each name was given."""
+def grouped(words: Sequence[str], *command: str) -> dict[str, list[str]]:
+    """What each name was given to this command."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for word in words:
         name, equals, value = word.partition("=")
         if not name or not equals:
-            raise CycloptsError(msg=f"{word!r} is not NAME=VALUE or NAME=@PATH.", command_chain=["submit"])
+            raise CycloptsError(msg=f"{word!r} is not NAME=VALUE or NAME=@PATH.", command_chain=[*command])
         found[name].append(value)
     return found
 

@@ -11,6 +11,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from packhorse.cli import printing
 from packhorse.client import Client, Json
+from packhorse.core.counting import percent
 
 EXIT = {"completed": 0, "failed": 1, "cancelled": 4}
 DETACHED = 130
@@ -97,7 +98,7 @@ class Bars:
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
-            TextColumn("{task.percentage:>3.0f}%"),
+            TextColumn("{task.fields[percent]:>5}"),
             TimeElapsedColumn(),
             TextColumn("{task.fields[message]}", style="dim"),
             console=printing.err(),
@@ -122,11 +123,12 @@ class Bars:
     def _move(self, name: str, stage: Json) -> None:
         message = _message(stage)
         if name not in self._bars:
-            self._bars[name] = self._progress.add_task(name, start=False, total=100.0, message=message)
+            self._bars[name] = self._progress.add_task(name, start=False, total=100.0, message=message, percent="")
         bar = self._bars[name]
         if stage["status"] != "pending":
             self._progress.start_task(bar)
-        self._progress.update(bar, completed=stage["progress"], message=message)
+        how_far = percent(stage["progress"])
+        self._progress.update(bar, completed=stage["progress"], message=message, percent=how_far)
 
 
 def _message(stage: Json) -> str:

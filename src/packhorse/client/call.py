@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -11,10 +12,10 @@ import httpx2
 import msgspec
 
 from packhorse.client.patience import SAFE
-from packhorse.client.problems import checked
+from packhorse.client.problems import checked, reaching
 from packhorse.client.upload import Form
 from packhorse.errors import InvalidInput, UnknownOutcome, Unreachable
-from packhorse.settings import load
+from packhorse.settings import Settings, load
 from packhorse.trust import trust
 from packhorse.version import VERSION
 
@@ -103,10 +104,16 @@ class Where:
 
     def __init__(self, url: str | None, key: str | None) -> None:
         settings = load().settings
-        self.url = _with_scheme(url or settings.url or LOCAL).rstrip("/")
+        named = url or settings.url
+        self.url = _with_scheme(named or LOCAL).rstrip("/")
+        self._serve = None if named else _address(settings)
         self._key = (settings.key if key is None else key).strip()
         if not (self._key.isascii() and self._key.isprintable()) or " " in self._key:
             raise InvalidInput("This cannot be a key: it holds characters that no key has.", field="key")
+
+    def reaching(self) -> AbstractContextManager[None]:
+        """In it, silence is an error that says where nobody answers."""
+        return reaching(self.url, self._serve)
 
     def options(self) -> dict[str, Any]:
         """For a client of httpx."""
@@ -125,3 +132,9 @@ class Where:
 def _with_scheme(url: str) -> str:
     """``localhost:3003`` is what a person means by http://localhost:3003."""
     return url if "://" in url else f"http://{url}"
+
+
+def _address(settings: Settings) -> str:
+    """Where `packhorse serve` listens, for who asks from this machine."""
+    host = "127.0.0.1" if settings.host in ("", "0.0.0.0", "::") else settings.host  # noqa: S104 (we ask there)
+    return f"http://{f'[{host}]' if ':' in host else host}:{settings.port}"

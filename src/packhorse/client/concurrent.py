@@ -14,7 +14,7 @@ from packhorse.client import calls, download, failing, many, operating, scheduli
 from packhorse.client.call import LOST, Call, Fetch, Json, Pages, Where
 from packhorse.client.following import Follow
 from packhorse.client.patience import WAIT, Patience
-from packhorse.client.problems import checked, error_of, reaching
+from packhorse.client.problems import checked, error_of
 from packhorse.client.showing import shown_as
 from packhorse.errors import PackhorseError, StoreUnavailable, TooMany, Unreachable
 
@@ -72,11 +72,11 @@ class AsyncClient:
         wait: float = WAIT,
         on_wait: Callable[[float, PackhorseError], None] | None = None,
     ) -> None:
-        where = Where(url, key)
-        self.url = where.url
+        self._where = Where(url, key)
+        self.url = self._where.url
         self._wait, self._on_wait = wait, on_wait
-        with reaching(self.url):
-            self._http = httpx2.AsyncClient(**where.options())
+        with self._where.reaching():
+            self._http = httpx2.AsyncClient(**self._where.options())
 
     async def __aenter__(self) -> Self:
         return self
@@ -185,7 +185,7 @@ class AsyncClient:
         asked = call.asked()
         if call.form is not None:
             asked["content"] = call.form.a_sent()
-        with reaching(self.url):
+        with self._where.reaching():
             response = await self._http.request(**asked)
         return call.answered(response)
 
@@ -209,7 +209,7 @@ class AsyncClient:
         return await self._in_time(lambda: self._fetched(fetch), patience)
 
     async def _fetched(self, fetch: Fetch[T]) -> T:
-        with reaching(self.url):
+        with self._where.reaching():
             async with self._http.stream("GET", fetch.url) as response:
                 if not response.is_success:
                     await response.aread()
@@ -230,7 +230,7 @@ class AsyncClient:
                 follow.lost(error)
 
     async def _connection(self, follow: Follow) -> AsyncGenerator[Json]:
-        with reaching(self.url):
+        with self._where.reaching():
             async with self._http.stream(**follow.asked()) as response:
                 if not response.is_success:
                     await response.aread()

@@ -14,7 +14,7 @@ from packhorse.client import calls, download, failing, many, operating, scheduli
 from packhorse.client.call import LOST, Call, Fetch, Json, Pages, Where
 from packhorse.client.following import Follow
 from packhorse.client.patience import WAIT, Patience
-from packhorse.client.problems import checked, error_of, reaching
+from packhorse.client.problems import checked, error_of
 from packhorse.client.showing import shown_as
 from packhorse.errors import PackhorseError, StoreUnavailable, TooMany, Unreachable
 
@@ -77,11 +77,11 @@ class Client:
         wait: float = WAIT,
         on_wait: Callable[[float, PackhorseError], None] | None = None,
     ) -> None:
-        where = Where(url, key)
-        self.url = where.url
+        self._where = Where(url, key)
+        self.url = self._where.url
         self._wait, self._on_wait = wait, on_wait
-        with reaching(self.url):
-            self._http = httpx2.Client(**where.options())
+        with self._where.reaching():
+            self._http = httpx2.Client(**self._where.options())
 
     def __enter__(self) -> Self:
         return self
@@ -190,7 +190,7 @@ class Client:
         asked = call.asked()
         if call.form is not None:
             asked["content"] = call.form.sent()
-        with reaching(self.url):
+        with self._where.reaching():
             response = self._http.request(**asked)
         return call.answered(response)
 
@@ -213,7 +213,7 @@ class Client:
         return self._in_time(lambda: self._fetched(fetch), patience)
 
     def _fetched(self, fetch: Fetch[T]) -> T:
-        with reaching(self.url), self._http.stream("GET", fetch.url) as response:
+        with self._where.reaching(), self._http.stream("GET", fetch.url) as response:
             if not response.is_success:
                 response.read()
                 raise error_of(response)
@@ -231,7 +231,7 @@ class Client:
                 follow.lost(error)
 
     def _connection(self, follow: Follow) -> Generator[Json]:
-        with reaching(self.url), self._http.stream(**follow.asked()) as response:
+        with self._where.reaching(), self._http.stream(**follow.asked()) as response:
             if not response.is_success:
                 response.read()
                 raise error_of(response)

@@ -10,20 +10,24 @@ import httpx2
 import msgspec
 
 from packhorse import errors
-from packhorse.errors import InvalidInput, PackhorseError, Unreachable
+from packhorse.errors import InvalidInput, NoneNamed, PackhorseError, Unreachable
 
 URN = "urn:packhorse:"
 MEMBERS = frozenset({"type", "title", "status", "detail", "hint"})
 
 
 @contextmanager
-def reaching(url: str) -> Iterator[None]:
+def reaching(url: str, serve: str | None = None) -> Iterator[None]:
+    """``serve`` is where `packhorse serve` would be, if nobody said which server is meant."""
     try:
         yield
     except httpx2.LocalProtocolError as error:  # ours: the body was not as long as we had said
         raise InvalidInput(f"A file changed while it was being sent ({error}).") from error
     except (httpx2.TransportError, httpx2.InvalidURL) as error:
-        raise Unreachable(url=url, reason=str(error) or type(error).__name__) from error
+        reason = str(error) or type(error).__name__
+        raise (
+            Unreachable(url=url, reason=reason) if serve is None else NoneNamed(url=url, serve=serve, reason=reason)
+        ) from error
 
 
 def checked(response: httpx2.Response) -> Any:

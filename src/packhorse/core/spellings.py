@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from urllib.parse import quote, quote_plus
@@ -33,10 +35,29 @@ def longest_first(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 def _ways(text: str) -> set[str]:
-    urls = {quote(text, safe=""), quote(text), quote_plus(text)}
-    plain = {text, wire.encode(text).decode()[1:-1], json.dumps(text)[1:-1], repr(text)[1:-1], ascii(text)[1:-1]}
-    plain.add(repr(text.encode())[2:-1])
-    return plain | urls | {way for data in _encoded(text) for way in _base64(data)}
+    once = _escaped(text)
+    twice = {way for each in once if each != text for way in _escaped(each)}  # an error told in a log of JSON
+    pages = {html.escape(text), html.escape(text, quote=False)}
+    return {text} | once | twice | pages | _in_urls(text) | {way for data in _encoded(text) for way in _base64(data)}
+
+
+def _escaped(text: str) -> set[str]:
+    """As JSON and as Python shows it, as a text and as bytes."""
+    shown = {wire.encode(text).decode()[1:-1], json.dumps(text)[1:-1]}
+    for show in (repr, ascii, _of_bytes):
+        bare = "'".join(show(piece)[1:-1] for piece in text.split("'"))
+        shown |= {bare, bare.replace("'", "\\'")}  # Python quotes by what else is in the text
+    return shown
+
+
+def _of_bytes(text: str) -> str:
+    return repr(text.encode())[1:]
+
+
+def _in_urls(text: str) -> set[str]:
+    """Some write the digits small."""
+    found = {quote(text, safe=""), quote(text), quote_plus(text)}
+    return found | {re.sub("%[0-9A-F]{2}", lambda digits: digits[0].lower(), each) for each in found}
 
 
 def _encoded(text: str) -> set[bytes]:

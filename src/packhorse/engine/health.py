@@ -11,6 +11,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from packhorse.blob.base import Blobs
+from packhorse.core.counting import plural
 from packhorse.core.plan import Status
 from packhorse.engine import host
 from packhorse.engine.explain import STUCK, Around, is_live, paused, reasons
@@ -147,7 +148,8 @@ async def _stuck(store: Store, live: Sequence[WorkerCard]) -> list[Finding]:
         for job in await store.find(Filter(status=status), limit=MOST_JOBS):
             counts.update(each.message for each in reasons(job, around, now) if each.code in STUCK)
     return [
-        Finding("waiting jobs", False, f"{count} jobs", message, "queues", now) for message, count in counts.items()
+        Finding("waiting jobs", False, f"{count} {plural(count, 'job')}", message, "queues", now)
+        for message, count in counts.items()
     ]
 
 

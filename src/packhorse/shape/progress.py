@@ -8,21 +8,31 @@ from packhorse.core.model import Job, Stage, Task, TaskId
 from packhorse.core.plan import StagePlan, Status
 from packhorse.store.base import Progress
 
+ALMOST = 0.99
+"""The most that a task counts which has not completed, whatever it says of itself: what fails was not at its end."""
+SHORT = 99.99
+"""Percent that are left of what rounds to all, and is not."""
+ENDED_SHORT = (Status.FAILED, Status.CANCELLED)
+
 
 def whole(job: Job, reported: Mapping[TaskId, Progress]) -> float:
-    """0 to 100 over all stages by weight. Built from the furthest each task has been, so it never goes backwards."""
+    """0 to 100 over all stages by weight, 100 only once it has completed.
+
+    Built from the furthest each task has been, so it never goes backwards.
+    """
     if job.status is Status.COMPLETED:
         return 100.0
     total = done = 0.0
     for plan, stage in zip(job.plan.stages, job.stages, strict=True):
         total += plan.weight
         done += plan.weight * _peak(job, plan, stage, reported)
-    return round(100.0 * done / total, 2)
+    return min(SHORT, round(100.0 * done / total, 2))
 
 
 def of_stage(job: Job, name: str, reported: Mapping[TaskId, Progress]) -> float:
-    """0 to 100 of one stage, as its attempts report it; of one that was ended, how far it had got."""
-    tasks = job.stage(name).tasks
+    """0 to 100 of one stage, as its attempts report it; of one that was ended, how far it had got, which is not 100."""
+    stage = job.stage(name)
+    tasks = stage.tasks
     if tasks is None:
         return 0.0
     if not tasks:
@@ -30,7 +40,8 @@ def of_stage(job: Job, name: str, reported: Mapping[TaskId, Progress]) -> float:
     done = 0.0
     for i, task in enumerate(tasks):
         done += _now(job, task, reported.get(TaskId(name, i)))
-    return round(100.0 * done / len(tasks), 2)
+    percent = round(100.0 * done / len(tasks), 2)
+    return min(SHORT, percent) if stage.status in ENDED_SHORT else percent
 
 
 def current_stage(job: Job) -> str | None:
@@ -52,7 +63,7 @@ def _peak(job: Job, plan: StagePlan, stage: Stage, reported: Mapping[TaskId, Pro
         if task.status is Status.COMPLETED:
             done += 1.0
         elif report is not None and report.run == job.run:
-            done += min(report.peak, 1.0)
+            done += min(report.peak, ALMOST)
     return done / len(stage.tasks)
 
 
@@ -61,4 +72,5 @@ def _now(job: Job, task: Task, report: Progress | None) -> float:
         return 1.0
     if report is None or report.run != job.run or not report.total or task.status is Status.PENDING:
         return 0.0
-    return min(1.0, max(0.0, report.current / report.total))
+    most = ALMOST if task.status in ENDED_SHORT else 1.0
+    return min(most, max(0.0, report.current / report.total))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from litestar import Response, get, post
 from litestar.params import FromPath
 
+from packhorse.core.counting import plural
 from packhorse.web.asking import Api, Json, Page, Problem
 from packhorse.web.forms import form
 from packhorse.web.job import shown
@@ -37,7 +38,7 @@ async def promote(request: Page, job_id: FromPath[str]) -> Response[bytes]:
     if isinstance(found, Response):
         return found
     count = len(found["promoted_object_keys"])
-    return moved(request, f"/jobs/{job_id}", said=f"{count} {'file is' if count == 1 else 'files are'} promoted.")
+    return moved(request, f"/jobs/{job_id}", said=f"{count} {plural(count, 'file is', 'files are')} promoted.")
 
 
 @get("/jobs/{job_id:str}/delete", scope="submit", include_in_schema=False)

@@ -10,11 +10,13 @@ from typing import Annotated, Any
 from litestar import Response, get
 from litestar.params import QueryParameter
 
+from packhorse.core.plan import Status
 from packhorse.web import words
 from packhorse.web.asking import Api, Page, Problem, viewer
 from packhorse.web.rendering import rendered
 
 TIMES = ("created_from", "created_until")
+STATUSES = tuple(Status)
 FILTERS = ("status", "pipeline", "user_id", *TIMES)
 PAGE = 50
 
@@ -50,6 +52,7 @@ async def jobs(
         "jobs.html",
         status=422 if mistakes else 200,
         query=query,
+        statuses=STATUSES,
         cursor=cursor,
         mistakes=mistakes,
         pipelines=[each["name"] for each in pipelines],

@@ -11,6 +11,7 @@ import msgspec
 from litestar import Response, post
 from litestar.datastructures import FormMultiDict
 
+from packhorse.core.counting import plural
 from packhorse.errors import InvalidInput
 from packhorse.web import words
 from packhorse.web.asking import Api, Json, Page
@@ -24,7 +25,6 @@ LEFT = {
     "slot_taken": "the slot of its user is taken",
     "stopping": "being stopped already",
     "unreadable": "not readable",
-    **words.STATUS,
 }
 """Why a job was left as it is."""
 
@@ -111,7 +111,7 @@ def _filter(form: FormMultiDict) -> dict[str, Any]:
 
 
 def _said(verb: str, done: int, left: Mapping[str, int]) -> str:
-    first = f"{words.number(done)} {'job is' if done == 1 else 'jobs are'} {VERBS[verb]}."
+    first = f"{words.number(done)} {plural(done, 'job is', 'jobs are')} {VERBS[verb]}."
     return f"{first} Left as they are: {'; '.join(_left(left))}." if left else first
 
 

@@ -1,6 +1,7 @@
-"""Plots as geometry: where lines, bars and ticks go in a box of a fixed size. A template draws them as SVG.
+"""Plots as geometry: where lines, bars and grid lines go, in percent of a box. A template draws them as SVG.
 
-Drawn by the server they need no script, print, follow the theme by their classes, and can be read aloud by their table.
+Drawn by the server they need no script, print, and follow the theme by their classes. The box is as wide as there is
+room, so what is written around it is no part of it: text that is stretched with a plot cannot be read on a phone.
 """
 
 from __future__ import annotations
@@ -9,9 +10,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-WIDTH, HEIGHT = 600, 160
-LEFT, RIGHT, TOP, BOTTOM = 46, 4, 8, 20
-"""Room for what is written around the plot."""
+GAP = 0.1
+"""Between two bars."""
 
 Values = Sequence[float | None]
 
@@ -43,14 +43,13 @@ class Band(NamedTuple):
 
 
 class Plot(NamedTuple):
-    width: int
-    height: int
     lines: list[Line]
     bars: list[Bar]
     bands: list[Band]
     ticks: list[Tick]
-    """On the left, from the bottom up."""
-    times: list[Tick]
+    """On the left, from the top down."""
+    times: list[str]
+    """Below, from the left to the right, with the same room between them."""
     is_empty: bool
 
 
@@ -66,9 +65,9 @@ def lines(
     most = max([value for values in series.values() for value in values if value is not None], default=0.0)
     top = nice(max(most, least))
     drawn = [Line(name, _path(values, top)) for name, values in series.items()]
-    shaded = [Band(name, _x(start), (end - start) * _across()) for name, start, end in bands]
+    shaded = [Band(name, _percent(start), _percent(end - start)) for name, start, end in bands]
     is_empty = all(value is None for values in series.values() for value in values)
-    return Plot(WIDTH, HEIGHT, drawn, [], shaded, _ticks(top, say), _times(times), is_empty)
+    return Plot(drawn, [], shaded, _ticks(top, say), _times(times), is_empty)
 
 
 def bars(series: Mapping[str, Sequence[float]], times: Sequence[str], say: Callable[[float], str]) -> Plot:
@@ -76,21 +75,18 @@ def bars(series: Mapping[str, Sequence[float]], times: Sequence[str], say: Calla
     count = len(times)
     stacks = [[values[at] for values in series.values()] for at in range(count)]
     top = nice(max([sum(stack) for stack in stacks], default=0.0))
-    width = _across() / max(count, 1)
+    width = 100 / max(count, 1)
     drawn = []
     for at, stack in enumerate(stacks):
         base = 0.0
         for name, value in zip(series, stack, strict=True):
             if value:
                 title = f"{times[at]}: {say(value)} {name}"
-                height = value / top * _up()
-                bar = Bar(
-                    name, round(LEFT + at * width, 2), round(_y(base + value, top), 2), 0, round(height, 2), title
-                )
-                drawn.append(bar._replace(width=round(max(width - 0.5, 0.5), 2)))
+                x, y, height = round(at * width, 2), _y(base + value, top), _percent(value / top)
+                drawn.append(Bar(name, x, y, round(max(width - GAP, GAP), 2), height, title))
                 base += value
     is_empty = not drawn
-    return Plot(WIDTH, HEIGHT, [], drawn, [], _ticks(top, say), _times(times), is_empty)
+    return Plot([], drawn, [], _ticks(top, say), _times(times), is_empty)
 
 
 def nice(most: float) -> float:
@@ -101,20 +97,12 @@ def nice(most: float) -> float:
     return next(float(step * size) for step in (1, 2, 4, 5, 10) if step * size >= most * 0.999999)
 
 
-def _across() -> float:
-    return WIDTH - LEFT - RIGHT
-
-
-def _up() -> float:
-    return HEIGHT - TOP - BOTTOM
-
-
-def _x(share: float) -> float:
-    return round(LEFT + share * _across(), 2)
+def _percent(share: float) -> float:
+    return round(100 * share, 2)
 
 
 def _y(value: float, top: float) -> float:
-    return round(TOP + (1 - value / top) * _up(), 2)
+    return _percent(1 - value / top)
 
 
 def _path(values: Values, top: float) -> str:
@@ -125,18 +113,17 @@ def _path(values: Values, top: float) -> str:
         if value is None:
             is_drawn = False
             continue
-        x, y = _x(at * step), _y(value, top)
+        x, y = _percent(at * step), _y(value, top)
         parts.append(f"L{x:g} {y:g}" if is_drawn else f"M{x:g} {y:g}h0.01")
         is_drawn = True
     return "".join(parts)
 
 
 def _ticks(top: float, say: Callable[[float], str]) -> list[Tick]:
-    return [Tick(_y(share * top, top), say(share * top)) for share in (0.0, 0.5, 1.0)]
+    return [Tick(_y(share * top, top), say(share * top)) for share in (1.0, 0.5, 0.0)]
 
 
-def _times(times: Sequence[str]) -> list[Tick]:
-    if len(times) < 2:
-        return [Tick(_x(0), text) for text in times]
+def _times(times: Sequence[str]) -> list[str]:
+    """The first, the middle and the last."""
     last = len(times) - 1
-    return [Tick(_x(at / last), times[at]) for at in (0, last // 2, last)]
+    return [times[at] for at in sorted({0, last // 2, last})] if times else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -12,10 +13,11 @@ from litestar import Response
 from litestar.datastructures import Cookie
 from litestar.exceptions import HTTPException
 
+from packhorse.core.counting import percent, plural
 from packhorse.errors import PackhorseError
 from packhorse.telemetry import log
 from packhorse.version import VERSION
-from packhorse.web import plots, words
+from packhorse.web import words
 from packhorse.web.asking import Page, Problem, Viewer
 
 HEADERS = {
@@ -60,7 +62,8 @@ def _environment() -> Environment:
     named = ("duration", "milliseconds", "size", "number", "ago", "clock", "is_past", "second", "title", "about")
     for name in named:
         made.filters[name] = getattr(words, name)
-    made.globals.update(STATUS=words.STATUS, plots=plots, version=VERSION)
+    made.filters.update(percent=percent, plural=plural)
+    made.globals.update(version=VERSION)
     return made
 
 
@@ -82,6 +85,7 @@ def rendered(request: Page, template: str, *, status: int = 200, **told: Any) ->
         here=request.scope["path"].removeprefix(root),
         address=str(request.base_url).rstrip("/"),
         navigation=[each for each in NAVIGATION if each[2] in allowed],
+        server_now=datetime.now(UTC).isoformat(),
         said=unquote(request.cookies.get(SAID, "")),
         **told,
     )

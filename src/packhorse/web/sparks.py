@@ -53,16 +53,17 @@ def runs(items: Sequence[Any]) -> Spark:
 def _run(run: Any) -> str:
     took = "" if run["duration_ms"] is None else f" in {words.milliseconds(run['duration_ms'])}"
     many = "" if run["count"] == 1 else f" {run['count']} times"
-    return f"{words.clock(run['tick'])}: {words.STATUS.get(run['status'], run['status'])}{many}{took}"
+    return f"{words.clock(run['tick'])}: {run['status']}{many}{took}"
 
 
 def _runs(shown: Sequence[Any]) -> str:
     if not shown:
         return "No runs yet"
     counts = Counter(run["status"] for run in shown)
-    told = ", ".join(f"{count} {words.STATUS.get(status, status)}" for status, count in counts.most_common())
-    last = words.STATUS.get(shown[-1]["status"], shown[-1]["status"])
-    return f"Last {len(shown)} runs: {told}; the last one {last}"
+    told = ", ".join(f"{count} {status}" for status, count in counts.most_common())
+    if len(shown) == 1:
+        return f"The only run: {shown[-1]['status']}"
+    return f"Last {len(shown)} runs: {told}; the last one {shown[-1]['status']}"
 
 
 def trend(told: Any) -> Spark:

@@ -32,14 +32,27 @@ def _kind(name: str) -> str | None:
     return next((kind for end, kind in KINDS.items() if name.endswith(end)), None)
 
 
+@get("/favicon.ico", scope=None, include_in_schema=False, sync_to_thread=False)
+def icon(known: Known = None) -> Response[bytes | None]:
+    """Where browsers look for it on pages that do not say, such as an answer in JSON. They go by its type."""
+    return _kept("icon.svg", known)
+
+
 @get("/static/{name:path}", scope=None, include_in_schema=False, sync_to_thread=False)
 def static(name: FromPath[str], known: Known = None) -> Response[bytes | None]:
     name = name.lstrip("/")
     if name not in _names():
         raise NotFound(path=f"/static/{name}")
+    return _kept(name, known)
+
+
+def _kept(name: str, known: str | None) -> Response[bytes | None]:
     body = files("packhorse.web").joinpath("static", name).read_bytes()
     tag = f'"{sha256(body).hexdigest()[:16]}"'
     headers = {**HEADERS, "Cache-Control": "no-cache", "ETag": tag}
     if known == tag:
         return Response(None, status_code=304, headers=headers)
     return Response(body, media_type=_kind(name), headers=headers)
+
+
+ROUTES = [static, icon]

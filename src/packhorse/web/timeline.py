@@ -30,10 +30,10 @@ class Span(NamedTuple):
 
 class Row(NamedTuple):
     spans: list[Span]
-    waited: float
-    """Seconds in which an attempt was to be made and none was."""
-    ran: float
-    """Seconds from the first start to the last end."""
+    waited: float | None
+    """Seconds from when it could begin to its first start, or until now; None if it never could."""
+    took: float | None
+    """Seconds from the first start to the last end, by the clock; None if it has not begun."""
     start: float | None
     end: float | None
     """In shares of the whole."""
@@ -112,13 +112,14 @@ class _Reading:
             Span(kind, self._share(start, whole), self._share(stop, whole) - self._share(start, whole), title)
             for kind, start, stop, title in found[:MOST]
         ]
-        waited = sum((stop - start).total_seconds() for kind, start, stop, _ in found if kind == "wait")
+        waits = [(start, stop) for kind, start, stop, _ in found if kind == "wait"]
         ran = [(start, stop) for kind, start, stop, _ in found if kind != "wait"]
         if not ran:
-            return Row(spans, waited, 0.0, None, None)
+            return Row(spans, _seconds(*waits[0]) if waits else None, None, None, None)
         first, last = min(start for start, _ in ran), max(stop for _, stop in ran)
+        ready = min([first, *(start for start, _ in waits)])
         shares = self._share(first, whole) / 100, self._share(last, whole) / 100
-        return Row(spans, waited, (last - first).total_seconds(), *shares)
+        return Row(spans, _seconds(ready, first), _seconds(first, last), *shares)
 
     def _share(self, at: datetime, whole: float) -> float:
         return round(min(100.0, max(0.0, 100 * (at - self._begin).total_seconds() / whole)), 2)
@@ -139,5 +140,9 @@ class _Reading:
 
     def _add(self, task: Task, kind: str, start: datetime, stop: datetime, what: str) -> None:
         if stop > start:
-            title = f"{task[0]}: {what} {words.duration((stop - start).total_seconds())}"
+            title = f"{task[0]}: {what} {words.duration(_seconds(start, stop))}"
             self._found.setdefault(task[0], []).append((kind, start, stop, title))
+
+
+def _seconds(start: datetime, stop: datetime) -> float:
+    return (stop - start).total_seconds()

@@ -4,14 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-STATUS = {
-    "pending": "waiting",
-    "running": "running",
-    "completed": "completed",
-    "failed": "failed",
-    "cancelled": "cancelled",
-}
-
 STEPS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 

@@ -60,5 +60,5 @@ export function percent(job) {
   const bar = document.getElementById("whole");
   if (!bar || job.progress === undefined) return;
   bar.value = job.progress;
-  document.getElementById("percent").textContent = `${Math.round(job.progress)} %`;
+  document.getElementById("percent").textContent = `${Math.floor(job.progress)} %`;
 }

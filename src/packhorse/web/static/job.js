@@ -81,7 +81,7 @@ function matches(item) {
 function tell() {
   const all = [...log.children];
   const shown = all.filter((each) => !each.hidden).length;
-  document.getElementById("matches").textContent = search.value ? `${shown} of ${all.length} lines` : "";
+  document.getElementById("matches").textContent = search.value ? `${shown} of ${all.length} ${all.length === 1 ? "line" : "lines"}` : "";
 }
 
 search.addEventListener("input", () => {

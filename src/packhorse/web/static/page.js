@@ -1,8 +1,10 @@
-// Every page: keeps itself fresh, and copies what is to be copied. All of it works without, by reloading.
+// Every page: keeps itself fresh and its times moving, and copies what is to be copied. All of it works without, by reloading.
+import { moveOn } from "./ago.js";
 import { follow } from "./live.js";
 
 const live = document.body.dataset.live;
 if (live) follow(live);
+moveOn();
 
 document.addEventListener("click", async (event) => {
   const button = event.target.closest("[data-copy]");
