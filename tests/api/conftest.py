@@ -15,7 +15,8 @@ from packhorse.store.base import Store
 from packhorse.wiring import open_store
 from tests.api.processes import SAMPLE, STARTING, Place, Server, served, until, working
 from tests.api.unserved import Http, unserved
-from tests.contract.stores import STORES
+from tests.contract.stores import SORTS, lent
+from tests.journey.places import bucket
 
 
 def publish(place: Place) -> None:
@@ -34,10 +35,18 @@ def sampled() -> list[Definition]:
     return load(str(SAMPLE)).definitions()
 
 
-@pytest.fixture(params=["sqlite", "postgresql", "redis"])
-def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The address of a new store of each sort, for modules whose rows are about what is remembered."""
-    return STORES[request.param].fresh(tmp_path)
+@pytest.fixture(params=SORTS)
+def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The address of an empty store of each sort, for modules whose rows are about what is remembered."""
+    with lent(request.param, tmp_path) as address:
+        yield address
+
+
+@pytest.fixture
+def beside(anywhere: str) -> dict[str, str]:
+    """Where the objects are, for modules whose rows are also about files: a bucket goes with PostgreSQL, a folder with
+    the others."""
+    return bucket() if anywhere.startswith("postgresql") else {}
 
 
 @pytest.fixture

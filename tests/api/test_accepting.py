@@ -1,13 +1,15 @@
-"""Files checked against what a pipeline takes: before they are stored if the pipeline is known by then."""
+"""Files checked against what a pipeline takes, on every store: before they are kept if it is known by then."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from litestar.testing import AsyncTestClient
 
 from packhorse.store.base import Store
+from tests.api.conftest import publish
 from tests.api.processes import Place
 from tests.api.test_submit import fields, nothing_is_left
 
@@ -20,6 +22,13 @@ KNOWN: dict[str, tuple[dict[str, str], str]] = {
     "in the query": ({}, "jobs?pipeline=picture"),
     "by an earlier part": ({"pipeline": "picture"}, "jobs"),
 }
+
+
+@pytest.fixture
+def place(tmp_path: Path, anywhere: str, beside: dict[str, str]) -> Place:
+    place = Place(tmp_path, store=anywhere, **beside)
+    publish(place)
+    return place
 
 
 async def submitted(http: Http, how: str, files: list[tuple[str, tuple[str, bytes, str]]]) -> Any:

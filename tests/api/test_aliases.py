@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,7 +18,8 @@ from tests.apps.places import PLACES, Stand, stand
 from tests.servers.web import Web, web_aside
 
 APP = """
-import time
+from pathlib import Path
+
 from packhorse import App, Context, File, Params, each, needs
 
 app = App("legacy", statuses={"pending": "created", "running": "processing", "completed": "success"})
@@ -37,10 +40,7 @@ def first(ctx: Context, p: Make) -> list[File]:
 
 @make.stage
 def part(ctx: Context, p: Make, file: File = each(first)) -> File:
-    from pathlib import Path
-
-    while not Path(p.gate).exists():
-        time.sleep(0.02)
+    Path(p.gate).read_bytes()  # a pipe: until somebody opens its other end
     return file
 
 
@@ -80,11 +80,13 @@ def test_a_job_tells_the_words_of_its_users_wherever_it_is_shown(on: tuple[Stand
     at, web = on
     at.client.add_webhook(f"{web.url}/hook")
     nothing = {"first_path": None, "parts": None, "value": None}
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
 
-    submitted = at.client.submit("make", {"gate": str(tmp_path / "open")}, user="ann")
+    submitted = at.client.submit("make", {"gate": str(gate)}, user="ann")
     until(lambda: at.client.get(submitted["job_id"])["stages"]["part"]["status"] == "running", FOR_LONG)
     running = at.client.get(submitted["job_id"])
-    (tmp_path / "open").touch()
+    until(lambda: is_let_through(gate), FOR_LONG)
     ended = at.client.wait(submitted["job_id"], FOR_LONG)
 
     assert (submitted["status"], submitted["alias"]) == ("pending", {"status": "created", "output": nothing})
@@ -99,6 +101,17 @@ def test_a_job_tells_the_words_of_its_users_wherever_it_is_shown(on: tuple[Stand
     until(lambda: web.asked, FOR_LONG)
     told = next(asked.json for asked in web.asked)
     assert (told["type"], told["data"]["alias"]) == ("job.completed", alias)
+
+
+def is_let_through(gate: Path) -> bool:
+    """Whether somebody stood before it, and goes on now."""
+    try:
+        os.close(os.open(gate, os.O_WRONLY | os.O_NONBLOCK))
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # nobody reads from it yet
+            return False
+        raise
+    return True
 
 
 def snapshot(at: Stand, job_id: str) -> dict[str, Any]:

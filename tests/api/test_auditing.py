@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,8 +19,8 @@ from tests.journey.site import until
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    store = await open_store(f"sqlite://{tmp_path / 'store.db'}")
+async def store(anywhere: str) -> AsyncIterator[Store]:
+    store = await open_store(anywhere)
     yield store
     await store.close()
 

@@ -1,8 +1,9 @@
-"""Failures over HTTP: listed, grouped, retried and dismissed, by those who may."""
+"""Failures over HTTP, on every store: listed, grouped, retried and dismissed, by those who may."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,10 +12,18 @@ from packhorse.core.failures import MOST_TIMES
 from packhorse.engine.orders import Orders
 from packhorse.engine.settle import Settle
 from packhorse.store.base import Store
+from tests.api.conftest import publish
 from tests.api.keyed import asking, audited, key
 from tests.api.processes import Place
 from tests.api.unserved import Http
 from tests.contract.failing import BY_ANN, failing, failing_many, id_of, only_group, wrong
+
+
+@pytest.fixture
+def place(tmp_path: Path, anywhere: str) -> Place:
+    place = Place(tmp_path, store=anywhere)
+    publish(place)
+    return place
 
 
 async def work(store: Store) -> None:

@@ -1,11 +1,10 @@
-"""The feed: one reader for all watchers, bounded memory, and nobody misses a number."""
+"""The feed, on every store: one reader for all watchers, bounded memory, and nobody misses a number."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import apsw
@@ -18,16 +17,20 @@ from packhorse.core.model import Job, Spec, TaskId
 from packhorse.core.plan import Plan, StagePlan
 from packhorse.engine.settle import Settle
 from packhorse.errors import StoreUnavailable
-from packhorse.store.base import Line, Report
+from packhorse.store.base import Line, Report, Store
 from packhorse.store.sqlite import SqliteStore
+from packhorse.wiring import open_store
+from tests.contract.builders import job_id
 
 PLAN = Plan("p", (StagePlan("s", retries=10**6),), fingerprint="f")
 AT = TaskId("s")
+ONE, TWO = job_id(1), job_id(2)
+LIMIT = 40.0
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
-    store = await SqliteStore.open(tmp_path / "packhorse.db")
+async def store(anywhere: str) -> AsyncIterator[Store]:
+    store = await open_store(anywhere)
     yield store
     await store.close()
 
@@ -41,28 +44,28 @@ async def fed(store: Any) -> AsyncIterator[Feed]:
     await asyncio.gather(running, return_exceptions=True)
 
 
-async def admitted(store: SqliteStore, job_id: str = "j1") -> Job:
-    change = lifecycle.submit(PLAN, Spec(b"{}"), job_id=job_id, user="u", now=store.now())
+async def admitted(store: Store, id: str = ONE) -> Job:
+    change = lifecycle.submit(PLAN, Spec(b"{}"), job_id=id, user="u", now=store.now())
     assert await store.commit([change]) == [None]
     return change.after
 
 
-async def moved(store: SqliteStore, job_id: str = "j1") -> None:
+async def moved(store: Store, id: str = ONE) -> None:
     """Two events: an attempt started, and handed back."""
     settle = Settle(store)
-    await settle(job_id, lambda job: lifecycle.start(job, AT, token="t", worker="w", lease=60, now=store.now()))
-    await settle(job_id, lambda job: lifecycle.hand_back(job, AT, token="t", now=store.now()))
+    await settle(id, lambda job: lifecycle.start(job, AT, token="t", worker="w", lease=60, now=store.now()))
+    await settle(id, lambda job: lifecycle.hand_back(job, AT, token="t", now=store.now()))
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(LIMIT):
         while not condition():  # noqa: ASYNC110 (a flag, as the stream reads it)
             await asyncio.sleep(0.01)
 
 
 async def numbers(watcher: Watcher, count: int) -> list[int]:
     found: list[int] = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(LIMIT):
         while len(found) < count:
             got = await watcher.next(1.0)
             assert not watcher.is_behind
@@ -70,10 +73,10 @@ async def numbers(watcher: Watcher, count: int) -> list[int]:
     return found
 
 
-async def test_a_watcher_is_handed_what_happens_after_what_it_read(store: SqliteStore) -> None:
+async def test_a_watcher_is_handed_what_happens_after_what_it_read(store: Store) -> None:
     job = await admitted(store)
     async with fed(store) as feed:
-        with feed.watch("j1") as watcher:
+        with feed.watch(ONE) as watcher:
             watcher.catch_up()
             watcher.reached(job.events, 0)
 
@@ -82,11 +85,11 @@ async def test_a_watcher_is_handed_what_happens_after_what_it_read(store: Sqlite
             assert await numbers(watcher, 3) == [2, 3, 4]
 
 
-async def test_what_happened_between_reading_and_watching_is_not_missed(store: SqliteStore) -> None:
+async def test_what_happened_between_reading_and_watching_is_not_missed(store: Store) -> None:
     """Though nothing touches the job any more after the watcher has said how far it read."""
     job = await admitted(store)
     async with fed(store) as feed:
-        with feed.watch("j1") as watcher:
+        with feed.watch(ONE) as watcher:
             watcher.catch_up()
             await moved(store)
             await asyncio.sleep(0.1)
@@ -96,20 +99,18 @@ async def test_what_happened_between_reading_and_watching_is_not_missed(store: S
             assert await numbers(watcher, 3) == [2, 3, 4]
 
 
-async def test_a_job_that_ends_while_it_is_read_is_told_as_ended(
-    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_job_that_ends_while_it_is_read_is_told_as_ended(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its last event must not travel with the job as it was before: nothing would come after it."""
     job = await admitted(store)
     real = store.events
 
     async def ending(*args: Any, **options: Any) -> Any:
         monkeypatch.setattr(store, "events", real)
-        await Settle(store)("j1", lambda job: lifecycle.cancel(job, now=store.now()))
+        await Settle(store)(ONE, lambda job: lifecycle.cancel(job, now=store.now()))
         return await real(*args, **options)
 
     async with fed(store) as feed:
-        with feed.watch("j1") as watcher:
+        with feed.watch(ONE) as watcher:
             watcher.catch_up()
             watcher.reached(job.events, 0)
             await asyncio.wait_for(watcher.next(10), 10)
@@ -118,14 +119,14 @@ async def test_a_job_that_ends_while_it_is_read_is_told_as_ended(
             await moved(store)
 
             found: list[tuple[int, bool]] = []
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(LIMIT):
                 while not found or not found[-1][1]:
                     got = await watcher.next(1.0)
                     found += [(event.n, got.job.status.is_terminal) for event in got.events] if got else []
     assert [n for n, _ in found] == [2, 3, 4, 5]
 
 
-async def test_a_hundred_watchers_cost_one_reader(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_hundred_watchers_cost_one_reader(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     job = await admitted(store)
     reads = 0
     real = store.events
@@ -136,7 +137,7 @@ async def test_a_hundred_watchers_cost_one_reader(store: SqliteStore, monkeypatc
         return await real(*args, **options)
 
     async with fed(store) as feed:
-        watchers = [feed.watch("j1") for _ in range(100)]
+        watchers = [feed.watch(ONE) for _ in range(100)]
         entered = [watcher.__enter__() for watcher in watchers]
         for watcher in entered:
             watcher.catch_up()
@@ -151,10 +152,10 @@ async def test_a_hundred_watchers_cost_one_reader(store: SqliteStore, monkeypatc
             each.__exit__(None, None, None)
 
 
-async def test_nobody_watching_costs_no_reader(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nobody_watching_costs_no_reader(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     job = await admitted(store)
     async with fed(store) as feed:
-        with feed.watch("j1") as watcher:
+        with feed.watch(ONE) as watcher:
             watcher.catch_up()
             watcher.reached(job.events, 0)
             await moved(store)
@@ -174,13 +175,13 @@ async def test_nobody_watching_costs_no_reader(store: SqliteStore, monkeypatch: 
 
 
 async def test_a_watcher_that_does_not_keep_up_is_told_so_and_holds_little(
-    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(feeds, "WAITING", 3)
     monkeypatch.setattr(feeds, "PAUSE", 0.0)
     job = await admitted(store)
     async with fed(store) as feed:
-        with feed.watch("j1") as slow:
+        with feed.watch(ONE) as slow:
             slow.catch_up()
             slow.reached(job.events, 0)
             for _ in range(20):
@@ -191,27 +192,27 @@ async def test_a_watcher_that_does_not_keep_up_is_told_so_and_holds_little(
 
             assert await slow.next(0.1) is None
             slow.catch_up()
-            [now] = await store.get(["j1"])
+            [now] = await store.get([ONE])
             assert now is not None
             await moved(store)
             assert [n for n in await numbers(slow, 2) if n > now.events] == [now.events + 1, now.events + 2]
 
 
-async def test_lines_and_progress_come_along(store: SqliteStore) -> None:
+async def test_lines_and_progress_come_along(store: Store) -> None:
     job = await admitted(store)
     settle = Settle(store)
-    await settle("j1", lambda job: lifecycle.start(job, AT, token="t", worker="w", lease=60, now=store.now()))
+    await settle(ONE, lambda job: lifecycle.start(job, AT, token="t", worker="w", lease=60, now=store.now()))
     async with fed(store) as feed:
-        with feed.watch("j1") as watcher, feed.watch("j1", wants_log=False):
+        with feed.watch(ONE) as watcher, feed.watch(ONE, wants_log=False):
             watcher.catch_up()
             watcher.reached(job.events + 2, 0)
 
-            await store.report([Report("j1", AT, "t", 1, store.now(), 1.0, 4.0, "first")])
-            await store.log([Line("j1", AT, 1, store.now(), "hello")], keep=1000)
+            await store.report([Report(ONE, AT, "t", 1, store.now(), 1.0, 4.0, "first")])
+            await store.log([Line(ONE, AT, 1, store.now(), "hello")], keep=1000)
 
             lines: list[str] = []
             progress: set[float] = set()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(LIMIT):
                 while not lines or 25.0 not in progress:
                     got = await watcher.next(1.0)
                     if got is not None:
@@ -221,7 +222,7 @@ async def test_lines_and_progress_come_along(store: SqliteStore) -> None:
 
 
 async def test_after_an_outage_of_the_store_watchers_get_the_rest(
-    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(feeds, "RETRY", 0.01)
     job = await admitted(store)
@@ -233,7 +234,7 @@ async def test_after_an_outage_of_the_store_watchers_get_the_rest(
         return await real(*args)
 
     async with fed(store) as feed:
-        with feed.watch("j1") as watcher:
+        with feed.watch(ONE) as watcher:
             watcher.catch_up()
             watcher.reached(job.events, 0)
             await moved(store)
@@ -245,15 +246,15 @@ async def test_after_an_outage_of_the_store_watchers_get_the_rest(
             assert await numbers(watcher, 3) == [2, 3, 4]
 
 
-async def test_a_job_that_is_gone_lets_its_watchers_go(store: SqliteStore) -> None:
+async def test_a_job_that_is_gone_lets_its_watchers_go(store: Store) -> None:
     job = await admitted(store)
     settle = Settle(store)
     async with fed(store) as feed:
-        with feed.watch("j1") as watcher:
+        with feed.watch(ONE) as watcher:
             watcher.catch_up()
-            await settle("j1", lambda job: lifecycle.cancel(job, now=store.now()))
-            await settle("j1", lambda job: lifecycle.purge(job, now=store.now() + 1e9))
-            await store.erase("j1")
+            await settle(ONE, lambda job: lifecycle.cancel(job, now=store.now()))
+            await settle(ONE, lambda job: lifecycle.purge(job, now=store.now() + 1e9))
+            await store.erase(ONE)
 
             watcher.reached(job.events, 0)
 
@@ -262,29 +263,31 @@ async def test_a_job_that_is_gone_lets_its_watchers_go(store: SqliteStore) -> No
 
 def spoil(db: apsw.Connection) -> None:
     """As a newer packhorse would leave it: moved, told to watchers, and not to be understood here."""
-    db.execute("UPDATE jobs SET state = X'00' WHERE id = 'j1'")
-    db.execute("INSERT INTO feed (job_ids) VALUES ('[\"j1\"]')")
+    db.execute("UPDATE jobs SET state = X'00' WHERE id = ?", (ONE,))
+    db.execute("INSERT INTO feed (job_ids) VALUES (?)", (f'["{ONE}"]',))
 
 
-async def test_a_record_that_cannot_be_read_silences_no_other_job(store: SqliteStore) -> None:
-    await admitted(store, "j1")
-    other = await admitted(store, "j2")
+@pytest.mark.parametrize("anywhere", ["sqlite"], indirect=True)  # which can be spoiled
+async def test_a_record_that_cannot_be_read_silences_no_other_job(store: Store) -> None:
+    assert isinstance(store, SqliteStore)
+    await admitted(store, ONE)
+    other = await admitted(store, TWO)
     async with fed(store) as feed:
-        with feed.watch("j1") as broken, feed.watch("j2") as watcher:
+        with feed.watch(ONE) as broken, feed.watch(TWO) as watcher:
             for each in (broken, watcher):
                 each.catch_up()
                 each.reached(other.events, 0)
             await store._writer.run(spoil)
 
-            await moved(store, "j2")
+            await moved(store, TWO)
 
             assert await numbers(watcher, 3) == [2, 3, 4]
             await until(lambda: broken.is_closed)
 
 
-async def test_a_closed_feed_lets_everybody_go(store: SqliteStore) -> None:
+async def test_a_closed_feed_lets_everybody_go(store: Store) -> None:
     async with fed(store) as feed:
-        with feed.watch("j1") as watcher:
+        with feed.watch(ONE) as watcher:
             watcher.catch_up()
             waiting = asyncio.create_task(watcher.next(60.0))
             await asyncio.sleep(0.01)
@@ -293,7 +296,7 @@ async def test_a_closed_feed_lets_everybody_go(store: SqliteStore) -> None:
 
             assert await asyncio.wait_for(waiting, 1) is None
             assert watcher.is_closed
-        with feed.watch("j2") as late:
+        with feed.watch(TWO) as late:
             assert late.is_closed
 
 
@@ -313,7 +316,7 @@ class Woken:
         self._task.cancel()
 
 
-async def test_pages_are_told_of_jobs_of_their_own_tenant_and_user_only(store: SqliteStore) -> None:
+async def test_pages_are_told_of_jobs_of_their_own_tenant_and_user_only(store: Store) -> None:
     async with fed(store) as feed:
         with (
             feed.hints("default") as all_of_it,
@@ -326,19 +329,19 @@ async def test_pages_are_told_of_jobs_of_their_own_tenant_and_user_only(store: S
             await admitted(store)
             await until(lambda: pages[0].times == pages[1].times == 2)
             await moved(store)
-            await until(lambda: pages[0].times == 3)
+            await until(lambda: pages[0].times >= 3)  # one for both moves, or one for each
 
             assert [pages[2].times, pages[3].times] == [1, 1]
             for each in pages:
                 each.end()
 
 
-async def test_a_page_is_told_of_many_moves_at_once(store: SqliteStore) -> None:
+async def test_a_page_is_told_of_many_moves_at_once(store: Store) -> None:
     async with fed(store) as feed:
         with feed.hints("default") as hints:
             page = Woken(hints)
             for n in range(20):
-                await admitted(store, f"j{n}")
+                await admitted(store, job_id(n + 1))
             await until(lambda: page.times > 0)
 
             assert page.times < 20

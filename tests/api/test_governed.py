@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,8 +47,8 @@ class Held:
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    store = await open_store(f"sqlite://{tmp_path / 'store.db'}")
+async def store(anywhere: str) -> AsyncIterator[Store]:
+    store = await open_store(anywhere)
     yield store
     await store.close()
 

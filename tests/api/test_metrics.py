@@ -1,4 +1,4 @@
-"""/metrics: every request is counted once, what is open is closed again, and no label says who or which."""
+"""/metrics, on every store: each request is counted once, what is open is closed again, no label says who or which."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from packhorse import Client
 from packhorse.errors import InvalidInput, SlotTaken, UnknownPipeline
 from tests.api.processes import Place, Process, Server, free_port, served, until, working
 from tests.api.unserved import unserved
+from tests.journey.places import PLACES
 from tests.servers.valkey import Valkey
 
 ONNX = frozenset({("queue", "onnx")})
@@ -34,9 +35,10 @@ def of(numbers: Numbers, name: str, **labels: str) -> float:
     return numbers.get((f"packhorse_{name}", frozenset(labels.items())), 0.0)
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    return Place(tmp_path_factory.mktemp("metrics"), metrics_port=free_port())
+@pytest.fixture(scope="module", params=PLACES)
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Place:
+    folder = tmp_path_factory.mktemp("metrics")
+    return Place(folder, metrics_port=free_port(), **PLACES[request.param](folder))
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,8 @@ from packhorse.api.submit import Asked
 from packhorse.core import lifecycle
 from packhorse.core.plan import TERMINAL
 from packhorse.store.base import Store
+from tests.api.conftest import publish
+from tests.api.processes import Place
 from tests.api.test_jobs import failed, submitted
 
 Http = AsyncTestClient[Any]
@@ -22,6 +24,17 @@ Json = dict[str, Any]
 
 BASE = "/api/v1"
 PROBLEM = "application/problem+json"
+
+
+ON_ONE = pytest.mark.parametrize("anywhere", ["sqlite"], indirect=True)
+"""For what the file says, which has nothing to do with a store."""
+
+
+@pytest.fixture
+def place(tmp_path: Path, anywhere: str) -> Place:
+    place = Place(tmp_path, store=anywhere)
+    publish(place)
+    return place
 
 
 async def told(http: Http) -> Json:
@@ -84,6 +97,7 @@ async def test_what_is_refused_is_refused_as_it_says(
     validator(api, path, method, status, PROBLEM).validate(answer.json())
 
 
+@ON_ONE
 async def test_every_refusal_it_tells_of_is_a_problem(http: Http) -> None:
     api = await told(http)
 
@@ -99,6 +113,7 @@ async def test_every_refusal_it_tells_of_is_a_problem(http: Http) -> None:
     assert all({"400", "403", "422", "500", "503"} <= operation["responses"].keys() for operation in operations)
 
 
+@ON_ONE
 async def test_a_submit_is_told_with_its_key_and_its_body(http: Http) -> None:
     operation = (await told(http))["paths"][f"{BASE}/jobs"]["post"]
 
@@ -114,6 +129,7 @@ async def test_a_submit_is_told_with_its_key_and_its_body(http: Http) -> None:
     assert operation["requestBody"]["required"]
 
 
+@ON_ONE
 async def test_a_retry_is_told_with_the_stage_it_may_name(http: Http) -> None:
     operation = (await told(http))["paths"][BASE + "/jobs/{job_id}/retry"]["post"]
 

@@ -31,8 +31,8 @@ PLAN = next(wire.plan_from(each.plan) for each in DEFINITIONS if each.pipeline =
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    place = Place(tmp_path, secret_key=KEY)
+def place(tmp_path: Path, anywhere: str) -> Place:
+    place = Place(tmp_path, store=anywhere, secret_key=KEY)
     publish(place)
     return place
 

@@ -38,8 +38,8 @@ class Site(NamedTuple):
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    place = Place(tmp_path, keyless=False)
+def place(tmp_path: Path, anywhere: str) -> Place:
+    place = Place(tmp_path, store=anywhere, keyless=False)
     publish(place)
     return place
 

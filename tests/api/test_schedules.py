@@ -1,8 +1,9 @@
-"""Schedules over HTTP: made, edited by version, rolled back, paused, run, looked back on, and refused."""
+"""Schedules over HTTP, on every store: made, edited by version, rolled back, paused, run, looked back on, refused."""
 
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,8 +16,9 @@ from packhorse.define.loading import load
 from packhorse.engine.declaring import declare
 from packhorse.engine.sealing import sealer
 from packhorse.store.base import Store
+from tests.api.conftest import publish
 from tests.api.keyed import audited
-from tests.api.processes import SAMPLE
+from tests.api.processes import SAMPLE, Place
 from tests.api.test_openapi import told, validator
 from tests.contract.scheduling import claimed, fired, terms
 
@@ -32,6 +34,13 @@ NIGHTLY: Json = {
     "parameters": {"a": 1},
     "labels": {"team": "edge"},
 }
+
+
+@pytest.fixture
+def place(tmp_path: Path, anywhere: str) -> Place:
+    place = Place(tmp_path, store=anywhere)
+    publish(place)
+    return place
 
 
 async def put(http: Http, id: str = "nightly", *, match: str | None = None, **changes: Any) -> Any:

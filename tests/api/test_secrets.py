@@ -1,8 +1,8 @@
-"""Secret parameters over HTTP: how they are given, shown, refused and repeated."""
+"""Secret parameters over HTTP, on every store: how they are given, shown, refused and repeated."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,8 @@ BODY: dict[str, Any] = {"pipeline": "log_in", "user_id": "ann", "parameters": {"
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    place = Place(tmp_path, secret_key=KEY)
+def place(tmp_path: Path, anywhere: str) -> Place:
+    place = Place(tmp_path, store=anywhere, secret_key=KEY)
     publish(place)
     return place
 
@@ -86,27 +86,14 @@ async def test_dots_are_refused_by_name(http: Http, store: Store) -> None:
     assert await store.find(Filter()) == []
 
 
-@pytest.fixture
-def bare(tmp_path: Path) -> Place:
-    (tmp_path / "bare").mkdir()
-    place = Place(tmp_path / "bare")
-    publish(place)
-    return place
-
-
-@pytest.fixture
-async def keyless(bare: Place) -> AsyncIterator[Http]:
-    async with unserved(bare.settings) as http:
-        yield http
-
-
-async def test_a_server_without_a_key_takes_no_secret_and_tells_the_way_out(keyless: Http) -> None:
-    answer = await keyless.post("jobs", json=BODY)
+async def test_a_server_without_a_key_takes_no_secret_and_tells_the_way_out(place: Place, store: Store) -> None:
+    async with unserved(place.but(secret_key="").settings) as http:
+        answer = await http.post("jobs", json=BODY)
 
     assert answer.status_code == 409
     assert answer.json()["type"].endswith("no-secret-key")
     assert "PACKHORSE_SECRET_KEY" in answer.text
-    assert (await keyless.get("jobs")).json()["items"] == []
+    assert await store.find(Filter()) == []
 
 
 async def test_the_schema_says_that_it_is_one(http: Http) -> None:
@@ -117,13 +104,12 @@ async def test_the_schema_says_that_it_is_one(http: Http) -> None:
 
 
 @pytest.fixture
-def running(tmp_path: Path) -> Iterator[Server]:
-    (tmp_path / "running").mkdir()
-    place = Place(tmp_path / "running", secret_key=KEY)
+def running(place: Place) -> Iterator[Server]:
     with served(place) as server, working(place):
         yield server
 
 
+@pytest.mark.parametrize("anywhere", ["sqlite"], indirect=True)  # on every store: tests/journey/test_secrets.py
 def test_the_stage_reads_it(running: Server) -> None:
     with Client(running.url) as client:
         until(client.pipelines)

@@ -13,7 +13,7 @@ from litestar.testing import AsyncTestClient
 from packhorse.core.histogram import bucket
 from packhorse.store.base import Store
 from packhorse.store.statistics import MINUTE, QUARTER, Level, Reading, Tally
-from tests.api.observed import SORTS, place_on
+from tests.api.conftest import publish
 from tests.api.processes import Place
 from tests.api.test_jobs import failed, submitted
 from tests.contract.builders import card
@@ -22,9 +22,11 @@ from tests.journey.site import until
 Http = AsyncTestClient[Any]
 
 
-@pytest.fixture(params=SORTS)
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    return place_on(request.param, tmp_path)
+@pytest.fixture
+def place(tmp_path: Path, anywhere: str) -> Place:
+    place = Place(tmp_path, store=anywhere)
+    publish(place)
+    return place
 
 
 def tallies(at: float, counts: Mapping[str, int], *, pipeline: str = "add", queue: str = "") -> dict[Tally, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -17,22 +17,23 @@ from packhorse.store.base import Filter, Store
 from tests.api.conftest import publish
 from tests.api.processes import Place
 from tests.api.unserved import Http, unserved
-from tests.contract.stores import STORES
+from tests.contract.stores import SORTS, lent
 
 Json = dict[str, Any]
 
 MODEL: Json = {"model": ("m.onnx", b"weights")}
 
 
-EVERYWHERE = pytest.mark.parametrize("anywhere", ["sqlite", "postgresql", "redis"], indirect=True)
+EVERYWHERE = pytest.mark.parametrize("anywhere", SORTS, indirect=True)
 """For the rows that the store decides about."""
 ELSEWHERE = pytest.mark.parametrize("anywhere", ["postgresql", "redis"], indirect=True)
 """For what is only read and refused: one by one on SQLite, and all of it in one go on the others."""
 
 
 @pytest.fixture
-def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return STORES[getattr(request, "param", "sqlite")].fresh(tmp_path)
+def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    with lent(getattr(request, "param", "sqlite"), tmp_path) as address:
+        yield address
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ def fields(answer: Any) -> set[str]:
 
 
 async def nothing_is_left(place: Place, store: Store) -> bool:
-    return not place.objects() and not await store.find(Filter())
+    return not await asyncio.to_thread(place.objects) and not await store.find(Filter())
 
 
 # As JSON

@@ -17,14 +17,16 @@ from packhorse.api.tracing import trace_of
 from packhorse.errors import JobNotFound
 from packhorse.telemetry import JsonLines, log, logger, traced
 from tests.api.processes import Place, Process, Server, served, until, working
+from tests.journey.places import PLACES
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    return Place(tmp_path_factory.mktemp("traced"), log_format="json", log_level="debug")
+@pytest.fixture(scope="module", params=PLACES)
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Place:
+    folder = tmp_path_factory.mktemp("traced")
+    return Place(folder, log_format="json", log_level="debug", **PLACES[request.param](folder))
 
 
 @pytest.fixture(scope="module")

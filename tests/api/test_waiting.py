@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -11,9 +12,9 @@ import pytest
 
 from packhorse.api.waiting import wanted
 from packhorse.client import Client
-from tests.api.conftest import run
+from tests.api.conftest import publish, run
 from tests.api.processes import Place, Server, until
-from tests.api.unserved import unserved
+from tests.api.unserved import Http
 from tests.journey.places import PLACES
 
 ADD = {"pipeline": "add", "parameters": {"a": 1, "b": 2}}
@@ -95,10 +96,15 @@ def test_who_leaves_while_waiting_leaves_the_job_and_no_watcher(running: Server)
         assert client.wait(job["job_id"], 20)["status"] == "completed"
 
 
-async def test_a_limit_is_a_limit(place: Place) -> None:
-    patient = Place(place.folder, wait_limit=0.1)
-    async with unserved(patient.settings) as http:
-        answer = await http.post("jobs", json=ADD, headers={"Prefer": "wait=3600"})
+@pytest.fixture
+def place(tmp_path: Path, anywhere: str) -> Place:
+    place = Place(tmp_path, store=anywhere, wait_limit=0.1)
+    publish(place)
+    return place
+
+
+async def test_a_limit_is_a_limit(http: Http) -> None:
+    answer = await http.post("jobs", json=ADD, headers={"Prefer": "wait=3600"})
 
     assert (answer.status_code, answer.headers["preference-applied"]) == (202, "wait=0")
 

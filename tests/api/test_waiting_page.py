@@ -20,8 +20,8 @@ SITE = BASE.removesuffix("/api/v1/")
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    place = Place(tmp_path, keyless=False, secret_key="s" * 40, failed_limit=5)
+def place(tmp_path: Path, anywhere: str) -> Place:
+    place = Place(tmp_path, store=anywhere, keyless=False, secret_key="s" * 40, failed_limit=5)
     publish(place)
     return place
 

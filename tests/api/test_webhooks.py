@@ -1,4 +1,4 @@
-"""Webhooks over HTTP: made, listed, tried, removed, and refused."""
+"""Webhooks over HTTP, on every store: made, listed, tried, removed, and refused."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ HOOK = {"url": "https://hooks.example.org/packhorse"}
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path, secret_key=KEY, outbound_allow="127.0.0.0/8")
+def place(tmp_path: Path, anywhere: str) -> Place:
+    return Place(tmp_path, store=anywhere, secret_key=KEY, outbound_allow="127.0.0.0/8")
 
 
 @pytest.fixture
@@ -54,10 +54,11 @@ async def test_a_new_webhook_is_told_with_its_secret_and_never_again(http: Http,
     assert [each.id for each in await store.endpoints("default")] == [webhook["webhook_id"]]
 
 
+@pytest.mark.parametrize("anywhere", ["sqlite"], indirect=True)  # whose files can be looked into
 async def test_the_secret_is_not_in_the_store(http: Http, place: Place) -> None:
     secret = (await made(http))["secret"].removeprefix("whsec_")
 
-    kept = b"".join(path.read_bytes() for path in place.folder.glob("packhorse.db*"))
+    kept = b"".join(path.read_bytes() for path in place.folder.glob("store.db*"))
 
     assert secret.encode() not in kept
     assert b64decode(secret) not in kept
@@ -85,6 +86,7 @@ async def test_an_address_that_must_not_be_called_is_refused_at_once(http: Http,
     assert await store.endpoints() == []
 
 
+@pytest.mark.parametrize("anywhere", ["sqlite"], indirect=True)  # no store is asked about what cannot be read
 @pytest.mark.parametrize("body", [{}, {"url": ""}, {"url": 1}, {"url": None}, {**HOOK, "secret": "mine"}, []])
 async def test_a_body_that_is_not_a_webhook_is_refused(http: Http, body: Any) -> None:
     answer = await http.post("webhooks", json=body)
@@ -92,8 +94,8 @@ async def test_a_body_that_is_not_a_webhook_is_refused(http: Http, body: Any) ->
     assert (answer.status_code, answer.json()["type"]) == (422, "urn:packhorse:invalid-input")
 
 
-async def test_without_a_secret_key_there_are_no_webhooks_and_the_way_out_is_told(tmp_path: Path) -> None:
-    async with unserved(Place(tmp_path).settings) as http:
+async def test_without_a_secret_key_there_are_no_webhooks_and_the_way_out_is_told(place: Place) -> None:
+    async with unserved(place.but(secret_key="").settings) as http:
         answer = await http.post("webhooks", json=HOOK)
 
     assert (answer.status_code, answer.json()["type"]) == (409, "urn:packhorse:no-secret-key")

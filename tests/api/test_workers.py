@@ -14,7 +14,7 @@ from packhorse.core.model import TaskId
 from packhorse.engine import host
 from packhorse.store.base import Finding, Store, WorkerCard
 from packhorse.store.vitals import Lost, Machine, Work
-from tests.api.observed import SORTS, place_on
+from tests.api.conftest import publish
 from tests.api.processes import Place
 from tests.api.test_jobs import submitted
 from tests.contract.builders import card
@@ -23,9 +23,11 @@ from tests.engine.processes import dead
 Http = AsyncTestClient[Any]
 
 
-@pytest.fixture(params=SORTS)
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    return place_on(request.param, tmp_path, lease=30.0)
+@pytest.fixture
+def place(tmp_path: Path, anywhere: str) -> Place:
+    place = Place(tmp_path, store=anywhere, lease=30.0)
+    publish(place)
+    return place
 
 
 def machine(store: Store, ago: float = 1.0) -> Machine:

@@ -174,12 +174,17 @@ def test_what_was_fetched_is_found_by_name_and_day_for_seven_days(packhorse: Ben
 
 
 async def slow(_: Asked, writer: asyncio.StreamWriter) -> None:
-    """A byte now and then, for ever."""
+    """A byte now and then, until whoever asked has gone."""
     writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
-    while True:
-        writer.write(b".")
-        await writer.drain()
-        await asyncio.sleep(0.05)
+    gone = asyncio.ensure_future(writer.wait_closed())
+    try:
+        while not gone.done():
+            writer.write(b".")
+            await writer.drain()
+            await asyncio.wait([gone], timeout=0.05)
+    finally:
+        gone.cancel()
+        await asyncio.gather(gone, return_exceptions=True)
 
 
 async def endless(_: Asked, writer: asyncio.StreamWriter) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from packhorse.store.base import Store
-from tests.contract.stores import STORES, Clock, Now, OpenStore, open_at, quick_folder
+from tests.contract.stores import STORES, Clock, Now, OpenStore, lent, open_at, quick_folder
 
 EPOCH = 1_800_000_000.0
 
@@ -21,8 +21,9 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.fixture(params=STORES)
-def address(request: pytest.FixtureRequest, folder: Path) -> str:
-    return STORES[request.param].fresh(folder)
+def address(request: pytest.FixtureRequest, folder: Path) -> Iterator[str]:
+    with lent(request.param, folder) as address:
+        yield address
 
 
 @pytest.fixture

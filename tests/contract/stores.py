@@ -14,7 +14,7 @@ from packhorse.store.base import Store
 from packhorse.store.postgres import PostgresStore
 from packhorse.store.redis import RedisStore
 from packhorse.store.sqlite import SqliteStore
-from tests.servers import postgres, valkey
+from tests.servers import postgres, schemas, valkey
 
 Now = Callable[[], float]
 
@@ -45,6 +45,20 @@ STORES: dict[str, Sort] = {
     "redis+cluster": Sort(lambda _: valkey.shared_cluster().url(valkey.fresh_prefix(), "redis+cluster"), _redis),
 }
 """By the scheme of their addresses. A store that is added here is held to the whole contract."""
+
+
+SORTS = ["sqlite", "postgresql", "redis"]
+"""Those that people choose from: a cluster is a Redis to everybody but its store."""
+
+
+@contextlib.contextmanager
+def lent(sort: str, folder: Path) -> Iterator[str]:
+    """Where an empty store is, for one test: a new one, or one that has been emptied where that is much quicker."""
+    if sort == "postgresql":
+        with schemas.shared().lent() as address:
+            yield address
+    else:
+        yield STORES[sort].fresh(folder)
 
 
 class OpenStore(Protocol):

@@ -25,6 +25,7 @@ import psutil
 from packhorse import ports
 
 HOST = "127.0.0.1"
+ROLE = "postgres"
 LIMIT = 60.0
 """Seconds after which a server that has not started or ended is taken for broken."""
 TRIES = 5
@@ -74,9 +75,13 @@ class Postgres:
         self._initialise()
         self.start()
 
-    def url(self, schema: str | None = None) -> str:
+    def url(self, schema: str | None = None, role: str = ROLE) -> str:
         """The address of a store, by default of one that nobody has used."""
-        return f"postgresql://postgres@{HOST}:{self.port}/postgres?schema={schema or f's{next(self._schemas)}'}"
+        return f"{self.dsn(role)}?schema={schema or f's{next(self._schemas)}'}"
+
+    def dsn(self, role: str = ROLE) -> str:
+        """The address of the server itself, for what only a test may do."""
+        return f"postgresql://{role}@{HOST}:{self.port}/postgres"
 
     def start(self) -> None:
         """On the port and data it had before, if it has run before."""
@@ -136,7 +141,7 @@ class Postgres:
             return False
 
     def _initialise(self) -> None:
-        options = ("-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
+        options = ("-U", ROLE, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
         if self._run("initdb", "-D", str(self._data), *options).wait(LIMIT) != 0:
             raise RuntimeError(f"PostgreSQL cannot make its data folder:\n{self._log.read_text()}")
 

@@ -1,0 +1,97 @@
+"""Schemas that tests use one after the other: none of them finds anything of the one before."""
+
+from __future__ import annotations
+
+import asyncio
+
+import asyncpg
+import pytest
+
+from packhorse.store.base import Line
+from packhorse.store.postgres import PostgresStore
+from tests.contract.builders import ONLY, card, claim, submit
+from tests.contract.failing import failing, wrong
+from tests.contract.governing import endpoint
+from tests.servers import postgres, schemas
+from tests.store.postgres.inside import connected
+
+Rows = dict[str, list[str]]
+
+TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema"
+SIZE = "SELECT pg_relation_size($1::text::regclass)"
+
+
+async def kept(url: str) -> Rows:
+    """Every row of every table, and how much room each table takes."""
+    async with connected(url) as raw:
+        tables = [row[0] for row in await raw.fetch(TABLES)]
+        rows = {
+            each: [row[0] for row in await raw.fetch(f"SELECT t::text FROM {each} t ORDER BY 1")] for each in tables
+        }
+        return {each: [*rows[each], f"{await raw.fetchval(SIZE, each)} bytes"] for each in tables}
+
+
+async def new(url: str) -> Rows:
+    store = await PostgresStore.open(url)
+    await store.close()
+    return await kept(url)
+
+
+async def used(url: str) -> None:
+    store = await PostgresStore.open(url)
+    job = await submit(store)
+    await claim(store)
+    await failing(store, wrong("It broke."))
+    await store.log([Line(job.id, ONLY, 1, 1.0, "hello")], keep=10)
+    await store.enroll(card())
+    await store.add_endpoint(endpoint())
+    await store.erase(job.id)
+    await store.trim()
+    await store.close()
+
+
+def test_what_is_lent_again_is_as_new() -> None:
+    lending = schemas.shared()
+    with lending.lent() as first:
+        asyncio.run(used(first))
+        before = asyncio.run(kept(first))
+
+    with lending.lent() as second:
+        after = asyncio.run(kept(second))
+
+    fresh = asyncio.run(new(postgres.server().url()))
+    assert second == first
+    assert before != fresh
+    assert after == fresh
+
+
+def test_two_that_are_lent_at_once_are_apart() -> None:
+    lending = schemas.shared()
+
+    with lending.lent() as one, lending.lent() as two:
+        asyncio.run(used(one))
+
+        assert asyncio.run(kept(two)) == asyncio.run(new(postgres.server().url()))
+
+
+def test_who_is_still_there_when_it_is_given_back_is_cut_off() -> None:
+    """A transaction that is open would hold up the next test, or be made in it."""
+    lending = schemas.shared()
+    loop = asyncio.new_event_loop()
+    with lending.lent() as url:
+        straggler = loop.run_until_complete(opened(url))
+
+    with pytest.raises(asyncpg.PostgresConnectionError):
+        loop.run_until_complete(straggler.execute("COMMIT"))
+
+    loop.close()
+    with lending.lent() as again:
+        assert again == url
+        assert asyncio.run(kept(again)) == asyncio.run(new(postgres.server().url()))
+
+
+async def opened(url: str) -> asyncpg.Connection[asyncpg.Record]:
+    connection = await asyncpg.connect(url.partition("?")[0])
+    schema = url.rpartition("=")[2]
+    await connection.execute(f"BEGIN; INSERT INTO {schema}.bookmarks VALUES ('b', 'v')")
+    return connection
