@@ -92,6 +92,16 @@ def test_what_names_no_job_is_said_as_ever(ask: Tell, part: str) -> None:
     assert f"There is no job '{part}'." in said.err
 
 
+def test_so_few_digits_that_an_older_job_may_end_the_same_name_none(ask: Tell, client: Client) -> None:
+    job_id = submitted(client)
+
+    said = ask("delete", job_id[-7:])
+
+    assert said.code == 3
+    assert f"There is no job '{job_id[-7:]}'." in said.err
+    assert client.get(job_id)["status"] == "pending"
+
+
 class Counting:
     """A client that is asked for lists, and says how often and how much."""
 

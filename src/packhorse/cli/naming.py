@@ -11,6 +11,8 @@ SHORTEST = 4
 """Digits that name a job: fewer are a slip, and one of the commands deletes."""
 NEWEST = 200
 """Jobs among which an end is looked for: no index knows it."""
+ENDING = 8
+"""Digits of an end that name a job: with fewer, an older one that is not looked at might well end the same."""
 SHOWN = 5
 """Jobs that are told apart where several are meant."""
 
@@ -22,7 +24,7 @@ def named(client: Client, text: str) -> str:
         return text
     # Ids are in the order of time: those that begin so are the first below the last one that could.
     below = client.list(cursor=_dashed(digits.ljust(WHOLE, "f")), limit=SHOWN + 1)["items"]
-    newest = client.list(limit=NEWEST)["items"]
+    newest = client.list(limit=NEWEST)["items"] if len(digits) >= ENDING else []
     found = {job["job_id"]: job for job in below if _digits(job).startswith(digits)}
     found |= {job["job_id"]: job for job in newest if _digits(job).endswith(digits)}
     if len(found) > 1:
