@@ -49,6 +49,20 @@ def test_a_part_of_an_id_names_its_job(ask: Tell, client: Client, part: slice) -
     assert said.json["job_id"] == job_id
 
 
+def test_the_last_id_that_begins_so_is_named_too(ask: Tell, client: Client) -> None:
+    job_id = next(each for each in iter(lambda: submitted(client), "") if each.endswith("f"))
+
+    said = ask("show", job_id[:-1], "--json")
+
+    assert said.code == 0, said.err
+    assert said.json["job_id"] == job_id
+
+
+@pytest.mark.parametrize("part", ["ffff", "f" * 31])
+def test_the_last_of_all_ids_is_behind_every_job(ask: Tell, part: str) -> None:
+    assert ask("show", part).code == 3
+
+
 def test_every_command_that_takes_a_job_takes_a_part_of_its_id(ask: Tell, client: Client) -> None:
     job_id = submitted(client)
     short = job_id[-12:]

@@ -16,7 +16,7 @@ from packhorse.core.change import Change
 from packhorse.core.model import Result, Stage, Task, TaskId
 from packhorse.core.plan import Status
 from packhorse.shape import progress
-from packhorse.shape.progress import whole
+from packhorse.shape.progress import SHORT, whole
 from packhorse.store.base import Claim, Progress, Store
 from packhorse.store.sqlite import SqliteStore
 from tests.contract.builders import (
@@ -139,8 +139,8 @@ async def test_what_reports_all_of_it_and_then_fails_was_not_at_its_end(store: S
     job = await fail(store, claimed)
 
     assert job.status is Status.FAILED
-    assert (before, await seen(store, job.id)) == (99.0, 99.0)
-    assert progress.of_stage(job, "only", await reported(store, job.id)) == 99.0
+    assert (before, await seen(store, job.id)) == (SHORT, SHORT)
+    assert progress.of_stage(job, "only", await reported(store, job.id)) == SHORT
 
 
 async def test_what_reports_all_of_it_and_is_cancelled_was_not_at_its_end(store: Store) -> None:
@@ -152,8 +152,8 @@ async def test_what_reports_all_of_it_and_is_cancelled_was_not_at_its_end(store:
     await settled(store, job_id, lambda job: lifecycle.hand_back(job, claimed.task, token=token, now=store.now()))
 
     job = await held(store, job_id)
-    assert (job.status, await seen(store, job_id)) == (Status.CANCELLED, 99.0)
-    assert progress.of_stage(job, "only", await reported(store, job_id)) == 99.0
+    assert (job.status, await seen(store, job_id)) == (Status.CANCELLED, SHORT)
+    assert progress.of_stage(job, "only", await reported(store, job.id)) == SHORT
 
 
 async def test_one_failed_element_of_very_many_is_not_rounded_away(store: Store) -> None:
@@ -205,7 +205,7 @@ async def test_a_new_run_begins_where_its_finished_stages_are(store: Store) -> N
         (5.0, None, 0.0, 0.0),
         (5.0, 0.0, 0.0, 0.0),
         (-5.0, 10.0, 0.0, 0.0),
-        (15.0, 10.0, 100.0, 99.0),
+        (15.0, 10.0, 100.0, 99.99),
         (5.0, -10.0, 0.0, 0.0),
     ],
 )

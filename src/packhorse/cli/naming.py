@@ -22,8 +22,8 @@ def named(client: Client, text: str) -> str:
     digits = text.strip("… ").replace("-", "").lower()
     if not SHORTEST <= len(digits) < WHOLE or not set(digits) <= set("0123456789abcdef"):
         return text
-    # Ids are in the order of time: those that begin so are the first below the last one that could.
-    below = client.list(cursor=_dashed(digits.ljust(WHOLE, "f")), limit=SHOWN + 1)["items"]
+    # Ids are in the order of time: those that begin so are the first below what comes after the last that could.
+    below = client.list(cursor=_after(digits), limit=SHOWN + 1)["items"]
     newest = client.list(limit=NEWEST)["items"] if len(digits) >= ENDING else []
     found = {job["job_id"]: job for job in below if _digits(job).startswith(digits)}
     found |= {job["job_id"]: job for job in newest if _digits(job).endswith(digits)}
@@ -36,7 +36,9 @@ def _digits(job: Json) -> str:
     return str(job["job_id"]).replace("-", "")
 
 
-def _dashed(digits: str) -> str:
+def _after(digits: str) -> str:
+    """The id behind the last that begins so; there is none behind the very last."""
+    digits = f"{min(int(digits.ljust(WHOLE, 'f'), 16) + 1, 16**WHOLE - 1):0{WHOLE}x}"
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 

@@ -8,10 +8,8 @@ from packhorse.core.model import Job, Stage, Task, TaskId
 from packhorse.core.plan import StagePlan, Status
 from packhorse.store.base import Progress
 
-ALMOST = 0.99
-"""The most that a task counts which has not completed, whatever it says of itself: what fails was not at its end."""
 SHORT = 99.99
-"""Percent that are left of what rounds to all, and is not."""
+"""Percent of what has told of its end and has not completed: what fails was not at its end, whatever it said."""
 ENDED_SHORT = (Status.FAILED, Status.CANCELLED)
 
 
@@ -63,7 +61,7 @@ def _peak(job: Job, plan: StagePlan, stage: Stage, reported: Mapping[TaskId, Pro
         if task.status is Status.COMPLETED:
             done += 1.0
         elif report is not None and report.run == job.run:
-            done += min(report.peak, ALMOST)
+            done += min(report.peak, 1.0)
     return done / len(stage.tasks)
 
 
@@ -72,5 +70,4 @@ def _now(job: Job, task: Task, report: Progress | None) -> float:
         return 1.0
     if report is None or report.run != job.run or not report.total or task.status is Status.PENDING:
         return 0.0
-    most = ALMOST if task.status in ENDED_SHORT else 1.0
-    return min(most, max(0.0, report.current / report.total))
+    return min(1.0, max(0.0, report.current / report.total))
