@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from packhorse import crashpoints
-from packhorse.blob import open_blobs, put, resident
+from packhorse.blob import folder, open_blobs, put, resident
 from packhorse.blob import tree as folder_tree
-from packhorse.blob.base import CHUNK, Sum
+from packhorse.blob.base import CHUNK, LARGE, Sum
 from packhorse.blob.folder import BURST, PAUSE, Folder
 from packhorse.blob.put import BLOCK
 from packhorse.errors import BlobExists, BlobNotFound, BlobUnavailable, PathRefused, SettingError
@@ -373,8 +373,9 @@ def test_what_lies_in_memory_is_read_at_once_or_not_at_all(tmp_path: Path) -> No
     assert all(piece in (None, wanted) for piece, wanted in zip(found, expected, strict=True))
 
 
-async def test_others_have_a_turn_between_two_pieces(blobs: Folder) -> None:
-    await blobs.put(KEY, stream(b"x" * 5 * CHUNK))
+async def test_others_have_a_turn_between_two_pieces(blobs: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folder, "SOON", 60.0)
+    await blobs.put(KEY, stream(b"x" * (CHUNK + 4 * LARGE)))
     turns = 0
 
     async def other() -> None:
@@ -390,8 +391,19 @@ async def test_others_have_a_turn_between_two_pieces(blobs: Folder) -> None:
     assert len(set(seen)) == 5
 
 
+@pytest.mark.parametrize(("soon", "sizes"), [(60.0, [CHUNK, LARGE, LARGE]), (0.0, [CHUNK] * 5)], ids=["fast", "slow"])
+async def test_who_takes_pieces_at_once_gets_larger_ones(
+    blobs: Folder, monkeypatch: pytest.MonkeyPatch, soon: float, sizes: list[int]
+) -> None:
+    monkeypatch.setattr(folder, "SOON", soon)
+    await blobs.put(KEY, stream(b"x" * 5 * CHUNK))
+
+    assert [len(piece) async for piece in blobs.read(KEY)] == sizes
+
+
 async def test_who_never_waits_is_made_to(blobs: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    await blobs.put(KEY, stream(b"x" * (2 * BURST + 1) * CHUNK))
+    monkeypatch.setattr(folder, "SOON", 60.0)
+    await blobs.put(KEY, stream(b"x" * (CHUNK + 2 * BURST * LARGE)))
     pauses: list[float] = []
     sleep = asyncio.sleep
 
