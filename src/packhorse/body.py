@@ -76,7 +76,7 @@ class Body:
         task = asyncio.current_task()
         assert task is not None
         before = task.cancelling()
-        self._waiting, self._waits_since = task, time.monotonic()
+        self._waiting, self._waits_since, self._is_silent = task, time.monotonic(), False
         if self._timer is None:
             self._look_after(self._silence)
         try:
@@ -87,7 +87,8 @@ class Body:
             self._end()
             raise TooSlow(seconds=self._silence) from None
         finally:
-            self._waiting = None
+            if self._waiting is task:  # else somebody else reads on already
+                self._waiting = None
 
     def _look_after(self, seconds: float) -> None:
         """One timer for the whole body, moved on as it comes: one for each piece costs as much as the piece."""

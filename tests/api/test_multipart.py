@@ -178,6 +178,20 @@ def test_who_stops_reading_for_another_reason_is_not_told_of_silence() -> None:
         asyncio.run(work())
 
 
+def test_who_reads_on_after_another_is_watched_too() -> None:
+    async def work() -> None:
+        body = Body(never, Settings(body_silence=0.2))
+        first = asyncio.create_task(body.read())
+        await asyncio.sleep(0)
+        first.cancel()
+        second = asyncio.create_task(body.read())
+        await asyncio.wait([first])
+        await asyncio.wait_for(second, 10)
+
+    with pytest.raises(TooSlow):
+        asyncio.run(work())
+
+
 def test_every_piece_may_be_as_late_as_the_first() -> None:
     left = [b"", b"c", b"b", b"a"]
 

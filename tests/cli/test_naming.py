@@ -116,6 +116,16 @@ def test_so_few_digits_that_an_older_job_may_end_the_same_name_none(ask: Tell, c
     assert client.get(job_id)["status"] == "pending"
 
 
+def test_dots_say_which_side_is_left_out(ask: Tell, client: Client) -> None:
+    job_id = submitted(client)
+
+    assert ask("show", f"…{job_id[-12:]}").code == 0
+    assert ask("show", f"{job_id[:23]}…").code == 0
+    assert ask("delete", f"…{job_id[:23]}").code == 3
+    assert ask("delete", f"{job_id[-12:]}…").code == 3
+    assert client.get(job_id)["status"] == "pending"
+
+
 class Counting:
     """A client that is asked for lists, and says how often and how much."""
 

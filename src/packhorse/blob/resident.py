@@ -22,14 +22,15 @@ _pages = _Pages()
 
 
 def read(fd: int, size: int, start: int) -> bytes | None:
-    """Up to so many bytes, none at the end of the file; None if the disk would have to be waited for.
+    """Up to so many bytes; None if the disk would have to be waited for, or there may be no more.
 
-    Whatever else is wrong is left to be found by whoever waits: not every file system can tell.
+    Whatever else is wrong is left to be found by whoever waits: not every file system can tell. So is the end: Linux
+    5.9 and 5.10 may say none where there are some.
     """
     if NOWAIT is None:
         return None
     buffer = _pages.buffer
     try:
-        return buffer[: os.preadv(fd, [memoryview(buffer)[:size]], start, NOWAIT)]
+        return buffer[: os.preadv(fd, [memoryview(buffer)[:size]], start, NOWAIT)] or None
     except OSError:
         return None

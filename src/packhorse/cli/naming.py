@@ -23,8 +23,9 @@ def named(client: Client, text: str) -> str:
     if not SHORTEST <= len(digits) < WHOLE or not set(digits) <= set("0123456789abcdef"):
         return text
     # Ids are in the order of time: those that begin so are the first below what comes after the last that could.
-    below = client.list(cursor=_after(digits), limit=SHOWN + 1)["items"]
-    newest = client.list(limit=NEWEST)["items"] if len(digits) >= ENDING else []
+    is_end, is_begin = text.strip().startswith("…"), text.strip().endswith("…")
+    below = [] if is_end else client.list(cursor=_after(digits), limit=SHOWN + 1)["items"]
+    newest = client.list(limit=NEWEST)["items"] if len(digits) >= ENDING and not is_begin else []
     found = {job["job_id"]: job for job in below if _digits(job).startswith(digits)}
     found |= {job["job_id"]: job for job in newest if _digits(job).endswith(digits)}
     if len(found) > 1:

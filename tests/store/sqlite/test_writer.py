@@ -10,9 +10,10 @@ from pathlib import Path
 
 import apsw
 import pytest
+from msgspec.structs import replace
 
 from packhorse.core.model import Spec
-from packhorse.errors import Conflict, SlotTaken, StoreUnavailable, UnknownOutcome
+from packhorse.errors import Conflict, SlotTaken, StoreError, StoreUnavailable, UnknownOutcome
 from packhorse.store.sqlite import SqliteStore
 from packhorse.store.sqlite.connection import connect
 from tests.contract.builders import SLOT, SLOTTED, dump, submission, submit, waiting
@@ -88,6 +89,22 @@ async def test_of_submits_that_are_added_together_only_the_one_at_fault_is_refus
 
     assert [type(outcome) for [outcome] in outcomes] == [type(None), Conflict, type(None)]
     assert None not in await store.get([first.after.id, last.after.id])
+
+
+@pytest.mark.parametrize("is_looked_at", [False, True])
+async def test_what_cannot_even_be_asked_for_takes_nobody_along(store: SqliteStore, is_looked_at: bool) -> None:
+    await submit(store)  # the plan is known: nothing is written before the row at fault
+    first, last = submission(now=1.0), submission(now=1.0)
+    bad = submission(now=1.0)
+    bad = replace(bad, after=replace(bad.after, priority=2**70))
+    looks = [store.set_bookmark("looked", "x")] if is_looked_at else []
+
+    outcomes = await together(store, [*(store.commit([change]) for change in (bad, first, last)), *looks])
+
+    assert [type(outcome) for [outcome] in outcomes[:3]] == [StoreError, type(None), type(None)]
+    assert outcomes[3:] == [None] * len(looks)
+    assert None not in await store.get([first.after.id, last.after.id])
+    assert await store.get([bad.after.id]) == [None]
 
 
 async def test_who_looks_sees_what_is_still_to_be_added(store: SqliteStore) -> None:

@@ -70,7 +70,7 @@ class Session(apsw.Connection):
                 for start, count in _shares(len(rows)):
                     share = rows[start : start + count]
                     super().execute(_together(insert, len(share[0]), count), list(chain.from_iterable(share)))
-        except apsw.Error as error:
+        except Exception as error:  # broad: a value that cannot be bound is no error of SQLite's, and loses as much
             raise NotAdded from error
         self.added += self.total_changes() - before
 
