@@ -183,8 +183,8 @@ def test_who_reads_on_after_another_is_watched_too() -> None:
         body = Body(never, Settings(body_silence=0.2))
         first = asyncio.create_task(body.read())
         await asyncio.sleep(0)
+        second = asyncio.create_task(body.read())  # has begun when the first one hears that it is to end
         first.cancel()
-        second = asyncio.create_task(body.read())
         await asyncio.wait([first])
         await asyncio.wait_for(second, 10)
 
