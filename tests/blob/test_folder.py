@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from packhorse import crashpoints
-from packhorse.blob import folder, open_blobs, put, resident
+from packhorse.blob import open_blobs, put, resident
 from packhorse.blob import tree as folder_tree
-from packhorse.blob.base import CHUNK, LARGE, Sum
+from packhorse.blob.base import CHUNK, Sum
 from packhorse.blob.folder import BURST, PAUSE, Folder
 from packhorse.blob.put import BLOCK
 from packhorse.errors import BlobExists, BlobNotFound, BlobUnavailable, PathRefused, SettingError
@@ -382,9 +382,8 @@ async def test_where_a_file_ends_is_said_by_who_waits(blobs: Folder, monkeypatch
     assert await content(blobs, KEY) == written
 
 
-async def test_others_have_a_turn_between_two_pieces(blobs: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folder, "SOON", 60.0)
-    await blobs.put(KEY, stream(b"x" * (CHUNK + 4 * LARGE)))
+async def test_others_have_a_turn_between_two_pieces(blobs: Folder) -> None:
+    await blobs.put(KEY, stream(b"x" * 5 * CHUNK))
     turns = 0
 
     async def other() -> None:
@@ -400,19 +399,8 @@ async def test_others_have_a_turn_between_two_pieces(blobs: Folder, monkeypatch:
     assert len(set(seen)) == 5
 
 
-@pytest.mark.parametrize(("soon", "sizes"), [(60.0, [CHUNK, LARGE, LARGE]), (0.0, [CHUNK] * 5)], ids=["fast", "slow"])
-async def test_who_takes_pieces_at_once_gets_larger_ones(
-    blobs: Folder, monkeypatch: pytest.MonkeyPatch, soon: float, sizes: list[int]
-) -> None:
-    monkeypatch.setattr(folder, "SOON", soon)
-    await blobs.put(KEY, stream(b"x" * 5 * CHUNK))
-
-    assert [len(piece) async for piece in blobs.read(KEY)] == sizes
-
-
 async def test_who_never_waits_is_made_to(blobs: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folder, "SOON", 60.0)
-    await blobs.put(KEY, stream(b"x" * (CHUNK + 2 * BURST * LARGE)))
+    await blobs.put(KEY, stream(b"x" * (2 * BURST + 1) * CHUNK))
     pauses: list[float] = []
     sleep = asyncio.sleep
 

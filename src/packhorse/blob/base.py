@@ -24,8 +24,6 @@ from packhorse.errors import PathRefused
 
 CHUNK = 256 * 1024
 """Bytes read and written at a time: large enough to keep a disk busy, small enough to hold two thousand of."""
-LARGE = 2 * CHUNK
-"""Bytes read at a time for who takes them at once: what each piece costs besides its bytes is halved."""
 
 LONGEST_KEY = 896
 """Bytes of UTF-8. S3 takes 1024, of which up to 128 are the prefix of a deployment."""

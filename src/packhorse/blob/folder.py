@@ -18,7 +18,7 @@ from typing import ParamSpec, TypeVar
 
 from packhorse import crashpoints
 from packhorse.blob import resident, tree
-from packhorse.blob.base import CHUNK, LARGE, Sum, checked
+from packhorse.blob.base import CHUNK, Sum, checked
 from packhorse.blob.put import Put, linked
 from packhorse.blob.threads import Threads
 from packhorse.errors import BlobUnavailable
@@ -29,9 +29,6 @@ THREADS = 8
 BURST, PAUSE = 16, 0.003
 """So many pieces in a row may be taken without anybody having waited, and then others have so many seconds. Whoever
 sends to a reader that has vanished never waits: the server takes everything, and tells of it a moment later."""
-
-SOON = 0.01
-"""Seconds within which a piece is taken by who may be given larger ones."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -81,16 +78,14 @@ class Folder:
 
     async def read(self, key: str, *, start: int = 0, length: int | None = None) -> AsyncGenerator[bytes]:
         end = sys.maxsize if length is None else min(start + length, sys.maxsize)
-        loop, unwaited, size = asyncio.get_running_loop(), 0, CHUNK
+        loop, unwaited = asyncio.get_running_loop(), 0
         with ExitStack() as opened:
             fd = await self._run(tree.open_object, self._root, checked(key), opened)
-            while start < end and (piece := await self._piece(fd, min(size, end - start), start)):
+            while start < end and (piece := await self._piece(fd, min(CHUNK, end - start), start)):
                 start += len(piece)
                 turn = loop.create_future()
                 loop.call_soon(turn.set_result, None)
-                given = time.monotonic()
                 yield piece
-                size = LARGE if time.monotonic() - given < SOON else CHUNK
                 unwaited = 0 if turn.done() else unwaited + 1
                 if unwaited:
                     await asyncio.sleep(PAUSE if unwaited % BURST == 0 else 0)
