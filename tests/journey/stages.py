@@ -178,7 +178,7 @@ def fails_at_first(ctx: Context, times: int) -> int:
     return ctx.attempt
 
 
-@app.job(retries=0)
+@app.job(retries=1)
 def broken(ctx: Context, way: str = "one") -> str:
     """Fails until somebody has put a file there."""
     note("begin", ctx, "broken")
