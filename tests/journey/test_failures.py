@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from msgspec.structs import replace
 
 from packhorse.core.model import FailedRun, FailureStatus
 from packhorse.engine.orders import Order, order_from, placed
@@ -43,8 +44,10 @@ async def submitted(site: Site, name: str, count: int, **parameters: Any) -> lis
 
 
 async def ordered(site: Site, **facts: Any) -> str:
+    """About those there are now, as every order that is given through the API."""
     store = await site.store()
-    errand = placed(Order("retry", store.now(), "ann", wanted=ALL, **facts), "default", secrets.token_hex(4))
+    wanted = replace(ALL, until=store.now())
+    errand = placed(Order("retry", store.now(), "ann", wanted=wanted, **facts), "default", secrets.token_hex(4))
     await store.add_errand(errand)
     return errand.id
 
