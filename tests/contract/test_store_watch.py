@@ -112,6 +112,29 @@ async def test_who_works_is_told_that_a_job_of_its_own_handle_is_to_stop(store: 
     assert await asyncio.wait_for(woken, LONG) != mark
 
 
+@pytest.mark.parametrize("turns", range(8))
+async def test_who_is_told_to_stop_waiting_stops_even_if_something_came_at_that_moment(
+    store: Store, turns: int
+) -> None:
+    """However many turns of the loop lie between the two: one who missed it would keep its worker from leaving."""
+
+    async def follow() -> None:
+        mark: int | None = None
+        while True:
+            mark = await store.changed(mark, LONG)
+
+    watching = asyncio.create_task(follow())
+    await asyncio.sleep(0.05)  # time to begin with its waiting
+
+    await submit(store)
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    watching.cancel()
+    await asyncio.wait([watching], timeout=LONG / 2)
+
+    assert watching.done()
+
+
 async def test_what_was_committed_before_the_waiting_began_is_not_missed(store: Store, other: Store) -> None:
     mark = await store.changed(None, 0)
     await submit(other)

@@ -88,7 +88,8 @@ class Kept:
             delay = min(LONGEST_DELAY, FIRST_DELAY * 2 ** (deaths - 1))
             self._say(self.name, f"ended with status {code}; starting it again in {delay:.1f} s")
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._turned.wait(), delay)
+                async with asyncio.timeout(delay):
+                    await self._turned.wait()
 
     async def _run(self, generation: int) -> int:
         """Start a process and wait for its end; nothing of its group is left when this returns."""

@@ -50,14 +50,16 @@ async def describe(app: str) -> Description:
         env=child_environment(),
     )
     try:
-        out, _ = await asyncio.wait_for(process.communicate(), START)
+        async with asyncio.timeout(START):
+            out, _ = await process.communicate()
     except TimeoutError:
         raise DefinitionError(f"{app} took longer than {START:.0f} s to load.") from None
     finally:
         if process.returncode is None:
             process.kill()
             with suppress(TimeoutError):  # this waits for whoever has its output as well
-                await asyncio.wait_for(process.wait(), 1.0)
+                async with asyncio.timeout(1.0):
+                    await process.wait()
     told = wire.decode(out, _Told) if out else _Told(error=f"{app} ended the process that loads it.")
     if told.error is not None:
         raise DefinitionError(told.error)

@@ -146,7 +146,8 @@ class Child:
         born(child)
         try:
             await child._connect(ours)
-            await asyncio.wait_for(asyncio.shield(child.ready), START)
+            async with asyncio.timeout(START):
+                await asyncio.shield(child.ready)
         except TimeoutError:
             await child.end(0)
             raise DefinitionError(f"{app} took longer than {START:.0f} s to load.") from None
@@ -225,7 +226,8 @@ class Child:
         """SIGTERM to the process group, a grace, SIGKILL; nothing of the group is left when this returns."""
         self.terminate()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.has_ended.wait(), grace)
+            async with asyncio.timeout(grace):
+                await self.has_ended.wait()
         self._signal(signal.SIGKILL)
         await self.has_ended.wait()
 

@@ -183,7 +183,8 @@ class Watch:
                 if left <= 0:
                     return self._told(mark or 0, news, is_working)
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(hint.wait(), min(left, POLL if self._can_listen else UNTOLD))
+                    async with asyncio.timeout(min(left, POLL if self._can_listen else UNTOLD)):
+                        await hint.wait()
                 if hint.xid is not None and seen is not None and (new := advanced(seen, hint.xid)) is not None:
                     # Whose it is was told: looking would only find it.
                     return self._told(number(new), self._news[is_working], is_working)
@@ -230,7 +231,8 @@ class Watch:
             self._hint()
             while not is_lost.is_set():
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(is_lost.wait(), KEEPALIVE)
+                    async with asyncio.timeout(KEEPALIVE):
+                        await is_lost.wait()
                 async with asyncio.timeout(CONNECT):
                     self._clock.heard(await session.value(f"SELECT {NOW}"))
         finally:
@@ -276,12 +278,13 @@ class Watch:
 
     async def _tell(self) -> None:
         with suppress(TimeoutError):
-            left = self._told_at + PAUSE - time.monotonic()
-            await asyncio.wait_for(self._closing.wait(), max(0.0, left))
+            async with asyncio.timeout(self._told_at + PAUSE - time.monotonic()):
+                await self._closing.wait()
         while self._has_more:
             await self._notify()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._closing.wait(), PAUSE)
+                async with asyncio.timeout(PAUSE):
+                    await self._closing.wait()
 
     async def _notify(self) -> None:
         self._has_more = False
