@@ -21,8 +21,8 @@ from litestar.datastructures import State
 from litestar.params import FromQuery
 from litestar.response import Stream
 
-PIECE = bytes(256 * 1024)
-"""As large as those in which files are read."""
+PIECE = bytes(512 * 1024)
+"""As large as those in which files are read for who takes them at once."""
 ANSWER = {"job_id": "019b76da-a800-7c2e-9c0f-6b1f0a4c2d11", "status": "pending", "stages": {}, "parameters": {"a": 1}}
 
 

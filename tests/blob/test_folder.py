@@ -9,6 +9,7 @@ import itertools
 import os
 import stat
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,10 +18,10 @@ from typing import Any
 import pytest
 
 from packhorse import crashpoints
-from packhorse.blob import open_blobs, put, resident
+from packhorse.blob import folder, open_blobs, put, resident
 from packhorse.blob import tree as folder_tree
-from packhorse.blob.base import CHUNK, Sum
-from packhorse.blob.folder import BURST, PAUSE, Folder
+from packhorse.blob.base import CHUNK, LARGEST, Sum
+from packhorse.blob.folder import BREATH, BURST, PAUSE, Folder
 from packhorse.blob.put import BLOCK
 from packhorse.errors import BlobExists, BlobNotFound, BlobUnavailable, PathRefused, SettingError
 from tests.contract.blob_fixtures import content, stream
@@ -382,8 +383,15 @@ async def test_where_a_file_ends_is_said_by_who_waits(blobs: Folder, monkeypatch
     assert await content(blobs, KEY) == written
 
 
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever else the machine has to do, pieces are taken soon enough."""
+    monkeypatch.setattr(folder, "SOON", 60.0)
+
+
+@pytest.mark.usefixtures("quick")
 async def test_others_have_a_turn_between_two_pieces(blobs: Folder) -> None:
-    await blobs.put(KEY, stream(b"x" * 5 * CHUNK))
+    await blobs.put(KEY, stream(b"x" * (CHUNK + 4 * LARGEST)))
     turns = 0
 
     async def other() -> None:
@@ -399,22 +407,49 @@ async def test_others_have_a_turn_between_two_pieces(blobs: Folder) -> None:
     assert len(set(seen)) == 5
 
 
-async def test_who_never_waits_is_made_to(blobs: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    await blobs.put(KEY, stream(b"x" * (2 * BURST + 1) * CHUNK))
+@pytest.mark.usefixtures("quick")
+async def test_who_makes_nobody_wait_any_more_gets_small_pieces_and_waits_himself(
+    blobs: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """He may have vanished: the server would take all of it."""
+    await blobs.put(KEY, stream(b"x" * (CHUNK + (BURST - 1) * LARGEST + 2 * BURST * CHUNK)))
     pauses: list[float] = []
-    sleep = asyncio.sleep
+    in_loop, in_thread = asyncio.sleep, time.sleep
 
     async def noted(seconds: float) -> None:
         pauses.append(seconds)
-        await sleep(seconds)
+        await in_loop(seconds)
+
+    def noted_aside(seconds: float) -> None:
+        pauses.append(seconds)
+        in_thread(seconds)
 
     monkeypatch.setattr(asyncio, "sleep", noted)
-    pieces = [piece async for piece in blobs.read(KEY)]
-    async for _ in blobs.read(KEY):
-        await sleep(0)
+    monkeypatch.setattr(time, "sleep", noted_aside)
+    sizes = [len(piece) async for piece in blobs.read(KEY)]
 
-    assert len(pieces) == len(pauses) == 2 * BURST + 1
-    assert pauses.count(PAUSE) == 2
+    assert sizes == [CHUNK, *[LARGEST] * (BURST - 1), *[CHUNK] * 2 * BURST]
+    turns = [0.0] * (BURST - 1)
+    assert pauses == [*turns, BREATH, *turns, PAUSE, *turns, PAUSE]
+
+
+@pytest.mark.usefixtures("quick")
+async def test_who_makes_us_wait_soon_gets_large_pieces_without_end(blobs: Folder) -> None:
+    await blobs.put(KEY, stream(b"x" * (CHUNK + 2 * BURST * LARGEST)))
+    sizes = []
+
+    async for piece in blobs.read(KEY):
+        sizes.append(len(piece))
+        await asyncio.sleep(0)
+
+    assert sizes == [CHUNK, *[LARGEST] * 2 * BURST]
+
+
+async def test_who_takes_his_time_gets_small_pieces(blobs: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folder, "SOON", 0.0)
+    await blobs.put(KEY, stream(b"x" * 5 * CHUNK))
+
+    assert [len(piece) async for piece in blobs.read(KEY)] == [CHUNK] * 5
 
 
 async def test_a_read_that_is_left_halfway_closes_the_file(blobs: Folder) -> None:

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from packhorse.blob import upload
-from packhorse.blob.base import CHUNK, Blobs, Sum
+from packhorse.blob.base import CHUNK, LARGEST, Blobs, Sum
 from packhorse.errors import BlobExists, BlobNotFound, BlobUnavailable, PathRefused, TooLarge
 from tests.contract import blob_fixtures
 from tests.contract.blob_fixtures import content, is_empty, stream
@@ -178,11 +178,11 @@ async def test_another_handle_sees_what_was_put(blobs: Blobs, another: Callable[
 
 
 async def test_an_object_is_read_in_pieces_of_bounded_size(blobs: Blobs) -> None:
-    await blobs.put(KEY, stream(b"x" * (5 * CHUNK + 1)))
+    await blobs.put(KEY, stream(b"x" * (5 * LARGEST + 1)))
 
     pieces = [piece async for piece in blobs.read(KEY)]
 
-    assert max(map(len, pieces)) <= CHUNK
+    assert max(map(len, pieces)) <= LARGEST
     assert all(pieces)
 
 

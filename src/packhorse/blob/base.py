@@ -24,6 +24,8 @@ from packhorse.errors import PathRefused
 
 CHUNK = 256 * 1024
 """Bytes read and written at a time: large enough to keep a disk busy, small enough to hold two thousand of."""
+LARGEST = 2 * CHUNK
+"""Bytes read at a time for who takes them at once: what each piece costs besides its bytes is halved."""
 
 LONGEST_KEY = 896
 """Bytes of UTF-8. S3 takes 1024, of which up to 128 are the prefix of a deployment."""
@@ -60,7 +62,7 @@ class Blobs(Protocol):
         """
 
     def read(self, key: str, *, start: int = 0, length: int | None = None) -> AsyncIterator[bytes]:
-        """Stream an object or a part of it; `BlobNotFound` on the first step."""
+        """Stream an object or a part of it, in pieces of `LARGEST` at most; `BlobNotFound` on the first step."""
 
     async def size(self, key: str) -> int | None:
         """Bytes of the object, None if there is none."""

@@ -18,7 +18,7 @@ from typing import ParamSpec, TypeVar
 
 from packhorse import crashpoints
 from packhorse.blob import resident, tree
-from packhorse.blob.base import CHUNK, Sum, checked
+from packhorse.blob.base import CHUNK, LARGEST, Sum, checked
 from packhorse.blob.put import Put, linked
 from packhorse.blob.threads import Threads
 from packhorse.errors import BlobUnavailable
@@ -26,9 +26,14 @@ from packhorse.errors import BlobUnavailable
 THREADS = 8
 """Enough to let syncs overlap, few enough that a stuck disk does not eat the process."""
 
-BURST, PAUSE = 16, 0.003
-"""So many pieces in a row may be taken without anybody having waited, and then others have so many seconds. Whoever
-sends to a reader that has vanished never waits: the server takes everything, and tells of it a moment later."""
+BURST = 12
+"""So many pieces in a row may be taken without anybody having waited, and then others have their turn. Whoever sends to
+a reader that has vanished never waits: the server takes everything, and tells of it a moment later."""
+BREATH, PAUSE = 0.0002, 0.003
+"""Seconds after the first such burst, and after each that follows: who is only quick must not be held up, and who has
+vanished takes whatever is read for him."""
+SOON = 0.01
+"""Seconds within which a piece is taken by who may be given larger ones."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -78,17 +83,28 @@ class Folder:
 
     async def read(self, key: str, *, start: int = 0, length: int | None = None) -> AsyncGenerator[bytes]:
         end = sys.maxsize if length is None else min(start + length, sys.maxsize)
-        loop, unwaited = asyncio.get_running_loop(), 0
+        loop, unwaited, size = asyncio.get_running_loop(), 0, CHUNK
         with ExitStack() as opened:
             fd = await self._run(tree.open_object, self._root, checked(key), opened)
-            while start < end and (piece := await self._piece(fd, min(CHUNK, end - start), start)):
+            while start < end and (piece := await self._piece(fd, min(size, end - start), start)):
                 start += len(piece)
                 turn = loop.create_future()
                 loop.call_soon(turn.set_result, None)
+                given = time.monotonic()
                 yield piece
                 unwaited = 0 if turn.done() else unwaited + 1
+                size = LARGEST if unwaited < BURST and time.monotonic() - given < SOON else CHUNK
                 if unwaited:
-                    await asyncio.sleep(PAUSE if unwaited % BURST == 0 else 0)
+                    await self._pause(unwaited)
+
+    async def _pause(self, unwaited: int) -> None:
+        bursts, rest = divmod(unwaited, BURST)
+        if rest:
+            await asyncio.sleep(0)
+        elif bursts == 1:
+            await self._threads.run(time.sleep, BREATH)  # shorter than what the loop can tell
+        else:
+            await asyncio.sleep(PAUSE)
 
     async def _piece(self, fd: int, size: int, start: int) -> bytes:
         piece = resident.read(fd, size, start)

@@ -6,7 +6,7 @@ import os
 import threading
 from mmap import mmap
 
-from packhorse.blob.base import CHUNK
+from packhorse.blob.base import LARGEST
 
 NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
 """Linux alone can be asked not to wait."""
@@ -14,7 +14,7 @@ NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
 
 class _Pages(threading.local):
     def __init__(self) -> None:
-        self.buffer = mmap(-1, CHUNK)
+        self.buffer = mmap(-1, LARGEST)
 
 
 _pages = _Pages()
