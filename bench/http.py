@@ -34,6 +34,17 @@ RAW = "of a raw stream to disk"
 STREAM = "of a constant stream"
 
 
+TAKES = 5
+"""Pairs of downloads in a round: one takes half a second, and how it compares with its neighbour is luck."""
+GOVERNED = {
+    "PACKHORSE_DOWNLOADS_PER_10S": "1000",
+    "PACKHORSE_DOWNLOADS_PER_MINUTE": "1000",
+    "PACKHORSE_DOWNLOAD_BYTES_PER_HOUR": "1TiB",
+    "PACKHORSE_DOWNLOAD_BYTES_PER_DAY": "1TiB",
+}
+"""Limits that are kept, counted and given back as they always are, and let all of them through."""
+
+
 class Processes:
     """A server, a worker and the server with nothing behind it."""
 
@@ -47,6 +58,7 @@ class Processes:
             "PACKHORSE_APP": str(Path(http_app.__file__)),
             "PACKHORSE_PORT": str(self.port),
             "PACKHORSE_KEYLESS": "yes",
+            **GOVERNED,
         }
         self._started: list[subprocess.Popen[bytes]] = []
         self.server = self._start("packhorse.cli", "serve")
@@ -134,14 +146,15 @@ class HttpSection:
 
     async def _download(self, book: Book, at: Processes, job_id: str) -> None:
         size = self._sizes.http_file
-        constant, _ = await http_load.take(at.constant, f"/stream?size={size}")
-        took, length = await http_load.take(at.port, f"/api/v1/jobs/{job_id}/result")
-        assert length == size
-        book.note(SECTION, f"constant stream of {size // MIB} MiB", size / MIB / constant, "MiB/s")
-        book.note(
-            SECTION, f"download of {size // MIB} MiB", size / MIB / took, "MiB/s",
-            ratio=constant / took, to=STREAM, bound=at_least(0.6, of_ratio=True),
-        )  # fmt: skip
+        for _ in range(TAKES):
+            constant, _ = await http_load.take(at.constant, f"/stream?size={size}")
+            took, length = await http_load.take(at.port, f"/api/v1/jobs/{job_id}/result")
+            assert length == size
+            book.note(SECTION, f"constant stream of {size // MIB} MiB", size / MIB / constant, "MiB/s")
+            book.note(
+                SECTION, f"download of {size // MIB} MiB", size / MIB / took, "MiB/s",
+                ratio=constant / took, to=STREAM, bound=at_least(0.6, of_ratio=True),
+            )  # fmt: skip
 
     async def _watchers(self, book: Book, at: Processes, client: AsyncClient) -> None:
         """All of them hear that one job was cancelled: how long after it was asked for."""
