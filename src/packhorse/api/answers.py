@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from litestar import Response
-from litestar.types import HTTPResponseStartEvent, Receive, Scope, Send
+from litestar.types import HTTPResponseStartEvent, Send
 
 from packhorse.api.given import JSON
 from packhorse.core import wire
@@ -17,17 +17,17 @@ KIND = (b"content-type", JSON.encode())
 
 
 class Answer(Response[T], Generic[T]):
-    """What Litestar would make of a document, by a shorter way: a fifth of what its own costs a small request."""
+    """What Litestar would make of a document, for a route that is marked as plain.
+
+    That way is shorter by a third of all the work that a submit is: `Gate` asks the route and sends this.
+    """
 
     def __init__(self, document: T, status: int, headers: Mapping[str, str]) -> None:
         self.status_code = status
         self._body = wire.encode(document)
         self._headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
 
-    def to_asgi_response(self, *_: Any, **__: Any) -> Any:
-        return self._sent
-
-    async def _sent(self, _scope: Scope, _receive: Receive, send: Send) -> None:
+    async def sent(self, send: Send) -> None:
         start: HTTPResponseStartEvent = {
             "type": "http.response.start",
             "status": self.status_code or 200,
