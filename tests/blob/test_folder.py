@@ -11,7 +11,7 @@ import stat
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,13 @@ from packhorse.blob import folder, open_blobs, put, resident
 from packhorse.blob import tree as folder_tree
 from packhorse.blob.base import CHUNK, LARGEST, Sum
 from packhorse.blob.folder import BREATH, BURST, PAUSE, Folder
-from packhorse.blob.put import BLOCK
+from packhorse.blob.put import BLOCK, FLUSH
 from packhorse.errors import BlobExists, BlobNotFound, BlobUnavailable, PathRefused, SettingError
 from tests.contract.blob_fixtures import content, stream
 
 KEY = "jobs/1/input/model.onnx"
+LIMIT = 20.0
+"""Seconds nobody has to wait; a limit, not a measure."""
 CALLS = ("open", "mkdir", "fchmod", "write", "fsync", "link", "stat", "fstat", "unlink", "pread")
 
 
@@ -35,8 +37,15 @@ def tree(root: Path) -> list[str]:
     return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path != root / ".partial")
 
 
-def descriptors() -> int:
-    return len(os.listdir("/dev/fd"))
+def opened(root: Path) -> int:
+    """Descriptors of what lies there. Others of this process may come and go with what earlier tests have left."""
+    return sum(path.startswith(str(root)) for path in map(target, os.listdir("/dev/fd")))
+
+
+def target(descriptor: str) -> str:
+    with suppress(OSError):  # the one of the list itself
+        return os.readlink(f"/dev/fd/{descriptor}")
+    return ""
 
 
 def in_store() -> bool:
@@ -172,6 +181,18 @@ async def test_bytes_are_synced_before_the_name_and_every_new_folder_after_it(bl
     )
 
 
+async def test_the_disk_is_asked_to_begin_before_the_end(
+    blobs: Folder, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder, "FLUSH", 2 * BLOCK)
+    seen: list[object] = []
+
+    with syncs(seen):
+        await blobs.put(KEY, stream(*[b"x" * BLOCK] * 5, b"y"))
+
+    assert seen[: seen.index("named")] == inodes(root / KEY) * 3, "twice on the way, and at the end"
+
+
 async def test_folders_known_to_be_synced_are_not_synced_again(blobs: Folder, root: Path) -> None:
     await blobs.put(KEY, stream(b"x"))
     seen: list[object] = []
@@ -248,8 +269,57 @@ async def test_a_put_whose_sender_breaks_leaves_nothing_on_disk(blobs: Folder, r
     assert tree(root) == []
 
 
-async def test_a_put_that_fails_at_any_system_call_leaves_nothing(blobs: Folder, root: Path) -> None:
-    before = descriptors()
+async def test_what_the_disk_could_not_keep_is_an_error_even_if_it_says_so_on_the_way(
+    blobs: Folder, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A system tells of it once: the sync at the end would find nothing wrong."""
+    monkeypatch.setattr(folder, "FLUSH", BLOCK)
+    countdown = itertools.count()
+
+    def fail_first(*_: Any) -> None:
+        if next(countdown) == 0:
+            failing(errno.EIO)()
+
+    with watching(fail_first, "fsync"), pytest.raises(BlobUnavailable):
+        await blobs.put(KEY, stream(b"x" * BLOCK, b"y"))
+
+    assert tree(root) == []
+
+
+async def test_a_file_is_not_closed_while_it_is_flushed(
+    blobs: Folder, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its number would be the next file's."""
+    monkeypatch.setattr(folder, "FLUSH", BLOCK)
+    is_flushing, may_end = threading.Event(), threading.Event()
+
+    def hold(*_: Any) -> None:
+        is_flushing.set()
+        may_end.wait(LIMIT)
+
+    async def broken() -> AsyncIterator[bytes]:
+        yield b"x" * BLOCK
+        assert await asyncio.to_thread(is_flushing.wait, LIMIT)
+        raise ConnectionResetError
+
+    with watching(hold, "fsync"):
+        put = asyncio.create_task(blobs.put(KEY, broken()))
+        assert await asyncio.to_thread(is_flushing.wait, LIMIT)
+        await asyncio.wait([put], timeout=0.1)
+        held = opened(root)
+        may_end.set()
+        with pytest.raises(ConnectionResetError):
+            await put
+
+    assert held == 1
+    assert opened(root) == 0
+
+
+@pytest.mark.parametrize("flush", [FLUSH, BLOCK], ids=["at once", "flushed"])
+async def test_a_put_that_fails_at_any_system_call_leaves_nothing(
+    blobs: Folder, root: Path, monkeypatch: pytest.MonkeyPatch, flush: int
+) -> None:
+    monkeypatch.setattr(folder, "FLUSH", flush)
     outcomes = []
 
     for nth in itertools.count(1):
@@ -271,11 +341,14 @@ async def test_a_put_that_fails_at_any_system_call_leaves_nothing(blobs: Folder,
             break
 
     assert outcomes.count(os.strerror(errno.EIO)) > 20
-    assert descriptors() == before
+    assert opened(root) == 0
 
 
-async def test_a_put_cancelled_at_any_system_call_leaves_nothing(blobs: Folder, root: Path) -> None:
-    before = descriptors()
+@pytest.mark.parametrize("flush", [FLUSH, BLOCK], ids=["at once", "flushed"])
+async def test_a_put_cancelled_at_any_system_call_leaves_nothing(
+    blobs: Folder, root: Path, monkeypatch: pytest.MonkeyPatch, flush: int
+) -> None:
+    monkeypatch.setattr(folder, "FLUSH", flush)
     loop = asyncio.get_running_loop()
 
     for nth in itertools.count(1):
@@ -294,7 +367,7 @@ async def test_a_put_cancelled_at_any_system_call_leaves_nothing(blobs: Folder, 
         assert tree(root) == []
 
     assert nth > 20
-    assert descriptors() == before
+    assert opened(root) == 0
 
 
 async def test_a_put_cancelled_while_the_root_cannot_be_made_is_cancelled(root: Path) -> None:
@@ -327,9 +400,8 @@ def by_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("by_threads")
-async def test_a_read_cancelled_at_any_system_call_closes_the_file(blobs: Folder) -> None:
+async def test_a_read_cancelled_at_any_system_call_closes_the_file(blobs: Folder, root: Path) -> None:
     await blobs.put(KEY, stream(b"x" * 2 * CHUNK))
-    before = descriptors()
     loop = asyncio.get_running_loop()
 
     for nth in itertools.count(1):
@@ -342,7 +414,7 @@ async def test_a_read_cancelled_at_any_system_call_closes_the_file(blobs: Folder
 
         with watching(cancel_once, *CALLS):
             await asyncio.gather(read, return_exceptions=True)
-        assert descriptors() == before
+        assert opened(root) == 0
         if next(countdown) <= 0:
             break
 
@@ -452,16 +524,15 @@ async def test_who_takes_his_time_gets_small_pieces(blobs: Folder, monkeypatch: 
     assert [len(piece) async for piece in blobs.read(KEY)] == [CHUNK] * 5
 
 
-async def test_a_read_that_is_left_halfway_closes_the_file(blobs: Folder) -> None:
+async def test_a_read_that_is_left_halfway_closes_the_file(blobs: Folder, root: Path) -> None:
     await blobs.put(KEY, stream(b"x" * 2 * CHUNK))
-    before = descriptors()
     reading = blobs.read(KEY)
     await anext(reading)
-    assert descriptors() == before + 1
+    assert opened(root) == 1
 
     await reading.aclose()
 
-    assert descriptors() == before
+    assert opened(root) == 0
 
 
 async def test_an_object_deleted_while_it_is_read_is_read_to_its_end(blobs: Folder) -> None:

@@ -19,7 +19,7 @@ from typing import ParamSpec, TypeVar
 from packhorse import crashpoints
 from packhorse.blob import resident, tree
 from packhorse.blob.base import CHUNK, LARGEST, Sum, checked
-from packhorse.blob.put import Put, linked
+from packhorse.blob.put import FLUSH, Put, linked
 from packhorse.blob.threads import Threads
 from packhorse.errors import BlobUnavailable
 
@@ -48,26 +48,30 @@ class Folder:
 
     async def put(self, key: str, chunks: AsyncIterator[bytes], *, limit: int | None = None) -> Sum:
         put = Put(self._root, checked(key), limit)
-        writing: Future[None] | None = None
+        writing, flushing = _nothing(), _nothing()
         crashpoints.passing("blob.put.before")
         try:
             await self._run(put.open)
             async for chunk in chunks:
                 if put.take(chunk):
-                    await self._written(writing)
+                    await self._ended(writing)
                     writing = self._threads.start(put.write, put.taken())
-            await self._written(writing)
+                    if put.unflushed >= FLUSH:
+                        await self._ended(flushing)
+                        put.unflushed = 0
+                        flushing = self._threads.start(put.flush)
+            await self._ended(writing)
+            await self._ended(flushing)
             await self._run(put.publish, put.taken())
         except BaseException:  # cancellation too: whatever ended it, nothing is left behind
-            await self._threads.run(put.discard, writing)
+            await self._threads.run(put.discard, [writing, flushing])
             raise
         crashpoints.passing("blob.put.after")
         return put.sum()
 
-    async def _written(self, writing: Future[None] | None) -> None:
-        if writing is not None:
-            with _told():
-                await self._threads.ended(writing)
+    async def _ended(self, work: Future[None]) -> None:
+        with _told():
+            await self._threads.ended(work)
 
     async def put_file(self, key: str, path: Path) -> Sum:
         async with aclosing(self._threads.pieces(path)) as pieces:
@@ -144,6 +148,13 @@ class Folder:
                 await self._threads.run(tree.make_root, self._root)
                 self._made = True
             return await self._threads.run(work, *args, **kwargs)
+
+
+def _nothing() -> Future[None]:
+    """Work that has ended."""
+    done: Future[None] = Future()
+    done.set_result(None)
+    return done
 
 
 @contextmanager

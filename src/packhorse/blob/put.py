@@ -7,7 +7,7 @@ import fcntl
 import os
 import secrets
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from hashlib import sha256
@@ -31,12 +31,18 @@ BLOCK = 512 * 1024
 """Bytes that go to a thread at a time. A put holds two such blocks: one is written while the next comes in."""
 FEW = 32
 """Pieces of a block that are not worth joining."""
+FLUSH = 32 * 1024 * 1024
+"""Bytes after which the disk is asked to begin. Left to itself, a system with much memory writes nothing before the
+sync at the end, and all of it then, with nobody doing anything else."""
 
 NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 
 
 class Put:
-    """One object on its way. All but `take`, `taken` and `sum` run in a thread, one after the other."""
+    """One object on its way. All but `take`, `taken` and `sum` run in a thread, one after the other.
+
+    Except for `flush`, which may run beside `write`.
+    """
 
     def __init__(self, root: Path, key: str, limit: int | None) -> None:
         self._root, self._key, self._limit = root, key, limit
@@ -45,6 +51,8 @@ class Put:
         self._fd: int | None = None
         self._waiting: list[bytes] = []
         self._held = self._size = 0
+        self.unflushed = 0
+        """Bytes that were taken since the last flush."""
         self._sha256 = sha256()
         self._published = False
 
@@ -59,6 +67,7 @@ class Put:
 
     def taken(self) -> list[bytes]:
         """What is waiting, for `write`."""
+        self.unflushed += self._held
         pieces, self._waiting, self._held = self._waiting, [], 0
         return pieces
 
@@ -79,6 +88,11 @@ class Put:
             while rest:
                 rest = rest[os.write(self._fd, rest) :]
 
+    def flush(self) -> None:
+        """Its error is the object's: the system tells of a block that could not be written only once."""
+        assert self._fd is not None
+        os.fsync(self._fd)
+
     def publish(self, pieces: Sequence[bytes]) -> None:
         assert self._fd is not None
         self.write(pieces)
@@ -95,9 +109,9 @@ class Put:
                 raise PathRefused(key=self._key) from None
         self._forget_partial()
 
-    def discard(self, writing: Future[None] | None) -> None:
-        if writing is not None:
-            writing.exception()  # the last block: its file must not be closed under it
+    def discard(self, under_way: Iterable[Future[None]]) -> None:
+        for each in under_way:
+            each.exception()  # the file must not be closed under it
         with suppress(OSError, BlobUnavailable):  # what ended the put is the news; an orphan is for the sweep
             if self._published:  # cancelled, or the name could not be synced: nobody has been told of the object
                 tree.delete(self._root, [self._key])
