@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from litestar.testing import AsyncTestClient
 
+from packhorse.access.sessions import cookie_of
 from packhorse.store.base import Store
 from packhorse.wiring import open_store
 from tests.api.conftest import publish
@@ -34,11 +35,16 @@ async def http(place: Place) -> AsyncIterator[Http]:
         yield http
 
 
+def cookie(http: Http, text: str) -> dict[str, str]:
+    """The header with a session's text."""
+    return {"Cookie": f"{cookie_of(http.app.state.settings.store)}={text}"}
+
+
 async def logged_in(http: Http, shown: dict[str, str]) -> dict[str, str]:
     """The header of a browser that has logged in."""
     made = await http.post("sessions", headers=shown)
     assert made.status_code == 201
-    return {"Cookie": f"packhorse_session={made.json()['session']}"}
+    return cookie(http, made.json()["session"])
 
 
 async def test_a_session_may_do_what_its_key_may_and_no_more(http: Http, store: Store) -> None:
@@ -118,7 +124,7 @@ async def test_a_key_is_no_session_and_a_session_no_key(http: Http, store: Store
     shown = await key(store)
     browser = await logged_in(http, shown)
 
-    as_cookie = {"Cookie": f"packhorse_session={shown['Authorization'].removeprefix('Bearer ')}"}
+    as_cookie = cookie(http, shown["Authorization"].removeprefix("Bearer "))
     as_key = {"Authorization": f"Bearer {browser['Cookie'].partition('=')[2]}"}
 
     assert (await http.get("jobs", headers=as_cookie)).status_code == 401
@@ -158,7 +164,7 @@ async def test_who_guesses_sessions_has_to_wait_as_who_guesses_keys(place: Place
     async with asking(place.but(failed_limit=3)) as http:
         good = await logged_in(http, await key(store))
         text = wrong(good["Cookie"].partition("=")[2]) if sent == "another secret" else sent
-        guessed = [await http.get("jobs", headers={"Cookie": f"packhorse_session={text}"}) for _ in range(5)]
+        guessed = [await http.get("jobs", headers=cookie(http, text)) for _ in range(5)]
         with_key = await http.get("jobs", headers={"Authorization": "Bearer nonsense"})
         still_good = await http.get("jobs", headers=good)
 
@@ -178,22 +184,53 @@ async def test_who_was_let_in_once_may_ask_as_often_as_they_like(place: Place, s
     assert answers == [401] * 8
 
 
+async def test_who_has_logged_out_may_ask_as_often_as_they_like(place: Place, store: Store) -> None:
+    async with asking(place.but(failed_limit=3)) as http:
+        browser = await logged_in(http, await key(store))
+        await http.delete("sessions/current", headers=browser | SAME)
+        answers = [(await http.get("jobs", headers=browser)).status_code for _ in range(8)]
+
+    assert answers == [401] * 8
+
+
+async def test_the_session_of_another_server_of_this_host_is_not_touched(place: Place, store: Store) -> None:
+    """To a browser, two ports of a host are one and the same."""
+    other = cookie_of("postgresql://elsewhere/other")
+    async with asking(place.but(failed_limit=2)) as http:
+        browser = await logged_in(http, await key(store))
+        page, theirs = "http://packhorse.example/jobs", f"{other}=nonsense"
+        alone = [await http.get(page, headers={"Cookie": theirs}, follow_redirects=False) for _ in range(4)]
+        beside = await http.get(page, headers={"Cookie": f"{theirs}; {browser['Cookie']}"})
+
+    assert [each.status_code for each in alone] == [303] * 4
+    assert all("set-cookie" not in each.headers for each in alone)
+    assert beside.status_code == 200
+
+
+def test_the_name_of_the_cookie_is_the_same_whoever_the_store_is_asked_as() -> None:
+    names = {cookie_of(f"postgresql://packhorse:{word}@db/packhorse?schema=a") for word in ("old", "new")}
+
+    assert len(names) == 1
+    assert cookie_of("postgresql://packhorse:old@db/packhorse?schema=b") not in names
+
+
 async def test_a_page_forgets_a_session_that_lets_nobody_in(place: Place, store: Store) -> None:
     async with asking(place.but(failed_limit=2)) as http:
         good, page = await logged_in(http, await key(store)), "http://packhorse.example/jobs"
-        sent = {"Cookie": "packhorse_session=nonsense"}
+        sent = cookie(http, "nonsense")
         answers = [await http.get(page, headers=sent, follow_redirects=False) for _ in range(4)]
         kept = await http.get(page, headers=good)
 
     assert [each.status_code for each in answers] == [303, 303, 429, 429]
-    assert all("packhorse_session=" in each.headers["set-cookie"] for each in answers)
+    name = sent["Cookie"].partition("=")[0]
+    assert all(each.headers["set-cookie"].startswith(f"{name}=") for each in answers)
     assert all("Max-Age=0" in each.headers["set-cookie"] for each in answers)
     assert "set-cookie" not in kept.headers
 
 
-@pytest.mark.parametrize("cookie", ["x", "", "ph_", "%00", '"unended', "ph_" + "0" * 60])
-async def test_what_is_no_session_lets_nobody_in(http: Http, cookie: str) -> None:
-    answer = await http.get("jobs", headers={"Cookie": f"packhorse_session={cookie}"})
+@pytest.mark.parametrize("text", ["x", "", "ph_", "%00", '"unended', "ph_" + "0" * 60])
+async def test_what_is_no_session_lets_nobody_in(http: Http, text: str) -> None:
+    answer = await http.get("jobs", headers=cookie(http, text))
 
     assert answer.status_code == 401
 

@@ -23,16 +23,32 @@ async def test_there_is_none_that_was_not_begun(store: Store) -> None:
     assert await store.session("no\0body") is None
 
 
-async def test_one_that_was_ended_is_gone_everywhere_and_no_other_is(store: Store, other: Store) -> None:
-    left = session(1, ends_at=store.now() + 600)
-    await store.add_session(left)
-    await store.add_session(session(2, ends_at=store.now() + 600))
+async def test_one_that_was_ended_has_ended_everywhere_and_no_other_has(store: Store, other: Store) -> None:
+    left, ended = (session(n, ends_at=store.now() + 600) for n in (1, 2))
+    for each in (left, ended):
+        await store.add_session(each)
 
-    await other.end_session(session(2).id)
-    await other.end_session(session(2).id)
+    before = other.now()
+    await other.end_session(ended.id)
+    after = other.now()
+    await other.end_session(ended.id)
 
-    assert await store.session(session(2).id) is None
+    found = await store.session(ended.id)
+    assert found is not None, "whoever comes with it was let in once"
+    assert before <= found.ends_at <= after
+    assert found == replace(ended, ends_at=found.ends_at)
     assert await store.session(left.id) == left
+
+
+async def test_ending_what_has_ended_or_is_unknown_changes_nothing(store: Store, other: Store) -> None:
+    ended = session(1, ends_at=store.now() - 5)
+    await store.add_session(ended)
+
+    for id in (ended.id, session(2).id, "no\0body"):
+        await other.end_session(id)
+
+    assert await store.session(ended.id) == ended
+    assert await store.session(session(2).id) is None
 
 
 async def test_one_that_has_just_ended_is_known_as_one_though_others_begin(store: Store, other: Store) -> None:

@@ -12,19 +12,18 @@ from litestar.types import HTTPScope
 
 from packhorse.api.headers import Headers, every
 from packhorse.errors import Foreign
-from packhorse.web.rendering import COOKIE
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 OURS = frozenset({"same-origin", "none"})
 """``none``: nobody's page, but the person, by the address bar."""
 
 
-def session(headers: Headers) -> str | None:
-    """Looked for by hand: other servers of this host have cookies too, and none of them may hide ours."""
+def session(headers: Headers, cookie: str) -> str | None:
+    """What is in the cookie of this name. By hand: others of this host have cookies too, and none may hide ours."""
     for line in every(headers, b"cookie"):
         for each in line.split(";"):
             name, _, value = each.strip().partition("=")
-            if name == COOKIE:
+            if name == cookie:
                 return value
     return None
 

@@ -35,6 +35,7 @@ class Door:
         self._audit = audit
         self._trusted = networks(settings.trust_proxy)
         self._failed_limit = settings.failed_limit
+        self._cookie = sessions.cookie_of(settings.store)
         self._blocked: dict[str, float] = {}
         self.limit = Limit("api", settings.api_limit, WINDOW, "requests", RateExceeded)
         self.rates = Rates(store, settings.api_limit) if settings.api_limit else None
@@ -47,7 +48,7 @@ class Door:
         """Raises Unauthorized, or RateExceeded for who failed too often."""
         address = self.address(scope)
         presented = every(scope["headers"], b"authorization")
-        if not presented and (cookie := cookies.session(scope["headers"])) is not None:
+        if not presented and (cookie := cookies.session(scope["headers"], self._cookie)) is not None:
             return await self._logged_in(scope, cookie, address)
         if not presented:
             raise await self._failed("key.missing", address, "none was sent")

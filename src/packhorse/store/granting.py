@@ -82,7 +82,7 @@ class Sessions(Protocol):
         """The session, though it may have ended; None if there is none. Raises `CorruptRecord`."""
 
     async def end_session(self, session_id: str) -> None:
-        """Forget it; if it is unknown, nothing happens."""
+        """It has ended now, if it had not before; if it is unknown, nothing happens."""
 
 
 class Entry(Struct, frozen=True, omit_defaults=True):

@@ -14,8 +14,10 @@ from litestar import Response
 from litestar.datastructures import Cookie
 from litestar.exceptions import HTTPException
 
+from packhorse.access.sessions import cookie_of
 from packhorse.core.counting import percent, plural
 from packhorse.errors import PackhorseError, Unauthorized
+from packhorse.settings import Settings
 from packhorse.telemetry import log
 from packhorse.version import VERSION
 from packhorse.web import words
@@ -31,8 +33,6 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 
-COOKIE = "packhorse_session"
-"""Of a browser that has logged in."""
 FAILED = "failed"
 """The limit of those who show what lets nobody in."""
 SAID = "packhorse_said"
@@ -128,8 +128,8 @@ def wrong(request: Page, error: Exception) -> Response[bytes]:
         answer = moved(request, "/login", next=asked if request.method == "GET" else "")
     else:
         answer = _page(request, status, title, detail)
-    if COOKIE in request.cookies and _lets_nobody_in(request, error):
-        answer.delete_cookie(COOKIE, path=request.scope.get("root_path", "") or "/")
+    if cookie(request) in request.cookies and _lets_nobody_in(request, error):
+        answer.delete_cookie(cookie(request), path=request.scope.get("root_path", "") or "/")
     return answer
 
 
@@ -152,6 +152,12 @@ def _lets_nobody_in(request: Page, error: Exception) -> bool:
     """Whether the session was refused. Sent again with every page, it would be taken for guessing."""
     is_refused = isinstance(error, Unauthorized) or getattr(error, "facts", {}).get("policy") == FAILED
     return is_refused and "caller" not in request.scope["state"]
+
+
+def cookie(request: Page) -> str:
+    """The name of that of a browser which has logged in."""
+    settings: Settings = request.app.state.settings
+    return cookie_of(settings.store)
 
 
 def is_script(request: Page) -> bool:

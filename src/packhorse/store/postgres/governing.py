@@ -46,7 +46,7 @@ class Governing(Handle):
         return await self._read(granting.session, session_id)
 
     async def end_session(self, session_id: str) -> None:
-        await self._keep(granting.end_session, session_id)
+        await self._keep(granting.end_session, session_id, self.now())
 
     # Audit
 

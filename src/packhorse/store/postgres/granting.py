@@ -64,16 +64,18 @@ async def add_session(link: Link, session: Session, now: float) -> None:
     await link.fetch(put, session.id, session.ends_at, wire.encode(session))
 
 
-async def session(link: Link, id: str) -> Session | None:
+async def session(link: Link, id: str, *, locked: str = "") -> Session | None:
     if clean(id) != id:
         return None
-    row = await link.row("SELECT body FROM @sessions WHERE id = $1", id)
+    row = await link.row(f"SELECT body FROM @sessions WHERE id = $1 {locked}", id)
     return None if row is None else wire.record(row["body"], Session)
 
 
-async def end_session(link: Link, id: str) -> None:
-    if clean(id) == id:
-        await link.fetch("DELETE FROM @sessions WHERE id = $1", id)
+async def end_session(link: Link, id: str, at: float) -> None:
+    begun = await session(link, id, locked="FOR UPDATE")
+    if begun is not None and at < begun.ends_at:
+        ended = wire.encode(replace(begun, ends_at=at))
+        await link.fetch("UPDATE @sessions SET ends_at = $2, body = $3 WHERE id = $1", id, at, ended)
 
 
 async def audit(link: Link, entries: Sequence[Entry], keep: int) -> None:

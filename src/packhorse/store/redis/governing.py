@@ -45,7 +45,7 @@ class Governing(Handle):
         return await granting.session(self._link, session_id)
 
     async def end_session(self, session_id: str) -> None:
-        await granting.end_session(self._write, session_id)
+        await granting.end_session(self._link, self._write, session_id, self.now())
 
     # Audit
 

@@ -65,9 +65,12 @@ async def end_key(link: Link, write: Writer, id: str, at: float, by: str) -> Key
 
 async def add_session(write: Writer, session: Session, now: float) -> None:
     """The server itself drops it when nobody has to know of it any more."""
+    await write.told(commit.plain(_kept(session, now)))
+
+
+def _kept(session: Session, now: float, *how: str) -> list[str]:
     lasting = max(1, round((session.ends_at + REMEMBERED - now) * 1000))
-    put = ["SET", keys.session(session.id), wire.encode(session).decode(), "PX", str(lasting)]
-    await write.told(commit.plain(put))
+    return ["SET", keys.session(session.id), wire.encode(session).decode(), "PX", str(lasting), *how]
 
 
 async def session(link: Link, id: str) -> Session | None:
@@ -75,8 +78,10 @@ async def session(link: Link, id: str) -> Session | None:
     return None if body is None else wire.record(body, Session)
 
 
-async def end_session(write: Writer, id: str) -> None:
-    await write.told(commit.plain(["DEL", keys.session(id)]))
+async def end_session(link: Link, write: Writer, id: str, at: float) -> None:
+    begun = await session(link, id)
+    if begun is not None and at < begun.ends_at:
+        await write.told(commit.plain(_kept(replace(begun, ends_at=at), at, "XX")))
 
 
 async def audit(link: Link, entries: Sequence[Entry], keep: int) -> None:

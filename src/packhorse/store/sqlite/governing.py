@@ -36,7 +36,7 @@ class Governing(Handle):
         return await self._read(granting.session, session_id)
 
     async def end_session(self, session_id: str) -> None:
-        await self._write(lambda db: granting.end_session(db, session_id))
+        await self._write(lambda db: granting.end_session(db, session_id, self.now()))
 
     # Audit
 

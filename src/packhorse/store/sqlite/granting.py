@@ -63,8 +63,11 @@ def session(db: apsw.Connection, id: str) -> Session | None:
     return None if row is None else wire.record(row[0], Session)
 
 
-def end_session(db: apsw.Connection, id: str) -> None:
-    db.execute("DELETE FROM sessions WHERE id = ?", (id,))
+def end_session(db: apsw.Connection, id: str, at: float) -> None:
+    begun = session(db, id)
+    if begun is not None and at < begun.ends_at:
+        ended = wire.encode(replace(begun, ends_at=at))
+        db.execute("UPDATE sessions SET ends_at = ?, body = ? WHERE id = ?", (at, ended, id))
 
 
 def audit(db: apsw.Connection, entries: Sequence[Entry], keep: int) -> None:
