@@ -217,7 +217,7 @@ async def rollback_schedule(
     match: Match = None,
 ) -> Response[ScheduleDocument]:
     """Make an earlier version the newest again: a new version, with exactly what that one said."""
-    back = await asked(Body(request.receive, tools.settings), request.headers.get("content-type", ""), Back)
+    back = await asked(request, tools.settings, Back)
     check_reason(back.reason)
     await schedule_of(tools, caller, schedule_id)
     old = await revision_of(tools, caller, schedule_id, back.version)
@@ -322,7 +322,7 @@ def _terms(gathered: Gathered, wanted: Wanted, pipeline: str, parameters: bytes,
 
 
 async def _why(request: Asking, tools: Tools) -> Why:
-    given = await asked(Body(request.receive, tools.settings), request.headers.get("content-type", ""), Why)
+    given = await asked(request, tools.settings, Why)
     check_reason(given.reason)
     return given
 

@@ -21,7 +21,6 @@ from packhorse.api.documents.failing import FailureGroupsPage, FailuresPage, Ord
 from packhorse.api.given import asked
 from packhorse.api.jobs import seconds_of
 from packhorse.api.tools import Tools
-from packhorse.body import Body
 from packhorse.core.failures import HOUR, HOURS, MOST_TIMES
 from packhorse.core.model import FailedRun, FailureStatus, Settled
 from packhorse.engine.orders import Kind, Order, order_from, placed
@@ -168,7 +167,7 @@ async def retry(
     ordered: the answer says how many it would be about, and shows the newest of them.
     """
     _check_whole(caller)
-    given = await asked(Body(request.receive, tools.settings), request.headers.get("content-type", ""), Chosen)
+    given = await asked(request, tools.settings, Chosen)
     return await _ordered(tools, caller, "retry", given)
 
 
@@ -184,7 +183,7 @@ async def dismiss(
 ) -> OrderedDocument:
     """Dismiss open failures, with a reason. A group that is dismissed is revived no more, until it is seen again."""
     _check_whole(caller)
-    given = await asked(Body(request.receive, tools.settings), request.headers.get("content-type", ""), ToDismiss)
+    given = await asked(request, tools.settings, ToDismiss)
     check_reason(given.reason)
     return await _ordered(tools, caller, "dismiss", given)
 

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import msgspec
+from litestar import Request
 
 from packhorse.body import Body
 from packhorse.define.mistakes import UNDECODABLE, invalid, mistakes_in, unknown
 from packhorse.errors import InvalidInput, Malformed, TooLarge, UnsupportedMedia
+from packhorse.settings import Settings
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -59,8 +61,9 @@ def converted(given: Mapping[str, Any], shape: type[S]) -> S:
         raise invalid(NOT_VALID, mistakes_in(error)) from error
 
 
-async def asked(body: Body, content_type: str, shape: type[S]) -> S:
-    """What a body says that may as well be left out."""
+async def asked(request: Request[Any, Any, Any], settings: Settings, shape: type[S]) -> S:
+    """What the body of a request says, which may as well be left out."""
+    body, content_type = Body(request.receive, settings), request.headers.get("content-type", "")
     try:
         data = await body.whole(SMALL)
     except TooLarge:

@@ -28,7 +28,6 @@ from packhorse.api.documents.jobs import (
 from packhorse.api.given import asked
 from packhorse.api.queries import Number
 from packhorse.api.tools import Tools
-from packhorse.body import Body
 from packhorse.core import lifecycle, wire
 from packhorse.core.change import Change
 from packhorse.core.model import Job
@@ -161,7 +160,7 @@ async def cancel(
     job_id: FromPath[str],
 ) -> JobDocument:
     """Cancel now, or ask the worker to."""
-    await asked(Body(request.receive, tools.settings), request.headers.get("content-type", ""), Nothing)
+    await asked(request, tools.settings, Nothing)
     await tools.job(caller, job_id)
     job = await tools.settle(job_id, lambda job: lifecycle.cancel(job, now=tools.store.now()))
     [shape] = await tools.shown([job])
@@ -186,7 +185,7 @@ async def retry(
 
     The stage is named in the query or in the body.
     """
-    given = await asked(Body(request.receive, tools.settings), request.headers.get("content-type", ""), Again)
+    given = await asked(request, tools.settings, Again)
     if None not in (stage, given.stage) and stage != given.stage:
         raise InvalidInput("The query names one stage, and the body another.", field="stage")
     wanted = stage if given.stage is None else given.stage
@@ -217,7 +216,7 @@ async def delete_job(
 
     It is gone at once: whatever is asked of it afterwards, this too, is 404. Its files follow within a sweep.
     """
-    await asked(Body(request.receive, tools.settings), request.headers.get("content-type", ""), Nothing)
+    await asked(request, tools.settings, Nothing)
     await tools.job(caller, job_id)
     await tools.settle(job_id, lambda job: lifecycle.delete(job, now=tools.store.now()))
     tools.audit.tell("job.deleted", caller, job_id=job_id)

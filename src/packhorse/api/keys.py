@@ -25,7 +25,6 @@ from packhorse.api.documents.granting import (
 from packhorse.api.given import NOT_VALID, asked
 from packhorse.api.queries import LARGEST
 from packhorse.api.tools import Tools
-from packhorse.body import Body
 from packhorse.define.durations import seconds
 from packhorse.define.mistakes import invalid
 from packhorse.errors import Forbidden, InvalidInput, JobNotFound, KeyNotFound, TooLarge, TooSlow, UnsupportedMedia
@@ -89,7 +88,7 @@ async def create_key(
     request: Request[Any, Any, State], tools: NamedDependency[Tools], caller: NamedDependency[Caller]
 ) -> MadeKeyDocument:
     """Make a key. Its text is in this answer, and never again."""
-    given = await asked(Body(request.receive, tools.settings), request.headers.get("content-type", ""), AskedKey)
+    given = await asked(request, tools.settings, AskedKey)
     made = await grants.create(
         tools.store,
         caller.tenant,
@@ -115,7 +114,7 @@ async def rotate_key(
     key_id: FromPath[str],
 ) -> MadeKeyDocument:
     """Make a key with the same rights, and let the old one end: now, or after an overlap."""
-    given = await asked(Body(request.receive, tools.settings), request.headers.get("content-type", ""), Renewed)
+    given = await asked(request, tools.settings, Renewed)
     overlap = _seconds("overlap", given.overlap, least=0.0)
     old = await grants.find(tools.store, key_id, caller.tenant)
     made = await grants.rotate(tools.store, old, by=caller.key_id, overlap=overlap)
@@ -175,7 +174,7 @@ async def create_token(
     job_id: FromPath[str],
 ) -> MadeKeyDocument:
     """Make a token for the person who waits: it can read and cancel this job, and nothing else."""
-    given = await asked(Body(request.receive, tools.settings), request.headers.get("content-type", ""), AskedToken)
+    given = await asked(request, tools.settings, AskedToken)
     lasting = _seconds("expires_in", given.expires_in, most=LONGEST_TOKEN)
     if "read" not in caller.allowed:
         raise Forbidden(scope="read")

@@ -21,7 +21,6 @@ from packhorse.api.given import asked
 from packhorse.api.jobs import seconds_of, wanted
 from packhorse.api.meaning import MOST_IDS, Meant, Place, capped, meant, place_from
 from packhorse.api.tools import Tools
-from packhorse.body import Body
 from packhorse.core import lifecycle
 from packhorse.core.change import Change
 from packhorse.core.model import Job
@@ -125,8 +124,7 @@ class Many:
         self._able = [each for each in Status if each in lifecycle.FROM[verb] - WHOLE.get(verb, frozenset())]
 
     async def answer(self, request: Request[Any, Any, State]) -> ChangedDocument:
-        body = Body(request.receive, self._tools.settings)
-        given = await asked(body, request.headers.get("content-type", ""), Meant)
+        given = await asked(request, self._tools.settings, Meant)
         ids, filter = meant(given, self._caller)
         if given.ids:
             return await self._tried(ids) if given.dry_run else await self._done(ids, None)

@@ -17,7 +17,6 @@ from packhorse.api.given import asked
 from packhorse.api.jobs import CHANGING
 from packhorse.api.shapes import result_files
 from packhorse.api.tools import Tools
-from packhorse.body import Body
 from packhorse.core import lifecycle
 from packhorse.core.model import Job
 from packhorse.core.plan import Status
@@ -55,7 +54,7 @@ async def promote(
     job_id: FromPath[str],
 ) -> JobDocument:
     """Copy the result files to a permanent place. Asked again, it copies only what is missing there."""
-    given = await asked(Body(request.receive, tools.settings), request.headers.get("content-type", ""), Promote)
+    given = await asked(request, tools.settings, Promote)
     destination = _destination(tools, given.destination)
     job = await tools.job(caller, job_id)
     to = promoting.folder_of(destination, job.id)

@@ -17,7 +17,6 @@ from packhorse.api.given import NOT_VALID, asked
 from packhorse.api.shapes import iso
 from packhorse.api.statistics import per_minute, waits
 from packhorse.api.tools import Tools
-from packhorse.body import Body
 from packhorse.define.mistakes import NUL, invalid
 from packhorse.engine.explain import paused
 from packhorse.engine.figures import RECENT, Figures, by_queue
@@ -65,7 +64,7 @@ async def pause(
     queue: FromPath[str],
 ) -> QueueDocument:
     """Start nothing more from this queue; what runs, runs on. Workers heed it within about a second."""
-    given = await asked(Body(request.receive, tools.settings), request.headers.get("content-type", ""), Why)
+    given = await asked(request, tools.settings, Why)
     _check(given.reason)
     await _one(tools, queue)
     by = caller.key_id or SOMEBODY_HERE
@@ -89,7 +88,7 @@ async def resume(
     queue: FromPath[str],
 ) -> QueueDocument:
     """Go on with this queue; if it was not paused, nothing happens."""
-    await asked(Body(request.receive, tools.settings), request.headers.get("content-type", ""), Nothing)
+    await asked(request, tools.settings, Nothing)
     await _one(tools, queue)
     if await tools.store.resume(queue):
         tools.audit.tell("queue.resumed", caller, queue=queue)

@@ -28,7 +28,6 @@ from packhorse.api.documents.scheduling import (
 from packhorse.api.given import asked
 from packhorse.api.queries import LARGEST, Number
 from packhorse.api.tools import Tools
-from packhorse.body import Body
 from packhorse.core import cron, cronwords
 from packhorse.core.schedules import Revision, Run, Schedule
 from packhorse.errors import (
@@ -100,7 +99,7 @@ async def list_schedules(
 )
 async def preview_schedule(request: Asking, tools: NamedDependency[Tools]) -> PreviewPage:
     """The next ten times a cron line fires, and the local times that are skipped or come twice where clocks change."""
-    line = await asked(Body(request.receive, tools.settings), request.headers.get("content-type", ""), Line)
+    line = await asked(request, tools.settings, Line)
     now = tools.store.now()
     cron.check(line.cron, line.zone, now)
     found = cron.preview(line.cron, line.zone, now, SHOWN)

@@ -23,7 +23,6 @@ from packhorse.api.documents.granting import (
 )
 from packhorse.api.given import asked
 from packhorse.api.tools import Tools
-from packhorse.body import Body
 from packhorse.engine import messages
 from packhorse.engine.signing import secret_of
 from packhorse.errors import (
@@ -74,7 +73,7 @@ async def add_webhook(
     request: Request[Any, Any, State], tools: NamedDependency[Tools], caller: NamedDependency[Caller]
 ) -> NewWebhookDocument:
     """Have ended jobs told to an address. The answer has the secret that messages are signed with, this once."""
-    wanted = await asked(Body(request.receive, tools.settings), request.headers.get("content-type", ""), Wanted)
+    wanted = await asked(request, tools.settings, Wanted)
     if not wanted.url:
         raise InvalidInput("A webhook needs a url.", field="url")
     tools.outbound.check(wanted.url)
@@ -126,7 +125,7 @@ async def try_webhook(
     webhook_id: FromPath[str],
 ) -> TrialDocument:
     """Send a message of the type `webhook.test` now, once, and tell what became of it."""
-    await asked(Body(request.receive, tools.settings), request.headers.get("content-type", ""), Nothing)
+    await asked(request, tools.settings, Nothing)
     endpoint = await _webhook(tools, caller, webhook_id)
     now = tools.store.now()
     reply = await messages.post(
