@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -191,6 +192,26 @@ async def test_who_is_not_allowed_is_told_what_is_left_all_the_same(place: Place
 
     assert answer.status_code == 403
     assert answer.headers["ratelimit"] == '"api";r=2'
+
+
+@pytest.mark.parametrize(
+    ("path", "asked", "status"),
+    [
+        ("jobs", {"json": ADD | {"pipeline": "nope"}}, 422),
+        ("jobs?colour=red", {"json": ADD}, 422),
+        ("jobs", {"content": "text", "headers": {"Content-Type": "text/plain"}}, 415),
+        ("jobs", {"content": "{", "headers": {"Content-Type": "application/json"}}, 400),
+    ],
+)
+async def test_who_is_refused_is_told_what_is_left_all_the_same(
+    place: Place, store: Store, path: str, asked: dict[str, Any], status: int
+) -> None:
+    async with asking(place.but(api_limit=3)) as http:
+        headers = await key(store, "acme", "submit") | asked.get("headers", {})
+        answer = await http.post(path, **asked | {"headers": headers})
+
+    assert answer.status_code == status
+    assert answer.headers.get_list("ratelimit") == ['"api";r=2']
 
 
 async def test_who_is_not_allowed_leaves_nothing_behind(http: Http, store: Store) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from litestar.testing import AsyncTestClient
 
-from packhorse.access.sessions import cookie_of
 from packhorse.store.base import Store
+from packhorse.web.rendering import session_cookie
 from packhorse.wiring import open_store
 from tests.api.conftest import publish
 from tests.api.keyed import asking, audited, key
@@ -35,16 +35,16 @@ async def http(place: Place) -> AsyncIterator[Http]:
         yield http
 
 
-def cookie(http: Http, text: str) -> dict[str, str]:
+def cookie(text: str) -> dict[str, str]:
     """The header with a session's text."""
-    return {"Cookie": f"{cookie_of(http.app.state.settings.store)}={text}"}
+    return {"Cookie": f"packhorse_session={text}"}
 
 
 async def logged_in(http: Http, shown: dict[str, str]) -> dict[str, str]:
     """The header of a browser that has logged in."""
     made = await http.post("sessions", headers=shown)
     assert made.status_code == 201
-    return cookie(http, made.json()["session"])
+    return cookie(made.json()["session"])
 
 
 async def test_a_session_may_do_what_its_key_may_and_no_more(http: Http, store: Store) -> None:
@@ -124,7 +124,7 @@ async def test_a_key_is_no_session_and_a_session_no_key(http: Http, store: Store
     shown = await key(store)
     browser = await logged_in(http, shown)
 
-    as_cookie = cookie(http, shown["Authorization"].removeprefix("Bearer "))
+    as_cookie = cookie(shown["Authorization"].removeprefix("Bearer "))
     as_key = {"Authorization": f"Bearer {browser['Cookie'].partition('=')[2]}"}
 
     assert (await http.get("jobs", headers=as_cookie)).status_code == 401
@@ -164,7 +164,7 @@ async def test_who_guesses_sessions_has_to_wait_as_who_guesses_keys(place: Place
     async with asking(place.but(failed_limit=3)) as http:
         good = await logged_in(http, await key(store))
         text = wrong(good["Cookie"].partition("=")[2]) if sent == "another secret" else sent
-        guessed = [await http.get("jobs", headers=cookie(http, text)) for _ in range(5)]
+        guessed = [await http.get("jobs", headers=cookie(text)) for _ in range(5)]
         with_key = await http.get("jobs", headers={"Authorization": "Bearer nonsense"})
         still_good = await http.get("jobs", headers=good)
 
@@ -193,31 +193,51 @@ async def test_who_has_logged_out_may_ask_as_often_as_they_like(place: Place, st
     assert answers == [401] * 8
 
 
+async def test_who_has_logged_out_is_out_though_the_clock_goes_back(
+    http: Http, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser = await logged_in(http, await key(store))
+    await http.delete("sessions/current", headers=browser | SAME)
+    serving = http.app.state.tools.store
+    monkeypatch.setattr(serving, "now", lambda: store.now() - 600)
+
+    assert (await http.get("jobs", headers=browser)).status_code == 401
+
+
 async def test_the_session_of_another_server_of_this_host_is_not_touched(place: Place, store: Store) -> None:
     """To a browser, two ports of a host are one and the same."""
-    other = cookie_of("postgresql://elsewhere/other")
     async with asking(place.but(failed_limit=2)) as http:
         browser = await logged_in(http, await key(store))
-        page, theirs = "http://packhorse.example/jobs", f"{other}=nonsense"
-        alone = [await http.get(page, headers={"Cookie": theirs}, follow_redirects=False) for _ in range(4)]
-        beside = await http.get(page, headers={"Cookie": f"{theirs}; {browser['Cookie']}"})
+        ours, theirs = browser["Cookie"].replace("=", "_8443="), cookie("nonsense")["Cookie"]
+        page, at = "http://packhorse.example/jobs", {"Host": "packhorse.example:8443"}
+        alone = [await http.get(page, headers=at | {"Cookie": theirs}, follow_redirects=False) for _ in range(4)]
+        beside = await http.get(page, headers=at | {"Cookie": f"{theirs}; {ours}"})
 
     assert [each.status_code for each in alone] == [303] * 4
     assert all("set-cookie" not in each.headers for each in alone)
     assert beside.status_code == 200
 
 
-def test_the_name_of_the_cookie_is_the_same_whoever_the_store_is_asked_as() -> None:
-    names = {cookie_of(f"postgresql://packhorse:{word}@db/packhorse?schema=a") for word in ("old", "new")}
-
-    assert len(names) == 1
-    assert cookie_of("postgresql://packhorse:old@db/packhorse?schema=b") not in names
+@pytest.mark.parametrize(
+    ("host", "root", "name"),
+    [
+        ("packhorse.example", "", "packhorse_session"),
+        ("packhorse.example:8443", "", "packhorse_session_8443"),
+        ("127.0.0.1:3003", "/jobs", "packhorse_session_3003_jobs"),
+        ("[::1]", "/tools/jobs-é", "packhorse_session_tools_jobs"),
+        ("[::1]:80", "", "packhorse_session_80"),
+        ("what:ever;", "", "packhorse_session"),
+        ("", "", "packhorse_session"),
+    ],
+)
+def test_the_cookie_is_named_after_where_the_browser_finds_us(host: str, root: str, name: str) -> None:
+    assert session_cookie({"headers": [(b"host", host.encode("latin-1"))], "root_path": root}) == name
 
 
 async def test_a_page_forgets_a_session_that_lets_nobody_in(place: Place, store: Store) -> None:
     async with asking(place.but(failed_limit=2)) as http:
         good, page = await logged_in(http, await key(store)), "http://packhorse.example/jobs"
-        sent = cookie(http, "nonsense")
+        sent = cookie("nonsense")
         answers = [await http.get(page, headers=sent, follow_redirects=False) for _ in range(4)]
         kept = await http.get(page, headers=good)
 
@@ -230,7 +250,7 @@ async def test_a_page_forgets_a_session_that_lets_nobody_in(place: Place, store:
 
 @pytest.mark.parametrize("text", ["x", "", "ph_", "%00", '"unended', "ph_" + "0" * 60])
 async def test_what_is_no_session_lets_nobody_in(http: Http, text: str) -> None:
-    answer = await http.get("jobs", headers=cookie(http, text))
+    answer = await http.get("jobs", headers=cookie(text))
 
     assert answer.status_code == 401
 

@@ -9,10 +9,10 @@ import itertools
 import os
 import stat
 import threading
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,6 +25,7 @@ from packhorse.blob.folder import BREATH, BURST, PAUSE, Folder
 from packhorse.blob.put import BLOCK, FLUSH
 from packhorse.errors import BlobExists, BlobNotFound, BlobUnavailable, PathRefused, SettingError
 from tests.contract.blob_fixtures import content, stream
+from tests.journey.site import until
 
 KEY = "jobs/1/input/model.onnx"
 LIMIT = 20.0
@@ -187,10 +188,20 @@ async def test_the_disk_is_asked_to_begin_before_the_end(
     monkeypatch.setattr(folder, "FLUSH", 2 * BLOCK)
     seen: list[object] = []
 
-    with syncs(seen):
-        await blobs.put(KEY, stream(*[b"x" * BLOCK] * 5, b"y"))
+    async def is_asked() -> bool | None:
+        return True if seen else None
 
-    assert seen[: seen.index("named")] == inodes(root / KEY) * 3, "twice on the way, and at the end"
+    async def sent() -> AsyncIterator[bytes]:
+        yield b"x" * BLOCK
+        assert not seen
+        yield b"x" * BLOCK
+        await until(is_asked, LIMIT, lambda: "it was not asked")
+        yield b"y"
+
+    with syncs(seen):
+        await blobs.put(KEY, sent())
+
+    assert seen[: seen.index("named")] == inodes(root / KEY) * 2, "on the way, and at the end"
 
 
 async def test_folders_known_to_be_synced_are_not_synced_again(blobs: Folder, root: Path) -> None:
@@ -284,6 +295,32 @@ async def test_what_the_disk_could_not_keep_is_an_error_even_if_it_says_so_on_th
         await blobs.put(KEY, stream(b"x" * BLOCK, b"y"))
 
     assert tree(root) == []
+
+
+async def test_nobody_waits_for_a_disk_that_was_only_asked_to_begin(
+    blobs: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Uploads that come in faster than it writes must not keep others from being read."""
+    monkeypatch.setattr(folder, "FLUSH", BLOCK)
+    may_end, is_asked = threading.Event(), asyncio.Event()
+
+    async def half() -> AsyncIterator[bytes]:
+        for _ in range(4):
+            yield b"x" * BLOCK
+        is_asked.set()
+        await asyncio.to_thread(may_end.wait, LIMIT)
+
+    def hold(*_: Any) -> None:
+        may_end.wait(LIMIT)
+
+    with watching(hold, "fsync"):
+        puts = [asyncio.create_task(blobs.put(f"jobs/{n}/x", half())) for n in range(2 * folder.THREADS)]
+        await asyncio.wait_for(is_asked.wait(), LIMIT)
+        found = await asyncio.wait_for(blobs.size("jobs/none"), LIMIT)
+        may_end.set()
+        await asyncio.gather(*puts)
+
+    assert found is None
 
 
 async def test_a_file_is_not_closed_while_it_is_flushed(
@@ -486,18 +523,15 @@ async def test_who_makes_nobody_wait_any_more_gets_small_pieces_and_waits_himsel
     """He may have vanished: the server would take all of it."""
     await blobs.put(KEY, stream(b"x" * (CHUNK + (BURST - 1) * LARGEST + 2 * BURST * CHUNK)))
     pauses: list[float] = []
-    in_loop, in_thread = asyncio.sleep, time.sleep
 
-    async def noted(seconds: float) -> None:
+    async def in_loop(seconds: float) -> None:
         pauses.append(seconds)
-        await in_loop(seconds)
+        await asyncio.sleep(seconds)
 
-    def noted_aside(seconds: float) -> None:
+    async def aside(_sleep: object, seconds: float) -> None:
         pauses.append(seconds)
-        in_thread(seconds)
 
-    monkeypatch.setattr(asyncio, "sleep", noted)
-    monkeypatch.setattr(time, "sleep", noted_aside)
+    monkeypatch.setattr(folder, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": in_loop, "to_thread": aside}))
     sizes = [len(piece) async for piece in blobs.read(KEY)]
 
     assert sizes == [CHUNK, *[LARGEST] * (BURST - 1), *[CHUNK] * 2 * BURST]

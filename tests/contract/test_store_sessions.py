@@ -36,7 +36,7 @@ async def test_one_that_was_ended_has_ended_everywhere_and_no_other_has(store: S
     found = await store.session(ended.id)
     assert found is not None, "whoever comes with it was let in once"
     assert before <= found.ends_at <= after
-    assert found == replace(ended, ends_at=found.ends_at)
+    assert found == replace(ended, ends_at=found.ends_at, is_ended=True)
     assert await store.session(left.id) == left
 
 

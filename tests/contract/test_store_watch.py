@@ -117,22 +117,27 @@ async def test_who_is_told_to_stop_waiting_stops_even_if_something_came_at_that_
     store: Store, turns: int
 ) -> None:
     """However many turns of the loop lie between the two: one who missed it would keep its worker from leaving."""
+    has_looked = asyncio.Event()
 
     async def follow() -> None:
         mark: int | None = None
         while True:
             mark = await store.changed(mark, LONG)
+            has_looked.set()
 
     watching = asyncio.create_task(follow())
-    await asyncio.sleep(0.05)  # time to begin with its waiting
+    await has_looked.wait()  # it has a mark, and waits for what comes after
 
     await submit(store)
     for _ in range(turns):
         await asyncio.sleep(0)
     watching.cancel()
-    await asyncio.wait([watching], timeout=LONG / 2)
+    done, left = await asyncio.wait([watching], timeout=LONG / 2)
+    for each in left:
+        each.cancel()
 
-    assert watching.done()
+    assert done
+    assert watching.cancelled()
 
 
 async def test_what_was_committed_before_the_waiting_began_is_not_missed(store: Store, other: Store) -> None:

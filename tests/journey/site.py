@@ -260,10 +260,11 @@ class Site:
 
 
 async def until(look: Callable[[], Awaitable[T | None]], within: float, why: Callable[[], str]) -> T:
-    """Look until there is something to see; fail with a reason when there never is."""
+    """Look until there is something to see, which is neither None nor False; fail with a reason when there never is."""
     deadline = time.monotonic() + within
     while time.monotonic() < deadline:
-        if (found := await look()) is not None:
+        found = await look()
+        if found is not None and found is not False:
             return found
         await asyncio.sleep(0.02)
     raise AssertionError(why())

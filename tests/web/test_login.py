@@ -228,7 +228,7 @@ def test_the_cookie_is_for_no_script_and_the_key_is_not_in_it(page: Page, site: 
     log_in(page, key)
     expect(page.get_by_role("heading", name="Overview")).to_be_visible()
 
-    [cookie] = [each for each in page.context.cookies() if each["name"].startswith("packhorse_session_")]
+    [cookie] = [each for each in page.context.cookies() if each["name"].startswith("packhorse_session")]
 
     assert cookie["httpOnly"]
     assert cookie["sameSite"] == "Lax"

@@ -5,22 +5,8 @@ It looks like a key and is none: what is sent as a key is not looked up among se
 
 from __future__ import annotations
 
-from functools import lru_cache
-from hashlib import sha256
-
 from packhorse.access import keys
-from packhorse.settings import without_secrets
 from packhorse.store.base import Key, Session, Store
-
-
-@lru_cache(maxsize=100)
-def cookie_of(store: str) -> str:
-    """The name of the cookie, by the address of the store in which the sessions are.
-
-    To a browser, all servers of one host are one, whatever their ports: under one name, each would take the cookies of
-    the others for somebody's guesses, and drop them.
-    """
-    return f"packhorse_session_{sha256(without_secrets(store).encode()).hexdigest()[:8]}"
 
 
 async def begin(store: Store, key: Key, lasting: float) -> tuple[Session, str]:

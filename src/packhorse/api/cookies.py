@@ -10,20 +10,22 @@ from urllib.parse import urlsplit
 
 from litestar.types import HTTPScope
 
-from packhorse.api.headers import Headers, every
+from packhorse.api.headers import every
 from packhorse.errors import Foreign
+from packhorse.web.rendering import session_cookie
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 OURS = frozenset({"same-origin", "none"})
 """``none``: nobody's page, but the person, by the address bar."""
 
 
-def session(headers: Headers, cookie: str) -> str | None:
-    """What is in the cookie of this name. By hand: others of this host have cookies too, and none may hide ours."""
-    for line in every(headers, b"cookie"):
+def session(scope: HTTPScope) -> str | None:
+    """Looked for by hand: other servers of this host have cookies too, and none of them may hide ours."""
+    ours = session_cookie(scope)
+    for line in every(scope["headers"], b"cookie"):
         for each in line.split(";"):
             name, _, value = each.strip().partition("=")
-            if name == cookie:
+            if name == ours:
                 return value
     return None
 

@@ -35,7 +35,6 @@ class Door:
         self._audit = audit
         self._trusted = networks(settings.trust_proxy)
         self._failed_limit = settings.failed_limit
-        self._cookie = sessions.cookie_of(settings.store)
         self._blocked: dict[str, float] = {}
         self.limit = Limit("api", settings.api_limit, WINDOW, "requests", RateExceeded)
         self.rates = Rates(store, settings.api_limit) if settings.api_limit else None
@@ -48,7 +47,7 @@ class Door:
         """Raises Unauthorized, or RateExceeded for who failed too often."""
         address = self.address(scope)
         presented = every(scope["headers"], b"authorization")
-        if not presented and (cookie := cookies.session(scope["headers"], self._cookie)) is not None:
+        if not presented and (cookie := cookies.session(scope)) is not None:
             return await self._logged_in(scope, cookie, address)
         if not presented:
             raise await self._failed("key.missing", address, "none was sent")
@@ -76,7 +75,7 @@ class Door:
             mark = keys.fingerprint(cookie)
             raise await self._failed("session.wrong", address, "there is no such session", fingerprint=mark)
         key = await self._keyring.get(session.key_id)
-        if self._store.now() >= session.ends_at or key is None or not self._keyring.is_live(key):
+        if session.is_ended or self._store.now() >= session.ends_at or key is None or not self._keyring.is_live(key):
             raise Unauthorized(reason="the session has ended")
         return replace(_caller(key, address), session=session.id)
 

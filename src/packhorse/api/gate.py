@@ -24,6 +24,7 @@ from packhorse.api.answers import Answer
 from packhorse.api.callers import LOCAL, NOBODY, UNMARKED, Caller, check
 from packhorse.api.cookies import OURS, SAFE, check_origin
 from packhorse.api.headers import Headers, every
+from packhorse.api.problems import problem
 from packhorse.api.tools import Tools
 from packhorse.errors import Forbidden, Foreign
 from packhorse.web.asking import CALLER, KEYED
@@ -62,14 +63,20 @@ class Gate:
             error.facts["headers"] = left
             raise
         scope["state"]["caller"] = caller
-        telling = _telling(send, left)
-        if marks.get("plain"):  # takes the request as it is, and has its answer ready: Litestar need not see to either
-            request: Request[Any, Any, State] = Request(scope, receive)
-            await queries.check(request)
-            answer: Answer[Any] = await scope["route_handler"].fn(request)
-            await answer.sent(telling)
-        else:
-            await self._app(scope, receive, telling)
+        answer = _plain if marks.get("plain") else self._app
+        await answer(scope, receive, _telling(send, left))
+
+
+async def _plain(scope: Scope, receive: Receive, send: Send) -> None:
+    """For a route that takes the request as it is and has its answer ready: Litestar need not see to either."""
+    request: Request[Any, Any, State] = Request(scope, receive)
+    try:
+        await queries.check(request)
+        answer: Answer[Any] = await scope["route_handler"].fn(request)
+    except Exception as error:  # broad, and here: further out, nobody would tell how much more may be asked
+        await problem(request, error).to_asgi_response(None, request)(scope, receive, send)
+    else:
+        await answer.sent(send)
 
 
 @lru_cache(maxsize=1000)

@@ -25,6 +25,8 @@ from packhorse.errors import BlobUnavailable
 
 THREADS = 8
 """Enough to let syncs overlap, few enough that a stuck disk does not eat the process."""
+FLUSHES = 2
+"""Threads of those that only ask a disk to begin: nobody else waits behind them."""
 
 BURST = 12
 """So many pieces in a row may be taken without anybody having waited, and then others have their turn. Whoever sends to
@@ -44,6 +46,7 @@ class Folder:
         self._root = root.resolve()
         self._made = False
         self._threads = Threads(THREADS)
+        self._flushes = Threads(FLUSHES)
         self._folders = tree.Folders()
 
     async def put(self, key: str, chunks: AsyncIterator[bytes], *, limit: int | None = None) -> Sum:
@@ -56,10 +59,10 @@ class Folder:
                 if put.take(chunk):
                     await self._ended(writing)
                     writing = self._threads.start(put.write, put.taken())
-                    if put.unflushed >= FLUSH:
+                    if put.unflushed >= FLUSH and flushing.done():
                         await self._ended(flushing)
                         put.unflushed = 0
-                        flushing = self._threads.start(put.flush)
+                        flushing = self._flushes.start(put.flush)
             await self._ended(writing)
             await self._ended(flushing)
             await self._run(put.publish, put.taken())
@@ -106,7 +109,7 @@ class Folder:
         if rest:
             await asyncio.sleep(0)
         elif bursts == 1:
-            await self._threads.run(time.sleep, BREATH)  # shorter than what the loop can tell
+            await asyncio.to_thread(time.sleep, BREATH)  # shorter than what the loop can tell
         else:
             await asyncio.sleep(PAUSE)
 
@@ -141,6 +144,7 @@ class Folder:
 
     async def close(self) -> None:
         await self._threads.close()
+        await self._flushes.close()
 
     async def _run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         with _told():

@@ -111,7 +111,8 @@ class Put:
 
     def discard(self, under_way: Iterable[Future[None]]) -> None:
         for each in under_way:
-            each.exception()  # the file must not be closed under it
+            if not each.cancel():
+                each.exception()  # the file must not be closed under it
         with suppress(OSError, BlobUnavailable):  # what ended the put is the news; an orphan is for the sweep
             if self._published:  # cancelled, or the name could not be synced: nobody has been told of the object
                 tree.delete(self._root, [self._key])

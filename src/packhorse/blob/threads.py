@@ -29,6 +29,8 @@ class Threads:
 
     async def ended(self, started: Future[T]) -> T:
         """A thread cannot be stopped: who is cancelled waits, while it uses what it was given."""
+        if started.done():
+            return started.result()
         future = asyncio.wrap_future(started)
         cancelled = None
         while not future.done():

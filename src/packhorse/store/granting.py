@@ -72,6 +72,8 @@ class Session(Struct, frozen=True):
     key_id: str
     created_at: float
     ends_at: float
+    is_ended: bool = False
+    """Somebody has logged out. Not a question of clocks: no server may find that this is still to come."""
 
 
 class Sessions(Protocol):
@@ -82,7 +84,7 @@ class Sessions(Protocol):
         """The session, though it may have ended; None if there is none. Raises `CorruptRecord`."""
 
     async def end_session(self, session_id: str) -> None:
-        """It has ended now, if it had not before; if it is unknown, nothing happens."""
+        """It is ended, and `REMEMBERED` from now on; if it is unknown, or has ended before, nothing happens."""
 
 
 class Entry(Struct, frozen=True, omit_defaults=True):

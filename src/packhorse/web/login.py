@@ -12,7 +12,7 @@ from litestar.params import QueryParameter
 
 from packhorse.web.asking import Api, Page, Problem
 from packhorse.web.forms import form
-from packhorse.web.rendering import cookie, moved, rendered
+from packhorse.web.rendering import moved, rendered, session_cookie
 
 Next = Annotated[str, QueryParameter(description="The page to go to afterwards.")]
 
@@ -45,7 +45,7 @@ async def enter(request: Page) -> Response[bytes]:
 async def leave(request: Page) -> Response[bytes]:
     await Api(request).ask("DELETE", "/sessions/current")
     response = moved(request, "/login", said="You are logged out.")
-    response.delete_cookie(cookie(request), path=_root(request))
+    response.delete_cookie(session_cookie(request.scope), path=_root(request))
     return response
 
 
@@ -53,7 +53,7 @@ def _cookie(request: Page, session: Any) -> Cookie:
     """For links from elsewhere it is sent along (lax), so that an address can be shared; writes are checked."""
     lasting = datetime.fromisoformat(session["ends_at"]) - datetime.now(UTC)
     return Cookie(
-        key=cookie(request),
+        key=session_cookie(request.scope),
         value=session["session"],
         path=_root(request),
         max_age=max(1, int(lasting.total_seconds())),

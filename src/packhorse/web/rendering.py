@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
@@ -14,10 +15,8 @@ from litestar import Response
 from litestar.datastructures import Cookie
 from litestar.exceptions import HTTPException
 
-from packhorse.access.sessions import cookie_of
 from packhorse.core.counting import percent, plural
 from packhorse.errors import PackhorseError, Unauthorized
-from packhorse.settings import Settings
 from packhorse.telemetry import log
 from packhorse.version import VERSION
 from packhorse.web import words
@@ -33,6 +32,8 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 
+COOKIE = "packhorse_session"
+"""Of a browser that has logged in: how its name begins."""
 FAILED = "failed"
 """The limit of those who show what lets nobody in."""
 SAID = "packhorse_said"
@@ -128,8 +129,9 @@ def wrong(request: Page, error: Exception) -> Response[bytes]:
         answer = moved(request, "/login", next=asked if request.method == "GET" else "")
     else:
         answer = _page(request, status, title, detail)
-    if cookie(request) in request.cookies and _lets_nobody_in(request, error):
-        answer.delete_cookie(cookie(request), path=request.scope.get("root_path", "") or "/")
+    cookie = session_cookie(request.scope)
+    if cookie in request.cookies and _lets_nobody_in(request, error):
+        answer.delete_cookie(cookie, path=request.scope.get("root_path", "") or "/")
     return answer
 
 
@@ -154,10 +156,16 @@ def _lets_nobody_in(request: Page, error: Exception) -> bool:
     return is_refused and "caller" not in request.scope["state"]
 
 
-def cookie(request: Page) -> str:
-    """The name of that of a browser which has logged in."""
-    settings: Settings = request.app.state.settings
-    return cookie_of(settings.store)
+def session_cookie(scope: Any) -> str:
+    """The whole name of the cookie, with the port and the path at which the browser knows us.
+
+    To it, all ports of a host are one: under one name, each server would take the cookies of the others for somebody's
+    guesses, and drop them.
+    """
+    host = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"host"), "")
+    port = host.rpartition(":")[2] if ":" in host else ""
+    path = scope.get("root_path", "")
+    return "_".join([COOKIE, *re.findall(r"[0-9A-Za-z]+", f"{port if port.isdecimal() else ''} {path}")])
 
 
 def is_script(request: Page) -> bool:

@@ -74,7 +74,7 @@ async def session(link: Link, id: str, *, locked: str = "") -> Session | None:
 async def end_session(link: Link, id: str, at: float) -> None:
     begun = await session(link, id, locked="FOR UPDATE")
     if begun is not None and at < begun.ends_at:
-        ended = wire.encode(replace(begun, ends_at=at))
+        ended = wire.encode(replace(begun, ends_at=at, is_ended=True))
         await link.fetch("UPDATE @sessions SET ends_at = $2, body = $3 WHERE id = $1", id, at, ended)
 
 

@@ -81,7 +81,7 @@ async def session(link: Link, id: str) -> Session | None:
 async def end_session(link: Link, write: Writer, id: str, at: float) -> None:
     begun = await session(link, id)
     if begun is not None and at < begun.ends_at:
-        await write.told(commit.plain(_kept(replace(begun, ends_at=at), at, "XX")))
+        await write.told(commit.plain(_kept(replace(begun, ends_at=at, is_ended=True), at, "XX")))
 
 
 async def audit(link: Link, entries: Sequence[Entry], keep: int) -> None:

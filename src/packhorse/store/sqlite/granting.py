@@ -66,7 +66,7 @@ def session(db: apsw.Connection, id: str) -> Session | None:
 def end_session(db: apsw.Connection, id: str, at: float) -> None:
     begun = session(db, id)
     if begun is not None and at < begun.ends_at:
-        ended = wire.encode(replace(begun, ends_at=at))
+        ended = wire.encode(replace(begun, ends_at=at, is_ended=True))
         db.execute("UPDATE sessions SET ends_at = ?, body = ? WHERE id = ?", (at, ended, id))
 
 
