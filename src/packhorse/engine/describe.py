@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 
 from msgspec import Struct
 
@@ -13,7 +12,7 @@ from packhorse.core import wire
 from packhorse.core.plan import Definition
 from packhorse.core.schedules import Declared
 from packhorse.engine.pool import child_environment, may_share
-from packhorse.engine.process import START
+from packhorse.engine.process import START, waited
 from packhorse.errors import DefinitionError
 
 
@@ -57,9 +56,7 @@ async def describe(app: str) -> Description:
     finally:
         if process.returncode is None:
             process.kill()
-            with suppress(TimeoutError):  # this waits for whoever has its output as well
-                async with asyncio.timeout(1.0):
-                    await process.wait()
+            await waited(process.wait(), 1.0)  # this waits for whoever has its output as well
     told = wire.decode(out, _Told) if out else _Told(error=f"{app} ended the process that loads it.")
     if told.error is not None:
         raise DefinitionError(told.error)

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol, cast
 
 import msgspec
@@ -225,9 +225,7 @@ class Child:
     async def end(self, grace: float) -> None:
         """SIGTERM to the process group, a grace, SIGKILL; nothing of the group is left when this returns."""
         self.terminate()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(grace):
-                await self.has_ended.wait()
+        await waited(self.has_ended.wait(), grace)
         self._signal(signal.SIGKILL)
         await self.has_ended.wait()
 
@@ -354,6 +352,18 @@ class _Wire(asyncio.Protocol):
                 self.child.received(from_child(body))
         except msgspec.DecodeError:
             self.child._signal(signal.SIGKILL)  # it does not speak our language any more: nothing it says counts
+
+
+async def waited(work: Coroutine[Any, Any, Any], seconds: float) -> None:
+    """Wait for it, so long at most, also while clearing away in a task that is being cancelled.
+
+    There asyncio.timeout ends the task itself when it expires, in the first versions of Python 3.11.
+    """
+    waiting = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait([waiting], timeout=seconds)
+    finally:
+        waiting.cancel()
 
 
 async def _exit_of(process: subprocess.Popen[bytes]) -> int:
