@@ -64,7 +64,8 @@ class Folder:
                         put.unflushed = 0
                         flushing = self._flushes.start(put.flush)
             await self._ended(writing)
-            await self._ended(flushing)
+            if not flushing.cancel():  # one that has not begun is of no use any more
+                await self._ended(flushing)
             await self._run(put.publish, put.taken())
         except BaseException:  # cancellation too: whatever ended it, nothing is left behind
             await self._threads.run(put.discard, [writing, flushing])
