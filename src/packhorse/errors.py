@@ -101,6 +101,7 @@ class UnsupportedMedia(InvalidInput):
     """The body must be JSON or multipart/form-data."""
 
     status = 415
+    hint = "Say which it is: `Content-Type: application/json`, or a form, whose boundary goes with it."
 
 
 class KeyReused(InvalidInput):

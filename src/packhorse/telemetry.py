@@ -22,6 +22,8 @@ logger = logging.getLogger("packhorse")
 
 TEXT = "%(asctime)s %(levelname)s %(message)s"
 FORMATS = ("text", "json")
+TOLD = 500
+"""Characters of what a stage says went wrong: the job itself has all of it."""
 USUAL = frozenset({"finish", "later", "hand_back"})
 """How an attempt may end without anybody having to look."""
 LEVELS = ("debug", "info", "warning", "error")
@@ -122,11 +124,12 @@ class Log:
         if logger.isEnabledFor(DEBUG):  # asked before the facts are put together: this is said of every attempt
             _say(DEBUG, "attempt_began", "attempt {attempt} at {stage} of {job_id}", **_of(lease), attempt=attempt)
 
-    def attempt_ended(self, lease: Any, outcome: str, seconds: float) -> None:
-        sentence = "{stage} of {job_id} ended after {seconds:.3f} s: {outcome}"
+    def attempt_ended(self, lease: Any, outcome: str, seconds: float, why: str) -> None:
+        sentence = "{stage} of {job_id} ended after {seconds:.3f} s: {outcome}" + (", {reason}" if why else "")
         level = DEBUG if outcome in USUAL else WARNING
         if logger.isEnabledFor(level):
-            _say(level, "attempt_ended", sentence, **_of(lease), outcome=outcome, seconds=seconds)
+            facts: dict[str, Any] = {**_of(lease), "outcome": outcome, "seconds": seconds}
+            _say(level, "attempt_ended", sentence, **facts | ({"reason": why[:TOLD]} if why else {}))
 
     def attempt_broke(self, lease: Any, error: Exception) -> None:
         _say(ERROR, "attempt_broke", "attempt at {stage} of {job_id} broke: {reason}", error, **_of(lease, error))

@@ -69,6 +69,18 @@ def test_a_trace_goes_from_the_request_to_the_workers_log(server: Server, worker
     assert (found["trace_id"], found["level"], found["outcome"]) == (TRACE, "debug", "finish")
 
 
+def test_the_workers_log_says_what_was_wrong_with_a_stage(server: Server, worker: Process) -> None:
+    asked = {"pipeline": "fail", "parameters": {"message": "no wind today"}}
+    job = httpx2.post(f"{server.api}/jobs", json=asked).json()
+
+    def ended() -> list[dict[str, Any]]:
+        return [each for each in lines(worker) if each["event"] == "attempt_ended" and each["job_id"] == job["job_id"]]
+
+    found = until(ended)[0]
+    assert (found["level"], found["outcome"]) == ("warning", "fail")
+    assert found["reason"] == "NO_LUCK: no wind today"
+
+
 def test_without_a_parent_there_is_a_new_trace_each_time(server: Server) -> None:
     answers = [submitted(server, None) for _ in range(3)]
 

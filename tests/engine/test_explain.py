@@ -110,13 +110,24 @@ def test_elements_that_wait_for_the_same_are_told_once() -> None:
 def test_what_runs_waits_for_nothing() -> None:
     begun = moved(lifecycle.start(job(), ONNX, token="t", worker="w", lease=15, now=NOW))
 
-    assert codes(begun) == []
+    assert codes(begun, ABLE) == []
+
+
+def test_what_ran_on_a_worker_that_is_gone_waits_for_another() -> None:
+    begun = moved(lifecycle.start(job(), ONNX, token="t", worker="w", lease=15, now=NOW))
+    elsewhere = card("w2", queues={"gpu": 5}, kinds=("onnx", "bie"))
+
+    [reason] = reasons(begun, Around([elsewhere]), NOW)
+
+    assert reason.code == "NO_WORKER"
+    assert reason.message == "the worker that ran `onnx` is not alive, nor any other that serves queue `default`"
+    assert codes(moved(lifecycle.cancel(begun, now=NOW)), elsewhere) == ["STOPPING", "NO_WORKER"]
 
 
 def test_what_is_being_stopped_or_has_ended_says_so() -> None:
     begun = moved(lifecycle.start(job(), ONNX, token="t", worker="w", lease=15, now=NOW))
 
-    assert codes(moved(lifecycle.cancel(begun, now=NOW))) == ["STOPPING"]
+    assert codes(moved(lifecycle.cancel(begun, now=NOW)), ABLE) == ["STOPPING"]
     assert codes(moved(lifecycle.cancel(job(), now=NOW))) == ["ENDED"]
 
 

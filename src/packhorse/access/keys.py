@@ -23,7 +23,7 @@ LETTERS = "0123456789abcdefghjkmnpqrstvwxyz"
 SECRET = 32
 TEXT = re.compile(rf"{PREFIX}(?P<id>[0-9a-f]{{20}})(?P<secret>[{LETTERS}]{{{SECRET}}})(?P<sum>[0-9a-f]{{8}})")
 
-LOOKS = f"a key is {PREFIX} and {20 + SECRET + 8} more characters, digits and small letters"
+LOOKS = f"a key is {PREFIX} and {20 + SECRET + 8} digits and small letters, of which the last 8 check the others"
 """Said to whoever sent something else."""
 
 SCOPES = ("submit", "read", "operate", "admin")

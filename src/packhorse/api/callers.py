@@ -65,7 +65,15 @@ class Caller(Struct, frozen=True):
         """The user that is meant, if this caller may act for them. Raises InvalidInput."""
         found = user if user is not None else self.user or self.default_user
         if found is None:
-            raise invalid(NOT_VALID, [{"field": "user_id", "message": "For whom? This key may act for any user"}])
+            raise invalid(
+                NOT_VALID,
+                [
+                    {
+                        "field": "user_id",
+                        "message": "For whom? This key may act for any user: say which (commands: --user)",
+                    }
+                ],
+            )
         if self.user not in (None, found):
             said = f"This key acts for {quoted(self.user)} only"
             raise invalid(NOT_VALID, [{"field": "user_id", "message": said}])

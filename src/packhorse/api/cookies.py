@@ -6,6 +6,7 @@ or, where the connection is not encrypted and it leaves that out, in Origin.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from litestar.types import HTTPScope
@@ -36,7 +37,16 @@ def check_origin(scope: HTTPScope) -> None:
         return
     sites = every(scope["headers"], b"sec-fetch-site")
     if sites and not OURS.issuperset(sites):
-        raise Foreign(name="Sec-Fetch-Site", value=", ".join(sites)[:100])
+        raise _foreign("Sec-Fetch-Site", sites)
     origins, hosts = every(scope["headers"], b"origin"), every(scope["headers"], b"host")
     if not sites and (len(origins) != 1 or len(hosts) != 1 or urlsplit(origins[0]).netloc != hosts[0]):
-        raise Foreign(name="Origin", value=", ".join(origins)[:100])
+        raise _foreign("Origin", origins)
+
+
+def _foreign(name: str, values: Sequence[str]) -> Foreign:
+    value = ", ".join(values)[:100]
+    error = Foreign(
+        f"What a page asks for has to come from our own pages: {name} was {value!r}.", name=name, value=value
+    )
+    error.hint = "A script uses the API, with a key. A proxy has to pass on Host."
+    return error

@@ -55,7 +55,7 @@ class Door:
         found = keys.read(text[len(BEARER) :].strip()) if text[: len(BEARER)].lower() == BEARER else None
         if found is None or len(presented) > 1:
             mark = keys.fingerprint(", ".join(presented))
-            said = f"what was sent is none; {keys.LOOKS}"
+            said = f"what was sent is not a whole one; {keys.LOOKS}"
             raise await self._failed("key.malformed", address, said, fingerprint=mark)
         key = await self._keyring.get(found.id)
         if key is None or not keys.is_same(key, found):

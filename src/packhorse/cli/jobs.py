@@ -17,6 +17,8 @@ from packhorse.core.counting import percent
 from packhorse.define.mistakes import some
 
 TERMINAL = watching.EXIT.keys()
+BY_ITSELF = frozenset({"QUEUED", "NOT_BEFORE"})
+"""Reasons to wait that go away without anybody doing anything."""
 MIB = 1024**2
 MOST_LINES = 5000
 """Of a log that the server gives at a time."""
@@ -181,9 +183,11 @@ def _shown(client: Client, job_id: str, remote: Remote) -> None:
     if made := client.artifacts(job_id):
         listed(made)
     if job["status"] not in TERMINAL:
-        for reason in client.explain(job_id):
+        reasons = client.explain(job_id)
+        for reason in reasons:
             printing.facts({"waiting": printing.prose(reason["message"])})
-        if (seconds := client.estimate(job_id)["seconds"]) is not None:
+        is_moving = all(reason["code"] in BY_ITSELF for reason in reasons)
+        if is_moving and (seconds := client.estimate(job_id)["seconds"]) is not None:
             printing.facts({"left": f"about {seconds:.0f} s to run"})
     if job["error"] is not None:
         printing.facts({"error": f"{job['error']['code']}: {job['error']['message']}"})

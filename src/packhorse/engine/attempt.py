@@ -111,6 +111,8 @@ class Attempt:
         self.has_returned = False
         """The stage is through and its files are stored: only the outcome is still to be told."""
         self.outcome = LOST
+        self.fault = ""
+        """What was wrong, if it failed."""
         """The verb that said how it ended."""
         self.why: Why | None = None
         self.child: Child | None = None
@@ -376,6 +378,7 @@ class Attempt:
 
     def _fail(self, code: str, message: str, *, permanent: bool = False, detail: str = "", alone: bool = False) -> Verb:
         code, message, detail = (redacted(text, self.secrets) for text in (code, message, detail))
+        self.fault = f"{code}: {message}"
         error = Failure(code, message, permanent=permanent, detail=detail or None)
         return self._does(lifecycle.fail, error=error, luck=self._tools.luck(), alone=alone)
 

@@ -58,15 +58,18 @@ async def paused(store: Store) -> dict[str, Pause]:
 
 
 def reasons(job: Job, around: Around, now: float) -> list[Reason]:
-    """What each stage that could run waits for. Empty: all of them run."""
+    """What each stage that could run waits for, or who runs it no more. Empty: all of them run."""
     if job.status.is_terminal:
         return list(_of_ended(job, around))
     if job.stopping is not None:
         count = len(job.running())
         last = "stage that still runs" if count == 1 else f"{count} stages that still run"
-        return [Reason("STOPPING", f"the job is being stopped, and ends with the {last}")]
-    stages = zip(job.plan.stages, job.stages, strict=True)
-    found = [reason for plan, stage in stages for reason in _of_stage(job, plan, stage, around, now)]
+        found = [Reason("STOPPING", f"the job is being stopped, and ends with the {last}")]
+        stages = zip(job.plan.stages, job.stages, strict=True)
+        return found + [reason for plan, stage in stages for reason in _of_running(plan, stage, around)]
+    found = []
+    for plan, stage in zip(job.plan.stages, job.stages, strict=True):
+        found += [*_of_running(plan, stage, around), *_of_stage(job, plan, stage, around, now)]
     return list(dict.fromkeys(found))
 
 
@@ -80,6 +83,14 @@ def _of_ended(job: Job, around: Around) -> Iterator[Reason]:
     yield Reason("ENDED", f"the job is {job.status.value}")
     if around.holder is not None:
         yield Reason("SLOT_TAKEN", f"it cannot be retried before job {around.holder}, which is active, has ended")
+
+
+def _of_running(plan: StagePlan, stage: Stage, around: Around) -> Iterator[Reason]:
+    """Its record says that it runs until somebody finds out that it does not: another worker, and there may be none."""
+    is_running = any(task.status is Status.RUNNING for task in stage.tasks or ())
+    if is_running and not any(plan.queue in card.queues for card in around.live):
+        said = f"the worker that ran `{plan.name}` is not alive, nor any other that serves queue `{plan.queue}`"
+        yield Reason("NO_WORKER", said)
 
 
 def _of_stage(job: Job, plan: StagePlan, stage: Stage, around: Around, now: float) -> Iterator[Reason]:

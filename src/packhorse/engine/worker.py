@@ -296,7 +296,7 @@ class Worker:
             trace(attempt.claim.job.trace_id)
             log.attempt_began(attempt.lease, attempt.number)
             await attempt.carry(partial(self._free_slot, attempt.plan.queue))
-            log.attempt_ended(attempt.lease, attempt.outcome, time.monotonic() - began)
+            log.attempt_ended(attempt.lease, attempt.outcome, time.monotonic() - began, attempt.fault)
         finally:
             metrics.attempts_ended_as(attempt.claim.job.plan.pipeline, attempt.plan.name, attempt.outcome).inc()
             self._tallies.carried(attempt.claim, attempt.plan.queue, attempt.outcome, time.monotonic() - began)

@@ -33,7 +33,7 @@ HEADERS = {
 }
 
 COOKIE = "packhorse_session"
-"""Of a browser that has logged in: how its name begins."""
+"""Of a browser that has logged in: how the name begins."""
 FAILED = "failed"
 """The limit of those who show what lets nobody in."""
 SAID = "packhorse_said"
@@ -92,12 +92,12 @@ def rendered(request: Page, template: str, *, status: int = 200, **told: Any) ->
         address=str(request.base_url).rstrip("/"),
         navigation=[each for each in NAVIGATION if each[2] in allowed],
         server_now=datetime.now(UTC).isoformat(),
-        said=unquote(request.cookies.get(SAID, "")),
+        said=unquote(request.cookies.get(_named(SAID, request.scope), "")),
         **told,
     )
     answer = Response(text.encode(), status_code=status, media_type="text/html", headers=HEADERS)
-    if SAID in request.cookies:
-        answer.delete_cookie(SAID, path="/")
+    if _named(SAID, request.scope) in request.cookies:
+        answer.delete_cookie(_named(SAID, request.scope), path="/")
     return answer
 
 
@@ -112,7 +112,18 @@ def moved(request: Page, path: str, said: str = "", **query: Any) -> Response[by
     given = {name: value for name, value in query.items() if value not in (None, "")}
     to = quote(f"{request.scope.get('root_path', '')}{path}") + (f"?{urlencode(given)}" if given else "")
     kept = (
-        [Cookie(key=SAID, value=quote(said), path="/", max_age=SAID_FOR, httponly=True, samesite="lax")] if said else []
+        [
+            Cookie(
+                key=_named(SAID, request.scope),
+                value=quote(said),
+                path="/",
+                max_age=SAID_FOR,
+                httponly=True,
+                samesite="lax",
+            )
+        ]
+        if said
+        else []
     )
     return Response(b"", status_code=303, headers={**HEADERS, "Location": to}, cookies=kept)
 
@@ -157,15 +168,19 @@ def _lets_nobody_in(request: Page, error: Exception) -> bool:
 
 
 def session_cookie(scope: Any) -> str:
-    """The whole name of the cookie, with the port and the path at which the browser knows us.
+    return _named(COOKIE, scope)
 
-    To it, all ports of a host are one: under one name, each server would take the cookies of the others for somebody's
-    guesses, and drop them.
+
+def _named(stem: str, scope: Any) -> str:
+    """The whole name of a cookie, with the port and the path at which the browser knows us.
+
+    To it, all ports of a host are one: under one name, each server would take the cookies of the others for its own,
+    and sessions among them for somebody's guesses.
     """
     host = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"host"), "")
     port = host.rpartition(":")[2] if ":" in host else ""
     path = scope.get("root_path", "")
-    return "_".join([COOKIE, *re.findall(r"[0-9A-Za-z]+", f"{port if port.isdecimal() else ''} {path}")])
+    return "_".join([stem, *re.findall(r"[0-9A-Za-z]+", f"{port if port.isdecimal() else ''} {path}")])
 
 
 def is_script(request: Page) -> bool:
