@@ -108,6 +108,8 @@ async def test_a_page_of_another_site_cannot_act_with_the_cookie(
     answer = await http.post("jobs", json={"pipeline": "hold", "user_id": "ann"}, headers=browser | headers)
 
     assert (answer.status_code, answer.json()["type"]) == (403, "urn:packhorse:foreign")
+    assert "from our own pages" in answer.json()["detail"]
+    assert "with a key" in answer.json()["hint"]
     assert (await http.get("jobs", headers=browser)).json()["items"] == []
 
 
@@ -213,6 +215,12 @@ async def test_the_session_of_another_server_of_this_host_is_not_touched(place: 
         alone = [await http.get(page, headers=at | {"Cookie": theirs}, follow_redirects=False) for _ in range(4)]
         beside = await http.get(page, headers=at | {"Cookie": f"{theirs}; {ours}"})
 
+        left = await http.post(
+            "http://packhorse.example/logout", headers=at | SAME | {"Cookie": ours}, follow_redirects=False
+        )
+
+    told = [each.partition("=")[0] for each in left.headers.get_list("set-cookie")]
+    assert sorted(told) == ["packhorse_said_8443", "packhorse_session_8443"]
     assert [each.status_code for each in alone] == [303] * 4
     assert all("set-cookie" not in each.headers for each in alone)
     assert beside.status_code == 200
