@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 from itertools import chain, zip_longest
 from pathlib import Path
 
@@ -11,6 +12,11 @@ import pytest
 TESTS = Path(__file__).parent
 WAITING = ("journey", "cli", "apps", "web", "docs", "deploy", "bench")
 """Whose tests mostly wait, for processes, leases and ticks."""
+
+# A shell starts background commands with SIGINT ignored, and every process we start would inherit that. Tests that send
+# SIGINT need the default, wherever the run itself was started.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

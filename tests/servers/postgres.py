@@ -100,9 +100,15 @@ class Postgres:
         self._process.wait(LIMIT)
 
     def kill(self) -> None:
-        """Kill -9 every process of it: the next start has to recover."""
-        self._signal(signal.SIGKILL)
+        """Kill -9 every process of it: the next start has to recover.
+
+        Waits for the backends too: until one has gone, its connection looks alive, and a commit sent on it has an
+        unknown outcome.
+        """
+        killed = self._signal(signal.SIGKILL)
         self._process.wait(LIMIT)
+        _, alive = psutil.wait_procs(killed, LIMIT)
+        assert not alive
 
     def pause(self) -> None:
         """From here on it neither answers nor ends."""
@@ -118,11 +124,13 @@ class Postgres:
         self._guard.wait(LIMIT)
         self._process.wait(LIMIT)
 
-    def _signal(self, number: signal.Signals) -> None:
+    def _signal(self, number: signal.Signals) -> list[psutil.Process]:
         postmaster = psutil.Process(self._process.pid)
-        for process in [postmaster, *postmaster.children(recursive=True)]:
+        processes = [postmaster, *postmaster.children(recursive=True)]
+        for process in processes:
             with suppress(psutil.NoSuchProcess):
                 process.send_signal(number)
+        return processes
 
     def _readable(self, package: Path) -> Path:
         """The folder of the programs; that of a copy if who has to run them may not look into ours."""

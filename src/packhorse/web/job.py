@@ -68,6 +68,8 @@ async def shown(
     """The page; with what was wrong with the last thing asked of it, if anything was."""
     api, path = Api(request), f"/jobs/{job_id}"
     found = await api.get(path)
+    # Read before the lines below, of all stages: a line of another stage must not arrive twice either. Stages may print
+    # between the two reads, so the page counts as having seen whatever it shows.
     last_line = _last_line(await api.get(f"{path}/log", newest=True, limit=1))
     reasons, estimate, log, history, metrics, made, needs, places = await asyncio.gather(
         api.get(f"{path}/explain"),
@@ -92,7 +94,7 @@ async def shown(
         estimate=estimate,
         rows=rows,
         lines=log["items"],
-        last_line=last_line,
+        last_line=max(last_line, _last_line(log)),
         stage=stage,
         events=[happened.told(each) for each in reversed(events[-LISTED:])],
         drawn=usage.plotted(metrics["items"], rows, found["started_at"], found["completed_at"]),
