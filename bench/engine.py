@@ -12,7 +12,7 @@ from bench.disk import synced_writes
 from bench.pick_up import pick_ups
 from bench.site import Site, Submitted, WorkerProcess
 from bench.sizes import Sizes
-from packhorse.core.model import Job
+from packhorse.core.models import Job
 from packhorse.core.plan import Status
 from packhorse.define.pipelines import Pipeline
 

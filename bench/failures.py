@@ -19,9 +19,9 @@ from bench import jobs
 from bench.book import Book, at_most
 from bench.peers.places import commands
 from bench.sizes import Sizes
-from packhorse.core import lifecycle, wire
-from packhorse.core.change import Change
-from packhorse.core.model import Failure
+from packhorse.core import json, lifecycle
+from packhorse.core.changes import Change
+from packhorse.core.models import Failure
 from packhorse.store.base import Claim, FailureFilter, Store
 from packhorse.store.postgres import PostgresStore
 from packhorse.store.redis import RedisStore
@@ -93,7 +93,7 @@ class InPostgres:
             [[plan]] = await raw.fetch(query)
         finally:
             await raw.close()
-        return _rows(wire.decode(plan)[0]["Plan"])
+        return _rows(json.decode(plan)[0]["Plan"])
 
     async def close(self) -> None:
         await self.store.close()

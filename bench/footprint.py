@@ -21,8 +21,8 @@ import asyncpg
 from tests.servers import postgres
 from tests.servers.valkey import Valkey
 
-from packhorse.define.loading import load as load_code
-from packhorse.define.submitting import Options
+from packhorse.define.loader import load as load_code
+from packhorse.define.submit import Options
 from packhorse.runtime import Runtime
 from packhorse.settings import load
 

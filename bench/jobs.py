@@ -10,9 +10,9 @@ from itertools import islice
 import uuid_utils
 from msgspec.structs import replace
 
-from packhorse.core import lifecycle, wire
-from packhorse.core.change import Change
-from packhorse.core.model import Job, Result, Spec, TaskId
+from packhorse.core import json, lifecycle
+from packhorse.core.changes import Change
+from packhorse.core.models import Job, Result, Spec, TaskId
 from packhorse.core.plan import Plan, StagePlan
 from packhorse.store.base import Claim, Store
 from packhorse.store.sqlite import SqliteStore
@@ -20,13 +20,13 @@ from packhorse.store.sqlite.commit import make
 from packhorse.store.sqlite.connection import Session
 
 QUEUE = "default"
-PARAMETERS = wire.encode({"n": 1, "text": "as much as a small job has"})
+PARAMETERS = json.encode({"n": 1, "text": "as much as a small job has"})
 LEASE = 60.0
 
 
 def plan(pipeline: str = "bench") -> Plan:
     made = Plan(pipeline, (StagePlan("only", QUEUE, kind=f"{pipeline}/only"),))
-    return replace(made, fingerprint=wire.fingerprint(made))
+    return replace(made, fingerprint=json.fingerprint(made))
 
 
 def submit(plan: Plan, now: float, *, user: str = "ann", priority: int = 0) -> Change:

@@ -17,15 +17,15 @@ from tests.servers.valkey import Valkey
 from bench import jobs
 from bench.book import Book, at_most, percentile
 from bench.sizes import Sizes
-from packhorse.access import grants
-from packhorse.api.serving import build
-from packhorse.core import lifecycle, wire
-from packhorse.core.change import Change
-from packhorse.core.model import Failure, Job, Result, TaskId
+from packhorse.auth import issue
+from packhorse.core import json, lifecycle
+from packhorse.core.changes import Change
+from packhorse.core.models import Failure, Job, Result, TaskId
 from packhorse.core.plan import Definition, Plan, Status
+from packhorse.factory import open_store
+from packhorse.http.server import build
 from packhorse.settings import Settings
 from packhorse.store.base import Filter, Store
-from packhorse.wiring import open_store
 
 SECTION = "pages"
 PLANS = [jobs.plan(f"bench{i}") for i in range(5)]
@@ -100,7 +100,7 @@ async def _paths(store: Store) -> dict[str, str]:
     some = await store.find(Filter(tenant="default", status=Status.FAILED), limit=50)
     waiting = await store.find(Filter(tenant="default", status=Status.PENDING), limit=50)
     [group, *_] = await store.failure_groups("default")
-    _, token = await grants.token(store, waiting[0], by="cli", client="", lasting=3600)
+    _, token = await issue.token(store, waiting[0], by="cli", client="", lasting=3600)
     plain = ["/", "/jobs", "/queues", "/schedules", "/failures", "/keys", "/audit", "/health"]
     filtered = [f"/jobs?status={status}" for status in ("pending", "failed", "completed", "cancelled")]
     rare = [
@@ -139,7 +139,7 @@ async def fill(store: Store, count: int) -> None:
 
 
 def _definition(plan: Plan) -> Definition:
-    return Definition("bench", plan.pipeline, wire.encode(plan), b'{"type":"object","properties":{}}', plan.fingerprint)
+    return Definition("bench", plan.pipeline, json.encode(plan), b'{"type":"object","properties":{}}', plan.fingerprint)
 
 
 def _lives(store: Store, count: int) -> Iterator[list[Change]]:

@@ -17,7 +17,7 @@ from bench.book import Book, at_most, percentile
 from bench.pick_up import pick_ups
 from bench.site import Site
 from bench.sizes import Sizes
-from packhorse.core.change import Change
+from packhorse.core.changes import Change
 from packhorse.core.plan import Status
 from packhorse.store.base import Filter, Store
 from packhorse.store.sqlite.connection import connect

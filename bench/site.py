@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import psutil
 
 from bench import stages
-from packhorse.core.model import Job
+from packhorse.core.models import Job
 from packhorse.define.pipelines import Pipeline
-from packhorse.define.submitting import Options
+from packhorse.define.submit import Options
 from packhorse.runtime import Runtime
 from packhorse.settings import load
 from packhorse.store.sqlite import SqliteStore

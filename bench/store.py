@@ -14,9 +14,9 @@ from bench.book import Book, at_least
 from bench.disk import synced_writes
 from bench.sizes import Sizes
 from packhorse.core import lifecycle
-from packhorse.core.change import Change
-from packhorse.core.model import Job
-from packhorse.engine.settle import Settle
+from packhorse.core.changes import Change
+from packhorse.core.models import Job
+from packhorse.jobs.transact import Settle
 from packhorse.store.sqlite import SqliteStore
 
 SECTION = "store"

@@ -12,13 +12,13 @@ import signal
 from collections.abc import Collection, Mapping
 
 from bench.loops import LOOP, LOOPS
-from packhorse.engine import host
-from packhorse.engine.describe import describe
-from packhorse.engine.garbage import collect_seldom
-from packhorse.engine.worker import Worker
+from packhorse import host
+from packhorse.factory import opened
 from packhorse.settings import load
 from packhorse.store.base import Claim, Decide, Store
-from packhorse.wiring import opened
+from packhorse.worker.describe import describe
+from packhorse.worker.gc_tuning import collect_seldom
+from packhorse.worker.worker import Worker
 
 
 def hang_a_door(store: Store) -> asyncio.Event:

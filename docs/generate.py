@@ -13,18 +13,18 @@ from typing import Any
 
 import packhorse.testing
 from packhorse import define, errors
-from packhorse.api.events import TYPES, UNNUMBERED
-from packhorse.api.problems import shape
-from packhorse.api.serving import build
-from packhorse.api.shapes import shown
-from packhorse.cli.commands import COMMANDS
+from packhorse.cli.registry import COMMANDS
 from packhorse.core import lifecycle
-from packhorse.core.codes import CODES
-from packhorse.core.model import Spec
+from packhorse.core.error_codes import CODES
+from packhorse.core.models import Spec
 from packhorse.core.plan import Plan, StagePlan
 from packhorse.define.options import PipelineOptions, StageOptions
-from packhorse.define.submitting import SubmitOptions
+from packhorse.define.submit import SubmitOptions
 from packhorse.errors import PackhorseError
+from packhorse.http.responses.problems import shape
+from packhorse.http.routes.events import TYPES, UNNUMBERED
+from packhorse.http.server import build
+from packhorse.schemas.resources import shown
 from packhorse.settings import load, meanings
 
 FOLDER = Path(__file__).parent / "reference"

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from packhorse import sample, settings
-from packhorse.core.codes import CODES
+from packhorse.background.webhook_signature import secret_of, signed
+from packhorse.core.error_codes import CODES
 from packhorse.core.plan import Revive
-from packhorse.define.loading import load
-from packhorse.engine.signing import secret_of, signed
-from packhorse.wiring import check
+from packhorse.define.loader import load
+from packhorse.factory import check
 from tests.cli.house import LONGEST, Dev
 
 ROOT = Path(__file__).parents[1]

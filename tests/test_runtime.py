@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from packhorse import App
-from packhorse.define.submitting import Options
+from packhorse.define.submit import Options
 from packhorse.runtime import Runtime
 from packhorse.settings import Settings, load
 from packhorse.store.base import Store

@@ -25,9 +25,9 @@ from packhorse.errors import OutboundFailed, PackhorseError
 from packhorse.version import VERSION
 
 if TYPE_CHECKING:
-    from packhorse.api.mounting import asgi
     from packhorse.client import AsyncClient, Client
-    from packhorse.outbound.fetching import Fetched, Fetcher
+    from packhorse.http.mount import asgi
+    from packhorse.outbound.fetcher import Fetched, Fetcher
 
 __version__ = VERSION
 
@@ -59,9 +59,9 @@ __all__ = [
 LATER = {
     "AsyncClient": "packhorse.client",
     "Client": "packhorse.client",
-    "Fetched": "packhorse.outbound.fetching",
-    "Fetcher": "packhorse.outbound.fetching",
-    "asgi": "packhorse.api.mounting",
+    "Fetched": "packhorse.outbound.fetcher",
+    "Fetcher": "packhorse.outbound.fetcher",
+    "asgi": "packhorse.http.mount",
 }
 """Loaded when they are asked for: every stage's process imports this package, and few of them ask."""
 

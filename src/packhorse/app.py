@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
+from packhorse.define.introspection import caller, refusal
 from packhorse.define.options import PipelineOptions, ScheduleOptions
 from packhorse.define.options import statuses as spoken
 from packhorse.define.pipelines import Pipeline
 from packhorse.define.registry import Code
 from packhorse.define.signature import JobDecorator, Submits
-from packhorse.define.source import caller, refusal
-from packhorse.define.submitting import JobHandle, Options
+from packhorse.define.submit import JobHandle, Options
 
 if TYPE_CHECKING:
     from packhorse.runtime import Runtime
@@ -58,7 +58,7 @@ class App:
         **options: Unpack[ScheduleOptions],
     ) -> None:
         """Run the pipeline with these parameters whenever the cron line says. People may edit it while it runs."""
-        from packhorse.define.timetable import declared
+        from packhorse.define.schedules import declared
 
         self.code.plan(declared(id, pipeline, params, cron, options))
 

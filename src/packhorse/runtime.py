@@ -14,24 +14,24 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
-from packhorse.blob.base import Blobs
+from packhorse.blobs.base import Blobs
 from packhorse.core import lifecycle
-from packhorse.core.model import Event, Failure, Job, Result, Stored, TaskId
+from packhorse.core.models import Event, Failure, Job, Result, Stored, TaskId
 from packhorse.core.plan import Status
-from packhorse.define.accepting import ANYTHING
+from packhorse.define.accepts import ANYTHING
 from packhorse.define.files import File
 from packhorse.define.pipelines import Pipeline
 from packhorse.define.stages import Marker, Stage
-from packhorse.define.submitting import Options
+from packhorse.define.submit import Options
 from packhorse.define.values import decode_result
-from packhorse.engine import artifacts
-from packhorse.engine.admission import Intake
-from packhorse.engine.settle import Settle, Verb
 from packhorse.errors import ArtifactNotFound, InvalidInput, JobNotFound, NotFinished
+from packhorse.factory import opened
+from packhorse.jobs import artifacts
+from packhorse.jobs.submit import Intake
+from packhorse.jobs.transact import Settle, Verb
+from packhorse.schemas.progress import whole
 from packhorse.settings import Settings, load
-from packhorse.shape.progress import whole
 from packhorse.store.base import Store
-from packhorse.wiring import opened
 
 T = TypeVar("T")
 R = TypeVar("R")

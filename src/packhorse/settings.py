@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from packhorse.core.plan import TERMINAL, Backoff, Defaults
+from packhorse.define.auto_retry import Revive
 from packhorse.define.durations import seconds, size
-from packhorse.define.reviving import Revive
 from packhorse.errors import SettingError
+from packhorse.log import FORMATS, LEVELS
 from packhorse.outbound.addresses import Allow
-from packhorse.telemetry import FORMATS, LEVELS
 
 KEYS = "packhorse:"
 """What every key in a Redis begins with, unless a deployment says otherwise."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from packhorse.client import Client
-from tests.api.processes import Place, Process, Server, served, until
+from tests.http.processes import Place, Process, Server, served, until
 from tests.journey.places import Settings, bucket, embedded, postgres_and_s3
 from tests.servers import valkey
 
@@ -36,7 +36,7 @@ class Stand:
         self.workers: list[Process] = []
 
     def work(self) -> Process:
-        worker = Process("tests.api.worker", self.server.place)
+        worker = Process("tests.http.worker", self.server.place)
         self.workers.append(worker)
         return worker
 

@@ -13,8 +13,8 @@ import pytest
 
 from packhorse.errors import InvalidInput, SlotTaken
 from packhorse_converter import container, sample
-from tests.api.processes import until
 from tests.apps.places import PLACES, Stand, stand
+from tests.http.processes import until
 
 APP = "packhorse_converter:app"
 FOR_LONG = 180.0

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from packhorse.blob import open_blobs
+from packhorse.blobs import open_blobs
 from packhorse.errors import BlobNotFound
 from packhorse_fetch import sample
-from tests.api.processes import until
 from tests.apps.places import PLACES, Stand, stand
+from tests.http.processes import until
 from tests.servers.web import Answer, Asked, Web, answering, web_aside
 
 APP = "packhorse_fetch:app"

@@ -13,9 +13,9 @@ import pytest
 
 from packhorse.errors import InvalidInput
 from packhorse_speech import view
-from tests.api.processes import until
 from tests.apps.listening import heard, phrases
 from tests.apps.places import PLACES, Stand, stand
+from tests.http.processes import until
 
 APP = "packhorse_speech:app"
 TURNS = [{"speaker": "AB"[i % 2], "text": f"This is sentence number {i}", "index": i} for i in range(12)]

@@ -14,8 +14,8 @@ import pytest
 
 from packhorse.errors import InvalidInput, UnsupportedMedia
 from packhorse_video import processors, sample, timeline, weights
-from tests.api.processes import until
 from tests.apps.places import PLACES, Stand, stand
+from tests.http.processes import until
 from tests.servers import valkey
 
 APP = "packhorse_video:app"

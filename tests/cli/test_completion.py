@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from packhorse.cli.commands import COMMANDS
+from packhorse.cli.registry import COMMANDS
 from tests.cli.conftest import Tell
 from tests.cli.house import PACKHORSE, Dev, House
 

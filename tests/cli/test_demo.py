@@ -7,14 +7,15 @@ import sys
 
 import pytest
 
-from packhorse.cli import demo, journey
+from packhorse.cli import demo_text
+from packhorse.cli.commands import demo
 from packhorse.errors import PackhorseError
 from tests.cli.house import House
 
 
 def test_a_checked_run_ends_by_itself_with_a_killed_worker_and_the_right_result(house: House) -> None:
     ended = subprocess.run(
-        [sys.executable, "-m", "packhorse.cli.demo"],
+        [sys.executable, "-m", "packhorse.cli.commands.demo"],
         cwd=house.folder,
         env=house.env | {"CHECK": "1"},
         capture_output=True,
@@ -31,8 +32,8 @@ def test_a_checked_run_ends_by_itself_with_a_killed_worker_and_the_right_result(
 
 
 def test_a_wrong_result_is_told_by_what_is_wrong() -> None:
-    found = journey.expected()
+    found = demo_text.expected()
     found["sections"][3]["words"] += 1
 
     with pytest.raises(PackhorseError, match="The result is wrong: sections"):
-        demo._compare(found, journey.expected())
+        demo._compare(found, demo_text.expected())

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from packhorse.cli.dev import PORT
+from packhorse.cli.commands.dev import PORT
 from packhorse.client import Client, Json
 from packhorse.client.call import LOCAL
 from packhorse.errors import PackhorseError

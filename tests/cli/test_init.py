@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from packhorse.cli.init import NAMES
+from packhorse.cli.commands.init import NAMES
 from packhorse.cli.options import SAMPLE
 from packhorse.client import Client
-from packhorse.engine.describe import describe
 from packhorse.errors import Unreachable
+from packhorse.worker.describe import describe
 from tests.cli.conftest import Tell
 from tests.cli.house import LONGEST, House, until
 

@@ -10,8 +10,8 @@ from typing import cast
 
 import pytest
 
-from packhorse.cli.results import tried
-from packhorse.cli.watching import ended, followed
+from packhorse.cli.commands.results import tried
+from packhorse.cli.follow import ended, followed
 from packhorse.client import Client, Json
 from tests.cli.conftest import Tell
 from tests.cli.house import LONGEST, Dev, until

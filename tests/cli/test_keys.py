@@ -7,9 +7,9 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests.api.conftest import publish
-from tests.api.processes import Place, served
 from tests.cli.conftest import Tell
+from tests.http.conftest import publish
+from tests.http.processes import Place, served
 
 
 def test_the_first_key_needs_no_server(tell: Tell) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 import httpx2
 
 from packhorse.client import Client
-from tests.api.conftest import publish
-from tests.api.processes import Place, served
 from tests.cli.conftest import Tell
+from tests.http.conftest import publish
+from tests.http.processes import Place, served
 from tests.servers.web import answering, in_turn, web_aside
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from packhorse import ports
-from packhorse.cli.commands import COMMANDS
+from packhorse.cli.registry import COMMANDS
 from packhorse.version import VERSION
 from tests.cli.conftest import Tell
 from tests.cli.house import PACKHORSE, House

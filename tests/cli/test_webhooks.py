@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from packhorse.cli import webhooks
+from packhorse.cli.commands import webhooks
 from packhorse.client import Client
 from packhorse.errors import Unreachable
 from tests.cli.conftest import Tell

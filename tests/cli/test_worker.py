@@ -8,9 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from packhorse.core.model import Job
+from packhorse.core.models import Job
+from packhorse.factory import open_store
 from packhorse.store.base import Filter
-from packhorse.wiring import open_store
 from tests.cli.house import FLOW, LONGEST, House, until
 
 SUBMIT = "import sys; from flow import wait; wait.submit(sys.argv[1])"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from packhorse.blob import open_blobs
-from packhorse.blob.base import Blobs
+from packhorse.blobs import open_blobs
+from packhorse.blobs.base import Blobs
 from tests.servers import seaweed
 
 PLACES: dict[str, Callable[[Path], str]] = {

@@ -13,11 +13,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from packhorse.core.model import TaskId
+from packhorse.core.models import TaskId
 from packhorse.errors import PackhorseError
 from packhorse.store.base import Charge, Store
 from packhorse.store.statistics import QUARTER, Tally
-from tests.contract import builders, governing
+from tests.contract import builders, keys
 from tests.contract.stores import open_at
 
 ROOT = Path(__file__).parents[2]
@@ -115,12 +115,12 @@ async def _versions(store: Store, job_ids: tuple[str, ...]) -> list[int | None]:
 
 
 async def _admitted(store: Store, name: str, times: str, limit: str, window: str) -> int:
-    answers = await governing.spend_each(store, int(times), Charge(name, 1, int(limit), float(window)))
+    answers = await keys.spend_each(store, int(times), Charge(name, 1, int(limit), float(window)))
     return [spent.refused for spent in answers].count(None)
 
 
 async def _taken(store: Store, most: int) -> list[str]:
-    return [delivery.id for delivery in await governing.take_all(store, most)]
+    return [delivery.id for delivery in await keys.take_all(store, most)]
 
 
 async def _tallied(store: Store, at: int, times: int) -> int:

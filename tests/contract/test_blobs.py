@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from packhorse.blob import upload
-from packhorse.blob.base import CHUNK, LARGEST, Blobs, Sum
+from packhorse.blobs.base import CHUNK, LARGEST, Blobs, Sum
+from packhorse.blobs.s3 import upload
 from packhorse.errors import BlobExists, BlobNotFound, BlobUnavailable, PathRefused, TooLarge
 from tests.contract import blob_fixtures
 from tests.contract.blob_fixtures import content, is_empty, stream
@@ -108,7 +108,7 @@ METHODS: dict[str, Callable[[Blobs, str, Path], Awaitable[object]]] = {
 PUT_ELSEWHERE = """
 import asyncio, os, signal, sys
 from packhorse import crashpoints
-from packhorse.blob import open_blobs
+from packhorse.blobs import open_blobs
 from packhorse.errors import BlobExists
 
 url, key, at, then, size = sys.argv[1:]

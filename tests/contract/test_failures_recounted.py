@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from packhorse.core import lifecycle
 from packhorse.core.failures import failure_id
-from packhorse.core.model import FailedRun, FailureStatus, Job, Settled
+from packhorse.core.models import FailedRun, FailureStatus, Job, Settled
 from packhorse.core.plan import Status
 from packhorse.store.base import FailureFilter, Store
 from tests.contract.builders import cancel, claim, fail, finish, marked, submit
-from tests.contract.failing import assert_counted, wrong
+from tests.contract.failures import assert_counted, wrong
 from tests.contract.stores import STORES, Clock, quick_folder
 
 EPOCH = 1_800_000_000.0

@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from packhorse.blob.base import Blobs
-from packhorse.blob.folder import Folder
+from packhorse.background.janitor import FAILURES_KEEP, Janitor
+from packhorse.background.reaper import Reaper
+from packhorse.blobs.base import Blobs
+from packhorse.blobs.local.store import Folder
 from packhorse.core import lifecycle
-from packhorse.core.model import Job
+from packhorse.core.models import Job
 from packhorse.core.plan import Status
-from packhorse.engine.janitor import FAILURES_KEEP, Janitor
-from packhorse.engine.reaper import Reaper
-from packhorse.engine.settle import Settle
+from packhorse.jobs.transact import Settle
 from packhorse.store.base import FailureFilter, Store
 from tests.contract.builders import cancelled, completed, held, plan, stage, started, submit
-from tests.contract.failing import ALL, assert_counted, failing, id_of, one
+from tests.contract.failures import ALL, assert_counted, failing, id_of, one
 from tests.contract.stores import Clock
-from tests.engine.builders import put
+from tests.worker.builders import put
 
 DAY = 86_400.0
 KEEP = {Status.COMPLETED: 30 * DAY, Status.FAILED: 20 * DAY, Status.CANCELLED: 7 * DAY}

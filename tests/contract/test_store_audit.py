@@ -7,7 +7,7 @@ import asyncio
 from msgspec.structs import replace
 
 from packhorse.store.base import Entry, Store
-from tests.contract.governing import entry
+from tests.contract.keys import entry
 
 PLENTY = 1_000
 

@@ -7,7 +7,7 @@ import pytest
 from packhorse.core.plan import Status
 from packhorse.store.base import Count, Filter, Store
 from tests.contract.builders import completed, id_at, marked, submit, submit_many
-from tests.contract.finding import FILTERS, TRAIN, everybodys, matches
+from tests.contract.lookup import FILTERS, TRAIN, everybodys, matches
 
 EPOCH = 1_800_000_000.0
 

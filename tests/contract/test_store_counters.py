@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from packhorse.store.base import Charge, Spent, Store
-from tests.contract.governing import MINUTE, charge, spend_each
+from tests.contract.keys import MINUTE, charge, spend_each
 from tests.contract.second_process import second
 from tests.contract.stores import Clock, OpenStore
 from tests.contract.test_store_races import aside

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from packhorse.errors import Conflict
 from packhorse.store.base import Delivery, Store
-from packhorse.store.outbox import NO_JOB
-from tests.contract.failing import errand
-from tests.contract.governing import endpoint
+from packhorse.store.webhooks import NO_JOB
+from tests.contract.failures import errand
+from tests.contract.keys import endpoint
 from tests.contract.stores import Clock
 
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from packhorse.core import failures as rules
 from packhorse.core import lifecycle
-from packhorse.core.model import FailedRun, Firing, Settled
+from packhorse.core.models import FailedRun, Firing, Settled
 from packhorse.core.plan import Revive
 from packhorse.errors import Conflict
 from packhorse.store.base import FailureFilter, Store
@@ -29,7 +29,7 @@ from tests.contract.builders import (
     started,
     submission,
 )
-from tests.contract.failing import (
+from tests.contract.failures import (
     ALL,
     BY_ANN,
     DISMISSED,

@@ -10,8 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from packhorse.core import lifecycle
-from packhorse.core.change import Change
-from packhorse.core.model import Firing, Job, Spec
+from packhorse.core.changes import Change
+from packhorse.core.models import Firing, Job, Spec
 from packhorse.core.plan import Status
 from packhorse.errors import AlreadySubmitted, Conflict, LeaseLost, PackhorseError, SlotTaken
 from packhorse.store.base import Store

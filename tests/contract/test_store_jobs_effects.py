@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from packhorse.core import lifecycle
-from packhorse.core.change import Change, ReleaseSlot
-from packhorse.core.model import Artifact, Input, Job, Result, Spec, Stored
+from packhorse.core.changes import Change, ReleaseSlot
+from packhorse.core.models import Artifact, Input, Job, Result, Spec, Stored
 from packhorse.core.plan import Plan, Status
 from packhorse.store.base import Store
 from tests.contract.builders import (

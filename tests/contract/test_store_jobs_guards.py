@@ -5,8 +5,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from packhorse.core import lifecycle
-from packhorse.core.change import Change, Foremost, Guard, Holds, MakeDue, Overdue, SlotFree, Waiting
-from packhorse.core.model import Job, Result, TaskId
+from packhorse.core.changes import Change, Foremost, Guard, Holds, MakeDue, Overdue, SlotFree, Waiting
+from packhorse.core.models import Job, Result, TaskId
 from packhorse.errors import AlreadySubmitted, Conflict, LeaseLost, SlotTaken
 from packhorse.store.base import Store
 from tests.contract.builders import (

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from packhorse.core import lifecycle
-from packhorse.core.model import Job
+from packhorse.core.models import Job
 from packhorse.core.plan import Status
 from packhorse.store.base import Filter, Store
 from tests.contract.builders import (
@@ -34,7 +34,7 @@ from tests.contract.builders import (
     submit_many,
     sure,
 )
-from tests.contract.finding import FILTERS, everybodys, matches
+from tests.contract.lookup import FILTERS, everybodys, matches
 
 EPOCH = 1_800_000_000.0
 NONSENSE = ["", "nonsense", "'; DROP TABLE jobs; --", "%", "a\x00b", "ü" * 300, UNKNOWN.upper()]

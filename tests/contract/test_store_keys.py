@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from packhorse.errors import Conflict, JobNotFound
 from packhorse.store.base import Key, Store
 from tests.contract.builders import UNKNOWN, completed, marked, submit
-from tests.contract.governing import key
+from tests.contract.keys import key
 
 # add_key, keys
 

@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from packhorse.core import lifecycle
-from packhorse.core.change import Change, DropStages, KeepResult
-from packhorse.core.model import Event, Job, Result, TaskId
+from packhorse.core.changes import Change, DropStages, KeepResult
+from packhorse.core.models import Event, Job, Result, TaskId
 from packhorse.core.plan import Status
 from packhorse.errors import PackhorseError
 from packhorse.store.base import Store

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from packhorse.core import lifecycle
-from packhorse.core.model import Job
+from packhorse.core.models import Job
 from packhorse.store.base import Progress, Store
 from tests.contract.builders import (
     APART,

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from packhorse.core import lifecycle
-from packhorse.core.change import Change
-from packhorse.core.model import Job, Result, Spec, TaskId
+from packhorse.core.changes import Change
+from packhorse.core.models import Job, Result, Spec, TaskId
 from packhorse.core.plan import Status
 from packhorse.errors import CorruptRecord, JobNotFound, NotAllowed
 from packhorse.store.base import Store

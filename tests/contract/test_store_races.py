@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from packhorse.core.model import Job, TaskId
+from packhorse.core.models import Job, TaskId
 from packhorse.core.plan import Status
 from packhorse.store.base import Filter, Store
 from tests.contract.builders import (

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from packhorse.core import wire
+from packhorse.core import json
 from packhorse.store.base import Definition, Store
 from tests.contract.builders import CHAIN, ONE, card, finish, started
 from tests.contract.stores import Clock
 
-CONVERT = Definition("edge", "convert", wire.encode(CHAIN), b'{"type":"object"}', "f1", description="Converts · models")
-TRAIN = Definition("edge", "train", wire.encode(ONE), b"{}", "f2")
+CONVERT = Definition("edge", "convert", json.encode(CHAIN), b'{"type":"object"}', "f1", description="Converts · models")
+TRAIN = Definition("edge", "train", json.encode(ONE), b"{}", "f2")
 
 
 # definitions

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from packhorse.core import lifecycle, schedules
-from packhorse.core.model import Firing
+from packhorse.core.models import Firing
 from packhorse.core.schedules import Run
 from packhorse.errors import Conflict, CorruptRecord
 from packhorse.store.base import Store
@@ -22,7 +22,7 @@ from tests.contract.builders import (
     refused,
     submission,
 )
-from tests.contract.scheduling import MIDNIGHT, again, claimed, created, creation, fired, terms, torn
+from tests.contract.schedules import MIDNIGHT, again, claimed, created, creation, fired, terms, torn
 from tests.contract.stores import Clock
 
 # Schedules

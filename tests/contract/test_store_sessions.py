@@ -5,8 +5,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from packhorse.store.base import Store
-from packhorse.store.granting import REMEMBERED
-from tests.contract.governing import session
+from packhorse.store.keys import REMEMBERED
+from tests.contract.keys import session
 from tests.journey.site import until
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from packhorse.core.model import TaskId
+from packhorse.core.models import TaskId
 from packhorse.store.base import Store
 from packhorse.store.statistics import KEPT, MINUTE, QUARTER, READINGS_KEPT, Counts, Head, Level, Reading, Tally
 from tests.contract.builders import CHAIN, cancelled, claim, completed, failed, plan, stage, started, submit

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from msgspec.structs import replace
 
-from packhorse.core import lifecycle, wire
-from packhorse.core.change import Change, MakeDue
-from packhorse.core.model import Job, Result, TaskId
+from packhorse.core import json, lifecycle
+from packhorse.core.changes import Change, MakeDue
+from packhorse.core.models import Job, Result, TaskId
 from packhorse.core.plan import Plan, Status
 from packhorse.errors import PackhorseError
 from packhorse.store.base import Claim, Filter, Lease, Line, Report, Store
-from tests.contract import governing
+from tests.contract import keys
 from tests.contract.builders import BROKEN, HOPELESS, LEASE, SPEC, job_id
 from tests.contract.conftest import EPOCH
 from tests.contract.stores import STORES, Clock, quick_folder
@@ -57,7 +57,7 @@ class Stores(RuleBasedStateMachine):
             name: self.wait(sort.open(sort.fresh(folder), self.clock)) for name, sort in STORES.items()
         }
         for endpoint in ENDPOINTS:
-            self.on_all(lambda store, id=endpoint: store.add_endpoint(governing.endpoint(id)))
+            self.on_all(lambda store, id=endpoint: store.add_endpoint(keys.endpoint(id)))
         self.ids: list[str] = []
         self.put_off: list[Change] = []
         self.progress: dict[Entry, float] = {}
@@ -91,7 +91,7 @@ class Stores(RuleBasedStateMachine):
     )
     def submit(self, plan: Plan, user: str, key: str | None, delay: float, priority: int) -> None:
         kinds = replace(plan, stages=tuple(replace(stage, kind=stage.name) for stage in plan.stages))
-        named = replace(kinds, fingerprint=wire.fingerprint(kinds))
+        named = replace(kinds, fingerprint=json.fingerprint(kinds))
         change = lifecycle.submit(
             named, SPEC, job_id=job_id(len(self.ids) + 1), user=user, key=key, fingerprint="f", delay=delay,
             priority=priority, webhooks=ENDPOINTS[: 1 + priority], now=self.clock.now,

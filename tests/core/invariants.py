@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from packhorse.core.change import Change
-from packhorse.core.model import Job, Task, TaskId
+from packhorse.core.changes import Change
+from packhorse.core.models import Job, Task, TaskId
 from packhorse.core.plan import Status
 from tests.core.memory import Entry, Memory
 

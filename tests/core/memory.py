@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from packhorse.core.change import (
+from packhorse.core.changes import (
     Change,
     DropStages,
     Effect,
@@ -30,7 +30,7 @@ from packhorse.core.change import (
     TakeSlot,
     Waiting,
 )
-from packhorse.core.model import Event, FailedRun, Job, Result, Spec, TaskId
+from packhorse.core.models import Event, FailedRun, Job, Result, Spec, TaskId
 from packhorse.errors import AlreadySubmitted, Conflict, LeaseLost, SlotTaken
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from packhorse.core import lifecycle
-from packhorse.core.change import Change, MakeDue
-from packhorse.core.model import Failure, Job, Result, Spec, Task, TaskId
+from packhorse.core.changes import Change, MakeDue
+from packhorse.core.models import Failure, Job, Result, Spec, Task, TaskId
 from packhorse.core.plan import Need, Plan, StagePlan, Status
 
 NOW = 1_000.0

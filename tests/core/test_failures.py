@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from packhorse.core import codes, failures, lifecycle, retention
-from packhorse.core.change import RecordFailure, SettleFailures
+from packhorse.core import error_codes, failures, lifecycle, retention
+from packhorse.core.changes import RecordFailure, SettleFailures
 from packhorse.core.failures import fingerprint, normalised
-from packhorse.core.model import Failure, FailureStatus, Firing
-from packhorse.core.pipeline import filled
+from packhorse.core.models import Failure, FailureStatus, Firing
 from packhorse.core.plan import Defaults, Plan, Revive, Status
+from packhorse.core.plan_checks import filled
 from tests.contract.builders import plan, stage
 from tests.core.plans import NOW, ONLY, RESULT, SPEC, failed, retried, running, started, submitted, sure
 
@@ -188,7 +188,7 @@ class _Answer(Exception):
     ],
 )
 def test_an_exception_has_a_code_that_stays_the_same(error: BaseException, code: str) -> None:
-    assert codes.code_of(error) == code
+    assert error_codes.code_of(error) == code
 
 
 def test_an_exception_that_cannot_be_looked_at_has_one_too() -> None:
@@ -201,4 +201,4 @@ def test_an_exception_that_cannot_be_looked_at_has_one_too() -> None:
         def response(self) -> str:
             raise RuntimeError
 
-    assert codes.code_of(Hostile()) == "EXCEPTION"
+    assert error_codes.code_of(Hostile()) == "EXCEPTION"

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from packhorse.core import lifecycle
-from packhorse.core.change import Change, MakeDue
-from packhorse.core.model import Job, Result
+from packhorse.core.changes import Change, MakeDue
+from packhorse.core.models import Job, Result
 from packhorse.core.plan import Plan, Status
 from packhorse.errors import AlreadySubmitted, Conflict, JobNotFound, LeaseLost, NotAllowed, SlotTaken
 from tests.core.graphs import WIDEST, plans

@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from packhorse.core import lifecycle
-from packhorse.core.change import Change, EndLease, Holds, KeepResult, MakeDue, Overdue, RecordFailure, ReleaseSlot
-from packhorse.core.model import Failure, Job, Task, TaskId
+from packhorse.core.changes import Change, EndLease, Holds, KeepResult, MakeDue, Overdue, RecordFailure, ReleaseSlot
+from packhorse.core.models import Failure, Job, Task, TaskId
 from packhorse.core.plan import Backoff, Status
 from packhorse.errors import LeaseLost, NotAllowed
 from tests.core.plans import (

@@ -6,8 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from packhorse.core import lifecycle
-from packhorse.core.change import Change, EndLease, Foremost, Grant, Holds, KeepResult, MakeDue
-from packhorse.core.model import TaskId
+from packhorse.core.changes import Change, EndLease, Foremost, Grant, Holds, KeepResult, MakeDue
+from packhorse.core.models import TaskId
 from packhorse.core.plan import Status
 from packhorse.errors import NotAllowed
 from tests.core.plans import CHAIN, DIAMOND, LEASE, NOW, RESULT, running, told

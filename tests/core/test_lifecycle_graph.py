@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from packhorse.core import lifecycle
-from packhorse.core.change import Change, EndLease, MakeDue, RecordFailure
-from packhorse.core.model import Failure, Job, Stage, Task, TaskId
+from packhorse.core.changes import Change, EndLease, MakeDue, RecordFailure
+from packhorse.core.models import Failure, Job, Stage, Task, TaskId
 from packhorse.core.plan import Plan, Status
 from tests.core.plans import (
     BOOK,

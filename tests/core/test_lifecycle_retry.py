@@ -6,8 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from packhorse.core import lifecycle
-from packhorse.core.change import DropStages, MakeDue, ReleaseSlot, SettleFailures, SlotFree, TakeSlot
-from packhorse.core.model import FailureStatus, Job, Settled, Stage, Task, TaskId
+from packhorse.core.changes import DropStages, MakeDue, ReleaseSlot, SettleFailures, SlotFree, TakeSlot
+from packhorse.core.models import FailureStatus, Job, Settled, Stage, Task, TaskId
 from packhorse.core.plan import Status
 from packhorse.errors import JobNotFound, LeaseLost, NotAllowed
 from tests.core.plans import (

@@ -6,8 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from packhorse.core import lifecycle
-from packhorse.core.change import Grant, TakeBack, Waiting
-from packhorse.core.model import Job, Task, TaskId
+from packhorse.core.changes import Grant, TakeBack, Waiting
+from packhorse.core.models import Job, Task, TaskId
 from packhorse.core.plan import Status
 from packhorse.errors import NotAllowed
 from tests.core.plans import (

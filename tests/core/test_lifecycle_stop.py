@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from packhorse.core import lifecycle
-from packhorse.core.change import Change, EndLease, KeepResult, MakeDue, RecordFailure, ReleaseSlot, TakeBack
-from packhorse.core.model import Failure, Job, Stopping, Task, TaskId
+from packhorse.core.changes import Change, EndLease, KeepResult, MakeDue, RecordFailure, ReleaseSlot, TakeBack
+from packhorse.core.models import Failure, Job, Stopping, Task, TaskId
 from packhorse.core.plan import Plan, Status
 from packhorse.errors import NotAllowed
 from tests.core.plans import (

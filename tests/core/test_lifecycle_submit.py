@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from packhorse.core import lifecycle
-from packhorse.core.change import KeepSpec, KeyUnused, MakeDue, RememberKey, SlotFree, TakeSlot
-from packhorse.core.model import Job, Stage, Task, TaskId
+from packhorse.core.changes import KeepSpec, KeyUnused, MakeDue, RememberKey, SlotFree, TakeSlot
+from packhorse.core.models import Job, Stage, Task, TaskId
 from packhorse.core.plan import Status
 from tests.core.plans import APART, CHAIN, FAN, NOW, ONE, ONLY, SPEC, due, plan, stage, submitted, told
 

@@ -6,8 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from packhorse.core import lifecycle
-from packhorse.core.change import Change
-from packhorse.core.model import Job
+from packhorse.core.changes import Change
+from packhorse.core.models import Job
 from packhorse.core.plan import Status
 from packhorse.errors import JobNotFound, NotAllowed
 from tests.core.plans import (

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from packhorse.core import lifecycle
-from packhorse.core.change import Change, Notify
+from packhorse.core.changes import Change, Notify
 from tests.core.plans import (
     BROKEN,
     HOPELESS,

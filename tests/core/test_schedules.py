@@ -8,13 +8,13 @@ import pytest
 from msgspec.structs import replace
 
 from packhorse.core import lifecycle, schedules
-from packhorse.core.change import MarkRun, RunUndecided
-from packhorse.core.model import Firing
+from packhorse.core.changes import MarkRun, RunUndecided
+from packhorse.core.models import Firing
+from packhorse.core.schedule_terms import Overlap, check, difference
 from packhorse.core.schedules import LATE, MOST_WAITING, Move, Run, Schedule
-from packhorse.core.terms import Overlap, check, difference
 from packhorse.errors import InvalidInput, NotAllowed
 from tests.contract.builders import ONE, SPEC, sure
-from tests.contract.scheduling import terms
+from tests.contract.schedules import terms
 
 NOON = 1_800_014_400.0
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from packhorse import App, Context, Params
-from packhorse.core import wire
+from packhorse.core import json
 from packhorse.core.plan import Plan, Status
 from packhorse.errors import DefinitionError
 
@@ -24,7 +24,7 @@ def defined(app: App, **options: Any) -> Plan:
         return p.text.split()
 
     [definition] = app.code.definitions()
-    return wire.plan_from(definition.plan)
+    return json.plan_from(definition.plan)
 
 
 def test_the_words_of_an_app_are_published_with_each_of_its_pipelines() -> None:
@@ -33,7 +33,7 @@ def test_the_words_of_an_app_are_published_with_each_of_its_pipelines() -> None:
     @app.job
     def other() -> None: ...
 
-    plans = [wire.plan_from(each.plan) for each in app.code.definitions()]
+    plans = [json.plan_from(each.plan) for each in app.code.definitions()]
     plan = defined(App("words", statuses={"running": "processing"}), outputs={"split_path": "split"})
 
     assert [each.statuses for each in plans] == [{Status.PENDING: "created", Status.COMPLETED: "success"}]
@@ -44,7 +44,7 @@ def test_who_says_nothing_has_the_plan_that_it_always_had() -> None:
     said = defined(App("words"))
 
     assert (said.statuses, said.outputs) == ({}, {})
-    assert b"statuses" not in wire.encode(said)
+    assert b"statuses" not in json.encode(said)
 
 
 @pytest.mark.parametrize("wrong", [{"done": "success"}, {"running": ""}, {"running": 1}, {"running": "a\nb"}])

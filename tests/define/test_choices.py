@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from packhorse import App, Choices
-from packhorse.core import wire
+from packhorse.core import json
 from packhorse.core.plan import Definition
 from packhorse.define import Params, Schema
 from packhorse.errors import DefinitionError, InvalidInput
@@ -78,7 +78,7 @@ def test_a_field_of_a_type_that_a_parameter_has_may_have_choices() -> None:
 )
 def test_a_worker_looks_at_those_too(given: Any, where: str) -> None:
     with pytest.raises(InvalidInput) as refused:
-        Schema(Dialogue).decode(wire.encode(given), [], is_worker=True)
+        Schema(Dialogue).decode(json.encode(given), [], is_worker=True)
 
     assert [each["field"] for each in refused.value.errors] == [where]
 
@@ -167,7 +167,7 @@ def test_a_job_that_is_a_function_has_them_too_and_asks_once_per_process() -> No
 
     first, second = (definition_with(Annotated[str, choices]) for _ in range(2))
 
-    assert wire.decode(first.schema)["properties"]["voice"]["enum"] == ["amy", "bob"]
+    assert json.decode(first.schema)["properties"]["voice"]["enum"] == ["amy", "bob"]
     assert first.fingerprint == second.fingerprint
     assert asked == ["voices"]
 

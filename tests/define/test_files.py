@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packhorse.blob.base import checked
+from packhorse.blobs.base import checked
 from packhorse.define.files import BIDI, File, keyed, placed, referred, sanitised
 from packhorse.errors import InvalidInput
 

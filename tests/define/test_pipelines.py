@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from packhorse.core import wire
-from packhorse.core.pipeline import filled
+from packhorse.core import json
 from packhorse.core.plan import Backoff, Defaults, Plan, StagePlan, Status
+from packhorse.core.plan_checks import filled
 from packhorse.define import Context, File, JobDecorator, Params, Pipeline, Stage, each, gather, needs
 from packhorse.errors import DefinitionError
 
@@ -267,8 +267,8 @@ def test_a_definition_is_what_an_api_host_needs(convert: Pipeline[Convert]) -> N
     definition = convert.definition("edge")
 
     assert (definition.app, definition.pipeline, definition.description) == ("edge", "convert", "Converts.")
-    assert wire.plan_from(definition.plan) == convert.plan()
-    assert wire.decode(definition.schema, dict[str, Any]) == convert.schema.json_schema()
+    assert json.plan_from(definition.plan) == convert.plan()
+    assert json.decode(definition.schema, dict[str, Any]) == convert.schema.json_schema()
 
 
 def test_a_definitions_fingerprint_changes_with_the_parameters_too() -> None:

@@ -10,7 +10,7 @@ import pydantic
 import pytest
 
 from packhorse import App, Context, Params, Secret
-from packhorse.core.secrecy import MASK
+from packhorse.core.redaction import MASK
 from packhorse.define import Schema
 from packhorse.define.values import encode_result
 from packhorse.errors import DefinitionError, InvalidInput

@@ -13,12 +13,12 @@ import pytest
 import yaml
 
 from packhorse import ports
-from packhorse.cli.commands import app
+from packhorse.cli.registry import app
 from packhorse.client import Client
 from packhorse.define.durations import seconds
 from packhorse.errors import PackhorseError
+from packhorse.factory import check
 from packhorse.settings import load
-from packhorse.wiring import check
 from tests.cli.house import LONGEST, PACKHORSE, until
 from tests.deploy.installed import ROOT
 from tests.servers import postgres, seaweed

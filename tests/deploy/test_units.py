@@ -13,10 +13,10 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from packhorse.cli.commands import app
+from packhorse.cli.registry import app
 from packhorse.define.durations import seconds
+from packhorse.factory import check
 from packhorse.settings import load
-from packhorse.wiring import check
 from tests.cli.house import LONGEST, House, until
 from tests.deploy.installed import ROOT
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from packhorse import errors
-from packhorse.api.serving import build
-from packhorse.cli.commands import COMMANDS, app
-from packhorse.core.codes import CODES
+from packhorse.cli.registry import COMMANDS, app
+from packhorse.core.error_codes import CODES
+from packhorse.http.server import build
 from packhorse.settings import PREFIX, load, meanings
 from tests.docs.blocks import REASONS, ROOT, blocks
 

@@ -15,14 +15,14 @@ from typing import Any, NamedTuple, TypeVar
 
 import psutil
 
+from packhorse.background.janitor import Janitor
 from packhorse.core import lifecycle
-from packhorse.core.model import Event, Job, TaskId
+from packhorse.core.models import Event, Job, TaskId
 from packhorse.core.plan import Status
-from packhorse.define.submitting import Options
-from packhorse.engine.artifacts import referenced
-from packhorse.engine.janitor import Janitor
-from packhorse.engine.settle import Settle
+from packhorse.define.submit import Options
 from packhorse.errors import StoreUnavailable
+from packhorse.jobs.artifacts import referenced
+from packhorse.jobs.transact import Settle
 from packhorse.runtime import Handle, Runtime
 from packhorse.settings import Settings, load
 from packhorse.store.base import Filter, Store

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from packhorse.define import File
-from packhorse.define.submitting import Options
+from packhorse.define.submit import Options
 from packhorse.runtime import Runtime
 from packhorse.settings import load
 from tests.journey import stages

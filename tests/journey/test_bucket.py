@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from packhorse.blob import open_blobs
+from packhorse.blobs import open_blobs
 from packhorse.core.plan import Status
 from packhorse.define import File
 from tests.journey.site import Site, until

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from packhorse.core.model import Job
+from packhorse.core.models import Job
 from packhorse.core.plan import Status
 from packhorse.crashpoints import POINTS
 from packhorse.define import File

@@ -11,11 +11,11 @@ import httpx2
 import pytest
 from msgspec.structs import replace
 
-from packhorse.core.model import FailedRun, FailureStatus
-from packhorse.engine.orders import Order, order_from, placed
+from packhorse.background.bulk_actions import Order, order_from, placed
+from packhorse.core.models import FailedRun, FailureStatus
 from packhorse.runtime import Handle
 from packhorse.store.base import FailureFilter
-from tests.contract.failing import assert_counted
+from tests.contract.failures import assert_counted
 from tests.journey.places import PLACES
 from tests.journey.serving import served
 from tests.journey.site import Site, until

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import signal
 
-from packhorse.engine.explain import is_live
-from packhorse.engine.health import Examiner, state, within
+from packhorse.background.health import Examiner, state, within
+from packhorse.jobs.explain import is_live
+from packhorse.store.health import Lost
 from packhorse.store.statistics import MINUTE, QUARTER
-from packhorse.store.vitals import Lost
 from tests.journey.site import LEASE, Site, until
 
 

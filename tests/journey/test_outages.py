@@ -17,7 +17,7 @@ import httpx2
 import pytest
 
 from packhorse import ports
-from packhorse.core.model import Job
+from packhorse.core.models import Job
 from packhorse.core.plan import Status
 from packhorse.define import File
 from packhorse.errors import PackhorseError
@@ -271,7 +271,7 @@ async def serving(site: Site) -> AsyncIterator[httpx2.AsyncClient]:
     port = ports.free("127.0.0.1")
     env = site.env | {"PACKHORSE_PORT": str(port), "PACKHORSE_KEYLESS": "yes"}
     process = subprocess.Popen(
-        [sys.executable, "-m", "packhorse.api.serving"], env=env, cwd=site.folder, stdout=site.log, stderr=site.log
+        [sys.executable, "-m", "packhorse.http.server"], env=env, cwd=site.folder, stdout=site.log, stderr=site.log
     )
     try:
         async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:

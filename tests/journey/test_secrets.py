@@ -16,7 +16,7 @@ from redis.asyncio import Redis
 
 from packhorse import Secret
 from packhorse.core.plan import Status
-from packhorse.core.secrecy import MASK
+from packhorse.core.redaction import MASK
 from tests.journey.places import PLACES
 from tests.journey.serving import served
 from tests.journey.site import Site, until

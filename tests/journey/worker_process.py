@@ -8,12 +8,11 @@ import os
 import signal
 from collections import Counter
 
-from packhorse import crashpoints
-from packhorse.engine import host
-from packhorse.engine.describe import describe
-from packhorse.engine.worker import Worker
+from packhorse import crashpoints, host
+from packhorse.factory import opened
 from packhorse.settings import load
-from packhorse.wiring import opened
+from packhorse.worker.describe import describe
+from packhorse.worker.worker import Worker
 
 
 def hang(point: str, pass_number: int) -> None:

@@ -18,8 +18,8 @@ from msgspec.structs import replace
 from packhorse.errors import BlockedAddress, OutboundFailed
 from packhorse.outbound.addresses import Address, Allow
 from packhorse.outbound.calls import Outbound
+from packhorse.outbound.decompress import PIECE
 from packhorse.outbound.guard import Policy
-from packhorse.outbound.unpacking import PIECE
 from tests.servers import tls
 from tests.servers.web import Answer, Asked, Web, answering, by_path, dropping, web
 

@@ -22,10 +22,10 @@ from urllib.parse import quote, urlencode
 
 import httpx2
 
-from packhorse.blob.address import Keys, address
-from packhorse.blob.signed import Signed
-from packhorse.child import kernel
+from packhorse.blobs.s3.address import Keys, address
+from packhorse.blobs.s3.http import Signed
 from packhorse.ports import free
+from packhorse.worker.child import prctl
 
 KEYS = Keys("packhorse-test", "not/a+secret=")
 ENV = {"AWS_ACCESS_KEY_ID": KEYS.access, "AWS_SECRET_ACCESS_KEY": KEYS.secret}
@@ -140,7 +140,7 @@ class Seaweed:
                 stderr=log,
                 stdin=subprocess.DEVNULL,
                 cwd=self.folder,
-                preexec_fn=functools.partial(kernel.die_with_parent, os.getpid()),
+                preexec_fn=functools.partial(prctl.die_with_parent, os.getpid()),
             )
         return self._answers()
 

@@ -24,10 +24,10 @@ C = TypeVar("C", bound=Sized)
 
 WORKER = """
 import asyncio, signal
-from packhorse.engine.describe import describe
-from packhorse.engine.worker import Worker
+from packhorse.worker.describe import describe
+from packhorse.worker.worker import Worker
 from packhorse.settings import load
-from packhorse.wiring import opened
+from packhorse.factory import opened
 
 async def main():
     settings = load().settings

@@ -13,7 +13,7 @@ import pytest
 from packhorse import App, Context, File, Params, Permanent, Secret, gather, needs
 from packhorse.errors import InvalidInput, KeyReused, NotFinished, SlotTaken, StoreUnavailable
 from packhorse.settings import Settings
-from packhorse.testing import Bench, place
+from packhorse.testing import Bench, environment
 from tests.testing.pipelines import Convert, Split, add, bie, convert, lengths, nef, onnx, poll, split, total, words
 
 
@@ -331,7 +331,7 @@ def test_nothing_is_left_of_a_bench_that_is_closed() -> None:
 
 
 def test_a_bench_works_where_nothing_can_be_kept_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(place, "MEMORY", tmp_path / "missing")
+    monkeypatch.setattr(environment, "MEMORY", tmp_path / "missing")
 
     with Bench() as bench:
         job = bench.run(convert, Convert(model=bench.file("m.onnx", b"model")))

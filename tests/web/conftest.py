@@ -6,8 +6,8 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from packhorse.client import Client
-from tests.api.conftest import run
-from tests.api.processes import Place, Server
+from tests.http.conftest import run
+from tests.http.processes import Place, Server
 from tests.servers.browser import browsing
 from tests.web.browser import person
 

@@ -12,8 +12,8 @@ from typing import Any
 from playwright.sync_api import Browser
 
 from packhorse.client import Client
-from tests.api.conftest import run
-from tests.api.processes import Place
+from tests.http.conftest import run
+from tests.http.processes import Place
 from tests.servers.browser import browsing
 from tests.web.browser import person
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from packhorse.client import Client
-from tests.api.conftest import run
-from tests.api.processes import Place, Server, until
+from tests.http.conftest import run
+from tests.http.processes import Place, Server, until
 
 LOOKS: dict[str, dict[str, Any]] = {
     "light": {},

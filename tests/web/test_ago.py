@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from packhorse.client import Client
-from packhorse.web import words
+from packhorse.web.widgets import formatting
 
 PASSED = (0.0, 0.4, 1.2, 9.3, 10.0, 59.4, 60.0, 119.0, 3599.0, 3600.0, 86_399.0, 86_400.0, 1e6)
 JUST = re.compile(r"^(now|\d+ s ago)$")
@@ -87,4 +87,4 @@ def test_script_and_server_have_the_same_words(page: Page) -> None:
 
     by_script = page.evaluate(f"(passed) => {MODULE}.then((module) => passed.map(module.ago))", both)
 
-    assert by_script == [words.ago((now - timedelta(seconds=each)).isoformat(), now) for each in both]
+    assert by_script == [formatting.ago((now - timedelta(seconds=each)).isoformat(), now) for each in both]

@@ -11,10 +11,10 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from packhorse.client import Client
-from packhorse.wiring import open_store
-from tests.api.conftest import run
-from tests.api.processes import Place, Server, until
-from tests.contract.failing import failing, wrong
+from packhorse.factory import open_store
+from tests.contract.failures import failing, wrong
+from tests.http.conftest import run
+from tests.http.processes import Place, Server, until
 from tests.web import mending
 from tests.web.browser import aside, check_access, person
 from tests.web.hostile import ALL, CORPUS, check_harmless

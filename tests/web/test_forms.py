@@ -10,8 +10,8 @@ import pytest
 from litestar._parsers import parse_url_encoded_form_data  # where the framework would keep it
 from litestar.testing import AsyncTestClient
 
-from tests.api.processes import Place
-from tests.api.unserved import unserved
+from tests.http.processes import Place
+from tests.http.unserved import unserved
 
 Http = AsyncTestClient[Any]
 ROOT = "http://127.0.0.1"

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from packhorse.client import Client
-from tests.api.processes import ROOT, Server, until
+from tests.http.processes import ROOT, Server, until
 from tests.web.browser import check_access, person
 from tests.web.shown import HOSTILE, LOOKS, Gated, shown
 

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from packhorse.client import Client
-from tests.api.processes import Server, until
+from tests.http.processes import Server, until
 from tests.web.browser import person
 from tests.web.sample import HOSTILE as FILES
 from tests.web.shown import HOSTILE, shown

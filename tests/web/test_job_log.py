@@ -8,9 +8,9 @@ import pytest
 
 from packhorse.store.base import Line, Store
 from packhorse.store.sqlite.store import SqliteStore
-from tests.api.conftest import http, place, store  # noqa: F401  fixtures
-from tests.api.unserved import Http
 from tests.contract.builders import line, submit
+from tests.http.conftest import http, place, store  # noqa: F401  fixtures
+from tests.http.unserved import Http
 
 NUMBER = re.compile(r'<li data-n="(\d+)"')
 LAST = re.compile(r'data-last="(\d+)"')

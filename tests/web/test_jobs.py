@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from packhorse.client import Client, Json
-from tests.api.processes import Server
+from tests.http.processes import Server
 from tests.web.browser import check_access, person
 from tests.web.forms import HOSTILE
 

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from packhorse.client import Client
-from tests.api.processes import Server
+from tests.http.processes import Server
 from tests.web.browser import check_access, person
 
 PAGES = ["/", "/queues", "/keys", "/audit", "/health", "/docs"]

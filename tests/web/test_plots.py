@@ -9,8 +9,8 @@ import pytest
 from playwright.sync_api import Browser, ViewportSize, expect
 
 from packhorse.client import Client
-from packhorse.web import plots
-from tests.api.processes import Server, until
+from packhorse.web.widgets import plots
+from tests.http.processes import Server, until
 from tests.web.browser import check_access, person
 from tests.web.shown import Gated, shown
 

@@ -9,8 +9,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from packhorse.client import Client
-from tests.api.conftest import run
-from tests.api.processes import Place, Server, until
+from tests.http.conftest import run
+from tests.http.processes import Place, Server, until
 from tests.web import mending
 from tests.web.browser import check_access, person
 from tests.web.hostile import ALL, CORPUS, check_harmless

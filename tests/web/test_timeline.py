@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from packhorse.web.timeline import Row, rows
+from packhorse.web.widgets.timeline import Row, rows
 
 BEGIN = 1_800_000_000.0
 NEEDS = {"work": ["split"]}

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from litestar.testing import AsyncTestClient
 
-from packhorse.api.serving import build
+from packhorse.factory import open_store
+from packhorse.http.server import build
 from packhorse.store.base import Store
-from packhorse.wiring import open_store
-from tests.api.conftest import publish
-from tests.api.keyed import key
-from tests.api.processes import Place
-from tests.contract.failing import failing, only_group, wrong
+from tests.contract.failures import failing, only_group, wrong
+from tests.http.conftest import publish
+from tests.http.keyed import key
+from tests.http.processes import Place
 
 Http = AsyncTestClient[Any]
 NIGHTLY = {"cron": "30 2 * * *", "pipeline": "add", "user_id": "ann", "parameters": {"a": 1}}

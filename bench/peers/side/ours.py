@@ -9,7 +9,7 @@ from typing import Any
 
 from bench.peers.side import ours_app
 from packhorse.define.pipelines import Pipeline
-from packhorse.define.submitting import Options
+from packhorse.define.submit import Options
 from packhorse.runtime import Runtime
 
 IS_SYNC = os.environ.get("BENCH_SYNC") == "1"

@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 def run(arguments: Sequence[str]) -> int:
     """The exit code: 0, 1 job failed, 2 usage, 3 refused, 4 cancelled, 5 unreachable."""
-    from packhorse.cli.commands import app
+    from packhorse.cli.registry import app
 
     try:
         code: int | None = app(arguments)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter, Token
 
-from packhorse.cli import printing
+from packhorse.cli import output
 from packhorse.client import Client
 from packhorse.settings import Loaded, load
 
@@ -55,7 +55,7 @@ class Remote(Output):
 
     def client(self) -> Client:
         """Waits where the server says when to come again, and says so."""
-        return Client(self.url, on_wait=printing.waiting)
+        return Client(self.url, on_wait=output.waiting)
 
 
 @Parameter(name="*")

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from cyclopts import CycloptsError
 
-from packhorse.core import wire
+from packhorse.core import json
 from packhorse.errors import InvalidInput
 
 Schema = Mapping[str, Any]
@@ -86,14 +86,14 @@ def _value(text: str, kinds: Sequence[Schema]) -> Any:
     if not kinds or any(_is_text(kind) for kind in kinds):
         return text
     try:
-        return wire.decode(text.lower() if text.lower() in ("true", "false") else text)
+        return json.decode(text.lower() if text.lower() in ("true", "false") else text)
     except msgspec.DecodeError:
         return text
 
 
 def _is_array(text: str) -> bool:
     try:
-        return isinstance(wire.decode(text), list)
+        return isinstance(json.decode(text), list)
     except msgspec.DecodeError:
         return False
 

@@ -11,12 +11,12 @@ from typing import Any, Generic, TypeVar
 import httpx2
 import msgspec
 
-from packhorse.client.patience import SAFE
 from packhorse.client.problems import checked, reaching
+from packhorse.client.retry import SAFE
 from packhorse.client.upload import Form
 from packhorse.errors import InvalidInput, UnknownOutcome, Unreachable
 from packhorse.settings import Settings, load
-from packhorse.trust import trust
+from packhorse.tls import trust
 from packhorse.version import VERSION
 
 Json = dict[str, Any]

@@ -10,7 +10,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from packhorse.core.model import FailedRun, Failure, FailureStatus, Job, Settled
+from packhorse.core.models import FailedRun, Failure, FailureStatus, Job, Settled
 from packhorse.core.plan import Plan
 
 LONGEST_MESSAGE = 500

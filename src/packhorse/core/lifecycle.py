@@ -12,8 +12,8 @@ from urllib.parse import quote
 
 from msgspec.structs import replace
 
-from packhorse.core import codes, failures, retention
-from packhorse.core.change import (
+from packhorse.core import error_codes, failures, retention
+from packhorse.core.changes import (
     Change,
     DropStages,
     Effect,
@@ -39,7 +39,7 @@ from packhorse.core.change import (
     TakeSlot,
     Waiting,
 )
-from packhorse.core.model import (
+from packhorse.core.models import (
     Event,
     Failure,
     FailureStatus,
@@ -76,11 +76,11 @@ FROM: Mapping[str, frozenset[Status]] = {  # keyed by verb: two verbs share an e
     "promote": frozenset({COMPLETED}),
 }
 
-STALLED = Failure(codes.STALLED, "The stage reported no progress for too long.")
-TIMED_OUT = Failure(codes.TIMEOUT, "The stage took longer than its timeout.")
-WORKER_LOST = Failure(codes.WORKER_LOST, "The worker died or went silent while running the stage.")
-DEADLINE = Failure(codes.DEADLINE, "The job did not end before its deadline.", permanent=True)
-ORPHANED = Failure(codes.ORPHANED, "No worker started it in time.", permanent=True)
+STALLED = Failure(error_codes.STALLED, "The stage reported no progress for too long.")
+TIMED_OUT = Failure(error_codes.TIMEOUT, "The stage took longer than its timeout.")
+WORKER_LOST = Failure(error_codes.WORKER_LOST, "The worker died or went silent while running the stage.")
+DEADLINE = Failure(error_codes.DEADLINE, "The job did not end before its deadline.", permanent=True)
+ORPHANED = Failure(error_codes.ORPHANED, "No worker started it in time.", permanent=True)
 
 
 def slot_key(tenant: str, user: str, slot: str) -> str:
@@ -569,13 +569,13 @@ def _refuse_width(job: Job, at: TaskId, width: int | None) -> Failure | None:
         as_wide.add(stage.name)
         if width is None:
             return Failure(
-                codes.NOT_A_LIST,
+                error_codes.NOT_A_LIST,
                 f"{stage.name} runs once per element, but {at.stage} returned no list.",
                 permanent=True,
             )
         if width > stage.elements:
             return Failure(
-                codes.TOO_MANY_ELEMENTS,
+                error_codes.TOO_MANY_ELEMENTS,
                 f"{at.stage} returned {width} elements; {stage.name} takes at most {stage.elements}.",
                 permanent=True,
             )

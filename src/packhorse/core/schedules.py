@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from packhorse.core import cron
 from packhorse.core.plan import Status
-from packhorse.core.terms import Overlap, Terms
+from packhorse.core.schedule_terms import Overlap, Terms
 from packhorse.errors import NotAllowed
 
 LATE = 60.0

@@ -1,6 +1,7 @@
 """How a team writes its pipelines: plain typed functions. Light to import, because every child process does."""
 
-from packhorse.define.accepting import Accepts
+from packhorse.define.accepts import Accepts
+from packhorse.define.auto_retry import Revive
 from packhorse.define.choices import Choices
 from packhorse.define.context import Context
 from packhorse.define.files import File, sanitised
@@ -8,11 +9,10 @@ from packhorse.define.outcomes import Later, Permanent
 from packhorse.define.params import Params, Schema
 from packhorse.define.pipelines import Pipeline
 from packhorse.define.registry import Code
-from packhorse.define.reviving import Revive
 from packhorse.define.secrets import Secret
 from packhorse.define.signature import Function, JobDecorator
 from packhorse.define.stages import Stage, each, gather, needs
-from packhorse.define.submitting import JobHandle, JobSnapshot, Options, Submitter
+from packhorse.define.submit import JobHandle, JobSnapshot, Options, Submitter
 
 __all__ = [
     "Accepts",

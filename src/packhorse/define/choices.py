@@ -9,8 +9,8 @@ from typing import Annotated, Any, get_args, get_origin
 
 from packhorse.core.paths import ANY, Path, found
 from packhorse.define.fields import fields_of, has_fields
-from packhorse.define.mistakes import Mistake
-from packhorse.define.source import alternatives
+from packhorse.define.introspection import alternatives
+from packhorse.define.validation import Mistake
 
 Choice = str | int
 

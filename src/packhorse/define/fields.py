@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, ge
 
 import msgspec
 
-from packhorse.define import models
+from packhorse.define import pydantic
 from packhorse.define.files import File
-from packhorse.define.source import alternatives
+from packhorse.define.introspection import alternatives
 
 Many = Literal["one", "many"]
 
@@ -25,8 +25,8 @@ class Field(NamedTuple):
 
 def fields_of(type: type[Any]) -> Iterator[Field]:
     """In the order they are written to JSON. Raises TypeError for what has no fields."""
-    if models.is_model(type):
-        yield from (Field(*field) for field in models.fields_of(type))
+    if pydantic.is_model(type):
+        yield from (Field(*field) for field in pydantic.fields_of(type))
     elif isinstance(type, msgspec.StructMeta):
         for field in msgspec.structs.fields(type):
             yield Field(field.encode_name, field.type, field.default)
@@ -40,7 +40,7 @@ def fields_of(type: type[Any]) -> Iterator[Field]:
 
 def has_fields(hint: Any) -> bool:
     return isinstance(hint, type) and (
-        models.is_model(hint) or isinstance(hint, msgspec.StructMeta) or dataclasses.is_dataclass(hint)
+        pydantic.is_model(hint) or isinstance(hint, msgspec.StructMeta) or dataclasses.is_dataclass(hint)
     )
 
 
@@ -77,8 +77,8 @@ def _mentions(hint: Any, seen: set[int]) -> bool:
     seen.add(id(hint))
     inside = [*get_args(hint), getattr(hint, "__supertype__", None)]
     if isinstance(hint, type) and get_origin(hint) is None:
-        if models.is_model(hint):
-            inside += [inner for _, inner, _ in models.fields_of(hint)]
+        if pydantic.is_model(hint):
+            inside += [inner for _, inner, _ in pydantic.fields_of(hint)]
         elif getattr(hint, "__annotations__", None):
             inside += get_type_hints(hint, include_extras=True).values()
     return any(_mentions(inner, seen) for inner in inside)

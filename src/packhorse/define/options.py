@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypedDict
 
-from packhorse.core import publishing
+from packhorse.core import publish_path
 from packhorse.core.plan import TERMINAL, Backoff, Status
+from packhorse.define.auto_retry import NEVER, Revive
 from packhorse.define.durations import Duration, Size, seconds, size
-from packhorse.define.reviving import NEVER, Revive
-from packhorse.define.source import checked_name
+from packhorse.define.introspection import checked_name
 
 
 class StageOptions(TypedDict, total=False):
@@ -140,7 +140,7 @@ def pipeline_limits(
         "deadline": _positive("deadline", seconds(deadline)),
         "pending": _positive("pending", seconds(pending)),
         "revive": NEVER if revive is None else revive.planned(),
-        "publish": "" if publish is None else publishing.checked(publish),
+        "publish": "" if publish is None else publish_path.checked(publish),
         "outputs": {word("outputs", name): stage for name, stage in (outputs or {}).items()},
     }
 

@@ -6,7 +6,7 @@ import math
 
 from msgspec import Struct
 
-from packhorse.core import codes
+from packhorse.core import error_codes
 
 
 class Later(Struct, frozen=True):
@@ -25,7 +25,7 @@ class Later(Struct, frozen=True):
 class Permanent(Exception):
     """Raised: the job has failed, and another attempt would fail in the same way."""
 
-    def __init__(self, message: str, code: str = codes.PERMANENT) -> None:
+    def __init__(self, message: str, code: str = error_codes.PERMANENT) -> None:
         super().__init__(message)
         self.message = message
         self.code = code

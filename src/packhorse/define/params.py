@@ -7,14 +7,14 @@ from typing import Any, dataclass_transform
 
 import msgspec
 
-from packhorse.define import models
-from packhorse.define.accepting import ANYTHING, Accepts, accepts_in, limited
+from packhorse.define import pydantic
+from packhorse.define.accepts import ANYTHING, Accepts, accepts_in, limited
 from packhorse.define.choices import choices_of, named, not_offered, offered
 from packhorse.define.fields import Many, fields_of, files_in
 from packhorse.define.files import File, referred
-from packhorse.define.mistakes import UNDECODABLE, Mistake, invalid, mistakes_in, unknown
 from packhorse.define.schemas import schema_of, unknown_names
 from packhorse.define.secrets import Secret, revived, secrets_in
+from packhorse.define.validation import UNDECODABLE, Mistake, invalid, mistakes_in, unknown
 from packhorse.errors import DefinitionError, InvalidInput
 
 NOT_VALID = "The parameters are not valid"
@@ -56,9 +56,9 @@ class Schema:
             self._choices = choices_of(type)
             if any(isinstance(field.default, File) for field in fields):
                 raise TypeError("a File cannot be a default; write `File | None = None`")
-            if hidden := [field.name for field in fields if models.is_hidden(field.hint)]:
+            if hidden := [field.name for field in fields if pydantic.is_hidden(field.hint)]:
                 raise TypeError(f"{hidden[0]} is a SecretStr, which is written as asterisks; use packhorse.Secret")
-            if not models.is_model(type):
+            if not pydantic.is_model(type):
                 msgspec.json.Decoder(type)
             self._schema = _with(schema_of(type), self.accepts)
             self.secrets = secrets_in(self._schema)
@@ -95,8 +95,8 @@ class Schema:
                 return {"$file": len(files) - 1}
             if isinstance(inner, Secret):
                 return inner.reveal()
-            if models.is_model(type(inner)):
-                return models.plain(inner, plain)
+            if pydantic.is_model(type(inner)):
+                return pydantic.plain(inner, plain)
             raise TypeError(f"a value of type {type(inner).__name__} cannot be a parameter")
 
         try:
@@ -138,7 +138,7 @@ class Schema:
                 return referred(value, files)
             if hint is Secret:
                 return revived(value)
-            return models.parse(hint, msgspec.json.encode(value)) if models.is_model(hint) else value
+            return pydantic.parse(hint, msgspec.json.encode(value)) if pydantic.is_model(hint) else value
 
         try:
             given = msgspec.json.decode(data)
@@ -147,8 +147,8 @@ class Schema:
                 raise invalid(NOT_VALID, [m for name, known in surplus.items() for m in unknown([name], known)])
             if is_worker and (mistakes := list(self._unchosen(given))):
                 raise invalid(NOT_VALID, mistakes)
-            if models.is_model(self.type):
-                return models.parse(self.type, data, files)
+            if pydantic.is_model(self.type):
+                return pydantic.parse(self.type, data, files)
             return msgspec.json.decode(data, type=self.type, dec_hook=revive)
         except UNDECODABLE as error:
             raise invalid(NOT_VALID, mistakes_in(error)) from error

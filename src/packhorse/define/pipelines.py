@@ -9,11 +9,12 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, overlo
 
 from msgspec.structs import replace
 
-from packhorse.core import wire
-from packhorse.core.pipeline import check
+from packhorse.core import json
 from packhorse.core.plan import Definition, Plan, Status
+from packhorse.core.plan_checks import check
 from packhorse.define.context import Context
 from packhorse.define.fields import fields_of
+from packhorse.define.introspection import Scope, caller, checked_name, hint, place_of, refusal, require_function
 from packhorse.define.options import (
     OF_PIPELINES,
     OF_STAGES,
@@ -25,9 +26,8 @@ from packhorse.define.options import (
     stage_limits,
 )
 from packhorse.define.params import Schema
-from packhorse.define.source import Scope, caller, checked_name, hint, place_of, refusal, require_function
 from packhorse.define.stages import Stage, markers_of, planned, returned
-from packhorse.define.submitting import JobHandle, SubmitOptions, Submitter, options_from
+from packhorse.define.submit import JobHandle, SubmitOptions, Submitter, options_from
 from packhorse.errors import DefinitionError
 
 P = TypeVar("P")
@@ -73,7 +73,7 @@ class Pipeline(Generic[P]):
             check(plan)
         except DefinitionError as error:
             raise refusal(error.message, self.place) from error
-        return replace(plan, fingerprint=wire.fingerprint(plan))
+        return replace(plan, fingerprint=json.fingerprint(plan))
 
     def definition(self, app: str) -> Definition:
         plan = self.plan()
@@ -84,9 +84,9 @@ class Pipeline(Generic[P]):
         return Definition(
             app=app,
             pipeline=self.name,
-            plan=wire.encode(plan),
-            schema=wire.encode(schema),
-            fingerprint=wire.fingerprint([plan.fingerprint, schema, self.description]),
+            plan=json.encode(plan),
+            schema=json.encode(schema),
+            fingerprint=json.fingerprint([plan.fingerprint, schema, self.description]),
             description=self.description,
         )
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from packhorse.core.plan import Definition
+from packhorse.define.introspection import caller, checked_name, refusal
 from packhorse.define.pipelines import Pipeline
-from packhorse.define.source import caller, checked_name, refusal
 from packhorse.define.stages import Stage
 
 if TYPE_CHECKING:

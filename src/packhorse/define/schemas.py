@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from packhorse.define import models
+from packhorse.define import pydantic
 from packhorse.define.files import SCHEMA, File
 from packhorse.define.secrets import SCHEMA as SECRET
 from packhorse.define.secrets import Secret
@@ -19,8 +19,8 @@ Json = Mapping[str, Any]
 def schema_of(hint: Any) -> dict[str, Any]:
     """Of any type packhorse can carry, TypeError for others. Objects admit no names but their own."""
     defs: dict[str, Any] = {}
-    if models.is_model(hint):
-        root = models.schema_of(hint, defs)
+    if pydantic.is_model(hint):
+        root = pydantic.schema_of(hint, defs)
     else:
         root = msgspec.json.schema(hint, schema_hook=lambda custom: _custom(custom, defs))
         for name, found in root.pop("$defs", {}).items():
@@ -46,8 +46,8 @@ def _custom(hint: Any, defs: dict[str, Any]) -> dict[str, Any]:
         return dict(SECRET)
     if hint is object:
         return {"description": "Any value"}  # an empty one would be taken for none
-    if models.is_model(hint):
-        return models.schema_of(hint, defs)
+    if pydantic.is_model(hint):
+        return pydantic.schema_of(hint, defs)
     advice = "; use File" if isinstance(hint, type) and issubclass(hint, os.PathLike) else ""
     raise TypeError(f"{getattr(hint, '__qualname__', hint)} is not a type that JSON can carry{advice}")
 

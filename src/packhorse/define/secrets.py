@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from packhorse.core.paths import ANY, Path
-from packhorse.core.secrecy import MASK
+from packhorse.core.redaction import MASK
 
 SCHEMA = {"type": "string", "format": "password", "writeOnly": True}
 

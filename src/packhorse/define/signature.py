@@ -11,13 +11,13 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, overlo
 import msgspec
 
 from packhorse.define.context import Context
+from packhorse.define.introspection import Scope, caller, checked_name, hint, place_of, refusal, require_function
 from packhorse.define.options import OF_STAGES, JobOptions, PipelineOptions, check_names, left_open, stage_limits
 from packhorse.define.outcomes import Later
 from packhorse.define.params import params_type
 from packhorse.define.pipelines import Pipeline
-from packhorse.define.source import Scope, caller, checked_name, hint, place_of, refusal, require_function
 from packhorse.define.stages import Stage, planned, returned
-from packhorse.define.submitting import JobHandle, SubmitOptions
+from packhorse.define.submit import JobHandle, SubmitOptions
 
 C = ParamSpec("C")
 Q = ParamSpec("Q")

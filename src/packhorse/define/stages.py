@@ -8,11 +8,11 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import NoneType
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, overload
 
-from packhorse.core import wire
+from packhorse.core import json
 from packhorse.core.plan import Need, StagePlan
 from packhorse.define.files import File
+from packhorse.define.introspection import Scope, alternatives, caller, hint, refusal
 from packhorse.define.outcomes import Later
-from packhorse.define.source import Scope, alternatives, caller, hint, refusal
 from packhorse.define.values import check_type, decode_result
 from packhorse.errors import DefinitionError
 
@@ -145,7 +145,7 @@ def planned(
 ) -> StagePlan:
     needs = tuple(marker.need(parameter) for parameter, marker in markers.items())
     # The kind changes with the wiring: a worker with other code must not be handed arguments it has no parameters for.
-    wiring = wire.fingerprint(sorted(needs, key=lambda need: need.parameter))
+    wiring = json.fingerprint(sorted(needs, key=lambda need: need.parameter))
     return StagePlan(
         name=name,
         kind=f"{pipeline}/{name}#{wiring[:8]}",

@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from packhorse.define import models
+from packhorse.define import pydantic
 from packhorse.define.files import File, referred
-from packhorse.define.mistakes import UNDECODABLE, invalid, mistakes_in
 from packhorse.define.schemas import schema_of
 from packhorse.define.secrets import Secret
+from packhorse.define.validation import UNDECODABLE, invalid, mistakes_in
 from packhorse.errors import InvalidInput
 
 REFERENCE = "$file"
@@ -44,8 +44,8 @@ def encode_result(value: object, who: str = "The stage") -> tuple[bytes, list[Fi
         if isinstance(inner, File):
             files.append(inner)
             return {mark: len(files) - 1}
-        if models.is_model(type(inner)):
-            return models.plain(inner, plain)
+        if pydantic.is_model(type(inner)):
+            return pydantic.plain(inner, plain)
         raise TypeError(_advice(inner))
 
     try:
@@ -108,7 +108,7 @@ def _referred(value: Any, files: Sequence[Any]) -> Any:
 
 
 def _revived(hint: Any, value: Any, files: Sequence[Any]) -> Any:
-    return models.revive(hint, value, files) if models.is_model(hint) else value
+    return pydantic.revive(hint, value, files) if pydantic.is_model(hint) else value
 
 
 def _advice(value: object) -> str:

@@ -18,12 +18,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from packhorse.errors import OutboundFailed
-from packhorse.outbound import targets
+from packhorse.outbound import urls
 from packhorse.outbound.addresses import Address, Allow
+from packhorse.outbound.decompress import SUPPORTED, unpacker
+from packhorse.outbound.dns import resolved
 from packhorse.outbound.guard import Guard, Policy, Resolve
-from packhorse.outbound.names import resolved
-from packhorse.outbound.targets import Target
-from packhorse.outbound.unpacking import SUPPORTED, unpacker
+from packhorse.outbound.urls import Target
 from packhorse.version import VERSION
 
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -94,14 +94,14 @@ class Outbound:
 
     def check(self, url: str) -> None:
         """Raise `BlockedAddress` for what will never be called, as far as that can be told without asking anybody."""
-        self._guard.check(targets.read(url))
+        self._guard.check(urls.read(url))
 
     @asynccontextmanager
     async def call(
         self, method: str, url: str, *, headers: Mapping[str, str] | None = None, body: bytes = b""
     ) -> AsyncIterator[Answer]:
         """The answer, whatever its status. Raises `BlockedAddress` or `OutboundFailed`."""
-        asked = _Asked(method, targets.read(url), dict(headers or {}), body)
+        asked = _Asked(method, urls.read(url), dict(headers or {}), body)
         limit = asyncio.timeout(self._policy.total)
         try:
             async with limit, AsyncExitStack() as opened:
@@ -177,7 +177,7 @@ class _Asked(Struct, frozen=True):
 
     def moved(self, status: int, place: str) -> _Asked:
         """The call that a redirect asks for. The new address is checked like the first."""
-        here, there = self.target, targets.read(urljoin(self.target.url, place))
+        here, there = self.target, urls.read(urljoin(self.target.url, place))
         if here.scheme == "https" and there.scheme != "https":
             raise self._refused("it sent us on from https to http")
         is_read = status == 303 or (status in (301, 302) and self.method == "POST")

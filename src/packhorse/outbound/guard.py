@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from packhorse.errors import BlockedAddress, OutboundFailed
 from packhorse.outbound.addresses import Address, Allow, why_not
-from packhorse.outbound.targets import Target
+from packhorse.outbound.urls import Target
 
 Resolve = Callable[[str], Awaitable[Sequence[Address]]]
 

@@ -15,34 +15,34 @@ from typing import NamedTuple, Protocol
 
 from msgspec import Struct
 
-from packhorse.core.change import Change, EndLease, Grant, MakeDue
-from packhorse.core.model import Event, Job, Result, Spec, TaskId
+from packhorse.core.changes import Change, EndLease, Grant, MakeDue
+from packhorse.core.models import Event, Job, Result, Spec, TaskId
 from packhorse.core.plan import Definition as Definition
 from packhorse.core.plan import Status
 from packhorse.errors import CorruptRecord, PackhorseError
-from packhorse.store.failing import Alarm as Alarm
-from packhorse.store.failing import Errand as Errand
-from packhorse.store.failing import Errands as Errands
-from packhorse.store.failing import FailureFilter as FailureFilter
-from packhorse.store.failing import FailureGroup as FailureGroup
-from packhorse.store.failing import Failures as Failures
-from packhorse.store.granting import Audit as Audit
-from packhorse.store.granting import Charge as Charge
-from packhorse.store.granting import Counters as Counters
-from packhorse.store.granting import Entry as Entry
-from packhorse.store.granting import Key as Key
-from packhorse.store.granting import Keys as Keys
-from packhorse.store.granting import Session as Session
-from packhorse.store.granting import Sessions as Sessions
-from packhorse.store.granting import Spent as Spent
-from packhorse.store.outbox import Delivery as Delivery
-from packhorse.store.outbox import Endpoint as Endpoint
-from packhorse.store.outbox import Outbox as Outbox
-from packhorse.store.scheduling import Schedules as Schedules
+from packhorse.store.failures import Alarm as Alarm
+from packhorse.store.failures import Errand as Errand
+from packhorse.store.failures import Errands as Errands
+from packhorse.store.failures import FailureFilter as FailureFilter
+from packhorse.store.failures import FailureGroup as FailureGroup
+from packhorse.store.failures import Failures as Failures
+from packhorse.store.health import Finding as Finding
+from packhorse.store.health import Vitals
+from packhorse.store.health import WorkerCard as WorkerCard
+from packhorse.store.keys import Audit as Audit
+from packhorse.store.keys import Charge as Charge
+from packhorse.store.keys import Counters as Counters
+from packhorse.store.keys import Entry as Entry
+from packhorse.store.keys import Key as Key
+from packhorse.store.keys import Keys as Keys
+from packhorse.store.keys import Session as Session
+from packhorse.store.keys import Sessions as Sessions
+from packhorse.store.keys import Spent as Spent
+from packhorse.store.schedules import Schedules as Schedules
 from packhorse.store.statistics import Statistics
-from packhorse.store.vitals import Finding as Finding
-from packhorse.store.vitals import Vitals
-from packhorse.store.vitals import WorkerCard as WorkerCard
+from packhorse.store.webhooks import Delivery as Delivery
+from packhorse.store.webhooks import Endpoint as Endpoint
+from packhorse.store.webhooks import Outbox as Outbox
 
 Decide = Callable[[Job, TaskId], Change | None]
 

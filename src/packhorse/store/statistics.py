@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 from msgspec import Struct, field
 
-from packhorse.core.model import TaskId
+from packhorse.core.models import TaskId
 
 MINUTE, QUARTER = 60, 900
 """Seconds of the two stretches that everything is counted in."""

@@ -17,12 +17,12 @@ from packhorse.define.files import File
 from packhorse.define.outcomes import Later
 from packhorse.define.pipelines import Pipeline
 from packhorse.define.signature import Submits
-from packhorse.define.submitting import SubmitOptions, options_from
+from packhorse.define.submit import SubmitOptions, options_from
 from packhorse.runtime import Handle
 from packhorse.settings import Settings
+from packhorse.testing.environment import Clock, Place
+from packhorse.testing.faults import Attempts, Hook, Mishap, Moment, Rule, Script
 from packhorse.testing.job import AnyStage, BenchJob, named
-from packhorse.testing.place import Clock, Place
-from packhorse.testing.script import Attempts, Hook, Mishap, Moment, Rule, Script
 from packhorse.testing.worker import InlineWorker
 
 P = TypeVar("P")

@@ -12,15 +12,15 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any
 
-from packhorse.child.call import Outcome, Stopped, prepared, raised, returned, said
-from packhorse.child.context import ChildContext
-from packhorse.child.messages import FromChild, Made, Moved, Raised, Run, Stop
 from packhorse.core.plan import StagePlan
 from packhorse.define.pipelines import Pipeline
 from packhorse.define.stages import Stage
-from packhorse.engine.attempt import Attempt, Why
-from packhorse.engine.pool import Pool
-from packhorse.engine.process import Call, Child, ChildDied, Listener
+from packhorse.worker.attempt import Attempt, Why
+from packhorse.worker.child.call import Outcome, Stopped, prepared, raised, returned, said
+from packhorse.worker.child.context import ChildContext
+from packhorse.worker.child.messages import FromChild, Made, Moved, Raised, Run, Stop
+from packhorse.worker.pool import Pool
+from packhorse.worker.process import Call, Child, ChildDied, Listener
 
 
 class Interrupt(BaseException):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar, cast, overload
 
-from packhorse.core.model import Event, Failure, Job
+from packhorse.core.models import Event, Failure, Job
 from packhorse.core.plan import Status
 from packhorse.define.files import File
 from packhorse.define.outcomes import Later

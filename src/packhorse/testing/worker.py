@@ -13,26 +13,26 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-from packhorse.child.call import Outcome
-from packhorse.child.messages import Run
+from packhorse.background.janitor import Janitor
+from packhorse.background.reaper import Reaper
 from packhorse.core import lifecycle
-from packhorse.core.change import Change
-from packhorse.core.model import Job, TaskId
+from packhorse.core.changes import Change
+from packhorse.core.models import Job, TaskId
 from packhorse.core.plan import Status
 from packhorse.define.pipelines import Pipeline
 from packhorse.define.stages import Stage
-from packhorse.engine.attempt import Attempt, Tools, Why
-from packhorse.engine.janitor import Janitor
-from packhorse.engine.process import Call, ChildDied
-from packhorse.engine.reaper import Reaper
-from packhorse.engine.scribe import Scribe
-from packhorse.engine.sealing import sealer
-from packhorse.engine.settle import Settle
+from packhorse.jobs.encryption import sealer
+from packhorse.jobs.transact import Settle
 from packhorse.store.base import Claim, Lease, Report, Store
-from packhorse.testing.hearing import hearing
+from packhorse.testing.capture import hearing
+from packhorse.testing.environment import Clock, Place
+from packhorse.testing.faults import Mishap, Moment, Script
 from packhorse.testing.inline import Carried, Code, Hands, InlineContext, Interrupt, awaited, called
-from packhorse.testing.place import Clock, Place
-from packhorse.testing.script import Mishap, Moment, Script
+from packhorse.worker.attempt import Attempt, Tools, Why
+from packhorse.worker.child.call import Outcome
+from packhorse.worker.child.messages import Run
+from packhorse.worker.process import Call, ChildDied
+from packhorse.worker.reporter import Scribe
 
 T = TypeVar("T")
 

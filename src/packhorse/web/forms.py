@@ -9,10 +9,10 @@ from urllib.parse import parse_qsl
 
 from litestar.datastructures import FormMultiDict
 
-from packhorse.body import Body
 from packhorse.errors import TooLarge, UnsupportedMedia
+from packhorse.http.requests.body import Body
 from packhorse.settings import Settings
-from packhorse.web.asking import Page
+from packhorse.web.api_calls import Page
 
 KIND = "application/x-www-form-urlencoded"
 SMALL = 16 * 1024

@@ -9,12 +9,12 @@ import time
 import pytest
 
 from packhorse.core import lifecycle
-from packhorse.core.change import Change
-from packhorse.core.model import Job, TaskId
+from packhorse.core.changes import Change
+from packhorse.core.models import Job, TaskId
 from packhorse.core.plan import Status
-from packhorse.store.postgres import PostgresStore, upkeep
+from packhorse.store.postgres import PostgresStore, maintenance
 from packhorse.store.postgres.claim import PROMOTE, ahead
-from packhorse.store.postgres.facts import HEADS, entry
+from packhorse.store.postgres.lookups import HEADS, entry
 from tests.contract.builders import (
     APART,
     CHAIN,
@@ -285,4 +285,4 @@ async def test_what_is_not_due_for_long_costs_those_who_look_for_what_is_nothing
 async def test_jobs_whose_deadline_is_far_cost_the_sweep_nothing(pg: PostgresStore) -> None:
     await submit_many(pg, 2000)
 
-    assert await blocks(pg, lambda session: upkeep.expired(session, pg._clock, 10, pg._plans)) < 30
+    assert await blocks(pg, lambda session: maintenance.expired(session, pg._clock, 10, pg._plans)) < 30

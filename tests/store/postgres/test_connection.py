@@ -12,12 +12,12 @@ import pytest
 
 from packhorse import ports
 from packhorse.errors import SchemaTooNew, SettingError, StoreUnavailable
+from packhorse.factory import open_store
 from packhorse.store.base import Filter
 from packhorse.store.postgres import PostgresStore
 from packhorse.store.postgres.address import address_from
 from packhorse.store.postgres.connection import Session
 from packhorse.store.postgres.migrate import migrate, migrations
-from packhorse.wiring import open_store
 from tests.contract.builders import claim_one, finish, held, ids, submit
 from tests.contract.second_process import ROOT
 from tests.servers import postgres

@@ -10,10 +10,10 @@ import asyncpg
 import pytest
 
 from packhorse.core import lifecycle
-from packhorse.core.model import Job, Result, Spec
+from packhorse.core.models import Job, Result, Spec
 from packhorse.errors import CorruptRecord, InvalidInput, SchemaTooNew
 from packhorse.store.base import Filter
-from packhorse.store.postgres import PostgresStore, reads, upkeep
+from packhorse.store.postgres import PostgresStore, maintenance, reads
 from packhorse.store.postgres.claim import Ask, claim_all
 from packhorse.store.postgres.connection import Clock as StoreClock
 from packhorse.store.postgres.rows import TIMES, Plans
@@ -397,7 +397,7 @@ QUESTIONS: dict[str, Any] = {
         for name, kinds in (("something", KINDS), ("nothing", ["no"]))
         for trusting in (False, True)
     },
-    "expired": lambda s: upkeep.expired(s, SOMETIME, 5, Plans()),
+    "expired": lambda s: maintenance.expired(s, SOMETIME, 5, Plans()),
     "get": lambda s: reads.jobs(s, [UNKNOWN], Plans()),
 }
 
@@ -418,8 +418,8 @@ async def test_a_small_answer_from_a_big_store_costs_what_it_costs_from_a_small_
 
 async def test_sweeps_of_ended_jobs_cost_the_same_in_a_big_store(pg: PostgresStore) -> None:
     async def sweep(session: Any) -> None:
-        await upkeep.purgeable(session, SOMETIME, 5, Plans())
-        await upkeep.littered(session, 5, Plans())
+        await maintenance.purgeable(session, SOMETIME, 5, Plans())
+        await maintenance.littered(session, 5, Plans())
 
     for job in await submit_many(pg, FEW):
         await cancel(pg, job.id)

@@ -10,8 +10,8 @@ import pytest
 from packhorse.store.base import Line
 from packhorse.store.postgres import PostgresStore
 from tests.contract.builders import ONLY, card, claim, submit
-from tests.contract.failing import failing, wrong
-from tests.contract.governing import endpoint
+from tests.contract.failures import failing, wrong
+from tests.contract.keys import endpoint
 from tests.servers import postgres, schemas
 from tests.store.postgres.inside import connected
 

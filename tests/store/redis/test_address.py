@@ -9,9 +9,9 @@ import pytest
 from redis.asyncio.connection import Connection, SSLConnection, UnixDomainSocketConnection
 
 from packhorse.errors import SettingError, StoreUnavailable
+from packhorse.factory import open_store
 from packhorse.settings import without_secrets
 from packhorse.store.redis.address import address
-from packhorse.wiring import open_store
 from tests.servers import valkey
 
 

@@ -113,7 +113,7 @@ class Elsewhere(ServerClock):
 async def test_leases_go_by_the_servers_clock_and_not_the_workers(
     redis_store: RedisStore, open_redis: OpenRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("packhorse.store.redis.handle.ServerClock", Elsewhere)
+    monkeypatch.setattr("packhorse.store.redis.session.ServerClock", Elsewhere)
     wrong = await open_redis()
     claimed = await started(redis_store, lease=LEASE)
 

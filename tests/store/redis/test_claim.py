@@ -11,8 +11,8 @@ import redis
 from msgspec.structs import replace
 
 from packhorse.core import lifecycle
-from packhorse.core.change import Change
-from packhorse.core.model import Job, TaskId
+from packhorse.core.changes import Change
+from packhorse.core.models import Job, TaskId
 from packhorse.errors import StoreUnavailable
 from packhorse.store.base import Store
 from packhorse.store.redis import RedisStore

@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from packhorse.core import lifecycle
-from packhorse.core.model import Artifact, Result, Stored
+from packhorse.core.models import Artifact, Result, Stored
 from packhorse.core.plan import Status
 from packhorse.core.retention import KEEP
 from packhorse.store.redis import RedisStore, keys

@@ -16,8 +16,8 @@ from packhorse.store.redis import RedisStore
 from tests.contract.builders import claim_one, finish, held, submit
 from tests.contract.stores import quick_folder
 from tests.servers import tls, valkey
+from tests.store.blocked import until
 from tests.store.redis.inside import OpenRedis
-from tests.store.waiting import until
 
 
 async def works(store: Store) -> None:

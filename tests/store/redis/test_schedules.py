@@ -6,7 +6,7 @@ import redis
 
 from packhorse.core import schedules
 from packhorse.store.redis import RedisStore
-from tests.contract.scheduling import MIDNIGHT, again, claimed, created, fired
+from tests.contract.schedules import MIDNIGHT, again, claimed, created, fired
 from tests.store.redis.test_keys import found
 
 

@@ -12,8 +12,8 @@ from packhorse.store.redis import RedisStore, watch
 from packhorse.store.redis.watch import Watch
 from tests.contract.builders import submit
 from tests.servers import valkey
+from tests.store.blocked import LIMIT, until
 from tests.store.redis.inside import OpenRedis
-from tests.store.waiting import LIMIT, until
 
 LONG = 2 * LIMIT
 

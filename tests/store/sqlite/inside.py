@@ -11,7 +11,7 @@ from typing import Any
 import apsw
 
 from packhorse.store.sqlite import SqliteStore
-from tests.store.waiting import LIMIT, until
+from tests.store.blocked import LIMIT, until
 
 
 async def write(store: SqliteStore, sql: str, *bindings: Any) -> None:

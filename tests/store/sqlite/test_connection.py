@@ -16,7 +16,7 @@ from packhorse.store.sqlite import SqliteStore, connection
 from packhorse.store.sqlite.connection import connect, migrate, migrations
 from tests.contract.builders import held, submit
 from tests.contract.second_process import ROOT
-from tests.store.waiting import LIMIT
+from tests.store.blocked import LIMIT
 
 FULL = 2
 FIRST = (1, "CREATE TABLE things (name TEXT); INSERT INTO things VALUES ('old');")

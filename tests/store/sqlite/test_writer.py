@@ -12,13 +12,13 @@ import apsw
 import pytest
 from msgspec.structs import replace
 
-from packhorse.core.model import Spec
+from packhorse.core.models import Spec
 from packhorse.errors import Conflict, SlotTaken, StoreError, StoreUnavailable, UnknownOutcome
 from packhorse.store.sqlite import SqliteStore
 from packhorse.store.sqlite.connection import connect
 from tests.contract.builders import SLOT, SLOTTED, dump, submission, submit, waiting
+from tests.store.blocked import until
 from tests.store.sqlite.inside import stopped, together, write
-from tests.store.waiting import until
 
 BIG = Spec(b'"' + b"x" * 2_000_000 + b'"')
 

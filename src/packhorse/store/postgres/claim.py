@@ -8,19 +8,19 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from packhorse.core import wire
-from packhorse.core.change import Change
-from packhorse.core.model import Job, Result, Spec, TaskId
+from packhorse.core import json
+from packhorse.core.changes import Change
+from packhorse.core.models import Job, Result, Spec, TaskId
 from packhorse.errors import CorruptRecord, PackhorseError, SchemaTooNew
+from packhorse.log import log
 from packhorse.store.base import Claim, Decide
 from packhorse.store.postgres import rows
 from packhorse.store.postgres.commit import judged
 from packhorse.store.postgres.connection import NOW, Clock, Row, Session
-from packhorse.store.postgres.facts import Entry, Facts
+from packhorse.store.postgres.lookups import Entry, Facts
 from packhorse.store.postgres.rows import Plans
+from packhorse.store.postgres.statements import ENTRY, Outdated, Writing
 from packhorse.store.postgres.watch import Notice
-from packhorse.store.postgres.writing import ENTRY, Outdated, Writing
-from packhorse.telemetry import log
 
 PROMOTED = 1000
 """Delayed entries made due per claim at most: what is left is found by the next claim."""
@@ -302,11 +302,11 @@ def _claim(job: Job, picked: Picked, upstream: Upstream) -> Claim:
 def _spec(picked: Picked, job_id: str) -> Spec:
     if picked.row["spec"] is None:
         raise CorruptRecord(what="spec", job_id=job_id, reason="it is missing")
-    return wire.spec_from(picked.row["spec"], job_id)
+    return json.spec_from(picked.row["spec"], job_id)
 
 
 def _results(bodies: Iterable[bytes], job_id: str) -> tuple[Result, ...]:
-    return tuple(wire.result_from(body, job_id) for body in bodies)
+    return tuple(json.result_from(body, job_id) for body in bodies)
 
 
 async def ahead(session: Session, at: Entry, limit: int, clock: Clock) -> int:

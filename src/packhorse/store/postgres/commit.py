@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from packhorse.core import wire
-from packhorse.core.change import (
+from packhorse.core import json
+from packhorse.core.changes import (
     Change,
     DropStages,
     Effect,
@@ -32,7 +32,7 @@ from packhorse.core.change import (
     TakeSlot,
     Waiting,
 )
-from packhorse.core.model import Job
+from packhorse.core.models import Job
 from packhorse.errors import (
     AlreadySubmitted,
     Conflict,
@@ -44,10 +44,10 @@ from packhorse.errors import (
 )
 from packhorse.store.postgres import rows
 from packhorse.store.postgres.connection import Clock, Session
-from packhorse.store.postgres.facts import Facts, entry
+from packhorse.store.postgres.lookups import Facts, entry
 from packhorse.store.postgres.rows import Plans
+from packhorse.store.postgres.statements import Writing
 from packhorse.store.postgres.watch import Notice
-from packhorse.store.postgres.writing import Writing
 
 
 class Member(NamedTuple):
@@ -142,7 +142,7 @@ def make(change: Change, facts: Facts, writing: Writing, clock: Clock) -> None:
             raise Conflict(f"There is a job {job.id} already.", job_id=job.id)
     elif known != change.before.version:
         raise Conflict(job_id=job.id)
-    events, bodies = wire.encode(change.events), [_encoded(effect) for effect in change.effects]
+    events, bodies = json.encode(change.events), [_encoded(effect) for effect in change.effects]
     facts.versions[job.id] = job.version
     writing.job(change)
     writing.history(change, events)
@@ -180,9 +180,9 @@ def _encoded(effect: Effect) -> bytes:
     """What cannot be written down is found out here, before anything is gathered."""
     match effect:
         case KeepSpec(spec):
-            return wire.encode(spec)
+            return json.encode(spec)
         case KeepResult(result=result):
-            return wire.encode(result)
+            return json.encode(result)
     return b""
 
 

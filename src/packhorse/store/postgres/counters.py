@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from packhorse.core import wire
-from packhorse.store import counting
+from packhorse.core import json
+from packhorse.store import rate_window
 from packhorse.store.base import Charge, Spent
-from packhorse.store.counting import Buckets, Counter
 from packhorse.store.postgres.connection import NOW, Clock, Session
+from packhorse.store.rate_window import Buckets, Counter
 
 # In the order of names, like everybody: whoever waits for a lock holds none that a holder of it waits for. One that is
 # not there cannot be locked, so it is made; of one that is there the update changes nothing. The commit does not wait
@@ -46,12 +46,12 @@ class Ask(NamedTuple):
 
 async def count_all(session: Session, asks: Sequence[Ask], clock: Clock) -> list[Spent]:
     """What each caller is told, who comes first first; of a refund that is nothing of interest."""
-    stored, now = await _locked(session, counting.counters(charge for ask in asks for charge in ask.charges), clock)
-    kept: dict[Counter, Buckets] = {each: wire.record(body, Buckets) for each, body in stored.items()}
+    stored, now = await _locked(session, rate_window.counters(charge for ask in asks for charge in ask.charges), clock)
+    kept: dict[Counter, Buckets] = {each: json.record(body, Buckets) for each, body in stored.items()}
     answers = [_counted(kept, ask, now) for ask in asks]
-    written = {each: wire.encode(buckets) for each, buckets in kept.items()}
+    written = {each: json.encode(buckets) for each, buckets in kept.items()}
     moved = [
-        (*each, counting.until(each[1], kept[each]), body) for each, body in written.items() if body != stored[each]
+        (*each, rate_window.until(each[1], kept[each]), body) for each, body in written.items() if body != stored[each]
     ]
     if moved:
         await session.fetch(KEEP, *zip(*moved, strict=True))
@@ -73,6 +73,6 @@ async def _locked(session: Session, names: Sequence[Counter], clock: Clock) -> t
 
 def _counted(kept: dict[Counter, Buckets], ask: Ask, now: float) -> Spent:
     if ask.at is None:
-        return counting.spend(kept, ask.charges, now)
-    counting.refund(kept, ask.charges, ask.at)
+        return rate_window.spend(kept, ask.charges, now)
+    rate_window.refund(kept, ask.charges, ask.at)
     return Spent(now, None, (), 0.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from packhorse.errors import Conflict
 from packhorse.store.base import Errand
-from packhorse.store.failing import Sort
+from packhorse.store.failures import Sort
 from packhorse.store.postgres.connection import NOW, Clock, Row, Session
 
 COLUMNS = ("id", "sort", "tenant", "body", "due_at", "attempts")

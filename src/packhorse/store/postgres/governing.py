@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from packhorse.store.base import Charge, Delivery, Endpoint, Entry, Key, Session, Spent
-from packhorse.store.group import Group
-from packhorse.store.postgres import counters, granting, outbox
+from packhorse.store.batching import Group
+from packhorse.store.postgres import counters, webhooks
+from packhorse.store.postgres import keys as granting
 from packhorse.store.postgres.address import Address
 from packhorse.store.postgres.counters import Ask
-from packhorse.store.postgres.handle import Handle
+from packhorse.store.postgres.session import Handle
 
 
 class Governing(Handle):
@@ -73,28 +74,28 @@ class Governing(Handle):
     # Outbox
 
     async def add_endpoint(self, endpoint: Endpoint) -> None:
-        await self._keep(outbox.add_endpoint, endpoint)
+        await self._keep(webhooks.add_endpoint, endpoint)
 
     async def endpoints(self, tenant: str | None = None, *, only_open: bool = False) -> list[Endpoint]:
-        return await self._read(outbox.endpoints, tenant, only_open)
+        return await self._read(webhooks.endpoints, tenant, only_open)
 
     async def forget_endpoints(self, ended_before: float) -> None:
-        await self._keep(outbox.forget_endpoints, ended_before)
+        await self._keep(webhooks.forget_endpoints, ended_before)
 
     async def end_endpoint(self, endpoint_id: str, at: float, reason: str) -> Endpoint | None:
-        return await self._keep(outbox.end_endpoint, endpoint_id, at, reason)
+        return await self._keep(webhooks.end_endpoint, endpoint_id, at, reason)
 
     async def post_deliveries(self, deliveries: Sequence[Delivery]) -> None:
-        await self._keep(outbox.post, deliveries)
+        await self._keep(webhooks.post, deliveries)
 
     async def take_deliveries(self, limit: int, seconds: float) -> list[Delivery]:
         """Looked at first: who finds nothing, as most do, need not begin a transaction."""
-        if not await self._read(outbox.has_due, self._clock):
+        if not await self._read(webhooks.has_due, self._clock):
             return []
-        return await self._keep(outbox.take, self._clock, limit, seconds)
+        return await self._keep(webhooks.take, self._clock, limit, seconds)
 
     async def settle_delivery(self, delivery: Delivery, *, next_at: float | None, error: str = "") -> None:
-        await self._keep(outbox.settle, delivery, next_at, error)
+        await self._keep(webhooks.settle, delivery, next_at, error)
 
     async def deliveries(self, endpoint_id: str, limit: int = 50) -> list[Delivery]:
-        return await self._read(outbox.deliveries, endpoint_id, limit)
+        return await self._read(webhooks.deliveries, endpoint_id, limit)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from packhorse.core import wire
-from packhorse.core.model import Event, Job, Result, Spec, TaskId
+from packhorse.core import json
+from packhorse.core.models import Event, Job, Result, Spec, TaskId
 from packhorse.core.plan import Status
 from packhorse.errors import PackhorseError
+from packhorse.log import log
 from packhorse.store.base import Count, Filter, Line, Progress, Sample
 from packhorse.store.postgres import rows
 from packhorse.store.postgres.connection import Session
 from packhorse.store.postgres.rows import Plans
-from packhorse.telemetry import log
 
 
 async def jobs(session: Session, job_ids: Sequence[str], plans: Plans) -> list[Job | None]:
@@ -149,7 +149,7 @@ def _can_be_stored(text: str) -> bool:
 async def specs(session: Session, job_ids: Sequence[str]) -> dict[str, Spec]:
     query = "SELECT job_id, body FROM @specs WHERE job_id = ANY($1::uuid[])"
     found = await session.fetch(query, rows.ids(job_ids))
-    return {str(id): wire.spec_from(body, str(id)) for id, body in found}
+    return {str(id): json.spec_from(body, str(id)) for id, body in found}
 
 
 async def results(session: Session, job_ids: Sequence[str]) -> dict[str, dict[TaskId, Result]]:
@@ -159,7 +159,7 @@ async def results(session: Session, job_ids: Sequence[str]) -> dict[str, dict[Ta
         " ORDER BY job_id, stage, element"
     )
     for id, stage, element, body in await session.fetch(query, rows.ids(job_ids)):
-        found.setdefault(str(id), {})[TaskId(stage, element)] = wire.result_from(body, str(id))
+        found.setdefault(str(id), {})[TaskId(stage, element)] = json.result_from(body, str(id))
     return found
 
 
@@ -170,7 +170,7 @@ async def events(session: Session, job_id: str, after: int, limit: int) -> list[
     # From the row that contains the number after `after`: rows hold ranges, and `last` of the one before is in it.
     query = "SELECT body FROM @events WHERE job_id = $1 AND last > $2 ORDER BY n LIMIT $3"
     for (body,) in await session.fetch(query, job_id, after, limit):
-        found += [event for event in wire.events_from(body, job_id) if event.n > after]
+        found += [event for event in json.events_from(body, job_id) if event.n > after]
     return found[:limit]
 
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from math import isnan, nan
 from typing import Any
 
-from packhorse.core import wire
-from packhorse.core.model import Job
+from packhorse.core import json
+from packhorse.core.models import Job
 from packhorse.core.plan import Plan, Status
 from packhorse.errors import CorruptRecord, PackhorseError
 from packhorse.store.postgres.connection import Row, Session
@@ -50,7 +50,7 @@ class Plans:
 
 def _plan(body: bytes) -> Plan | CorruptRecord:
     try:
-        return wire.plan_from(body)
+        return json.plan_from(body)
     except CorruptRecord as error:
         return error
 
@@ -85,7 +85,7 @@ def job_from(row: Row, plans: Plans) -> Job:
         raise CorruptRecord(what="state", job_id=id, reason="it is too short")
     times = [None if isnan(time) else time for time in TIMES.unpack_from(body)]
     created_at, not_before, started_at, completed_at, updated_at, deadline_at, purge_at = times
-    state = wire.state_from(body[TIMES.size :], id)
+    state = json.state_from(body[TIMES.size :], id)
     graph = plans.get(plan, id)
     if len(state.stages) != len(graph.stages) or created_at is None or not_before is None or updated_at is None:
         raise CorruptRecord(what="state", job_id=id, reason="it does not have the stages of its plan, or no time")
@@ -166,4 +166,4 @@ def _state(job: Job) -> bytes:
         job.created_at, job.not_before, job.started_at, job.completed_at, job.updated_at, job.deadline_at, job.purge_at
     )  # fmt: skip
     exact = TIMES.pack(*(nan if time is None else time for time in times))
-    return exact + wire.state_of(job)
+    return exact + json.state_of(job)

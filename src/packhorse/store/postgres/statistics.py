@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from packhorse.core import wire
-from packhorse.core.model import TaskId
+from packhorse.core import json
+from packhorse.core.models import TaskId
 from packhorse.core.plan import Status
 from packhorse.store import statistics
+from packhorse.store.health import LOST_KEPT, Finding, Lost
 from packhorse.store.postgres.connection import NOW, Clock, Session
 from packhorse.store.statistics import (
     KEPT,
@@ -21,7 +22,6 @@ from packhorse.store.statistics import (
     Reading,
     Tally,
 )
-from packhorse.store.vitals import LOST_KEPT, Finding, Lost
 
 # In the order of keys, like everybody: two who add at one time wait for each other one way only.
 ADD = """
@@ -94,12 +94,12 @@ async def tallied(
 
 async def read(session: Session, reading: Reading) -> bool:
     put = "INSERT INTO @readings VALUES ($1, $2) ON CONFLICT DO NOTHING RETURNING 1"
-    return await session.row(put, reading.at, wire.encode(reading)) is not None
+    return await session.row(put, reading.at, json.encode(reading)) is not None
 
 
 async def readings(session: Session, at: int) -> list[Reading]:
     found = await session.fetch("SELECT body FROM @readings WHERE at >= $1 ORDER BY at", at)
-    return [wire.record(body, Reading) for (body,) in found]
+    return [json.record(body, Reading) for (body,) in found]
 
 
 async def heads(session: Session, kinds: Mapping[str, Collection[str]]) -> list[Head]:
@@ -127,21 +127,21 @@ async def note(session: Session, findings: Sequence[Finding]) -> None:
         "INSERT INTO @health SELECT * FROM unnest($1::text[], $2::bytea[]) AS n ORDER BY 1"
         " ON CONFLICT (part) DO UPDATE SET body = excluded.body"
     )
-    await session.fetch(put, [each.part for each in findings], [wire.encode(each) for each in findings])
+    await session.fetch(put, [each.part for each in findings], [json.encode(each) for each in findings])
 
 
 async def noted(session: Session) -> list[Finding]:
     found = await session.fetch('SELECT body FROM @health ORDER BY part COLLATE "C"')
-    return [wire.record(body, Finding) for (body,) in found]
+    return [json.record(body, Finding) for (body,) in found]
 
 
 async def miss(session: Session, lost: Lost) -> None:
-    await session.fetch(MISS, lost.id, lost.seen_at, lost.missed_at, wire.encode(lost))
+    await session.fetch(MISS, lost.id, lost.seen_at, lost.missed_at, json.encode(lost))
 
 
 async def lost(session: Session, now: float) -> list[Lost]:
     query = 'SELECT body FROM @lost_workers WHERE missed_at > $1 ORDER BY missed_at DESC, id COLLATE "C"'
-    return [wire.record(body, Lost) for (body,) in await session.fetch(query, now - LOST_KEPT)]
+    return [json.record(body, Lost) for (body,) in await session.fetch(query, now - LOST_KEPT)]
 
 
 async def trim(session: Session, clock: Clock) -> None:

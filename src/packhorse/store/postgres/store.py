@@ -10,8 +10,8 @@ from functools import partial
 import asyncpg
 from msgspec.structs import replace
 
-from packhorse.core.change import Change
-from packhorse.core.model import Event, Job, Result, Spec, TaskId
+from packhorse.core.changes import Change
+from packhorse.core.models import Event, Job, Result, Spec, TaskId
 from packhorse.errors import PackhorseError, StoreError, StoreUnavailable
 from packhorse.store.base import (
     Claim,
@@ -30,16 +30,16 @@ from packhorse.store.base import (
     WorkerCard,
     is_own_work,
 )
-from packhorse.store.group import Group
-from packhorse.store.postgres import check, claim, commit, counters, notes, reads, statistics, upkeep, watch
+from packhorse.store.batching import Group
+from packhorse.store.postgres import check, claim, commit, counters, maintenance, notes, reads, statistics, watch
 from packhorse.store.postgres.address import Address
 from packhorse.store.postgres.claim import Ask
 from packhorse.store.postgres.commit import Member
-from packhorse.store.postgres.facts import entry
+from packhorse.store.postgres.lookups import entry
 from packhorse.store.postgres.observing import Observing
+from packhorse.store.postgres.statements import Outdated
 from packhorse.store.postgres.timetable import Timetable
 from packhorse.store.postgres.troubles import Troubles
-from packhorse.store.postgres.writing import Outdated
 
 Outcome = PackhorseError | None
 
@@ -168,34 +168,34 @@ class PostgresStore(Observing, Timetable, Troubles):
         return await self._connections.write(partial(start, is_trusting=False))
 
     async def renew(self, leases: Sequence[Lease], seconds: float) -> Renewal:
-        return await self._write(upkeep.renew, leases, seconds, self._clock)
+        return await self._write(maintenance.renew, leases, seconds, self._clock)
 
     async def standing(self, leases: Sequence[Lease]) -> Renewal:
-        return await self._read(upkeep.standing, leases)
+        return await self._read(maintenance.standing, leases)
 
     async def overdue(self, limit: int) -> list[tuple[Job, TaskId]]:
-        return await self._read(upkeep.overdue, self._clock, limit, self._plans)
+        return await self._read(maintenance.overdue, self._clock, limit, self._plans)
 
     async def held_by(self, worker: str, limit: int) -> list[tuple[Job, TaskId]]:
-        return await self._read(upkeep.held_by, worker, limit, self._plans)
+        return await self._read(maintenance.held_by, worker, limit, self._plans)
 
     async def expired(self, limit: int) -> list[Job]:
-        return await self._read(upkeep.expired, self._clock, limit, self._plans)
+        return await self._read(maintenance.expired, self._clock, limit, self._plans)
 
     async def ready(self, kinds: Mapping[str, Collection[str]], *, limit: int = 1000) -> dict[str, int]:
-        return await self._read(upkeep.ready, kinds, limit)
+        return await self._read(maintenance.ready, kinds, limit)
 
     async def ahead(self, job: Job, task: TaskId, *, limit: int = 1000) -> int:
         return await self._read(claim.ahead, entry(job, task), limit, self._clock)
 
     async def pause(self, pause: Pause) -> None:
-        await self._write(upkeep.pause, pause)
+        await self._write(maintenance.pause, pause)
 
     async def resume(self, queue: str) -> bool:
-        return await self._write(upkeep.resume, queue)
+        return await self._write(maintenance.resume, queue)
 
     async def pauses(self) -> list[Pause]:
-        return await self._read(upkeep.pauses)
+        return await self._read(maintenance.pauses)
 
     # Notes
 
@@ -234,39 +234,39 @@ class PostgresStore(Observing, Timetable, Troubles):
 
     async def publish(self, definitions: Sequence[Definition]) -> None:
         stamped = [replace(definition, published_at=self.now()) for definition in definitions]
-        await self._write(upkeep.publish, stamped)
+        await self._write(maintenance.publish, stamped)
 
     async def definitions(self) -> list[Definition]:
-        return await self._read(upkeep.definitions)
+        return await self._read(maintenance.definitions)
 
     async def enroll(self, card: WorkerCard) -> None:
-        await self._write(upkeep.enroll, replace(card, seen_at=self.now()))
+        await self._write(maintenance.enroll, replace(card, seen_at=self.now()))
 
     async def workers(self) -> list[WorkerCard]:
-        return await self._read(upkeep.workers)
+        return await self._read(maintenance.workers)
 
     async def dismiss(self, worker: str) -> None:
-        await self._write(upkeep.dismiss, worker)
+        await self._write(maintenance.dismiss, worker)
 
     # Upkeep
 
     async def purgeable(self, limit: int) -> list[Job]:
-        return await self._read(upkeep.purgeable, self._clock, limit, self._plans)
+        return await self._read(maintenance.purgeable, self._clock, limit, self._plans)
 
     async def littered(self, limit: int) -> list[Job]:
-        return await self._read(upkeep.littered, limit, self._plans)
+        return await self._read(maintenance.littered, limit, self._plans)
 
     async def erase(self, job_id: str) -> None:
-        await self._write(upkeep.erase, job_id)
+        await self._write(maintenance.erase, job_id)
 
     async def known(self, job_ids: Sequence[str]) -> set[str]:
-        return await self._read(upkeep.known, job_ids)
+        return await self._read(maintenance.known, job_ids)
 
     async def bookmark(self, name: str) -> str | None:
-        return await self._read(upkeep.bookmark, name)
+        return await self._read(maintenance.bookmark, name)
 
     async def set_bookmark(self, name: str, value: str) -> None:
-        await self._write(upkeep.set_bookmark, name, value)
+        await self._write(maintenance.set_bookmark, name, value)
 
     async def trim(self) -> None:
         await self._write(watch.trim)

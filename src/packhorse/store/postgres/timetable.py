@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from packhorse.core.schedules import Move, Revision, Run, Schedule
-from packhorse.store.postgres import scheduling
-from packhorse.store.postgres.handle import Handle
+from packhorse.store.postgres import schedules as scheduling
+from packhorse.store.postgres.session import Handle
 
 
 class Timetable(Handle):

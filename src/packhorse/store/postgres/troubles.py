@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from packhorse.core.model import FailedRun, Settled
+from packhorse.core.models import FailedRun, Settled
 from packhorse.store.base import Errand, FailureFilter, FailureGroup
-from packhorse.store.failing import Sort
-from packhorse.store.postgres import errands, failing
-from packhorse.store.postgres.handle import Handle
+from packhorse.store.failures import Sort
+from packhorse.store.postgres import errands
+from packhorse.store.postgres import failures as failing
+from packhorse.store.postgres.session import Handle
 
 
 class Troubles(Handle):

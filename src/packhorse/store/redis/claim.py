@@ -16,19 +16,20 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from packhorse.core import wire
-from packhorse.core.change import Change
-from packhorse.core.model import Job, Result, Spec, TaskId
+from packhorse.core import json
+from packhorse.core.changes import Change
+from packhorse.core.models import Job, Result, Spec, TaskId
 from packhorse.errors import CorruptRecord, PackhorseError, SchemaTooNew, StoreError, StoreUnavailable
+from packhorse.log import log
 from packhorse.store.base import Claim, Decide
-from packhorse.store.group import Group
-from packhorse.store.redis import commit, keys, records
+from packhorse.store.batching import Group
+from packhorse.store.redis import commit, keys
+from packhorse.store.redis import rows as records
+from packhorse.store.redis.client import Link
 from packhorse.store.redis.clock import ServerClock
 from packhorse.store.redis.commit import Member
-from packhorse.store.redis.link import Link
-from packhorse.store.redis.records import FIELDS, Plans
+from packhorse.store.redis.rows import FIELDS, Plans
 from packhorse.store.redis.writer import Writer
-from packhorse.telemetry import log
 
 RESERVED = 5.0
 """Seconds in which a claimer has decided and committed, or is taken for dead."""
@@ -250,7 +251,7 @@ class Claimer:
         for job_id, row in rows.items():
             if row[-1] is not None:
                 with suppress(CorruptRecord):  # who needs it is told when it is missing
-                    known.specs[job_id] = wire.spec_from(row[-1], job_id)
+                    known.specs[job_id] = json.spec_from(row[-1], job_id)
 
     async def _read_again(self, job_ids: Collection[str], known: Known) -> None:
         ids = list(job_ids)
@@ -275,7 +276,7 @@ class Claimer:
             bodies[at] += page
         for at, found in bodies.items():
             with suppress(CorruptRecord):  # who needs it is told when it is missing
-                known.results[at] = tuple(wire.result_from(body, at[0]) for body in found if body is not None)
+                known.results[at] = tuple(json.result_from(body, at[0]) for body in found if body is not None)
 
 
 def _queue(claim: Claim) -> str:

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from packhorse.core import wire
-from packhorse.core.change import (
+from packhorse.core import json
+from packhorse.core.changes import (
     Change,
     DropStages,
     Effect,
@@ -34,13 +34,13 @@ from packhorse.core.change import (
     TakeSlot,
     Waiting,
 )
-from packhorse.core.model import Event, Job, TaskId
+from packhorse.core.models import Event, Job, TaskId
 from packhorse.errors import AlreadySubmitted, Conflict, LeaseLost, PackhorseError, SlotTaken, StoreError
 from packhorse.store.base import is_own_work
-from packhorse.store.outbox import delivery_id
-from packhorse.store.redis import keys, noting, records, shown
-from packhorse.store.redis.noting import Op
-from packhorse.store.redis.records import Plans
+from packhorse.store.redis import failure_operations, keys, public_view, rows
+from packhorse.store.redis.failure_operations import Op
+from packhorse.store.redis.rows import Plans
+from packhorse.store.webhooks import delivery_id
 
 NET = 7 * 86_400
 """Seconds after its purge time at which the server itself drops an ended job, should no worker ever come back."""
@@ -107,7 +107,7 @@ def member(change: Change, plans: Plans, reservation: str | None = None) -> Memb
     if change.before is None:
         assert job.plan.fingerprint, "a plan without a fingerprint would be taken for another one"
         plan = job.plan.fingerprint
-        body = "" if plan in plans.kept else wire.encode(job.plan).decode()
+        body = "" if plan in plans.kept else json.encode(job.plan).decode()
     guards = [_guard(guard, job, reservation) for guard in change.guards]
     ops = _ops(change)
     if body:
@@ -202,7 +202,7 @@ def _ops(change: Change) -> list[Op]:
 
 def _record(change: Change, ops: list[Op]) -> None:
     before, job = change.before, change.after
-    fields = records.fields(job) if before is None else records.moved(before, job)
+    fields = rows.fields(job) if before is None else rows.moved(before, job)
     ops.append(["HSET", keys.job(job.id), *fields, *_beside(change)])
     if before is None:
         ops.append(["into", keys.pair(job.tenant, job.plan.pipeline), keys.PAIRS, "0"])
@@ -215,7 +215,7 @@ def _beside(change: Change) -> list[str]:
     for effect in change.effects:
         match effect:
             case KeepSpec(spec):
-                found += ("spec", wire.encode(spec).decode())
+                found += ("spec", json.encode(spec).decode())
             case RememberKey(key):
                 found += ("key", key)
             case KeepResult(_, result) if result.artifacts:
@@ -228,10 +228,10 @@ def _beside(change: Change) -> list[str]:
 def _index(change: Change, ops: list[Op]) -> None:
     """Only what moves: a step that leaves the status alone touches no index."""
     before, job = change.before, change.after
-    if before is not None and records.is_indexed_alike(before, job):
+    if before is not None and rows.is_indexed_alike(before, job):
         return
-    was = {} if before is None else records.memberships(before)
-    now = records.memberships(job)
+    was = {} if before is None else rows.memberships(before)
+    now = rows.memberships(job)
     into = [text for index, score in now.items() if was.get(index) != score for text in (index, str(score))]
     out = [index for index in was if index not in now]
     if into:
@@ -258,10 +258,10 @@ def _apply(effect: Effect, change: Change, ops: list[Op]) -> None:
         case RememberKey(key, fingerprint):
             ops.append(["SET", keys.idempotency(key), f"{job.id} {fingerprint}"])
         case KeepResult(task, result):
-            ops.append(["HSET", keys.result(job.id), keys.task(task), wire.encode(result).decode()])
+            ops.append(["HSET", keys.result(job.id), keys.task(task), json.encode(result).decode()])
             places = [artifact.file.key for artifact in result.artifacts]
             if places:
-                ops.append(["HSET", keys.output(job.id), keys.task(task), wire.encode(places).decode()])
+                ops.append(["HSET", keys.output(job.id), keys.task(task), json.encode(places).decode()])
         case DropStages(stages):
             for stage in stages:
                 _drop(change.before or job, stage, ops)
@@ -275,9 +275,9 @@ def _apply(effect: Effect, change: Change, ops: list[Op]) -> None:
             times = ["" if at is None else repr(at) for at in (started_at, ended_at)]
             ops.append(["mark", *of, repr(tick), status, message, job.id, job.trace_id, *times])
         case RecordFailure():
-            ops += noting.recorded(effect)
+            ops += failure_operations.recorded(effect)
         case SettleFailures():
-            ops.append(noting.settled(job.id, effect))
+            ops.append(failure_operations.settled(job.id, effect))
 
 
 def _drop(job: Job, stage: str, ops: list[Op]) -> None:
@@ -292,14 +292,14 @@ def _tell(change: Change, ops: list[Op]) -> None:
     if change.events:
         first, *rest = change.events
         kept = [Kept(first.n, first.type, first.at, first.data, change.id), *rest]
-        ops.append(["RPUSH", keys.events(job_id), *[wire.encode(event).decode() for event in kept]])
+        ops.append(["RPUSH", keys.events(job_id), *[json.encode(event).decode() for event in kept]])
     elif change.id:  # nothing to tell, but whether it was made may be asked
         ops.append(["RPUSH", keys.changes(job_id), change.id])
     for event in change.events:
-        if (sort := shown.ANNOUNCED.get(event.type)) is not None:
+        if (sort := public_view.ANNOUNCED.get(event.type)) is not None:
             # What is about the whole job has a stream of its own.
             verb = "announce" if "stage" in event.data else "publish"
-            ops.append([verb, job_id, shown.message(sort, event, change.after)])
+            ops.append([verb, job_id, public_view.message(sort, event, change.after)])
 
 
 def _show_stages(change: Change, ops: list[Op]) -> None:
@@ -309,7 +309,7 @@ def _show_stages(change: Change, ops: list[Op]) -> None:
         return
     for plan, was, now in zip(job.plan.stages, before.stages, job.stages, strict=True):
         if was is not now and now.tasks and was != now:
-            fields = shown.stage(now, plan.over is not None, job.updated_at)
+            fields = public_view.stage(now, plan.over is not None, job.updated_at)
             ops.append(["HSET", keys.stage(job.id, plan.name), *fields])
 
 
@@ -325,5 +325,5 @@ def _limit(change: Change, ops: list[Op]) -> None:
     if is_over and not was_over:
         ops.append(["count", job.status.value])
         if job.started_at is not None:
-            ops.append(["SET", keys.metrics(job.id, "duration"), str(records.duration(job)), "EX", METRICS])
-        ops.append(["outside", "queue:done", shown.ended(job)])
+            ops.append(["SET", keys.metrics(job.id, "duration"), str(rows.duration(job)), "EX", METRICS])
+        ops.append(["outside", "queue:done", public_view.ended(job)])

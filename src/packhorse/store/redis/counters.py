@@ -9,9 +9,9 @@ import msgspec
 
 from packhorse.errors import StoreError
 from packhorse.store.base import Charge, Spent
-from packhorse.store.group import Group
+from packhorse.store.batching import Group
+from packhorse.store.redis.client import Link
 from packhorse.store.redis.clock import ServerClock
-from packhorse.store.redis.link import Link
 
 MANY = 128
 """Asks in one script at most: about 5 ms in which the server answers nobody else."""

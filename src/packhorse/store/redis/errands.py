@@ -11,11 +11,11 @@ from msgspec.structs import replace
 
 from packhorse.errors import Conflict
 from packhorse.store.base import Errand
-from packhorse.store.failing import Sort
+from packhorse.store.failures import Sort
 from packhorse.store.redis import commit, keys
+from packhorse.store.redis.client import Link
 from packhorse.store.redis.clock import ServerClock
-from packhorse.store.redis.link import Link
-from packhorse.store.redis.noting import drop, put
+from packhorse.store.redis.failure_operations import drop, put
 from packhorse.store.redis.writer import Writer
 
 

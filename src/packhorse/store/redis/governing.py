@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from packhorse.store.base import Charge, Delivery, Endpoint, Entry, Key, Session, Spent
-from packhorse.store.redis import granting, outbox
+from packhorse.store.redis import api_keys, webhooks
 from packhorse.store.redis.address import Address
 from packhorse.store.redis.counters import Ask, Counting
-from packhorse.store.redis.handle import Handle
+from packhorse.store.redis.session import Handle
 
 
 class Governing(Handle):
@@ -20,41 +20,41 @@ class Governing(Handle):
     # Keys
 
     async def add_key(self, key: Key) -> None:
-        await granting.add_key(self._write, key)
+        await api_keys.add_key(self._write, key)
 
     async def keys(self, ids: Sequence[str]) -> list[Key | None]:
         self._open()
-        return await granting.find(self._link, ids)
+        return await api_keys.find(self._link, ids)
 
     async def list_keys(self, tenant: str | None, *, before: str | None = None, limit: int = 50) -> list[Key]:
-        return await granting.list_keys(self._link, tenant, before, limit)
+        return await api_keys.list_keys(self._link, tenant, before, limit)
 
     async def job_keys(self, job_id: str) -> list[Key]:
-        return await granting.job_keys(self._link, job_id)
+        return await api_keys.job_keys(self._link, job_id)
 
     async def end_key(self, key_id: str, at: float, by: str) -> Key | None:
-        return await granting.end_key(self._link, self._write, key_id, at, by)
+        return await api_keys.end_key(self._link, self._write, key_id, at, by)
 
     # Sessions
 
     async def add_session(self, session: Session) -> None:
-        await granting.add_session(self._write, session, self.now())
+        await api_keys.add_session(self._write, session, self.now())
 
     async def session(self, session_id: str) -> Session | None:
         self._open()
-        return await granting.session(self._link, session_id)
+        return await api_keys.session(self._link, session_id)
 
     async def end_session(self, session_id: str) -> None:
-        await granting.end_session(self._link, self._write, session_id, self.now())
+        await api_keys.end_session(self._link, self._write, session_id, self.now())
 
     # Audit
 
     async def audit(self, entries: Sequence[Entry], *, keep: int) -> None:
-        await granting.audit(self._link, entries, keep)
+        await api_keys.audit(self._link, entries, keep)
 
     async def audited(self, tenant: str | None = None, *, before: int | None = None, limit: int = 50) -> list[Entry]:
         self._open()
-        return await granting.audited(self._link, tenant, before, limit)
+        return await api_keys.audited(self._link, tenant, before, limit)
 
     # Counters
 
@@ -69,27 +69,27 @@ class Governing(Handle):
     # Outbox
 
     async def add_endpoint(self, endpoint: Endpoint) -> None:
-        await outbox.add_endpoint(self._write, endpoint)
+        await webhooks.add_endpoint(self._write, endpoint)
 
     async def endpoints(self, tenant: str | None = None, *, only_open: bool = False) -> list[Endpoint]:
-        return await outbox.endpoints(self._link, tenant, only_open)
+        return await webhooks.endpoints(self._link, tenant, only_open)
 
     async def forget_endpoints(self, ended_before: float) -> None:
-        await outbox.forget_endpoints(self._link, self._write, ended_before)
+        await webhooks.forget_endpoints(self._link, self._write, ended_before)
 
     async def end_endpoint(self, endpoint_id: str, at: float, reason: str) -> Endpoint | None:
-        return await outbox.end_endpoint(self._link, self._write, endpoint_id, at, reason)
+        return await webhooks.end_endpoint(self._link, self._write, endpoint_id, at, reason)
 
     async def post_deliveries(self, deliveries: Sequence[Delivery]) -> None:
-        await outbox.post(self._write, deliveries)
+        await webhooks.post(self._write, deliveries)
 
     async def take_deliveries(self, limit: int, seconds: float) -> list[Delivery]:
         self._open()
-        return await outbox.take(self._link, self.now, limit, seconds)
+        return await webhooks.take(self._link, self.now, limit, seconds)
 
     async def settle_delivery(self, delivery: Delivery, *, next_at: float | None, error: str = "") -> None:
-        await self._write.put(outbox.settled(delivery, next_at, error))
+        await self._write.put(webhooks.settled(delivery, next_at, error))
 
     async def deliveries(self, endpoint_id: str, limit: int = 50) -> list[Delivery]:
         self._open()
-        return await outbox.deliveries(self._link, endpoint_id, limit)
+        return await webhooks.deliveries(self._link, endpoint_id, limit)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from urllib.parse import quote
 
-from packhorse.core.model import Job, TaskId
+from packhorse.core.models import Job, TaskId
 from packhorse.core.plan import Status
 
 

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from packhorse.core import wire
+from packhorse.core import json
 from packhorse.store.base import Line, Report, Sample
 from packhorse.store.redis import keys
+from packhorse.store.redis.client import Link
 from packhorse.store.redis.commit import METRICS, Member, plain
-from packhorse.store.redis.link import Link
-from packhorse.store.redis.shown import announcement
+from packhorse.store.redis.public_view import announcement
 
 MANY = 100
 """Reports in one script."""
@@ -28,7 +28,7 @@ async def report(link: Link, reports: Sequence[Report]) -> None:
 
 def _report(r: Report) -> list[str]:
     task, total = keys.task(r.task), "" if r.total is None else f"{r.total:g}"
-    body = wire.encode((r.at, r.current, r.total, r.message)).decode()
+    body = json.encode((r.at, r.current, r.total, r.message)).decode()
     message = announcement("progress", r.task.stage, r.at, r.message, r.current, r.total)
     return [
         r.job_id, keys.entry(r.job_id, r.task), r.token, task, r.task.stage, str(r.run), str(r.fraction), body,

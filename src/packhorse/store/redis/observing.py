@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from packhorse.store.base import Finding
+from packhorse.store.health import Lost
 from packhorse.store.redis import statistics
 from packhorse.store.redis.governing import Governing
 from packhorse.store.statistics import Counts, Head, Reading, Tally, first, first_minute
-from packhorse.store.vitals import Lost
 
 
 class Observing(Governing):

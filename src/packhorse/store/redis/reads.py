@@ -7,17 +7,18 @@ from urllib.parse import quote
 
 import msgspec
 
-from packhorse.core import wire
-from packhorse.core.model import Event, Job, Result, Spec, TaskId
+from packhorse.core import json
+from packhorse.core.models import Event, Job, Result, Spec, TaskId
 from packhorse.core.plan import Status
 from packhorse.errors import CorruptRecord, PackhorseError
+from packhorse.log import log
 from packhorse.store.base import Count, Filter, Line, Progress, Sample
-from packhorse.store.redis import keys, records
+from packhorse.store.redis import keys
+from packhorse.store.redis import rows as records
+from packhorse.store.redis.client import Link
 from packhorse.store.redis.clock import ServerClock
 from packhorse.store.redis.commit import Kept
-from packhorse.store.redis.link import Link
-from packhorse.store.redis.records import FIELDS, Plans
-from packhorse.telemetry import log
+from packhorse.store.redis.rows import FIELDS, Plans
 
 BUDGET = 250
 """Records looked at by one script, about: who filters a user's jobs by status may have to look at many for few."""
@@ -128,13 +129,13 @@ def _time(value: float | None) -> str:
 async def specs(link: Link, job_ids: Sequence[str]) -> dict[str, Spec]:
     bodies = await link.ask([["HGET", keys.job(job_id), "spec"] for job_id in job_ids])
     found = zip(job_ids, bodies, strict=True)
-    return {job_id: wire.spec_from(body, job_id) for job_id, body in found if body is not None}
+    return {job_id: json.spec_from(body, job_id) for job_id, body in found if body is not None}
 
 
 async def results(link: Link, job_ids: Sequence[str]) -> dict[str, dict[TaskId, Result]]:
     answers = await link.ask([["HGETALL", keys.result(job_id)] for job_id in job_ids])
     return {
-        job_id: {at: wire.result_from(body, job_id) for at, body in sorted(_by_task(flat).items())}
+        job_id: {at: json.result_from(body, job_id) for at, body in sorted(_by_task(flat).items())}
         for job_id, flat in zip(job_ids, answers, strict=True)
         if flat
     }
@@ -194,7 +195,7 @@ async def progress(link: Link, job_ids: Sequence[str]) -> dict[str, dict[TaskId,
 
 def _progress(at: TaskId, text: bytes) -> Progress:
     run, peak, body = text.split(b" ", 2)
-    time, current, total, message = wire.record(body, tuple[float, float, float | None, str])
+    time, current, total, message = json.record(body, tuple[float, float, float | None, str])
     return Progress(at, int(run), time, current, total, message, float(peak))
 
 

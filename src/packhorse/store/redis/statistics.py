@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from packhorse.core import wire
+from packhorse.core import json
+from packhorse.store.health import LOST_KEPT, Finding, Lost
 from packhorse.store.redis import commit, keys
+from packhorse.store.redis.client import Link
 from packhorse.store.redis.commit import Member
-from packhorse.store.redis.link import Link
 from packhorse.store.redis.writer import Writer
 from packhorse.store.statistics import KEPT, MINUTE, MOST_RANKS, READINGS_KEPT, Counts, Head, Reading, Tally
-from packhorse.store.vitals import LOST_KEPT, Finding, Lost
 
 DAY = 86_400
 HEALTH = "60"
@@ -56,7 +56,7 @@ def _tallies(step: int, at: int, flat: Sequence[bytes]) -> Iterator[tuple[Tally,
 
 def read(reading: Reading) -> Member:
     key = _readings_of(reading.at)
-    ops = (["HSET", key, str(reading.at), wire.encode(reading).decode()], ["EXPIRE", key, str(READINGS_KEPT + DAY)])
+    ops = (["HSET", key, str(reading.at), json.encode(reading).decode()], ["EXPIRE", key, str(READINGS_KEPT + DAY)])
     return commit.plain(*ops, guards=[["fresh", key, str(reading.at)]])
 
 
@@ -64,7 +64,7 @@ async def readings(link: Link, at: int, now: float) -> list[Reading]:
     days = dict.fromkeys(_readings_of(each) for each in (*range(at, int(now) + MINUTE, DAY), int(now) + MINUTE))
     answers = await link.ask([["HGETALL", key] for key in days])
     found = (flat[i + 1] for flat in answers for i in range(0, len(flat), 2) if int(flat[i]) >= at)
-    return sorted((wire.record(body, Reading) for body in found), key=lambda reading: reading.at)
+    return sorted((json.record(body, Reading) for body in found), key=lambda reading: reading.at)
 
 
 async def heads(link: Link, kinds: Mapping[str, Collection[str]]) -> list[Head]:
@@ -97,25 +97,25 @@ def note(findings: Iterable[Finding]) -> Member:
     worst = next((each for each in found if not each.is_ok), None)
     current = {"status": "ok" if worst is None else "bad", "part": "" if worst is None else worst.part}
     at = max((each.measured_at or 0.0 for each in found), default=0.0)
-    ops = [["HSET", "health:services", each.part, wire.encode(each).decode()] for each in found]
+    ops = [["HSET", "health:services", each.part, json.encode(each).decode()] for each in found]
     ops += [
         ["EXPIRE", "health:services", HEALTH],
-        ["SET", "health:current", wire.encode({**current, "measured_at": at}).decode(), "EX", HEALTH],
+        ["SET", "health:current", json.encode({**current, "measured_at": at}).decode(), "EX", HEALTH],
     ]
     return commit.plain(*ops)
 
 
 async def noted(link: Link) -> list[Finding]:
     [bodies] = await link.ask([["HVALS", "health:services"]])
-    return sorted((wire.record(body, Finding) for body in bodies), key=lambda each: each.part)
+    return sorted((json.record(body, Finding) for body in bodies), key=lambda each: each.part)
 
 
 async def miss(link: Link, write: Writer, lost: Lost) -> None:
     """Read, decide, write if it is still as it was read; look again if somebody was faster."""
-    body = wire.encode(lost).decode()
+    body = json.encode(lost).decode()
     while True:
         [kept, *bodies] = await link.ask([["HGET", "workers:lost", lost.id], ["HVALS", "workers:lost"]])
-        if kept is not None and wire.record(kept, Lost).seen_at >= lost.seen_at:
+        if kept is not None and json.record(kept, Lost).seen_at >= lost.seen_at:
             return
         guard = ["fresh", "workers:lost", lost.id]
         if kept is not None:
@@ -134,4 +134,4 @@ async def lost(link: Link, now: float) -> list[Lost]:
 
 
 def _lost(bodies: Iterable[bytes]) -> list[Lost]:
-    return [wire.record(body, Lost) for body in bodies]
+    return [json.record(body, Lost) for body in bodies]

@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from packhorse.core.change import Change
-from packhorse.core.model import Event, Job, Result, Spec, TaskId
+from packhorse.core.changes import Change
+from packhorse.core.models import Event, Job, Result, Spec, TaskId
 from packhorse.errors import Conflict, PackhorseError, StoreError
 from packhorse.store.base import (
     Claim,
@@ -25,7 +25,7 @@ from packhorse.store.base import (
     Sample,
     WorkerCard,
 )
-from packhorse.store.redis import check, commit, notes, reads, upkeep
+from packhorse.store.redis import check, commit, maintenance, notes, reads
 from packhorse.store.redis.address import Address
 from packhorse.store.redis.claim import Claimer
 from packhorse.store.redis.commit import Member
@@ -45,7 +45,7 @@ class RedisStore(Observing, Timetable, Troubles):
         super().__init__(address, clock)
         self._claim = Claimer(self._link, self.now, self._write, self._plans)
         self._watch = Watch(self._link, self._write.name)
-        self._sweeper = upkeep.Sweeper(self._link, self.now, self._plans)
+        self._sweeper = maintenance.Sweeper(self._link, self.now, self._plans)
         self._closing = [self._claim.close, *self._closing, self._watch.close]
 
     # Jobs
@@ -99,7 +99,7 @@ class RedisStore(Observing, Timetable, Troubles):
     async def find(self, filter: Filter, *, before: str | None = None, limit: int = 50) -> list[Job]:
         found, gone = await reads.find(self._link, filter, before, limit, self._plans)
         if gone:
-            await self._write.put(*(upkeep.forgotten(index, job_id) for index, job_id in gone))
+            await self._write.put(*(maintenance.forgotten(index, job_id) for index, job_id in gone))
         return found
 
     async def count(self, filter: Filter, *, most: int) -> Count:
@@ -130,11 +130,11 @@ class RedisStore(Observing, Timetable, Troubles):
 
     async def renew(self, leases: Sequence[Lease], seconds: float) -> Renewal:
         self._open()
-        return await upkeep.renew(self._link, self.now, leases, seconds)
+        return await maintenance.renew(self._link, self.now, leases, seconds)
 
     async def standing(self, leases: Sequence[Lease]) -> Renewal:
         self._open()
-        return await upkeep.standing(self._link, leases)
+        return await maintenance.standing(self._link, leases)
 
     async def overdue(self, limit: int) -> list[tuple[Job, TaskId]]:
         return await self._sweeper.leased("leases", "past", limit)
@@ -153,13 +153,13 @@ class RedisStore(Observing, Timetable, Troubles):
         return await reads.ahead(self._link, self.now, job, task, limit)
 
     async def pause(self, pause: Pause) -> None:
-        await self._write.put(upkeep.paused(pause))
+        await self._write.put(maintenance.paused(pause))
 
     async def resume(self, queue: str) -> bool:
-        return not await self._write.told(upkeep.resumed(queue))
+        return not await self._write.told(maintenance.resumed(queue))
 
     async def pauses(self) -> list[Pause]:
-        return await upkeep.pauses(self._link)
+        return await maintenance.pauses(self._link)
 
     # Notes
 
@@ -197,19 +197,19 @@ class RedisStore(Observing, Timetable, Troubles):
 
     async def publish(self, definitions: Sequence[Definition]) -> None:
         stamped = [replace(definition, published_at=self.now()) for definition in definitions]
-        await self._write.put(*([upkeep.published(stamped)] if stamped else []))
+        await self._write.put(*([maintenance.published(stamped)] if stamped else []))
 
     async def definitions(self) -> list[Definition]:
-        return await upkeep.definitions(self._link)
+        return await maintenance.definitions(self._link)
 
     async def enroll(self, card: WorkerCard) -> None:
-        await self._write.put(upkeep.enrolled(replace(card, seen_at=self.now())))
+        await self._write.put(maintenance.enrolled(replace(card, seen_at=self.now())))
 
     async def workers(self) -> list[WorkerCard]:
-        return await upkeep.workers(self._link)
+        return await maintenance.workers(self._link)
 
     async def dismiss(self, worker: str) -> None:
-        await self._write.put(upkeep.dismissed(worker))
+        await self._write.put(maintenance.dismissed(worker))
 
     # Upkeep
 
@@ -223,7 +223,7 @@ class RedisStore(Observing, Timetable, Troubles):
         return await self._sweeper.jobs("litter", "all", limit)
 
     async def erase(self, job_id: str) -> None:
-        erasure = await upkeep.erasure(self._link, job_id, self._plans)
+        erasure = await maintenance.erasure(self._link, job_id, self._plans)
         if erasure is not None:
             await self._write.put(erasure)
 
@@ -232,7 +232,7 @@ class RedisStore(Observing, Timetable, Troubles):
         return await reads.known(self._link, job_ids)
 
     async def bookmark(self, name: str) -> str | None:
-        return await upkeep.bookmark(self._link, name)
+        return await maintenance.bookmark(self._link, name)
 
     async def set_bookmark(self, name: str, value: str) -> None:
         await self._write.put(commit.plain(["HSET", "bookmarks", name, value]))
@@ -240,9 +240,9 @@ class RedisStore(Observing, Timetable, Troubles):
     async def trim(self) -> None:
         """Also what is left of ended jobs that the server has dropped by itself: the objects are the sweep's."""
         await self._write.put(commit.plain(["XTRIM", "feed", "MAXLEN", "~", FEED]))
-        gone = await upkeep.vanished(self._link, self.now)
-        await self._write.put(*(upkeep.forgotten(index, job_id) for job_id in gone for index in upkeep.ENDED))
-        await self._write.put(*(upkeep.orphaned(job_id) for job_id in gone))
+        gone = await maintenance.vanished(self._link, self.now)
+        await self._write.put(*(maintenance.forgotten(index, job_id) for job_id in gone for index in maintenance.ENDED))
+        await self._write.put(*(maintenance.orphaned(job_id) for job_id in gone))
 
     async def check(self) -> list[Finding]:
         return await check.findings(self._link, self.now)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from packhorse.core.schedules import Move, Revision, Run, Schedule
-from packhorse.store.redis import scheduling
-from packhorse.store.redis.handle import Handle
+from packhorse.store.redis import schedules as scheduling
+from packhorse.store.redis.session import Handle
 
 
 class Timetable(Handle):

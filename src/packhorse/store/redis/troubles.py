@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from packhorse.core.model import FailedRun, Settled
+from packhorse.core.models import FailedRun, Settled
 from packhorse.store.base import Errand, FailureFilter, FailureGroup
-from packhorse.store.failing import Sort
-from packhorse.store.redis import errands, failing
-from packhorse.store.redis.handle import Handle
+from packhorse.store.failures import Sort
+from packhorse.store.redis import errands
+from packhorse.store.redis import failures as failing
+from packhorse.store.redis.session import Handle
 
 
 class Troubles(Handle):

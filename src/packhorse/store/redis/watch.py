@@ -10,7 +10,7 @@ from contextlib import suppress
 from redis.exceptions import RedisError
 
 from packhorse.errors import StoreError
-from packhorse.store.redis.link import Link
+from packhorse.store.redis.client import Link
 
 LOOK = 1.0
 """Seconds between looks while nothing wakes us. The feed is a hint; looking is the truth."""

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from packhorse.errors import StoreError, StoreUnavailable
-from packhorse.store.group import Group
+from packhorse.store.batching import Group
+from packhorse.store.redis.client import Link
 from packhorse.store.redis.clock import ServerClock
 from packhorse.store.redis.commit import Member, together
-from packhorse.store.redis.link import Link
 
 LANES = 2
 """Scripts under way at once: one is made here while the server works at another. They are no order between callers."""

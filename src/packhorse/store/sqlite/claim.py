@@ -9,15 +9,15 @@ from typing import Any, Literal
 import apsw
 from msgspec.structs import replace
 
-from packhorse.core import wire
-from packhorse.core.model import Job, Result, Spec, TaskId
+from packhorse.core import json
+from packhorse.core.models import Job, Result, Spec, TaskId
 from packhorse.errors import CorruptRecord, PackhorseError, SchemaTooNew
+from packhorse.log import log
 from packhorse.store.base import Claim, Decide
 from packhorse.store.sqlite import reads, rows
 from packhorse.store.sqlite.commit import DROP_READY, READY, Entry, write
 from packhorse.store.sqlite.connection import Session
 from packhorse.store.sqlite.rows import Plans
-from packhorse.telemetry import log
 
 PROMOTE = 1000
 """Delayed entries made ready per transaction at most: what is left is found by the next."""
@@ -134,7 +134,7 @@ def _claim(db: Session, job: Job, task: TaskId, spec: bytes | None, cache: Cache
 def _spec(job: Job, body: bytes | None) -> Spec:
     if body is None:
         raise CorruptRecord(what="spec", job_id=job.id, reason="it is missing")
-    return wire.spec_from(body, job.id)
+    return json.spec_from(body, job.id)
 
 
 def _results(db: Session, job: Job, stage: str, cache: Cache) -> tuple[Result, ...]:

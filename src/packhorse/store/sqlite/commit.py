@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from packhorse.core import wire
-from packhorse.core.change import (
+from packhorse.core import json
+from packhorse.core.changes import (
     Change,
     DropStages,
     Effect,
@@ -33,9 +33,9 @@ from packhorse.core.change import (
     TakeSlot,
     Waiting,
 )
-from packhorse.core.model import Job, TaskId
+from packhorse.core.models import Job, TaskId
 from packhorse.errors import AlreadySubmitted, Conflict, LeaseLost, PackhorseError, SlotTaken, StoreError
-from packhorse.store.sqlite import failing, outbox, rows, scheduling
+from packhorse.store.sqlite import failures, rows, schedules, webhooks
 from packhorse.store.sqlite.connection import Session
 from packhorse.store.sqlite.rows import Plans
 from packhorse.store.sqlite.writer import alone, is_careful
@@ -145,7 +145,7 @@ def _refusal(outcome: Exception | None) -> PackhorseError | None:
 def announce(db: Session) -> None:
     """Tell watchers which jobs have something new, once for the whole transaction."""
     if db.touched:
-        db.execute("INSERT INTO feed (job_ids) VALUES (?)", (wire.encode(db.touched),))
+        db.execute("INSERT INTO feed (job_ids) VALUES (?)", (json.encode(db.touched),))
 
 
 def entry(job: Job, at: TaskId) -> Entry:
@@ -178,7 +178,7 @@ def _check(db: Session, guard: Guard, job: Job, now: float) -> None:
             if row is not None and row[0] != job.id:
                 raise SlotTaken(active_job_id=row[0])
         case RunUndecided():
-            if not scheduling.is_undecided(db, job, guard):
+            if not schedules.is_undecided(db, job, guard):
                 raise Conflict("Somebody else has decided on the run of this tick.", job_id=job.id)
 
 
@@ -205,7 +205,7 @@ def _lease(db: Session, job: Job, at: TaskId) -> tuple[str | None, float]:
 
 
 def _told(change: Change) -> Row:
-    return change.after.id, change.events[0].n, change.events[-1].n, change.id, wire.encode(change.events)
+    return change.after.id, change.events[0].n, change.events[-1].n, change.id, json.encode(change.events)
 
 
 def _due(effect: MakeDue, change: Change, now: float) -> tuple[str, Row]:
@@ -249,7 +249,7 @@ def _release_slot(db: Session, effect: ReleaseSlot, change: Change, _now: float)
 
 def _spec(effect: KeepSpec, change: Change, _now: float) -> tuple[str, Row]:
     key = next((e.key for e in change.effects if isinstance(e, RememberKey)), None)
-    return KEEP_SPEC, (change.after.id, key, wire.encode(effect.spec))
+    return KEEP_SPEC, (change.after.id, key, json.encode(effect.spec))
 
 
 def _keep_spec(db: Session, effect: KeepSpec, change: Change, now: float) -> None:
@@ -262,7 +262,7 @@ def _remember_key(db: Session, effect: RememberKey, change: Change, _now: float)
 
 
 def _keep_result(db: Session, effect: KeepResult, change: Change, _now: float) -> None:
-    db.execute(KEEP_RESULT, (change.after.id, *effect.task, wire.encode(effect.result)))
+    db.execute(KEEP_RESULT, (change.after.id, *effect.task, json.encode(effect.result)))
 
 
 def _drop_stages(db: Session, effect: DropStages, change: Change, _now: float) -> None:
@@ -272,19 +272,19 @@ def _drop_stages(db: Session, effect: DropStages, change: Change, _now: float) -
 
 
 def _notify(db: Session, effect: Notify, change: Change, _now: float) -> None:
-    outbox.notify(db, change.after, effect)
+    webhooks.notify(db, change.after, effect)
 
 
 def _mark_run(db: Session, effect: MarkRun, change: Change, _now: float) -> None:
-    scheduling.mark(db, change.after, effect)
+    schedules.mark(db, change.after, effect)
 
 
 def _record_failure(db: Session, effect: RecordFailure, _change: Change, _now: float) -> None:
-    failing.record(db, effect.failure)
+    failures.record(db, effect.failure)
 
 
 def _settle_failures(db: Session, effect: SettleFailures, change: Change, _now: float) -> None:
-    failing.settle(db, change.after.id, effect)
+    failures.settle(db, change.after.id, effect)
 
 
 APPLY: Mapping[type[Effect], Callable[[Session, Any, Change, float], None]] = {

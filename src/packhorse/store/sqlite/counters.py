@@ -13,11 +13,11 @@ from pathlib import Path
 
 import apsw
 
-from packhorse.core import wire
+from packhorse.core import json
 from packhorse.errors import StoreUnavailable
-from packhorse.store import counting
+from packhorse.store import rate_window
 from packhorse.store.base import Charge, Spent
-from packhorse.store.counting import Buckets, Counter
+from packhorse.store.rate_window import Buckets, Counter
 from packhorse.store.sqlite.connection import Session, connect
 from packhorse.store.sqlite.writer import Writer
 
@@ -92,7 +92,7 @@ def _prepared(path: Path) -> Session:
 
 def _spend(db: apsw.Connection, charges: Sequence[Charge], now: float) -> Spent:
     kept = _counted(db, charges)
-    spent = counting.spend(kept, charges, now)
+    spent = rate_window.spend(kept, charges, now)
     if spent.refused is None and any(charge.amount for charge in charges):
         _keep(db, kept)
     return spent
@@ -100,7 +100,7 @@ def _spend(db: apsw.Connection, charges: Sequence[Charge], now: float) -> Spent:
 
 def _refund(db: apsw.Connection, charges: Sequence[Charge], at: float) -> None:
     kept = _counted(db, charges)
-    counting.refund(kept, charges, at)
+    rate_window.refund(kept, charges, at)
     _keep(db, kept)
 
 
@@ -110,10 +110,10 @@ def _trim(db: apsw.Connection, now: float) -> None:
 
 def _counted(db: apsw.Connection, charges: Sequence[Charge]) -> Kept:
     query = "SELECT buckets FROM counters WHERE name = ? AND window = ?"
-    found = {each: db.execute(query, each).fetchone() for each in counting.counters(charges)}
-    return {each: wire.record(row[0], Buckets) for each, row in found.items() if row is not None}
+    found = {each: db.execute(query, each).fetchone() for each in rate_window.counters(charges)}
+    return {each: json.record(row[0], Buckets) for each, row in found.items() if row is not None}
 
 
 def _keep(db: apsw.Connection, kept: Kept) -> None:
     for each, buckets in kept.items():
-        db.execute(KEEP, (*each, counting.until(each[1], buckets), wire.encode(buckets)))
+        db.execute(KEEP, (*each, rate_window.until(each[1], buckets), json.encode(buckets)))

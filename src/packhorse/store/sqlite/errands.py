@@ -8,7 +8,7 @@ import apsw
 
 from packhorse.errors import Conflict
 from packhorse.store.base import Errand
-from packhorse.store.failing import Sort
+from packhorse.store.failures import Sort
 
 COLUMNS = "id, sort, tenant, body, due_at, attempts"
 DUE = "SELECT id FROM errands WHERE sort = ? AND due_at <= ? ORDER BY due_at, id LIMIT ?"

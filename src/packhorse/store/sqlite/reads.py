@@ -8,14 +8,14 @@ from typing import Any
 import apsw
 from msgspec.structs import replace
 
-from packhorse.core import wire
-from packhorse.core.model import Event, Job, Result, Spec, TaskId
+from packhorse.core import json
+from packhorse.core.models import Event, Job, Result, Spec, TaskId
 from packhorse.core.plan import Status
 from packhorse.errors import CorruptRecord, SchemaTooNew
+from packhorse.log import log
 from packhorse.store.base import Count, Filter, Line, Progress, Sample
 from packhorse.store.sqlite import rows
 from packhorse.store.sqlite.rows import Plans
-from packhorse.telemetry import log
 
 Walks = Sequence[tuple[str, list[Any]]]
 
@@ -137,20 +137,20 @@ def _distinct(db: apsw.Connection, column: str, where: str, *bindings: str) -> l
 
 def specs(db: apsw.Connection, job_ids: Sequence[str]) -> dict[str, Spec]:
     found = _by_job(db, "SELECT job_id, body FROM specs WHERE job_id = ?", job_ids)
-    return {row[0]: wire.spec_from(row[1], row[0]) for row in found}
+    return {row[0]: json.spec_from(row[1], row[0]) for row in found}
 
 
 def results(db: apsw.Connection, job_ids: Sequence[str]) -> dict[str, dict[TaskId, Result]]:
     found: dict[str, dict[TaskId, Result]] = {}
     query = "SELECT job_id, stage, element, body FROM results WHERE job_id = ? ORDER BY stage, element"
     for job_id, stage, element, body in _by_job(db, query, job_ids):
-        found.setdefault(job_id, {})[TaskId(stage, element)] = wire.result_from(body, job_id)
+        found.setdefault(job_id, {})[TaskId(stage, element)] = json.result_from(body, job_id)
     return found
 
 
 def results_of(db: apsw.Connection, job_id: str, stage: str) -> tuple[Result, ...]:
     query = "SELECT body FROM results WHERE job_id = ? AND stage = ? ORDER BY element"
-    return tuple(wire.result_from(body, job_id) for (body,) in db.execute(query, (job_id, stage)))
+    return tuple(json.result_from(body, job_id) for (body,) in db.execute(query, (job_id, stage)))
 
 
 def events(db: apsw.Connection, job_id: str, after: int, limit: int) -> list[Event]:
@@ -158,7 +158,7 @@ def events(db: apsw.Connection, job_id: str, after: int, limit: int) -> list[Eve
     # From the row that contains the number after `after`: rows hold ranges, and `last` of the one before is in it.
     query = "SELECT body FROM events WHERE job_id = ? AND last > ? ORDER BY n LIMIT ?"
     for (body,) in db.execute(query, (job_id, after, limit)):
-        found += [event for event in wire.events_from(body, job_id) if event.n > after]
+        found += [event for event in json.events_from(body, job_id) if event.n > after]
     return found[:limit]
 
 
@@ -214,7 +214,7 @@ def touched(db: apsw.Connection, since: int | None) -> tuple[int, set[str] | Non
     if since is None or since + 1 < first or last - since > MANY:
         return last, None
     found = db.execute("SELECT job_ids FROM feed WHERE seq > ? AND seq <= ?", (since, last))
-    return last, {job_id for (body,) in found for job_id in wire.record(body, list[str])}
+    return last, {job_id for (body,) in found for job_id in json.record(body, list[str])}
 
 
 MANY = 1_000

@@ -8,8 +8,8 @@ from typing import Any
 
 import apsw
 
-from packhorse.core import wire
-from packhorse.core.model import Job
+from packhorse.core import json
+from packhorse.core.models import Job
 from packhorse.core.plan import Plan, Status
 from packhorse.errors import CorruptRecord
 from packhorse.store.sqlite.connection import Session
@@ -49,13 +49,13 @@ class Plans:
 
     def keep(self, db: apsw.Connection, plan: Plan) -> None:
         assert plan.fingerprint, "a plan without a fingerprint would be taken for another one"
-        db.execute(f"{KEEP_PLAN} VALUES (?, ?)", (plan.fingerprint, wire.encode(plan)))
+        db.execute(f"{KEEP_PLAN} VALUES (?, ?)", (plan.fingerprint, json.encode(plan)))
 
     def keep_later(self, db: Session, plan: Plan) -> None:
         """Once for all jobs of it that are added together."""
         assert plan.fingerprint, "a plan without a fingerprint would be taken for another one"
         if all(row[0] != plan.fingerprint for row in db.waiting.get(KEEP_PLAN, ())):
-            db.later(KEEP_PLAN, (plan.fingerprint, wire.encode(plan)))
+            db.later(KEEP_PLAN, (plan.fingerprint, json.encode(plan)))
 
     def get(self, db: apsw.Connection, fingerprint: str, job_id: str) -> Plan:
         if fingerprint not in self._known:
@@ -63,7 +63,7 @@ class Plans:
             if row is None:
                 raise CorruptRecord(what="plan", job_id=job_id, reason=f"there is no plan {fingerprint}")
             try:
-                self._known[fingerprint] = wire.plan_from(row[0])
+                self._known[fingerprint] = json.plan_from(row[0])
             except CorruptRecord as error:
                 raise CorruptRecord(what="plan", job_id=job_id, reason=error.facts["reason"]) from error
         return self._known[fingerprint]
@@ -111,7 +111,7 @@ def read_with_spec(db: apsw.Connection, job_id: str, plans: Plans) -> tuple[Job,
 def job_from(db: apsw.Connection, row: Sequence[Any], plans: Plans) -> Job:
     (id, tenant, user, client, plan, priority, created_at, trace_id, slot, status, version, not_before,
      started_at, completed_at, updated_at, deadline_at, purge_at, is_purging, has_litter, body) = row  # fmt: skip
-    state = wire.state_from(body, id)
+    state = json.state_from(body, id)
     graph = plans.get(db, plan, id)
     if len(state.stages) != len(graph.stages):
         raise CorruptRecord(what="state", job_id=id, reason="it does not have the stages of its plan")
@@ -135,4 +135,4 @@ def _moving(job: Job) -> tuple[Any, ...]:
 
 
 def _state(job: Job) -> bytes:
-    return wire.state_of(job)
+    return json.state_of(job)

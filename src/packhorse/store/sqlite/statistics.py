@@ -7,12 +7,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import apsw
 
-from packhorse.core import wire
-from packhorse.core.model import TaskId
+from packhorse.core import json
+from packhorse.core.models import TaskId
 from packhorse.core.plan import Status
 from packhorse.store import statistics
+from packhorse.store.health import LOST_KEPT, Finding, Lost
 from packhorse.store.statistics import KEPT, MOST_PAIRS, MOST_RANKS, READINGS_KEPT, Counts, Head, Reading, Tally
-from packhorse.store.vitals import LOST_KEPT, Finding, Lost
 
 ADD = """
 INSERT INTO tallies (step, at, queue, pipeline, name, count) VALUES (?, ?, ?, ?, ?, ?)
@@ -47,13 +47,13 @@ def tallied(
 
 
 def read(db: apsw.Connection, reading: Reading) -> bool:
-    db.execute("INSERT INTO readings VALUES (?, ?) ON CONFLICT DO NOTHING", (reading.at, wire.encode(reading)))
+    db.execute("INSERT INTO readings VALUES (?, ?) ON CONFLICT DO NOTHING", (reading.at, json.encode(reading)))
     return db.changes() == 1
 
 
 def readings(db: apsw.Connection, at: int) -> list[Reading]:
     return [
-        wire.record(body, Reading)
+        json.record(body, Reading)
         for (body,) in db.execute("SELECT body FROM readings WHERE at >= ? ORDER BY at", (at,))
     ]
 
@@ -96,20 +96,20 @@ def _pairs(db: apsw.Connection) -> Iterator[tuple[str, str]]:
 
 def note(db: apsw.Connection, findings: Sequence[Finding]) -> None:
     for each in findings:
-        db.execute("INSERT OR REPLACE INTO health VALUES (?, ?)", (each.part, wire.encode(each)))
+        db.execute("INSERT OR REPLACE INTO health VALUES (?, ?)", (each.part, json.encode(each)))
 
 
 def noted(db: apsw.Connection) -> list[Finding]:
-    return [wire.record(body, Finding) for (body,) in db.execute("SELECT body FROM health ORDER BY part")]
+    return [json.record(body, Finding) for (body,) in db.execute("SELECT body FROM health ORDER BY part")]
 
 
 def miss(db: apsw.Connection, lost: Lost) -> None:
-    db.execute(MISS, (lost.id, lost.seen_at, lost.missed_at, wire.encode(lost)))
+    db.execute(MISS, (lost.id, lost.seen_at, lost.missed_at, json.encode(lost)))
 
 
 def lost(db: apsw.Connection, now: float) -> list[Lost]:
     query = "SELECT body FROM lost_workers WHERE missed_at > ? ORDER BY missed_at DESC, id"
-    return [wire.record(body, Lost) for (body,) in db.execute(query, (now - LOST_KEPT,))]
+    return [json.record(body, Lost) for (body,) in db.execute(query, (now - LOST_KEPT,))]
 
 
 def trim(db: apsw.Connection, now: float) -> None:

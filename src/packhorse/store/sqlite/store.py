@@ -12,8 +12,8 @@ from pathlib import Path
 import apsw
 from msgspec.structs import replace
 
-from packhorse.core.change import Change
-from packhorse.core.model import Event, Job, Result, Spec, TaskId
+from packhorse.core.changes import Change
+from packhorse.core.models import Event, Job, Result, Spec, TaskId
 from packhorse.errors import PackhorseError, StoreError, StoreUnavailable
 from packhorse.store.base import (
     Claim,
@@ -31,7 +31,7 @@ from packhorse.store.base import (
     Sample,
     WorkerCard,
 )
-from packhorse.store.sqlite import claim, commit, notes, reads, statistics, upkeep
+from packhorse.store.sqlite import claim, commit, maintenance, notes, reads, statistics
 from packhorse.store.sqlite.observing import Observing
 from packhorse.store.sqlite.timetable import Timetable
 from packhorse.store.sqlite.troubles import Troubles
@@ -83,19 +83,19 @@ class SqliteStore(Observing, Timetable, Troubles):
         return await self._write(lambda db: claim.claim(db, wants, kinds, decide, self.now(), self._plans))
 
     async def renew(self, leases: Sequence[Lease], seconds: float) -> Renewal:
-        return await self._write(lambda db: upkeep.renew(db, leases, self.now() + seconds))
+        return await self._write(lambda db: maintenance.renew(db, leases, self.now() + seconds))
 
     async def standing(self, leases: Sequence[Lease]) -> Renewal:
-        return await self._read(upkeep.standing, leases)
+        return await self._read(maintenance.standing, leases)
 
     async def overdue(self, limit: int) -> list[tuple[Job, TaskId]]:
-        return await self._read(upkeep.overdue, self.now(), limit, self._plans)
+        return await self._read(maintenance.overdue, self.now(), limit, self._plans)
 
     async def held_by(self, worker: str, limit: int) -> list[tuple[Job, TaskId]]:
-        return await self._read(upkeep.held_by, worker, limit, self._plans)
+        return await self._read(maintenance.held_by, worker, limit, self._plans)
 
     async def expired(self, limit: int) -> list[Job]:
-        return await self._read(upkeep.expired, self.now(), limit, self._plans)
+        return await self._read(maintenance.expired, self.now(), limit, self._plans)
 
     async def ahead(self, job: Job, task: TaskId, *, limit: int = 1000) -> int:
         return await self._read(claim.ahead, commit.entry(job, task), limit, self.now())
@@ -104,13 +104,13 @@ class SqliteStore(Observing, Timetable, Troubles):
         return await self._read(claim.ready, kinds, limit)
 
     async def pause(self, pause: Pause) -> None:
-        await self._write(lambda db: upkeep.pause(db, pause))
+        await self._write(lambda db: maintenance.pause(db, pause))
 
     async def resume(self, queue: str) -> bool:
-        return await self._write(lambda db: upkeep.resume(db, queue))
+        return await self._write(lambda db: maintenance.resume(db, queue))
 
     async def pauses(self) -> list[Pause]:
-        return await self._read(upkeep.pauses)
+        return await self._read(maintenance.pauses)
 
     # Notes
 
@@ -163,42 +163,42 @@ class SqliteStore(Observing, Timetable, Troubles):
 
     async def publish(self, definitions: Sequence[Definition]) -> None:
         stamped = [replace(definition, published_at=self.now()) for definition in definitions]
-        await self._write(lambda db: upkeep.publish(db, stamped))
+        await self._write(lambda db: maintenance.publish(db, stamped))
 
     async def definitions(self) -> list[Definition]:
-        return await self._read(upkeep.definitions)
+        return await self._read(maintenance.definitions)
 
     async def enroll(self, card: WorkerCard) -> None:
-        await self._write(lambda db: upkeep.enroll(db, replace(card, seen_at=self.now())))
+        await self._write(lambda db: maintenance.enroll(db, replace(card, seen_at=self.now())))
 
     async def workers(self) -> list[WorkerCard]:
-        return await self._read(upkeep.workers)
+        return await self._read(maintenance.workers)
 
     async def dismiss(self, worker: str) -> None:
-        await self._write(lambda db: upkeep.dismiss(db, worker))
+        await self._write(lambda db: maintenance.dismiss(db, worker))
 
     # Upkeep
 
     async def purgeable(self, limit: int) -> list[Job]:
-        return await self._read(upkeep.purgeable, self.now(), limit, self._plans)
+        return await self._read(maintenance.purgeable, self.now(), limit, self._plans)
 
     async def littered(self, limit: int) -> list[Job]:
-        return await self._read(upkeep.littered, limit, self._plans)
+        return await self._read(maintenance.littered, limit, self._plans)
 
     async def erase(self, job_id: str) -> None:
-        await self._write(lambda db: upkeep.erase(db, job_id))
+        await self._write(lambda db: maintenance.erase(db, job_id))
 
     async def known(self, job_ids: Sequence[str]) -> set[str]:
-        return await self._read(upkeep.known, job_ids)
+        return await self._read(maintenance.known, job_ids)
 
     async def bookmark(self, name: str) -> str | None:
-        return await self._read(upkeep.bookmark, name)
+        return await self._read(maintenance.bookmark, name)
 
     async def set_bookmark(self, name: str, value: str) -> None:
-        await self._write(lambda db: upkeep.set_bookmark(db, name, value))
+        await self._write(lambda db: maintenance.set_bookmark(db, name, value))
 
     async def trim(self) -> None:
-        await self._write(upkeep.trim)
+        await self._write(maintenance.trim)
         await self._write(lambda db: statistics.trim(db, self.now()))
         await self._counting.trim()
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from packhorse.core.schedules import Move, Revision, Run, Schedule
-from packhorse.store.sqlite import scheduling
-from packhorse.store.sqlite.handle import Handle
+from packhorse.store.sqlite import schedules as scheduling
+from packhorse.store.sqlite.session import Handle
 
 
 class Timetable(Handle):

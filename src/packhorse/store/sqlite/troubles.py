@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from packhorse.core.model import FailedRun, Settled
+from packhorse.core.models import FailedRun, Settled
 from packhorse.store.base import Errand, FailureFilter, FailureGroup
-from packhorse.store.failing import Sort
-from packhorse.store.sqlite import errands, failing
-from packhorse.store.sqlite.handle import Handle
+from packhorse.store.failures import Sort
+from packhorse.store.sqlite import errands
+from packhorse.store.sqlite import failures as failing
+from packhorse.store.sqlite.session import Handle
 
 
 class Troubles(Handle):

@@ -1,0 +1,1 @@
+"""Who is calling and how often: keys, sessions, client addresses, rate limits."""

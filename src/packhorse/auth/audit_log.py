@@ -1,0 +1,127 @@
+"""What is kept of who did what: told at once, written in batches beside, never in anybody's way."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+from msgspec.structs import replace
+
+from packhorse.auth.caller import Caller
+from packhorse.core import json
+from packhorse.errors import StoreError
+from packhorse.log import log, trace_id
+from packhorse.store.base import Entry, Store
+
+FOLDED = frozenset({"accepted", "missing", "malformed", "wrong", "ended", "blocked", "refused", "unavailable"})
+"""What somebody may make happen as often as they like: the first is written at once, equal ones are counted."""
+MADE_UP = frozenset({"name", "fingerprint"})
+"""What may differ each time and yet be the same: else whoever makes names up would drive out everybody's lines."""
+FOLDING = 60.0
+"""Seconds for which they are."""
+MOST = 10_000
+"""Entries held while the store is away, and different ones being counted; more are left out, with a line in the log."""
+BATCH = 500
+PAUSE = 1.0
+"""Seconds before the store is tried again."""
+LAST_TRY = 1.0
+"""Seconds to write the rest when the process ends."""
+
+
+class Auditor:
+    def __init__(self, store: Store, *, keep: int) -> None:
+        self._store = store
+        self._keep = keep
+        self._waiting: list[Entry] = []
+        self._folding: dict[bytes, Entry] = {}
+        """The first of equal entries, with the number of those that came after it."""
+        self._told = asyncio.Event()
+        self._turn = asyncio.Lock()
+        self._left_out = 0
+
+    def tell(self, event: str, caller: Caller, *, job_id: str = "", **details: Any) -> None:
+        entry = Entry(
+            at=self._store.now(),
+            event=event,
+            tenant=caller.tenant,
+            actor=caller.key_id,
+            address=caller.address,
+            job_id=job_id,
+            trace_id=trace_id(),
+            details=details,
+        )
+        if event.rpartition(".")[2] in FOLDED and self._is_counted(entry):
+            return
+        self._wait(entry)
+
+    async def run(self) -> None:
+        """Write what is told, as soon as it is."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(FOLDING if self._folding else None):
+                    await self._told.wait()
+            self._unfold(self._store.now() - FOLDING)
+            try:
+                await self.flush()
+            except StoreError as error:
+                log.duty_failed("the audit", error)
+                await asyncio.sleep(PAUSE)
+
+    async def flush(self) -> None:
+        """Write what was told until now."""
+        async with self._turn:
+            while self._waiting:
+                writing = asyncio.ensure_future(self._write(self._waiting[:BATCH]))
+                try:
+                    await asyncio.shield(writing)
+                except asyncio.CancelledError:  # else what is just being written would be written again
+                    await writing
+                    raise
+            self._told.clear()
+            if self._left_out:
+                log.audit_lost(self._left_out)
+                self._left_out = 0
+
+    async def _write(self, batch: list[Entry]) -> None:
+        await self._store.audit(batch, keep=self._keep)
+        del self._waiting[: len(batch)]
+
+    async def close(self) -> None:
+        """Write the rest, and give up if it cannot be done soon."""
+        self._unfold(float("inf"))
+        try:
+            async with asyncio.timeout(LAST_TRY):
+                await self.flush()
+        except (StoreError, TimeoutError):
+            log.audit_lost(len(self._waiting) + self._left_out)
+
+    def _is_counted(self, entry: Entry) -> bool:
+        details = {name: value for name, value in entry.details.items() if name not in MADE_UP}
+        same = json.encode(replace(entry, at=0.0, trace_id="", job_id="", details=details))
+        first = self._folding.get(same)
+        if first is not None and entry.at - first.at < FOLDING:
+            self._folding[same] = replace(first, count=first.count + 1)
+            return True
+        if first is not None:
+            self._written(same, first)
+        if len(self._folding) < MOST:
+            self._folding[same] = replace(entry, count=0)
+        return False
+
+    def _unfold(self, before: float) -> None:
+        """Write down how many there were of those whose first was told before then."""
+        for same, first in [(same, first) for same, first in self._folding.items() if first.at <= before]:
+            self._written(same, first)
+
+    def _written(self, same: bytes, first: Entry) -> None:
+        del self._folding[same]
+        if first.count:
+            self._wait(first)
+
+    def _wait(self, entry: Entry) -> None:
+        if len(self._waiting) < MOST:
+            self._waiting.append(entry)
+        else:
+            self._left_out += 1
+        self._told.set()

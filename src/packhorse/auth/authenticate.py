@@ -1,0 +1,135 @@
+"""Where a request shows its key, and is let in, or told why not."""
+
+from __future__ import annotations
+
+import time
+
+from litestar.types import HTTPScope
+from msgspec.structs import replace
+
+from packhorse.auth import charges, cookies, keys, sessions
+from packhorse.auth.audit_log import Auditor
+from packhorse.auth.caller import OPERATOR, Caller, granted
+from packhorse.auth.charges import Limit
+from packhorse.auth.client_address import limited_as, networks, true_address
+from packhorse.auth.cookies import FAILED_LOGINS
+from packhorse.auth.headers import every
+from packhorse.auth.keyring import Keyring
+from packhorse.auth.rate_limits import WINDOW, Rates
+from packhorse.errors import RateExceeded, Unauthorized
+from packhorse.settings import Settings
+from packhorse.store.base import Charge, Key, Spent, Store
+
+BEARER = "bearer "
+FAILURES = 60.0
+"""Seconds in which failed attempts of one address are counted."""
+MOST = 10_000
+"""Addresses remembered as having failed too often. Past that the store is asked."""
+
+
+class Door:
+    def __init__(self, settings: Settings, store: Store, keyring: Keyring, audit: Auditor) -> None:
+        self._store = store
+        self._keyring = keyring
+        self._audit = audit
+        self._trusted = networks(settings.trust_proxy)
+        self._failed_limit = settings.failed_limit
+        self._blocked: dict[str, float] = {}
+        self.limit = Limit("api", settings.api_limit, WINDOW, "requests", RateExceeded)
+        self.rates = Rates(store, settings.api_limit) if settings.api_limit else None
+
+    def address(self, scope: HTTPScope) -> str:
+        peer = scope["client"][0] if scope["client"] else ""
+        return true_address(peer, every(scope["headers"], b"x-forwarded-for"), self._trusted)
+
+    async def caller(self, scope: HTTPScope) -> Caller:
+        """Raises Unauthorized, or RateExceeded for who failed too often."""
+        address = self.address(scope)
+        presented = every(scope["headers"], b"authorization")
+        if not presented and (cookie := cookies.session(scope)) is not None:
+            return await self._logged_in(scope, cookie, address)
+        if not presented:
+            raise await self._failed("key.missing", address, "none was sent")
+        text = presented[0]
+        found = keys.read(text[len(BEARER) :].strip()) if text[: len(BEARER)].lower() == BEARER else None
+        if found is None or len(presented) > 1:
+            mark = keys.fingerprint(", ".join(presented))
+            said = f"what was sent is not a whole one; {keys.LOOKS}"
+            raise await self._failed("key.malformed", address, said, fingerprint=mark)
+        key = await self._keyring.get(found.id)
+        if key is None or not keys.is_same(key, found):
+            mark = found.digest[:12]
+            raise await self._failed("key.wrong", address, "what was sent is not known", key=key, fingerprint=mark)
+        if not self._keyring.is_live(key):
+            raise await self._failed("key.ended", address, "what was sent has ended", key=key)
+        caller = _caller(key, address)
+        self._audit.tell("key.accepted", caller)
+        return caller
+
+    async def _logged_in(self, scope: HTTPScope, cookie: str, address: str) -> Caller:
+        """A session that has ended is nobody's failed attempt: pages that were left open ask again and again."""
+        cookies.check_origin(scope)
+        session = await sessions.find(self._store, cookie)
+        if session is None:
+            mark = keys.fingerprint(cookie)
+            raise await self._failed("session.wrong", address, "there is no such session", fingerprint=mark)
+        key = await self._keyring.get(session.key_id)
+        if session.is_ended or self._store.now() >= session.ends_at or key is None or not self._keyring.is_live(key):
+            raise Unauthorized(reason="the session has ended")
+        return replace(_caller(key, address), session=session.id)
+
+    async def admitted(self, caller: Caller) -> dict[str, str]:
+        """Headers that say what is left. Raises RateExceeded if this client has asked too often."""
+        if self.rates is None:
+            return {}
+        standing = await self.rates.admit(caller.client)
+        spent = Spent(0.0, None if standing.is_admitted else 0, (standing.left,), standing.wait)
+        if (refused := charges.refusal([self.limit], spent)) is not None:
+            self._audit.tell("api.refused", caller, why="rate")
+            raise refused
+        return charges.headers([self.limit], spent)
+
+    def _refuse_blocked(self, address: str) -> None:
+        if self._blocked.get(limited_as(address), 0.0) > time.monotonic():
+            raise self._too_often(self._blocked[limited_as(address)] - time.monotonic())
+
+    async def _failed(
+        self, event: str, address: str, reason: str, *, key: Key | None = None, fingerprint: str = ""
+    ) -> Unauthorized | RateExceeded:
+        if event != "key.missing":
+            self._refuse_blocked(address)
+        who = Caller(OPERATOR, frozenset(), address=address) if key is None else _caller(key, address)
+        self._audit.tell(event, who, **({"fingerprint": fingerprint} if fingerprint else {}))
+        if self._failed_limit and event != "key.missing":
+            charge = Charge(f"ratelimit:{FAILED_LOGINS}:{limited_as(address)}", 1, self._failed_limit, FAILURES)
+            spent = await self._store.spend([charge])
+            if spent.refused is not None:
+                self._block(limited_as(address), spent.wait)
+                self._audit.tell("key.blocked", who)
+                return self._too_often(spent.wait)
+        return Unauthorized(reason=reason)
+
+    def _block(self, address: str, seconds: float) -> None:
+        if len(self._blocked) >= MOST:
+            now = time.monotonic()
+            self._blocked = {each: until for each, until in self._blocked.items() if until > now}
+        if len(self._blocked) < MOST:
+            self._blocked[address] = time.monotonic() + seconds
+
+    def _too_often(self, wait: float) -> RateExceeded:
+        limit = Limit(FAILED_LOGINS, self._failed_limit, FAILURES, "requests", RateExceeded)
+        refused = charges.refusal([limit], Spent(0.0, 0, (0,), wait))
+        assert isinstance(refused, RateExceeded)
+        return refused
+
+
+def _caller(key: Key, address: str) -> Caller:
+    return Caller(
+        tenant=key.tenant,
+        allowed=granted(key.scopes),
+        key_id=key.id,
+        client=key.client,
+        user=key.user,
+        job_id=key.job_id,
+        address=address,
+    )

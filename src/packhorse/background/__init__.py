@@ -1,0 +1,1 @@
+"""What every worker does beside running stages: schedules, lost leases, retention, webhooks, alerts, statistics."""

@@ -1,0 +1,155 @@
+"""Tells people of kinds of failures that are new, or are seen again though they were dismissed.
+
+To webhooks through the outbox, to a command by its input. However many there are at once, a tenant is told a few times
+a minute: a message shows some of them and says how many more there are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import shlex
+import signal
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from urllib.parse import quote
+
+from msgspec.structs import replace
+
+from packhorse.background.errands import done
+from packhorse.core import json, webhook_backoff
+from packhorse.crashpoints import passing
+from packhorse.host import child_environment
+from packhorse.jobs.webhook_targets import listening
+from packhorse.log import log
+from packhorse.schemas.failures import shown_group
+from packhorse.schemas.job import iso
+from packhorse.store.base import Alarm, Charge, Delivery, Errand, Store
+from packhorse.store.webhooks import NO_JOB
+
+BATCH = 1000
+HOLD = 60.0
+"""Seconds that alerts are ours, besides what a command may take."""
+POLL = 1.0
+SHOWN = 10
+"""Groups that one message shows; of the others it says how many."""
+MESSAGES, MINUTE = 6, 60.0
+"""Messages to a tenant in that time."""
+PATIENCE = 30.0
+"""Seconds that the command has."""
+
+
+class Alarms:
+    """A duty of every worker."""
+
+    def __init__(
+        self, store: Store, command: str, hold: float = HOLD, luck: Callable[[], float] = random.random
+    ) -> None:
+        self._store = store
+        self._command = shlex.split(command)
+        self._hold = hold + (PATIENCE if command else 0.0)
+        self._luck = luck
+
+    async def tick(self) -> float:
+        taken = await self._store.take_errands("alert", BATCH, self._hold)
+        told: list[tuple[Errand, Alarm]] = []
+        for errand in taken:
+            await done(self._store, [errand], _read(errand, told))
+        told.sort(key=_together)
+        for _, together in groupby(told, key=_together):
+            found = list(together)
+            await done(self._store, [errand for errand, _ in found], self._tell(found))
+        return 0.0 if len(taken) == BATCH else POLL
+
+    async def _tell(self, told: Sequence[tuple[Errand, Alarm]]) -> None:
+        """All of one tenant and kind, in one message."""
+        first, alarm = told[0]
+        if not alarm.is_posted:
+            spent = await self._store.spend([Charge(f"alert:{quote(first.tenant, safe='')}", 1, MESSAGES, MINUTE)])
+            if spent.refused is not None:
+                await self._settle(told, due_at=self._store.now() + spent.wait)
+                return
+        body = await self._message(told)
+        if body is None:
+            await self._settle(told, due_at=None)
+            return
+        if not alarm.is_posted:
+            await self._post(first, alarm, body)
+            passing("alert.posted")
+        trouble = await run(self._command, body) if self._command else None
+        await self._settle(told, due_at=None if trouble is None else self._later(told, trouble), is_posted=True)
+
+    async def _message(self, told: Sequence[tuple[Errand, Alarm]]) -> bytes | None:
+        """None if all of it is forgotten."""
+        errand, alarm = told[0]
+        names = list(dict.fromkeys(each.fingerprint for _, each in told))
+        found = [await self._store.failure_group(errand.tenant, name) for name in names[:SHOWN]]
+        groups = [shown_group(group) for group in found if group is not None]
+        if not groups:
+            return None
+        data = {"tenant_id": errand.tenant, "groups": groups, "more": len(names) - min(len(names), SHOWN)}
+        return json.encode({"type": f"failure.{alarm.kind}", "timestamp": iso(alarm.at), "data": data})
+
+    async def _post(self, errand: Errand, alarm: Alarm, body: bytes) -> None:
+        """Under ids that are the same if it is done again: a receiver can tell."""
+        endpoints = await listening(self._store).of(errand.tenant)
+        id = f"failure.{alarm.failure_id}"
+        at = self._store.now()
+        messages = [Delivery(f"{id}.{to}", to, NO_JOB, 0, at, next_at=at, body=body.decode()) for to in endpoints]
+        await self._store.post_deliveries(messages)
+
+    def _later(self, told: Sequence[tuple[Errand, Alarm]], trouble: str) -> float | None:
+        """When the command is run once more, None if it is given up."""
+        errand, alarm = told[0]
+        now = self._store.now()
+        pause = webhook_backoff.pause(now - alarm.at, errand.attempts, self._luck())
+        if pause is None:
+            log.alert_given_up(len(told), trouble)
+        return None if pause is None else now + pause
+
+    async def _settle(
+        self, told: Sequence[tuple[Errand, Alarm]], *, due_at: float | None, is_posted: bool = False
+    ) -> None:
+        async def settle(errand: Errand, alarm: Alarm) -> None:
+            body = json.encode(replace(alarm, is_posted=alarm.is_posted or is_posted))
+            await self._store.settle_errand(errand, due_at=due_at, body=body)
+
+        await asyncio.gather(*(settle(*each) for each in told))
+
+
+async def _read(errand: Errand, told: list[tuple[Errand, Alarm]]) -> None:
+    told.append((errand, json.record(errand.body, Alarm)))
+
+
+def _together(told: tuple[Errand, Alarm]) -> tuple[str, str, bool]:
+    errand, alarm = told
+    return errand.tenant, alarm.kind, alarm.is_posted
+
+
+async def run(command: Sequence[str], body: bytes) -> str | None:
+    """What went wrong with the command, None if nothing did. No shell, none of our secrets, and not for ever."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+            env=child_environment(),
+            start_new_session=True,
+        )
+    except OSError as error:
+        return f"cannot be run: {error}"
+    try:
+        async with asyncio.timeout(PATIENCE):
+            await process.communicate(body)
+    except TimeoutError:
+        return f"took longer than {PATIENCE:.0f} s"
+    except OSError:  # it does not want to hear
+        await process.wait()
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+    return None if process.returncode == 0 else f"ended with {process.returncode}"

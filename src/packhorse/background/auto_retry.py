@@ -1,0 +1,74 @@
+"""Begins failed jobs again by themselves, as their pipelines say: which codes, how often, and how many in what time."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+from packhorse.background.bulk_actions import check_failed, tried
+from packhorse.background.errands import done
+from packhorse.core import lifecycle
+from packhorse.core.changes import Change
+from packhorse.core.models import FailedRun, FailureStatus, Job
+from packhorse.crashpoints import passing
+from packhorse.jobs.transact import Settle
+from packhorse.store.base import Charge, Errand, Store
+
+POLICY = "policy"
+"""In whose name it is done."""
+BATCH = 100
+HOLD = 60.0
+"""Seconds that a revival is ours."""
+POLL = 1.0
+BUSY = 60.0
+"""Seconds until another look at a job whose user has another one active."""
+
+
+class Reviver:
+    """A duty of every worker. The store decides: who takes an errand, and whether the budget has room."""
+
+    def __init__(self, store: Store, settle: Settle, hold: float = HOLD) -> None:
+        self._store = store
+        self._settle = settle
+        self._hold = hold
+
+    async def tick(self) -> float:
+        taken = await self._store.take_errands("revive", BATCH, self._hold)
+        for errand in taken:
+            await done(self._store, [errand], self._revive(errand))
+        return 0.0 if len(taken) == BATCH else POLL
+
+    async def _revive(self, errand: Errand) -> None:
+        wait = await self._tried(errand)
+        await self._store.settle_errand(errand, due_at=None if wait is None else self._store.now() + wait)
+
+    async def _tried(self, errand: Errand) -> float | None:
+        """Seconds until it is tried once more, None if it is done with."""
+        [failure] = await self._store.failures_by_id([errand.id.removeprefix("revive.")])
+        if failure is None or failure.status is not FailureStatus.OPEN or failure.budget is None:
+            return None
+        group = await self._store.failure_group(failure.tenant, failure.fingerprint)
+        if group is None or group.dismissal is not None:
+            return None
+        charge = budget_of(failure, *failure.budget)
+        spent = await self._store.spend([charge])
+        if spent.refused is not None:
+            return spent.wait
+        passing("revival.spent")
+        why = await self._begin(failure)
+        passing("revival.made")
+        if why is None:
+            return None
+        await self._store.refund([charge], spent.at)
+        return BUSY if why == "slot_taken" else None
+
+    async def _begin(self, failure: FailedRun) -> str | None:
+        def verb(job: Job) -> Change | None:
+            check_failed(job, failure)
+            return lifecycle.retry(job, now=self._store.now(), by=POLICY, is_revival=True)
+
+        return await tried(self._settle, failure, verb)
+
+
+def budget_of(failure: FailedRun, budget: int, per: float) -> Charge:
+    """One counter per tenant and fingerprint, wherever the failure is revived."""
+    return Charge(f"revive:{quote(failure.tenant, safe='')}/{failure.fingerprint}", 1, budget, per)

@@ -1,0 +1,186 @@
+"""Carries out orders about failures: retries and dismissals of many, step by step, by whichever worker is there.
+
+An order lies in the store, so that ten thousand retries are not one request, and outlive the server that took it. One
+worker at a time has it; each step is counted once, whoever dies meanwhile: a failure that this order has settled says
+so itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from packhorse.background.errands import done
+from packhorse.core import failures, json, lifecycle
+from packhorse.core.changes import Change
+from packhorse.core.models import FailedRun, FailureStatus, Job, Settled
+from packhorse.core.plan import Status
+from packhorse.crashpoints import passing
+from packhorse.errors import CorruptRecord, JobNotFound, NotAllowed, SchemaTooNew, SlotTaken
+from packhorse.jobs.transact import Settle, Verb
+from packhorse.store.base import Errand, FailureFilter, Store
+
+BATCH = 100
+"""Failures of one step at most."""
+AT_ONCE = 10
+"""Orders that one worker has at a time."""
+HOLD = 60.0
+"""Seconds that an order is ours. Should a step take longer, another worker repeats it, and it counts once."""
+NAMED = 100
+"""Failures that an order names because they were left as they are; more are counted."""
+POLL = 1.0
+STEP = 1.0
+"""Seconds between the steps of an order with a pace, unless it is slower than one in that time."""
+
+Kind = Literal["retry", "dismiss"]
+Why = Literal["gone", "settled", "slot_taken", "running", "unreadable"]
+
+
+class Left(Struct, frozen=True):
+    """A failure that was left as it is, and why."""
+
+    failure_id: str
+    why: Why
+
+
+class Order(Struct, frozen=True, omit_defaults=True):
+    """What is to be done, and how far it is."""
+
+    kind: Kind
+    at: float
+    by: str
+    reason: str = ""
+    ids: tuple[str, ...] = ()
+    wanted: FailureFilter | None = None
+    pace: float | None = None
+    """Failures per second; None: as fast as it goes."""
+    count: int = 0
+    """How many it was about when it was given, as far as they were counted."""
+    cursor: str | None = None
+    """The last failure that was looked at."""
+    done: int = 0
+    left: Mapping[str, int] = field(default_factory=dict)
+    """How many were left as they are, by why."""
+    named: tuple[Left, ...] = ()
+    ended_at: float | None = None
+
+
+def placed(order: Order, tenant: str, luck: str) -> Errand:
+    """An order as it lies in the store: due at once. Its id sorts by time."""
+    return Errand(f"{failures.first_id(order.at)}{luck}", "order", tenant, json.encode(order), order.at)
+
+
+def order_from(errand: Errand) -> Order:
+    """Raises CorruptRecord."""
+    return json.record(errand.body, Order)
+
+
+class Orders:
+    """A duty of every worker."""
+
+    def __init__(self, store: Store, settle: Settle, hold: float = HOLD) -> None:
+        self._store = store
+        self._settle = settle
+        self._hold = hold
+
+    async def tick(self) -> float:
+        taken = await self._store.take_errands("order", AT_ONCE, self._hold)
+        for errand in taken:
+            await done(self._store, [errand], self._step(errand))
+        return 0.0 if taken else POLL
+
+    async def _step(self, errand: Errand) -> None:
+        order = order_from(errand)
+        size = BATCH if order.pace is None else max(1, min(BATCH, int(order.pace * STEP)))
+        page, is_last = await self._page(errand, order, size)
+        after = await self._carry_out(errand, order, page)
+        now = self._store.now()
+        if is_last:
+            after = replace(after, ended_at=now)
+            await self._store.settle_errand(errand, due_at=None, body=json.encode(after), is_kept=True)
+            return
+        pause = 0.0 if order.pace is None else size / order.pace
+        await self._store.settle_errand(errand, due_at=now + pause, body=json.encode(after))
+
+    async def _page(self, errand: Errand, order: Order, size: int) -> tuple[dict[str, FailedRun | None], bool]:
+        """The next failures, by id, and whether they are the last."""
+        if order.wanted is None:
+            start = 0 if order.cursor is None else order.ids.index(order.cursor) + 1
+            ids = order.ids[start : start + size]
+            found = await self._store.failures_by_id(ids)
+            known = {
+                id: each if each and each.tenant == errand.tenant else None for id, each in zip(ids, found, strict=True)
+            }
+            return known, start + size >= len(order.ids)
+        # Whatever their status: what this order has settled before somebody died is counted too.
+        wanted = replace(order.wanted, status=None)
+        page = await self._store.failures(wanted, before=order.cursor, limit=size)
+        return {each.id: each for each in page}, len(page) < size
+
+    async def _carry_out(self, errand: Errand, order: Order, page: Mapping[str, FailedRun | None]) -> Order:
+        open = [each for each in page.values() if each is not None and each.status is FailureStatus.OPEN]
+        outcomes = await self._retried(errand, order, open) if order.kind == "retry" else {}
+        if order.kind == "dismiss":
+            settled = Settled(self._store.now(), order.by, order.reason, order=errand.id)
+            dismissed = await self._store.dismiss_failures([each.id for each in open], settled)
+            outcomes = {each.id: None if each.id in dismissed else "settled" for each in open}
+        passing("order.retried")
+        left: list[Left] = []
+        done = 0
+        for id, failure in page.items():
+            why: Why | None = outcomes[id] if id in outcomes else _before(failure, errand)
+            if why is None:
+                done += 1
+            elif why != "settled" or order.wanted is None:  # a filter means those that are open
+                left.append(Left(id, why))
+        return replace(
+            order,
+            cursor=list(page)[-1] if page else order.cursor,
+            done=order.done + done,
+            left=dict(Counter(order.left) + Counter(each.why for each in left)),
+            named=(*order.named, *left)[:NAMED],
+        )
+
+    async def _retried(self, errand: Errand, order: Order, open: Sequence[FailedRun]) -> dict[str, Why | None]:
+        whys = await asyncio.gather(*(self._retry(errand, order, each) for each in open))
+        return {each.id: why for each, why in zip(open, whys, strict=True)}
+
+    async def _retry(self, errand: Errand, order: Order, failure: FailedRun) -> Why | None:
+        def verb(job: Job) -> Change | None:
+            check_failed(job, failure)
+            return lifecycle.retry(job, now=self._store.now(), by=order.by, order=errand.id)
+
+        return await tried(self._settle, failure, verb)
+
+
+def check_failed(job: Job, failure: FailedRun) -> None:
+    """The run that failed is still the job's last: whoever retried it meanwhile was faster."""
+    if job.run != failure.run or job.status is not Status.FAILED:
+        raise NotAllowed(verb="retry", status=job.status.value)
+
+
+async def tried(settle: Settle, failure: FailedRun, verb: Verb) -> Why | None:
+    """Begin the job again; why not, if it cannot be."""
+    try:
+        await settle(failure.job_id, verb)
+    except JobNotFound:
+        return "gone"
+    except SlotTaken:
+        return "slot_taken"
+    except NotAllowed:
+        return "running"
+    except (CorruptRecord, SchemaTooNew):
+        return "unreadable"
+    return None
+
+
+def _before(failure: FailedRun | None, errand: Errand) -> Why | None:
+    """Of one that was not open when this step came to it: settled by this very order, it is done."""
+    if failure is None:
+        return "gone"
+    return None if failure.settled is not None and failure.settled.order == errand.id else "settled"

@@ -1,0 +1,119 @@
+"""Notices dead workers of this host at once, instead of waiting for their leases to run out; and misses silent ones."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+
+from packhorse import host
+from packhorse.core import lifecycle
+from packhorse.core.models import Job, TaskId
+from packhorse.errors import Conflict, Refused
+from packhorse.jobs.transact import Settle
+from packhorse.log import log
+from packhorse.store.base import Store, WorkerCard
+from packhorse.store.health import MOST_NAMED, Lost, Work
+
+BATCH = 100
+MOST_COUNTED = 1000
+"""Tasks of a lost worker that are counted."""
+PERIOD = 0.5
+LONG_GONE = 20
+"""Leases after which a silent worker of another host, which nobody here can look at, is forgotten."""
+
+
+class Neighbours:
+    def __init__(
+        self,
+        store: Store,
+        settle: Settle,
+        me: WorkerCard,
+        lease: float,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._settle = settle
+        self._me = me
+        self._lease = lease
+        self._silence = Silence(lease, monotonic)
+
+    async def tick(self) -> float:
+        cards = [card for card in await self._store.workers() if card.id != self._me.id]
+        silent = self._silence.of(cards)
+        for card in cards:
+            if self._can_see(card) and not host.is_alive(card.pid, card.born):
+                await self._bury(card)
+                continue
+            if card.id in silent:
+                await self._miss(card)
+                self._silence.told(card)
+            if not self._can_see(card) and self._store.now() - card.seen_at > LONG_GONE * self._lease:
+                await self._store.dismiss(card.id)
+        return PERIOD
+
+    def _can_see(self, card: WorkerCard) -> bool:
+        """Same boot and same set of pids. A host name would not do: containers share it and machines reuse it."""
+        return (card.boot, card.pid_space) == (self._me.boot, self._me.pid_space)
+
+    async def _bury(self, card: WorkerCard) -> None:
+        """Its jobs before itself: who forgot the worker first would lose track of what it held."""
+        await self._miss(card)
+        freed, before = 0, -1
+        while freed > before and (held := await self._store.held_by(card.id, BATCH)):
+            before = freed
+            for job, task in held:
+                lease = job.task(task)
+                if lease is None or lease.token is None:
+                    continue
+                verb = partial(lifecycle.lose, at=task, token=lease.token, now=self._store.now(), witnessed=True)
+                with suppress(Conflict, Refused):
+                    await self._settle(job.id, verb)
+                    freed += 1
+        if card.scratch:
+            await asyncio.to_thread(shutil.rmtree, card.scratch, ignore_errors=True)
+        await self._store.dismiss(card.id)
+        log.worker_lost(card.id, freed)
+
+    async def _miss(self, card: WorkerCard) -> None:
+        """Write down what it held, before it is given back: whoever asks later is told what became of it."""
+        held = await self._store.held_by(card.id, MOST_COUNTED)
+        work = tuple(_work(job, task) for job, task in held[:MOST_NAMED])
+        facts = (card.id, card.host, card.pid, card.version, card.seen_at)
+        await self._store.miss(Lost(*facts, self._store.now(), self._me.id, len(held), work))
+
+
+class Silence:
+    """Who has said nothing for a lease while we listened: after a gap of our own nobody is blamed for it."""
+
+    def __init__(self, lease: float, monotonic: Callable[[], float]) -> None:
+        self._lease = lease
+        self._monotonic = monotonic
+        self._heard: dict[str, tuple[float, float]] = {}
+        """By worker its last sign of life, and since when, by our own clock, there is no later one."""
+        self._told: set[str] = set()
+        self._last = monotonic()
+
+    def of(self, cards: list[WorkerCard]) -> set[str]:
+        """Those who have fallen silent, until it is told."""
+        now = self._monotonic()
+        known = self._heard if now - self._last <= max(self._lease / 2, 3 * PERIOD) else {}
+        self._last = now
+        self._heard = {
+            card.id: known[card.id] if known.get(card.id, (0.0, 0.0))[0] == card.seen_at else (card.seen_at, now)
+            for card in cards
+        }
+        silent = {id for id, (_, since) in self._heard.items() if now - since > self._lease}
+        self._told &= silent
+        return silent - self._told
+
+    def told(self, card: WorkerCard) -> None:
+        self._told.add(card.id)
+
+
+def _work(job: Job, at: TaskId) -> Work:
+    task = job.task(at)
+    return Work(job.id, at, 0.0 if task is None else task.started_at or 0.0)

@@ -1,0 +1,67 @@
+"""Schedules that an app's code declares: made once, and kept up as long as no person has changed them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+
+from packhorse.core import json, schedules
+from packhorse.core.plan import Definition, Plan
+from packhorse.core.schedule_terms import Terms
+from packhorse.core.schedules import Declared, Schedule
+from packhorse.errors import Conflict, NoSecretKey, SecretUnreadable
+from packhorse.jobs.encryption import Sealer
+from packhorse.log import log
+from packhorse.store.base import Store
+
+TENANT = "default"
+"""Whose they are: an app knows of no tenants."""
+
+
+async def declare(
+    store: Store, declared: Sequence[Declared], definitions: Sequence[Definition], sealing: Sealer
+) -> None:
+    """One that cannot be written down, for want of a key for its secrets, keeps nobody from working."""
+    plans = {each.pipeline: json.plan_from(each.plan) for each in definitions}
+    for each in declared:
+        try:
+            await _declare(store, each, plans, sealing)
+        except NoSecretKey as error:
+            log.duty_failed(f"schedule {each.id}", error)
+
+
+async def _declare(store: Store, declared: Declared, plans: Mapping[str, Plan], sealing: Sealer) -> None:
+    """Read, decide, write; look again while another worker that starts just now is faster."""
+    while True:
+        found, now = await store.schedule(TENANT, declared.id), store.now()
+        terms = _sealed(declared.terms, found, plans[declared.terms.pipeline], sealing)
+        if found is None:
+            move = schedules.create(TENANT, declared.id, terms, author=schedules.CODE, now=now, declared=terms)
+        else:
+            changed = schedules.declare(found, terms, now=now)
+            if changed is None:
+                return
+            move = changed
+        try:
+            await store.move(move)
+        except Conflict:
+            continue
+        return
+
+
+def _sealed(terms: Terms, found: Schedule | None, plan: Plan, sealing: Sealer) -> Terms:
+    """With its secrets encrypted; what was declared before with the same ones is left as it is, byte by byte."""
+    if not plan.secrets:
+        return terms
+    kept = None if found is None else found.declared
+    if kept is not None and kept.pipeline == terms.pipeline and _is_same(kept, terms, plan, sealing):
+        return replace(terms, parameters=kept.parameters)
+    return replace(terms, parameters=sealing.seal(terms.parameters, plan, TENANT))
+
+
+def _is_same(kept: Terms, terms: Terms, plan: Plan, sealing: Sealer) -> bool:
+    try:
+        return bool(json.decode(sealing.open(kept.parameters, plan, TENANT)) == json.decode(terms.parameters))
+    except SecretUnreadable:  # sealed with a key that is not used any more
+        return False

@@ -1,0 +1,224 @@
+"""Looks after objects: removes what nobody will ask for again (expired jobs, files of superseded attempts, uploads that
+became no job), and publishes what jobs want to have found under a path of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+
+import uuid_utils
+
+from packhorse.blobs.base import Blobs
+from packhorse.core import failures, lifecycle, publish_path
+from packhorse.core.changes import Change
+from packhorse.core.models import Job, Result, TaskId
+from packhorse.core.plan import Status
+from packhorse.crashpoints import passing
+from packhorse.errors import BlobError, Conflict, CorruptRecord, PackhorseError, Refused, SchemaTooNew
+from packhorse.jobs import artifacts
+from packhorse.jobs.publish import Publisher
+from packhorse.jobs.transact import Settle
+from packhorse.store.base import Store
+
+BATCH = 100
+MOST = 20 * BATCH
+"""Jobs that are asked for at once at most. When so many cannot be cleared, those behind them have to wait."""
+PAGE = 1000
+SWEEP = "orphans"
+COMPARED = 25
+"""Jobs whose outputs are compared per tick: each costs the object store a question."""
+LAP = "outputs"
+PUBLISHED = "published"
+ENDED_KEPT = 30 * 86_400.0
+"""Seconds for which a webhook that has ended can still be seen, with the reason."""
+RESTING = "rested since "
+FAILURES_KEEP = 30 * 86_400.0
+
+
+class Janitor:
+    """Purges, publishes and tidies on every tick, and walks a page of the object store for orphans."""
+
+    def __init__(
+        self,
+        store: Store,
+        blobs: Blobs,
+        settle: Settle,
+        orphan_after: float,
+        period: float,
+        failures_keep: float = FAILURES_KEEP,
+    ) -> None:
+        self._store = store
+        self._blobs = blobs
+        self._settle = settle
+        self._orphan_after = orphan_after
+        self._period = period
+        self._failures_keep = failures_keep
+        self._publisher = Publisher(blobs)
+        self._purging = _Chore(store.purgeable, self._purge)
+        self._tidying = _Chore(store.littered, self._tidy)
+
+    async def tick(self) -> float:
+        purged, stuck = await self._purging.do()
+        tidied, untidied = await self._tidying.do()
+        stuck += untidied
+        stuck += (await _each(await self._orphans(), self._blobs.delete_all)).values()
+        stuck += await self._lap()
+        stuck += await self._strays()
+        await self._blobs.abandon(self._orphan_after)
+        await self._store.trim()
+        forgotten = await self._forget()
+        await self._store.forget_endpoints(self._store.now() - ENDED_KEPT)
+        if stuck:
+            raise stuck[0]
+        return 0.0 if BATCH in (purged, tidied, forgotten) else self._period
+
+    async def _forget(self) -> int:
+        """Failures have a time of their own: they stay when their job goes. Orders about them are kept as long."""
+        until = self._store.now() - self._failures_keep
+        await self._store.drop_orders(failures.first_id(until), BATCH)
+        return await self._store.forget_failures(until, BATCH)
+
+    async def _purge(self, job: Job) -> None:
+        """Mark, delete the objects, delete the record: a retry that comes between finds the mark, not half a job."""
+        with suppress(Conflict, Refused):
+            marked = await self._settle(job.id, lambda job: lifecycle.purge(job, now=self._store.now()))
+            if not marked.is_purging:  # a retry was faster
+                return
+            passing("purge.marked")
+            if (folder := publish_path.folder(marked)) is not None:
+                await self._publisher.withdraw(folder, job.id)
+            await self._blobs.delete_all(f"jobs/{job.id}")
+            passing("purge.objects.gone")
+            await self._store.erase(job.id)
+
+    async def _tidy(self, job: Job) -> None:
+        """Delete outputs that no result refers to, unless a retry has begun by the time we have read all.
+
+        A new run publishes before any result refers to it; of a run that has ended, nobody publishes any more.
+        """
+        found = await self._outputs(job.id)
+        results = (await self._store.results([job.id])).get(job.id, {})
+        kept = artifacts.referenced(results)
+        [now] = await self._store.get([job.id])
+        if now is None or now.version != job.version:
+            return
+        if job.has_litter and job.status is Status.COMPLETED:
+            await self._publish(job, results)
+        await self._blobs.delete([key for key in found if key not in kept])
+        if job.has_litter:
+            with suppress(Conflict, Refused):
+                await self._settle(job.id, lambda now: self._tidied(now) if now.version == job.version else None)
+
+    async def _publish(self, job: Job, results: Mapping[TaskId, Result]) -> None:
+        if (folder := publish_path.folder(job)) is None:
+            return
+        await self._publisher.publish(job, results)
+        [now] = await self._store.get([job.id])
+        if now is None or now.is_purging:  # and may not have found what was published just after
+            await self._publisher.withdraw(folder, job.id)
+
+    def _tidied(self, job: Job) -> Change | None:
+        return lifecycle.tidied(job, now=self._store.now())
+
+    async def _outputs(self, job_id: str) -> list[str]:
+        keys: list[str] = []
+        prefix = f"jobs/{job_id}/output"
+        while page := await self._blobs.keys(prefix, after=keys[-1] if keys else None, limit=PAGE):
+            keys += page
+        return keys
+
+    async def _orphans(self) -> list[str]:
+        """Objects without a job: an upload whose submit was refused or cut off. Oldest first, from where we stopped."""
+        after = await self._store.bookmark(SWEEP)
+        folders = await self._blobs.folders("jobs", after=after, limit=BATCH)
+        ages = {name: self._age(name) for name in folders}
+        old = [name for name, age in ages.items() if age is not None and age > self._orphan_after]
+        known = await self._store.known(old)
+        # The next page, or from the start again once the young ones are reached. A stranger's folder is no sign of it.
+        is_young = any(age is not None and age <= self._orphan_after for age in ages.values())
+        cursor = folders[-1] if len(folders) == BATCH and not is_young else ""
+        if cursor != (after or ""):
+            await self._store.set_bookmark(SWEEP, cursor)
+        return [f"jobs/{job_id}" for job_id in old if job_id not in known]
+
+    async def _lap(self) -> list[PackhorseError]:
+        """Compare the outputs of ended jobs with what their results refer to, once per ``orphan_after`` for each.
+
+        A worker that was stopped, taken over, let go on and killed at the wrong moment publishes after its job was
+        tidied and nobody marks that job again. So every job is looked at now and then; seldom, because each look is a
+        question to the object store, and only when it is old, because what is young is tidied by its mark.
+        """
+        mark = await self._store.bookmark(LAP) or ""
+        now = self._store.now()
+        if mark.startswith(RESTING):
+            if now - float(mark.removeprefix(RESTING)) < self._orphan_after:
+                return []
+            mark = ""
+        folders = await self._blobs.folders("jobs", after=mark or None, limit=COMPARED)
+        ages = {name: self._age(name) for name in folders}
+        old = [name for name, age in ages.items() if age is not None and age > self._orphan_after]
+        stuck = await _each(old, self._compare)
+        is_young = any(age is not None and age <= self._orphan_after for age in ages.values())
+        is_over = is_young or len(folders) < COMPARED
+        await self._store.set_bookmark(LAP, f"{RESTING}{now}" if is_over else folders[-1])
+        return list(stuck.values())
+
+    async def _strays(self) -> list[PackhorseError]:
+        """What was published by jobs that are no more, a page at a time: who was killed in the middle of it left it."""
+        mark, now = await self._store.bookmark(PUBLISHED) or "", self._store.now()
+        if mark.startswith(RESTING):
+            if now - float(mark.removeprefix(RESTING)) < self._orphan_after:
+                return []
+            mark = ""
+        found, after = await self._publisher.strays(self._store, mark)
+        stuck = await _each(found, self._publisher.withdraw_stray)
+        await self._store.set_bookmark(PUBLISHED, after or f"{RESTING}{now}")
+        return list(stuck.values())
+
+    async def _compare(self, job_id: str) -> None:
+        with suppress(SchemaTooNew):  # a newer worker will
+            [job] = await self._store.get([job_id])
+            if job is not None and job.status.is_terminal and not job.is_purging and not job.has_litter:
+                await self._tidy(job)
+
+    def _age(self, job_id: str) -> float | None:
+        """The id says when it was made. What is young may be an upload under way."""
+        try:
+            return self._store.now() - uuid_utils.UUID(job_id).timestamp / 1000
+        except ValueError:
+            return None
+
+
+class _Chore:
+    """Clears jobs away; last those that could not be when they were last tried, for a page of them must hide nobody."""
+
+    def __init__(
+        self, find: Callable[[int], Awaitable[Sequence[Job]]], clear: Callable[[Job], Awaitable[None]]
+    ) -> None:
+        self._find = find
+        self._clear = clear
+        self._stuck: dict[str, int] = {}
+        """In which turn each of them was last tried."""
+        self._turn = 0
+
+    async def do(self) -> tuple[int, list[PackhorseError]]:
+        """Clear up to a batch; how many it were, and what kept some of them."""
+        self._turn += 1
+        found = {job.id: job for job in await self._find(min(BATCH + len(self._stuck), MOST))}
+        page = sorted(found, key=lambda job_id: self._stuck.get(job_id, 0))[:BATCH]
+        stuck = await _each(page, lambda job_id: self._clear(found[job_id]))
+        left = {job_id: turn for job_id, turn in self._stuck.items() if job_id in found and job_id not in page}
+        self._stuck = left | dict.fromkeys(stuck, self._turn)
+        return len(page), list(stuck.values())
+
+
+async def _each(found: Iterable[str], clear: Callable[[str], Awaitable[None]]) -> dict[str, PackhorseError]:
+    """Clear each, and say what could not be: one that sticks must not keep all others from going, for ever."""
+    stuck: dict[str, PackhorseError] = {}
+    for one in found:
+        try:
+            await clear(one)
+        except (BlobError, CorruptRecord) as error:
+            stuck[one] = error
+    return stuck

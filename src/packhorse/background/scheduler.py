@@ -1,0 +1,291 @@
+"""Fires schedules: claims ticks that are due, and makes a job of each, or says why not. In every worker, no leader.
+
+A tick is claimed by moving its schedule on, which only one can; its run is then decided on by whoever holds it, and the
+commit that makes the job holds only if nobody else has. Who dies in between leaves the run to the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Iterable, Sequence
+from contextlib import suppress
+from typing import TypeVar
+
+from packhorse.blobs.base import Blobs
+from packhorse.core import json, lifecycle, schedules
+from packhorse.core.plan import Plan
+from packhorse.core.schedule_terms import Terms
+from packhorse.core.schedules import Move, Run, Schedule
+from packhorse.crashpoints import passing
+from packhorse.define.submit import Options
+from packhorse.define.validation import unknown_pipeline
+from packhorse.errors import (
+    Conflict,
+    CorruptRecord,
+    InvalidInput,
+    JobNotFound,
+    NoSecretKey,
+    NotAllowed,
+    SchemaTooNew,
+    SecretUnreadable,
+    SlotTaken,
+)
+from packhorse.jobs.encryption import sealer
+from packhorse.jobs.submit import Intake
+from packhorse.jobs.tolerant_reads import plans_of, readable
+from packhorse.jobs.transact import Settle
+from packhorse.log import log, new_trace, traced
+from packhorse.settings import Settings
+from packhorse.store.base import Store
+
+T = TypeVar("T")
+
+BATCH = 100
+POLL = 0.5
+"""Seconds between looks: an edit may bring the next tick forward."""
+HOLD = 3.0
+"""Seconds after which a run that was claimed and not decided is anybody's."""
+WAIT = 0.5
+LONGEST_WAIT = 15.0
+"""Seconds between looks at whether a run that waits for another may go on."""
+TRIES = 5
+FRESH = 1.0
+"""Seconds for which the definitions that were read are taken for true."""
+SHUN = 10.0
+"""Seconds for which a schedule that could not be claimed is left to others, who may have the zone that we lack."""
+LAP = 30.0
+"""Seconds between pages of the round that looks after all schedules, of all workers together."""
+ROUND = "schedules"
+ORIGIN = "schedule"
+
+
+class Scheduler:
+    def __init__(self, store: Store, blobs: Blobs, settings: Settings, settle: Settle) -> None:
+        self._store = store
+        self._blobs = blobs
+        self._settings = settings
+        self._settle = settle
+        self._plans: dict[str, Plan] = {}
+        self._shunned: dict[tuple[str, str], float] = {}
+        self._read_at = -FRESH
+        self._looked_at = -LAP
+
+    async def tick(self) -> float:
+        now = self._store.now()
+        shunned = self._still_shunned()
+        upcoming = await self._store.upcoming(now + POLL, BATCH + len(shunned))
+        due = [
+            each for each in upcoming if each.next_at is not None and each.next_at <= now and _key(each) not in shunned
+        ]
+        random.shuffle(due)  # several schedulers that wake together should not all begin with the same
+        claimed = await _all(self._claimed(schedule) for schedule in due)
+        taken = await self._store.take_runs(BATCH, HOLD)
+        await _all(self._carried(run) for run in [*(run for runs in claimed for run in runs), *taken])
+        await self._look_over()
+        return self._pause(upcoming, is_full=len(due) >= BATCH or len(taken) == BATCH)
+
+    def _pause(self, upcoming: Sequence[Schedule], *, is_full: bool) -> float:
+        """Until the next tick, to the moment; and never so long that an edit goes unnoticed."""
+        now = self._store.now()
+        later = [each.next_at - now for each in upcoming if each.next_at is not None and each.next_at > now]
+        return 0.0 if is_full else min([*later, POLL])
+
+    # Claiming.
+
+    async def _claimed(self, schedule: Schedule) -> list[Run]:
+        try:
+            return await self._claim(schedule)
+        except Exception as error:  # broad: whatever is wrong with one schedule must not stop those of everybody else
+            self._shun(schedule, error)
+            return []
+
+    def _shun(self, schedule: Schedule, error: Exception) -> None:
+        log.duty_failed(f"schedule {schedule.id}", error)
+        self._shunned[_key(schedule)] = time.monotonic() + SHUN
+
+    def _still_shunned(self) -> frozenset[tuple[str, str]]:
+        now = time.monotonic()
+        self._shunned = {key: until for key, until in self._shunned.items() if until > now}
+        return frozenset(self._shunned)
+
+    async def _claim(self, schedule: Schedule) -> list[Run]:
+        """The runs that are ours to carry on; none if another was faster."""
+        move = schedules.claim(schedule, self._store.now(), HOLD)
+        if move is None:
+            return []
+        try:
+            await self._store.move(move)
+        except Conflict:
+            await self._stumbled(schedule)
+            return []
+        passing("schedule.claimed")
+        for run in move.runs:
+            if run.status == "missed":
+                log.ticks_missed(run.schedule, run.count, run.message)
+        return [run for run in move.runs if run.status == "due"]
+
+    async def _stumbled(self, schedule: Schedule) -> None:
+        """Another was faster; or the clock was set back, and there are runs for these ticks."""
+        found = await self._store.schedule(schedule.tenant, schedule.id)
+        if found is not None and found.stamp == schedule.stamp:
+            await self._moved(schedules.pass_over(schedule))
+
+    async def _moved(self, move: Move) -> None:
+        try:
+            await self._store.move(move)
+        except Conflict:
+            return  # whoever was faster has seen to it
+
+    # Carrying on.
+
+    async def _carried(self, run: Run) -> None:
+        with traced(new_trace()):
+            try:
+                await self._carry(run)
+            except Conflict:
+                return  # somebody else has decided on it
+            except Exception as error:  # broad, as above; it is due again by itself
+                log.duty_failed(f"schedule {run.schedule}", error)
+
+    async def _carry(self, run: Run) -> None:
+        schedule = await self._store.schedule(run.tenant, run.schedule)
+        pinned = await self._store.revisions(run.tenant, run.schedule, before=run.version + 1, limit=1)
+        if schedule is None or schedule.ended_at is not None:
+            await self._skip(run, "The schedule was deleted.")
+        elif not pinned or pinned[0].version != run.version:
+            await self._skip(run, f"Version {run.version} of the schedule is not kept any more.")
+        elif schedules.is_too_late(run, pinned[0].terms, self._store.now()):
+            await self._miss(run)
+        else:
+            await self._decide(run, pinned[0].terms)
+
+    async def _decide(self, run: Run, terms: Terms) -> None:
+        others, since = await self._others(run)
+        verdict, why = schedules.overlapping(run, others, terms.overlap)
+        if verdict == "fire":
+            await self._fire(run, terms)
+            await self._call(others)
+        elif verdict == "skip":
+            await self._skip(run, why)
+        else:
+            if verdict == "cancel":
+                await _all(self._cancel(each) for each in others if each.job_id is not None)
+            is_behind = verdict == "wait" and any(each.status == "due" and each.tick < run.tick for each in others)
+            await self._wait(run, why, 0.0 if is_behind else since)
+
+    async def _others(self, run: Run) -> tuple[list[Run], float]:
+        """The schedule's other runs that are not over, oldest first; and since when the last of them has had a job."""
+        found = (await self._store.runs(run.tenant, run.schedule, limit=BATCH, open_only=True))[::-1]
+        fired = [each.job_id for each in found if each.job_id is not None]
+        jobs = await readable(self._store, fired)  # without those that cannot be read: they may well be active
+        others = []
+        for each in found:
+            if each.tick == run.tick:
+                continue
+            if each.job_id in jobs and jobs[each.job_id] is None:
+                lost = schedules.decided(each, "failed", "Its job is not there any more.", self._store.now())
+                await self._store.put_run(each, lost)
+            else:
+                others.append(each)
+        return others, max((job.created_at for job in jobs.values() if job is not None), default=run.tick)
+
+    async def _fire(self, run: Run, terms: Terms) -> None:
+        try:
+            plan = await self._plan(terms.pipeline)
+            parameters = sealer(self._settings.secret_key).open(terms.parameters, plan, run.tenant)
+            async with Intake(self._store, self._blobs, self._settings) as intake:
+                await intake.admit(
+                    plan, parameters, Options(user=terms.user), tenant=run.tenant, origin=ORIGIN, run=run
+                )
+        except SlotTaken as taken:
+            why = f"The user has an active job: {taken.facts['active_job_id']}."
+            await (self._skip(run, why) if terms.overlap == "skip" else self._wait(run, why, run.tick))
+        except (InvalidInput, NoSecretKey, SecretUnreadable) as error:
+            await self._skip(run, error.message)
+        else:
+            passing("schedule.fired")
+
+    async def _call(self, others: Sequence[Run]) -> None:
+        """Whoever is the first to wait now looks soon; those behind look when they are called."""
+        for waiting in [each for each in others if each.status == "due"][:1]:
+            for _ in range(TRIES):  # it may just be looking itself
+                run = await self._store.run(waiting.tenant, waiting.schedule, waiting.tick)
+                if run is None or run.status != "due":
+                    return
+                with suppress(Conflict):
+                    await self._wait(run, run.message, self._store.now())
+                    return
+
+    async def _skip(self, run: Run, why: str) -> None:
+        await self._store.put_run(run, schedules.decided(run, "skipped", why, self._store.now()))
+        log.tick_skipped(run.schedule, why)
+
+    async def _miss(self, run: Run) -> None:
+        await self._store.put_run(run, schedules.decided(run, "missed", schedules.NOBODY, self._store.now()))
+        log.ticks_missed(run.schedule, run.count, schedules.NOBODY)
+
+    async def _wait(self, run: Run, why: str, since: float) -> None:
+        """The longer what it waits for has been there, the longer it may well be."""
+        now = self._store.now()
+        pause = min(LONGEST_WAIT, max(WAIT, (now - since) / 10))
+        await self._store.put_run(run, schedules.put_off(run, why, now + pause))
+
+    async def _cancel(self, run: Run) -> None:
+        assert run.job_id is not None
+        try:
+            await self._settle(run.job_id, lambda job: lifecycle.cancel(job, now=self._store.now()))
+        except (JobNotFound, NotAllowed, CorruptRecord, SchemaTooNew):
+            return  # it has ended meanwhile, or nobody can end it
+
+    async def _plan(self, pipeline: str) -> Plan:
+        if pipeline not in self._plans or time.monotonic() - self._read_at > FRESH:
+            self._plans = plans_of(await self._store.definitions())
+            self._read_at = time.monotonic()
+        if pipeline not in self._plans:
+            raise unknown_pipeline(pipeline, self._plans)
+        return self._plans[pipeline]
+
+    # Looking after all of them, slowly.
+
+    async def _look_over(self) -> None:
+        """One page of schedules: next ticks that the clock has overtaken, old runs, ended schedules without any."""
+        if time.monotonic() - self._looked_at < LAP:
+            return
+        self._looked_at = time.monotonic()
+        now = self._store.now()
+        at, after = _bookmarked(await self._store.bookmark(ROUND))
+        if abs(now - at) < LAP:  # another worker did
+            return
+        page = await self._store.schedules(after=after, limit=BATCH)
+        last = (page[-1].tenant, page[-1].id) if len(page) == BATCH else None
+        await self._store.set_bookmark(ROUND, json.encode([now, last]).decode())
+        oldest = now - self._settings.runs_keep
+        for schedule in page:
+            try:
+                await self._look_after(schedule, now, oldest)
+            except Exception as error:  # broad, as above
+                log.duty_failed(f"schedule {schedule.id}", error)
+
+    async def _look_after(self, schedule: Schedule, now: float, oldest: float) -> None:
+        await self._store.trim_runs(schedule.tenant, schedule.id, older_than=oldest, keep=self._settings.runs_limit)
+        if schedule.ended_at is not None and schedule.ended_at < oldest:
+            await self._store.drop_schedule(schedule)
+        elif (move := schedules.realigned(schedule, now)) is not None:
+            await self._moved(move)
+
+
+def _key(schedule: Schedule) -> tuple[str, str]:
+    return schedule.tenant, schedule.id
+
+
+def _bookmarked(text: str | None) -> tuple[float, tuple[str, str] | None]:
+    try:
+        return json.record(text or "", tuple[float, tuple[str, str] | None])
+    except CorruptRecord:  # or there is none yet: the round begins anew
+        return 0.0, None
+
+
+async def _all(work: Iterable[Awaitable[T]]) -> list[T]:
+    return list(await asyncio.gather(*work))

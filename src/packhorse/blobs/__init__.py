@@ -1,0 +1,34 @@
+"""Keeping bytes: the contract of an object store, and the stores that keep it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from urllib.parse import unquote
+
+from packhorse.blobs.base import Blobs
+from packhorse.blobs.local.store import Folder
+from packhorse.errors import SettingError
+
+
+def open_blobs(url: str, access_key: str = "", secret_key: str = "") -> Blobs:
+    """The object store that the URL names. Adding one is a line here.
+
+    A bucket is opened with the given key, or with that of the usual names in the environment.
+    """
+    scheme, _, rest = url.partition("://")
+    if scheme == "file" and rest.startswith("/"):
+        return Folder(Path(unquote(rest)))
+    if scheme == "s3":
+        return _bucket(url, access_key, secret_key)
+    raise SettingError("PACKHORSE_BLOBS must begin with file:/// or s3://.", name="blobs")
+
+
+def _bucket(url: str, access_key: str, secret_key: str) -> Blobs:
+    try:
+        from packhorse.blobs.s3.store import S3
+    except ImportError as error:
+        raise SettingError("Objects in S3 need a driver: pip install packhorse[s3]", name="blobs") from error
+    from packhorse.blobs.s3.address import address, keys
+
+    return S3(address(url, os.environ), keys(access_key, secret_key, os.environ))

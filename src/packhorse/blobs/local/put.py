@@ -1,0 +1,194 @@
+"""One object on its way into a folder: written aside, synced, and then given its name in one step."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import secrets
+import stat
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack, suppress
+from hashlib import sha256
+from itertools import pairwise
+from pathlib import Path
+
+from packhorse import crashpoints
+from packhorse.blobs.base import Sum
+from packhorse.blobs.local import tree
+from packhorse.blobs.local.tree import PARTIAL
+from packhorse.errors import BlobExists, BlobUnavailable, PathRefused, TooLarge
+
+TRIES = 100
+"""A put whose folder is pruned under its hands makes it again. Each loss takes a delete in the same microseconds."""
+
+SETTLED = stat.S_ISVTX
+"""The mark of a folder whose own name is synced. The put that made a folder may not have come to that yet, or have died
+before: whoever finds no mark syncs, so no put returns that relies on a folder which a power cut can take away."""
+
+BLOCK = 512 * 1024
+"""Bytes that go to a thread at a time. A put holds two such blocks: one is written while the next comes in."""
+FEW = 32
+"""Pieces of a block that are not worth joining."""
+FLUSH = 32 * 1024 * 1024
+"""Bytes after which the disk is asked to begin. Left to itself, a system with much memory writes nothing before the
+sync at the end, and all of it then, with nobody doing anything else."""
+
+NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
+
+
+class Put:
+    """One object on its way. All but `take`, `taken` and `sum` run in a thread, one after the other.
+
+    Except for `flush`, which may run beside `write`.
+    """
+
+    def __init__(self, root: Path, key: str, limit: int | None) -> None:
+        self._root, self._key, self._limit = root, key, limit
+        *self._folder, self._name = key.split("/")
+        self._partial = f"{os.getpid()}-{secrets.token_hex(8)}"
+        self._fd: int | None = None
+        self._waiting: list[bytes] = []
+        self._held = self._size = 0
+        self.unflushed = 0
+        """Bytes that were taken since the last flush."""
+        self._sha256 = sha256()
+        self._published = False
+
+    def take(self, chunk: bytes) -> bool:
+        """Whether enough is waiting now to be worth the way to a thread."""
+        self._size += len(chunk)
+        if self._limit is not None and self._size > self._limit:
+            raise TooLarge(field=self._name, limit=self._limit)
+        self._held += len(chunk)
+        self._waiting.append(chunk)
+        return self._held >= BLOCK
+
+    def taken(self) -> list[bytes]:
+        """What is waiting, for `write`."""
+        self.unflushed += self._held
+        pieces, self._waiting, self._held = self._waiting, [], 0
+        return pieces
+
+    def sum(self) -> Sum:
+        return Sum(size=self._size, sha256=self._sha256.hexdigest())
+
+    def open(self) -> None:
+        with tree.entered(self._root, [PARTIAL], make=True) as (_, partials):
+            self._fd = os.open(self._partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400, dir_fd=partials)
+        os.fchmod(self._fd, 0o444)  # not above, where the mask of the process has a say
+
+    def write(self, pieces: Sequence[bytes]) -> None:
+        """Large pieces as they are: to join them first would copy every byte once more, and hold up the loop."""
+        assert self._fd is not None
+        for data in pieces if len(pieces) <= FEW else [b"".join(pieces)]:
+            self._sha256.update(data)
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(self._fd, rest) :]
+
+    def flush(self) -> None:
+        """Its error is the object's: the system tells of a block that could not be written only once."""
+        assert self._fd is not None
+        os.fsync(self._fd)
+
+    def publish(self, pieces: Sequence[bytes]) -> None:
+        assert self._fd is not None
+        self.write(pieces)
+        os.fsync(self._fd)
+        crashpoints.passing("blob.put.written")
+        for tries_left in reversed(range(TRIES)):
+            try:
+                self._give_name()
+                break
+            except FileNotFoundError:  # a delete has pruned the folder since it was made
+                if not tries_left:
+                    raise
+            except NotADirectoryError:  # an object lies on the way, or a symbolic link
+                raise PathRefused(key=self._key) from None
+        self._forget_partial()
+
+    def discard(self, under_way: Iterable[Future[None]]) -> None:
+        for each in under_way:
+            if not each.cancel():
+                each.exception()  # the file must not be closed under it
+        with suppress(OSError, BlobUnavailable):  # what ended the put is the news; an orphan is for the sweep
+            if self._published:  # cancelled, or the name could not be synced: nobody has been told of the object
+                tree.delete(self._root, [self._key])
+            tree.prune(self._root, self._folder)
+        self._forget_partial()
+
+    def _give_name(self) -> None:
+        with (
+            tree.entered(self._root, [PARTIAL]) as (root, partials),
+            tree.entered(self._root, self._folder, make=True) as folders,
+        ):
+            try:
+                _move(self._partial, partials, self._name, folders[-1], lock=root)
+            except FileExistsError:
+                taken = stat.S_ISREG(os.stat(self._name, dir_fd=folders[-1], follow_symlinks=False).st_mode)
+                raise (BlobExists if taken else PathRefused)(key=self._key) from None
+            self._published = True
+            _settle(folders)
+
+    def _forget_partial(self) -> None:
+        """Never an error: the object is what counts, and `abandon` comes by later."""
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            with suppress(OSError):
+                os.close(fd)
+            with suppress(OSError, BlobUnavailable), tree.entered(self._root, [PARTIAL]) as (_, partials):
+                os.unlink(self._partial, dir_fd=partials)
+
+
+def linked(root: Path, source: str, key: str) -> bool:
+    """Give an object a second name, for nobody writes to it; False where there are no links, or no more of them."""
+    *above, old = source.split("/")
+    *folder, new = key.split("/")
+    for tries_left in reversed(range(TRIES)):
+        with ExitStack() as opened:
+            tree.open_object(root, source, opened)  # raises if there is none
+            try:
+                sources = opened.enter_context(tree.entered(root, above))
+                folders = opened.enter_context(tree.entered(root, folder, make=True))
+                os.link(old, new, src_dir_fd=sources[-1], dst_dir_fd=folders[-1], follow_symlinks=False)
+            except FileNotFoundError:  # a delete has pruned the folder since it was made, or taken the object
+                if not tries_left:
+                    raise
+            except FileExistsError:
+                raise BlobExists(key=key) from None
+            except NotADirectoryError:  # an object lies on the way
+                raise PathRefused(key=key) from None
+            except OSError as error:
+                if error.errno in NO_LINKS | {errno.EMLINK}:
+                    return False
+                raise
+            else:
+                _settle(folders)
+                return True
+    return False
+
+
+def _move(name: str, at: int, to: str, folder: int, *, lock: int) -> None:
+    """Give the file its new name, unless that is taken: a link is refused then, and where there are none we look."""
+    try:
+        os.link(name, to, src_dir_fd=at, dst_dir_fd=folder, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        # Rename overwrites, so one looks and renames at a time. The lock ends with its descriptor, and so with us.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if to in os.listdir(folder):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), to) from None
+        os.rename(name, to, src_dir_fd=at, dst_dir_fd=folder)
+
+
+def _settle(folders: Sequence[int]) -> None:
+    os.fsync(folders[-1])
+    for above, folder in pairwise(folders):
+        mode = os.fstat(folder).st_mode
+        if not mode & SETTLED:
+            os.fsync(above)
+            with suppress(PermissionError):  # another user's: without the mark it is synced every time
+                os.fchmod(folder, stat.S_IMODE(mode) | SETTLED)

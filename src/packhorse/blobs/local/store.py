@@ -1,0 +1,170 @@
+"""Objects as files in a local folder, each written aside, synced, and then given its name in one step.
+
+Folders are entered by descriptor, one part at a time and never through a symbolic link, so nothing that lies inside the
+root can lead a read or a write outside. Deleting is not synced: what a power cut brings back is an orphan to the sweep.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack, aclosing, contextmanager
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+from packhorse import crashpoints
+from packhorse.blobs.base import CHUNK, LARGEST, Sum, checked
+from packhorse.blobs.local import page_cache, tree
+from packhorse.blobs.local.put import FLUSH, Put, linked
+from packhorse.blobs.threads import Threads
+from packhorse.errors import BlobUnavailable
+
+THREADS = 8
+"""Enough to let syncs overlap, few enough that a stuck disk does not eat the process."""
+FLUSHES = 2
+"""Threads of those that only ask a disk to begin: nobody else waits behind them."""
+
+BURST = 12
+"""So many pieces in a row may be taken without anybody having waited, and then others have their turn. Whoever sends to
+a reader that has vanished never waits: the server takes everything, and tells of it a moment later."""
+BREATH, PAUSE = 0.0002, 0.003
+"""Seconds after the first such burst, and after each that follows: who is only quick must not be held up, and who has
+vanished takes whatever is read for him."""
+SOON = 0.01
+"""Seconds within which a piece is taken by who may be given larger ones."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Folder:
+    def __init__(self, root: Path) -> None:
+        self._root = root.resolve()
+        self._made = False
+        self._threads = Threads(THREADS)
+        self._flushes = Threads(FLUSHES)
+        self._folders = tree.Folders()
+
+    async def put(self, key: str, chunks: AsyncIterator[bytes], *, limit: int | None = None) -> Sum:
+        put = Put(self._root, checked(key), limit)
+        writing, flushing = _nothing(), _nothing()
+        crashpoints.passing("blob.put.before")
+        try:
+            await self._run(put.open)
+            async for chunk in chunks:
+                if put.take(chunk):
+                    await self._ended(writing)
+                    writing = self._threads.start(put.write, put.taken())
+                    if put.unflushed >= FLUSH and flushing.done():
+                        await self._ended(flushing)
+                        put.unflushed = 0
+                        flushing = self._flushes.start(put.flush)
+            await self._ended(writing)
+            if not flushing.cancel():  # one that has not begun is of no use any more
+                await self._ended(flushing)
+            await self._run(put.publish, put.taken())
+        except BaseException:  # cancellation too: whatever ended it, nothing is left behind
+            await self._threads.run(put.discard, [writing, flushing])
+            raise
+        crashpoints.passing("blob.put.after")
+        return put.sum()
+
+    async def _ended(self, work: Future[None]) -> None:
+        with _told():
+            await self._threads.ended(work)
+
+    async def put_file(self, key: str, path: Path) -> Sum:
+        async with aclosing(self._threads.pieces(path)) as pieces:
+            return await self.put(key, pieces)
+
+    async def copy(self, source: str, key: str) -> None:
+        checked(source)
+        crashpoints.passing("blob.put.before")
+        if not await self._run(linked, self._root, source, checked(key)):
+            async with aclosing(self.read(source)) as pieces:
+                await self.put(key, pieces)
+        crashpoints.passing("blob.put.after")
+
+    async def read(self, key: str, *, start: int = 0, length: int | None = None) -> AsyncGenerator[bytes]:
+        end = sys.maxsize if length is None else min(start + length, sys.maxsize)
+        loop, unwaited, size = asyncio.get_running_loop(), 0, CHUNK
+        with ExitStack() as opened:
+            fd = await self._run(tree.open_object, self._root, checked(key), opened)
+            while start < end and (piece := await self._piece(fd, min(size, end - start), start)):
+                start += len(piece)
+                turn = loop.create_future()
+                loop.call_soon(turn.set_result, None)
+                given = time.monotonic()
+                yield piece
+                unwaited = 0 if turn.done() else unwaited + 1
+                size = LARGEST if unwaited < BURST and time.monotonic() - given < SOON else CHUNK
+                if unwaited:
+                    await self._pause(unwaited)
+
+    async def _pause(self, unwaited: int) -> None:
+        bursts, rest = divmod(unwaited, BURST)
+        if rest:
+            await asyncio.sleep(0)
+        elif bursts == 1:
+            await asyncio.to_thread(time.sleep, BREATH)  # shorter than what the loop can tell
+        else:
+            await asyncio.sleep(PAUSE)
+
+    async def _piece(self, fd: int, size: int, start: int) -> bytes:
+        piece = page_cache.read(fd, size, start)
+        return await self._run(os.pread, fd, size, start) if piece is None else piece
+
+    async def size(self, key: str) -> int | None:
+        return await self._run(tree.size, self._root, checked(key))
+
+    async def fetch(self, key: str, to: Path) -> None:
+        await self._run(tree.fetch, self._root, checked(key), to)
+
+    async def keys(self, prefix: str, *, after: str | None = None, limit: int = 1000) -> list[str]:
+        return await self._run(tree.keys, self._root, checked(prefix), after or "", limit)
+
+    async def folders(self, prefix: str, *, after: str | None = None, limit: int = 1000) -> list[str]:
+        return await self._run(self._folders.page, self._root, checked(prefix), after or "", limit)
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        await self._run(tree.delete, self._root, [checked(key) for key in keys])
+
+    async def delete_all(self, prefix: str) -> None:
+        await self._run(tree.delete_all, self._root, checked(prefix))
+
+    async def abandon(self, older_than: float) -> int:
+        return await self._run(tree.abandon, self._root, time.time() - older_than)
+
+    async def presign(self, key: str, *, seconds: int, filename: str, content_type: str) -> str | None:  # noqa: ARG002
+        checked(key)
+        return None
+
+    async def close(self) -> None:
+        await self._threads.close()
+        await self._flushes.close()
+
+    async def _run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        with _told():
+            if not self._made:
+                await self._threads.run(tree.make_root, self._root)
+                self._made = True
+            return await self._threads.run(work, *args, **kwargs)
+
+
+def _nothing() -> Future[None]:
+    """Work that has ended."""
+    done: Future[None] = Future()
+    done.set_result(None)
+    return done
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise BlobUnavailable(reason=error.strerror or str(error)) from error

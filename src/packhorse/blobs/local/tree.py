@@ -1,0 +1,261 @@
+"""The folder tree below a root: entered by descriptor, one part at a time and never through a symbolic link."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import stat
+import threading
+from collections import deque
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from heapq import nsmallest
+from itertools import islice
+from pathlib import Path
+
+from packhorse import crashpoints
+from packhorse.blobs.base import CHUNK, checked
+from packhorse.errors import BlobNotFound, BlobUnavailable, PathRefused
+
+PARTIAL = ".partial"
+
+AHEAD = 10_000
+"""Names of folders that are remembered, of some 36 bytes each."""
+
+FICLONE = 0x40049409
+"""Of linux/fs.h, for file systems that can share bytes between files."""
+
+ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP})
+
+
+def make_root(root: Path) -> None:
+    missing = [path for path in (root, *root.parents) if not path.exists()]
+    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for path in missing:
+        with open_folder(path.parent) as above:
+            os.fsync(above)
+
+
+@contextmanager
+def entered(root: Path, folder: Sequence[str], *, make: bool = False) -> Iterator[list[int]]:
+    """Descriptors of the root and of each folder on the way down, the last one last."""
+    with ExitStack() as opened:
+        try:
+            folders = [opened.enter_context(open_folder(root))]
+        except OSError as error:  # a root that is gone must not look like an object that is not there
+            raise BlobUnavailable(reason=error.strerror) from error
+        for part in folder:
+            if make:
+                with suppress(FileExistsError):
+                    os.mkdir(part, 0o700, dir_fd=folders[-1])
+            folders.append(opened.enter_context(open_folder(part, folders[-1])))
+        yield folders
+
+
+@contextmanager
+def open_folder(folder: str | Path, at: int | None = None) -> Iterator[int]:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=at)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def if_there() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in ABSENT:
+            raise
+
+
+def open_object(root: Path, key: str, opened: ExitStack) -> int:
+    *folder, name = key.split("/")
+    with if_there(), entered(root, folder) as folders:
+        return open_file(name, opened, os.O_NOFOLLOW, dir_fd=folders[-1])
+    raise BlobNotFound(key=key)
+
+
+def open_file(path: str | Path, opened: ExitStack, flags: int = 0, *, dir_fd: int | None = None) -> int:
+    """Open a regular file and nothing else: a pipe would hold the thread for ever, a device need not end.
+
+    It is closed with ``opened``, which the caller has in hand even if it is cancelled before it gets the answer.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | flags, dir_fd=dir_fd)
+    opened.callback(os.close, fd)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        raise FileNotFoundError(errno.ENOENT, "Not a regular file", str(path))
+    return fd
+
+
+def size(root: Path, key: str) -> int | None:
+    with suppress(BlobNotFound), ExitStack() as opened:
+        return os.fstat(open_object(root, key, opened)).st_size
+    return None
+
+
+def fetch(root: Path, key: str, to: Path) -> None:
+    with ExitStack() as opened:
+        fd = open_object(root, key, opened)
+        # To root a read-only file is not: what it runs could change the object through the link.
+        if os.geteuid() == 0:
+            return _copy(fd, to)
+        try:
+            os.link(root / key, to, follow_symlinks=False)
+        except OSError:  # another device, too many links, deleted a moment ago: a copy serves, or says what is wrong
+            _copy(fd, to)
+
+
+def _copy(fd: int, to: Path) -> None:
+    with open(fd, "rb", closefd=False) as source, open(to, "xb") as target:
+        try:
+            if not _cloned(fd, target.fileno()):
+                shutil.copyfileobj(source, target, CHUNK)
+            os.fchmod(target.fileno(), 0o444)
+        except BaseException:
+            to.unlink()
+            raise
+
+
+def _cloned(source: int, target: int) -> bool:
+    """Share the bytes until one of them is written to, where the file system can: as cheap as a link."""
+    with suppress(OSError):
+        fcntl.ioctl(target, FICLONE, source)
+        return True
+    return False
+
+
+def keys(root: Path, prefix: str, after: str, limit: int) -> list[str]:
+    with (
+        if_there(),
+        entered(root, prefix.split("/")) as folders,
+        closing(_walk(folders[-1], prefix + "/", after)) as found,
+    ):
+        return list(islice(found, limit))
+    return []
+
+
+def _walk(fd: int, at: str, after: str) -> Generator[str]:
+    """Keys in order. A folder sorts with its slash: `a-b` comes before `a/b`, though `a` is less than `a-b`."""
+    with os.scandir(fd) as entries:
+        names = sorted(entry.name + "/" * _is_folder(entry) for entry in entries if _is_ours(entry, at))
+    for name in names:
+        key = at + name
+        if not name.endswith("/"):
+            if key > after:
+                yield key
+        elif key > after or after.startswith(key):  # else everything below it comes before
+            with if_there(), open_folder(name[:-1], fd) as folder:
+                yield from _walk(folder, key, after)
+
+
+class Folders:
+    """Pages of the folders in a folder. All of it is read to find the next few, so many are remembered at a time.
+
+    Who goes on where the last page ended is told of those, as far as they are still there; whoever begins anew or
+    elsewhere makes it read again. A sweep through 100,000 jobs reads the folder ten times instead of a thousand.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._at = ("", "")
+        self._ahead: deque[str] = deque()
+
+    def page(self, root: Path, prefix: str, after: str, limit: int) -> list[str]:
+        found: list[str] = []
+        with self._lock, if_there(), entered(root, prefix.split("/")) as folders:
+            if not after or self._at != (prefix, after):
+                self._ahead.clear()
+            while len(found) < limit:
+                if not self._ahead:
+                    self._ahead.extend(_next_folders(folders[-1], after, max(limit, AHEAD)))
+                if not self._ahead:
+                    break
+                after = self._ahead.popleft()
+                if _is_there(folders[-1], prefix, after):
+                    found.append(after)
+            self._at = (prefix, after)
+        return found
+
+
+def _next_folders(fd: int, after: str, limit: int) -> list[str]:
+    with os.scandir(fd) as entries:
+        return nsmallest(limit, (entry.name for entry in entries if entry.name > after and _is_folder(entry)))
+
+
+def _is_there(fd: int, prefix: str, name: str) -> bool:
+    with suppress(PathRefused), if_there():
+        checked(f"{prefix}/{name}")
+        return stat.S_ISDIR(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode)
+    return False
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    return entry.is_dir(follow_symlinks=False)
+
+
+def _is_ours(entry: os.DirEntry[str], at: str) -> bool:
+    """Whether it is a file, or a folder of files, that can be asked for."""
+    with suppress(PathRefused):
+        checked(at + entry.name)
+        return _is_folder(entry) or entry.is_file(follow_symlinks=False)
+    return False
+
+
+def delete(root: Path, keys: Sequence[str]) -> None:
+    for key in keys:
+        *folder, name = key.split("/")
+        with if_there(), entered(root, folder) as folders:
+            os.unlink(name, dir_fd=folders[-1])
+            crashpoints.passing("blob.delete.after")
+        prune(root, folder)
+
+
+def delete_all(root: Path, prefix: str) -> None:
+    folder = prefix.split("/")
+    with if_there(), entered(root, folder) as folders:
+        _empty(folders[-1])
+    prune(root, folder)
+
+
+def _empty(fd: int) -> None:
+    """Remove whatever lies in the folder, a stranger's file too: what is purged must be gone."""
+    with os.scandir(fd) as entries:
+        found = [(entry.name, _is_folder(entry)) for entry in entries]
+    for name, is_folder in found:
+        with if_there():
+            if is_folder:
+                with open_folder(name, fd) as folder:
+                    _empty(folder)
+                with suppress(OSError):  # not empty again: somebody is putting
+                    os.rmdir(name, dir_fd=fd)
+            else:
+                os.unlink(name, dir_fd=fd)
+                crashpoints.passing("blob.delete.after")
+
+
+def prune(root: Path, folder: Sequence[str]) -> None:
+    """Remove the folder and those above it as far as they are empty; one that stays hurts nobody."""
+    for depth in range(len(folder), 0, -1):
+        try:
+            with entered(root, folder[: depth - 1]) as folders:
+                os.rmdir(folder[depth - 1], dir_fd=folders[-1])
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return
+
+
+def abandon(root: Path, before: float) -> int:
+    """By age alone: whether a process lives cannot be told from its number, which another container may have given."""
+    gone = 0
+    with if_there(), entered(root, [PARTIAL]) as (_, partials), os.scandir(partials) as entries:
+        for entry in entries:
+            with if_there():
+                if entry.stat(follow_symlinks=False).st_mtime <= before:
+                    os.unlink(entry.name, dir_fd=partials)
+                    gone += 1
+    return gone

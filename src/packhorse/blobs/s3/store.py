@@ -1,0 +1,137 @@
+"""Objects in a bucket of S3, or of a server that speaks its language.
+
+Written by signed requests of our own (`upload`, `bucket`), read through obstore (`reading`). What the server answers
+badly or not at all is asked again on another connection; when patience has ended it is `BlobUnavailable`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from concurrent.futures import Future
+from contextlib import aclosing, suppress
+from pathlib import Path
+
+from packhorse import crashpoints
+from packhorse.blobs.base import Sum, checked
+from packhorse.blobs.s3.address import Address, Keys
+from packhorse.blobs.s3.download import Reading
+from packhorse.blobs.s3.http import Patience, Signed
+from packhorse.blobs.s3.list import Bucket
+from packhorse.blobs.s3.upload import Upload
+from packhorse.blobs.threads import Threads
+from packhorse.define.files import disposition
+from packhorse.errors import BlobNotFound, BlobUnavailable
+
+THREADS = 32
+"""Each waits for one answer at a time; when more puts are under way than these, their parts take turns."""
+
+
+class S3:
+    def __init__(self, address: Address, keys: Keys, patience: Patience = Patience()) -> None:
+        self._threads = Threads(THREADS)
+        self._signed = Signed(address, keys, THREADS, patience=patience)
+        self._bucket = Bucket(self._signed, address.prefix)
+        self._reading = Reading(address, keys, patience)
+
+    async def put(self, key: str, chunks: AsyncIterator[bytes], *, limit: int | None = None) -> Sum:
+        upload = Upload(self._signed, checked(key), limit)
+        sending: Future[None] | None = None
+        crashpoints.passing("blob.put.before")
+        try:
+            async for chunk in chunks:
+                if upload.take(chunk):
+                    if sending:
+                        await self._threads.ended(sending)
+                    sending = self._threads.start(upload.send, upload.taken())
+            if sending:
+                await self._threads.ended(sending)
+            await self._threads.run(upload.publish, upload.taken())
+        except BaseException:  # cancellation too: whatever ended it, nothing is left behind
+            await self._threads.run(upload.discard, sending)
+            raise
+        crashpoints.passing("blob.put.after")
+        return upload.sum()
+
+    async def put_file(self, key: str, path: Path) -> Sum:
+        async with aclosing(self._threads.pieces(path)) as pieces:
+            return await self.put(key, pieces)
+
+    async def copy(self, source: str, key: str) -> None:
+        checked(source)
+        upload = Upload(self._signed, checked(key), None)
+        crashpoints.passing("blob.put.before")
+        try:
+            await self._threads.run(upload.copy, source)
+        except BaseException as error:  # cancellation too: whatever ended it, nothing is left behind
+            await self._threads.run(upload.discard, None)
+            if isinstance(error, BlobNotFound):
+                await self._look(source)
+            raise
+        crashpoints.passing("blob.put.after")
+
+    async def read(self, key: str, *, start: int = 0, length: int | None = None) -> AsyncGenerator[bytes]:
+        async with aclosing(self._reading.pieces(checked(key), start, length)) as pieces:
+            try:
+                async for piece in pieces:
+                    yield piece
+            except BlobNotFound:
+                await self._look(key)
+                raise
+
+    async def size(self, key: str) -> int | None:
+        try:
+            return (await self._reading.head(checked(key)))["size"]
+        except BlobNotFound:
+            await self._look(key)
+            return None
+
+    async def fetch(self, key: str, to: Path) -> None:
+        partial = to.with_name(f".{secrets.token_hex(8)}")
+        try:
+            async with aclosing(self.read(key)) as pieces:
+                with await self._threads.run(open, partial, "xb") as file:
+                    async for piece in pieces:
+                        await self._threads.run(file.write, piece)
+                    os.fchmod(file.fileno(), 0o444)
+            await self._threads.run(_give_name, partial, to)
+        except OSError as error:
+            raise BlobUnavailable(reason=error.strerror or str(error)) from error
+        finally:
+            with suppress(OSError):
+                partial.unlink()
+
+    async def keys(self, prefix: str, *, after: str | None = None, limit: int = 1000) -> list[str]:
+        return await self._threads.run(self._bucket.keys, checked(prefix), after or "", limit)
+
+    async def folders(self, prefix: str, *, after: str | None = None, limit: int = 1000) -> list[str]:
+        return await self._threads.run(self._bucket.folders, checked(prefix), after or "", limit)
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        await self._threads.run(self._bucket.delete, [checked(key) for key in keys])
+
+    async def delete_all(self, prefix: str) -> None:
+        await self._threads.run(self._bucket.delete_all, checked(prefix))
+
+    async def abandon(self, older_than: float) -> int:
+        return await self._threads.run(self._bucket.abandon, older_than)
+
+    async def presign(self, key: str, *, seconds: int, filename: str, content_type: str) -> str | None:
+        query = {"response-content-disposition": disposition(filename), "response-content-type": content_type}
+        return self._signed.link(checked(key), query, seconds=seconds)
+
+    async def close(self) -> None:
+        await self._threads.close()
+        self._signed.close()
+
+    async def _look(self, key: str) -> None:
+        """A bucket that is gone must not look like an object that is not there."""
+        await self.keys(key, limit=1)
+
+
+def _give_name(partial: Path, to: Path) -> None:
+    if to.exists():
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), to)
+    partial.rename(to)

@@ -1,0 +1,124 @@
+"""`packhorse doctor`: whether store, files and workers can keep the promise. Needs no server."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import shutil
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from packhorse.background import health
+from packhorse.blobs.base import Blobs
+from packhorse.cli import output as printing
+from packhorse.cli.options import Output, Places, settings_from
+from packhorse.errors import PackhorseError
+from packhorse.factory import is_absent, open_store, opened_blobs
+from packhorse.settings import Loaded, Settings, without_secrets
+from packhorse.store.base import Finding
+
+ENOUGH = 512 * 1024**2
+"""Bytes of free disk below which running stages and uploads are likely to fail."""
+SHOWN = {"ok": "ok", "bad": "BAD", "stale": "STALE"}
+
+
+def doctor(*, output: Output = Output(), places: Places = Places()) -> int:
+    """Check store, files and workers; the exit code is 1 if anything is bad, or was not looked at for a minute."""
+    findings, now = asyncio.run(examined(settings_from(places)))
+    states = [health.state(each, now) for each in findings]
+    if output.json:
+        printing.document([_document(each, now) for each in findings])
+    else:
+        rows = zip((SHOWN[state] for state in states), findings, strict=True)
+        printing.table(
+            ("", "what", "is", "meaning"), [(word, f.name, f.value, printing.prose(f.meaning)) for word, f in rows]
+        )
+    return 0 if set(states) <= {"ok"} else 1
+
+
+def _document(finding: Finding, now: float) -> dict[str, object]:
+    """With ``is_ok`` for those who ask only that."""
+    state = health.state(finding, now)
+    return {
+        "name": finding.name,
+        "part": finding.part,
+        "state": state,
+        "is_ok": state == "ok",
+        "value": finding.value,
+        "meaning": finding.meaning,
+        "measured_at": now if finding.measured_at is None else finding.measured_at,
+    }
+
+
+async def examined(found: Loaded) -> tuple[list[Finding], float]:
+    """What was found, and the time it is to be judged by: the store's, if it answers."""
+    settings, named = found.settings, {name for name, origin in found.origins.items() if origin != "default"}
+    inside, now = await _store(settings, is_named="store" in named)
+    return [*inside, *await _blobs(settings, is_named="blobs" in named), _scratch(settings)], now
+
+
+async def _store(settings: Settings, *, is_named: bool) -> tuple[list[Finding], float]:
+    """A look must not make what it looks for. That nothing is there is bad only where somebody said there is."""
+    place, now = without_secrets(settings.store), time.time()
+    if is_absent(settings.store):
+        where = urlsplit(settings.store).path
+        missing = f"there is no store at {where} yet; a server, a worker or the first submit makes it"
+        return [Finding("store", not is_named, place, missing, "store")], now
+    try:
+        store = await open_store(settings.store, settings.prefix)
+    except PackhorseError as error:
+        return [Finding("store", False, place, f"{error.message} {error.hint}".strip(), "store")], now
+    try:
+        answers = await health.store_answers(store)
+        opened = Finding("store", answers.is_ok, place, f"jobs are remembered here; it {answers.value}", "store")
+        return [opened, *await health.within(store, settings)], store.now()
+    except PackhorseError as error:
+        return [Finding("store", False, place, error.message, "store")], now
+    finally:
+        await store.close()
+
+
+async def _blobs(settings: Settings, *, is_named: bool) -> list[Finding]:
+    place = without_secrets(settings.blobs)
+    if is_absent(settings.blobs) and not is_named:
+        return [Finding("files", True, place, "there is no folder yet; the first file makes it", "files")]
+    try:
+        blobs = opened_blobs(settings)
+        try:
+            await _probe(blobs)
+        finally:
+            await blobs.close()
+    except (PackhorseError, OSError) as error:
+        return [Finding("files", False, place, f"{error}", "files")]
+    return [Finding("files", True, place, "written, read and deleted one", "files")]
+
+
+async def _probe(blobs: Blobs) -> None:
+    """Write, read and delete an object under a name that no job has."""
+    content = secrets.token_bytes(1024)
+    key = f"doctor/{secrets.token_hex(8)}"
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield content
+
+    await blobs.put(key, chunks())
+    try:
+        found = b"".join([chunk async for chunk in blobs.read(key)])
+        if found != content:
+            raise PackhorseError("What is read is not what was written.")
+    finally:
+        await blobs.delete([key])
+    if await blobs.size(key) is not None:
+        raise PackhorseError("What was deleted is still there.")
+
+
+def _scratch(settings: Settings) -> Finding:
+    """Free disk where stages work: of the folder, or of the nearest that exists."""
+    folder = Path(settings.scratch).absolute()
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    value, meaning = f"{free // 1024**2} MiB", f"in {settings.scratch}"
+    return Finding("free disk for stages", free > ENOUGH, value, meaning, "host")

@@ -1,0 +1,236 @@
+"""`packhorse failures`: what went wrong, and what is done about it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from itertools import islice
+from typing import Annotated, Any
+
+from cyclopts import App, Group, Parameter
+
+from packhorse.cli import output
+from packhorse.cli.job_ref import named
+from packhorse.cli.options import Remote, Whole
+from packhorse.client import Client, Json
+
+app = App("failures", group_commands=Group("Commands"), result_action="return_value")
+
+HEIGHTS = "·▁▂▃▄▅▆▇█"
+COLUMNS = ("failure", "at", "status", "pipeline", "stage", "code", "user", "message")
+
+
+def _name(_type: object, text: str) -> None:
+    if not text.strip():
+        raise ValueError("this is empty; see them with: packhorse failures")
+
+
+Name = Annotated[str, Parameter(validator=_name)]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    group: Annotated[str | None, Parameter(name="--group")] = None
+    "Those of one group: its fingerprint."
+    pipeline: str | None = None
+    "Those of one pipeline."
+    code: str | None = None
+    "Those with this code, as HTTP_500."
+    user: str | None = None
+    "Those of one user's jobs."
+    schedule: str | None = None
+    "Those of the jobs of one schedule."
+    since: str | None = None
+    "Not before this time, as 2026-01-31T12:00:00Z."
+    until: str | None = None
+    "Before this time."
+
+    def asked(self) -> dict[str, Any]:
+        found = asdict(self)
+        return {"fingerprint": found.pop("group"), "error_code": found.pop("code"), **found}
+
+
+@app.default
+def listed(
+    *,
+    chosen: Chosen = Chosen(),
+    status: str | None = None,
+    job: str | None = None,
+    limit: Whole = 50,
+    remote: Remote = Remote(),
+) -> None:
+    """List runs that failed for good, newest first.
+
+    Parameters
+    ----------
+    status
+        Only open, retried, resolved or dismissed ones.
+    job
+        Only those of one job: its id, or the beginning or end of it.
+    limit
+        How many at most.
+    """
+    with Client(remote.url) as client:
+        job = None if job is None else named(client, job)
+        found = client.failures(**chosen.asked(), status=status, job_id=job, limit=limit)
+    if remote.json:
+        output.document(found)
+    elif found["items"]:
+        output.table(COLUMNS, map(_failure, found["items"]))
+    else:
+        output.said("There are no such failures.")
+
+
+@app.command
+def groups(*, dismissed: bool = False, limit: Whole = 50, remote: Remote = Remote()) -> None:
+    """List failures by what went wrong, the last seen first; the trend is by the hour, up to now.
+
+    Parameters
+    ----------
+    dismissed
+        Only those that were dismissed.
+    limit
+        How many at most.
+    """
+    with Client(remote.url) as client:
+        found = list(islice(client.failure_groups(dismissed=dismissed or None, trend=True), limit))
+    if remote.json:
+        output.document({"items": found, "next": None})
+    elif found:
+        counted = ("group", "count", "open", "users", "trend, 24 h", "last seen", "state")
+        columns = (*counted, "pipeline", "stage", "code", "message")
+        output.table(columns, map(_group, found))
+    else:
+        output.said("There are no failures.")
+
+
+@app.command
+def show(name: Name, /, *, remote: Remote = Remote()) -> None:
+    """Show a failure, or a group by its fingerprint.
+
+    Parameters
+    ----------
+    name
+        The id of a failure, or the fingerprint of a group.
+    """
+    with Client(remote.url) as client:
+        found = client.failure(name) if "-" in name else client.failure_group(name)
+    if remote.json:
+        output.document(found)
+    else:
+        output.facts({key.replace("_", " "): _told(value) for key, value in found.items() if value is not None})
+
+
+@app.command
+def retry(
+    *failures: Name,
+    chosen: Chosen = Chosen(),
+    pace: float | None = None,
+    dry_run: bool = False,
+    remote: Remote = Remote(),
+) -> None:
+    """Have open failures retried: some by their ids, or all that have what is named.
+
+    Parameters
+    ----------
+    failures
+        Their ids.
+    pace
+        How many a second at most.
+    dry_run
+        Only tell how many they are, and which are the newest.
+    """
+    with Client(remote.url) as client:
+        found = client.retry_failures(failures, **chosen.asked(), pace=pace, dry_run=dry_run)
+    _ordered(found, remote, "retried")
+
+
+@app.command
+def dismiss(
+    *failures: Name, reason: str, chosen: Chosen = Chosen(), dry_run: bool = False, remote: Remote = Remote()
+) -> None:
+    """Dismiss open failures: some by their ids, or all that have what is named.
+
+    Parameters
+    ----------
+    failures
+        Their ids.
+    reason
+        Why.
+    dry_run
+        Only tell how many they are, and which are the newest.
+    """
+    with Client(remote.url) as client:
+        found = client.dismiss_failures(failures, reason=reason, **chosen.asked(), dry_run=dry_run)
+    _ordered(found, remote, "dismissed")
+
+
+@app.command
+def orders(order: str | None = None, /, *, limit: Whole = 20, remote: Remote = Remote()) -> None:
+    """List what was ordered to be retried or dismissed, and how far it is.
+
+    Parameters
+    ----------
+    order
+        The id of one of them.
+    limit
+        How many at most.
+    """
+    with Client(remote.url) as client:
+        page = client.failure_orders(limit=limit) if order is None else None
+        found = [client.failure_order(order)] if order is not None else []
+    if remote.json:
+        output.document(page if page is not None else found[0])
+        return
+    rows = page["items"] if page is not None else found
+    if rows:
+        output.table(("order", "kind", "at", "by", "done", "left", "state"), map(_order, rows))
+    else:
+        output.said("Nothing was ordered.")
+
+
+def _ordered(found: Json, remote: Remote, what: str) -> None:
+    if remote.json:
+        output.document(found)
+        return
+    count = f"{found['count']}{' or more' if found['is_at_least'] else ''}"
+    if found["order"] is None:
+        output.plain(f"{count} would be {what}.")
+        if found["first"]:
+            output.table(COLUMNS, map(_failure, found["first"]))
+        return
+    output.plain(f"{count} will be {what}: order {found['order']['order_id']}.")
+    output.said(f"See how far it is with: packhorse failures orders {found['order']['order_id']}")
+
+
+def _failure(found: Json) -> tuple[object, ...]:
+    names = ("status", "pipeline", "stage", "error_code", "user_id", "message")
+    return found["failure_id"], _when(found["timestamp"]), *(found[name] for name in names)
+
+
+def _group(found: Json) -> tuple[object, ...]:
+    users = f"{found['users']}{'+' if found['has_more_users'] else ''}"
+    state = "dismissed" if found["is_dismissed"] else "seen again" if found["seen_again"] else "open"
+    names = ("pipeline", "stage", "error_code", "message")
+    counts = (found["fingerprint"], found["count"], found["open"], users, _trend(found["trend"]["counts"]))
+    return *counts, _when(found["last_seen"]), state, *(found[name] for name in names)
+
+
+def _trend(counts: list[int | None]) -> str:
+    """A sign for each hour, the last one now; a question mark where it is not known."""
+    most = max(each or 0 for each in counts)
+    return "".join("?" if each is None else HEIGHTS[-(-each * (len(HEIGHTS) - 1) // (most or 1))] for each in counts)
+
+
+def _order(found: Json) -> tuple[object, ...]:
+    left = ", ".join(f"{why} {count}" for why, count in found["left"].items())
+    state = "under way" if found["ended_at"] is None else f"done at {_when(found['ended_at'])}"
+    return found["order_id"], found["kind"], _when(found["created_at"]), found["by"], found["done"], left, state
+
+
+def _when(at: str) -> str:
+    return at[:19].replace("T", " ")
+
+
+def _told(value: object) -> object:
+    return ", ".join(f"{k} {v}" for k, v in value.items() if v) if isinstance(value, dict) else value

@@ -1,0 +1,217 @@
+"""The commands about jobs that are there: list, show, logs, promote; and what can be submitted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated
+
+from cyclopts import CycloptsError, Parameter
+
+from packhorse.cli import follow as watching
+from packhorse.cli import output
+from packhorse.cli.commands.results import listed
+from packhorse.cli.job_ref import named
+from packhorse.cli.options import Chosen, JobId, Remote, Whole
+from packhorse.client import Client, Json
+from packhorse.core import json
+from packhorse.core.plurals import percent
+from packhorse.define.validation import some
+
+TERMINAL = watching.EXIT.keys()
+BY_ITSELF = frozenset({"QUEUED", "NOT_BEFORE"})
+"""Reasons to wait that go away without anybody doing anything."""
+MIB = 1024**2
+MOST_LINES = 5000
+"""Of a log that the server gives at a time."""
+
+
+def jobs(*, chosen: Chosen = Chosen(), count: bool = False, limit: Whole = 20, remote: Remote = Remote()) -> None:
+    """List jobs, newest first.
+
+    Parameters
+    ----------
+    count
+        Only say how many there are, up to a thousand.
+    limit
+        How many at most.
+    """
+    with remote.client() as client:
+        page = client.count(**chosen.asked()) if count else client.list(**chosen.asked(), limit=limit)
+    if remote.json:
+        output.document(page)
+    elif count:
+        output.plain(f"{page['count']}{'+' if page['is_at_least'] else ''}")
+    elif page["items"]:
+        columns = ("job", "pipeline", "user", "status", "progress", "stage", "created")
+        output.table(columns, map(_row, page["items"]))
+    else:
+        output.said("There are no such jobs. Submit one with: packhorse submit PIPELINE")
+
+
+def show(job: JobId, /, *, follow: bool = False, remote: Remote = Remote()) -> int:
+    """Show a job, or follow it until it has ended.
+
+    Parameters
+    ----------
+    job
+        Its id, or the beginning of it; or the end, of one of the newest 200.
+    follow
+        Show progress until it has ended; the exit code is 0 completed, 1 failed, 4 cancelled.
+    """
+    with remote.client() as client:
+        job = named(client, job)
+        if not follow:
+            _shown(client, job, remote)
+            return 0
+        found = watching.followed(client, job, json=remote.json)
+    return watching.DETACHED if found is None else watching.ended(found)
+
+
+def logs(
+    job: JobId,
+    /,
+    *,
+    follow: Annotated[bool, Parameter(name=("--follow", "-f"))] = False,
+    stage: str | None = None,
+    tail: Whole | None = None,
+    remote: Remote = Remote(),
+) -> None:
+    """Print what a job's stages have printed.
+
+    Parameters
+    ----------
+    job
+        Its id, or the beginning of it; or the end, of one of the newest 200.
+    follow
+        Go on until the job has ended.
+    stage
+        Only of this stage.
+    tail
+        Begin with the last so many lines.
+    """
+    with remote.client() as client:
+        job = named(client, job)
+        stages = client.get(job)["stages"]
+        if stage is not None and stage not in stages:
+            raise CycloptsError(msg=f"There is no stage {stage!r}; there is {some(stages)}.", command_chain=["logs"])
+        for line in (_live if follow else _written)(client, job, stage, tail):
+            if remote.json:
+                output.document(line)
+            else:
+                output.line(_speaker(line, stages), line["text"])
+
+
+def promote(job: JobId, /, *, to: str | None = None, remote: Remote = Remote()) -> None:
+    """Copy a job's result to a place where it stays when the job has gone.
+
+    Parameters
+    ----------
+    job
+        Its id, or the beginning of it; or the end, of one of the newest 200.
+    to
+        The name of the place, where the server has several.
+    """
+    with remote.client() as client:
+        promoted = client.promote(named(client, job), to)
+    if remote.json:
+        output.document(promoted)
+    else:
+        for key in promoted["promoted_object_keys"]:
+            output.plain(key)
+
+
+def pipelines(*, remote: Remote = Remote()) -> None:
+    """List what can be submitted."""
+    with remote.client() as client:
+        found = client.pipelines()
+    if remote.json:
+        output.document({"items": found, "next": None})
+    elif found:
+        rows = [(each["name"], each["app"], _usage(each["schema"]), each["description"]) for each in found]
+        output.table(("pipeline", "app", "parameters", "meaning"), rows)
+    else:
+        output.said("No pipeline is published. A worker publishes its own when it starts: packhorse worker FILE")
+
+
+def _written(client: Client, job_id: str, stage: str | None, tail: int | None) -> Iterator[Json]:
+    after = _before(client, job_id, stage, tail)
+    while items := client.log(job_id, after, stage)["items"]:
+        yield from items
+        after = items[-1]["n"]
+
+
+def _before(client: Client, job_id: str, stage: str | None, tail: int | None) -> int:
+    """The number of the line before the first that is wanted."""
+    if tail is None:
+        return 0
+    last = client.log(job_id, stage=stage, limit=min(max(tail, 1), MOST_LINES), newest=True)["items"]
+    return int(last[0]["n"]) - 1 if last else 0
+
+
+def _live(client: Client, job_id: str, stage: str | None, tail: int | None) -> Iterator[Json]:
+    """From the first line on; what a new connection says again is left out."""
+    after = _before(client, job_id, stage, tail)
+    for event in client.events(job_id):
+        line = event["data"]
+        if event["type"] == "log" and line["n"] > after:
+            after = line["n"]
+            if stage in (None, line["stage"]):
+                yield line
+
+
+def _speaker(line: Json, stages: Json) -> str:
+    """The element only of a stage that has several."""
+    has_elements = "elements" in stages.get(line["stage"], {})
+    return watching.place(line if has_elements else {**line, "element": None})
+
+
+def _row(job: Json) -> tuple[object, ...]:
+    created = job["created_at"][:19].replace("T", " ")
+    how_far = percent(job["progress"])
+    return job["job_id"], job["pipeline"], job["user_id"], job["status"], how_far, job["stage"], created
+
+
+def _shown(client: Client, job_id: str, remote: Remote) -> None:
+    job = client.get(job_id)
+    if remote.json:
+        output.document(job)
+        return
+    names = ("job_id", "pipeline", "user_id", "status", "created_at", "started_at", "completed_at", "expires_at", "run")
+    output.facts({name: job[name] for name in names if job[name] is not None})
+    if job["parameters"]:
+        output.facts({"parameters": json.encode(job["parameters"]).decode()})
+    _stages(job, client.metrics(job_id))
+    if made := client.artifacts(job_id):
+        listed(made)
+    if job["status"] not in TERMINAL:
+        reasons = client.explain(job_id)
+        for reason in reasons:
+            output.facts({"waiting": output.prose(reason["message"])})
+        is_moving = all(reason["code"] in BY_ITSELF for reason in reasons)
+        if is_moving and (seconds := client.estimate(job_id)["seconds"]) is not None:
+            output.facts({"left": f"about {seconds:.0f} s to run"})
+    if job["error"] is not None:
+        output.facts({"error": f"{job['error']['code']}: {job['error']['message']}"})
+    if job["result"] is not None:
+        output.facts({"result": json.encode(job["result"]).decode()})
+
+
+def _stages(job: Json, measured: Sequence[Json]) -> None:
+    """With the most that each has used at a time, if any ran long enough to be measured."""
+    columns = ["stage", "status", "progress", "attempt", *(("peak cpu", "peak memory") if measured else ()), "message"]
+    rows = []
+    for name, stage in job["stages"].items():
+        mine = [each for each in measured if each["stage"] == name]
+        row = [name, stage["status"], percent(stage["progress"]), stage["attempt"]]
+        if mine:
+            row += [f"{100 * max(each['peak_cpu'] for each in mine):.0f} %"]
+            row += [f"{max(each['peak_memory_bytes'] for each in mine) / MIB:.0f} MiB"]
+        elif measured:
+            row += ["", ""]
+        rows.append([*row, stage["message"]])
+    output.table(columns, rows)
+
+
+def _usage(schema: Json) -> str:
+    required = schema.get("required", [])
+    return " ".join(name if name in required else f"[{name}]" for name in schema.get("properties", {}))

@@ -1,0 +1,123 @@
+"""The commands that fetch what a job has made: its result, and the artifacts of its stages."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryFile
+
+from packhorse.cli import output as printing
+from packhorse.cli.job_ref import named
+from packhorse.cli.options import ArtifactName, JobId, Remote
+from packhorse.client import Client, Json
+from packhorse.core import json as wire
+from packhorse.errors import InvalidInput
+
+STEP = 1024
+
+
+def result(job: JobId, /, *, output: str = ".", remote: Remote = Remote()) -> None:
+    """Download a job's result.
+
+    Parameters
+    ----------
+    job
+        Its id, or the beginning of it; or the end, of one of the newest 200.
+    output
+        File to write to, or folder/ to write into; else the folder we are in. A result without files is printed.
+    """
+    to = target(output)
+    with remote.client() as client:
+        kept(client, named(client, job), to, json=remote.json)
+
+
+def artifacts(job: JobId, name: ArtifactName = None, /, *, output: str = ".", remote: Remote = Remote()) -> None:
+    """List the files that a job's stages have made, or download one.
+
+    Parameters
+    ----------
+    job
+        Its id, or the beginning of it; or the end, of one of the newest 200.
+    name
+        Which one, as it is listed; without a name all are listed.
+    output
+        File to write it to, or folder/ to write it into; else the folder we are in.
+    """
+    to = None if name is None else target(output)
+    with remote.client() as client:
+        job = named(client, job)
+        if name is not None and to is not None:
+            _said(client.artifact(job, name, to), json=remote.json)
+            return
+        found = client.artifacts(job)
+    if remote.json:
+        printing.document({"items": found, "next": None})
+    elif found:
+        listed(found)
+    else:
+        printing.said("The job has made no files.")
+
+
+def listed(found: Sequence[Json]) -> None:
+    """A table of artifacts."""
+    rows = [(each["name"], _size(each["size_bytes"]), each["content_type"]) for each in found]
+    printing.table(("artifact", "size", "type"), rows)
+
+
+def target(output: str) -> Path:
+    """Where a result goes. A name that ends in a slash is a folder, and made if it is not there."""
+    path = Path(output).expanduser()
+    with writing(output):
+        (path if output.endswith(os.sep) else path.parent).mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def tried(output: str) -> Path:
+    """The same, tried out before the job: it may take hours, and then it would be too late to hear that it cannot."""
+    path = target(output)
+    with writing(output):
+        if path.is_file():
+            path.open("ab").close()
+        if path.is_dir() or path.is_file() or not path.exists():  # a device is written to as it is
+            TemporaryFile(dir=path if path.is_dir() else path.parent).close()
+    return path
+
+
+def kept(client: Client, job_id: str, output: Path, *, json: bool) -> None:
+    """Write the result where it was asked for; one without files is a value, and printed if no file was named."""
+    with writing(str(output)):  # a disk may be full by now
+        found = client.result(job_id, output)
+    if isinstance(found, Path):
+        _said(found, json=json)
+    elif output.is_dir():
+        printing.document(found)
+    else:
+        with writing(str(output)):
+            output.write_bytes(wire.encode(found) + b"\n")
+        printing.said(f"Written to {output}.")
+
+
+@contextmanager
+def writing(output: str) -> Iterator[None]:
+    """What the file system refuses, as a sentence."""
+    try:
+        yield
+    except OSError as error:
+        why = error.strerror or error
+        raise InvalidInput(f"Nothing can be written to {output}: {why}.", field="output") from error
+
+
+def _said(path: Path, *, json: bool) -> None:
+    printing.document({"path": str(path)}) if json else printing.plain(str(path))
+
+
+def _size(count: float) -> str:
+    """As a person would say it."""
+    unit = "bytes"
+    for larger in ("KiB", "MiB", "GiB"):
+        if count < STEP:
+            break
+        count, unit = count / STEP, larger
+    return f"{count:.0f} {unit}"

@@ -1,0 +1,339 @@
+"""`packhorse schedules`: what is run when, its versions, and what became of each tick."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from cyclopts import App, Group, Parameter
+
+from packhorse.cli import output
+from packhorse.cli.commands.submit import schema_of
+from packhorse.cli.options import Remote, Whole
+from packhorse.cli.schedule_output import changed, clock, difference, next_of, shown, state, tried
+from packhorse.cli.values import grouped, parameters_from
+from packhorse.client import Client, Json
+from packhorse.core import cron_text
+from packhorse.errors import InvalidInput, ScheduleNotFound
+
+app = App("schedules", group_commands=Group("Commands"), result_action="return_value")
+
+
+def _id(_type: object, text: str) -> None:
+    if not text.strip():
+        raise ValueError("a schedule is named by its id, and this is empty; see them with: packhorse schedules")
+
+
+ScheduleId = Annotated[str, Parameter(validator=_id)]
+Labels = Annotated[list[str] | None, Parameter(name="--label", negative=())]
+Values = Annotated[str, Parameter(name="NAME=VALUE")]
+
+
+@app.default
+@app.command(name="list")
+def listed(*, deleted: bool = False, remote: Remote = Remote()) -> None:
+    """List schedules: what is run when, and when next.
+
+    Parameters
+    ----------
+    deleted
+        Also those that were deleted, as long as their runs are kept.
+    """
+    with remote.client() as client:
+        found = list(client.schedules(deleted=deleted))
+    if remote.json:
+        output.document({"items": found, "next": None})
+    elif found:
+        rows = [(s["schedule_id"], s["pipeline"], s["cron"], s["when"], next_of(s), state(s)) for s in found]
+        output.table(("schedule", "pipeline", "cron", "when", "next", "state"), rows)
+    else:
+        output.said("There are no schedules. Make one with: packhorse schedules put ID PIPELINE --cron '0 3 * * *'")
+
+
+@app.command
+def show(schedule: ScheduleId, /, *, remote: Remote = Remote()) -> None:
+    """Show a schedule.
+
+    Parameters
+    ----------
+    schedule
+        Its id.
+    """
+    with remote.client() as client:
+        shown(client.schedule(schedule), remote)
+
+
+@app.command
+def put(
+    schedule: ScheduleId,
+    /,
+    pipeline: str | None = None,
+    *values: Values,
+    cron: str | None = None,
+    zone: str | None = None,
+    user: str | None = None,
+    overlap: Literal["skip", "queue", "cancel"] | None = None,
+    misfire: Literal["skip", "catch_up"] | None = None,
+    window: str | None = None,
+    labels: Labels = None,
+    reason: str = "",
+    version: Whole | None = None,
+    dry_run: bool = False,
+    remote: Remote = Remote(),
+) -> None:
+    """Make a schedule, or edit one; what is not said stays as it is.
+
+    Parameters
+    ----------
+    schedule
+        Its id.
+    pipeline
+        What is run, behind the id as for submit, or as an option; see them with: packhorse pipelines
+    values
+        Parameters; one that is named anew replaces the one there was. NAME=@PATH is what the file says.
+    cron
+        When: minute, hour, day, month and weekday, or six fields with the second in front.
+    zone
+        By which clock, as Europe/Berlin; else UTC.
+    user
+        Whose jobs they are.
+    overlap
+        While the run before is not over: skip this one, queue it, or cancel that one.
+    misfire
+        With a tick that nobody was there to run: skip it, or catch_up.
+    window
+        How old a tick may be to be caught up with, as 1h.
+    labels
+        NAME=VALUE, for people; may be repeated.
+    reason
+        Why; the version says so.
+    version
+        The version you have seen; else the one there is now.
+    dry_run
+        Only tell what would be different.
+    """
+    if pipeline is not None and "=" in pipeline:  # a parameter of what is run already
+        values, pipeline = (pipeline, *values), None
+    given = {"cron": cron, "zone": zone, "user": user, "overlap": overlap, "misfire": misfire, "window": window}
+    said: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    with remote.client() as client:
+        found = _known(client, schedule)
+        said = {**_current(found), **said}
+        said["pipeline"] = pipeline or said.get("pipeline")
+        if "cron" not in said or said["pipeline"] is None:
+            raise InvalidInput("A new schedule needs a pipeline and --cron.", field="cron")
+        added, files = parameters_from(grouped(values, "schedules", "put"), schema_of(client, said["pipeline"]))
+        if files:
+            raise InvalidInput("A schedule cannot hold files.", field=next(iter(files)))
+        said["parameters"] = {**said.get("parameters", {}), **added}
+        if labels is not None:
+            said["labels"] = {**said.get("labels", {}), **dict(_pair(each) for each in labels)}
+        seen = version if version is not None or found is None else found["version"]
+        made = client.put_schedule(schedule, **said, reason=reason, version=seen, dry_run=dry_run)
+    (tried if dry_run else shown)(made, remote)
+
+
+@app.command
+def pause(schedule: ScheduleId, /, *, reason: str = "", remote: Remote = Remote()) -> None:
+    """Let no tick fire until it is resumed.
+
+    Parameters
+    ----------
+    schedule
+        Its id.
+    reason
+        Why; the version says so.
+    """
+    with remote.client() as client:
+        changed(client.pause_schedule(schedule, reason), remote)
+
+
+@app.command
+def resume(schedule: ScheduleId, /, *, reason: str = "", remote: Remote = Remote()) -> None:
+    """Go on, with the next tick.
+
+    Parameters
+    ----------
+    schedule
+        Its id.
+    reason
+        Why; the version says so.
+    """
+    with remote.client() as client:
+        changed(client.resume_schedule(schedule, reason), remote)
+
+
+@app.command
+def reset(schedule: ScheduleId, /, *, reason: str = "", remote: Remote = Remote()) -> None:
+    """Make it what the app's code declares, again.
+
+    Parameters
+    ----------
+    schedule
+        Its id.
+    reason
+        Why; the version says so.
+    """
+    with remote.client() as client:
+        changed(client.reset_schedule(schedule, reason), remote)
+
+
+@app.command
+def delete(schedule: ScheduleId, /, *, reason: str = "", remote: Remote = Remote()) -> None:
+    """Fire it no more; what has happened can be looked at for a while.
+
+    Parameters
+    ----------
+    schedule
+        Its id.
+    reason
+        Why; the version says so.
+    """
+    with remote.client() as client:
+        changed(client.delete_schedule(schedule, reason), remote)
+
+
+@app.command
+def run(schedule: ScheduleId, /, *, remote: Remote = Remote()) -> None:
+    """Run it now, beside its ticks.
+
+    Parameters
+    ----------
+    schedule
+        Its id.
+    """
+    with remote.client() as client:
+        made = client.run_schedule(schedule)
+    if remote.json:
+        output.document(made)
+    else:
+        output.said(f"Look what becomes of it with: packhorse schedules runs {schedule}")
+
+
+@app.command
+def runs(schedule: ScheduleId, /, *, limit: Whole = 20, remote: Remote = Remote()) -> None:
+    """List what became of each tick, the newest first.
+
+    Parameters
+    ----------
+    schedule
+        Its id.
+    limit
+        How many.
+    """
+    with remote.client() as client:
+        found = client.schedule_runs(schedule, limit=limit)
+    if remote.json:
+        output.document(found)
+    elif found["items"]:
+        rows = [
+            (clock(r["tick"]), r["version"], r["status"], r["duration_ms"], r["job_id"] or "", r["message"])
+            for r in found["items"]
+        ]
+        output.table(("tick", "version", "status", "ms", "job", "message"), rows)
+    else:
+        output.said("It has not fired yet.")
+
+
+@app.command
+def history(schedule: ScheduleId, /, *, limit: Whole = 20, remote: Remote = Remote()) -> None:
+    """List its versions, newest first: who made each, why, and what it changed.
+
+    Parameters
+    ----------
+    schedule
+        Its id.
+    limit
+        How many.
+    """
+    with remote.client() as client:
+        found = client.schedule_versions(schedule, limit=limit)
+    if remote.json:
+        output.document(found)
+        return
+    rows = [
+        (v["version"], clock(v["at"]), v["author"], v["action"], v["reason"], ", ".join(map(difference, v["changes"])))
+        for v in found["items"]
+    ]
+    output.table(("version", "at", "by", "what", "why", "changes"), rows)
+
+
+@app.command
+def diff(schedule: ScheduleId, old: Whole, new: Whole, /, *, remote: Remote = Remote()) -> None:
+    """Show what is different between two versions.
+
+    Parameters
+    ----------
+    schedule
+        Its id.
+    old
+        The number of a version.
+    new
+        That of another.
+    """
+    with remote.client() as client:
+        found = client.diff_schedule(schedule, old, new)
+    if remote.json:
+        output.document({"items": found, "next": None})
+    elif found:
+        output.table(("field", "old", "new"), [(d["field"], d["old"], d["new"]) for d in found])
+    else:
+        output.said("They say the same.")
+
+
+@app.command
+def rollback(schedule: ScheduleId, to: Whole, /, *, reason: str = "", remote: Remote = Remote()) -> None:
+    """Make an earlier version the newest again.
+
+    Parameters
+    ----------
+    schedule
+        Its id.
+    to
+        The number of that version.
+    reason
+        Why; the version says so.
+    """
+    with remote.client() as client:
+        changed(client.rollback_schedule(schedule, to, reason), remote)
+
+
+@app.command
+def preview(cron: str, /, *, zone: str = "UTC", remote: Remote = Remote()) -> None:
+    """Show the next ten times a cron line fires, and what the change of clocks does to it.
+
+    Parameters
+    ----------
+    cron
+        The line, in quotes.
+    zone
+        By which clock.
+    """
+    with remote.client() as client:
+        found = client.preview_schedule(cron, zone)
+    if remote.json:
+        output.document({"items": found, "next": None})
+    else:
+        output.said(f"{cron_text.said(cron, zone)}:")
+        output.table(("local time", "UTC", "", ""), [(m["local"], clock(m["at"]), m["mark"], m["note"]) for m in found])
+
+
+def _known(client: Client, schedule: str) -> Json | None:
+    try:
+        found = client.schedule(schedule)
+    except ScheduleNotFound:
+        return None
+    return None if found["deleted_at"] is not None else found
+
+
+def _current(found: Json | None) -> Json:
+    if found is None:
+        return {}
+    names = ("pipeline", "parameters", "cron", "zone", "active", "overlap", "misfire", "window", "labels")
+    return {**{name: found[name] for name in names}, "user": found["user_id"]}
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise InvalidInput(f"--label {text} is not NAME=VALUE.", field="labels")
+    return name, value

@@ -1,0 +1,112 @@
+"""The commands that look on: who works, and how it goes."""
+
+from __future__ import annotations
+
+from packhorse.cli import output
+from packhorse.cli.options import Remote
+from packhorse.client import Client, Json
+from packhorse.core.plurals import plural
+
+MIB = 1024**2
+
+
+def workers(*, remote: Remote = Remote()) -> None:
+    """List the workers: what each has in hand, how its host is, and for a day those that were lost."""
+    with Client(remote.url) as client:
+        found = client.workers()
+    if remote.json:
+        output.document({"items": found, "next": None})
+    elif found:
+        output.table(("worker", "state", "seen", "slots", "cpu", "memory", "in hand"), map(worker_row, found))
+    else:
+        output.said("There are no workers. Start one with: packhorse worker FILE")
+
+
+def stats(
+    *, window: str = "1h", queue: str | None = None, pipeline: str | None = None, remote: Remote = Remote()
+) -> None:
+    """Show what there is, what runs and waits, and how it went.
+
+    Parameters
+    ----------
+    window
+        How far back to look, as 10m or 72h, which is the longest.
+    queue
+        Only the attempts in this queue.
+    pipeline
+        Only those of this pipeline.
+    """
+    with Client(remote.url) as client:
+        found = client.stats(window=window, queue=queue, pipeline=pipeline)
+    if remote.json:
+        output.document(found)
+        return
+    output.facts({**overview(found), **_window(found["window"], window)})
+
+
+def overview(found: Json) -> dict[str, str]:
+    """What there is now."""
+    jobs, more = found["jobs"], "+" if found["waiting_capped"] else ""
+    kept = ", ".join(f"{_count(jobs, name)} {name}" for name in ("active", "completed", "failed", "cancelled"))
+    slots = f"{found['slots']} {plural(found['slots'], 'slot')}"
+    workers = f"{found['workers']} {plural(found['workers'], 'worker')}"
+    return {
+        "jobs": f"{jobs['total']}{'+' if jobs['capped'] else ''} kept: {kept}",
+        "running": f"{found['running']} of {slots}, on {workers}",
+        "waiting": f"{found['waiting']}{more}, the oldest for {seconds(found['oldest_wait_seconds'])}",
+        "today": f"{found['processed_today']} ended since midnight UTC, {found['failed_24h']} failed in 24 h",
+    }
+
+
+def _count(jobs: Json, name: str) -> str:
+    return f"{jobs[name]}{'+' if name in jobs['capped'] else ''}"
+
+
+def _window(window: Json, asked: str) -> dict[str, str]:
+    outcomes = ", ".join(f"{count} {name}" for name, count in sorted(window["outcomes"].items())) or "nothing"
+    return {
+        f"last {asked}": f"{outcomes}; {window['per_minute']:g} a minute",
+        "waited": percentiles(window["wait_seconds"]),
+        "took": percentiles(window["run_seconds"]),
+    }
+
+
+def percentiles(found: Json) -> str:
+    if found["p50"] is None:
+        return "nothing to tell from"
+    return ", ".join(f"{name} {seconds(value)}" for name, value in found.items())
+
+
+def seconds(value: float | None) -> str:
+    """Short, as people say it."""
+    if value is None:
+        return ""
+    if value < 1:
+        return f"{1000 * value:.0f} ms"
+    if value < 120:
+        return f"{value:.1f} s"
+    return f"{value / 60:.0f} min" if value < 7200 else f"{value / 3600:.1f} h"
+
+
+def worker_row(worker: Json) -> tuple[object, ...]:
+    seen = (worker["seen_at"] or "")[11:19]
+    slots = ", ".join(f"{name} {each['busy']}/{each['slots']}" for name, each in worker["queues"].items())
+    return worker["worker_id"], worker["state"], seen, slots, *_machine(worker["machine"]), _in_hand(worker)
+
+
+def _machine(machine: Json | None) -> tuple[str, str]:
+    """What is not fresh is said to be so: it must not look as if it were how things are."""
+    if machine is None:
+        return "", ""
+    stale = "" if machine["is_fresh"] else " (stale)"
+    memory = f"{machine['memory_bytes'] // MIB} of {machine['memory_total_bytes'] // MIB} MiB"
+    return f"{100 * machine['cpu']:.0f} % of {machine['cores']}{stale}", memory + stale
+
+
+def _in_hand(worker: Json) -> str:
+    lost = worker["lost"]
+    if lost is not None:
+        named = ", ".join(f"{each['job_id']} {each['stage']} ({each['status'] or 'gone'})" for each in lost["work"])
+        when = lost["missed_at"][11:19]
+        return f"missed {when} by {lost['noticed_by']}; {lost['tasks']} given back{': ' if named else ''}{named}"
+    return ", ".join(f"{each['job_id']} {each['stage']}" for each in worker["work"])

@@ -1,0 +1,118 @@
+"""`packhorse webhooks`: which other servers are told of ended jobs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import App, Group, Parameter
+
+from packhorse.cli import output
+from packhorse.cli.options import Remote
+from packhorse.client import Json
+
+app = App("webhooks", group_commands=Group("Commands"), result_action="return_value")
+
+NOT_TAKEN = 1
+
+
+def _id(_type: object, text: str) -> None:
+    if not text.strip():
+        raise ValueError("a webhook is named by its id, and this is empty; see them with: packhorse webhooks")
+
+
+WebhookId = Annotated[str, Parameter(validator=_id)]
+
+
+@app.default
+@app.command(name="list")
+def listed(*, remote: Remote = Remote()) -> None:
+    """List where ended jobs are told, and what has become of it."""
+    with remote.client() as client:
+        found = client.webhooks()
+    if remote.json:
+        output.document({"items": found, "next": None})
+    elif found:
+        output.table(("webhook", "created", "state", "url"), map(_row, found))
+    else:
+        output.said("There are no webhooks. Make one with: packhorse webhooks add URL")
+
+
+@app.command
+def add(url: str, /, *, remote: Remote = Remote()) -> None:
+    """Tell an address of ended jobs, and print the secret that it checks them with.
+
+    Parameters
+    ----------
+    url
+        A public https address.
+    """
+    with remote.client() as client:
+        made = client.add_webhook(url)
+    if remote.json:
+        output.document(made)
+        return
+    output.facts({"webhook": made["webhook_id"], "secret": made["secret"]})
+    output.said("The secret is shown this once: keep it where the receiver can read it.")
+
+
+@app.command
+def remove(webhook: WebhookId, /, *, remote: Remote = Remote()) -> None:
+    """Tell an address nothing more; what waits to be sent is dropped.
+
+    Parameters
+    ----------
+    webhook
+        Its id.
+    """
+    with remote.client() as client:
+        ended = client.remove_webhook(webhook)
+    if remote.json:
+        output.document(ended)
+    else:
+        output.plain(f"Webhook {ended['webhook_id']} has ended.")
+
+
+@app.command(name="test")
+def tried(webhook: WebhookId, /, *, remote: Remote = Remote()) -> int:
+    """Send a message now; the exit code is 1 if it is not taken.
+
+    Parameters
+    ----------
+    webhook
+        Its id.
+    """
+    with remote.client() as client:
+        found = client.test_webhook(webhook)
+    if remote.json:
+        output.document(found)
+    else:
+        output.plain("It was taken." if found["delivered"] else f"It was not taken: {found['error']}.")
+    return 0 if found["delivered"] else NOT_TAKEN
+
+
+@app.command
+def deliveries(webhook: WebhookId, /, *, remote: Remote = Remote()) -> None:
+    """List the messages that wait to be sent, newest first, and why the last try failed.
+
+    Parameters
+    ----------
+    webhook
+        Its id.
+    """
+    with remote.client() as client:
+        found = client.deliveries(webhook)
+    if remote.json:
+        output.document({"items": found, "next": None})
+    elif found:
+        output.table(("message", "tries", "next", "error"), map(_waiting, found))
+    else:
+        output.said("Nothing waits to be sent: what was taken is gone.")
+
+
+def _waiting(delivery: Json) -> tuple[object, ...]:
+    return delivery["id"], delivery["attempts"], delivery["next_at"], delivery["error"] or ""
+
+
+def _row(webhook: Json) -> tuple[object, ...]:
+    created = webhook["created_at"][:19].replace("T", " ")
+    return webhook["webhook_id"], created, webhook["reason"] or "active", webhook["url"]

@@ -1,0 +1,137 @@
+"""A job while it runs: a bar per stage on a terminal, a line per step elsewhere, and the exit code it comes to."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from packhorse.cli import output
+from packhorse.client import Client, Json
+from packhorse.core.plurals import percent
+
+EXIT = {"completed": 0, "failed": 1, "cancelled": 4}
+DETACHED = 130
+
+STEPS = {
+    "started": "run {run} started",
+    "stage_started": "{where} started",
+    "stage_completed": "{where} completed",
+    "stage_failed": "{where} failed: {why}",
+    "retrying": "{where} will be tried again: {why}",
+}
+
+
+class Board(Protocol):
+    def tell(self, event: Json) -> None: ...
+
+
+def followed(client: Client, job_id: str, *, json: bool = False) -> Json | None:
+    """The job when it has ended, and was not started again before we could look; None if the person has gone away."""
+    after = 0
+    try:
+        with _board(json) as board:
+            while True:
+                for event in client.events(job_id, after=after):
+                    after = event["n"] or after
+                    board.tell(event)
+                job: Json = client.get(job_id)
+                if job["status"] in EXIT:
+                    return job
+    except KeyboardInterrupt:
+        output.said(f"The job goes on. Follow it again with: packhorse show {job_id} --follow")
+        return None
+
+
+def ended(job: Json) -> int:
+    """Say how it ended, with the next thing to do."""
+    job_id, error = job["job_id"], job["error"] or {}
+    match job["status"]:
+        case "completed":
+            output.said(f"Job {job_id} is completed. Its result: packhorse result {job_id}")
+        case "failed":
+            where = f" in {error['stage']}" if error.get("stage") else ""  # a deadline is no stage's
+            output.said(f"Job {job_id} failed{where}: {error.get('code')}: {error.get('message')}")
+            output.said(f"See what it printed: packhorse logs {job_id}; then: packhorse retry {job_id}")
+        case "cancelled":
+            output.said(f"Job {job_id} was cancelled. Start it again with: packhorse retry {job_id}")
+    return EXIT[job["status"]]
+
+
+def place(data: Json) -> str:
+    """The stage that an event or a line of log is about, with its element if it has several."""
+    element = f"[{data['element']}]" if data.get("element") is not None else ""
+    return f"{data.get('stage') or 'all'}{element}"
+
+
+@contextmanager
+def _board(json: bool) -> Iterator[Board]:
+    if json:
+        yield Documents()
+    elif sys.stderr.isatty():
+        with Bars() as bars:
+            yield bars
+    else:
+        yield Lines()
+
+
+class Documents:
+    def tell(self, event: Json) -> None:
+        output.document(event)
+
+
+class Lines:
+    """For a log file: what happened, not how far it is."""
+
+    def tell(self, event: Json) -> None:
+        if event["type"] in STEPS:
+            data = event["data"]
+            why = data.get("message") or data.get("why")
+            output.said(STEPS[event["type"]].format(where=place(data), why=why, run=data.get("run")))
+
+
+class Bars:
+    def __init__(self) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[percent]:>5}"),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[message]}", style="dim"),
+            console=output.err(),
+        )
+        self._bars: dict[str, TaskID] = {}
+
+    def __enter__(self) -> Bars:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def tell(self, event: Json) -> None:
+        """What carries the state of the stages moves the bars. The end carries none, and nothing after it does."""
+        for name, stage in (event["data"].get("stages") or {}).items():
+            self._move(name, stage)
+        if event["type"] == "completed":
+            for name in self._bars:
+                self._move(name, {"status": "completed", "progress": 100.0})
+
+    def _move(self, name: str, stage: Json) -> None:
+        message = _message(stage)
+        if name not in self._bars:
+            self._bars[name] = self._progress.add_task(name, start=False, total=100.0, message=message, percent="")
+        bar = self._bars[name]
+        if stage["status"] != "pending":
+            self._progress.start_task(bar)
+        how_far = percent(stage["progress"])
+        self._progress.update(bar, completed=stage["progress"], message=message, percent=how_far)
+
+
+def _message(stage: Json) -> str:
+    elements = stage.get("elements")
+    count = f"{elements['completed']} of {elements['total']} " if elements and elements["total"] else ""
+    return count + (stage.get("message") or "")

@@ -1,0 +1,101 @@
+"""What is printed where: data on the standard output, everything said about it on the standard error."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from packhorse.core import json
+from packhorse.errors import PackhorseError
+
+WIDE = 400
+"""Columns when nobody looks: a table that is piped into something must not be cut to a terminal's width."""
+
+NARROW = 24
+"""Columns that the last column of a table has at least."""
+
+STYLES = {"completed": "green", "failed": "red", "cancelled": "yellow", "running": "cyan", "pending": "dim"}
+STYLES |= {"alive": "green", "draining": "yellow", "silent": "red", "lost": "red", "paused": "yellow", "BAD": "red"}
+ROLES = {"serve": "blue", "worker": "magenta", "dev": "green"}
+
+
+@cache
+def out() -> Console:
+    return _console(None if sys.stdout.isatty() else WIDE)
+
+
+@cache
+def err() -> Console:
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def document(value: Any) -> None:
+    """One JSON document on one line."""
+    sys.stdout.write(json.encode(value).decode() + "\n")
+    sys.stdout.flush()
+
+
+def plain(text: str) -> None:
+    out().print(Text(text))
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Only the last column is wrapped; the others are whole, and wider than the terminal if they must."""
+    shown = Table(box=None, pad_edge=False, header_style="bold")
+    cells = [[cell(value) for value in row] for row in rows]
+    width = NARROW
+    for i, header in enumerate(columns):
+        widest = max([len(header), *(len(row[i]) for row in cells)])
+        is_last = i == len(columns) - 1
+        shown.add_column(header, no_wrap=not is_last)
+        width += 0 if is_last else widest + 2
+    for row in cells:
+        shown.add_row(*row)
+    _console(max(width, out().width)).print(shown)
+
+
+def facts(pairs: Mapping[str, object]) -> None:
+    width = max(map(len, pairs))
+    for name, value in pairs.items():
+        out().print(Text.assemble((name.ljust(width), "bold"), "  ", cell(value)))
+
+
+def cell(value: object) -> Text:
+    word = "" if value is None else str(value)
+    return Text(word, style=STYLES.get(word, ""))
+
+
+def prose(text: str) -> str:
+    """Without the backticks around names, which a terminal has no face for; one that stands alone is somebody's own."""
+    return re.sub(r"`([^`]*)`", r"\1", text)
+
+
+def said(message: str) -> None:
+    err().print(Text(message))
+
+
+def waiting(seconds: float, error: PackhorseError) -> None:
+    said(f"{error.message} Waiting {seconds:.0f} s, as the server asks.")
+
+
+def forwarded(name: str, text: str) -> None:
+    """A line of one of our processes, with its name in front."""
+    for each in text.splitlines():
+        line(name, each)
+
+
+def line(name: str, text: str) -> None:
+    """A line that overwrites itself, as progress bars do, as it looked last; its end may be that of Windows."""
+    text = text.removesuffix("\r")
+    out().print(Text.assemble((f"{name:6} ", ROLES.get(name, "cyan")), ("│ ", "dim"), Text.from_ansi(text)))
+
+
+def _console(width: int | None) -> Console:
+    return Console(width=width, highlight=False, soft_wrap=True)

@@ -1,0 +1,1 @@
+"""Every HTTP call, described once for both clients."""

@@ -1,0 +1,131 @@
+"""What is asked about schedules, each described once for both clients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+from packhorse.client.call import BASE, Call, Json, Pages
+from packhorse.client.calls.jobs import items, whole
+from packhorse.errors import InvalidInput
+
+
+def every(*, deleted: bool = False, runs: int | None = None) -> Pages:
+    """Every schedule, by id; with so many of its last ``runs``, if asked for, and with ``deleted`` also those."""
+    query: Json = {"deleted": deleted or None, "runs": runs}
+    return lambda cursor: Call("GET", f"{BASE}/schedules", whole, query={**query, "cursor": cursor})
+
+
+def get(schedule_id: str) -> Call[Json]:
+    """One schedule."""
+    return Call("GET", _schedule(schedule_id), whole)
+
+
+def put(
+    schedule_id: str,
+    *,
+    cron: str,
+    pipeline: str | None = None,
+    parameters: Mapping[str, Any] | None = None,
+    user: str | None = None,
+    zone: str = "UTC",
+    active: bool = True,
+    overlap: str = "skip",
+    misfire: str = "skip",
+    window: float | str = 3600,
+    labels: Mapping[str, str] | None = None,
+    reason: str = "",
+    version: int | None = None,
+    dry_run: bool = False,
+) -> Call[Json]:
+    """Make a schedule; or, of one there is, the version after ``version``, which is the one you have seen.
+
+    What you do not say is set to its default. Raises `VersionNeeded`, or `EditedMeanwhile` if another was faster.
+    With ``dry_run`` it stays as it is: you are told what would become of it, with its ``changes``.
+    """
+    asked: Json = {
+        "cron": cron,
+        "pipeline": pipeline,
+        "parameters": dict(parameters or {}),
+        "user_id": user,
+        "zone": zone,
+        "active": active,
+        "overlap": overlap,
+        "misfire": misfire,
+        "window": window,
+        "labels": dict(labels or {}),
+        "reason": reason,
+        "dry_run": dry_run,
+    }
+    return Call("PUT", _schedule(schedule_id), whole, headers=_seen(version), json=asked)
+
+
+def delete(schedule_id: str, reason: str = "", version: int | None = None) -> Call[Json]:
+    """Fire it no more. What has happened can be looked at until it is purged."""
+    return Call("DELETE", _schedule(schedule_id), whole, headers=_seen(version), json={"reason": reason})
+
+
+def pause(schedule_id: str, reason: str = "", version: int | None = None) -> Call[Json]:
+    """Let no tick fire until it is resumed."""
+    return _edit(schedule_id, "pause", reason, version)
+
+
+def resume(schedule_id: str, reason: str = "", version: int | None = None) -> Call[Json]:
+    """Go on, with the next tick."""
+    return _edit(schedule_id, "resume", reason, version)
+
+
+def reset(schedule_id: str, reason: str = "", version: int | None = None) -> Call[Json]:
+    """Make it what the app's code declares, again."""
+    return _edit(schedule_id, "reset", reason, version)
+
+
+def rollback(schedule_id: str, to: int, reason: str = "", version: int | None = None) -> Call[Json]:
+    """Make the version ``to`` the newest again: a new version, with exactly what that one said."""
+    asked = {"version": to, "reason": reason}
+    return Call("POST", _schedule(schedule_id) + "/rollback", whole, headers=_seen(version), json=asked)
+
+
+def run(schedule_id: str) -> Call[Json]:
+    """Run it now, beside its ticks."""
+    return Call("POST", _schedule(schedule_id) + "/run", whole)
+
+
+def runs(schedule_id: str, before: float | None = None, limit: int | None = None) -> Call[Json]:
+    """One page, the newest tick first: ``{"items": [...], "next": moment or None}``."""
+    return Call("GET", _schedule(schedule_id) + "/runs", whole, query={"before": before, "limit": limit})
+
+
+def versions(schedule_id: str, before: int | None = None, limit: int | None = None) -> Call[Json]:
+    """One page, newest first: ``{"items": [...], "next": number or None}``; each with what it changed."""
+    return Call("GET", _schedule(schedule_id) + "/versions", whole, query={"before": before, "limit": limit})
+
+
+def version(schedule_id: str, number: int) -> Call[Json]:
+    """One version."""
+    return Call("GET", f"{_schedule(schedule_id)}/versions/{number}", whole)
+
+
+def diff(schedule_id: str, old: int, new: int) -> Call[Sequence[Json]]:
+    """``{"field", "old", "new"}`` for each difference between two versions."""
+    return Call("GET", _schedule(schedule_id) + "/diff", items, query={"old": old, "new": new})
+
+
+def preview(cron: str, zone: str = "UTC") -> Call[Sequence[Json]]:
+    """The next ten times a cron line fires: ``{"at", "local", "mark", "note"}`` each."""
+    return Call("POST", f"{BASE}/schedules/preview", items, json={"cron": cron, "zone": zone})
+
+
+def _edit(schedule_id: str, verb: str, reason: str, version: int | None) -> Call[Json]:
+    return Call("POST", f"{_schedule(schedule_id)}/{verb}", whole, headers=_seen(version), json={"reason": reason})
+
+
+def _seen(version: int | None) -> dict[str, str]:
+    return {} if version is None else {"If-Match": f'"{version}"'}
+
+
+def _schedule(schedule_id: str) -> str:
+    if not schedule_id.strip():
+        raise InvalidInput("A schedule is named by its id, and this is empty.", field="schedule_id")
+    return f"{BASE}/schedules/{quote(schedule_id, safe='')}"

@@ -1,0 +1,185 @@
+"""The change that a verb decides on: what must hold, what is done, what is told. Not yet committed; all frozen."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from packhorse.core.models import Event, FailedRun, FailureStatus, Job, Result, Settled, Spec, TaskId
+
+# The change: decided, not yet committed.
+
+
+class Holds(Struct, frozen=True, tag=True):
+    """The lease of this task carries this token."""
+
+    task: TaskId
+    token: str
+
+
+class Overdue(Struct, frozen=True, tag=True):
+    """The lease carries this token and its time is over by the store's clock."""
+
+    task: TaskId
+    token: str
+
+
+class Waiting(Struct, frozen=True, tag=True):
+    """The task is still in its queue."""
+
+    task: TaskId
+
+
+class Foremost(Struct, frozen=True, tag=True):
+    """Nothing of these kinds that is more urgent than this task is ready in its queue.
+
+    For fairness only, so a store may look without locking: what becomes ready a moment later comes too late.
+    """
+
+    task: TaskId
+    kinds: tuple[str, ...]
+
+
+class SlotFree(Struct, frozen=True, tag=True):
+    """Nobody holds the slot, or this job does."""
+
+    slot: str
+
+
+class KeyUnused(Struct, frozen=True, tag=True):
+    """No job was submitted with this idempotency key. Checked before any slot."""
+
+    key: str
+
+
+class RunUndecided(Struct, frozen=True, tag=True):
+    """The run of this tick still carries this stamp: nobody has decided on it since it was read."""
+
+    schedule: str
+    tick: float
+    stamp: int
+
+
+Guard = Holds | Overdue | Waiting | Foremost | SlotFree | KeyUnused | RunUndecided
+
+
+class MakeDue(Struct, frozen=True, tag=True):
+    task: TaskId
+    queue: str
+    kind: str
+    priority: int
+    not_before: float
+
+
+class TakeBack(Struct, frozen=True, tag=True):
+    """Remove the task from its queue."""
+
+    task: TaskId
+
+
+class Grant(Struct, frozen=True, tag=True):
+    """Give the worker the lease, for so many seconds of the store's clock."""
+
+    task: TaskId
+    token: str
+    worker: str
+    seconds: float
+
+
+class EndLease(Struct, frozen=True, tag=True):
+    task: TaskId
+
+
+class TakeSlot(Struct, frozen=True, tag=True):
+    slot: str
+
+
+class ReleaseSlot(Struct, frozen=True, tag=True):
+    """Release the slot if this job holds it."""
+
+    slot: str
+
+
+class KeepSpec(Struct, frozen=True, tag=True):
+    spec: Spec
+
+
+class RememberKey(Struct, frozen=True, tag=True):
+    """Keep the idempotency key as long as the job."""
+
+    key: str
+    fingerprint: str
+
+
+class KeepResult(Struct, frozen=True, tag=True):
+    task: TaskId
+    result: Result
+
+
+class DropStages(Struct, frozen=True, tag=True):
+    """Forget results and progress of these stages: they will be done again."""
+
+    stages: tuple[str, ...]
+
+
+class Notify(Struct, frozen=True, tag=True):
+    """Tell these endpoints that the run has ended. One that is not there, or has ended, is told nothing."""
+
+    endpoints: tuple[str, ...]
+    run: int
+    at: float
+
+
+class MarkRun(Struct, frozen=True, tag=True):
+    """Tell the run of the tick that this job was made for how the job stands. One that was purged is told nothing."""
+
+    schedule: str
+    tick: float
+    status: str
+    message: str = ""
+    started_at: float | None = None
+    ended_at: float | None = None
+
+
+class RecordFailure(Struct, frozen=True, tag=True):
+    """Keep the failure, and count it in its group: both, or neither, with the status that it is about."""
+
+    failure: FailedRun
+
+
+class SettleFailures(Struct, frozen=True, tag=True):
+    """Move the job's failures from one status to the next, and their groups' counts with them."""
+
+    was: FailureStatus
+    now: FailureStatus
+    settled: Settled | None = None
+    """None: as it was said before."""
+
+
+Effect = (
+    MakeDue
+    | TakeBack
+    | Grant
+    | EndLease
+    | TakeSlot
+    | ReleaseSlot
+    | KeepSpec
+    | RememberKey
+    | KeepResult
+    | DropStages
+    | Notify
+    | MarkRun
+    | RecordFailure
+    | SettleFailures
+)
+
+
+class Change(Struct, frozen=True):
+    """A decision about one job, to be committed whole or not at all."""
+
+    before: Job | None
+    after: Job
+    guards: tuple[Guard, ...] = ()
+    effects: tuple[Effect, ...] = ()
+    events: tuple[Event, ...] = ()
+    id: str = ""
+    """Kept with the events, so that a caller whose answer was lost can look whether it was made."""

@@ -1,0 +1,115 @@
+"""Values to bytes and back: the only JSON in the house, and the version it is written in."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from packhorse.core.models import Event, Failure, Firing, Job, Result, Spec, Stage, Stopping
+from packhorse.core.plan import Plan
+from packhorse.errors import CorruptRecord, SchemaTooNew
+
+VERSION = 4
+"""Of the stored state. A reader refuses a newer one: half-understood state is worse than none."""
+PLAIN = 1
+"""What is written for a job that has none of what came later: an older packhorse would lose nothing of it."""
+TOLD = 2
+"""For one that has webhooks, or was promoted."""
+FIRED = 3
+"""For one that a schedule has made."""
+
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)
+"""The latter from a broken byte inside a string."""
+
+T = TypeVar("T")
+
+
+class State(Struct, frozen=True, array_like=True):
+    """The part of a job that changes and that nobody queries by."""
+
+    v: int
+    run: int
+    events: int
+    stopping: Stopping | None
+    error: Failure | None
+    stages: tuple[Stage, ...]
+    webhooks: tuple[str, ...] = ()
+    promoted: tuple[str, ...] = ()
+    firing: Firing | None = None
+    revived: int = 0
+
+
+_encoder = msgspec.json.Encoder()
+_state = msgspec.json.Decoder(State)
+_plan = msgspec.json.Decoder(Plan)
+_spec = msgspec.json.Decoder(Spec)
+_result = msgspec.json.Decoder(Result)
+_events = msgspec.json.Decoder(tuple[Event, ...])
+
+encode = _encoder.encode
+
+
+def decode(data: bytes | str, type: type[T] = Any) -> T:  # type: ignore[assignment]
+    return msgspec.json.decode(data, type=type)
+
+
+def record(data: bytes | str, type: type[T]) -> T:
+    """What a store holds beside jobs. Raises CorruptRecord for what is no such record."""
+    try:
+        return decode(data, type)
+    except UNREADABLE as error:
+        what = getattr(type, "__name__", "record").lower()
+        raise CorruptRecord(f"A {what} cannot be read: {error}.", what=what, reason=str(error)) from error
+
+
+def state_of(job: Job) -> bytes:
+    v = VERSION if job.revived else FIRED if job.firing else TOLD if job.webhooks or job.promoted else PLAIN
+    return encode(
+        State(
+            v, job.run, job.events, job.stopping, job.error, job.stages, job.webhooks, job.promoted, job.firing,
+            job.revived,
+        )
+    )  # fmt: skip
+
+
+def state_from(data: bytes, job_id: str) -> State:
+    state = _read(_state, data, "state", job_id)
+    if state.v > VERSION:
+        raise SchemaTooNew(found=state.v, known=VERSION, job_id=job_id)
+    return state
+
+
+def plan_from(data: bytes) -> Plan:
+    """Raises CorruptRecord."""
+    try:
+        return _plan.decode(data)
+    except UNREADABLE as error:
+        raise CorruptRecord(f"A plan cannot be read: {error}.", what="plan", reason=str(error)) from error
+
+
+def spec_from(data: bytes, job_id: str) -> Spec:
+    return _read(_spec, data, "spec", job_id)
+
+
+def result_from(data: bytes, job_id: str) -> Result:
+    return _read(_result, data, "result", job_id)
+
+
+def events_from(data: bytes, job_id: str) -> tuple[Event, ...]:
+    return _read(_events, data, "events", job_id)
+
+
+def fingerprint(value: Any) -> str:
+    """The same for equal values, in every process: keys sorted, then hashed."""
+    data = msgspec.json.encode(value, order="sorted")
+    return hashlib.sha256(data).hexdigest()[:32]
+
+
+def _read(decoder: msgspec.json.Decoder[T], data: bytes, what: str, job_id: str) -> T:
+    try:
+        return decoder.decode(data)
+    except UNREADABLE as error:
+        raise CorruptRecord(what=what, job_id=job_id, reason=str(error)) from error

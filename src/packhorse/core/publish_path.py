@@ -1,0 +1,60 @@
+"""The path of its author's choosing under which the files of a completed job are found as well."""
+
+from __future__ import annotations
+
+import re
+import string
+from hashlib import sha256
+from urllib.parse import quote
+
+from packhorse.core.models import Job
+
+ROOT = "published"
+FIELDS = ("pipeline", "schedule", "date", "job")
+PART = re.compile(r"(?!\.)([A-Za-z0-9._-]|\{(?:" + "|".join(FIELDS) + r")\})+")
+LONGEST = 200
+"""Characters of a pattern."""
+LONGEST_VALUE = 63
+"""Characters that a field may come to: those of a name."""
+LONGEST_PART, LONGEST_PATH, MOST_PARTS = 255, 600, 24
+"""Of what a pattern comes to: before and after it a key still has a tenant and the name of a file."""
+
+
+def checked(pattern: str) -> str:
+    """The pattern itself, if every job has a plain path by it. Raises ValueError."""
+    if len(pattern) > LONGEST or not all(PART.fullmatch(part) for part in pattern.split("/")):
+        known = ", ".join(f"{{{name}}}" for name in FIELDS)
+        raise ValueError(
+            f"publish= is a path without / at its ends, of letters, digits, . _ - and {known}, not {pattern!r}"
+        )
+    longest = string.Formatter().format(pattern, **dict.fromkeys(FIELDS, "x" * LONGEST_VALUE))
+    parts = longest.split("/")
+    if len(longest) > LONGEST_PATH or len(parts) > MOST_PARTS or max(map(len, parts)) > LONGEST_PART:
+        raise ValueError(
+            f"publish= is too long: with {LONGEST_VALUE} characters for each field, {pattern!r} has more than "
+            f"{LONGEST_PATH} in all, more than {LONGEST_PART} between two /, or more than {MOST_PARTS} parts"
+        )
+    return pattern
+
+
+def folder(job: Job) -> str | None:
+    """Where in the object store the job's files go; the day is that of the tick, or of the submit, in UTC."""
+    if not job.plan.publish:
+        return None
+    from packhorse.core import cron  # a calendar is much to load for an app that only names the pattern
+
+    firing = job.firing
+    path = string.Formatter().format(
+        job.plan.publish,
+        pipeline=job.plan.pipeline,
+        schedule=job.id if firing is None else firing.schedule,
+        date=cron.utc(job.created_at if firing is None else firing.tick)[:10],
+        job=job.id,
+    )
+    return f"{ROOT}/{tenant_folder(job.tenant)}/{path}"
+
+
+def tenant_folder(tenant: str) -> str:
+    """The name of a folder that no other tenant has, whatever signs theirs is made of."""
+    quoted = quote(tenant, safe="").replace(".", "%2E")
+    return quoted if len(quoted) <= LONGEST else f"%{sha256(tenant.encode(errors='surrogatepass')).hexdigest()}"

@@ -1,0 +1,92 @@
+"""What a pipeline takes for a file: which kinds, and up to which size."""
+
+from __future__ import annotations
+
+import mimetypes
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, get_args, get_origin
+
+from packhorse.define.durations import Size
+from packhorse.define.durations import size as bytes_of
+from packhorse.define.introspection import caller, refusal
+from packhorse.errors import TooLarge, UnsupportedMedia
+
+KIND = re.compile(r"\.[^\s/,;]{1,30}|[a-z]+/(?:\*|[a-z0-9][a-z0-9.+-]*)")
+
+ACCEPT, MOST = "x-accept", "x-max-bytes"
+"""How JSON Schema is told; it has no words of its own for it."""
+
+
+class Accepts:
+    """``model: Annotated[File, Accepts(".onnx", "image/*", size="200MB")]``: one of these kinds, no larger than that.
+
+    A kind is the end of a file's name or a media type. A file is of it if its name says so, or who sends it. Nobody
+    looks inside: what only seems to be a model is for the stage to refuse. Also in ``... | None`` and ``list[...]``.
+    """
+
+    def __init__(self, *kinds: str, size: Size | None = None) -> None:
+        wrong = [kind for kind in kinds if not KIND.fullmatch(str(kind).lower())]
+        if wrong:
+            raise refusal(f'{wrong[0]!r} is no kind of file: write ".onnx", "image/png" or "image/*"', caller()[0])
+        self.kinds = tuple(kind.lower() for kind in kinds)
+        try:
+            self.size = None if size is None else bytes_of(size)
+        except ValueError as error:
+            raise refusal(str(error), caller()[0]) from error
+
+    @classmethod
+    def said(cls, schema: Mapping[str, Any]) -> Accepts:
+        """Of the schema of a file."""
+        return cls(*schema.get(ACCEPT, ()), size=schema.get(MOST))
+
+    def schema(self) -> dict[str, Any]:
+        accept = {ACCEPT: list(self.kinds)} if self.kinds else {}
+        return accept if self.size is None else {**accept, MOST: self.size}
+
+    def check(self, field: str, name: str, media_type: str = "") -> None:
+        """Raises UnsupportedMedia that names the field and what it takes."""
+        given = {media_type.partition(";")[0].strip().lower(), mimetypes.guess_type(name)[0] or ""}
+        if self.kinds and not any(_is_of(kind, name.lower(), given) for kind in self.kinds):
+            raise UnsupportedMedia(f"{field} must be {_or(self.kinds)}, and {name} is not.", field=field)
+
+    def check_size(self, field: str, size: int) -> None:
+        if self.size is not None and size > self.size:
+            raise TooLarge(field=field, limit=self.size)
+
+    def limit(self, most: int) -> int:
+        return most if self.size is None else min(most, self.size)
+
+
+ANYTHING = Accepts()
+
+
+def accepts_in(hint: Any) -> Accepts | None:
+    """What a parameter's type is annotated with, at the top, beside None, or for its elements."""
+    inside = get_args(hint)
+    if get_origin(hint) is Annotated:
+        base, *notes = inside
+        return next((note for note in notes if isinstance(note, Accepts)), None) or accepts_in(base)
+    return next((found for each in inside if (found := accepts_in(each)) is not None), None)
+
+
+def limited(schema: Mapping[str, Any], accepts: Accepts) -> dict[str, Any]:
+    """The schema of a parameter that is a file, or several, with what it accepts in it."""
+    if "anyOf" in schema:
+        return {**schema, "anyOf": [p if p.get("type") == "null" else limited(p, accepts) for p in schema["anyOf"]]}
+    if isinstance(schema.get("items"), dict):
+        return {**schema, "items": limited(schema["items"], accepts)}
+    return {**schema, **accepts.schema()}
+
+
+def _is_of(kind: str, name: str, given: set[str]) -> bool:
+    if kind.startswith("."):
+        return name.endswith(kind)
+    if kind.endswith("/*"):
+        return any(each.startswith(kind[:-1]) for each in given)
+    return kind in given
+
+
+def _or(kinds: tuple[str, ...]) -> str:
+    *first, last = kinds
+    return f"{', '.join(first)} or {last}" if first else last

@@ -1,0 +1,164 @@
+"""Settings in, wired objects out."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from packhorse.blobs import open_blobs
+from packhorse.blobs.base import Blobs
+from packhorse.errors import SettingError
+from packhorse.jobs.promote import Destination, InBlobs
+from packhorse.settings import KEYS, Settings, without_secrets
+from packhorse.store.base import Store
+
+NAME = re.compile(r"[A-Za-z0-9_-]{1,63}")
+LOCAL = frozenset({"sqlite", "file"})
+REDIS = {"unix"} | {
+    f"{name}{tls}{sort}" for name in ("redis", "valkey") for tls in ("", "s") for sort in ("", "+cluster", "+sentinel")
+}
+
+
+async def open_store(url: str, prefix: str = KEYS) -> Store:
+    """The store that the URL names. Adding one is a line here."""
+    parts = urlsplit(url)
+    match parts.scheme:
+        case "sqlite":
+            from packhorse.store.sqlite import SqliteStore
+
+            return await SqliteStore.open(_sqlite_path(url))
+        case "postgresql" | "postgres":
+            try:
+                from packhorse.store.postgres import PostgresStore
+            except ImportError as error:
+                raise _missing("postgres", parts.scheme) from error
+            return await PostgresStore.open(url)
+        case scheme if scheme in REDIS:
+            try:
+                from packhorse.store.redis import RedisStore
+            except ImportError as error:
+                raise _missing("redis", parts.scheme) from error
+            return await RedisStore.open(url, prefix)
+    raise _no_store(url)
+
+
+def check(settings: Settings) -> None:
+    """Raises SettingError for what no store, object store or place to promote to can be opened by. Asks nobody."""
+    _check_store(settings.store, settings.prefix)
+    opened_blobs(settings)
+    opened_destinations(settings)
+
+
+def _check_store(url: str, prefix: str) -> None:
+    parts = urlsplit(url)
+    match parts.scheme:
+        case "sqlite":
+            _sqlite_path(url)
+        case "postgresql" | "postgres":
+            try:
+                from packhorse.store.postgres.address import address_from
+            except ImportError as error:
+                raise _missing("postgres", parts.scheme) from error
+            address_from(url)
+        case scheme if scheme in REDIS:
+            try:
+                from packhorse.store.redis.address import address
+            except ImportError as error:
+                raise _missing("redis", parts.scheme) from error
+            address(url, prefix)
+        case _:
+            raise _no_store(url)
+
+
+def _sqlite_path(url: str) -> Path:
+    parts = urlsplit(url)
+    if parts.netloc or not parts.path.startswith("/"):
+        raise SettingError(
+            f"PACKHORSE_STORE must be sqlite:///absolute/path, not {without_secrets(url)!r}.",
+            name="store",
+            value=without_secrets(url),
+        )
+    return Path(unquote(parts.path))
+
+
+def _no_store(url: str) -> SettingError:
+    place = without_secrets(url)
+    return SettingError(
+        f"PACKHORSE_STORE must begin with sqlite://, postgresql:// or redis://, not {place!r}.",
+        name="store",
+        value=place,
+    )
+
+
+def is_absent(url: str) -> bool:
+    """Whether a store or an object store of this machine has not been made yet. Makes nothing."""
+    parts = urlsplit(url)
+    return parts.scheme in LOCAL and not parts.netloc and not Path(unquote(parts.path)).exists()
+
+
+async def opened(settings: Settings) -> tuple[Store, Blobs]:
+    return await open_store(settings.store, settings.prefix), opened_blobs(settings)
+
+
+def opened_blobs(settings: Settings) -> Blobs:
+    return open_blobs(settings.blobs, settings.s3_access_key, settings.s3_secret_key)
+
+
+def opened_destinations(settings: Settings) -> dict[str, Destination]:
+    """Where results are promoted to, by name, the usual one first. Empty where there is none."""
+    named = [part.strip() for part in settings.promote_to.split(",") if part.strip()]
+    found: dict[str, Destination] = {}
+    for part in named:
+        name, equals, address = part.partition("=")
+        if not NAME.fullmatch(name) or not equals:
+            name, address = "default", part
+        if name in found:
+            raise _no_destination(part, "there are two of that name")
+        found[name] = _destination(address, settings)
+    return found
+
+
+def _destination(address: str, settings: Settings) -> Destination:
+    parts = urlsplit(address)
+    shown = f"{parts.scheme}://{parts.netloc}{parts.path}".rstrip("/")
+    if parts.username is not None or parts.password is not None or parts.fragment:
+        raise _no_destination(address, "it holds a secret, or more than a place")
+    match parts.scheme:
+        case "s3" | "file":
+            try:
+                blobs = open_blobs(address, settings.s3_access_key, settings.s3_secret_key)
+            except SettingError as error:
+                raise _no_destination(address, str(error).replace("PACKHORSE_BLOBS", "it")) from error
+            return InBlobs(blobs, shown)
+        case "http" | "https" if parts.hostname and not parts.query:
+            return _file_service(shown, settings)
+    raise _no_destination(address, "it must begin with s3://, file:/// or https://")
+
+
+def _file_service(address: str, settings: Settings) -> Destination:
+    """The operator's own choice of an address, which may well be a private one."""
+    import httpx2
+
+    from packhorse.jobs.file_service import Credentials, FileService, Tokens
+
+    http = httpx2.AsyncClient(timeout=settings.promote_timeout)
+    if not settings.promote_token_url:
+        return FileService(http, address, None)
+    credentials = Credentials(
+        settings.promote_token_url, settings.promote_client_id, settings.promote_client_secret, settings.promote_scope
+    )
+    return FileService(http, address, Tokens(http, credentials))
+
+
+def _no_destination(address: str, reason: str) -> SettingError:
+    place = without_secrets(address)
+    return SettingError(f"PACKHORSE_PROMOTE_TO cannot be {place!r}: {reason}.", name="promote_to", value=place)
+
+
+def _missing(extra: str, scheme: str) -> SettingError:
+    return SettingError(
+        f"PACKHORSE_STORE begins with {scheme}://, but its driver is not installed: pip install packhorse[{extra}]",
+        name="store",
+        value=scheme,
+    )

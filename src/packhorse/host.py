@@ -1,0 +1,74 @@
+"""This machine as far as liveness goes: who a process is, and whether it still is."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from pathlib import Path
+
+import psutil
+
+
+def boot() -> str:
+    """Different after each start of the machine."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return f"{socket.gethostname()}-{psutil.boot_time():.0f}"
+
+
+def pid_space() -> str:
+    """Which set of pids ours belongs to: containers of one host have their own."""
+    try:
+        return str(os.stat("/proc/self/ns/pid").st_ino)
+    except OSError:
+        return "host"
+
+
+def born(pid: int, *, or_zombie: bool = False) -> float | None:
+    """When the process started, None if there is none. A zombie has ended: nobody has asked for its status yet.
+
+    In seconds since the machine started, where that can be had: a time of day moves when the clock is set, and then
+    every neighbour would look like a process that has taken over a dead one's pid.
+    """
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except ProcessLookupError:
+        return None
+    except OSError:
+        return _born_by_the_clock(pid, or_zombie)
+    state, *fields = stat.rpartition(b")")[2].split()  # the name before it may have spaces and brackets of its own
+    return None if state in (b"Z", b"X") and not or_zombie else int(fields[18]) / os.sysconf("SC_CLK_TCK")
+
+
+def _born_by_the_clock(pid: int, or_zombie: bool) -> float | None:
+    try:
+        process = psutil.Process(pid)
+        if process.status() == psutil.STATUS_ZOMBIE and not or_zombie:
+            return None
+        return process.create_time()
+    except psutil.Error:
+        return None
+
+
+def clock() -> float:
+    """Now, by the clock of `born`."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.time()
+
+
+def is_seen_dead(boot_id: str, space: str, pid: int, born_at: float) -> bool:
+    """Whether it can be told from here that the process is gone: of another machine or container, it cannot."""
+    return (boot_id, space) == (boot(), pid_space()) and not is_alive(pid, born_at)
+
+
+def is_alive(pid: int, born_at: float) -> bool:
+    """A pid is used again, a pid with its start time is not."""
+    found = born(pid)
+    return found is not None and abs(found - born_at) < 0.05
+
+
+def child_environment() -> dict[str, str]:
+    """The user's environment without our own settings: a stage needs no store and must not find the way to it."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PACKHORSE_")}
+    return kept | {"PYTHONUNBUFFERED": "1", "PACKHORSE_CHILD_OF": str(os.getpid())}

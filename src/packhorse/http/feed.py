@@ -1,0 +1,294 @@
+"""What moves, for all who watch: one reader of the store per process, however many watchers there are.
+
+A watcher that does not keep up loses its place in memory, never in history: it is told that it is behind and reads the
+store from where it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import cached_property
+
+from packhorse.core.models import Event, Job, TaskId
+from packhorse.errors import CorruptRecord, SchemaTooNew, StoreError
+from packhorse.log import log
+from packhorse.schemas import resources
+from packhorse.schemas.job_documents import PositionDocument, StageDocument
+from packhorse.store.base import Line, Progress, Store
+
+LOOK = 1.0
+"""Seconds after which we look even if nothing told us to."""
+PAUSE = 0.02
+"""Seconds between looks while things happen: soon enough for eyes, seldom enough for the store."""
+RETRY = 0.5
+WAITING = 64
+"""Moves kept for a watcher that is busy sending."""
+HINT = 0.25
+"""Seconds for which what moves is gathered before a page is told to look again."""
+EVERYBODYS = frozenset({""})
+"""No job's id: it could have been any."""
+LOOKED_UP = 200
+"""Jobs that have moved of which is looked up whose they are."""
+PAGE = 500
+"""Events, and lines of log, read of one job at a time."""
+
+
+class Moved:
+    """What is new about one job, read once and shared by all who watch it."""
+
+    def __init__(
+        self, job: Job, events: Sequence[Event], lines: Sequence[Line], progress: Mapping[TaskId, Progress]
+    ) -> None:
+        self.job = job
+        self.events = events
+        self.lines = lines
+        self.progress = progress
+
+    @cached_property
+    def position(self) -> PositionDocument:
+        return resources.position(self.job, self.progress)
+
+    @cached_property
+    def stages(self) -> dict[str, StageDocument]:
+        return resources.stages(self.job, self.progress)
+
+
+class Watcher:
+    """One who watches a job. Begins behind: reads the store, says how far that was, and is handed the rest."""
+
+    def __init__(self, topic: _Topic, *, wants_log: bool) -> None:
+        self.wants_log = wants_log
+        self.is_behind = True
+        self.is_closed = False
+        self._topic = topic
+        self._waiting: deque[Moved] = deque()
+        self._wake = asyncio.Event()
+
+    def reached(self, n: int, line: int) -> None:
+        """All up to these numbers was read from the store."""
+        self._topic.begin(n, line)
+
+    def catch_up(self) -> None:
+        """From here on keep what moves: the store is read now."""
+        self.is_behind = False
+        self._waiting.clear()
+
+    async def next(self, timeout: float) -> Moved | None:
+        """What moved next; None if nothing did, or if this watcher is behind or closed."""
+        if not self._waiting and not self.is_behind and not self.is_closed:
+            self._wake.clear()
+            try:
+                async with asyncio.timeout(timeout):
+                    await self._wake.wait()
+            except TimeoutError:
+                return None
+        return self._waiting.popleft() if self._waiting else None
+
+    def put(self, moved: Moved) -> None:
+        if len(self._waiting) == WAITING:
+            self.is_behind = True
+            self._waiting.clear()
+        elif not self.is_behind:
+            self._waiting.append(moved)
+        self._wake.set()
+
+    def close(self) -> None:
+        self.is_closed = True
+        self._wake.set()
+
+
+class Hints:
+    """One who only wants to know that jobs of a tenant have moved."""
+
+    def __init__(self, tenant: str, user: str | None) -> None:
+        self._tenant = tenant
+        self._user = user
+        self.is_closed = False
+        self._wake = asyncio.Event()
+
+    async def next(self, timeout: float) -> bool:
+        """Whether to go on: true when something moved, and after a while all the same; false when it is closed."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self._wake.wait()
+        if not self.is_closed:
+            await asyncio.sleep(HINT)
+        self._wake.clear()
+        return not self.is_closed
+
+    def wake(self, jobs: Sequence[Job] | None) -> None:
+        """If one of these is theirs; None: nobody knows which they are."""
+        if jobs is None or any(job.tenant == self._tenant and self._user in (None, job.user) for job in jobs):
+            self._wake.set()
+
+    def close(self) -> None:
+        self.is_closed = True
+        self._wake.set()
+
+
+class Feed:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._topics: dict[str, _Topic] = {}
+        self._hints: set[Hints] = set()
+        self._gathered: set[str] = set()
+        """Jobs that have moved since pages were last told."""
+        self._hint_at = 0.0
+        self._watched = asyncio.Event()
+        self._is_closed = False
+
+    @contextmanager
+    def watch(self, job_id: str, *, wants_log: bool = True) -> Iterator[Watcher]:
+        topic = self._topics.setdefault(job_id, _Topic())
+        watcher = Watcher(topic, wants_log=wants_log)
+        watcher.is_closed = self._is_closed
+        topic.watchers.add(watcher)
+        self._watched.set()
+        try:
+            yield watcher
+        finally:
+            topic.watchers.discard(watcher)
+            if not topic.watchers and self._topics.get(job_id) is topic:
+                del self._topics[job_id]
+            self._rest()
+
+    @contextmanager
+    def hints(self, tenant: str, user: str | None = None) -> Iterator[Hints]:
+        """Of the jobs of a tenant, or of one of its users."""
+        hints = Hints(tenant, user)
+        hints.is_closed = self._is_closed
+        self._hints.add(hints)
+        self._watched.set()
+        try:
+            yield hints
+        finally:
+            self._hints.discard(hints)
+            if not self._hints:
+                self._gathered.clear()
+            self._rest()
+
+    def _rest(self) -> None:
+        if not self._topics and not self._hints:
+            self._watched.clear()
+
+    def close(self) -> None:
+        """Let everybody go; whoever comes now is let go at once."""
+        self._is_closed = True
+        for topic in self._topics.values():
+            topic.close()
+        for hints in self._hints:
+            hints.close()
+
+    async def run(self) -> None:
+        mark: int | None = None
+        cursor: int | None = None
+        is_away = False
+        while True:
+            await self._watched.wait()
+            try:
+                mark = await self._store.changed(mark, LOOK)
+                cursor, touched = await self._store.touched(cursor)
+                await self._look(touched)
+                await self._hint(touched)
+                is_away = False
+            except StoreError as error:
+                if not is_away:
+                    log.store_away(error)
+                is_away = True
+                for topic in self._topics.values():
+                    topic.is_due = True  # what this round did not get to has been touched all the same
+                await asyncio.sleep(RETRY)
+            await asyncio.sleep(PAUSE)
+
+    async def _look(self, touched: Collection[str] | None) -> None:
+        due = {
+            job_id: topic
+            for job_id, topic in self._topics.items()
+            if topic.n is not None and (topic.is_due or touched is None or job_id in touched)
+        }
+        if not due:
+            return
+        jobs = await self._jobs(list(due))
+        progress = await self._store.progress(list(due))
+        for (job_id, topic), job in zip(due.items(), jobs, strict=True):
+            if job is None:
+                topic.close()
+            else:
+                await self._tell(topic, job, progress.get(job_id, {}))
+
+    async def _hint(self, touched: Collection[str] | None) -> None:
+        """Nobody is told that another tenant's jobs move; but of many at once, whose they are is not looked up."""
+        if not self._hints:
+            return
+        self._gathered.update(EVERYBODYS if touched is None else touched)
+        if not self._gathered or time.monotonic() < self._hint_at:
+            return
+        gathered, self._gathered = self._gathered, set()
+        self._hint_at = time.monotonic() + HINT
+        jobs: list[Job] | None = None
+        if len(gathered) <= LOOKED_UP and not gathered & EVERYBODYS:
+            jobs = [job for job in await self._jobs(list(gathered)) if job is not None]
+        for hints in self._hints:
+            hints.wake(jobs)
+
+    async def _jobs(self, job_ids: list[str]) -> list[Job | None]:
+        """A record that cannot be read ends the watch of that job, and of no other."""
+        try:
+            return await self._store.get(job_ids)
+        except (CorruptRecord, SchemaTooNew):
+            return [await self._readable(job_id) for job_id in job_ids]
+
+    async def _readable(self, job_id: str) -> Job | None:
+        try:
+            [job] = await self._store.get([job_id])
+        except (CorruptRecord, SchemaTooNew):
+            return None
+        return job
+
+    async def _tell(self, topic: _Topic, job: Job, progress: Mapping[TaskId, Progress]) -> None:
+        assert topic.n is not None
+        wants_log = any(watcher.wants_log for watcher in topic.watchers)
+        read = await self._store.events(job.id, after=topic.n, limit=PAGE) if job.events > topic.n else []
+        events = [
+            event for event in read if event.n <= job.events
+        ]  # what came since is told with the job as it is then
+        lines = await self._store.lines(job.id, after=topic.line, limit=PAGE) if wants_log else []
+        topic.move(Moved(job, events, lines, progress))
+
+
+class _Topic:
+    """A job that is watched, and how far it was read."""
+
+    def __init__(self) -> None:
+        self.watchers: set[Watcher] = set()
+        self.n: int | None = None
+        self.line = 0
+        self.is_due = False
+        """To be looked at though nothing touched it."""
+        self._last: Moved | None = None
+
+    def begin(self, n: int, line: int) -> None:
+        """Go on from where the first watcher has got to; later ones only ever wait for what is newer."""
+        if self.n is None:
+            self.n, self.line = n, line
+            self.is_due = True
+
+    def move(self, moved: Moved) -> None:
+        assert self.n is not None
+        self.is_due = len(moved.events) == PAGE or len(moved.lines) == PAGE
+        if moved.events:
+            self.n = moved.events[-1].n
+        if moved.lines:
+            self.line = moved.lines[-1].n
+        if moved.events or moved.lines or self._last is None or self._last.progress != moved.progress:
+            self._last = moved
+            for watcher in self.watchers:
+                watcher.put(moved)
+
+    def close(self) -> None:
+        for watcher in self.watchers:
+            watcher.close()

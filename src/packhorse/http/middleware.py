@@ -1,0 +1,132 @@
+"""Sees every request come and go, whatever becomes of it: what is counted, traced and logged of it is so here."""
+
+from __future__ import annotations
+
+import re
+import time
+from functools import lru_cache
+from typing import Any, TypeVar
+
+from litestar.enums import ScopeType
+from litestar.types import ASGIApp, Receive, Scope, Send
+
+from packhorse import metrics
+from packhorse.auth.headers import first
+from packhorse.auth.keys import PREFIX
+from packhorse.http.trace import trace_of
+from packhorse.log import log, traced
+
+T = TypeVar("T")
+
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+"""Any other word a client may think of is counted as one."""
+NOWHERE = "none"
+"""The route of what has none."""
+SUBMIT = ("POST", "/api/v1/jobs")
+SHOWN_KEY = re.compile(rf"({PREFIX}[0-9a-f]{{20}})[0-9a-z]+")
+"""A token in an address, as the person who waits has it: its name may be written down, its secret not."""
+PROBLEM = "packhorse_problem"
+"""In the scope: the type of the problem that was answered."""
+
+
+@lru_cache(maxsize=2048)
+def _series(of: T, *labels: str | int) -> T:
+    """Found once: looking it up costs more than counting."""
+    return of.labels(*labels)  # type: ignore[attr-defined, no-any-return]
+
+
+class Observed:
+    """Around the whole application, because what finds no route reaches no middleware."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != ScopeType.HTTP:
+            await self._app(scope, receive, send)
+            return
+        request = _Request(scope, receive, send)
+        with traced(request.trace.id):
+            try:
+                await self._app(scope, request.receive, request.send)
+            finally:
+                request.ended()
+
+
+class _Request:
+    def __init__(self, scope: Any, receive: Receive, send: Send) -> None:
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+        self.trace = trace_of(scope["headers"])
+        self._path = scope["path"]
+        self._began = time.monotonic()
+        self._status = 0
+        """None was sent: the client went away, or the server was stopped."""
+        self._received = self._sent = 0
+        self._open: set[str] = set()
+        self._is_upload = (first(scope["headers"], b"content-type") or "").lower().startswith("multipart/")
+
+    @property
+    def method(self) -> str:
+        found: str = self._scope["method"]
+        return found if found in METHODS else "other"
+
+    @property
+    def route(self) -> str:
+        """As it is written in the table of routes. Known once the router has seen the request."""
+        found: str = self._scope.get("path_template", NOWHERE)
+        return found
+
+    async def receive(self) -> Any:
+        if self._is_upload:
+            self._enter("upload")
+        message: Any = await self._receive()
+        if body := message.get("body"):
+            self._received += len(body)
+            _series(metrics.received, self.route).inc(len(body))
+        return message
+
+    async def send(self, message: Any) -> None:
+        if message["type"] == "http.response.start":
+            message = self._started(message)
+        elif body := message.get("body"):
+            self._sent += len(body)
+            _series(metrics.sent, self.route).inc(len(body))
+        await self._send(message)
+
+    def ended(self) -> None:
+        for kind in self._open:
+            metrics.open_now.labels(kind).dec()
+        took = time.monotonic() - self._began
+        method, route = self.method, self.route
+        _series(metrics.requests, method, route, self._status).inc()
+        _series(metrics.request_seconds, method, route).observe(took)
+        if log.tells_requests:
+            facts = {"route": route, "received": self._received, "sent": self._sent, "problem": self._problem}
+            log.request_answered(method, SHOWN_KEY.sub(r"\1…", self._path), self._status, took, facts)
+        if (method, route) != SUBMIT:
+            return
+        if 200 <= self._status < 300:
+            metrics.submitted.inc()
+        elif self._problem is not None:
+            metrics.refused.labels(self._problem).inc()
+
+    @property
+    def _problem(self) -> str | None:
+        found: str | None = self._scope.get(PROBLEM)
+        return found
+
+    def _started(self, message: Any) -> Any:
+        self._status = message["status"]
+        headers = message["headers"]
+        if (first(headers, b"content-type") or "").startswith("text/event-stream"):
+            self._enter("stream")
+        elif first(headers, b"content-disposition") is not None:
+            self._enter("download")
+        return {**message, "headers": [*headers, *self.trace.headers()]}
+
+    def _enter(self, kind: str) -> None:
+        if kind not in self._open:
+            self._open.add(kind)
+            metrics.open_now.labels(kind).inc()

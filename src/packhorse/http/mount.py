@@ -1,0 +1,121 @@
+"""The HTTP interface as an ASGI application inside somebody else's: FastAPI, Starlette, Litestar, under any path.
+
+Parents differ in what they tell a mounted application. Few run its lifespan, so it opens with the first request of each
+event loop and closes with that loop. Some leave the whole path in the scope and some only what is below the mount.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator
+from typing import Any
+from urllib.parse import unquote
+
+from litestar import Litestar
+
+from packhorse.errors import PackhorseError
+from packhorse.factory import check
+from packhorse.http.responses import problems
+from packhorse.http.server import build, rest, wake
+from packhorse.settings import Settings, load
+
+OURS = frozenset(
+    {"type", "asgi", "http_version", "method", "scheme", "query_string", "raw_path", "headers", "client", "server"}
+)
+"""Of a scope. The rest is what the parent has found out about the request, in which we would take its word for ours."""
+
+
+def asgi(settings: Settings | None = None, **given: Any) -> Mounted:
+    """The HTTP interface as an ASGI application, to be served or to be mounted in another::
+
+        api = FastAPI()
+        api.mount("/carrier", packhorse.asgi())
+
+    Settings are given by name (``store="sqlite:////srv/jobs.db"``) or all at once; what is not given comes from where
+    settings always come from. It runs no worker. What the parent lets through is still checked: without keys, only
+    requests to this machine's own addresses are served. Raises SettingError for settings that cannot work.
+    """
+    chosen = settings or load(given).settings
+    check(chosen)
+    return Mounted(chosen)
+
+
+class Mounted:
+    """An ASGI application. Its store and objects are opened once per event loop."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._opening: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
+        self._apps: dict[asyncio.AbstractEventLoop, Litestar] = {}
+        self._keeping: dict[asyncio.AbstractEventLoop, AsyncGenerator[None, None]] = {}
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+            return
+        try:
+            app = await self._here()
+        except PackhorseError as error:  # tried again with the next request
+            await problems.refusal(error)(scope, receive, send)
+            return
+        await app(placed(scope), receive, send)
+
+    async def _live(self, receive: Any, send: Any) -> None:
+        await receive()
+        try:
+            await self._here()
+        except PackhorseError as error:
+            await send({"type": "lifespan.startup.failed", "message": error.message})
+            return
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await self._keeping[asyncio.get_running_loop()].aclose()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _here(self) -> Litestar:
+        loop = asyncio.get_running_loop()
+        if loop not in self._apps:
+            with self._lock:
+                opening = self._opening.setdefault(loop, asyncio.Lock())
+            async with opening:
+                if loop not in self._apps:
+                    keeping = self._kept(loop)
+                    await anext(keeping)
+                    self._keeping[loop] = keeping
+        return self._apps[loop]
+
+    async def _kept(self, loop: asyncio.AbstractEventLoop) -> AsyncGenerator[None, None]:
+        """Open until somebody closes it. `asyncio.run` does before it ends its loop, as with every such generator.
+
+        All of them at once: so no other generator, such as a context manager's, may be part of this one.
+        """
+        app = build(self._settings)
+        await wake(app)
+        self._apps[loop] = app
+        try:
+            yield
+        finally:
+            for registered in (self._apps, self._keeping, self._opening):
+                registered.pop(loop, None)
+            await rest(app)
+
+
+def placed(scope: Any) -> Any:
+    """The scope with the mount in ``root_path``, and in ``path`` the mount and what is below it."""
+    path, root = scope["path"], scope.get("root_path", "").rstrip("/")
+    if not (root and f"{path}/".startswith(f"{root}/")):
+        root, path = _whole(scope, path, root)
+    ours = {name: value for name, value in scope.items() if name in OURS}
+    return ours | {"root_path": root, "path": path, "state": {}}
+
+
+def _whole(scope: Any, below: str, root: str) -> tuple[str, str]:
+    """Where the path is only what is below the mount. A Litestar that mounts does not tell where, but it can be seen
+    from the path as it was asked for."""
+    asked = unquote((scope.get("raw_path") or b"").partition(b"?")[0].decode("latin-1"))
+    above = asked.rstrip("/").removesuffix(below.rstrip("/"))
+    if f"{asked}/".startswith(f"{above}{below.rstrip('/')}/") and len(above) > len(root):
+        return above, asked
+    return root, root + below

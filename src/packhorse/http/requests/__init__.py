@@ -1,0 +1,1 @@
+"""Reading requests: bodies, forms, queries and what they select."""

@@ -1,0 +1,168 @@
+"""Errors as RFC 9457 problems: the one place where HTTP hears of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any, get_args
+
+from litestar import Request, Response
+from litestar.exceptions import HTTPException, ValidationException
+from litestar.response.base import ASGIResponse
+
+from packhorse.core import json
+from packhorse.define.choices import one_of
+from packhorse.define.validation import invalid
+from packhorse.errors import (
+    BlobError,
+    Conflict,
+    CorruptRecord,
+    Forbidden,
+    InvalidInput,
+    NotFound,
+    PackhorseError,
+    RangeNotSatisfiable,
+    Refused,
+    SchemaTooNew,
+    SlotTaken,
+    StoreError,
+    TooMany,
+    Unauthorized,
+    WrongMethod,
+)
+from packhorse.http.middleware import PROBLEM as PROBLEM_TYPE
+from packhorse.http.openapi import PROBLEM
+from packhorse.log import log, trace_id
+from packhorse.schemas.problem import ProblemDocument
+from packhorse.web.render import nowhere
+
+RETRY_AFTER = "2"
+"""Seconds. About what a store or an object store needs to be restarted."""
+
+LASTING = (CorruptRecord, SchemaTooNew)
+"""What will be the same when it is asked for again."""
+
+RENAMED = {
+    "status": "job_status",
+    "type": "error_type",
+    "title": "error_title",
+    "detail": "error_detail",
+    "hint": "error_hint",
+}
+"""Facts whose names mean something else in a problem."""
+
+
+def problem(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+    known = _known(request, error)
+    request.scope[PROBLEM_TYPE] = known.type()  # type: ignore[literal-required]
+    if isinstance(known, StoreError | BlobError) and known.status >= 500:
+        log.request_unserved(request.method, request.url.path, error)  # with what the problem leaves out
+    elif known.status >= 500:
+        log.request_failed(request.method, request.url.path, error)
+    if isinstance(known, NotFound | WrongMethod) and _is_for_eyes(request):
+        page = nowhere(request, known.status, known.message)
+        page.headers.update(_headers(known, error))
+        return page
+    document = shape(known)
+    document["trace_id"] = trace_id()
+    return Response(json.encode(document), status_code=known.status, media_type=PROBLEM, headers=_headers(known, error))
+
+
+def _is_for_eyes(request: Request[Any, Any, Any]) -> bool:
+    """A browser that opens an address shows what it gets; whoever asks the API reads problems."""
+    path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+    return not f"{path}/".startswith("/api/") and "text/html" in request.headers.get("accept", "")
+
+
+def refusal(error: PackhorseError) -> ASGIResponse:
+    """The same, where there is no application yet that could answer."""
+    known = _without_internals(error) if isinstance(error, StoreError | BlobError) else error
+    return ASGIResponse(
+        body=json.encode(shape(known)), status_code=known.status, media_type=PROBLEM, headers=_headers(known, error)
+    )
+
+
+def shape(error: PackhorseError) -> ProblemDocument:
+    facts: dict[str, Any] = {RENAMED.get(name, name): value for name, value in error.facts.items() if _is_plain(value)}
+    document: ProblemDocument = {
+        "type": f"urn:packhorse:{error.type()}",
+        "title": error.title(),
+        "status": error.status,
+        "detail": error.message,
+    }
+    if error.hint:
+        document["hint"] = error.hint
+    if isinstance(error, InvalidInput):
+        document["errors"] = [{"field": each["field"], "message": each["message"]} for each in error.errors]
+    document.update(facts)  # type: ignore[typeddict-item]  # members beside those that every problem has
+    return document
+
+
+def _known(request: Request[Any, Any, Any], error: Exception) -> PackhorseError:
+    if isinstance(error, StoreError | BlobError) and error.status >= 500:
+        return _without_internals(error)
+    if isinstance(error, PackhorseError):
+        return error
+    if isinstance(error, ValidationException):
+        return invalid("The query is not valid", _mistakes(request, error))
+    if isinstance(error, HTTPException) and error.status_code < 500:
+        return _http(request, error)
+    return PackhorseError()
+
+
+def _without_internals(error: StoreError | BlobError) -> PackhorseError:
+    """What the driver said is for the log."""
+    if isinstance(error, LASTING):
+        return type(error)(**{**error.facts, "reason": "the server's log says why"})
+    return type(error)(reason="it was asked and failed")
+
+
+def _http(request: Request[Any, Any, Any], error: HTTPException) -> PackhorseError:
+    match error.status_code:
+        case 404:
+            return NotFound(path=request.scope["path"])
+        case 405:
+            return WrongMethod(method=request.method)
+    return Refused(error.detail)
+
+
+def _mistakes(request: Request[Any, Any, Any], error: ValidationException) -> list[dict[str, str]]:
+    extra = error.extra if isinstance(error.extra, list) else []
+    found = [(str(each.get("key", "")), str(each.get("message", ""))) for each in extra if isinstance(each, Mapping)]
+    return [{"field": field, "message": _choices(request, field) or message} for field, message in found] or [
+        {"field": "", "message": error.detail}
+    ]
+
+
+def _choices(request: Request[Any, Any, Any], field: str) -> str | None:
+    """What may stand there, if the route takes one of a few words."""
+    parameter = request.route_handler.parsed_fn_signature.parameters.get(field)
+    kinds = () if parameter is None else (parameter.annotation, *get_args(parameter.annotation))
+    words = [each.value for kind in kinds if isinstance(kind, type) and issubclass(kind, Enum) for each in kind]
+    return one_of(field, words)["message"] if words else None
+
+
+def _headers(known: PackhorseError, error: Exception) -> dict[str, str]:
+    headers = {"Cache-Control": "no-store"}
+    if _passes(known):
+        headers["Retry-After"] = RETRY_AFTER
+    if isinstance(known, RangeNotSatisfiable):
+        headers["Content-Range"] = f"bytes */{known.facts['size']}"
+    if isinstance(known, TooMany | Forbidden):
+        headers |= known.facts.get("headers", {})  # Retry-After and the limits, as they stood when it was refused
+    if isinstance(known, Unauthorized):
+        headers["WWW-Authenticate"] = "Bearer"
+    if isinstance(error, HTTPException) and error.headers:
+        headers |= error.headers  # such as Allow
+    return headers
+
+
+def _passes(error: PackhorseError) -> bool:
+    """Whether the same request may be answered better in a while, though nobody changes it."""
+    if isinstance(error, StoreError | BlobError):
+        return error.status >= 500 and not isinstance(error, LASTING)
+    return isinstance(error, SlotTaken | Conflict)
+
+
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, str | int | float | bool)

@@ -1,0 +1,287 @@
+"""Jobs: listed, looked at, cancelled, retried, deleted, and what they had to say."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from litestar import Request, delete, get, post
+from litestar.datastructures import State
+from litestar.di import NamedDependency
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.params import FromPath, FromQuery, HeaderParameter, QueryParameter
+from litestar.response.base import ASGIResponse
+from litestar.types import ASGIApp
+from msgspec import Struct
+
+from packhorse.auth.caller import Caller
+from packhorse.core import json, lifecycle
+from packhorse.core.changes import Change
+from packhorse.core.models import Job
+from packhorse.core.plan import Status
+from packhorse.define.validation import quoted, some
+from packhorse.errors import InvalidInput, JobNotFound, NotAllowed, SlotTaken, TooLarge, TooSlow, UnsupportedMedia
+from packhorse.http.openapi import answering, refusing, taking
+from packhorse.http.requests.json_body import asked
+from packhorse.http.requests.query import Number
+from packhorse.http.responses import etag
+from packhorse.http.services import Tools
+from packhorse.jobs.estimate import estimated
+from packhorse.jobs.explain import explained
+from packhorse.schemas import resources
+from packhorse.schemas.job_documents import JobDocument
+from packhorse.schemas.job_pages import EstimateDocument, ExplainDocument, HistoryPage, JobsPage, LinesPage, SeriesPage
+from packhorse.store.base import Filter, Line
+
+Cursor = Annotated[
+    str | None,
+    QueryParameter(
+        pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$", description="What an earlier page gave as `next`."
+    ),
+]
+Limit = Annotated[int, QueryParameter(ge=1, le=200)]
+Lines = Annotated[int, QueryParameter(ge=1, le=5000)]
+Events = Annotated[int, QueryParameter(ge=1, le=1000)]
+
+
+class Again(Struct):
+    """How a job is to be retried."""
+
+    stage: str | None = None
+    """From which stage on, ``*`` for everything; default: what has not finished."""
+
+
+class Nothing(Struct):
+    """There is nothing to say besides the job."""
+
+
+CHANGING = (JobNotFound, NotAllowed, TooLarge, UnsupportedMedia, TooSlow)
+
+
+@get("/jobs", scope="read", responses=refusing())
+async def list_jobs(
+    tools: NamedDependency[Tools],
+    caller: NamedDependency[Caller],
+    user_id: FromQuery[str | None] = None,
+    status: FromQuery[Status | None] = None,
+    pipeline: FromQuery[str | None] = None,
+    created_from: FromQuery[datetime | None] = None,
+    created_until: FromQuery[datetime | None] = None,
+    cursor: Cursor = None,
+    limit: Limit = 50,
+) -> JobsPage:
+    """Jobs, newest first. `next` is the cursor of the next page."""
+    filter = wanted(caller, user_id, status, pipeline, seconds_of(created_from), seconds_of(created_until))
+    if filter is None:
+        return {"items": [], "next": None}
+    found = await tools.store.find(filter, before=cursor, limit=limit + 1)
+    following = found[limit - 1].id if len(found) > limit else None
+    return {"items": await tools.listed(found[:limit]), "next": following}
+
+
+Known = Annotated[
+    str | None,
+    HeaderParameter(name="If-None-Match", description="The `ETag` of an answer: if it would be the same, 304."),
+]
+
+
+@get(
+    "/jobs/{job_id:str}",
+    scope="read",
+    responses={
+        **refusing(JobNotFound),
+        200: answering(JobDocument, "application/json", "The job; its `ETag` is another when anything shown is."),
+        304: ResponseSpec(None, description="The job is shown as it was before.", generate_examples=False),
+    },
+)
+async def get_job(
+    tools: NamedDependency[Tools],
+    caller: NamedDependency[Caller],
+    job_id: FromPath[str],
+    known: Known = None,
+) -> ASGIApp:
+    """One job."""
+    [shape] = await tools.shown([await tools.job(caller, job_id)])
+    return etag.answered(json.encode(shape), known)
+
+
+@get("/jobs/{job_id:str}/explain", scope="read", responses=refusing(JobNotFound))
+async def explain(
+    tools: NamedDependency[Tools], caller: NamedDependency[Caller], job_id: FromPath[str]
+) -> ExplainDocument:
+    """Why the job is not running now: a code and a sentence each, the first to be seen to first; none if it is."""
+    found = await explained(tools.store, await tools.job(caller, job_id), tools.settings.lease)
+    return {"reasons": [resources.reason(each) for each in found]}
+
+
+@get("/jobs/{job_id:str}/estimate", scope="read", responses=refusing(JobNotFound))
+async def estimate(
+    tools: NamedDependency[Tools], caller: NamedDependency[Caller], job_id: FromPath[str]
+) -> EstimateDocument:
+    """How much longer the job will run, told from its stages' runs of the last days and from its own progress."""
+    job = await tools.job(caller, job_id)
+    reported = (await tools.store.progress([job.id])).get(job.id, {})
+    now = tools.store.now()
+    return resources.estimate(estimated(job, reported, await tools.past(job.plan.pipeline), now), now)
+
+
+@get("/jobs/{job_id:str}/history", scope="read", responses=refusing(JobNotFound))
+async def history(
+    tools: NamedDependency[Tools],
+    caller: NamedDependency[Caller],
+    job_id: FromPath[str],
+    after: Number = 0,
+    limit: Events = 500,
+) -> HistoryPage:
+    """What has happened to the job: its events numbered `after` + 1 and on, as far as they have come."""
+    job = await tools.job(caller, job_id)
+    found = await tools.store.events(job.id, after=after, limit=limit + 1)
+    following = found[limit - 1].n if len(found) > limit else None
+    return {"items": [resources.event(each) for each in found[:limit]], "next": following}
+
+
+@post(
+    "/jobs/{job_id:str}/cancel",
+    scope="cancel",
+    status_code=202,
+    operation_class=taking(Nothing),
+    responses=refusing(*CHANGING),
+)
+async def cancel(
+    request: Request[Any, Any, State],
+    tools: NamedDependency[Tools],
+    caller: NamedDependency[Caller],
+    job_id: FromPath[str],
+) -> JobDocument:
+    """Cancel now, or ask the worker to."""
+    await asked(request, tools.settings, Nothing)
+    await tools.job(caller, job_id)
+    job = await tools.settle(job_id, lambda job: lifecycle.cancel(job, now=tools.store.now()))
+    [shape] = await tools.shown([job])
+    return shape
+
+
+@post(
+    "/jobs/{job_id:str}/retry",
+    scope="submit",
+    status_code=202,
+    operation_class=taking(Again),
+    responses=refusing(*CHANGING, SlotTaken),
+)
+async def retry(
+    request: Request[Any, Any, State],
+    tools: NamedDependency[Tools],
+    caller: NamedDependency[Caller],
+    job_id: FromPath[str],
+    stage: FromQuery[str | None] = None,
+) -> JobDocument:
+    """Start a new run: of what has not finished, of a stage and what follows it, or of everything (`*`).
+
+    The stage is named in the query or in the body.
+    """
+    given = await asked(request, tools.settings, Again)
+    if None not in (stage, given.stage) and stage != given.stage:
+        raise InvalidInput("The query names one stage, and the body another.", field="stage")
+    wanted = stage if given.stage is None else given.stage
+    await tools.job(caller, job_id)
+
+    def again(job: Job) -> Change | None:
+        if wanted != "*":
+            _check_stage(job, wanted)
+        return lifecycle.retry(job, stage=wanted, now=tools.store.now())
+
+    [shape] = await tools.shown([await tools.settle(job_id, again)])
+    return shape
+
+
+@delete(
+    "/jobs/{job_id:str}",
+    scope="submit",
+    operation_class=taking(Nothing),
+    responses=refusing(*CHANGING),
+)
+async def delete_job(
+    request: Request[Any, Any, State],
+    tools: NamedDependency[Tools],
+    caller: NamedDependency[Caller],
+    job_id: FromPath[str],
+) -> None:
+    """Delete an ended job with its files, before its time. An active one is cancelled first, else 409.
+
+    It is gone at once: whatever is asked of it afterwards, this too, is 404. Its files follow within a sweep.
+    """
+    await asked(request, tools.settings, Nothing)
+    await tools.job(caller, job_id)
+    await tools.settle(job_id, lambda job: lifecycle.delete(job, now=tools.store.now()))
+    tools.audit.tell("job.deleted", caller, job_id=job_id)
+
+
+LINES = answering(
+    LinesPage, "application/json", "A page of lines; as text/plain, if that is accepted, the texts alone."
+)
+
+
+@get("/jobs/{job_id:str}/log", scope="read", responses={**refusing(JobNotFound), 200: LINES})
+async def log(
+    request: Request[Any, Any, State],
+    tools: NamedDependency[Tools],
+    caller: NamedDependency[Caller],
+    job_id: FromPath[str],
+    after: Number = 0,
+    stage: FromQuery[str | None] = None,
+    limit: Lines = 1000,
+    newest: FromQuery[bool] = False,
+) -> ASGIApp:
+    """What the stages have printed, in lines numbered `after` + 1 and on; as plain text if that is asked for.
+
+    With `newest`, the last lines that are there, in order.
+    """
+    _check_stage(await tools.job(caller, job_id), stage)
+    found = await tools.store.lines(
+        job_id, after=after, limit=limit if newest else limit + 1, stage=stage, newest=newest
+    )
+    lines, following = found[:limit], found[limit - 1].n if len(found) > limit else None
+    if request.accept.best_match(["application/json", "text/plain"]) == "text/plain":
+        return ASGIResponse(body=_text(lines), media_type="text/plain", headers=HEADERS)
+    page: LinesPage = {"items": [resources.line(line) for line in lines], "next": following}
+    return ASGIResponse(body=json.encode(page), media_type="application/json", headers=HEADERS)
+
+
+@get("/jobs/{job_id:str}/metrics", scope="read", responses=refusing(JobNotFound))
+async def metrics(tools: NamedDependency[Tools], caller: NamedDependency[Caller], job_id: FromPath[str]) -> SeriesPage:
+    """CPU, in cores, and memory that each task has used, as they were sampled, with the most of each."""
+    await tools.job(caller, job_id)
+    return {"items": resources.series(await tools.store.samples(job_id)), "next": None}
+
+
+def wanted(
+    caller: Caller,
+    user: str | None,
+    status: Status | None,
+    pipeline: str | None,
+    created_from: float | None,
+    created_until: float | None,
+) -> Filter | None:
+    """None if it is about a user for whom the caller does not act: there is nothing to find."""
+    if caller.user is not None and user not in (None, caller.user):
+        return None
+    return Filter(caller.tenant, caller.user or user, status, pipeline, created_from, created_until)
+
+
+HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+
+
+def _check_stage(job: Job, stage: str | None) -> None:
+    if stage is not None and stage not in job.plan.index:
+        raise InvalidInput(f"There is no stage {quoted(stage)}; there is {some(job.plan.index)}.", field="stage")
+
+
+def _text(lines: list[Line]) -> str:
+    return "".join(line.text.rstrip("\n") + "\n" for line in lines)
+
+
+def seconds_of(at: datetime | None) -> float | None:
+    """A time without a zone is UTC."""
+    if at is None:
+        return None
+    return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()

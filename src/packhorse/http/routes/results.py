@@ -1,0 +1,143 @@
+"""What a job has made: its artifacts and its result."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+from typing import Any
+
+from litestar import Request, get, route
+from litestar.datastructures import State
+from litestar.di import NamedDependency
+from litestar.enums import HttpMethod
+from litestar.params import FromPath
+from litestar.response.base import ASGIResponse
+from litestar.types import ASGIApp
+
+from packhorse.auth.caller import Caller
+from packhorse.core import json
+from packhorse.core.models import Artifact, Job
+from packhorse.core.plan import Status
+from packhorse.errors import (
+    ArtifactNotFound,
+    BlobUnavailable,
+    JobNotFound,
+    NotFinished,
+    QuotaExceeded,
+    RangeNotSatisfiable,
+    RateExceeded,
+    TooManyDownloads,
+)
+from packhorse.http.openapi import answering, refusing
+from packhorse.http.responses import download
+from packhorse.http.responses import zip as zipped
+from packhorse.http.responses.download import Content
+from packhorse.http.responses.download_limits import Download
+from packhorse.http.responses.ranges import is_known, part
+from packhorse.http.services import Tools
+from packhorse.schemas import resources
+from packhorse.schemas.job_pages import ArtifactsPage
+from packhorse.schemas.resources import of_stage_in_order
+
+SENT = {
+    200: answering(bytes, "application/octet-stream", "The file; its own media type where that is known."),
+    206: answering(bytes, "application/octet-stream", "The part of it that was asked for with Range."),
+    304: answering(None, "application/octet-stream", "It is the one that was named with If-None-Match."),
+}
+REFUSING = (JobNotFound, BlobUnavailable, RangeNotSatisfiable, TooManyDownloads, RateExceeded, QuotaExceeded)
+METHODS = (HttpMethod.GET, HttpMethod.HEAD)
+
+
+@get("/jobs/{job_id:str}/artifacts", scope="read", responses=refusing(JobNotFound))
+async def artifacts(
+    tools: NamedDependency[Tools], caller: NamedDependency[Caller], job_id: FromPath[str]
+) -> ArtifactsPage:
+    """The files that the job's stages have made so far."""
+    made = await _artifacts(tools, await tools.job(caller, job_id))
+    return {"items": [resources.artifact(each) for each in made], "next": None}
+
+
+@route(
+    "/jobs/{job_id:str}/artifacts/{name:path}",
+    http_method=METHODS,
+    scope="read",
+    responses={**refusing(*REFUSING, ArtifactNotFound), **SENT},
+)
+async def artifact(
+    request: Request[Any, Any, State],
+    tools: NamedDependency[Tools],
+    caller: NamedDependency[Caller],
+    job_id: FromPath[str],
+    name: FromPath[str],
+) -> ASGIApp:
+    """One of them, by its name; or a part of it, with Range."""
+    wanted = name.removeprefix("/")
+    with tools.downloads.looking(caller, job_id, wanted):
+        content = await _artifact(tools, await tools.job(caller, job_id), wanted)
+    return _answer(request, tools, caller, job_id, content)
+
+
+@route(
+    "/jobs/{job_id:str}/result",
+    http_method=METHODS,
+    scope="read",
+    responses={**refusing(*REFUSING, NotFinished), **SENT},
+)
+async def result(
+    request: Request[Any, Any, State],
+    tools: NamedDependency[Tools],
+    caller: NamedDependency[Caller],
+    job_id: FromPath[str],
+) -> ASGIApp:
+    """The file the job returned, or a part of it; several as a zip; if there is none, the value as JSON."""
+    with tools.downloads.looking(caller, job_id, "result"):
+        content = await _result(tools, await tools.job(caller, job_id))
+    return _answer(request, tools, caller, job_id, content)
+
+
+def _answer(request: Request[Any, Any, State], tools: Tools, caller: Caller, job_id: str, content: Content) -> ASGIApp:
+    """Only what sends bytes costs anything."""
+    asked = request.headers
+    if is_known(asked.get("if-none-match"), content.etag):
+        return ASGIResponse(status_code=304, headers=download.unchanged(content))
+    if request.method == "HEAD":
+        return ASGIResponse(headers=download.headers(content), is_head_response=True)
+    wanted = part(asked.get("range"), asked.get("if-range"), content.etag, content.size) if content.is_file else None
+    return Download(tools.downloads, caller, job_id, content, wanted, ended=tools.ended(caller))
+
+
+async def _artifact(tools: Tools, job: Job, wanted: str) -> Content:
+    for made in await _artifacts(tools, job):
+        if made.name == wanted:
+            return download.one(tools.blobs, made.file, label=wanted, filename=made.file.name)
+    raise ArtifactNotFound(job_id=job.id, name=wanted)
+
+
+async def _result(tools: Tools, job: Job) -> Content:
+    if job.status is not Status.COMPLETED:
+        raise NotFinished(job_id=job.id, status=job.status.value)
+    results = (await tools.store.results([job.id])).get(job.id, {})
+    files = resources.result_files(job, results)
+    if not files:
+        return download.value(json.encode(resources.result_of(job, results)))
+    source = await _source(tools, job)
+    if len(files) > 1:
+        name = f"{PurePosixPath(source or job.plan.pipeline).stem}.zip"
+        return zipped.several(tools.blobs, files, name, job.completed_at or job.created_at)
+    [made] = files
+    return download.one(tools.blobs, made.file, label="result", filename=_named(source, made.file.name))
+
+
+async def _artifacts(tools: Tools, job: Job) -> list[Artifact]:
+    results = (await tools.store.results([job.id])).get(job.id, {})
+    return [made for plan in job.plan.stages for one in of_stage_in_order(results, plan.name) for made in one.artifacts]
+
+
+async def _source(tools: Tools, job: Job) -> str | None:
+    """The name of the file that the job began with."""
+    spec = (await tools.store.specs([job.id])).get(job.id)
+    return spec.inputs[0].file.name if spec is not None and spec.inputs else None
+
+
+def _named(source: str | None, made: str) -> str:
+    """After the file the job began with, as a person would know it: of `cat.onnx` and `out.nef`, `cat.nef`."""
+    return made if source is None else PurePosixPath(source).stem + PurePosixPath(made).suffix

@@ -1,0 +1,147 @@
+"""Webhooks: where a tenant wants to be told of ended jobs."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Annotated, Any
+
+from litestar import Request, delete, get, post
+from litestar.datastructures import State
+from litestar.di import NamedDependency
+from litestar.params import FromPath, QueryParameter
+from msgspec import Struct
+
+from packhorse.auth.caller import Caller
+from packhorse.background import webhook_messages
+from packhorse.background.webhook_signature import secret_of
+from packhorse.errors import (
+    BlockedAddress,
+    InvalidInput,
+    NoSecretKey,
+    TooLarge,
+    TooMany,
+    TooSlow,
+    UnsupportedMedia,
+    WebhookNotFound,
+)
+from packhorse.http.openapi import refusing, taking
+from packhorse.http.requests.json_body import asked
+from packhorse.http.services import Tools
+from packhorse.schemas import resources
+from packhorse.schemas.key_documents import (
+    DeliveriesPage,
+    NewWebhookDocument,
+    TrialDocument,
+    WebhookDocument,
+    WebhooksPage,
+)
+from packhorse.store.base import Endpoint
+
+MOST = 20
+"""Webhooks that a tenant may have: each job is told to each of them."""
+
+Limit = Annotated[int, QueryParameter(ge=1, le=200)]
+
+
+class Wanted(Struct):
+    """A webhook that is to be made."""
+
+    url: str = ""
+    """Where to send messages: a public https address."""
+
+
+class Nothing(Struct):
+    """A trial has nothing to say besides the webhook."""
+
+
+BODY = (TooLarge, UnsupportedMedia, TooSlow)
+
+
+@get("/webhooks", scope="admin", responses=refusing())
+async def list_webhooks(tools: NamedDependency[Tools], caller: NamedDependency[Caller]) -> WebhooksPage:
+    """Where ended jobs are told, oldest first; with those that have ended, and why."""
+    return {"items": [resources.webhook(each) for each in await tools.store.endpoints(caller.tenant)], "next": None}
+
+
+@post(
+    "/webhooks",
+    scope="admin",
+    operation_class=taking(Wanted, required=True),
+    responses=refusing(*BODY, BlockedAddress, NoSecretKey, TooMany),
+)
+async def add_webhook(
+    request: Request[Any, Any, State], tools: NamedDependency[Tools], caller: NamedDependency[Caller]
+) -> NewWebhookDocument:
+    """Have ended jobs told to an address. The answer has the secret that messages are signed with, this once."""
+    wanted = await asked(request, tools.settings, Wanted)
+    if not wanted.url:
+        raise InvalidInput("A webhook needs a url.", field="url")
+    tools.outbound.check(wanted.url)
+    now = tools.store.now()
+    endpoint_id = f"{int(now * 1000):012x}{secrets.token_hex(4)}"
+    secret = secret_of(tools.settings.secret_key, endpoint_id)
+    if len(await tools.store.endpoints(caller.tenant, only_open=True)) >= MOST:
+        raise TooMany(reason=f"{MOST} webhooks; remove one first")
+    endpoint = Endpoint(endpoint_id, caller.tenant, wanted.url, now, created_by=caller.key_id)
+    await tools.store.add_endpoint(endpoint)
+    tools.audit.tell("webhook.added", caller, webhook_id=endpoint.id)
+    return {**resources.webhook(endpoint), "secret": secret}
+
+
+@delete("/webhooks/{webhook_id:str}", scope="admin", status_code=200, responses=refusing(WebhookNotFound))
+async def remove_webhook(
+    tools: NamedDependency[Tools], caller: NamedDependency[Caller], webhook_id: FromPath[str]
+) -> WebhookDocument:
+    """Tell it nothing more: what waits to be sent is dropped."""
+    await _webhook(tools, caller, webhook_id)
+    ended = await tools.store.end_endpoint(webhook_id, tools.store.now(), "It was removed.")
+    if ended is None:
+        raise WebhookNotFound(webhook_id=webhook_id)
+    tools.audit.tell("webhook.removed", caller, webhook_id=webhook_id)
+    return resources.webhook(ended)
+
+
+@get("/webhooks/{webhook_id:str}/deliveries", scope="admin", responses=refusing(WebhookNotFound))
+async def list_deliveries(
+    tools: NamedDependency[Tools], caller: NamedDependency[Caller], webhook_id: FromPath[str], limit: Limit = 50
+) -> DeliveriesPage:
+    """The messages that wait to be sent, newest first, with the error of the last try. What was taken is gone."""
+    await _webhook(tools, caller, webhook_id)
+    found = await tools.store.deliveries(webhook_id, limit)
+    return {"items": [resources.delivery(each) for each in found], "next": None}
+
+
+@post(
+    "/webhooks/{webhook_id:str}/test",
+    scope="admin",
+    status_code=200,
+    operation_class=taking(Nothing),
+    responses=refusing(*BODY, WebhookNotFound, NoSecretKey),
+)
+async def try_webhook(
+    request: Request[Any, Any, State],
+    tools: NamedDependency[Tools],
+    caller: NamedDependency[Caller],
+    webhook_id: FromPath[str],
+) -> TrialDocument:
+    """Send a message of the type `webhook.test` now, once, and tell what became of it."""
+    await asked(request, tools.settings, Nothing)
+    endpoint = await _webhook(tools, caller, webhook_id)
+    now = tools.store.now()
+    reply = await webhook_messages.post(
+        tools.outbound,
+        endpoint,
+        tools.settings.secret_key,
+        id=f"test.{secrets.token_hex(8)}.{endpoint.id}",
+        at=now,
+        body=webhook_messages.trial(endpoint, now),
+    )
+    return {"delivered": not reply.error, "status": reply.status, "error": reply.error}
+
+
+async def _webhook(tools: Tools, caller: Caller, webhook_id: str) -> Endpoint:
+    """A foreign one and a missing one look the same."""
+    found = await tools.store.endpoints(caller.tenant)
+    if (endpoint := next((each for each in found if each.id == webhook_id), None)) is None:
+        raise WebhookNotFound(webhook_id=webhook_id)
+    return endpoint

@@ -1,0 +1,309 @@
+"""The HTTP server: the routes put together, and a process that serves them until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import resource
+import signal
+from collections.abc import AsyncIterator
+from typing import Any
+
+import uvloop
+from granian.constants import HTTPModes, Interfaces
+from granian.http import HTTP1Settings
+from granian.server.embed import Server
+from litestar import Litestar, Router
+from litestar.di import Provide
+from litestar.openapi.config import OpenAPIConfig
+from litestar.openapi.spec import Components, SecurityScheme
+from litestar.types import ASGIApp, Receive, Scope, Send
+
+from packhorse import log as telemetry
+from packhorse.auth.caller import caller_of
+from packhorse.errors import PackhorseError, SettingError
+from packhorse.factory import opened, opened_destinations
+from packhorse.http.auth_middleware import Gate, is_local
+from packhorse.http.middleware import Observed
+from packhorse.http.requests import query
+from packhorse.http.responses import problems
+from packhorse.http.routes import (
+    bulk,
+    events,
+    failures,
+    jobs,
+    keys,
+    live,
+    prometheus,
+    promote,
+    queues,
+    results,
+    schedule_edits,
+    schedules,
+    sessions,
+    stats,
+    submit,
+    system,
+    webhooks,
+    workers,
+)
+from packhorse.http.routes.openapi import Told
+from packhorse.http.services import Tools, tools_of
+from packhorse.log import log
+from packhorse.ports import require_free
+from packhorse.settings import Settings, load
+from packhorse.version import VERSION
+from packhorse.web import assets, routes
+from packhorse.web.api_calls import BASE
+from packhorse.web.pages import docs
+
+GRACE = 1.5
+"""Seconds that requests have to end by themselves when the server stops."""
+LAST_GRACE = 0.6
+"""Seconds the server has to close what is left before the process ends all the same."""
+
+CONNECTIONS = 10_000
+"""Served at once; whoever watches a job stays. The server's own limit is 128, and behind it nobody is answered."""
+BACKLOG = 1024
+"""Connections that wait to be accepted."""
+
+GARBAGE = 20_000
+"""Objects that are made, and not freed, before cycles among them are looked for. Python's own number is 700."""
+
+KNOCK = 0.02
+"""Seconds between tries to reach ourselves while we start."""
+
+KEY = SecurityScheme(type="http", scheme="bearer", description="A key (`ph_…`), or the token of one job.")
+
+ROUTES = [
+    submit.submit,
+    jobs.list_jobs,
+    *bulk.ROUTES,
+    *keys.ROUTES,
+    *sessions.ROUTES,
+    jobs.get_job,
+    jobs.explain,
+    jobs.estimate,
+    jobs.history,
+    jobs.cancel,
+    jobs.retry,
+    jobs.delete_job,
+    jobs.log,
+    jobs.metrics,
+    events.events,
+    results.artifacts,
+    results.artifact,
+    results.result,
+    *failures.ROUTES,
+    queues.list_queues,
+    queues.pause,
+    queues.resume,
+    stats.stats,
+    workers.list_workers,
+    promote.promote,
+    promote.destinations,
+    system.pipelines,
+    system.findings,
+    webhooks.list_webhooks,
+    webhooks.add_webhook,
+    webhooks.remove_webhook,
+    webhooks.list_deliveries,
+    webhooks.try_webhook,
+    *schedules.ROUTES,
+    *schedule_edits.ROUTES,
+]
+
+
+async def wake(app: Litestar) -> None:
+    """Open what the routes work with."""
+    settings: Settings = app.state.settings
+    try:
+        destinations = opened_destinations(settings)
+        store, blobs = await opened(settings)
+    except Exception as error:
+        app.state.failure = error  # the server only knows that it did not start
+        raise
+    tools = app.state.tools = Tools(settings, store, blobs, destinations)
+    if not settings.keyless and not await store.list_keys(None, limit=1):
+        log.no_keys()
+    app.state.beside = asyncio.create_task(tools.run())
+    app.state.is_open.set()
+
+
+async def rest(app: Litestar) -> None:
+    tools: Tools = app.state.tools
+    app.state.beside.cancel()
+    await asyncio.gather(app.state.beside, return_exceptions=True)
+    await tools.close()
+    await tools.store.close()
+    await tools.blobs.close()
+    for destination in tools.destinations.values():
+        await destination.close()
+
+
+@contextlib.asynccontextmanager
+async def living(app: Litestar) -> AsyncIterator[None]:
+    await wake(app)
+    try:
+        yield
+    finally:
+        await rest(app)
+
+
+def build(settings: Settings) -> Litestar:
+    """The application; it opens store and objects when it is started."""
+    api = Router(BASE, route_handlers=ROUTES)
+    app = Litestar(
+        [api, system.healthz, system.readyz, prometheus.scrape, docs.docs, *assets.ROUTES, routes.PAGES, live.live],
+        dependencies={
+            "tools": Provide(tools_of, sync_to_thread=False),
+            "caller": Provide(caller_of, sync_to_thread=False),
+        },
+        before_request=query.check,
+        exception_handlers={Exception: problems.problem},
+        middleware=[Gate],
+        lifespan=[living],
+        openapi_config=OpenAPIConfig(
+            title="packhorse",
+            version=VERSION,
+            openapi_router=Router("/openapi.json", route_handlers=[], include_in_schema=False, opt={"scope": None}),
+            render_plugins=[Told(path="/")],  # the others load scripts from a CDN
+            use_handler_docstrings=True,
+            components=Components(security_schemes={"key": KEY}),
+            security=[{"key": []}],
+        ),
+        logging_config=None,
+    )
+    app.state.inside = app.asgi_handler
+    app.asgi_handler = Observed(app.asgi_handler)
+    prepare(app, settings)
+    return app
+
+
+def prepare(app: Litestar, settings: Settings) -> None:
+    """Before each start: nothing of an earlier life is left."""
+    for left in ("failure", "tools", "beside"):
+        app.state.pop(left, None)
+    app.state.settings = settings
+    app.state.is_open = asyncio.Event()
+
+
+def serve(settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT. Raises SettingError for an address that cannot be served."""
+    check_address(settings)
+    logging.getLogger("python_multipart").setLevel(logging.ERROR)  # it warns about every malformed request
+    _allow_connections()
+    _collect_rarely()
+    uvloop.run(_serve(settings))
+
+
+def _allow_connections() -> None:
+    """Each is a file descriptor, of which a process is mostly given fewer than it may have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = CONNECTIONS + 1000
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def _collect_rarely() -> None:
+    """What is there by now stays for ever, and a request leaves hardly any cycle: looking for some costs it a tenth."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GARBAGE, 20, 20)
+
+
+def check_address(settings: Settings) -> None:
+    if settings.keyless and not is_local(settings.host):
+        raise SettingError(
+            f"packhorse would be open to everybody who can reach {settings.host}: without keys it serves this machine "
+            "only. Set PACKHORSE_HOST to 127.0.0.1, or PACKHORSE_KEYLESS to no.",
+            name="host",
+            value=settings.host,
+        )
+    # The server shares a port with whoever asks (SO_REUSEPORT), and would take half of another one's requests.
+    require_free(settings.host, settings.port)
+
+
+async def _serve(settings: Settings) -> None:
+    app = build(settings)
+    requests = _Requests(app)
+    server = Server(
+        requests,
+        address="127.0.0.1" if settings.host == "localhost" else settings.host,  # it takes no names
+        port=settings.port,
+        interface=Interfaces.ASGI,
+        http=HTTPModes.http1,
+        http1_settings=HTTP1Settings(header_read_timeout=10_000),
+        backlog=BACKLOG,
+        backpressure=CONNECTIONS,
+        websockets=False,
+        log_enabled=False,
+    )
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    serving = asyncio.create_task(server.serve())
+    announcing = asyncio.create_task(_announce(app.state.is_open, settings))
+    await asyncio.wait([serving, asyncio.create_task(stop.wait())], return_when=asyncio.FIRST_COMPLETED)
+    announcing.cancel()
+    if serving.done():
+        error = serving.exception() or PackhorseError("The server ended by itself.")
+        raise app.state.get("failure", error)
+    server.stop()  # type: ignore[no-untyped-call]
+    if "tools" in app.state:
+        app.state.tools.feed.close()
+    await requests.end()
+    await asyncio.wait([serving], timeout=LAST_GRACE)
+    if not serving.done():
+        os._exit(0)  # a connection that will not close; everything acknowledged is durable
+    serving.result()
+
+
+async def _announce(is_open: asyncio.Event, settings: Settings) -> None:
+    """Say where we serve, once whoever reads it can come: the server itself does not tell when it listens."""
+    await is_open.wait()
+    while True:
+        with contextlib.suppress(OSError):
+            _, writer = await asyncio.open_connection(settings.host, settings.port)
+            writer.close()
+            break
+        await asyncio.sleep(KNOCK)
+    log.serving(settings.host, settings.port)
+
+
+class _Requests:
+    """Knows what is being served, so that a stop need not wait for the slowest reader."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._open: set[asyncio.Task[Any]] = set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        task = asyncio.current_task()
+        if scope["type"] == "lifespan" or task is None:  # type: ignore[comparison-overlap]
+            await self._app(scope, receive, send)
+            return
+        self._open.add(task)
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._open.discard(task)
+
+    async def end(self) -> None:
+        if self._open:
+            await asyncio.wait(self._open, timeout=GRACE)
+        if self._open:
+            log.requests_cut(len(self._open))
+            for task in self._open:
+                task.cancel()
+            await asyncio.wait(self._open, timeout=LAST_GRACE)
+
+
+if __name__ == "__main__":
+    settings = load().settings
+    telemetry.write(settings.log_format, settings.log_level)
+    serve(settings)

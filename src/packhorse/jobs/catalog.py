@@ -1,0 +1,238 @@
+"""The pipelines that workers have published, and what may be submitted to each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal
+
+import jsonschema_rs
+import msgspec
+
+from packhorse.core import json
+from packhorse.core.plan import Definition
+from packhorse.define.accepts import ANYTHING, Accepts
+from packhorse.define.choices import one_of
+from packhorse.define.files import SCHEMA as FILE
+from packhorse.define.schemas import unknown_names
+from packhorse.define.validation import UNDECODABLE, Mistake, decode_json, some, unknown, unknown_pipeline
+from packhorse.errors import InvalidInput
+from packhorse.store.base import Registry
+
+FRESH = 2.0
+"""Seconds for which what was read is taken for true. A name that is not among it is looked for at once."""
+
+UNSAID = "What was sent"
+"""Stands in messages for the value that is wrong, where it may be a secret or have one in it."""
+
+Json = Mapping[str, Any]
+Many = Literal["one", "many"]
+
+
+class Published:
+    """One pipeline: its plan, and the rules of its parameters."""
+
+    def __init__(self, definition: Definition) -> None:
+        self.definition = definition
+        self.plan = json.plan_from(definition.plan)
+        self._schema: dict[str, Any] = json.decode(definition.schema)
+        self._properties: Json = self._schema.get("properties", {})
+        files = {name: found for name, part in self._properties.items() if (found := self._file(part)) is not None}
+        self.files = {name: how for name, (how, _) in files.items()}
+        self._accepts = {name: Accepts.said(schema) for name, (_, schema) in files.items()}
+        self._validator = jsonschema_rs.validator_for(
+            self._schema,
+            validate_formats=True,
+            formats={"date-time": _is_time},
+            offline=True,
+            mask=UNSAID if self.plan.secrets else None,
+        )
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._properties)
+
+    def takes(self, name: str) -> bool:
+        return name in self._properties or self._schema.get("additionalProperties") is not False
+
+    def accepts(self, name: str) -> Accepts:
+        """What the file, or each of the files, of this parameter may be."""
+        return self._accepts.get(name, ANYTHING)
+
+    def is_list(self, name: str) -> bool:
+        """Whether the parameter may be given several times."""
+        return self._list(name) is not None
+
+    def read(self, name: str, texts: Sequence[str]) -> Any:
+        """The value of a part: as it is where a text may stand, else JSON. Of several, or for a list, each element so.
+
+        One text that is a JSON array is that array. What cannot be read is left as it is: the schema says best what
+        was expected instead.
+        """
+        schema, array = self._of(name), self._list(name)
+        if array is None or (len(texts) == 1 and not self._is_element(texts[0], schema)):
+            return self._one(texts[0], schema)
+        return [self._one(text, _item(array, i)) for i, text in enumerate(texts)]
+
+    def mistakes(self, values: Json) -> list[Mistake]:
+        """What is wrong with parameters in which each file is a text."""
+        if self._validator.is_valid(values):
+            return []
+        errors = list(self._validator.iter_errors(values))
+        surplus = unknown_names(values, self._schema) if errors else {}
+        return [mistake for error in errors for mistake in _mistakes(error, surplus)]
+
+    def _file(self, schema: Json) -> tuple[Many, Json] | None:
+        """Whether it is one or several, and the schema of each."""
+        branches = [part for part in self._branches(schema) if part.get("type") != "null"]
+        if len(branches) != 1:
+            return None
+        if _is_file(branches[0]):
+            return "one", branches[0]
+        items = branches[0].get("items")
+        if isinstance(items, Mapping) and _is_file(self._resolved(items)):
+            return "many", self._resolved(items)
+        return None
+
+    def _of(self, name: str) -> Json:
+        rest = self._schema.get("additionalProperties")
+        found: Json = self._properties.get(name, rest if isinstance(rest, Mapping) else {})
+        return found
+
+    def _list(self, name: str) -> Json | None:
+        return next((part for part in self._branches(self._of(name)) if "array" in _several(part.get("type"))), None)
+
+    def _is_element(self, text: str, schema: Json) -> bool:
+        """Whether one text for what may be a list is an element of it, and not all of it."""
+        kinds = {kind for part in self._branches(schema) for kind in _several(part.get("type"))}
+        if kinds - {"array", "null"}:
+            return False
+        try:
+            whole = decode_json(text.encode())
+        except msgspec.DecodeError:  # no JSON
+            return True
+        except UNDECODABLE:  # nested deeper than anybody means it
+            return False
+        return not (isinstance(whole, list) or (whole is None and "null" in kinds))
+
+    def _one(self, text: str, schema: Json) -> Any:
+        if self._is_text(schema):
+            return text
+        try:
+            return decode_json(text.encode())
+        except UNDECODABLE:
+            return text
+
+    def _is_text(self, schema: Json) -> bool:
+        return any(
+            "string" in _several(part.get("type"))
+            or any(isinstance(value, str) for value in (*part.get("enum", ()), part.get("const")))
+            for part in self._branches(schema)
+        )
+
+    def _branches(self, schema: Json) -> Iterator[Json]:
+        schema = self._resolved(schema)
+        inner = schema.get("anyOf") or schema.get("oneOf")
+        if inner:
+            for part in inner:
+                yield from self._branches(part)
+        else:
+            yield schema
+
+    def _resolved(self, schema: Json) -> Json:
+        while "$ref" in schema:
+            schema = self._schema["$defs"][schema["$ref"].rpartition("/")[2]]
+        return schema
+
+
+class Catalog:
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._found: dict[str, Published] = {}
+        self._read_at = -FRESH
+
+    async def all(self) -> Sequence[Published]:
+        await self._refresh()
+        return list(self._found.values())
+
+    async def get(self, name: str | None) -> Published:
+        """The pipeline of that name; without one, the only pipeline there is."""
+        await self._refresh()
+        if (name is not None and name not in self._found) or not self._found:
+            await self._refresh(always=True)
+        if name is not None:
+            if name not in self._found:
+                raise unknown_pipeline(name, self._found)
+            return self._found[name]
+        if len(self._found) != 1:
+            raise InvalidInput(_choice(sorted(self._found)), field="pipeline")
+        return next(iter(self._found.values()))
+
+    async def _refresh(self, *, always: bool = False) -> None:
+        if not always and time.monotonic() - self._read_at < FRESH:
+            return
+        found = {definition.pipeline: definition for definition in await self._registry.definitions()}
+        self._found = {name: self._kept(definition) for name, definition in found.items()}
+        self._read_at = time.monotonic()
+
+    def _kept(self, definition: Definition) -> Published:
+        """Rules are compiled once: a definition is published again with every start of a worker."""
+        known = self._found.get(definition.pipeline)
+        if known is not None and known.definition.fingerprint == definition.fingerprint:
+            known.definition = definition
+            return known
+        return Published(definition)
+
+
+def _choice(names: Sequence[str]) -> str:
+    if not names:
+        return "No pipeline is published; a worker publishes its own when it starts."
+    return f"Which pipeline? There is {some(names)}."
+
+
+def _mistakes(error: jsonschema_rs.ValidationError, surplus: Mapping[str, Sequence[str]]) -> list[Mistake]:
+    path = _path(error.instance_path)
+    match error.kind:
+        case jsonschema_rs.ValidationErrorKind.Required():
+            return [{"field": _joined(path, error.kind.property), "message": "This is required"}]
+        case jsonschema_rs.ValidationErrorKind.AdditionalProperties():
+            names = [_joined(path, name) for name in error.kind.unexpected]
+            return [mistake for name in names for mistake in unknown([name], surplus.get(name, ()))]
+        case jsonschema_rs.ValidationErrorKind.Enum():
+            return [one_of(path, error.kind.options)]
+    return [{"field": path, "message": error.message}]
+
+
+def _path(steps: Sequence[str | int]) -> str:
+    path = ""
+    for step in steps:
+        path = f"{path}[{step}]" if isinstance(step, int) else _joined(path, step)
+    return path
+
+
+def _joined(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _item(array: Json, i: int) -> Json:
+    first: Sequence[Json] = array.get("prefixItems", ())
+    found: Any = first[i] if i < len(first) else array.get("items")
+    return found if isinstance(found, Mapping) else {}
+
+
+def _is_file(schema: Json) -> bool:
+    return all(schema.get(key) == value for key, value in FILE.items())
+
+
+def _several(kind: Any) -> Sequence[Any]:
+    return kind if isinstance(kind, list) else [kind]
+
+
+def _is_time(text: str) -> bool:
+    """As Python reads it: a time without a zone is one, too."""
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,108 @@
+"""Secret parameters at rest: encrypted before anything is written, opened only for the process that runs the stage."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from packhorse.core import json, paths
+from packhorse.core.plan import Plan
+from packhorse.core.redaction import MASK, SEALED
+from packhorse.define.validation import invalid
+from packhorse.errors import NoSecretKey, SecretUnreadable
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+VERSION = "1"
+NONCE = 12
+
+
+class Sealer:
+    """Encrypts with AES-256-GCM, under a key made from the deployment's. What is sealed names the key it needs.
+
+    A sealed text is bound to tenant and pipeline: copied into somebody else's record it cannot be opened.
+    """
+
+    def __init__(self, secret_key: str) -> None:
+        self._key = hmac.new(secret_key.encode(), b"parameters", hashlib.sha256).digest() if secret_key else b""
+        self._name = hashlib.sha256(self._key).hexdigest()[:8]
+
+    def seal(self, parameters: bytes, plan: Plan, tenant: str) -> bytes:
+        """Raises `NoSecretKey`, and InvalidInput for a mask that somebody took for the secret."""
+        if not plan.secrets:
+            return parameters
+        plain: Any = json.decode(parameters)
+        copied = [path for path in plan.secrets if MASK in paths.found(plain, [path])]
+        if copied:
+            mistakes = [{"field": ".".join(path), "message": "These dots only stand for a secret"} for path in copied]
+            raise invalid("The parameters are not valid", mistakes)
+        return json.encode(paths.changed(plain, plan.secrets, lambda secret: self._sealed(secret, plan, tenant)))
+
+    def seal_rest(self, parameters: bytes, plan: Plan, tenant: str) -> bytes:
+        """Seal what is not sealed yet."""
+        plain: Any = json.decode(parameters)
+        return json.encode(
+            paths.changed(
+                plain, plan.secrets, lambda each: each if is_sealed(each) else self._sealed(each, plan, tenant)
+            )
+        )
+
+    def open(self, parameters: bytes, plan: Plan, tenant: str) -> bytes:
+        """Raises `NoSecretKey` or `SecretUnreadable`."""
+        if not plan.secrets:
+            return parameters
+        sealed: Any = json.decode(parameters)
+        return json.encode(paths.changed(sealed, plan.secrets, lambda secret: self._opened(secret, plan, tenant)))
+
+    def marked(self, parameters: bytes, plan: Plan) -> Any:
+        """The parameters with a mark in place of each secret: the same for the same one, and of no use to others."""
+        return paths.changed(json.decode(parameters), plan.secrets, self._mark)
+
+    def _mark(self, secret: Any) -> str:
+        return hmac.new(self._key, b"mark:" + json.encode(secret), hashlib.sha256).hexdigest()
+
+    def _cipher(self) -> AESGCM:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # takes longer to load than most need it for
+
+        if not self._key:
+            raise NoSecretKey
+        return AESGCM(self._key)
+
+    def _sealed(self, secret: Any, plan: Plan, tenant: str) -> dict[str, str]:
+        nonce = os.urandom(NONCE)
+        data = nonce + self._cipher().encrypt(nonce, json.encode(secret), _bound(plan, tenant))
+        return {SEALED: f"{VERSION}.{self._name}.{urlsafe_b64encode(data).decode()}"}
+
+    def _opened(self, sealed: Any, plan: Plan, tenant: str) -> Any:
+        from cryptography.exceptions import InvalidTag
+
+        cipher = self._cipher()
+        try:
+            version, name, data = sealed[SEALED].split(".")
+            if version != VERSION or name != self._name:
+                raise SecretUnreadable(reason="it was encrypted with another key than the one set here")
+            raw = urlsafe_b64decode(data)
+            return json.decode(cipher.decrypt(raw[:NONCE], raw[NONCE:], _bound(plan, tenant)))
+        except (KeyError, TypeError, ValueError, AttributeError, InvalidTag, msgspec.DecodeError) as error:
+            raise SecretUnreadable(reason="it is damaged") from error
+
+
+def is_sealed(value: Any) -> bool:
+    return isinstance(value, dict) and value.keys() == {SEALED}
+
+
+@lru_cache(maxsize=8)
+def sealer(secret_key: str) -> Sealer:
+    """Made once: it is asked for with every submit."""
+    return Sealer(secret_key)
+
+
+def _bound(plan: Plan, tenant: str) -> bytes:
+    return json.encode([tenant, plan.pipeline])

@@ -1,0 +1,195 @@
+"""Admitting a job: objects first, the record second, and nothing left behind by a refusal."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import uuid_utils
+
+from packhorse.blobs.base import Blobs
+from packhorse.core import json, lifecycle
+from packhorse.core.models import Firing, Input, Job, Spec, Stored
+from packhorse.core.plan import Plan
+from packhorse.core.plan_checks import filled
+from packhorse.core.schedules import Run
+from packhorse.crashpoints import passing
+from packhorse.define.accepts import ANYTHING, Accepts
+from packhorse.define.files import sanitised
+from packhorse.define.submit import Options
+from packhorse.define.validation import invalid, nul_in
+from packhorse.errors import (
+    AlreadySubmitted,
+    BlobError,
+    Conflict,
+    KeyReused,
+    PackhorseError,
+    StoreError,
+    TooLarge,
+    UnknownOutcome,
+)
+from packhorse.jobs import artifacts
+from packhorse.jobs.encryption import sealer
+from packhorse.jobs.webhook_targets import listening
+from packhorse.log import new_trace, trace_id
+from packhorse.settings import Settings
+from packhorse.store.base import Store
+
+BEING_DELETED = "The job of this idempotency key is being deleted; the key is free again when it is gone."
+
+
+class Intake:
+    """A job on its way in. Leave it with an exception, and what it had uploaded is removed.
+
+    Except when it is not known whether the job is there: after `UnknownOutcome`, or when the caller was cancelled while
+    the job was on its way to the store. Then its files are left to the sweep, which looks.
+    """
+
+    def __init__(self, store: Store, blobs: Blobs, settings: Settings) -> None:
+        self.job_id = str(uuid_utils.uuid7())
+        self.inputs: list[Input] = []
+        self._store = store
+        self._blobs = blobs
+        self._settings = settings
+        self._counts: dict[str, int] = {}
+        self._is_kept = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, _t: type[BaseException] | None, _e: BaseException | None, _b: TracebackType | None
+    ) -> None:
+        if not self._is_kept:
+            with suppress(BlobError):  # what cannot be removed now is an orphan for the sweep
+                await self._blobs.delete_all(f"jobs/{self.job_id}")
+
+    async def upload(
+        self, parameter: str, name: str, chunks: AsyncIterator[bytes], accepts: Accepts = ANYTHING
+    ) -> dict[str, int]:
+        """Store a file; what stands for it among the parameters."""
+        key, name = self._named(parameter, name)
+        summed = await self._blobs.put(key, chunks, limit=accepts.limit(self._settings.file_limit))
+        return self._took(parameter, name, key, summed.size, summed.sha256)
+
+    async def take(self, parameter: str, path: Path, name: str) -> dict[str, int]:
+        """The same for a file of this machine."""
+        key, name = self._named(parameter, name)
+        if path.stat().st_size > self._settings.file_limit:  # noqa: ASYNC240 (a stat)
+            raise TooLarge(field=parameter, limit=self._settings.file_limit)
+        summed = await self._blobs.put_file(key, path)
+        return self._took(parameter, name, key, summed.size, summed.sha256)
+
+    async def copy(self, parameter: str, file: Stored, accepts: Accepts = ANYTHING) -> dict[str, int]:
+        """The same for a file that an earlier job has made."""
+        key, name = self._named(parameter, file.name)
+        accepts.check(parameter, name, file.content_type)
+        if file.size > accepts.limit(self._settings.file_limit):
+            raise TooLarge(field=parameter, limit=accepts.limit(self._settings.file_limit))
+        await self._blobs.copy(file.key, key)
+        return self._took(parameter, name, key, file.size, file.sha256)
+
+    async def admit(
+        self,
+        plan: Plan,
+        parameters: bytes,
+        options: Options,
+        *,
+        tenant: str = "default",
+        client: str | None = None,
+        origin: str = "api",
+        run: Run | None = None,
+    ) -> Job:
+        """Commit the job. An idempotency key that this client has used before gives the first one's job.
+
+        ``run`` is what a schedule wants the job for: raises `Conflict` if somebody else has decided on it.
+        """
+        if len(parameters) > self._settings.parameters_limit:
+            raise TooLarge(field="parameters", limit=self._settings.parameters_limit)
+        _refuse_nul(tenant, parameters)
+        passing("admit.objects.after")
+        plan = filled(plan, self._settings.defaults)
+        sealing = sealer(self._settings.secret_key)
+        fingerprint = ""  # only a key is ever compared by it
+        if options.key is not None:
+            fingerprint = self._fingerprint(plan, sealing.marked(parameters, plan), options)
+        change = lifecycle.submit(
+            plan,
+            Spec(sealing.seal(parameters, plan, tenant), tuple(self.inputs), options.metadata, origin),
+            job_id=self.job_id,
+            user=options.user,
+            tenant=tenant,
+            client=client,
+            priority=options.priority,
+            delay=options.delay,
+            trace_id=trace_id() or new_trace(),
+            key=None if options.key is None else lifecycle.once_key(tenant, client, options.key),
+            fingerprint=fingerprint,
+            webhooks=await listening(self._store).of(tenant),
+            firing=None if run is None else Firing(run.schedule, run.tick),
+            stamp=0 if run is None else run.stamp,
+            now=self._store.now(),
+        )
+        self._is_kept = True  # from here on only a clear no may take it away again
+        try:
+            [refusal] = await self._store.commit([change])
+        except StoreError as error:
+            refusal = error
+        if refusal is None:
+            passing("admit.job.after")
+            return change.after
+        self._is_kept = isinstance(refusal, UnknownOutcome)
+        return await self._refused(refusal, fingerprint)
+
+    async def _refused(self, refusal: PackhorseError, fingerprint: str) -> Job:
+        if isinstance(refusal, AlreadySubmitted):
+            if refusal.facts["fingerprint"] != fingerprint:
+                raise KeyReused(field="Idempotency-Key")
+            first = await self._job(refusal.facts["job_id"])
+            if first is not None and first.is_purging:
+                raise Conflict(BEING_DELETED)
+            if first is not None:
+                return first
+        if isinstance(refusal, UnknownOutcome):
+            made = await self._job(self.job_id)
+            if made is not None:
+                return made
+        raise refusal
+
+    async def _job(self, job_id: str) -> Job | None:
+        try:
+            [job] = await self._store.get([job_id])
+        except StoreError as error:
+            raise UnknownOutcome from error
+        return job
+
+    def _named(self, parameter: str, name: str) -> tuple[str, str]:
+        name = sanitised(name)
+        return artifacts.input_key(self.job_id, parameter, self._counts.get(parameter, 0), name), name
+
+    def _took(self, parameter: str, name: str, key: str, size: int, sha256: str) -> dict[str, int]:
+        stored = Stored(key, name, size, sha256, artifacts.content_type(name))
+        count = self._counts.get(parameter, 0)
+        self.inputs.append(Input(parameter, count, stored))
+        self._counts[parameter] = count + 1
+        return {"$file": len(self.inputs) - 1}
+
+    def _fingerprint(self, plan: Plan, parameters: Any, options: Options) -> str:
+        """Of names, values and file hashes, never of raw bytes: a repeated request may be written differently."""
+        files: list[Mapping[str, Any]] = [
+            {"parameter": each.parameter, "name": each.file.name, "sha256": each.file.sha256} for each in self.inputs
+        ]
+        asked = [options.user, options.priority, options.delay, options.metadata]
+        return json.fingerprint([plan.pipeline, parameters, files, asked])
+
+
+def _refuse_nul(tenant: str, parameters: bytes) -> None:
+    """Here, because every door leads through here."""
+    found = list(nul_in(tenant, "tenant_id")) if "\0" in tenant else []
+    if b"\\u0000" in parameters:  # as JSON writes it; or somebody has written just that
+        found += nul_in(json.decode(parameters))
+    if found:
+        raise invalid("The parameters are not valid", found)

@@ -1,0 +1,1 @@
+"""The JSON form of everything that leaves packhorse: over HTTP, on pages, in webhooks, from Python."""

@@ -1,0 +1,282 @@
+"""What went wrong: failures, counted in their groups in the transaction that brings or takes them.
+
+Who changes a failure holds its group, so that what it reads of it stays so; groups are held in the order of their keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from packhorse.core import failures as rules
+from packhorse.core import json
+from packhorse.core.changes import RecordFailure, SettleFailures
+from packhorse.core.models import FailedRun, FailureStatus, Settled
+from packhorse.store.base import Errand, FailureFilter, FailureGroup
+from packhorse.store.failures import alert_of, revival_of
+from packhorse.store.postgres import errands
+from packhorse.store.postgres.connection import Row, Session
+from packhorse.store.postgres.rows import clean, is_id
+
+READ = "SELECT body, status, settled, is_counted FROM @failures"
+OF_JOBS = f"{READ} WHERE job_id = ANY($1::uuid[]) ORDER BY id"
+OF_IDS = f"{READ} WHERE id = ANY($1::text[]) ORDER BY id"
+
+# A group that is not there cannot be locked, so it is made, and dropped again if nothing comes of it.
+HOLD = """
+INSERT INTO @failure_groups AS g SELECT n.tenant, n.fingerprint, '', ''
+FROM unnest($1::text[], $2::text[]) AS n (tenant, fingerprint) ORDER BY n.tenant COLLATE "C", n.fingerprint COLLATE "C"
+ON CONFLICT (tenant, fingerprint) DO UPDATE SET seen = g.seen
+RETURNING body
+"""
+USERS = """
+SELECT u.tenant, u.fingerprint, u.user_id, u.count
+FROM unnest($1::text[], $2::text[], $3::text[]) AS n (tenant, fingerprint, user_id)
+JOIN @failure_users AS u USING (tenant, fingerprint, user_id)
+"""
+PUT = """
+INSERT INTO @failures SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::uuid[], $5::text[], $6::text[],
+    $7::text[], $8::text[], $9::text[], $10::boolean[], $11::bytea[], $12::bytea[]) AS n
+"""
+MOVE = """
+UPDATE @failures AS f SET status = n.status, settled = n.settled
+FROM unnest($1::text[], $2::text[], $3::bytea[]) AS n (id, status, settled) WHERE f.id = n.id
+"""
+PUT_USERS = """
+INSERT INTO @failure_users SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::int4[]) AS n
+ON CONFLICT (tenant, fingerprint, user_id) DO UPDATE SET count = excluded.count
+"""
+DROP_USERS = """
+DELETE FROM @failure_users AS u USING unnest($1::text[], $2::text[], $3::text[]) AS n (tenant, fingerprint, user_id)
+WHERE (u.tenant, u.fingerprint, u.user_id) = (n.tenant, n.fingerprint, n.user_id)
+"""
+PUT_GROUPS = """
+UPDATE @failure_groups AS g SET seen = n.seen, body = n.body
+FROM unnest($1::text[], $2::text[], $3::text[], $4::bytea[]) AS n (tenant, fingerprint, seen, body)
+WHERE (g.tenant, g.fingerprint) = (n.tenant, n.fingerprint)
+"""
+DROP_GROUPS = """
+DELETE FROM @failure_groups AS g USING unnest($1::text[], $2::text[]) AS n (tenant, fingerprint)
+WHERE (g.tenant, g.fingerprint) = (n.tenant, n.fingerprint)
+"""
+# From the index alone, each group by itself: so many of each, however many it has.
+TIMES = """
+SELECT n.at, f.id FROM unnest($2::text[]) WITH ORDINALITY AS n (fingerprint, at), LATERAL (
+    SELECT id FROM @failures WHERE tenant = $1 AND fingerprint = n.fingerprint AND id >= $3 ORDER BY id DESC LIMIT $4
+) AS f ORDER BY n.at, f.id DESC
+"""
+
+Key = tuple[str, str]
+"""Tenant and fingerprint."""
+Effects = Sequence[tuple[str, RecordFailure | SettleFailures]]
+"""With the job that each is about."""
+
+
+class Held:
+    """Groups that are ours until the transaction ends, and what is to be written of them."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._groups: dict[Key, FailureGroup | None] = {}
+        self._users: dict[tuple[str, str, str], int] = {}
+        self._kept: dict[str, tuple[FailedRun, bool]] = {}
+        """Failures as they are now, and whether their users are counted."""
+        self._new: list[str] = []
+        self._moved: set[str] = set()
+        self._gone: set[str] = set()
+        self._errands: list[Errand] = []
+
+    async def hold(self, failures: Iterable[FailedRun]) -> None:
+        users = sorted({(each.tenant, each.fingerprint, each.user) for each in failures})
+        keys = sorted({(tenant, fingerprint) for tenant, fingerprint, _ in users})
+        if not keys:
+            return
+        for row in await self._session.fetch(HOLD, *zip(*keys, strict=True)):
+            if row["body"]:
+                group = json.record(row["body"], FailureGroup)
+                self._groups[group.tenant, group.fingerprint] = group
+        self._groups = {key: self._groups.get(key) for key in keys}
+        for tenant, fingerprint, user, count in await self._session.fetch(USERS, *zip(*users, strict=True)):
+            self._users[tenant, fingerprint, user] = count
+
+    async def load(self, query: str, values: Sequence[str]) -> list[FailedRun]:
+        """Read them under the lock, and remember them."""
+        found = [_read(row) for row in await self._session.fetch(query, values)] if values else []
+        self._kept |= {failure.id: (failure, is_counted) for failure, is_counted in found}
+        return [failure for failure, _ in found]
+
+    def record(self, failure: FailedRun) -> None:
+        key, user = _keys(failure)
+        group, is_counted, alert = rules.grown(self._groups[key], failure, is_known=self._users.get(user, 0) > 0)
+        self._groups[key] = group
+        if is_counted:
+            self._users[user] = self._users.get(user, 0) + 1
+        self._kept[failure.id] = (failure, is_counted)
+        self._new.append(failure.id)
+        found = (alert_of(failure, alert) if alert is not None else None, revival_of(failure))
+        self._errands += [errand for errand in found if errand is not None]
+
+    def settle(self, job_id: str, effect: SettleFailures) -> None:
+        for failure, _ in list(self._kept.values()):
+            if failure.job_id == job_id and failure.status is effect.was:
+                self.move(failure, effect.now, effect.settled or failure.settled)
+
+    def move(self, failure: FailedRun, to: FailureStatus, settled: Settled | None) -> None:
+        key, _ = _keys(failure)
+        group = self._groups[key]
+        if group is not None:
+            self._groups[key] = rules.moved(group, failure.status, to)
+        self._kept[failure.id] = (replace(failure, status=to, settled=settled), self._kept[failure.id][1])
+        self._moved.add(failure.id)
+
+    def forget(self, failure: FailedRun) -> None:
+        key, user = _keys(failure)
+        _, is_counted = self._kept.pop(failure.id)
+        self._gone.add(failure.id)
+        if is_counted:
+            self._users[user] = self._users.get(user, 1) - 1
+        is_last = is_counted and self._users[user] == 0
+        group = self._groups[key]
+        if group is not None:
+            self._groups[key] = rules.shrunk(group, failure, is_counted=is_counted, is_last=is_last)
+
+    async def write(self) -> None:
+        settled = [self._kept[id] for id in sorted(self._moved.difference(self._new))]
+        users = [(*user, count) for user, count in sorted(self._users.items())]
+        groups = sorted(self._groups.items())
+        await self._put(PUT, [_row(*self._kept[id]) for id in self._new])
+        await self._put(MOVE, [(f.id, f.status.value, json.encode(f.settled)) for f, _ in settled])
+        await self._put(PUT_USERS, [user for user in users if user[-1] > 0])
+        await self._put(DROP_USERS, [user[:-1] for user in users if user[-1] <= 0])
+        await self._put(PUT_GROUPS, [(*key, group.seen, json.encode(group)) for key, group in groups if group])
+        await self._put(DROP_GROUPS, [key for key, group in groups if group is None])
+        if self._gone:
+            await self._session.fetch("DELETE FROM @failures WHERE id = ANY($1::text[])", sorted(self._gone))
+        for errand in self._errands:
+            await errands.add(self._session, errand)
+
+    async def _put(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        if rows:
+            await self._session.fetch(statement, *zip(*rows, strict=True))
+
+
+async def write(session: Session, effects: Effects) -> None:
+    """What the changes of a transaction say of failures, behind all else that it writes."""
+    held = Held(session)
+    jobs = sorted({job_id for job_id, effect in effects if isinstance(effect, SettleFailures)})
+    before = [_read(row)[0] for row in await session.fetch(OF_JOBS, jobs)] if jobs else []
+    new = [effect.failure for _, effect in effects if isinstance(effect, RecordFailure)]
+    await held.hold([*before, *new])
+    await held.load(OF_IDS, [failure.id for failure in before])
+    for job_id, effect in effects:
+        if isinstance(effect, RecordFailure):
+            held.record(effect.failure)
+        else:
+            held.settle(job_id, effect)
+    await held.write()
+
+
+async def dismiss(session: Session, ids: Sequence[str], settled: Settled) -> list[str]:
+    held = Held(session)
+    await held.hold([failure for failure in await by_id(session, ids) if failure is not None])
+    open = [each for each in await held.load(OF_IDS, sorted(set(ids))) if each.status is FailureStatus.OPEN]
+    for failure in open:
+        held.move(failure, FailureStatus.DISMISSED, settled)
+    await held.write()
+    done = {failure.id for failure in open}
+    return [id for id in dict.fromkeys(ids) if id in done]
+
+
+async def dismiss_group(session: Session, tenant: str, fingerprint: str, settled: Settled) -> FailureGroup | None:
+    query = "SELECT body FROM @failure_groups WHERE tenant = $1 AND fingerprint = $2 FOR UPDATE"
+    row = await session.row(query, tenant, fingerprint)
+    if row is None:
+        return None
+    group = replace(json.record(row["body"], FailureGroup), dismissal=settled)
+    await session.fetch(PUT_GROUPS, [tenant], [fingerprint], [group.seen], [json.encode(group)])
+    return group
+
+
+async def forget(session: Session, until: float, limit: int) -> int:
+    found = await session.fetch(f"{READ} WHERE id < $1 ORDER BY id LIMIT $2", rules.first_id(until), limit)
+    held = Held(session)
+    await held.hold([_read(row)[0] for row in found])
+    still = await held.load(OF_IDS, [_read(row)[0].id for row in found])
+    for failure in still:
+        held.forget(failure)
+    await held.write()
+    return len(still)
+
+
+# Asked
+
+
+async def find(session: Session, wanted: FailureFilter, before: str | None, limit: int) -> list[FailedRun]:
+    if wanted.job_id is not None and not is_id(wanted.job_id):
+        return []
+    clauses, values = zip(*_where(wanted, before), strict=True)
+    where = " AND ".join(f"{clause} ${n}" for n, clause in enumerate(clauses, 1))
+    query = f"{READ} WHERE {where} ORDER BY id DESC LIMIT ${len(values) + 1}"
+    return [_read(row)[0] for row in await session.fetch(query, *values, limit)]
+
+
+def _where(wanted: FailureFilter, before: str | None) -> Iterator[tuple[str, Any]]:
+    yield "tenant =", wanted.tenant
+    named = ("fingerprint", "job_id", "user_id", "pipeline", "code", "status", "schedule")
+    for name in named:
+        value = getattr(wanted, "user" if name == "user_id" else name)
+        if value is not None:
+            yield f"{name} =", clean(str(value))
+    if before is not None:
+        yield "id <", before
+    if wanted.since is not None:
+        yield "id >=", rules.first_id(wanted.since)
+    if wanted.until is not None:
+        yield "id <", rules.first_id(wanted.until)
+
+
+async def by_id(session: Session, ids: Sequence[str]) -> list[FailedRun | None]:
+    found = {each.id: each for each in [_read(row)[0] for row in await session.fetch(OF_IDS, sorted(set(ids)))]}
+    return [found.get(id) for id in ids]
+
+
+async def times(
+    session: Session, tenant: str, fingerprints: Sequence[str], since: float, limit: int
+) -> list[list[float]]:
+    found: list[list[float]] = [[] for _ in fingerprints]
+    for at, id in await session.fetch(TIMES, tenant, list(fingerprints), rules.first_id(since), limit):
+        found[at - 1].append(rules.time_of(id))
+    return found
+
+
+async def groups(session: Session, tenant: str, before: str | None, limit: int) -> list[FailureGroup]:
+    query = "SELECT body FROM @failure_groups WHERE tenant = $1 AND seen < $2 ORDER BY seen DESC LIMIT $3"
+    found = await session.fetch(query, tenant, "~" if before is None else before, limit)
+    return [json.record(body, FailureGroup) for (body,) in found]
+
+
+async def group(session: Session, tenant: str, fingerprint: str) -> FailureGroup | None:
+    query = "SELECT body FROM @failure_groups WHERE tenant = $1 AND fingerprint = $2"
+    row = await session.row(query, tenant, fingerprint)
+    return None if row is None else json.record(row["body"], FailureGroup)
+
+
+def _keys(failure: FailedRun) -> tuple[Key, tuple[str, str, str]]:
+    key = failure.tenant, failure.fingerprint
+    return key, (*key, failure.user)
+
+
+def _row(failure: FailedRun, is_counted: bool) -> tuple[Any, ...]:
+    return (
+        failure.id, failure.tenant, failure.fingerprint, failure.job_id, failure.user, clean(failure.pipeline),
+        clean(failure.code), None if failure.schedule is None else clean(failure.schedule), failure.status.value,
+        is_counted, None if failure.settled is None else json.encode(failure.settled), json.encode(failure),
+    )  # fmt: skip
+
+
+def _read(row: Row) -> tuple[FailedRun, bool]:
+    body, status, settled, is_counted = row
+    became = None if settled is None else json.record(settled, Settled)
+    return replace(json.record(body, FailedRun), status=FailureStatus(status), settled=became), is_counted

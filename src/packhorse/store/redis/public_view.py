@@ -1,0 +1,73 @@
+"""What people are shown and told of a job beside its record: messages, stages, and that it has ended."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from packhorse.core import json
+from packhorse.core.models import Event, Job, Stage
+from packhorse.core.plan import Status
+
+ANNOUNCED = {
+    "stage_started": "info", "retrying": "info", "cancelling": "info", "cancelled": "info",
+    "stage_completed": "complete", "completed": "complete", "stage_failed": "error", "failed": "error",
+}  # fmt: skip
+"""Events that live watchers of Pub/Sub hear of, and as what."""
+
+
+class Announced(Struct, frozen=True):
+    """The data of a message."""
+
+    message: str
+    current: float | None
+    total: float | None
+
+
+class Announcement(Struct, frozen=True):
+    """What is published on ``progress:{id}``."""
+
+    type: str
+    processor: str
+    timestamp: float
+    data: Announced
+
+
+def announcement(sort: str, processor: str, at: float, message: str, current: float | None, total: float | None) -> str:
+    return json.encode(Announcement(sort, processor, at, Announced(message, current, total))).decode()
+
+
+def message(sort: str, event: Event, job: Job) -> str:
+    said = event.data.get("message") or event.type.replace("_", " ")
+    stage = str(event.data.get("stage", ""))
+    return announcement(sort, stage, event.at, str(said), *_done(job, stage))
+
+
+def _done(job: Job, stage: str) -> tuple[int, int]:
+    """Tasks of the stage that are finished, and all; of the whole job where it is about no stage in particular."""
+    done = total = 0
+    for each in (job.stage(stage),) if stage in job.plan.index else job.stages:
+        for task in each.tasks or ():
+            done += task.status is Status.COMPLETED
+            total += 1
+    return done, total
+
+
+def stage(stage: Stage, has_elements: bool, at: float) -> list[str]:
+    """The fields of its hash: names and values in turn."""
+    tasks = stage.tasks or ()
+    found = ["status", stage.status.value, "updated_at", str(at)]
+    started = [task.started_at for task in tasks if task.started_at is not None]
+    if started:
+        found += ("started_at", str(min(started)))
+    if has_elements:
+        done = sum(task.status is Status.COMPLETED for task in tasks)
+        found += ("elements", str(len(tasks)), "current", str(done), "total", str(len(tasks)))
+        found += ("progress", f"{100 * done / len(tasks):.0f}")
+    elif stage.status is Status.COMPLETED:
+        found += ("progress", "100")
+    return found
+
+
+def ended(job: Job) -> str:
+    """Its item in ``queue:done``."""
+    return json.encode({"job_id": job.id, "status": job.status.value, "pipeline": job.plan.pipeline}).decode()

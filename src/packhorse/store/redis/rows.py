@@ -1,0 +1,218 @@
+"""Between a job and its hash: fields that people read, and the compact state beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from operator import attrgetter
+from typing import Any
+
+from packhorse.core import json
+from packhorse.core.models import Job
+from packhorse.core.plan import Plan, Status
+from packhorse.errors import CorruptRecord, PackhorseError
+from packhorse.store.redis import keys
+
+FIELDS = (
+    "status", "pipeline", "created_at", "version", "tenant",  # the five that find looks at
+    "user", "client", "plan", "priority", "trace_id", "slot", "not_before", "started_at", "completed_at",
+    "updated_at", "deadline_at", "purge_at", "is_purging", "has_litter", "state",
+)  # fmt: skip
+
+TIMES = ("not_before", "started_at", "completed_at", "deadline_at", "purge_at")
+COUNTED = ("stage", "current", "total", "error_count")
+
+_times = attrgetter(*TIMES)
+
+Row = Sequence[Any]
+Found = tuple[str, Job | PackhorseError]
+"""A job's id, and the job or why it cannot be read."""
+
+
+def fields(job: Job) -> list[str]:
+    """The whole hash of a new job: names and values in turn."""
+    found = {
+        "tenant": job.tenant, "user": job.user, "client": job.client, "pipeline": job.plan.pipeline,
+        "plan": job.plan.fingerprint, "priority": job.priority, "created_at": job.created_at, "trace_id": job.trace_id,
+        "slot": job.slot, "version": job.version, "updated_at": job.updated_at, "status": job.status.value,
+        **dict(zip(TIMES, _times(job), strict=True)), **dict(zip(COUNTED, _counted(job), strict=True)),
+        **{name: value or None for name, value in _marks(job).items()}, "duration_ms": duration(job),
+    }  # fmt: skip
+    flat = [text for name, value in found.items() if value is not None for text in (name, str(value))]
+    return [*flat, "state", _state(job)]
+
+
+def moved(before: Job, after: Job) -> list[str]:
+    """Names and values in turn of what is new. What has become None is empty."""
+    new = ["version", str(after.version), "updated_at", str(after.updated_at), "state", _state(after)]
+    if before.status is not after.status:
+        new += ("status", after.status.value)
+    for names, was, now in ((TIMES, _times(before), _times(after)), (COUNTED, _counted(before), _counted(after))):
+        if was != now:
+            for name, old, value in zip(names, was, now, strict=True):
+                if old != value:
+                    new += (name, "" if value is None else str(value))
+    if before.completed_at != after.completed_at:
+        new += ("duration_ms", str(duration(after) or ""))
+    if _is_marked(before) or _is_marked(after):
+        new += [text for pair in _marks(after).items() for text in pair]
+    error = _last_error(after)
+    if error is not None and error != _last_error(before):  # it stays to be seen when the next attempt has begun
+        new += ("last_error", error)
+    return new
+
+
+def _is_marked(job: Job) -> bool:
+    return job.is_purging or job.has_litter or job.stopping is not None
+
+
+def _marks(job: Job) -> dict[str, str]:
+    return {
+        "is_purging": "1" if job.is_purging else "",
+        "stopping": job.stopping or "",
+        "has_litter": "1" if job.has_litter else "",
+    }
+
+
+def is_indexed_alike(before: Job, after: Job) -> bool:
+    """Whether a job is in the same indexes as before, at the same scores."""
+    return (
+        before.status is after.status
+        and before.deadline_at == after.deadline_at
+        and before.stopping == after.stopping
+        and before.purge_at == after.purge_at
+        and before.is_purging == after.is_purging
+        and before.has_litter == after.has_litter
+        and before.completed_at == after.completed_at
+    )
+
+
+def memberships(job: Job) -> dict[str, float]:
+    """The indexes that a job is in, each with its score there."""
+    whole, pair = keys.index_of(job.status), keys.pair(job.tenant, job.plan.pipeline)
+    found: dict[str, float] = {
+        keys.index(whole): 0,
+        keys.index(whole, pair): 0,
+        keys.user(job.tenant, job.user): 0,
+    }
+    if job.status is Status.RUNNING:
+        found[keys.index("running")] = 0
+    if job.deadline_at is not None and job.stopping is None:
+        found["deadlines"] = job.deadline_at
+    if job.is_purging:
+        found["purging"] = 0
+    else:
+        if job.purge_at is not None:
+            found["purge"] = job.purge_at
+        if job.has_litter and job.completed_at is not None:
+            found["litter"] = 0
+    return found
+
+
+class Plans:
+    """Plans by fingerprint. They never change, so one read per process is enough."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Plan | PackhorseError] = {}
+        self.kept: set[str] = set()
+        """Those we have put there, and need not bring along again."""
+
+    def missing(self, rows: Sequence[Row]) -> list[str]:
+        return list({row[7].decode() for row in rows if row[7] is not None} - self._known.keys())
+
+    def learn(self, fingerprint: str, body: bytes | None) -> None:
+        if body is None:  # not remembered: it may still come
+            return
+        try:
+            self._known[fingerprint] = json.plan_from(body)
+        except CorruptRecord as error:
+            self._known[fingerprint] = error
+
+    def get(self, fingerprint: str, job_id: str) -> Plan:
+        plan = self._known.get(fingerprint) or CorruptRecord(reason=f"there is no plan {fingerprint}")
+        if isinstance(plan, Plan):
+            return plan
+        raise CorruptRecord(what="plan", job_id=job_id, reason=plan.facts["reason"])
+
+
+async def jobs_from(
+    found: Sequence[tuple[str, Row]], plans: Plans, ask: Callable[[list[list[str]]], Awaitable[list[Any]]]
+) -> list[Found]:
+    """The jobs of rows that are there. One that cannot be read is told to who asked for it, and hides no other."""
+    there = [(job_id, row) for job_id, row in found if row[3] is not None]
+    missing = plans.missing([row for _, row in there])
+    if missing:
+        [bodies] = await ask([["HMGET", "plans", *missing]])
+        for fingerprint, body in zip(missing, bodies, strict=True):
+            plans.learn(fingerprint, body)
+    return list(_read(there, plans))
+
+
+def _read(there: Sequence[tuple[str, Row]], plans: Plans) -> Iterator[Found]:
+    for job_id, row in there:
+        try:
+            yield job_id, _job_from(job_id, row, plans)
+        except PackhorseError as error:
+            yield job_id, error
+
+
+def _job_from(id: str, row: Row, plans: Plans) -> Job:
+    (status, _pipeline, created_at, version, tenant, user, client, plan, priority, trace_id, slot, not_before,
+     started_at, completed_at, updated_at, deadline_at, purge_at, is_purging, has_litter, body) = row  # fmt: skip
+    state = json.state_from(body or b"", id)
+    try:
+        graph = plans.get(plan.decode(), id)
+        if len(state.stages) != len(graph.stages):
+            raise CorruptRecord(what="state", job_id=id, reason="it does not have the stages of its plan")
+        return Job(
+            id=id, plan=graph, user=user.decode(), tenant=tenant.decode(), client=_text(client),
+            priority=int(priority), created_at=float(created_at), not_before=float(not_before),
+            trace_id=trace_id.decode(), slot=_text(slot), status=Status(status.decode()), run=state.run,
+            version=int(version), events=state.events, started_at=_time(started_at), completed_at=_time(completed_at),
+            updated_at=float(updated_at), deadline_at=_time(deadline_at), purge_at=_time(purge_at),
+            is_purging=bool(is_purging), stopping=state.stopping, has_litter=bool(has_litter),
+            error=state.error, stages=state.stages, webhooks=state.webhooks,
+            promoted=state.promoted,
+            firing=state.firing,
+            revived=state.revived,
+        )  # fmt: skip
+    except (ValueError, AttributeError, TypeError) as error:  # a field that is missing, or is not what it should be
+        raise CorruptRecord(what="record", job_id=id, reason=str(error)) from error
+
+
+def _counted(job: Job) -> tuple[str | None, int, int, int | None]:
+    """The stage it is at, tasks that are done, all of them, and attempts that failed."""
+    stage, current, total, errors = None, 0, 0, 0
+    for plan, each in zip(job.plan.stages, job.stages, strict=True):
+        tasks = each.tasks or ()
+        done = 0
+        for task in tasks:
+            done += task.status is Status.COMPLETED
+            errors += task.errors
+        current += done
+        total += len(tasks)
+        if stage is None and (each.tasks is None or done < len(tasks)):
+            stage = plan.name
+    return stage, current, total, errors or None
+
+
+def duration(job: Job) -> int | None:
+    if job.started_at is None or job.completed_at is None:
+        return None
+    return round(1000 * (job.completed_at - job.started_at))
+
+
+def _last_error(job: Job) -> str | None:
+    error = job.last_error
+    return None if error is None else error.message
+
+
+def _state(job: Job) -> str:
+    return json.state_of(job).decode()
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode()
+
+
+def _time(value: bytes | None) -> float | None:
+    return float(value) if value else None

@@ -1,0 +1,1 @@
+"""One module per page: its routes and what it shows."""

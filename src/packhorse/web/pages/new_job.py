@@ -1,0 +1,132 @@
+"""``/jobs/new``: a form made from what a pipeline says it takes; what is wrong is told beside the field it is about."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+from litestar import Response, get, post
+from litestar.params import QueryParameter
+
+from packhorse.define.validation import unknown_pipeline
+from packhorse.web.api_calls import Api, Json, Page, Problem, viewer
+from packhorse.web.render import as_json, is_script, moved, rendered
+from packhorse.web.upload_proxy import BESIDE, Relayed
+from packhorse.web.widgets.fields import Field, fields_of
+
+BESIDES = 64 * 1024
+"""Bytes for what is said beside the parameters."""
+
+Name = Annotated[str | None, QueryParameter()]
+Needed = Annotated[str, QueryParameter()]
+
+
+@get("/jobs/new", scope="submit", include_in_schema=False)
+async def new(request: Page, pipeline: Name = None) -> Response[bytes]:
+    """The form; where there are several pipelines and none is named, which it is to be."""
+    found = (await Api(request).get("/pipelines"))["items"]
+    if not pipeline and len(found) != 1:
+        return rendered(request, "job_choose.html", pipelines=found)
+    chosen = _chosen(found, pipeline or found[0]["name"])
+    return _form(request, chosen, fields_of(chosen["schema"]))
+
+
+@post("/jobs/new", scope="submit", status_code=200, include_in_schema=False, request_max_body_size=None)
+async def submit(request: Page, pipeline: Needed, key: Name = None, user_id: Name = None) -> Response[bytes]:
+    """Told on to the API as it comes in. A script that asks for JSON is told in JSON what became of it."""
+    api = Api(request)
+    chosen = _chosen((await api.get("/pipelines"))["items"], pipeline)
+    fields = fields_of(chosen["schema"])
+    limit = request.app.state.settings.parameters_limit + BESIDES
+    by_name = {field.name: field for field in fields}
+    sent = Relayed(request.receive, request.headers.get("content-type", ""), by_name, limit)
+    query = {"pipeline": pipeline, "user_id": user_id or None}
+    try:
+        job = await api.relay("/jobs", sent.receive, sent.content_type, query, {"Idempotency-Key": key} if key else {})
+    except Problem as problem:
+        return _refused(request, chosen, fields, sent, problem)
+    path = f"/jobs/{job['job_id']}"
+    if is_script(request):
+        return as_json(201, {"location": moved(request, path).headers["Location"]})
+    return moved(request, path, "The job is submitted.")
+
+
+ROUTES = [new, submit]
+
+
+def _chosen(pipelines: Sequence[Json], name: str) -> Json:
+    for each in pipelines:
+        if each["name"] == name:
+            return each
+    raise unknown_pipeline(name, [each["name"] for each in pipelines])
+
+
+def _form(
+    request: Page,
+    pipeline: Json,
+    fields: Sequence[Field],
+    *,
+    status: int = 200,
+    typed: Mapping[str, Sequence[str]] | None = None,
+    mistakes: Mapping[str, str] | None = None,
+    error: str = "",
+    active: str | None = None,
+) -> Response[bytes]:
+    who = viewer(request)
+    values = {field.name: _value(field, typed) for field in fields}
+    return rendered(
+        request,
+        "job_new.html",
+        status=status,
+        pipeline=pipeline,
+        fields=fields,
+        values=values,
+        beside={name: "\n".join((typed or {}).get(name, ())) for name in BESIDE},
+        mistakes=mistakes or {},
+        error=error,
+        active=active,
+        has_user=who.user is None,
+        needs_user=who.user is None and who.default_user is None,
+        key=secrets.token_hex(12),
+    )
+
+
+def _value(field: Field, typed: Mapping[str, Sequence[str]] | None) -> str:
+    if typed is None:
+        return "true" if field.kind == "check" and field.value == "true" else field.value
+    found = typed.get(field.name, ())
+    return "true" if field.kind == "check" and found else "\n".join(found)
+
+
+def _refused(
+    request: Page, pipeline: Json, fields: Sequence[Field], sent: Relayed, problem: Problem
+) -> Response[bytes]:
+    names = {*(field.name for field in fields), *BESIDE}
+    mistakes, rest = _by_field(problem, names)
+    error = "; ".join(rest) or ("" if mistakes else str(problem.told.get("detail") or problem.told.get("title", "")))
+    active = problem.told.get("active_job_id")
+    if is_script(request):
+        link = moved(request, f"/jobs/{active}").headers["Location"] if active else None
+        return as_json(problem.status, {"mistakes": mistakes, "error": error, "active": link})
+    status = problem.status if problem.status != 401 else 422
+    return _form(
+        request, pipeline, fields, status=status, typed=sent.typed, mistakes=mistakes, error=error, active=active
+    )
+
+
+def _by_field(problem: Problem, names: set[str]) -> tuple[dict[str, str], list[str]]:
+    """What is wrong with which field, also where it is about a part of its value; and what is about none."""
+    found, rest = dict[str, str](), list[str]()
+    told = problem.mistakes
+    if not told and problem.told.get("field"):
+        told = {str(problem.told["field"]): str(problem.told.get("detail", ""))}
+    for path, message in told.items():
+        name = path if path in names else re.split(r"[.\[]", path)[0]
+        said = message if name == path else f"{path}: {message}"
+        if name in names:
+            found[name] = f"{found[name]}; {said}" if name in found else said
+        else:
+            rest.append(f"{path}: {message}" if path else message)
+    return found, rest

@@ -1,0 +1,288 @@
+"""Schedules edited by a person: seen before it is saved what an edit would do, and never over what was not seen.
+
+A form carries the version it was made from. What is typed is looked at by the API twice: as a trial, for the page that
+shows the difference and the next times, and then for good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from zoneinfo import available_timezones
+
+import msgspec
+from litestar import Response, get, post
+from litestar.params import FromPath
+
+from packhorse.web.api_calls import Api, Json, Page, Problem, viewer
+from packhorse.web.forms import form
+from packhorse.web.pages.schedules import preview
+from packhorse.web.render import moved, rendered
+from packhorse.web.widgets.diff import Difference, differences, pretty
+from packhorse.web.widgets.fields import fields_of
+
+FIELDS = (
+    "schedule_id", "pipeline", "user_id", "cron", "zone", "parameters", "overlap", "misfire", "window", "labels",
+    "active", "reason", "version",
+)  # fmt: skip
+NEW = {
+    **dict.fromkeys(FIELDS, ""),
+    "zone": "UTC",
+    "parameters": "{}",
+    "overlap": "skip",
+    "misfire": "skip",
+    "window": "1h",
+    "active": "yes",
+}
+NAMELESS = "A schedule needs a name"
+UNUSABLE = "This name cannot be used"
+TAKEN = "There is a schedule of this name already"
+STAND_IN = "unnamed"
+"""For a name that no path leads to, where the rest is to be looked at all the same."""
+
+Typed = dict[str, str]
+
+
+@get("/schedules/new", scope="operate", include_in_schema=False)
+async def new(request: Page) -> Response[bytes]:
+    return await _form(request, None, NEW)
+
+
+@post("/schedules/new", scope="operate", status_code=200, include_in_schema=False)
+async def make(request: Page) -> Response[bytes]:
+    return await _take(request, None, await _typed(request))
+
+
+@get("/schedules/{schedule_id:str}/edit", scope="operate", include_in_schema=False)
+async def edit(request: Page, schedule_id: FromPath[str]) -> Response[bytes]:
+    found = await Api(request).get(f"/schedules/{schedule_id}")
+    return await _form(request, schedule_id, _as_typed(found))
+
+
+@post("/schedules/{schedule_id:str}/edit", scope="operate", status_code=200, include_in_schema=False)
+async def change(request: Page, schedule_id: FromPath[str]) -> Response[bytes]:
+    return await _take(request, schedule_id, await _typed(request))
+
+
+ROUTES = [new, make, edit, change]
+
+
+async def _take(request: Page, schedule_id: str | None, typed: Typed) -> Response[bytes]:
+    """The next step of a form: back to what was typed, on to what it would do, or done."""
+    name = schedule_id if schedule_id is not None else typed["schedule_id"].strip()
+    step = typed.pop("step", "check")
+    if step == "back":
+        return await _form(request, schedule_id, typed)
+    body, misread = _body(typed)
+    if not name or "/" in name:
+        misread["schedule_id"] = UNUSABLE if name else NAMELESS
+    if misread:
+        found = await _also_wrong(request, STAND_IN if "schedule_id" in misread else name, typed["version"], body)
+        return await _form(request, schedule_id, typed, {**found, **misread})
+    try:
+        if step != "save":
+            return await _checked(request, schedule_id, name, typed, body)
+        made = await _put(request, name, typed["version"], body)
+    except Problem as problem:
+        return await _refused(request, schedule_id, name, typed, problem)
+    return moved(request, f"/schedules/{made['schedule_id']}", said=f"Saved as version {made['version']}.")
+
+
+async def _put(request: Page, name: str, version: str, body: Mapping[str, Any]) -> Any:
+    seen = {"If-Match": f'"{version}"'} if version.isdecimal() and version.isascii() else {}
+    return (await Api(request).ask("PUT", f"/schedules/{name}", body=body, headers=seen)).json
+
+
+async def _checked(
+    request: Page, schedule_id: str | None, name: str, typed: Typed, body: Mapping[str, Any]
+) -> Response[bytes]:
+    trial = await _put(request, name, typed["version"], {**body, "dry_run": True})
+    return rendered(
+        request,
+        "schedule_check.html",
+        schedule_id=schedule_id,
+        trial=trial,
+        typed=typed,
+        parameters=pretty(trial["parameters"]),
+        changes=differences(trial["changes"]),
+        preview=await preview(Api(request), trial["cron"], trial["zone"]),
+    )
+
+
+# Refused
+
+
+class Misread(Exception):
+    """Something that the form itself cannot read."""
+
+
+async def _refused(
+    request: Page, schedule_id: str | None, name: str, typed: Typed, problem: Problem
+) -> Response[bytes]:
+    if problem.status == 412 and schedule_id is not None:
+        return await _conflict(request, schedule_id, typed, problem)
+    if problem.status == 404 and schedule_id is None:  # no path leads to it
+        return await _form(request, schedule_id, typed, {"schedule_id": UNUSABLE})
+    if problem.status == 428:
+        return await _form(request, schedule_id, typed, {"schedule_id": TAKEN})
+    if problem.status != 422:
+        raise problem
+    mistakes = _by_field(problem)
+    if schedule_id is None and "schedule_id" not in mistakes and await _is_taken(request, name):
+        mistakes["schedule_id"] = TAKEN
+    return await _form(request, schedule_id, typed, mistakes or {"": problem.told.get("detail", "")})
+
+
+def _by_field(problem: Problem) -> dict[str, str]:
+    mistakes: dict[str, str] = {}
+    for field, what in problem.mistakes.items():  # a parameter is named without saying that it is one
+        is_own = field in FIELDS
+        place, text = (field, what) if is_own else ("parameters", f"{field}: {what}")
+        mistakes[place] = f"{mistakes[place]}; {text}" if place in mistakes else text
+    return mistakes
+
+
+async def _also_wrong(request: Page, name: str, version: str, body: Mapping[str, Any]) -> dict[str, str]:
+    """Beside what the form could not read: all mistakes are told at once."""
+    try:
+        await _put(request, name, version, {**body, "dry_run": True})
+    except Problem as problem:
+        return _by_field(problem)
+    return {}
+
+
+async def _is_taken(request: Page, name: str) -> bool:
+    try:
+        return (await Api(request).get(f"/schedules/{name}"))["deleted_at"] is None
+    except Problem:
+        return False
+
+
+async def _conflict(request: Page, schedule_id: str, typed: Typed, problem: Problem) -> Response[bytes]:
+    """Somebody was faster: what they have changed, and what saving this would change of it."""
+    api = Api(request)
+    found = await api.get(f"/schedules/{schedule_id}")
+    if found["deleted_at"] is not None:
+        raise problem
+    newest = await api.get(f"/schedules/{schedule_id}/versions/{found['version']}")
+    theirs = await api.get(f"/schedules/{schedule_id}/diff", old=typed["version"], new=found["version"])
+    mine = await _against(request, schedule_id, str(found["version"]), typed)
+    return rendered(
+        request,
+        "schedule_conflict.html",
+        status=412,
+        schedule=found,
+        newest=newest,
+        theirs=differences(theirs["items"]),
+        mine=mine,
+        seen=typed["version"],
+        typed={**typed, "version": str(found["version"])},
+    )
+
+
+async def _against(request: Page, schedule_id: str, version: str, typed: Typed) -> list[Difference] | None:
+    """None if it cannot be saved at all: the next step says why."""
+    body, misread = _body(typed)
+    if misread:
+        return None
+    try:
+        trial = await _put(request, schedule_id, version, {**body, "dry_run": True})
+    except Problem:
+        return None
+    return differences(trial["changes"])
+
+
+# The form
+
+
+async def _form(
+    request: Page, schedule_id: str | None, typed: Mapping[str, str], mistakes: Mapping[str, str] | None = None
+) -> Response[bytes]:
+    found = (await Api(request).get("/pipelines"))["items"]
+    filing = [each["name"] for each in found if _needs_file(each)]
+    pipelines = [each["name"] for each in found if each["name"] not in filing]
+    chosen, who = typed["pipeline"], viewer(request)
+    return rendered(
+        request,
+        "schedule_form.html",
+        status=200 if mistakes is None else 422,
+        schedule_id=schedule_id,
+        typed=typed,
+        mistakes=mistakes or {},
+        pipelines=pipelines if chosen in ("", *pipelines) else [*pipelines, chosen],
+        filing=filing,
+        needs_user=who.user is None and who.default_user is None,
+        zones=sorted(available_timezones()),
+    )
+
+
+def _needs_file(pipeline: Json) -> bool:
+    """A schedule has none to bring."""
+    return any(field.is_required and field.kind in ("file", "files") for field in fields_of(pipeline["schema"]))
+
+
+async def _typed(request: Page) -> Typed:
+    """What is not there is empty; of a box that is not ticked nothing is sent."""
+    given = await form(request)
+    return {name: str(given.get(name, "")).replace("\r\n", "\n") for name in (*FIELDS, "step")}
+
+
+def _as_typed(found: Mapping[str, Any]) -> Typed:
+    return {
+        "schedule_id": found["schedule_id"],
+        "parameters": pretty(found["parameters"]),
+        "window": _window(found["window"]),
+        "labels": "\n".join(f"{name}={value}" for name, value in found["labels"].items()),
+        "active": "yes" if found["active"] else "",
+        "reason": "",
+        "version": str(found["version"]),
+        **{name: found[name] for name in ("pipeline", "user_id", "cron", "zone", "overlap", "misfire")},
+    }
+
+
+def _window(seconds: float) -> str:
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "m")):
+        if seconds and seconds % size == 0:
+            return f"{seconds / size:.0f}{unit}"
+    return f"{seconds:g}s"
+
+
+def _body(typed: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """As the API takes it, parameters as they are written; and what cannot be read, which is as if it were empty."""
+    plain = ("cron", "zone", "overlap", "misfire", "window", "reason")
+    misread: dict[str, str] = {}
+    read: dict[str, Any] = {}
+    for name, reading in (("parameters", _parameters), ("labels", _labels)):
+        try:
+            read[name] = reading(typed[name])
+        except Misread as mistake:
+            read[name], misread[name] = {}, str(mistake)
+    body = {
+        **{name: typed[name].strip() for name in plain},
+        "pipeline": typed["pipeline"] or None,
+        "user_id": typed["user_id"].strip() or None,
+        **read,
+        "active": typed["active"] == "yes",
+    }
+    return body, misread
+
+
+def _parameters(text: str) -> msgspec.Raw:
+    try:
+        found = msgspec.json.decode(text.strip() or "{}")
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise Misread(f"It is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise Misread('It must be an object, as {"name": "value"}')
+    return msgspec.Raw((text.strip() or "{}").encode())
+
+
+def _labels(text: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        name, equals, value = line.strip().partition("=")
+        if name and equals:
+            found[name] = value
+        elif line.strip():
+            raise Misread(f"{line.strip()[:100]} is not NAME=VALUE")
+    return found

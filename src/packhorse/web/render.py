@@ -1,0 +1,182 @@
+"""Pages made from templates: what is escaped, which headers go with them, and what is said when something is wrong."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import cache
+from importlib.resources import files
+from typing import Any
+from urllib.parse import quote, unquote, urlencode
+
+import msgspec
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from litestar import Response
+from litestar.datastructures import Cookie
+from litestar.exceptions import HTTPException
+
+from packhorse.auth.cookies import FAILED_LOGINS, cookie_name, session_cookie
+from packhorse.core.plurals import percent, plural
+from packhorse.errors import PackhorseError, Unauthorized
+from packhorse.log import log
+from packhorse.version import VERSION
+from packhorse.web.api_calls import Page, Problem, Viewer
+from packhorse.web.widgets import formatting
+
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
+        "media-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+SAID = "packhorse_said"
+"""A cookie: what the last form has come to, told by the next page and forgotten."""
+SAID_FOR = 20
+"""Seconds, in case that page never comes."""
+
+SHARED = "shared"
+"""What it takes to look at what all tenants share."""
+NAVIGATION = (
+    ("/", "Overview", SHARED),
+    ("/jobs", "Jobs", "read"),
+    ("/schedules", "Schedules", "read"),
+    ("/failures", "Failures", "read"),
+    ("/queues", "Queues", SHARED),
+    ("/keys", "Keys", "admin"),
+    ("/audit", "Audit", "admin"),
+    ("/health", "Health", SHARED),
+)
+"""Path, name, and what it takes to look at it."""
+
+
+@cache
+def _environment() -> Environment:
+    made = Environment(
+        loader=FileSystemLoader(str(files("packhorse.web").joinpath("templates"))),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    named = ("duration", "milliseconds", "size", "number", "ago", "clock", "is_past", "second", "title", "about")
+    for name in named:
+        made.filters[name] = getattr(formatting, name)
+    made.filters.update(percent=percent, plural=plural)
+    made.globals.update(version=VERSION)
+    return made
+
+
+def rendered(request: Page, template: str, *, status: int = 200, **told: Any) -> Response[bytes]:
+    """The template with what it is told; ``url`` makes addresses of this site, ``may`` says what the viewer may do."""
+    root = request.scope.get("root_path", "")
+    who: Viewer | None = request.scope["state"].get("caller")
+    allowed = _allowed(who)
+
+    def url(path: str, **query: Any) -> str:
+        given = {name: value for name, value in query.items() if value not in (None, "")}
+        return quote(f"{root}{path}") + (f"?{urlencode(given)}" if given else "")
+
+    page = _environment().get_template(template)
+    text = page.render(
+        url=url,
+        may=allowed.__contains__,
+        who=who,
+        here=request.scope["path"].removeprefix(root),
+        address=str(request.base_url).rstrip("/"),
+        navigation=[each for each in NAVIGATION if each[2] in allowed],
+        server_now=datetime.now(UTC).isoformat(),
+        said=unquote(request.cookies.get(cookie_name(SAID, request.scope), "")),
+        **told,
+    )
+    answer = Response(text.encode(), status_code=status, media_type="text/html", headers=HEADERS)
+    if cookie_name(SAID, request.scope) in request.cookies:
+        answer.delete_cookie(cookie_name(SAID, request.scope), path="/")
+    return answer
+
+
+def _allowed(who: Viewer | None) -> frozenset[str]:
+    if who is None:
+        return frozenset()
+    return who.allowed | {SHARED} if who.is_operator else who.allowed
+
+
+def moved(request: Page, path: str, said: str = "", **query: Any) -> Response[bytes]:
+    """To another page, after a form was sent; it says what came of it."""
+    given = {name: value for name, value in query.items() if value not in (None, "")}
+    to = quote(f"{request.scope.get('root_path', '')}{path}") + (f"?{urlencode(given)}" if given else "")
+    kept = (
+        [
+            Cookie(
+                key=cookie_name(SAID, request.scope),
+                value=quote(said),
+                path="/",
+                max_age=SAID_FOR,
+                httponly=True,
+                samesite="lax",
+            )
+        ]
+        if said
+        else []
+    )
+    return Response(b"", status_code=303, headers={**HEADERS, "Location": to}, cookies=kept)
+
+
+def wrong(request: Page, error: Exception) -> Response[bytes]:
+    """What is wrong, as a page, or as JSON for a script; whoever has to log in is taken to where they can."""
+    status, title, detail = _told(error)
+    if status >= 500 and not isinstance(error, Problem):  # what the API answers, it has logged
+        log.request_failed(request.method, request.url.path, error)
+    if is_script(request):
+        answer = as_json(status, {"error": detail})
+    elif status == 401:
+        asked = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        answer = moved(request, "/login", next=asked if request.method == "GET" else "")
+    else:
+        answer = _page(request, status, title, detail)
+    cookie = session_cookie(request.scope)
+    if cookie in request.cookies and _lets_nobody_in(request, error):
+        answer.delete_cookie(cookie, path=request.scope.get("root_path", "") or "/")
+    return answer
+
+
+def nowhere(request: Page, status: int, detail: str) -> Response[bytes]:
+    """For the eyes: an address that is none, or one that only takes what a form sends."""
+    if status == 404:
+        return _page(request, status, "There is no such page", "Nothing is at this address.")
+    said = "It only takes what a form sends to it: it cannot be opened or loaded again by itself. Nothing was done."
+    is_opened = request.method in ("GET", "HEAD")
+    return _page(request, status, "This address is no page", said if is_opened else detail)
+
+
+def _page(request: Page, status: int, title: str, detail: str) -> Response[bytes]:
+    here = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+    back = next((each for each in NAVIGATION[1:] if here.startswith(f"{each[0]}/")), NAVIGATION[0])
+    return rendered(request, "wrong.html", status=status, title=title, detail=detail, back=back)
+
+
+def _lets_nobody_in(request: Page, error: Exception) -> bool:
+    """Whether the session was refused. Sent again with every page, it would be taken for guessing."""
+    is_refused = isinstance(error, Unauthorized) or getattr(error, "facts", {}).get("policy") == FAILED_LOGINS
+    return is_refused and "caller" not in request.scope["state"]
+
+
+def is_script(request: Page) -> bool:
+    return request.headers.get("accept", "").startswith("application/json")
+
+
+def as_json(status: int, told: Any) -> Response[bytes]:
+    return Response(msgspec.json.encode(told), status_code=status, media_type="application/json", headers=HEADERS)
+
+
+def _told(error: Exception) -> tuple[int, str, str]:
+    if isinstance(error, Problem):
+        mistakes = "; ".join(f"{name}: {what}" for name, what in error.mistakes.items())
+        return error.status, error.told.get("title", "Refused"), mistakes or error.told.get("detail", "")
+    if isinstance(error, PackhorseError):
+        return error.status, error.title(), error.message
+    if isinstance(error, HTTPException) and error.status_code < 500:
+        return error.status_code, "This cannot be done", error.detail
+    return 500, PackhorseError.title(), PackhorseError().message

@@ -1,0 +1,1 @@
+"""Parts of pages: plots, timelines, form fields, formatted values."""

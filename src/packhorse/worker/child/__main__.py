@@ -1,0 +1,61 @@
+"""`python -m packhorse.worker.child FD MODE APP` serves stages over a socket; `describe APP` prints its definitions."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+
+from packhorse.core import json
+from packhorse.define.loader import load
+from packhorse.errors import PackhorseError
+from packhorse.worker.child.messages import Broken, framed, sayable
+from packhorse.worker.child.prctl import die_with_parent
+
+
+def main() -> None:
+    parent = os.environ.pop("PACKHORSE_CHILD_OF", None)
+    if parent is not None:
+        die_with_parent(int(parent))
+    if sys.argv[1] == "describe":
+        _describe(sys.argv[2])
+        return
+    link, mode, app = socket.socket(fileno=int(sys.argv[1])), sys.argv[2], sys.argv[3]
+    os.set_inheritable(link.fileno(), False)  # what a stage starts must not speak for it
+    try:
+        code = load(app)
+    except PackhorseError as error:
+        link.sendall(framed(Broken(error.message)))
+        return
+    if mode == "shared":
+        from packhorse.worker.child.shared import serve
+
+        asyncio.run(serve(code, link))
+    else:
+        from packhorse.worker.child.single import Single
+
+        Single(link, code).serve()
+
+
+def _describe(app: str) -> None:
+    """On the standard output alone: what the app and its processes print meanwhile goes to the standard error."""
+    out = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        code = load(app)
+        told = {"definitions": code.definitions(), "schedules": code.schedules, "files": _loaded()}
+        answer = json.encode(told)
+    except PackhorseError as error:
+        answer = json.encode({"error": error.message})
+    with open(out, "wb") as stream:
+        stream.write(answer)
+
+
+def _loaded() -> list[str]:
+    files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+    return [sayable(file) for file in files if isinstance(file, str)]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""One call of a stage: decode what it gets, run it, and say how it ended."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from packhorse.core import error_codes, json
+from packhorse.define.files import File
+from packhorse.define.outcomes import Later, Permanent
+from packhorse.define.pipelines import Pipeline
+from packhorse.define.stages import Stage
+from packhorse.define.values import encode_result
+from packhorse.errors import InvalidInput
+from packhorse.worker.child import truncate
+from packhorse.worker.child.context import ChildContext
+from packhorse.worker.child.messages import Document, Postponed, Raised, Returned, Run, sayable
+
+MESSAGE = 2000
+"""Characters of an error's message that are kept."""
+DETAIL = 8000
+"""Characters of a traceback that are kept; the end tells most."""
+
+Outcome = Returned | Raised | Postponed
+Code = tuple[Pipeline[Any], Stage[..., Any]]
+
+
+class Stopped(BaseException):
+    """Raised inside a stage when its process is asked to end, so that ``finally`` blocks run."""
+
+
+def chosen(kinds: Mapping[str, Code], run: Run) -> Code:
+    """The code to run. A child loads what is on disk now, which may have changed since its worker looked."""
+    if run.kind not in kinds:
+        raise LookupError(f"The app has no stage {run.kind} any more: its code has changed since the worker started.")
+    return kinds[run.kind]
+
+
+def prepared(pipeline: Pipeline[Any], stage: Stage[..., Any], run: Run, context: ChildContext) -> Callable[[], Any]:
+    """The stage as a call without arguments. What does not fit its types is INVALID and never retried."""
+    params = pipeline.schema.decode(run.parameters.value, _files(run.parameters), is_worker=True)
+    given = {each.parameter: [(doc.value, _files(doc)) for doc in each.values] for each in run.arguments}
+    arguments = stage.arguments(given)
+    return lambda: stage.function(context, params, **arguments)
+
+
+def returned(stage: Stage[..., Any], run: Run, context: ChildContext, value: object) -> Outcome:
+    if isinstance(value, Later):
+        return Postponed(run.call, value.seconds)
+    if inspect.isawaitable(value):
+        return raised(run, TypeError(f"{stage.name} returned {value!r}: a stage that awaits must be async def"))
+    data, files = encode_result(value, f"Stage {stage.name!r}")
+    if len(data) > run.limit:
+        message = f"The stage's result has {len(data)} bytes; at most {run.limit} are kept. Return a File instead."
+        return Raised(run.call, "RESULT_TOO_LARGE", message, True, "")
+    kept = tuple((str(context.kept(file)), file.name) for file in files)
+    return Returned(run.call, Document(data, kept), _width(data), context.has_scratch)
+
+
+def said(run: Run, error: BaseException) -> None:
+    """Into the job's log, where people look first. An error that cannot be printed is told by its kind alone."""
+    with contextlib.suppress(Exception):
+        sys.stderr.write(_trace(run, error))
+
+
+def raised(run: Run, error: BaseException) -> Raised:
+    """Whatever it is, it can be told: an error that cannot would look like a process that died."""
+    code, message, permanent = error_codes.code_of(error), _said(error), False
+    match error:
+        case Permanent():
+            code, message, permanent = sayable(error.code), str(error.message), True
+        case InvalidInput():
+            fields = "; ".join(f"{each['field']}: {each['message']}" for each in error.errors)
+            code, message, permanent = error_codes.INVALID, fields or error.message, True
+        case SystemExit():
+            message = f"The stage called exit({error.code})."
+    detail = sayable(_trace(run, error))
+    return Raised(run.call, code, truncate.beginning(sayable(message), MESSAGE, run), permanent, detail)
+
+
+def _said(error: BaseException) -> str:
+    try:
+        text = str(error)
+    except Exception:  # broad: how an error describes itself is the user's code too
+        text = ""
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _trace(run: Run, error: BaseException) -> str:
+    """The traceback from where the user's own code begins."""
+    top = error.__traceback__
+    while top is not None and str(top.tb_frame.f_globals.get("__name__")).startswith("packhorse."):
+        top = top.tb_next
+    whole = "".join(traceback.format_exception(type(error), error, top or error.__traceback__))
+    return truncate.end(whole, DETAIL, run)
+
+
+def _files(document: Document) -> Sequence[File]:
+    return [File(Path(path), name) for path, name in document.files]
+
+
+def _width(data: bytes) -> int | None:
+    if not data.startswith(b"["):
+        return None
+    return len(json.decode(data, list[Any]))

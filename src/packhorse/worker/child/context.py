@@ -1,0 +1,117 @@
+"""What a stage speaks with in a child: every call becomes a message to the supervisor."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+
+from packhorse.core import json
+from packhorse.define.context import Context
+from packhorse.define.files import File, placed
+from packhorse.worker.child.messages import FromChild, Made, Moved, Run, sayable
+from packhorse.worker.child.truncate import beginning
+
+LONGEST = 1000
+"""Characters of a progress message that are kept."""
+EVERY = 0.05
+"""Seconds between progress messages: a stage may report as often as it likes, a person cannot see more."""
+
+
+class ChildContext(Context):
+    def __init__(
+        self,
+        run: Run,
+        send: Callable[[FromChild], None],
+        monotonic: Callable[[], float] = time.monotonic,
+        later: Callable[[float, Callable[[], None]], object] = lambda _seconds, _call: None,
+    ) -> None:
+        self.job_id = run.job_id
+        self.user_id = run.user_id
+        self.attempt = run.attempt
+        self.trace_id = run.trace_id
+        self.schedule_id = run.schedule
+        self.tick = None if run.schedule is None else datetime.fromtimestamp(run.tick, UTC)
+        self.previous = json.decode(run.previous) if run.previous else None
+        self.is_cancelled = False
+        self._call = run.call
+        # Not the run itself: who prints a context would show the secrets in it.
+        self._cut: Callable[[str], str] = lambda text: beginning(text, LONGEST, run)
+        self._kind = run.kind
+        self._scratch = run.scratch
+        self._send = send
+        self._monotonic = monotonic
+        self._later = later
+        self._waiting: Moved | None = None
+        self._sent_at = -EVERY
+        self._copies = 0
+
+    @cached_property
+    def log(self) -> logging.Logger:  # type: ignore[override]
+        return logging.getLogger(f"stage.{self._kind.partition('#')[0].replace('/', '.')}")
+
+    @property
+    def scratch(self) -> Path:  # type: ignore[override]
+        """Made when it is first used: most stages of some pipelines have no need of it."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        return self._folder
+
+    @property
+    def has_scratch(self) -> bool:
+        """Whether anybody has asked for the folder so far."""
+        return "_folder" in self.__dict__
+
+    @cached_property
+    def _folder(self) -> Path:
+        return Path(self._scratch)
+
+    @property
+    def cancelled(self) -> bool:
+        return self.is_cancelled
+
+    def progress(self, current: float, total: float | None = None, message: str = "") -> None:
+        moved = Moved(self._call, float(current), None if total is None else float(total), self._cut(sayable(message)))
+        now = self._monotonic()
+        if now - self._sent_at < EVERY:
+            if self._waiting is None:  # the stage may say nothing more for an hour
+                self._later(EVERY, self.flush)
+            self._waiting = moved
+            return
+        self._sent_at = now
+        self._waiting = None
+        self._send(moved)
+
+    def flush(self) -> None:
+        """The last report must not be the one that was held back."""
+        moved, self._waiting = self._waiting, None
+        if moved is not None:
+            self._send(moved)
+
+    def artifact(self, name: str, content: Path | str | bytes) -> None:
+        name = placed(name)
+        last = name.rpartition("/")[2]
+        if isinstance(content, bytes):
+            path = self._place(last)
+            path.write_bytes(content)
+        else:
+            path = self.kept(File(content, last))
+        self._send(Made(self._call, name, str(path)))
+
+    def kept(self, file: File) -> Path:
+        """Where the supervisor may take the file from: nothing outside scratch, nothing it cannot name."""
+        real = file.path.resolve(strict=True)
+        if real.is_relative_to(self._folder.resolve()) and sayable(real) == str(real):
+            return real
+        path = self._place(file.name)
+        shutil.copyfile(real, path)
+        return path
+
+    def _place(self, name: str) -> Path:
+        self._copies += 1
+        folder = self.scratch / "out" / str(self._copies)
+        folder.mkdir(parents=True)
+        return folder / name

@@ -1,0 +1,178 @@
+"""What supervisor and child say to each other: length-prefixed msgpack, checked against these types. No pickle."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from packhorse.core.secret_forms import words
+
+FRAME = 16 * 1024 * 1024
+"""Bytes of one message at most. Files travel as paths and results are bounded, so nothing honest comes near it."""
+
+
+class Document(Struct, frozen=True):
+    """A value as JSON, with the files it refers to by number."""
+
+    value: bytes
+    files: tuple[tuple[str, str], ...] = ()
+    """Path and name of each."""
+
+
+class Argument(Struct, frozen=True):
+    """What fills one parameter of the stage."""
+
+    parameter: str
+    how: Literal["needs", "each", "gather"]
+    values: tuple[Document, ...]
+    """One result, or the results of all elements in order."""
+
+
+# To the child.
+
+
+class Run(Struct, frozen=True, tag=True):
+    call: int
+    kind: str
+    job_id: str
+    user_id: str
+    trace_id: str
+    attempt: int
+    element: int
+    scratch: str
+    """A folder of its own; the child makes it when it is first used."""
+    parameters: Document
+    arguments: tuple[Argument, ...] = ()
+    limit: int = 256 * 1024
+    """Bytes the result's JSON may have."""
+    secrets: tuple[tuple[str, ...], ...] = ()
+    """Where in the parameters there are any."""
+    schedule: str | None = None
+    tick: float = 0.0
+    previous: bytes = b""
+    """JSON of what the run before returned, if there was one."""
+
+    def words(self) -> tuple[str, ...]:
+        """The secrets, as they are looked for in what the stage says."""
+        return words(self.parameters.value, self.secrets)
+
+
+class Stop(Struct, frozen=True, tag=True):
+    call: int
+
+
+ToChild = Run | Stop
+
+
+# From the child.
+
+
+class Ready(Struct, frozen=True, tag=True):
+    kinds: tuple[str, ...]
+
+
+class Broken(Struct, frozen=True, tag=True):
+    """The user's code cannot be loaded."""
+
+    message: str
+
+
+class Moved(Struct, frozen=True, tag=True):
+    call: int
+    current: float
+    total: float | None
+    message: str
+
+
+class Said(Struct, frozen=True, tag=True):
+    """Output of a stage in a shared process, where it cannot be told by the pipe it came through."""
+
+    call: int
+    text: str
+
+
+class Made(Struct, frozen=True, tag=True):
+    """A file published with ``ctx.artifact``."""
+
+    call: int
+    name: str
+    path: str
+
+
+class Returned(Struct, frozen=True, tag=True):
+    call: int
+    result: Document
+    width: int | None
+    """Length of the returned list, None if it was no list."""
+    has_scratch: bool = False
+    """Whether the stage has asked for its folder: most do not, and there is nothing to be removed."""
+
+
+class Raised(Struct, frozen=True, tag=True):
+    call: int
+    code: str
+    message: str
+    permanent: bool
+    detail: str
+
+
+class Postponed(Struct, frozen=True, tag=True):
+    call: int
+    seconds: float
+
+
+FromChild = Ready | Broken | Moved | Said | Made | Returned | Raised | Postponed
+
+_size = struct.Struct(">I")
+_encoder = msgspec.msgpack.Encoder()
+_to_child: msgspec.msgpack.Decoder[ToChild] = msgspec.msgpack.Decoder(ToChild)
+_from_child: msgspec.msgpack.Decoder[FromChild] = msgspec.msgpack.Decoder(FromChild)
+
+
+def framed(message: ToChild | FromChild) -> bytes:
+    body = _encoder.encode(message)
+    return _size.pack(len(body)) + body
+
+
+def sayable(text: object) -> str:
+    """As text that can be sent: half a surrogate pair, as in a file name of unknown encoding, has no bytes."""
+    return str(text).encode(errors="backslashreplace").decode()
+
+
+class Frames:
+    """Cuts a stream into messages. A frame that is too long or does not fit the types ends the conversation."""
+
+    def __init__(self, limit: int = FRAME) -> None:
+        self._rest = bytearray()
+        self._limit = limit
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        whole: bytes | bytearray = data
+        if self._rest:
+            self._rest += data  # in place: a long message comes in many pieces
+            whole = self._rest
+        start, end = 0, len(whole)
+        while end - start >= 4:
+            (size,) = _size.unpack_from(whole, start)
+            if size > self._limit:
+                raise msgspec.ValidationError(f"a message of {size} bytes is over the limit of {self._limit}")
+            if end - start - 4 < size:
+                break
+            yield bytes(whole[start + 4 : start + 4 + size])
+            start += 4 + size
+        if whole is self._rest:
+            del self._rest[:start]
+        else:
+            self._rest += whole[start:]
+
+
+def to_child(body: bytes) -> ToChild:
+    return _to_child.decode(body)
+
+
+def from_child(body: bytes) -> FromChild:
+    return _from_child.decode(body)

@@ -1,0 +1,83 @@
+"""Keeps running attempts within their limits: time, silence, memory; and notes what they use."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+import psutil
+
+from packhorse.log import log
+from packhorse.store.base import Lease, Sample
+from packhorse.worker.attempt import Attempt, Why
+from packhorse.worker.pool import Pool
+from packhorse.worker.process import Child
+from packhorse.worker.reporter import Scribe
+
+LOOK = 0.05
+"""Seconds between looks at timeouts and stalls."""
+SAMPLE = 1.0
+"""Seconds between samples of CPU and memory; a memory limit is checked at the same time."""
+SETTLED_IN = 0.2
+"""Seconds an attempt has to run before we look whether it should stop: most are through by then."""
+
+
+def settled_in(attempts: Iterable[Attempt]) -> list[Attempt]:
+    now = time.monotonic()
+    return [attempt for attempt in attempts if now - attempt.began > SETTLED_IN]
+
+
+class Overseer:
+    def __init__(self, running: Mapping[Lease, Attempt], pool: Pool, scribe: Scribe, now: Callable[[], float]) -> None:
+        self._running = running
+        self._pool = pool
+        self._scribe = scribe
+        self._now = now
+
+    async def limits(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK)
+            now = time.monotonic()
+            for attempt in list(self._running.values()):
+                if not attempt.is_sent:  # loading the app has a limit of its own, and is not the stage's fault
+                    continue
+                if now - attempt.began > attempt.plan.timeout:
+                    attempt.stop(Why.TIMEOUT)
+                elif attempt.plan.stall is not None and now - attempt.moved_at > attempt.plan.stall:
+                    attempt.stop(Why.STALLED)
+
+    async def samples(self) -> None:
+        while True:
+            await asyncio.sleep(SAMPLE)
+            if not settled_in(self._running.values()):  # looking at every process of the machine, for nobody
+                continue
+            try:
+                self._sampled(await asyncio.to_thread(_measured, self._pool.busy()))
+            except Exception as error:  # broad: what cannot be measured must not end what is measured
+                log.duty_failed("sampling", error)
+
+    def _sampled(self, used: Mapping[Child, tuple[float, int]]) -> None:
+        for attempt in settled_in(self._running.values()):
+            if attempt.child is not None and attempt.child in used:
+                cpu, memory = used[attempt.child]
+                attempt.child.memory = memory
+                lease = attempt.lease
+                self._scribe.sample(Sample(lease.job_id, lease.task, self._now(), cpu, memory))
+                if attempt.plan.memory is not None and memory > attempt.plan.memory:
+                    attempt.stop(Why.MEMORY)
+
+
+def _measured(children: list[Child]) -> dict[Child, tuple[float, int]]:
+    return {child: _used(child.tree()) for child in children}
+
+
+def _used(tree: list[psutil.Process]) -> tuple[float, int]:
+    """CPU of one core since the last look, and resident memory, of a process and all it started."""
+    cpu, memory = 0.0, 0
+    for process in tree:
+        with contextlib.suppress(psutil.Error):
+            cpu += process.cpu_percent(None) / 100
+            memory += process.memory_info().rss
+    return cpu, memory

@@ -1,0 +1,422 @@
+"""One child as its supervisor sees it: start it, talk to it, read what it prints, end it with all it started."""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import contextlib
+import itertools
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Protocol, cast
+
+import msgspec
+import psutil
+
+from packhorse import host
+from packhorse.core.redaction import parted, redacted
+from packhorse.errors import DefinitionError
+from packhorse.worker.child.messages import (
+    Broken,
+    Frames,
+    FromChild,
+    Made,
+    Moved,
+    Postponed,
+    Raised,
+    Ready,
+    Returned,
+    Run,
+    Said,
+    Stop,
+    framed,
+    from_child,
+)
+from packhorse.worker.secret_cache import Remembered
+
+Outcome = Returned | Raised | Postponed
+READ = 64 * 1024
+START = 60.0
+"""Seconds a child may take to load the user's code; models are loaded then."""
+WAIT = 0.05
+"""Seconds between looks at a process that cannot be waited for in a thread."""
+LAST_READS = 16
+"""Reads of a pipe at the end of a call: it holds less, unless somebody else goes on writing."""
+LAST_WORDS = 1.0
+"""Seconds in which output of a dead process is still read: somebody else may hold the other end for ever."""
+
+
+MARK = "UNDER_PACKHORSE"
+"""The variable with a child's mark. Not one of ours by its prefix: what a stage starts may be packhorse itself."""
+
+
+class ChildDied(Exception):
+    """The process ended by itself, without a result."""
+
+
+class Listener(Protocol):
+    """What an attempt hears of its call while it runs."""
+
+    secrets: tuple[str, ...]
+    """What must not be told of what the call was given."""
+
+    def moved(self, message: Moved) -> None: ...
+
+    def made(self, message: Made) -> None: ...
+
+    def said(self, text: str) -> None: ...
+
+
+class Call:
+    """One stage in the hands of a child."""
+
+    def __init__(self, number: int, listener: Listener) -> None:
+        self.number = number
+        self.listener = listener
+        self.began = host.clock()
+        self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+
+class Child:
+    """Started with `Child.start`; `run` as often as you like; `end` once."""
+
+    def __init__(self, process: subprocess.Popen[bytes], is_shared: bool, log: Callable[[str], None]) -> None:
+        self.process = process
+        self._log = log
+        self.is_shared = is_shared
+        self.born = time.monotonic()
+        self.calls: dict[int, Call] = {}
+        self.runs = 0
+        self.mark = ""
+        """Inherited by all it starts, whatever sessions and parents they give themselves."""
+        self.memory = 0
+        """Bytes of it and all it started, when it was last measured."""
+        self.is_ending = False
+        self.has_ended = asyncio.Event()
+        self.ready: asyncio.Future[Ready] = asyncio.get_running_loop().create_future()
+        self.transport: asyncio.WriteTransport | None = None
+        self._output: _Output | None = None
+        self._numbers = itertools.count(1)
+        self._listener: Listener | None = None
+        self._remembered = Remembered()
+        self._outbox: list[bytes] = []
+        self._watching: asyncio.Task[None] | None = None
+        self._tree: dict[int, psutil.Process] = {}
+
+    @classmethod
+    async def start(
+        cls,
+        app: str,
+        *,
+        shared: bool,
+        env: Mapping[str, str],
+        log: Callable[[str], None],
+        mark: str = "",
+        born: Callable[[Child], None] = lambda _child: None,
+    ) -> Child:
+        """A fresh interpreter with the app loaded; DefinitionError if it cannot be, OSError if there is no process."""
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        mode = "shared" if shared else "single"
+        try:
+            # Not asyncio's own: its wait() also waits for everybody who inherited the pipe, daemons included.
+            process = subprocess.Popen(  # noqa: ASYNC220 (a few milliseconds)
+                [sys.executable, "-m", "packhorse.worker.child", str(theirs.fileno()), mode, app],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+                env={**env, MARK: mark},
+            )
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        child = cls(process, shared, log)
+        child.mark = mark
+        child._watching = asyncio.create_task(child._watch())
+        born(child)
+        try:
+            await child._connect(ours)
+            async with asyncio.timeout(START):
+                await asyncio.shield(child.ready)
+        except TimeoutError:
+            await child.end(0)
+            raise DefinitionError(f"{app} took longer than {START:.0f} s to load.") from None
+        except BaseException:
+            await child.end(0)
+            raise
+        return child
+
+    async def _connect(self, ours: socket.socket) -> None:
+        pipe = self.process.stdout
+        assert pipe is not None
+        try:
+            await asyncio.get_running_loop().create_connection(lambda: _Wire(self), sock=ours)
+        except BaseException:
+            pipe.close()
+            raise
+        output = self._output = _Output(self, pipe.fileno())
+        await asyncio.get_running_loop().connect_read_pipe(lambda: output, pipe)
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def run(self, message: Run, listener: Listener) -> Call:
+        call = Call(message.call, listener)
+        self.calls[call.number] = call
+        if not self.is_shared:
+            self._listener = listener
+        self.runs += 1
+        self.send(message)
+        return call
+
+    def number(self) -> int:
+        return next(self._numbers)
+
+    def send(self, message: Run | Stop) -> None:
+        """Messages of one turn of the loop travel in one write."""
+        if not self._outbox:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._outbox.append(framed(message))
+
+    def _flush(self) -> None:
+        data, self._outbox = b"".join(self._outbox), []
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.write(data)
+
+    def received(self, message: FromChild) -> None:
+        match message:
+            case Ready():
+                _set(self.ready, message)
+            case Broken():
+                _set(self.ready, DefinitionError(message.message))
+            case _ if (call := self.calls.get(message.call)) is not None:
+                self._heard(call, message)
+
+    def _heard(self, call: Call, message: Moved | Made | Said | Outcome) -> None:
+        match message:
+            case Returned() | Raised() | Postponed():
+                del self.calls[call.number]
+                self._remembered.add(call.listener.secrets)
+                if self._output is not None and not self.is_shared:
+                    self._output.end()
+                _set(call.outcome, message)
+            case Moved():
+                call.listener.moved(message)
+            case Made():
+                call.listener.made(message)
+            case Said():
+                call.listener.said(message.text)
+
+    def terminate(self) -> None:
+        self.is_ending = True
+        self._signal(signal.SIGTERM)
+
+    async def end(self, grace: float) -> None:
+        """SIGTERM to the process group, a grace, SIGKILL; nothing of the group is left when this returns."""
+        self.terminate()
+        await waited(self.has_ended.wait(), grace)
+        self._signal(signal.SIGKILL)
+        await self.has_ended.wait()
+
+    def tree(self) -> list[psutil.Process]:
+        """The process and all it started, the same objects each time: CPU use is told since the last look at one."""
+        try:
+            root = psutil.Process(self.pid)
+            found = {process.pid: process for process in [root, *root.children(recursive=True)]}
+        except psutil.Error:
+            return []
+        self._tree = {pid: self._tree.get(pid, process) for pid, process in found.items()}
+        return list(self._tree.values())
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self.process.returncode is None:  # else its pid may be somebody else's by now
+            _signal_group(self.pid, number)
+
+    async def _watch(self) -> None:
+        code = await _exit_of(self.process)
+        if self.transport is not None:
+            self.transport.close()
+        self.has_ended.set()
+        died = ChildDied(_how(code))
+        _set(self.ready, DefinitionError(f"The process that loads the app {_how(code)}."))
+        for call in list(self.calls.values()):
+            self._remembered.add(call.listener.secrets)
+            _set(call.outcome, died)
+        self.calls.clear()
+        await asyncio.sleep(LAST_WORDS)
+        if self._output is not None:
+            self._output.close()
+
+    def printed(self, line: str) -> None:
+        """What is printed belongs to the call that runs; in a shared process, where that cannot be told, to the worker.
+
+        Lines may come a moment after the result: they are still the last call's. But they may also be of something
+        that an earlier call has left running.
+        """
+        line = redacted(line, self.secrets())
+        (self._listener.said if self._listener is not None else self._log)(line)
+
+    def secrets(self) -> tuple[str, ...]:
+        """Of all calls that run, or have ended a moment ago."""
+        return self._remembered.words(call.listener.secrets for call in self.calls.values())
+
+
+class _Output(asyncio.Protocol):
+    """Cuts what a child prints into lines."""
+
+    def __init__(self, child: Child, fd: int) -> None:
+        self._child = child
+        self._fd = fd
+        self._text = codecs.getincrementaldecoder("utf-8")("replace")
+        self._rest = ""
+        self._is_cut = False
+        """Whether a line was too long to wait for its end."""
+        self._transport: asyncio.ReadTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.ReadTransport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._take(data)
+        if len(data) >= READ:
+            self._pause()
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        # A stage may have closed its end. The number is the next one's, maybe another job's, and not ours to read.
+        self._fd = -1
+        self._end_line()
+
+    def end(self) -> None:
+        """A call is through: what it has written so far is its own, read or not, with a line end or without.
+
+        Otherwise the next job on this child would find it in its log.
+        """
+        with contextlib.suppress(OSError):
+            for _ in range(LAST_READS):
+                self._take(os.read(self._fd, READ))
+        self._end_line()
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+    def _take(self, data: bytes) -> None:
+        *lines, self._rest = (self._rest + self._text.decode(data)).split("\n")
+        if self._is_cut and lines:
+            self._is_cut = False
+            lines = lines if lines[0] else lines[1:]  # the line had been told already, all but its end
+        if len(self._rest) > READ:
+            told, self._rest = parted(self._rest, self._child.secrets())
+            lines, self._is_cut = [*lines, told] if told else lines, True
+        for line in lines:
+            self._child.printed(line)
+
+    def _end_line(self) -> None:
+        if self._rest:
+            self._child.printed(self._rest)
+        self._rest, self._is_cut = "", False
+
+    def _pause(self) -> None:
+        """Who floods waits for the others."""
+        assert self._transport is not None
+        self._transport.pause_reading()
+        asyncio.get_running_loop().call_later(0.001, self._go_on)
+
+    def _go_on(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+
+class _Wire(asyncio.Protocol):
+    def __init__(self, child: Child) -> None:
+        self.child = child
+        self._frames = Frames()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.child.transport = cast(asyncio.WriteTransport, transport)  # uvloop's is one without saying so
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for body in self._frames.feed(data):
+                self.child.received(from_child(body))
+        except msgspec.DecodeError:
+            self.child._signal(signal.SIGKILL)  # it does not speak our language any more: nothing it says counts
+
+
+async def waited(work: Coroutine[Any, Any, Any], seconds: float) -> None:
+    """Wait for it, so long at most, also while clearing away in a task that is being cancelled.
+
+    There asyncio.timeout ends the task itself when it expires, in the first versions of Python 3.11.
+    """
+    waiting = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait([waiting], timeout=seconds)
+    finally:
+        waiting.cancel()
+
+
+async def _exit_of(process: subprocess.Popen[bytes]) -> int:
+    """Its status, when all of its group has ended.
+
+    Waited for in a thread of its own: any number of children may be waited for at once.
+    """
+    loop = asyncio.get_running_loop()
+    status: asyncio.Future[int] = loop.create_future()
+
+    def wait() -> None:
+        if hasattr(os, "waitid"):
+            with contextlib.suppress(ChildProcessError):
+                os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        else:
+            process.wait()
+        code = _reaped(process)
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to be told
+            loop.call_soon_threadsafe(_set, status, code)
+
+    try:
+        threading.Thread(target=wait, name=f"packhorse-wait-{process.pid}", daemon=True).start()
+    except RuntimeError:  # where processes are scarce, so are threads
+        while host.born(process.pid) is not None:  # noqa: ASYNC110 (nobody could set an event)
+            await asyncio.sleep(WAIT)
+        return _reaped(process)
+    return await status
+
+
+def _reaped(process: subprocess.Popen[bytes]) -> int:
+    """The status of a process that has ended. Until it is asked for, the number of its group cannot be another's."""
+    _signal_group(process.pid, signal.SIGKILL)  # grandchildren that outlived it
+    return process.wait()
+
+
+def _signal_group(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, number)
+
+
+def _set(future: asyncio.Future[Any], value: object) -> None:
+    if future.done():
+        return
+    if isinstance(value, Exception):
+        future.set_exception(value)
+        future.exception()  # nobody has to ask for it
+    else:
+        future.set_result(value)
+
+
+def _how(code: int) -> str:
+    if code >= 0:
+        return f"exited with status {code} and no result"
+    with contextlib.suppress(ValueError):
+        return f"was killed by {signal.Signals(-code).name}"
+    return f"was killed by signal {-code}"

@@ -1,0 +1,103 @@
+"""Collects what running stages have to say, and writes it down a few times a second."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from packhorse.core.models import TaskId
+from packhorse.errors import StoreError
+from packhorse.store.base import Line, Report, Sample, Store
+
+LINE = 32
+"""What a line costs besides its text: without it, empty lines would be free."""
+PERIOD = 0.1
+"""Seconds between writes: a watcher shall see progress within a quarter of a second."""
+
+
+class Scribe:
+    def __init__(self, store: Store, *, log_limit: int, samples: int) -> None:
+        self._store = store
+        self._log_limit = log_limit
+        self._keep = samples
+        self._reports: dict[tuple[str, TaskId], Report] = {}
+        self._lines: list[Line] = []
+        self._samples: list[Sample] = []
+        self._writing = asyncio.Lock()
+
+    def report(self, report: Report) -> None:
+        """Only the latest counts."""
+        self._reports[report.job_id, report.task] = report
+
+    def line(self, line: Line) -> None:
+        self._lines.append(line)
+
+    def sample(self, sample: Sample) -> None:
+        self._samples.append(sample)
+
+    async def work(self) -> None:
+        while True:
+            await asyncio.sleep(PERIOD)
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Write what there is. While the store is away, progress waits, and log lines up to what a job may keep.
+
+        One at a time: who returns from here knows that everything said before is written.
+        """
+        async with self._writing:
+            await self._flush()
+
+    async def _flush(self) -> None:
+        reports, self._reports = self._reports, {}
+        lines, self._lines = self._lines, []
+        samples, self._samples = self._samples, []
+        try:
+            if reports:
+                await self._store.report(list(reports.values()))
+                reports = {}
+            if lines:
+                await self._store.log(lines, keep=self._log_limit)
+                lines = []  # written: if what follows fails, they must not be written again
+            if samples:
+                await self._store.sample(samples, keep=self._keep)
+        except StoreError:
+            self._reports = reports | self._reports
+            self._lines = _tail(lines + self._lines, self._log_limit)
+            self._samples = (samples + self._samples)[-self._keep :]
+
+
+def _tail(lines: list[Line], limit: int) -> list[Line]:
+    size = 0
+    for i, line in enumerate(reversed(lines)):
+        size += len(line.text)
+        if size > limit:
+            return lines[len(lines) - i :]
+    return lines
+
+
+class Throttle:
+    """Lets so many bytes a second through, and counts the lines it held back."""
+
+    def __init__(self, rate: int, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._rate = rate
+        self._monotonic = monotonic
+        self._left = float(rate)
+        self._at = monotonic()
+        self._held_back = 0
+
+    def admit(self, text: str) -> list[str]:
+        now = self._monotonic()
+        self._left = min(self._rate, self._left + (now - self._at) * self._rate)
+        self._at = now
+        cost = len(text) + LINE
+        if cost > self._left:
+            self._held_back += 1
+            return []
+        self._left -= cost
+        return [*self.remainder(), text]
+
+    def remainder(self) -> list[str]:
+        held_back, self._held_back = self._held_back, 0
+        return [f"... {held_back} lines held back ..."] if held_back else []

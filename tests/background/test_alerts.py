@@ -1,0 +1,210 @@
+"""People are told of new kinds of failures: webhooks through the outbox, a command by its input, a flood in brief."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from packhorse import crashpoints
+from packhorse.background import alerts
+from packhorse.background.alerts import HOLD, MESSAGES, POLL, SHOWN, Alarms
+from packhorse.background.errands import LATEST
+from packhorse.background.webhook_messages import told
+from packhorse.store.base import Errand, Store
+from packhorse.store.webhooks import NO_JOB
+from tests.background.test_bulk_actions import Killed, dying
+from tests.contract.failures import BY_ANN, failing, failing_many, only_group, wrong
+from tests.contract.keys import endpoint
+from tests.contract.stores import Clock
+
+KEEP = "import sys; open(sys.argv[1], 'a').write(sys.stdin.read() + '\\n'); sys.exit(int(sys.argv[2]))"
+
+
+def written(to: Path, code: int = 0) -> str:
+    """A command that keeps what it is told, and ends with this code."""
+    return shlex.join([sys.executable, "-c", KEEP, str(to), str(code)])
+
+
+def said(to: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in to.read_text().splitlines()] if to.exists() else []
+
+
+def made(store: Store, command: str = "") -> Alarms:
+    return Alarms(store, command, luck=lambda: 0.0)
+
+
+async def posted(store: Store, to: str = "e1") -> list[dict[str, Any]]:
+    return [json.loads(each.body) for each in reversed(await store.deliveries(to, 1000))]
+
+
+def names(count: int) -> list[str]:
+    """Words that differ by more than a number."""
+    return [f"Way {chr(97 + n // 26)}{chr(97 + n % 26)}." for n in range(count)]
+
+
+async def test_a_new_kind_is_told_to_every_webhook_of_its_tenant_once(store: Store) -> None:
+    for id, tenant in (("e1", "default"), ("e2", "default"), ("e3", "acme")):
+        await store.add_endpoint(endpoint(id, tenant=tenant))
+    await failing(store, wrong("Model 7 is broken."))
+    await failing(store, wrong("Model 8 is broken."))
+
+    await made(store).tick()
+    await made(store).tick()
+
+    [message] = await posted(store)
+    assert message["type"] == "failure.new"
+    assert message["data"]["more"] == 0
+    [group] = message["data"]["groups"]
+    assert (group["message"], group["count"], group["error_code"]) == ("Model 7 is broken.", 2, "BROKEN")
+    assert await posted(store, "e2") == [message]
+    assert await posted(store, "e3") == []
+    [delivery] = await store.deliveries("e1")
+    assert delivery.job_id == NO_JOB
+    assert await told(store, delivery) == delivery.body.encode()
+
+
+async def test_one_that_is_seen_again_after_a_dismissal_is_told_as_that(store: Store) -> None:
+    await store.add_endpoint(endpoint())
+    await failing(store)
+    await made(store).tick()
+    await store.dismiss_group("default", (await only_group(store)).fingerprint, BY_ANN)
+
+    await failing(store)
+    await made(store).tick()
+
+    assert [message["type"] for message in await posted(store)] == ["failure.new", "failure.again"]
+
+
+async def test_a_flood_is_told_in_one_message_that_says_how_many_more(store: Store) -> None:
+    await store.add_endpoint(endpoint())
+    await failing_many(store, *map(wrong, names(SHOWN + 15)))
+
+    await made(store).tick()
+
+    [message] = await posted(store)
+    assert (len(message["data"]["groups"]), message["data"]["more"]) == (SHOWN, 15)
+
+
+async def test_a_tenant_is_told_only_so_often_and_hears_of_the_rest_later(store: Store, clock: Clock) -> None:
+    await store.add_endpoint(endpoint())
+    for message in names(MESSAGES + 4):
+        await failing(store, wrong(message))
+        await made(store).tick()
+    early = await posted(store)
+    clock.forward(120.0)
+    await made(store).tick()
+
+    assert len(early) == MESSAGES
+    [rest] = (await posted(store))[MESSAGES:]
+    assert len(rest["data"]["groups"]) == 4
+
+
+async def test_a_command_is_told_on_its_input_without_our_settings(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PACKHORSE_SECRET_KEY", "canary")
+    to = tmp_path / "said"
+    code = "import os, sys, json; json.dump([dict(os.environ), sys.stdin.read(), sys.argv[2]], open(sys.argv[1], 'w'))"
+    await failing(store)
+
+    await made(store, shlex.join([sys.executable, "-c", code, str(to), "a; touch b"])).tick()
+
+    environment, given, argument = json.loads(to.read_text())
+    assert json.loads(given)["type"] == "failure.new"
+    assert argument == "a; touch b"
+    assert "canary" not in str(environment)
+
+
+async def test_a_command_that_fails_is_run_again_and_webhooks_are_not_told_twice(
+    store: Store, tmp_path: Path, clock: Clock
+) -> None:
+    await store.add_endpoint(endpoint())
+    await failing(store)
+    to = tmp_path / "said"
+
+    await made(store, written(to, code=1)).tick()
+    [delivery] = await store.take_deliveries(10, 60.0)
+    await store.settle_delivery(delivery, next_at=None)
+    clock.forward(5.0)
+    await made(store, written(to)).tick()
+    clock.forward(86_400.0)
+    await made(store, written(to)).tick()
+
+    assert len(said(to)) == 2
+    assert await store.deliveries("e1") == []
+
+
+async def test_a_command_that_is_not_there_or_never_ends_holds_nobody_up(
+    store: Store, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(alerts, "PATIENCE", 0.5)
+    pid = tmp_path / "pid"
+    sleeping = f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+    await failing(store)
+
+    await made(store, str(tmp_path / "nothing")).tick()
+    clock.forward(5.0)
+    await made(store, shlex.join([sys.executable, "-c", sleeping])).tick()
+
+    until = time.monotonic() + 30
+    while pid.exists() and os.path.exists(f"/proc/{pid.read_text()}") and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not pid.exists() or not os.path.exists(f"/proc/{pid.read_text()}")
+    clock.forward(3_600.0)
+    [left] = await store.take_errands("alert", 10, 1.0)
+    assert b'"is_posted":true' in left.body
+
+
+async def test_what_was_posted_before_its_poster_died_is_told_by_the_next_under_the_same_id(
+    store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.add_endpoint(endpoint())
+    await failing(store)
+    monkeypatch.setattr(crashpoints, "hook", dying("alert.posted"))
+    with pytest.raises(Killed):
+        await made(store).tick()
+    monkeypatch.setattr(crashpoints, "hook", None)
+    before = await store.deliveries("e1")
+    clock.forward(HOLD)
+
+    await made(store).tick()
+
+    assert await store.deliveries("e1") == before
+    clock.forward(HOLD)
+    assert await store.take_errands("alert", 10, 1.0) == []
+
+
+async def test_a_group_that_is_forgotten_meanwhile_is_nobodys_news(store: Store, clock: Clock) -> None:
+    await store.add_endpoint(endpoint())
+    await failing(store)
+    clock.forward(1.0)
+    await store.forget_failures(clock.now, 10)
+
+    await made(store).tick()
+
+    assert await posted(store) == []
+    clock.forward(HOLD)
+    assert await store.take_errands("alert", 10, 1.0) == []
+
+
+async def test_an_alert_that_cannot_be_read_keeps_nobody_from_hearing_of_the_others(store: Store, clock: Clock) -> None:
+    await store.add_endpoint(endpoint())
+    await store.add_errand(Errand("0", "alert", "default", b"{", clock.now))
+    await failing(store)
+
+    await made(store).tick()
+
+    assert len(await posted(store)) == 1
+    clock.forward(LATEST)
+    assert [each.id for each in await store.take_errands("alert", 10, 1.0)] == ["0"]
+
+
+async def test_with_nothing_to_tell_it_rests(store: Store) -> None:
+    assert await made(store).tick() == POLL

@@ -1,0 +1,67 @@
+"""A background role goes on for ever, whatever one of its steps runs into."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from packhorse.background.loop import keep
+from packhorse.errors import BlobUnavailable, StoreUnavailable
+
+
+class Steps:
+    """Goes through what it is told to do, and then says that it is through."""
+
+    def __init__(self, *steps: Exception | float) -> None:
+        self._steps = list(steps)
+        self.taken = 0
+        self.is_through = asyncio.Event()
+
+    async def tick(self) -> float:
+        self.taken += 1
+        if not self._steps:
+            self.is_through.set()
+            return 3_600.0
+        step = self._steps.pop(0)
+        if isinstance(step, Exception):
+            raise step
+        return step
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("packhorse.background.loop.AFTER_FAILURE", 0.0)
+
+
+async def test_a_failed_step_does_not_end_a_duty() -> None:
+    duty = Steps(StoreUnavailable(), 0.0, BlobUnavailable(reason="away"), OSError("no space"), 0.0)
+
+    keeping = asyncio.create_task(keep(duty))
+    await asyncio.wait_for(duty.is_through.wait(), 30.0)
+    keeping.cancel()
+
+    assert duty.taken == 6
+
+
+async def test_a_bug_is_told_with_its_place_and_ends_no_duty(caplog: pytest.LogCaptureFixture) -> None:
+    duty = Steps(KeyError("a bug"), 0.0)
+
+    keeping = asyncio.create_task(keep(duty))
+    await asyncio.wait_for(duty.is_through.wait(), 30.0)
+    keeping.cancel()
+
+    assert duty.taken == 3
+    [told] = caplog.records
+    assert "a bug" in told.getMessage()
+    assert told.exc_info is not None
+
+
+async def test_a_duty_can_be_ended() -> None:
+    keeping = asyncio.create_task(keep(Steps(3_600.0)))
+    await asyncio.sleep(0)
+
+    keeping.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await keeping

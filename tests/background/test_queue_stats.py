@@ -1,0 +1,90 @@
+"""How the queues stand: asked at any time, and read down once a minute, however many workers there are."""
+
+from __future__ import annotations
+
+import asyncio
+
+from msgspec.structs import replace
+
+from packhorse.background.queue_stats import Surveyor, surveyed
+from packhorse.core import json
+from packhorse.core.plan import Plan
+from packhorse.store.base import Definition, Store
+from packhorse.store.sqlite import SqliteStore
+from packhorse.store.statistics import Level
+from tests.contract.builders import LEASE, ONE, card, claim, plan, stage, submit
+from tests.contract.stores import Clock
+from tests.worker.faulty import Faults
+
+TWO = replace(plan(stage("late", queue="gpu"), pipeline="train"), fingerprint="two")
+
+
+def defined(of: Plan) -> Definition:
+    return Definition("app", of.pipeline, json.encode(of), b"{}", of.fingerprint)
+
+
+async def test_a_queue_is_surveyed_with_what_is_ready_runs_and_has_waited_longest(store: Store, clock: Clock) -> None:
+    await store.publish([defined(ONE), defined(TWO)])
+    await submit(store, priority=-1)
+    clock.forward(30.0)
+    await submit(store)
+    clock.forward(10.0)
+    await store.enroll(card("w1", queues={"default": 4}, busy={"default": 3}))
+    await store.enroll(card("w2", queues={"default": 2, "cpu": 1}))
+
+    found = await surveyed(store, LEASE)
+
+    assert found.queues == {
+        "cpu": Level(slots=1),
+        "default": Level(ready=2, oldest=40.0, running=3, slots=6),
+        "gpu": Level(),
+    }
+    assert (found.running, found.waiting, found.oldest, len(found.live)) == (3, 2, 40.0, 2)
+
+
+async def test_a_definition_that_cannot_be_read_hides_no_queue(store: Store) -> None:
+    await store.publish([Definition("app", "torn", b"{", b"{}", "f"), defined(TWO)])
+
+    assert list((await surveyed(store, LEASE)).queues) == ["gpu"]
+
+
+async def test_a_silent_worker_counts_for_nothing(store: Store, clock: Clock) -> None:
+    await store.enroll(card("w1", queues={"default": 4}, busy={"default": 3}))
+    clock.forward(LEASE + 1)
+
+    found = await surveyed(store, LEASE)
+
+    assert (found.live, found.running, dict(found.queues)) == ([], 0, {})
+
+
+async def test_what_was_claimed_does_not_wait(store: Store) -> None:
+    await store.publish([defined(ONE)])
+    await submit(store)
+    await claim(store)
+
+    assert (await surveyed(store, LEASE)).queues["default"] == Level()
+
+
+async def test_a_minute_is_read_once_by_three_workers(store: SqliteStore, clock: Clock, faults: Faults) -> None:
+    await store.publish([defined(ONE)])
+    handles = [await SqliteStore.open(store.path, clock) for _ in range(3)]
+    surveyors = [Surveyor(handle, LEASE) for handle in handles]
+
+    for _ in range(3):
+        waits = await asyncio.gather(*(surveyor.tick() for surveyor in surveyors))
+        assert all(0.0 <= wait <= 65.0 for wait in waits)
+        clock.forward(60.0)
+    found = await store.readings(0.0)
+    for handle in handles:
+        await handle.close()
+
+    assert len(found) == 3
+    assert [each.at - found[0].at for each in found] == [0, 60, 120]
+
+
+async def test_who_comes_later_in_a_minute_spares_itself_the_work(shaky: Store, store: Store, faults: Faults) -> None:
+    await Surveyor(store, LEASE).tick()
+
+    await Surveyor(shaky, LEASE).tick()
+
+    assert faults.names() == ["readings"]

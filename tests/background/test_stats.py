@@ -1,0 +1,102 @@
+"""What a worker counts: attempts by queue, jobs as a whole, added to the store together and never twice."""
+
+from __future__ import annotations
+
+import pytest
+
+from packhorse.background.stats import MOST, Tallies
+from packhorse.core.histogram import bucket
+from packhorse.core.models import Job
+from packhorse.errors import StoreUnavailable, UnknownOutcome
+from packhorse.jobs.transact import Settle
+from packhorse.store.base import Store
+from packhorse.store.statistics import MINUTE, QUARTER
+from tests.contract.builders import started, submit
+from tests.contract.stores import Clock
+from tests.worker.builders import cancelling, finishing
+from tests.worker.faulty import Faults
+
+
+@pytest.fixture
+def tallies(shaky: Store) -> Tallies:
+    return Tallies(shaky)
+
+
+async def counted(store: Store, step: int = MINUTE, queue: str | None = None) -> dict[str, int]:
+    return {tally.name: count for tally, count in await store.tallied(step, 0.0, queue=queue)}
+
+
+async def test_an_attempt_is_counted_with_how_long_it_waited_and_took(
+    store: Store, tallies: Tallies, clock: Clock
+) -> None:
+    claimed = await started(store)
+    clock.forward(3.0)
+
+    tallies.began(claimed, "default")
+    tallies.carried(claimed, "default", "finish", 0.25)
+    await tallies.flush()
+
+    expected = {f"wait:{bucket(3.0)}": 1, "finish": 1, f"run:{bucket(0.25)}": 1}
+    assert await counted(store, MINUTE, "default") == await counted(store, QUARTER, "default") == expected
+
+
+async def test_a_job_is_counted_when_its_run_ends_through_the_door(store: Store, clock: Clock) -> None:
+    tallies = Tallies(store)
+    settle = Settle(store, tallies.ended)
+    clock.forward(2.0)
+    claimed = await started(store)
+    never_ran = await submit(store)
+    clock.forward(60.0)
+
+    await settle(claimed.job.id, finishing(store, claimed))
+    await settle(never_ran.id, cancelling(store))
+    await tallies.flush()
+
+    found = await counted(store, QUARTER, "")
+    assert (found["completed"], found["cancelled"], found[f"run:{bucket(60.0)}"]) == (1, 1, 1)
+    assert sum(found.values()) == 4
+
+
+async def test_a_step_that_ends_nothing_is_not_counted(store: Store) -> None:
+    ended: list[Job] = []
+    settle = Settle(store, ended.append)
+    job = await submit(store)
+
+    await settle(job.id, cancelling(store))
+    await settle(job.id, cancelling(store))
+
+    assert [each.id for each in ended] == [job.id]
+
+
+async def test_what_the_store_did_not_take_is_added_later(store: Store, tallies: Tallies, faults: Faults) -> None:
+    claimed = await started(store)
+    tallies.carried(claimed, "default", "finish", 1.0)
+    faults.refuse("tally", StoreUnavailable)
+    with pytest.raises(StoreUnavailable):
+        await tallies.tick()
+
+    tallies.carried(claimed, "default", "finish", 1.0)
+    await tallies.tick()
+
+    assert (await counted(store))["finish"] == 2
+
+
+async def test_what_may_have_been_written_is_not_written_again(store: Store, tallies: Tallies, faults: Faults) -> None:
+    tallies.carried(await started(store), "default", "finish", 1.0)
+    faults.lose_answer("tally", UnknownOutcome)
+    with pytest.raises(UnknownOutcome):
+        await tallies.tick()
+
+    await tallies.tick()
+
+    assert (await counted(store))["finish"] == 1
+
+
+async def test_counts_do_not_grow_without_end_while_the_store_is_away(store: Store, tallies: Tallies) -> None:
+    claimed = await started(store)
+
+    for n in range(MOST + 50):
+        tallies.carried(claimed, "default", f"outcome {n}", 1.0)
+    await tallies.flush()
+
+    assert len(await counted(store)) == MOST

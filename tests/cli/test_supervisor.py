@@ -1,0 +1,75 @@
+"""A kept process: started again when it dies, never twice at a time, and gone when it is ended."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import psutil
+import pytest
+
+from packhorse.cli.supervisor import Kept
+from tests.cli.house import LONGEST, words
+
+
+class Heard:
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._more = asyncio.Event()
+
+    def __call__(self, _name: str, text: str) -> None:
+        self.lines.append(text)
+        self._more.set()
+
+    async def until(self, text: str, times: int = 1) -> None:
+        async with asyncio.timeout(LONGEST):
+            while sum(text in line for line in self.lines) < times:
+                self._more.clear()
+                await self._more.wait()
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def workers() -> list[psutil.Process]:
+    return [each for each in psutil.Process().children() if "packhorse.cli" in words(each)]
+
+
+async def test_a_start_during_a_start_leaves_one_process() -> None:
+    heard = Heard()
+    kept = Kept("worker", ["worker"], heard)
+
+    kept.start()
+    await asyncio.sleep(0)  # the first is being started, and nobody knows its pid
+    kept.start()
+    await heard.until("serves default")
+    left = workers()
+    await kept.end()
+
+    assert len(left) == 1
+    assert workers() == []
+
+
+async def test_what_ends_is_started_again_later_each_time() -> None:
+    heard = Heard()
+    kept = Kept("config", ["config", "--json"], heard)
+
+    kept.start()
+    await heard.until("starting it again", times=3)
+    await kept.end()
+
+    again = [line.rpartition(" in ")[2] for line in heard.lines if "starting it again" in line]
+    assert again[:3] == ["0.1 s", "0.2 s", "0.4 s"]
+
+
+async def test_what_refuses_to_run_is_not_started_again() -> None:
+    heard = Heard()
+    kept = Kept("worker", ["worker", "nowhere.py"], heard)
+
+    kept.start()
+    await asyncio.wait_for(kept.refused.wait(), LONGEST)
+    await kept.end()
+
+    assert heard.lines == ["There is no file nowhere.py."]

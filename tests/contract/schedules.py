@@ -1,0 +1,60 @@
+"""Schedules and runs for the tests of the stores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from packhorse.core import schedules
+from packhorse.core.models import Firing, Job
+from packhorse.core.schedule_terms import Terms
+from packhorse.core.schedules import Move, Run, Schedule
+from packhorse.store.base import Store
+from tests.contract.builders import made, submission
+
+EVERY_SECOND = "* * * * * *"
+MIDNIGHT = "0 0 * * *"
+
+
+def terms(**options: Any) -> Terms:
+    given = {"pipeline": "convert", "parameters": b'{ "platform": "520" }', "cron": EVERY_SECOND, "user": "ann"}
+    return Terms(**{**given, **options})
+
+
+def creation(id: str = "nightly", *, tenant: str = "default", now: float, **options: Any) -> Move:
+    return schedules.create(tenant, id, terms(**options), author="k1", reason="first", now=now)
+
+
+async def created(store: Store, id: str = "nightly", **options: Any) -> Schedule:
+    move = creation(id, **{"now": store.now(), **options})
+    await store.move(move)
+    return move.after
+
+
+async def torn(store: Store, id: str, **options: Any) -> None:
+    """A schedule that nobody can read any more."""
+    made = await created(store, id, **options)
+    await store.move(Move(made, replace(made, stamp=made.stamp + 1, created_at="torn")))
+
+
+async def claimed(store: Store, schedule: Schedule, now: float, hold: float = 0.0) -> tuple[Schedule, Run]:
+    """The schedule moved on, and the run of the tick that was due."""
+    move = schedules.claim(schedule, now, hold)
+    assert move is not None
+    await store.move(move)
+    return move.after, move.runs[0]
+
+
+async def fired(store: Store, run: Run, **options: Any) -> Job:
+    """The job of a run."""
+    change = submission(
+        now=store.now(), tenant=run.tenant, firing=Firing(run.schedule, run.tick), stamp=run.stamp, **options
+    )
+    return await made(store, change)
+
+
+async def again(store: Store, run: Run) -> Run:
+    found = await store.run(run.tenant, run.schedule, run.tick)
+    assert found is not None
+    return found

@@ -1,0 +1,195 @@
+"""The handle itself: its clock, its self-check, and its end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from packhorse.core.schedules import Run
+from packhorse.errors import StoreUnavailable
+from packhorse.store.base import Delivery, Filter, Finding, Pause, Store
+from packhorse.store.health import Lost
+from packhorse.store.statistics import Reading, Tally
+from tests.contract.builders import KINDS, ONLY, UNKNOWN, card, claim, held, starter, submission, submit
+from tests.contract.failures import ALL, BY_ANN, errand
+from tests.contract.keys import endpoint, key, session
+from tests.contract.schedules import creation
+from tests.contract.stores import Clock, OpenStore
+
+LIMIT = 10.0
+"""Seconds after which a call is taken for one that never ends."""
+
+RUN = Run("default", "s", 1.0, 1)
+
+CALLS: dict[str, Callable[[Store], Awaitable[object]]] = {
+    "commit": lambda store: store.commit([submission(now=1.0)]),
+    "get": lambda store: store.get([UNKNOWN]),
+    "find": lambda store: store.find(Filter()),
+    "count": lambda store: store.count(Filter(), most=1),
+    "specs": lambda store: store.specs([UNKNOWN]),
+    "results": lambda store: store.results([UNKNOWN]),
+    "events": lambda store: store.events(UNKNOWN),
+    "made": lambda store: store.made(UNKNOWN, "c"),
+    "keyed": lambda store: store.keyed("k"),
+    "holder": lambda store: store.holder("s"),
+    "claim": lambda store: store.claim({"default": 1}, KINDS, starter(store)),
+    "renew": lambda store: store.renew([], 1.0),
+    "standing": lambda store: store.standing([]),
+    "overdue": lambda store: store.overdue(1),
+    "held_by": lambda store: store.held_by("w", 1),
+    "expired": lambda store: store.expired(1),
+    "ahead": lambda store: store.ahead(submission(now=1.0).after, ONLY),
+    "pause": lambda store: store.pause(Pause("default", 1.0, "k")),
+    "resume": lambda store: store.resume("default"),
+    "pauses": lambda store: store.pauses(),
+    "report": lambda store: store.report([]),
+    "log": lambda store: store.log([], keep=1),
+    "sample": lambda store: store.sample([], keep=1),
+    "progress": lambda store: store.progress([UNKNOWN]),
+    "lines": lambda store: store.lines(UNKNOWN),
+    "samples": lambda store: store.samples(UNKNOWN),
+    "changed": lambda store: store.changed(None, 0),
+    "touched": lambda store: store.touched(None),
+    "publish": lambda store: store.publish([]),
+    "definitions": lambda store: store.definitions(),
+    "enroll": lambda store: store.enroll(card()),
+    "workers": lambda store: store.workers(),
+    "dismiss": lambda store: store.dismiss("w"),
+    "purgeable": lambda store: store.purgeable(1),
+    "littered": lambda store: store.littered(1),
+    "erase": lambda store: store.erase(UNKNOWN),
+    "known": lambda store: store.known([UNKNOWN]),
+    "bookmark": lambda store: store.bookmark("b"),
+    "set_bookmark": lambda store: store.set_bookmark("b", "v"),
+    "trim": lambda store: store.trim(),
+    "add_key": lambda store: store.add_key(key()),
+    "keys": lambda store: store.keys([]),
+    "failure_times": lambda store: store.failure_times("default", [], since=1.0, limit=1),
+    "add_session": lambda store: store.add_session(session(ends_at=store.now() + 60)),
+    "session": lambda store: store.session("nobody"),
+    "end_session": lambda store: store.end_session("nobody"),
+    "list_keys": lambda store: store.list_keys(None),
+    "job_keys": lambda store: store.job_keys(UNKNOWN),
+    "end_key": lambda store: store.end_key("k", 1.0, "x"),
+    "audit": lambda store: store.audit([], keep=1),
+    "audited": lambda store: store.audited(limit=0),
+    "spend": lambda store: store.spend([]),
+    "refund": lambda store: store.refund([], 1.0),
+    "add_endpoint": lambda store: store.add_endpoint(endpoint()),
+    "endpoints": lambda store: store.endpoints(),
+    "forget_endpoints": lambda store: store.forget_endpoints(0.0),
+    "end_endpoint": lambda store: store.end_endpoint("e1", 1.0, "gone"),
+    "take_deliveries": lambda store: store.take_deliveries(0, 1.0),
+    "settle_delivery": lambda store: store.settle_delivery(Delivery("d", "e1", UNKNOWN, 1, 1.0), next_at=None),
+    "deliveries": lambda store: store.deliveries("e1", limit=0),
+    "post_deliveries": lambda store: store.post_deliveries([Delivery("d", "e1", UNKNOWN, 1, 1.0)]),
+    "failures": lambda store: store.failures(ALL),
+    "failures_by_id": lambda store: store.failures_by_id([UNKNOWN]),
+    "failure_groups": lambda store: store.failure_groups("default"),
+    "failure_group": lambda store: store.failure_group("default", "f"),
+    "dismiss_failures": lambda store: store.dismiss_failures([UNKNOWN], BY_ANN),
+    "dismiss_group": lambda store: store.dismiss_group("default", "f", BY_ANN),
+    "forget_failures": lambda store: store.forget_failures(1.0, 1),
+    "add_errand": lambda store: store.add_errand(errand()),
+    "take_errands": lambda store: store.take_errands("order", 1, 1.0),
+    "settle_errand": lambda store: store.settle_errand(errand(), due_at=None),
+    "orders": lambda store: store.orders("default"),
+    "order": lambda store: store.order("o"),
+    "drop_orders": lambda store: store.drop_orders("o", 1),
+    "move": lambda store: store.move(creation(now=1.0)),
+    "schedule": lambda store: store.schedule("default", "s"),
+    "schedules": lambda store: store.schedules(),
+    "upcoming": lambda store: store.upcoming(1.0, 1),
+    "revisions": lambda store: store.revisions("default", "s"),
+    "runs": lambda store: store.runs("default", "s"),
+    "run": lambda store: store.run("default", "s", 1.0),
+    "put_run": lambda store: store.put_run(RUN, RUN),
+    "take_runs": lambda store: store.take_runs(1, 1.0),
+    "trim_runs": lambda store: store.trim_runs("default", "s", older_than=1.0, keep=1),
+    "drop_schedule": lambda store: store.drop_schedule(creation(now=1.0).after),
+    "tally": lambda store: store.tally({Tally(60, 60, "p", "q", "finish"): 1}),
+    "tallied": lambda store: store.tallied(60, 0.0),
+    "read": lambda store: store.read(Reading(60)),
+    "readings": lambda store: store.readings(0.0),
+    "heads": lambda store: store.heads({"default": ["k"]}),
+    "counted": lambda store: store.counted(1),
+    "note": lambda store: store.note([Finding("store", True, "v", "m")]),
+    "noted": lambda store: store.noted(),
+    "miss": lambda store: store.miss(Lost("w", "h", 1, "v", 1.0, 2.0, "x")),
+    "lost": lambda store: store.lost(),
+    "ready": lambda store: store.ready({}),
+    "check": lambda store: store.check(),
+}
+
+
+def test_every_method_of_the_contract_is_called_here() -> None:
+    methods = {name for part in Store.__mro__ for name in vars(part) if not name.startswith("_")}
+
+    assert methods - {"now", "close"} == set(CALLS)
+
+
+@pytest.mark.parametrize("name", CALLS)
+async def test_a_closed_store_says_that_it_is_unavailable(store: Store, name: str) -> None:
+    await store.close()
+
+    with pytest.raises(StoreUnavailable):
+        await asyncio.wait_for(_raised(CALLS[name](store)), LIMIT)
+
+
+async def _raised(call: Awaitable[object]) -> None:
+    """What the call raises; a commit answers per change instead."""
+    match await call:
+        case [StoreUnavailable() as error]:
+            raise error
+
+
+async def test_closing_twice_is_harmless(store: Store) -> None:
+    await store.close()
+
+    await store.close()
+
+
+async def test_closing_one_handle_leaves_the_others_open(store: Store, other: Store) -> None:
+    await store.close()
+
+    job = await submit(other)
+
+    assert await held(other, job.id) == job
+
+
+async def test_closing_finishes_what_was_asked_before(open_store: OpenStore) -> None:
+    first = await open_store()
+    changes = [submission(now=1.0) for _ in range(50)]
+    asked = [asyncio.create_task(first.commit([change])) for change in changes]
+    await asyncio.sleep(0)
+
+    await first.close()
+
+    outcomes = await asyncio.gather(*asked)
+    known = await (await open_store()).known([change.after.id for change in changes])
+    made = {change.after.id for change, outcome in zip(changes, outcomes, strict=True) if outcome == [None]}
+    assert known == made
+
+
+async def test_the_stores_time_is_that_of_its_clock(timed: Store, clock: Clock) -> None:
+    clock.forward(5.0)
+
+    assert timed.now() == clock()
+
+
+async def test_the_self_check_says_what_each_setting_means(store: Store) -> None:
+    findings = await store.check()
+
+    assert findings
+    assert all(finding.name and finding.value and finding.meaning for finding in findings)
+
+
+async def test_the_self_check_moves_nothing(store: Store) -> None:
+    job = await submit(store)
+
+    await store.check()
+
+    assert await held(store, job.id) == job
+    assert [claimed.task for claimed in await claim(store)] == [ONLY]

@@ -1,0 +1,60 @@
+"""Which plans are refused, and with which words."""
+
+from __future__ import annotations
+
+import pytest
+
+from packhorse.core.plan import Plan
+from packhorse.core.plan_checks import check
+from packhorse.errors import DefinitionError
+from tests.core.plans import APART, CHAIN, DIAMOND, FAN, NESTED, ONE, each, gather, needs, plan, stage
+
+
+@pytest.mark.parametrize(
+    "good",
+    [
+        ONE,
+        CHAIN,
+        APART,
+        DIAMOND,
+        FAN,
+        NESTED,
+        plan(stage("split"), stage("page", each("split")), stage("index", each("split"), gather("page"))),
+        plan(stage("split"), stage("style"), stage("page", each("split"), needs("style"), needs("split"))),
+        plan(stage("split"), stage("page", each("split")), stage("seal", each("page"), gather("page"))),
+    ],
+)
+def test_a_plan_that_can_run_is_accepted(good: Plan) -> None:
+    check(good)
+
+
+@pytest.mark.parametrize(
+    ("bad", "says"),
+    [
+        (plan(), "Pipeline 'convert' has no stages."),
+        (plan(stage("a"), stage("a")), "Pipeline 'convert' has two stages named 'a'."),
+        (plan(stage("a", needs("b"))), "Stage 'a' of 'convert' needs 'b', which no earlier stage is named."),
+        (
+            plan(stage("a", needs("b")), stage("b")),
+            "Stage 'a' of 'convert' needs 'b', which no earlier stage is named.",
+        ),
+        (plan(stage("a", needs("a"))), "Stage 'a' of 'convert' needs 'a', which no earlier stage is named."),
+        (
+            plan(stage("a"), stage("b", each("a")), stage("c", needs("b"))),
+            "Stage 'b' runs once per element, so 'c' must say gather(b) or each(gather(b)).",
+        ),
+        (
+            plan(stage("a"), stage("b", gather("a"))),
+            "Stage 'a' runs once, so 'b' must say needs(a), not gather.",
+        ),
+        (
+            plan(stage("a"), stage("b"), stage("c", each("a"), each("b"))),
+            "Stage 'c' has two each(...) parameters; a stage runs over one list.",
+        ),
+    ],
+)
+def test_a_plan_that_could_not_run_is_refused(bad: Plan, says: str) -> None:
+    with pytest.raises(DefinitionError) as refusal:
+        check(bad)
+
+    assert refusal.value.message == says

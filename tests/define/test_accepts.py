@@ -1,0 +1,104 @@
+"""What a pipeline takes for a file: published with its schema, and checked wherever a job is submitted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+from pydantic import BaseModel
+
+from packhorse import Accepts, App, File
+from packhorse.define import Params, Schema
+from packhorse.errors import DefinitionError, TooLarge, UnsupportedMedia
+
+Small = Annotated[File, Accepts(".ONNX", "image/*", size="1KB")]
+SMALL = {"type": "string", "format": "binary", "x-accept": [".onnx", "image/*"], "x-max-bytes": 1024}
+
+
+class Convert(Params):
+    model: Small
+    second: Small | None = None
+    images: list[Small] = []  # noqa: RUF012 (msgspec copies it)
+    whole: Annotated[list[File], Accepts(size=10)] = []  # noqa: RUF012 (msgspec copies it)
+    any: File | None = None
+
+
+class Model(BaseModel):
+    model: Small
+    images: list[Small] = []
+
+
+def file(folder: Path, name: str, size: int = 1) -> File:
+    (folder / name).write_bytes(b"x" * size)
+    return File(folder / name)
+
+
+def test_what_is_accepted_is_in_the_schema() -> None:
+    found = Schema(Convert).json_schema()["properties"]
+
+    assert found["model"] == SMALL
+    assert found["second"]["anyOf"] == [SMALL, {"type": "null"}]
+    assert found["images"]["items"] == SMALL
+    assert found["whole"]["items"] == {"type": "string", "format": "binary", "x-max-bytes": 10}
+    assert found["any"]["anyOf"][0] == {"type": "string", "format": "binary"}
+    assert Schema(Model).json_schema()["properties"]["model"].items() >= SMALL.items()
+    assert Schema(Model).json_schema()["properties"]["images"]["items"] == SMALL
+
+
+@pytest.mark.parametrize("name", ["a.onnx", "A.ONNX", "b.png", "c.jpeg"])
+def test_a_file_of_one_of_the_kinds_is_taken(tmp_path: Path, name: str) -> None:
+    data, files = Schema(Convert).encode(Convert(model=file(tmp_path, name, 1024)))
+
+    assert b'"model":{"$file":0}' in data
+    assert len(files) == 1
+
+
+@pytest.mark.parametrize("kind", [Convert, Model])
+@pytest.mark.parametrize("name", ["a.txt", "onnx", "b.onnx.zip"])
+def test_a_file_of_another_kind_is_refused_by_its_name(tmp_path: Path, kind: Any, name: str) -> None:
+    good, bad = file(tmp_path, "good.onnx"), file(tmp_path, name)
+
+    with pytest.raises(UnsupportedMedia, match=r"must be \.onnx or image/\*") as model:
+        Schema(kind).encode(kind(model=bad))
+    with pytest.raises(UnsupportedMedia) as image:
+        Schema(kind).encode(kind(model=good, images=[good, bad]))
+
+    assert [error.value.errors[0]["field"] for error in (model, image)] == ["model", "images[1]"]
+
+
+def test_a_file_that_is_too_large_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TooLarge) as error:
+        Schema(Convert).encode(Convert(model=file(tmp_path, "a.onnx", 1025)))
+
+    assert error.value.facts == {"field": "model", "limit": 1024}
+
+
+@pytest.mark.parametrize("kind", ["onnx", "image", "image/", "*/*", "", ".a b"])
+def test_what_is_no_kind_is_refused_where_it_is_written(kind: str) -> None:
+    with pytest.raises(DefinitionError, match=r"no kind of file.*test_accepts\.py"):
+        Accepts(kind)
+
+
+def test_a_size_that_is_none_is_refused_where_it_is_written() -> None:
+    with pytest.raises(DefinitionError, match=r"is not a size.*test_accepts\.py"):
+        Accepts(size="large")
+
+
+def test_only_a_file_accepts_anything() -> None:
+    class Wrong(Params):
+        text: Annotated[str, Accepts(".txt")]
+
+    with pytest.raises(DefinitionError, match="text is no file"):
+        Schema(Wrong)
+
+
+def test_a_function_may_say_what_it_accepts() -> None:
+    app = App("mine")
+
+    @app.job
+    def look(image: Annotated[File, Accepts("image/png")]) -> int:
+        return image.size
+
+    [definition] = app.code.definitions()
+    assert b'"x-accept":["image/png"]' in definition.schema

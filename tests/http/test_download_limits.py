@@ -1,0 +1,123 @@
+"""Charges that a request was just being given when it ended, or that cannot be given back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+
+from packhorse.auth.audit_log import Auditor
+from packhorse.auth.caller import LOCAL
+from packhorse.errors import StoreUnavailable, TooManyDownloads
+from packhorse.factory import open_store
+from packhorse.http.responses.download import Content
+from packhorse.http.responses.download_limits import Download, Downloads
+from packhorse.settings import Settings
+from packhorse.store.base import Charge, Spent, Store
+from tests.http.test_stream import Line, Source
+
+SCOPE: Any = {"type": "http", "path": "/x"}
+SETTINGS = Settings(downloads_at_once=1, downloads_per_10s=0, downloads_per_minute=0)
+
+
+class Held:
+    """A store whose answers are held back, or do not come at all."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.spent = asyncio.Event()
+        self.go_on = asyncio.Event()
+        self.is_away = False
+
+    def now(self) -> float:
+        return self._store.now()
+
+    async def spend(self, charges: Sequence[Charge]) -> Spent:
+        found = await self._store.spend(charges)
+        self.spent.set()
+        await self.go_on.wait()
+        return found
+
+    async def refund(self, charges: Sequence[Charge], at: float) -> None:
+        if self.is_away:
+            raise StoreUnavailable
+        await self._store.refund(charges, at)
+
+
+@pytest.fixture
+async def store(anywhere: str) -> AsyncIterator[Store]:
+    store = await open_store(anywhere)
+    yield store
+    await store.close()
+
+
+def downloads(store: Any) -> Downloads:
+    return Downloads(SETTINGS, store, Auditor(store, keep=1))
+
+
+async def used(store: Store) -> list[int]:
+    limits = downloads(store).limits
+    spent = await store.spend([each.charge("local", 0) for each in limits])
+    return [each.most - left for each, left in zip(limits, spent.left, strict=True)]
+
+
+async def test_who_is_cancelled_while_being_admitted_gives_everything_back(store: Store) -> None:
+    held = Held(store)
+    asking = asyncio.create_task(downloads(held).admit(LOCAL, 1000))
+    await held.spent.wait()
+    assert await used(store) == [1, 1000, 1000]
+
+    asking.cancel()
+    held.go_on.set()
+
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    assert await used(store) == [0, 0, 0]
+
+
+async def test_a_refusal_costs_nothing(store: Store) -> None:
+    first = await downloads(store).admit(LOCAL, 1000)
+
+    with pytest.raises(TooManyDownloads) as refused:
+        await downloads(store).admit(LOCAL, 500)
+
+    assert await used(store) == [1, 1000, 1000]
+    assert refused.value.facts["headers"]["Retry-After"] == "1"
+    await downloads(store).settle(LOCAL, first, 300)
+    assert await used(store) == [0, 700, 700]
+
+
+async def test_a_store_that_is_away_when_it_is_over_spoils_nothing(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    held = Held(store)
+    held.go_on.set()
+    admitted = await downloads(held).admit(LOCAL, 10)
+    held.is_away = True
+
+    await downloads(held).settle(LOCAL, admitted, 5)
+
+    assert "counts until its window is over" in caplog.text
+    assert await used(store) == [1, 10, 10]
+
+
+@pytest.mark.parametrize(("pieces", "ending"), [((b"abc", b"de", None), "completed"), ((b"abc", None), "aborted")])
+async def test_who_leaves_with_every_byte_has_it_all(store: Store, pieces: tuple[Any, ...], ending: str) -> None:
+    audit, line = Auditor(store, keep=10), Line()
+    content = Content("result", 5, "00" * 32, "text/plain", lambda _: Source(*pieces).pieces())
+    sending = asyncio.create_task(
+        Download(Downloads(SETTINGS, store, audit), LOCAL, "j", content, None)(SCOPE, line.receive, line.send)
+    )
+
+    async with asyncio.timeout(10):
+        while len(line.bytes) < sum(len(piece or b"") for piece in pieces):
+            await line.flowed.wait()
+            line.flowed.clear()
+        line.gone.set()
+        await sending
+    await audit.close()
+
+    assert [entry.event for entry in await store.audited()] == [f"download.{ending}", "download.started"]
+    assert await used(store) == [0, len(line.bytes), len(line.bytes)]

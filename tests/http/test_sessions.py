@@ -1,0 +1,289 @@
+"""A browser that has logged in: let in by its cookie, and by nobody else's page."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from litestar.testing import AsyncTestClient
+
+from packhorse.auth.cookies import session_cookie
+from packhorse.factory import open_store
+from packhorse.store.base import Store
+from tests.http.conftest import publish
+from tests.http.keyed import asking, audited, key
+from tests.http.processes import Place
+from tests.journey.site import until
+
+Http = AsyncTestClient[Any]
+SAME = {"Sec-Fetch-Site": "same-origin"}
+
+
+@pytest.fixture
+def place(anywhere: str, tmp_path: Path) -> Place:
+    place = Place(tmp_path, keyless=False, store=anywhere, session=7200.0)
+    publish(place)
+    return place
+
+
+@pytest.fixture
+async def http(place: Place) -> AsyncIterator[Http]:
+    async with asking(place) as http:
+        yield http
+
+
+def cookie(text: str) -> dict[str, str]:
+    """The header with a session's text."""
+    return {"Cookie": f"packhorse_session={text}"}
+
+
+async def logged_in(http: Http, shown: dict[str, str]) -> dict[str, str]:
+    """The header of a browser that has logged in."""
+    made = await http.post("sessions", headers=shown)
+    assert made.status_code == 201
+    return cookie(made.json()["session"])
+
+
+async def test_a_session_may_do_what_its_key_may_and_no_more(http: Http, store: Store) -> None:
+    browser = await logged_in(http, await key(store, "acme", "read"))
+
+    assert (await http.get("jobs", headers=browser)).status_code == 200
+    assert (await http.get("keys", headers=browser)).status_code == 403
+    assert (await http.post("jobs", json={"pipeline": "hold"}, headers=browser | SAME)).status_code == 403
+
+
+async def test_it_ends_with_its_key_within_a_second(http: Http, store: Store) -> None:
+    admin, reader = await key(store, "acme", "admin"), await key(store, "acme", "read")
+    browser = await logged_in(http, reader)
+    assert (await http.get("jobs", headers=browser)).status_code == 200
+
+    key_id = reader["Authorization"].removeprefix("Bearer ph_")[:20]
+    await http.delete(f"keys/{key_id}", headers=admin)
+
+    async def is_out() -> bool:
+        return (await http.get("jobs", headers=browser)).status_code == 401
+
+    await until(is_out, 30, lambda: "it is still let in")
+
+
+async def test_who_logs_out_is_out(http: Http, store: Store) -> None:
+    shown = await key(store)
+    browser, other = await logged_in(http, shown), await logged_in(http, shown)
+
+    assert (await http.delete("sessions/current", headers=browser | SAME)).status_code == 204
+
+    assert (await http.get("jobs", headers=browser)).status_code == 401
+    assert (await http.get("jobs", headers=other)).status_code == 200
+
+
+async def test_it_ends_by_itself(http: Http, place: Place, store: Store) -> None:
+    async with asking(place.but(session=0.001)) as brief:
+        browser = await logged_in(brief, await key(store))
+
+    answer = await http.get("jobs", headers=browser)
+
+    assert (answer.status_code, answer.json()["type"]) == (401, "urn:packhorse:unauthorized")
+
+
+FOREIGN = [
+    {},
+    {"Sec-Fetch-Site": "cross-site"},
+    {"Sec-Fetch-Site": "same-site"},
+    {"Origin": "http://evil.example"},
+    {"Origin": "null"},
+    {"Origin": "http://packhorse.example.evil.example"},
+    {"Sec-Fetch-Site": "cross-site", "Origin": "http://packhorse.example"},
+]
+
+
+@pytest.mark.parametrize("headers", FOREIGN, ids=lambda each: " ".join(each.values()) or "silent")
+async def test_a_page_of_another_site_cannot_act_with_the_cookie(
+    http: Http, store: Store, headers: dict[str, str]
+) -> None:
+    browser = await logged_in(http, await key(store))
+
+    answer = await http.post("jobs", json={"pipeline": "hold", "user_id": "ann"}, headers=browser | headers)
+
+    assert (answer.status_code, answer.json()["type"]) == (403, "urn:packhorse:foreign")
+    assert "from our own pages" in answer.json()["detail"]
+    assert "with a key" in answer.json()["hint"]
+    assert (await http.get("jobs", headers=browser)).json()["items"] == []
+
+
+@pytest.mark.parametrize("headers", [SAME, {"Origin": "http://packhorse.example"}], ids=["fetch", "origin"])
+async def test_our_own_pages_can(http: Http, store: Store, headers: dict[str, str]) -> None:
+    browser = await logged_in(http, await key(store))
+
+    answer = await http.post("jobs", json={"pipeline": "hold", "user_id": "ann"}, headers=browser | headers)
+
+    assert answer.status_code == 202
+
+
+async def test_a_key_is_no_session_and_a_session_no_key(http: Http, store: Store) -> None:
+    shown = await key(store)
+    browser = await logged_in(http, shown)
+
+    as_cookie = cookie(shown["Authorization"].removeprefix("Bearer "))
+    as_key = {"Authorization": f"Bearer {browser['Cookie'].partition('=')[2]}"}
+
+    assert (await http.get("jobs", headers=as_cookie)).status_code == 401
+    assert (await http.get("jobs", headers=as_key)).status_code == 401
+    assert (await http.post("sessions", headers=browser | SAME)).status_code == 403
+
+
+async def test_the_audit_tells_who_came_and_went(http: Http, store: Store) -> None:
+    browser = await logged_in(http, await key(store))
+    await http.delete("sessions/current", headers=browser | SAME)
+
+    told = [entry.event for entry in await audited(store, 3)]
+
+    assert told == ["key.accepted", "session.started", "session.ended"]
+
+
+OTHERS = ['x={"a":1,"b":2}; ', "flag; ", "k=\xe9; ", "x=a b; ", "a@b=1; ", '"; ', ""]
+
+
+@pytest.mark.parametrize("other", OTHERS, ids=range(len(OTHERS)))
+async def test_cookies_of_others_hide_none_of_ours(http: Http, store: Store, other: str) -> None:
+    browser = await logged_in(http, await key(store))
+
+    answer = await http.get("jobs", headers={b"Cookie": f"{other}{browser['Cookie']}; z=1".encode("latin-1")})
+
+    assert answer.status_code == 200
+
+
+def wrong(cookie: str) -> str:
+    """The same session with another secret, as somebody would guess it."""
+    text = f"{cookie[3:23]}{'0' * 32}"
+    return f"ph_{text}{zlib.crc32(text.encode()):08x}"
+
+
+@pytest.mark.parametrize("sent", ["nonsense", "ph_" + "0" * 60, "another secret"])
+async def test_who_guesses_sessions_has_to_wait_as_who_guesses_keys(place: Place, store: Store, sent: str) -> None:
+    async with asking(place.but(failed_limit=3)) as http:
+        good = await logged_in(http, await key(store))
+        text = wrong(good["Cookie"].partition("=")[2]) if sent == "another secret" else sent
+        guessed = [await http.get("jobs", headers=cookie(text)) for _ in range(5)]
+        with_key = await http.get("jobs", headers={"Authorization": "Bearer nonsense"})
+        still_good = await http.get("jobs", headers=good)
+
+    assert [each.status_code for each in guessed] == [401] * 3 + [429] * 2
+    assert with_key.status_code == 429
+    assert still_good.status_code == 200
+    told = {entry.event for entry in await audited(store, 5)}
+    assert {"session.wrong", "key.blocked"} <= told
+
+
+async def test_who_was_let_in_once_may_ask_as_often_as_they_like(place: Place, store: Store) -> None:
+    async with asking(place.but(session=0.001)) as brief:
+        ended = await logged_in(brief, await key(store))
+    async with asking(place.but(failed_limit=3)) as http:
+        answers = [(await http.get("jobs", headers=ended)).status_code for _ in range(8)]
+
+    assert answers == [401] * 8
+
+
+async def test_who_has_logged_out_may_ask_as_often_as_they_like(place: Place, store: Store) -> None:
+    async with asking(place.but(failed_limit=3)) as http:
+        browser = await logged_in(http, await key(store))
+        await http.delete("sessions/current", headers=browser | SAME)
+        answers = [(await http.get("jobs", headers=browser)).status_code for _ in range(8)]
+
+    assert answers == [401] * 8
+
+
+async def test_who_has_logged_out_is_out_though_the_clock_goes_back(
+    http: Http, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser = await logged_in(http, await key(store))
+    await http.delete("sessions/current", headers=browser | SAME)
+    serving = http.app.state.tools.store
+    monkeypatch.setattr(serving, "now", lambda: store.now() - 600)
+
+    assert (await http.get("jobs", headers=browser)).status_code == 401
+
+
+async def test_the_session_of_another_server_of_this_host_is_not_touched(place: Place, store: Store) -> None:
+    """To a browser, two ports of a host are one and the same."""
+    async with asking(place.but(failed_limit=2)) as http:
+        browser = await logged_in(http, await key(store))
+        ours, theirs = browser["Cookie"].replace("=", "_8443="), cookie("nonsense")["Cookie"]
+        page, at = "http://packhorse.example/jobs", {"Host": "packhorse.example:8443"}
+        alone = [await http.get(page, headers=at | {"Cookie": theirs}, follow_redirects=False) for _ in range(4)]
+        beside = await http.get(page, headers=at | {"Cookie": f"{theirs}; {ours}"})
+
+        left = await http.post(
+            "http://packhorse.example/logout", headers=at | SAME | {"Cookie": ours}, follow_redirects=False
+        )
+
+    told = [each.partition("=")[0] for each in left.headers.get_list("set-cookie")]
+    assert sorted(told) == ["packhorse_said_8443", "packhorse_session_8443"]
+    assert [each.status_code for each in alone] == [303] * 4
+    assert all("set-cookie" not in each.headers for each in alone)
+    assert beside.status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "root", "name"),
+    [
+        ("packhorse.example", "", "packhorse_session"),
+        ("packhorse.example:8443", "", "packhorse_session_8443"),
+        ("127.0.0.1:3003", "/jobs", "packhorse_session_3003_jobs"),
+        ("[::1]", "/tools/jobs-é", "packhorse_session_tools_jobs"),
+        ("[::1]:80", "", "packhorse_session_80"),
+        ("what:ever;", "", "packhorse_session"),
+        ("", "", "packhorse_session"),
+    ],
+)
+def test_the_cookie_is_named_after_where_the_browser_finds_us(host: str, root: str, name: str) -> None:
+    assert session_cookie({"headers": [(b"host", host.encode("latin-1"))], "root_path": root}) == name
+
+
+async def test_a_page_forgets_a_session_that_lets_nobody_in(place: Place, store: Store) -> None:
+    async with asking(place.but(failed_limit=2)) as http:
+        good, page = await logged_in(http, await key(store)), "http://packhorse.example/jobs"
+        sent = cookie("nonsense")
+        answers = [await http.get(page, headers=sent, follow_redirects=False) for _ in range(4)]
+        kept = await http.get(page, headers=good)
+
+    assert [each.status_code for each in answers] == [303, 303, 429, 429]
+    name = sent["Cookie"].partition("=")[0]
+    assert all(each.headers["set-cookie"].startswith(f"{name}=") for each in answers)
+    assert all("Max-Age=0" in each.headers["set-cookie"] for each in answers)
+    assert "set-cookie" not in kept.headers
+
+
+@pytest.mark.parametrize("text", ["x", "", "ph_", "%00", '"unended', "ph_" + "0" * 60])
+async def test_what_is_no_session_lets_nobody_in(http: Http, text: str) -> None:
+    answer = await http.get("jobs", headers=cookie(text))
+
+    assert answer.status_code == 401
+
+
+async def test_the_rest_of_the_limits_of_a_key_is_told(http: Http, store: Store, place: Place) -> None:
+    admin = await key(store, "acme", "admin")
+    key_id = admin["Authorization"].removeprefix("Bearer ph_")[:20]
+
+    found = (await http.get(f"keys/{key_id}/limits", headers=admin)).json()["items"]
+
+    limits = {each["name"]: each for each in found}
+    assert limits["api"]["limit"] == place.settings.api_limit
+    assert limits["api"]["left"] < place.settings.api_limit
+    assert limits["bytes-day"] == {
+        "name": "bytes-day",
+        "unit": "content-bytes",
+        "limit": place.settings.download_bytes_per_day,
+        "window_seconds": 86400.0,
+        "left": place.settings.download_bytes_per_day,
+    }
+    assert limits["downloads"]["window_seconds"] is None
+
+
+@pytest.fixture
+async def store(place: Place) -> AsyncIterator[Store]:
+    store = await open_store(place.settings.store)
+    yield store
+    await store.close()

@@ -1,0 +1,202 @@
+"""The one shape of a job."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from packhorse.core import lifecycle
+from packhorse.core.models import Artifact, Event, Failure, Firing, Input, Job, Result, Spec, Stored, TaskId
+from packhorse.core.plan import Need, Plan, StagePlan, Status
+from packhorse.schemas.resources import event, iso, shown, shown_new
+from packhorse.store.base import Progress
+
+PLAN = Plan(
+    "p",
+    (
+        StagePlan("split"),
+        StagePlan("each", needs=(Need("x", "split", "each"),)),
+        StagePlan("join", needs=(Need("xs", "each", "gather"),)),
+        StagePlan("side"),
+    ),
+)
+
+A2 = {
+    "job_id", "created_at", "updated_at", "status", "stage", "progress", "stage_progress", "parameters",
+    "result_object_keys", "error", "origin", "user_id", "tenant_id", "created_by_client_id", "source_filename", "input",
+    "stage_timings", "expires_at", "metadata",
+}  # fmt: skip
+MORE = {
+    "pipeline", "run", "retry_count", "started_at", "completed_at", "result", "trace_id", "duration_ms", "stages",
+    "version", "inputs", "priority", "not_before", "last_event",
+}  # fmt: skip
+
+
+def stored(name: str, key: str = "k") -> Stored:
+    return Stored(key, name, 3, "ab" * 32)
+
+
+def submitted(spec: Spec | None = None) -> Job:
+    change = lifecycle.submit(PLAN, spec or Spec(b"{}"), job_id="j", user="u", now=1000.0, trace_id="t")
+    return change.after
+
+
+def done(job: Job, stage: str, element: int = 0, *, at: float, width: int | None = None) -> Job:
+    task = TaskId(stage, element)
+    job = lifecycle.start(job, task, token="t", worker="w", lease=1, now=at).after
+    return lifecycle.finish(job, task, token="t", result=Result(b"1"), width=width, now=at + 2).after
+
+
+def report(at: TaskId, current: float, run: int = 1, message: str = "") -> Progress:
+    return Progress(at, run, 1003.0, current, 4.0, message, current / 4)
+
+
+def test_every_field_that_was_asked_for_is_there() -> None:
+    assert shown(submitted(), Spec(b"{}"), {}, {}).keys() >= A2 | MORE
+
+
+@pytest.mark.parametrize("plan", [PLAN, replace(PLAN, secrets=(("a",),), slot="s", keep={Status.FAILED: 5.0})])
+def test_a_new_job_is_shown_as_any_other(plan: Plan) -> None:
+    specs = [Spec(b'{"a":1}'), Spec(b'{"a":2}', metadata={"m": 1}, origin="cli"), Spec(b"{}")]
+    specs.append(Spec(b'{"a":{"$file":0}}', (Input("a", 0, stored("x.bin")),)))
+    options: list[dict[str, Any]] = [
+        {"job_id": "1", "user": "ann", "now": 1000.0, "trace_id": "t"},
+        {"job_id": "2", "user": "bob", "now": 2000.5, "tenant": "other", "client": "k", "priority": 7, "delay": 3600.0},
+        {"job_id": "3", "user": "ann", "now": 3000.0, "firing": Firing("nightly", 2940.0), "webhooks": ("w",)},
+    ]
+
+    for spec, said in itertools.product(specs, options):
+        job = lifecycle.submit(plan, spec, **said).after
+        assert list(shown_new(job, spec).items()) == list(shown(job, spec, {}, {}).items())
+
+
+def test_a_job_whose_spec_is_gone_can_still_be_shown() -> None:
+    assert shown(submitted(), None, {}, {})["parameters"] == {}
+
+
+def test_files_among_the_parameters_are_shown_by_name() -> None:
+    spec = Spec(
+        b'{"model":{"$file":1},"images":[{"$file":0},{"$file":2}],"own":{"$file":0}}',
+        (Input("images", 0, stored("a.png")), Input("model", 0, stored("m.onnx")), Input("images", 1, stored("b.png"))),
+    )
+
+    found = shown(submitted(spec), spec, {}, {})
+
+    assert found["parameters"] == {"model": "m.onnx", "images": ["a.png", "b.png"], "own": {"$file": 0}}
+    assert found["source_filename"] == "a.png"
+
+
+def test_a_stage_shows_what_it_last_reported() -> None:
+    job = lifecycle.start(submitted(), TaskId("split"), token="t", worker="w", lease=1, now=1001.0).after
+
+    found = shown(job, None, {}, {TaskId("split"): report(TaskId("split"), 1, message="one of four")})
+
+    assert found["stages"]["split"] == {
+        "status": "running",
+        "progress": 25.0,
+        "current": 1,
+        "total": 4.0,
+        "message": "one of four",
+        "attempt": 1,
+        "started_at": iso(1001.0),
+        "updated_at": iso(1003.0),
+    }
+    assert (found["stage"], found["stage_progress"], found["progress"]) == ("split", 25.0, 6.25)
+
+
+def test_a_report_of_an_earlier_run_is_not_shown() -> None:
+    job = lifecycle.start(submitted(), TaskId("split"), token="t", worker="w", lease=1, now=1001.0).after
+    job = replace(job, run=2)
+
+    assert shown(job, None, {}, {TaskId("split"): report(TaskId("split"), 3)})["stages"]["split"]["current"] is None
+
+
+def test_a_stage_with_elements_counts_them() -> None:
+    job = done(submitted(), "split", at=1001.0, width=3)
+    job = done(job, "each", 0, at=1004.0)
+    job = lifecycle.start(job, TaskId("each", 1), token="t", worker="w", lease=1, now=1007.0).after
+
+    each = shown(job, None, {}, {})["stages"]["each"]
+
+    assert (each["current"], each["total"]) == (1, 3)
+    assert each["elements"] == {"total": 3, "completed": 1, "failed": 0, "running": 1}
+
+
+def test_times_of_stages_are_those_of_their_tasks() -> None:
+    job = done(submitted(), "split", at=1001.0, width=2)
+    job = done(job, "each", 0, at=1004.0)
+
+    found = shown(job, None, {}, {})["stage_timings"]
+
+    assert found["split"] == {"started_at": iso(1001.0), "completed_at": iso(1003.0), "duration_ms": 2000}
+    assert found["each"] == {"started_at": iso(1004.0), "completed_at": None, "duration_ms": None}
+    assert "join" not in found
+
+
+def test_a_finished_job_shows_what_its_last_stages_returned() -> None:
+    job = done(submitted(), "split", at=1001.0, width=2)
+    for element in (0, 1):
+        job = done(job, "each", element, at=1004.0)
+    job = done(done(job, "join", at=1007.0), "side", at=1010.0)
+    made = Artifact("side/a.txt", stored("a.txt", "k1"))
+    results: dict[TaskId, Result] = {
+        TaskId("each", 0): Result(b'{"$file":0}', (Artifact("each/0/b.txt", stored("b", "k2")),)),
+        TaskId("each", 1): Result(b'{"$file":0}', (Artifact("each/1/b.txt", stored("b", "k3")),)),
+        TaskId("join"): Result(b'{"n":1}'),
+        TaskId("side"): Result(b'{"text":{"$file":0},"$$file":5}', (made,)),
+    }
+
+    found = shown(job, None, results, {})
+
+    assert found["status"] == "completed"
+    assert found["result"].keys() == {"join", "side"}
+    assert found["result"]["join"] == {"n": 1}
+    assert found["result"]["side"]["text"]["name"] == "side/a.txt"
+    assert found["result"]["side"]["$file"] == 5
+    assert found["result_object_keys"] == {"each": ["k2", "k3"], "side": "k1"}
+    assert (found["progress"], found["stage"], found["stage_progress"]) == (100.0, None, 100.0)
+    assert found["duration_ms"] == 11_000
+
+
+def test_an_error_shows_where_it_was() -> None:
+    job = replace(submitted(), error=Failure("X", "It broke.", "each", 2, detail="line 3"))
+
+    assert shown(job, None, {}, {})["error"] == {
+        "code": "X",
+        "message": "It broke.",
+        "stage": "each",
+        "detail": "line 3",
+        "element": 2,
+    }
+
+
+def test_an_event_keeps_its_own_time_beside_the_one_it_speaks_of() -> None:
+    facts: dict[str, Any] = {"stage": "s", "at": 1010.0}
+
+    assert event(Event(3, "retrying", 1000.0, facts)) == {
+        "n": 3,
+        "type": "retrying",
+        "at": iso(1000.0),
+        "stage": "s",
+        "not_before": iso(1010.0),
+    }
+
+
+@given(st.floats(0, 4e9))
+def test_a_time_shown_is_not_after_the_time_meant(at: float) -> None:
+    shown = datetime.fromisoformat(str(iso(at))).timestamp()
+
+    assert shown <= at
+    assert at - shown < 2e-6
+
+
+def test_a_time_past_the_calendar_can_be_shown() -> None:
+    assert iso(0.0) == "1970-01-01T00:00:00.000000Z"
+    assert iso(1e300) == "9999-12-31T23:59:59.000000Z"
+    assert iso(None) is None

@@ -1,0 +1,187 @@
+"""Two tenants and every operation of the OpenAPI file: neither sees, changes or hears of what is the other's."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, NamedTuple
+
+import pytest
+
+from packhorse.auth import issue
+from packhorse.http.server import build
+from packhorse.settings import Settings
+from packhorse.store.base import Store
+from tests.contract.failures import failing, id_of, only_group, wrong
+from tests.http.conftest import publish
+from tests.http.keyed import BASE, asking, bearer, key
+from tests.http.processes import Place
+from tests.http.unserved import Http
+from tests.journey.places import PLACES
+
+SCOPES = ("submit", "read", "operate", "admin")
+SECRET = "the-secret-of-acme"
+
+
+class Operation(NamedTuple):
+    method: str
+    path: str
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+
+def operations() -> Iterator[Operation]:
+    paths: dict[str, dict[str, Any]] = build(Settings()).openapi_schema.to_schema()["paths"]
+    for path, methods in paths.items():
+        for method in methods:
+            if path.startswith("/api/v1"):
+                yield Operation(method.upper(), path.removeprefix("/api/v1/"))
+
+
+OPERATIONS = list(operations())
+OWNED = [
+    each
+    for each in OPERATIONS
+    if re.search(r"{((job|key|webhook|schedule|failure|order)_id|fingerprint)}", each.path)
+    and str(each) != "PUT schedules/{schedule_id}"
+]
+SHARED = [each for each in OPERATIONS if each not in OWNED]
+"""About all there is, or about what all tenants share."""
+OF_ALL = ("queues", "workers", "stats", "health")
+"""What is about the deployment, with the jobs of all tenants in it, and so only for those who run it."""
+SCHEDULE = {"pipeline": "add", "user_id": "ann", "parameters": {"a": 1}, "cron": "0 3 * * *"}
+BODIES: dict[str, dict[str, Any]] = {
+    "POST jobs": {"json": {"pipeline": "add", "user_id": "ann", "parameters": {"a": 1}}},
+    **{f"POST jobs/{verb}": {"json": {"all": True}} for verb in ("cancel", "retry", "delete")},
+    "POST keys": {"json": {"scopes": ["read"]}},
+    "POST webhooks": {"json": {"url": "https://example.org/told"}},
+    "PUT schedules/{schedule_id}": {"json": SCHEDULE},
+    "POST schedules/preview": {"json": {"cron": "* * * * *"}},
+    "POST schedules/{schedule_id}/rollback": {"json": {"version": 1}},
+    "GET schedules/{schedule_id}/diff": {"params": {"old": 1, "new": 1}},
+    "POST failures/retry": {"json": {"pipeline": "convert"}},
+    "POST failures/dismiss": {"json": {"pipeline": "convert", "reason": "known"}},
+}
+
+
+class Acme(NamedTuple):
+    """What is there to be found of the other tenant."""
+
+    names: dict[str, str]
+    secrets: tuple[str, ...]
+
+
+@pytest.fixture(scope="module", params=PLACES)
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """One of each sort for all rows: what the earlier ones left there is only more to be found."""
+    folder = tmp_path_factory.mktemp("tenants")
+    settings = {"keyless": False, "secret_key": "s" * 40, "promote_to": f"file://{folder / 'kept'}"}
+    place = Place(folder, **PLACES[request.param](folder), **settings)
+    publish(place)
+    return place
+
+
+@pytest.fixture
+async def http(place: Place) -> AsyncIterator[Http]:
+    async with asking(place) as http:
+        yield http
+
+
+@pytest.fixture
+async def acme(http: Http, store: Store) -> Acme:
+    tenant = f"acme-{secrets.token_hex(4)}"  # another for each row: a tenant has only so many webhooks
+    mine, text = await issue.create(store, tenant, SCOPES, by="cli", name=SECRET)
+    job = {"pipeline": "add", "user_id": SECRET, "parameters": {"a": 1}, "metadata": {"note": SECRET}}
+    job_id = (await http.post("jobs", json=job, headers=bearer(text))).json()["job_id"]
+    webhook = {"url": f"https://example.com/{SECRET}"}
+    webhook_id = (await http.post("webhooks", json=webhook, headers=bearer(text))).json()["webhook_id"]
+    schedule = {**SCHEDULE, "user_id": SECRET, "labels": {"note": SECRET}}
+    answer = await http.put("schedules/nightly", json=schedule, headers=bearer(text))
+    assert answer.status_code == 201
+    failed = await failing(store, wrong(SECRET), tenant="acme", user=SECRET)
+    order = (await http.post("failures/retry", json={"pipeline": "none"}, headers=bearer(text))).json()["order"]
+    names = {
+        "job_id": job_id, "key_id": mine.id, "webhook_id": webhook_id, "name": "add/out.txt", "queue": "default",
+        "schedule_id": "nightly", "version": "1",
+        "failure_id": id_of(failed), "fingerprint": (await only_group(store, "acme")).fingerprint,
+        "order_id": order["order_id"],
+    }  # fmt: skip
+    return Acme(names, (SECRET, job_id, mine.id, webhook_id, text, failed.id, names["order_id"]))
+
+
+def ids(operation: Operation) -> str:
+    return str(operation)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=ids)
+async def test_without_a_key_nothing_is_told(http: Http, acme: Acme, operation: Operation) -> None:
+    answer = await http.request(operation.method, operation.path.format(**acme.names), **BODIES.get(str(operation), {}))
+
+    assert answer.status_code == 401
+
+
+@pytest.mark.parametrize("operation", OWNED, ids=ids)
+async def test_what_is_anothers_is_not_there(http: Http, store: Store, acme: Acme, operation: Operation) -> None:
+    """Not even as something that may not be seen: it answers as for an id that nobody has."""
+    foreign = operation.path.format(**acme.names)
+    missing = operation.path.format(**{name: "0" * len(value) for name, value in acme.names.items()})
+    headers = await key(store, "umbrella", *SCOPES)
+    body = BODIES.get(str(operation), {})
+
+    answers = [await http.request(operation.method, path, headers=headers, **body) for path in (foreign, missing)]
+
+    assert [answer.status_code for answer in answers] == [404, 404]
+    assert answers[0].headers["content-type"] == answers[1].headers["content-type"] == "application/problem+json"
+    if operation.method != "HEAD":
+        assert answers[0].json()["type"] == answers[1].json()["type"]
+    assert SECRET not in answers[0].text
+
+
+@pytest.mark.parametrize("operation", SHARED, ids=ids)
+async def test_what_is_listed_or_made_says_nothing_of_the_other(
+    http: Http, store: Store, acme: Acme, operation: Operation
+) -> None:
+    headers = await key(store, "umbrella", *SCOPES)
+
+    answer = await http.request(
+        operation.method, operation.path.format(**acme.names), headers=headers, **BODIES.get(str(operation), {})
+    )
+
+    assert answer.status_code == 403 if operation.path.startswith(OF_ALL) else answer.is_success
+    assert not [secret for secret in acme.secrets if secret in answer.text]
+
+
+@pytest.mark.parametrize("operation", OWNED, ids=ids)
+async def test_what_was_tried_has_changed_nothing(http: Http, store: Store, acme: Acme, operation: Operation) -> None:
+    before = await all_of(store, acme)
+
+    await http.request(
+        operation.method,
+        operation.path.format(**acme.names),
+        headers=await key(store, "umbrella", *SCOPES),
+        **BODIES.get(str(operation), {}),
+    )
+
+    assert await all_of(store, acme) == before
+
+
+async def all_of(store: Store, acme: Acme) -> tuple[Any, ...]:
+    names = acme.names
+    runs = await store.runs("acme", names["schedule_id"])
+    schedule = await store.schedule("acme", names["schedule_id"])
+    return await store.get([names["job_id"]]), await store.keys([names["key_id"]]), schedule, runs
+
+
+def test_every_operation_of_a_job_is_among_them() -> None:
+    assert BASE.endswith("/api/v1/")
+    assert {str(each) for each in OPERATIONS} >= {
+        "POST jobs",
+        "GET jobs/{job_id}",
+        "GET jobs/{job_id}/events",
+        "GET jobs/{job_id}/result",
+        "POST jobs/{job_id}/cancel",
+        "DELETE keys/{key_id}",
+        "GET audit",
+    }

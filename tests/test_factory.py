@@ -1,0 +1,67 @@
+"""Where results are promoted to, as the settings say it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from packhorse.errors import SettingError
+from packhorse.factory import opened_destinations
+from packhorse.settings import Settings, shown
+
+
+async def test_one_address_needs_no_name(tmp_path: Path) -> None:
+    [(name, destination)] = opened_destinations(Settings(promote_to=f"file://{tmp_path}/kept/")).items()
+
+    assert (name, destination.address) == ("default", f"file://{tmp_path}/kept")
+    await destination.close()
+
+
+async def test_several_have_names_and_the_first_is_the_usual_one(tmp_path: Path) -> None:
+    to = f"desk=file://{tmp_path}/a, web=https://files.example/x,s=s3://bucket/p?endpoint=http://127.0.0.1:1"
+
+    found = opened_destinations(Settings(promote_to=to, s3_access_key="a", s3_secret_key="b"))
+
+    assert {name: each.address for name, each in found.items()} == {
+        "desk": f"file://{tmp_path}/a",
+        "web": "https://files.example/x",
+        "s": "s3://bucket/p",
+    }
+    assert next(iter(found)) == "desk"
+    for each in found.values():
+        await each.close()
+
+
+def test_none_is_none() -> None:
+    assert opened_destinations(Settings()) == {}
+
+
+@pytest.mark.parametrize(
+    "to",
+    [
+        "ftp://host/x",
+        "file://relative",
+        "https://user:canary@host/x",
+        "https://host/x?sig=canary",
+        "s3://bucket/p?secret=canary",
+        "s3://",
+        "https://",
+        "a=file:///x,a=file:///y",
+        "nowhere",
+    ],
+)
+def test_what_is_no_place_is_refused_without_repeating_a_secret(to: str, tmp_path: Path) -> None:
+    to = to.replace("/x", f"{tmp_path}/x").replace("/y", f"{tmp_path}/y") if "file:" in to else to
+
+    with pytest.raises(SettingError) as refused:
+        opened_destinations(Settings(promote_to=to, s3_access_key="a", s3_secret_key="b"))
+
+    assert refused.value.facts["name"] == "promote_to"
+    assert "canary" not in str(refused.value) + repr(refused.value.facts)
+
+
+def test_the_secret_is_not_shown() -> None:
+    settings = Settings(promote_client_secret="canary")
+
+    assert "canary" not in str(shown(settings)) + repr(settings)

@@ -1,0 +1,125 @@
+"""A child and a pool that do what a test tells them to, for attempts that need no process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+from packhorse.blobs.base import Blobs
+from packhorse.jobs.encryption import sealer
+from packhorse.jobs.transact import Settle
+from packhorse.store.base import Store
+from packhorse.worker.attempt import Tools
+from packhorse.worker.child.messages import Document, Returned, Run, Stop
+from packhorse.worker.pool import Pool
+from packhorse.worker.previous_result import recalled
+from packhorse.worker.process import Call, ChildDied, Listener, Outcome
+from packhorse.worker.reporter import Scribe
+
+Act = Callable[[Run, Listener], Outcome | Exception | None]
+"""What a stage does with its call; None: it never ends by itself."""
+
+
+def returns(value: bytes = b'"done"') -> Act:
+    return lambda run, _: Returned(run.call, Document(value), None, has_scratch=True)
+
+
+def returns_files(*names: str) -> Act:
+    """Writes files into its scratch folder and returns them."""
+
+    def act(run: Run, _listener: Listener) -> Outcome:
+        folder = Path(run.scratch)
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            (folder / name).write_text(name)
+        files = tuple((str(folder / name), name) for name in names)
+        return Returned(run.call, Document(b"1", files), None, has_scratch=True)
+
+    return act
+
+
+def dies(_run: Run, _listener: Listener) -> Exception:
+    return ChildDied("was killed by SIGTERM")
+
+
+class Puppet:
+    """Stands in for a child. ``at_end`` is what it does with its calls when it is ended."""
+
+    def __init__(self, act: Act, at_end: Act = dies) -> None:
+        self.act = act
+        self.at_end = at_end
+        self.is_shared = False
+        self.is_ending = False
+        self.runs: list[Run] = []
+        self.has_begun = asyncio.Event()
+        self._calls: list[Call] = []
+
+    def number(self) -> int:
+        return len(self.runs) + 1
+
+    def run(self, message: Run, listener: Listener) -> Call:
+        self.runs.append(message)
+        call = Call(message.call, listener)
+        self._calls.append(call)
+        self._set(call, self.act(message, listener))
+        self.has_begun.set()
+        return call
+
+    def send(self, message: Stop) -> None: ...
+
+    def end(self) -> None:
+        for call, message in zip(self._calls, self.runs, strict=True):
+            if not call.outcome.done():
+                self._set(call, self.at_end(message, call.listener))
+
+    def _set(self, call: Call, outcome: Outcome | Exception | None) -> None:
+        if isinstance(outcome, Exception):
+            call.outcome.set_exception(outcome)
+        elif outcome is not None:
+            call.outcome.set_result(outcome)
+
+
+class PuppetPool:
+    """Gives out one puppet, and may be slow to do so."""
+
+    def __init__(self, puppet: Puppet) -> None:
+        self.puppet = puppet
+        self.may_give = asyncio.Event()
+        self.may_give.set()
+        self.is_asked = asyncio.Event()
+        self.given_back = 0
+
+    async def single(self) -> Puppet:
+        self.is_asked.set()
+        await self.may_give.wait()
+        return self.puppet
+
+    async def shared(self) -> Puppet:
+        return await self.single()
+
+    def give_back(self, _child: Puppet) -> None:
+        self.given_back += 1
+
+    async def end(self, child: Puppet) -> None:
+        child.is_ending = True
+        child.end()
+
+
+def tools(store: Store, blobs: Blobs, settle: Settle, scratch: Path, pool: PuppetPool) -> Tools:
+    return Tools(
+        blobs=blobs,
+        settle=settle,
+        pool=cast(Pool, pool),
+        scribe=Scribe(store, log_limit=10_000, samples=10),
+        scratch=scratch,
+        now=store.now,
+        luck=lambda: 0.0,
+        grace=0.0,
+        result_limit=1000,
+        log_rate=1000,
+        sealer=sealer("k" * 40),
+        recall=partial(recalled, store),
+    )

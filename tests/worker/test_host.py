@@ -1,0 +1,62 @@
+"""Whether a process is still the one it was."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import psutil
+import pytest
+
+from packhorse import host
+from tests.worker.processes import born, dead, running, wait_without_reaping
+
+
+def test_a_running_process_is_alive() -> None:
+    with running() as process:
+        assert host.is_alive(process.pid, born(process.pid))
+
+
+def test_a_process_that_has_exited_is_dead() -> None:
+    pid, born_at = dead()
+
+    assert host.born(pid) is None
+    assert not host.is_alive(pid, born_at)
+
+
+def test_a_process_whose_status_nobody_has_asked_for_is_dead() -> None:
+    with running() as process:
+        born_at = born(process.pid)
+        process.kill()
+        wait_without_reaping(process.pid)
+
+        assert not host.is_alive(process.pid, born_at)
+
+
+@pytest.mark.parametrize("seconds", [-100.0, -0.1, 0.1, 100.0])
+def test_a_pid_with_another_start_time_is_another_process(seconds: float) -> None:
+    assert not host.is_alive(os.getpid(), born(os.getpid()) + seconds)
+
+
+def test_a_process_is_the_same_after_the_clock_of_the_machine_has_jumped(monkeypatch: pytest.MonkeyPatch) -> None:
+    born_at = born(os.getpid())
+    platform = psutil._psplatform  # type: ignore[attr-defined]
+    booted = platform.boot_time()
+
+    monkeypatch.setattr(platform, "boot_time", lambda: booted + 3_600.0)
+
+    assert host.is_alive(os.getpid(), born_at)
+
+
+def test_a_process_whose_name_looks_like_more_fields_is_read_right(tmp_path: Path) -> None:
+    odd = tmp_path / "a) Z 1 (b"
+    shutil.copy(str(shutil.which("cat")), odd)
+
+    with running(str(odd)) as process:
+        assert host.is_alive(process.pid, born(process.pid))
+
+
+def test_this_machine_is_the_same_each_time_it_is_asked() -> None:
+    assert host.boot() == host.boot() != ""
+    assert host.pid_space() == host.pid_space() != ""
