@@ -83,7 +83,7 @@ def test_what_is_wrong_with_an_option_names_it_once(convert: Pipeline[Convert]) 
 
 
 def test_a_pipeline_of_no_app_has_nowhere_to_submit_to() -> None:
-    with pytest.raises(DefinitionError, match=r"belongs to no app.*test_submitting.py:\d+$"):
+    with pytest.raises(DefinitionError, match=r"belongs to no app.*test_submit.py:\d+$"):
         Pipeline("convert", Convert).submit(Convert())
 
 
