@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from packhorse.core.models import Event, FailedRun, FailureStatus, Job, Result, Settled, Spec, TaskId
+from packhorse.core.records import IndexEntry, Put, Ref
 
 # The change: decided, not yet committed.
 
@@ -59,7 +60,14 @@ class RunUndecided(Struct, frozen=True, tag=True):
     stamp: int
 
 
-Guard = Holds | Overdue | Waiting | Foremost | SlotFree | KeyUnused | RunUndecided
+class RecordIs(Struct, frozen=True, tag=True):
+    """The record carries this stamp; 0: there is none. Refused with `Conflict` otherwise."""
+
+    ref: Ref
+    stamp: int
+
+
+Guard = Holds | Overdue | Waiting | Foremost | SlotFree | KeyUnused | RunUndecided | RecordIs
 
 
 class MakeDue(Struct, frozen=True, tag=True):
@@ -155,6 +163,26 @@ class SettleFailures(Struct, frozen=True, tag=True):
     """None: as it was said before."""
 
 
+class PutRecord(Struct, frozen=True, tag=True):
+    """Write the record with the job. It is left out where its stamp, job or `needs` does not hold: the rest is made."""
+
+    put: Put
+
+
+class NoteRecord(Struct, frozen=True, tag=True):
+    """Replace the note and the index entries of a record, if it is there. Body, lane and time stay."""
+
+    ref: Ref
+    note: bytes
+    index: tuple[IndexEntry, ...] = ()
+
+
+class DropRecord(Struct, frozen=True, tag=True):
+    """Delete a record, if it is there."""
+
+    ref: Ref
+
+
 Effect = (
     MakeDue
     | TakeBack
@@ -170,6 +198,9 @@ Effect = (
     | MarkRun
     | RecordFailure
     | SettleFailures
+    | PutRecord
+    | NoteRecord
+    | DropRecord
 )
 
 

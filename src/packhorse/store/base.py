@@ -19,6 +19,7 @@ from packhorse.core.changes import Change, EndLease, Grant, MakeDue
 from packhorse.core.models import Event, Job, Result, Spec, TaskId
 from packhorse.core.plan import Definition as Definition
 from packhorse.core.plan import Status
+from packhorse.core.records import Drop, LogEntry, Put, Record
 from packhorse.errors import CorruptRecord, PackhorseError
 from packhorse.store.failures import Alarm as Alarm
 from packhorse.store.failures import Errand as Errand
@@ -349,6 +350,49 @@ class Upkeep(Protocol):
     async def trim(self) -> None:
         """Drop what only serves watchers and is older than any of them waits for, counters whose window is over, and
         statistics past their time."""
+
+
+class Records(Protocol):
+    """Everything beside jobs: keys, sessions, schedules, webhooks, workers and so on. See `core/records.py`."""
+
+    async def put(self, writes: Sequence[Put | Drop], *, quiet: bool = False) -> list[int]:
+        """Make all of these writes or none, in order; the stamp of each record afterwards, 0 for a dropped one.
+
+        Raises `Conflict` where a stamp, ``needs`` or ``leaseless`` does not hold, with ``kind`` and ``id``, and
+        `JobNotFound` where a job is missing. Two writes of one record in one call see each other. ``quiet``: no
+        watcher is woken.
+        """
+
+    async def fetch(self, kind: str, ids: Sequence[str]) -> list[Record | None]:
+        """The records in the order asked for, None where there is none. One read for all."""
+
+    async def scan(
+        self,
+        kind: str,
+        index: str,
+        *,
+        after: str = "",
+        before: str | None = None,
+        limit: int = 50,
+        newest: bool = False,
+    ) -> list[Record]:
+        """Records whose place in the index lies between, both ends excluded; by place, or backwards for ``newest``.
+
+        Reads no other records.
+        """
+
+    async def take(self, kind: str, lane: str, limit: int, seconds: float) -> list[Record]:
+        """Those due in the lane by the store's clock, longest due first, each counted and put off by ``seconds``.
+
+        Two takers never receive the same attempt. What a taker that died has not put or dropped is due again by
+        itself; whoever took it before then finds another stamp.
+        """
+
+    async def append(self, log: str, entries: Sequence[LogEntry], *, keep: int) -> None:
+        """Add entries to the log, in order, and drop the oldest beyond about ``keep``."""
+
+    async def tail(self, log: str, *, topic: str = "", before: int | None = None, limit: int = 50) -> list[LogEntry]:
+        """The newest entries numbered below ``before``, newest first; of the whole log, or of one topic."""
 
 
 class Governed(Keys, Sessions, Audit, Counters, Outbox, Schedules, Failures, Errands, Statistics, Vitals, Protocol):

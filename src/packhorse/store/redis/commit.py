@@ -25,6 +25,7 @@ from packhorse.core.changes import (
     Notify,
     Overdue,
     RecordFailure,
+    RecordIs,
     ReleaseSlot,
     RememberKey,
     RunUndecided,
@@ -158,6 +159,8 @@ def _guarded(guard: Guard, job_id: str, facts: list[str]) -> PackhorseError:
             return SlotTaken(active_job_id=facts[0])
         case RunUndecided():
             return Conflict("Somebody else has decided on the run of this tick.", job_id=job_id)
+        case RecordIs(ref):
+            return Conflict(f"The record {ref.kind} {ref.id} has changed.", job_id=job_id)
 
 
 def _guard(guard: Guard, job: Job, reservation: str | None) -> Op:
@@ -180,6 +183,8 @@ def _guard(guard: Guard, job: Job, reservation: str | None) -> Op:
             return ["free", keys.slot(slot), job.id]
         case RunUndecided(schedule, tick, stamp):
             return ["same", keys.run(job.tenant, schedule, tick), "stamp", str(stamp)]
+        case RecordIs(ref, stamp):
+            return ["same", f"record:{ref.kind}:{ref.id}", "stamp", str(stamp)]
 
 
 def back(job: Job, at: TaskId) -> Op:
