@@ -35,7 +35,7 @@ class Record(Struct, frozen=True):
     body: bytes
     """JSON. Only its collection reads it."""
     note: bytes = b""
-    """JSON beside the body, as the last `NoteRecord` left it; empty if there was none since the record was put first."""
+    """JSON beside the body, as the last `NoteRecord` left it; empty if there was none."""
     stamp: int = 1
     """1 for a new record, and one more after every write, a `NoteRecord` and a `take` included."""
     due_at: float | None = None
