@@ -47,11 +47,12 @@ test: setup check ## Check everything, then run all tests
 	$(BIN)/python -m tests.servers.browser
 	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
-check: setup ## Format, lint, types and the direction of imports
+check: setup ## Check format, lint, types, the direction of imports and the layout
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache  # its cache keeps imports of modules that have been added since
+	$(BIN)/python -m tests.layout
 
 bench: peers ## Measure it, beside others: about half an hour
 	$(BIN)/python -m bench
