@@ -21,7 +21,8 @@ class Ref(NamedTuple):
 class IndexEntry(NamedTuple):
     """Where a record is listed: in an index of its kind, at a place that compares as bytes of UTF-8.
 
-    A place should be unique in its index, because pages continue after a place: end it with the id where it is not.
+    A place is not empty. It should be unique in its index, because pages continue after a place: end it with the id
+    where it is not.
     """
 
     name: str

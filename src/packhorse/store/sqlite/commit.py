@@ -9,6 +9,7 @@ from typing import Any
 from packhorse.core import json
 from packhorse.core.changes import (
     Change,
+    DropRecord,
     DropStages,
     Effect,
     EndLease,
@@ -21,9 +22,12 @@ from packhorse.core.changes import (
     KeyUnused,
     MakeDue,
     MarkRun,
+    NoteRecord,
     Notify,
     Overdue,
+    PutRecord,
     RecordFailure,
+    RecordIs,
     ReleaseSlot,
     RememberKey,
     RunUndecided,
@@ -35,7 +39,7 @@ from packhorse.core.changes import (
 )
 from packhorse.core.models import Job, TaskId
 from packhorse.errors import AlreadySubmitted, Conflict, LeaseLost, PackhorseError, SlotTaken, StoreError
-from packhorse.store.sqlite import failures, rows, schedules, webhooks
+from packhorse.store.sqlite import failures, records, rows, schedules, webhooks
 from packhorse.store.sqlite.connection import Session
 from packhorse.store.sqlite.rows import Plans
 from packhorse.store.sqlite.writer import alone, is_careful
@@ -180,6 +184,9 @@ def _check(db: Session, guard: Guard, job: Job, now: float) -> None:
         case RunUndecided():
             if not schedules.is_undecided(db, job, guard):
                 raise Conflict("Somebody else has decided on the run of this tick.", job_id=job.id)
+        case RecordIs(ref, stamp):
+            if records.stamp(db, ref) != stamp:
+                raise Conflict(f"The {ref.kind} {ref.id} has changed.", kind=ref.kind, id=ref.id, job_id=job.id)
 
 
 def _is_overtaking(db: Session, task: Entry, kinds: tuple[str, ...], now: float) -> bool:
@@ -287,6 +294,18 @@ def _settle_failures(db: Session, effect: SettleFailures, change: Change, _now: 
     failures.settle(db, change.after.id, effect)
 
 
+def _put_record(db: Session, effect: PutRecord, _change: Change, _now: float) -> None:
+    records.put_if_possible(db, effect.put)
+
+
+def _note_record(db: Session, effect: NoteRecord, _change: Change, _now: float) -> None:
+    records.note(db, effect.ref, effect.note, effect.index)
+
+
+def _drop_record(db: Session, effect: DropRecord, _change: Change, _now: float) -> None:
+    records.drop(db, effect.ref)
+
+
 APPLY: Mapping[type[Effect], Callable[[Session, Any, Change, float], None]] = {
     MakeDue: _make_due,
     TakeBack: _take_back,
@@ -302,6 +321,9 @@ APPLY: Mapping[type[Effect], Callable[[Session, Any, Change, float], None]] = {
     MarkRun: _mark_run,
     RecordFailure: _record_failure,
     SettleFailures: _settle_failures,
+    PutRecord: _put_record,
+    NoteRecord: _note_record,
+    DropRecord: _drop_record,
 }
 """How each effect is written. Looked up by type: comparing with one type after the other took longer than the SQL."""
 

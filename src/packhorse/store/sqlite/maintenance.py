@@ -11,7 +11,7 @@ from packhorse.core import json
 from packhorse.core.models import Job, TaskId
 from packhorse.errors import CorruptRecord, SchemaTooNew
 from packhorse.store.base import Definition, Lease, Pause, Renewal, WorkerCard
-from packhorse.store.sqlite import rows
+from packhorse.store.sqlite import records, rows
 from packhorse.store.sqlite.rows import COLUMNS, Plans
 from packhorse.store.tolerant_reads import readable
 
@@ -96,6 +96,7 @@ def erase(db: apsw.Connection, job_id: str) -> None:
     db.execute("DELETE FROM idempotency WHERE key = (SELECT idempotency_key FROM specs WHERE job_id = ?)", (job_id,))
     for table in PER_JOB:
         db.execute(f"DELETE FROM {table} WHERE job_id = ?", (job_id,))
+    records.drop_of_job(db, job_id)
 
 
 def known(db: apsw.Connection, job_ids: Sequence[str]) -> set[str]:

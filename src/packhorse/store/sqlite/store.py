@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from packhorse.core.changes import Change
 from packhorse.core.models import Event, Job, Result, Spec, TaskId
+from packhorse.core.records import Drop, LogEntry, Put, Record
 from packhorse.errors import PackhorseError, StoreError, StoreUnavailable
 from packhorse.store.base import (
     Claim,
@@ -31,7 +32,7 @@ from packhorse.store.base import (
     Sample,
     WorkerCard,
 )
-from packhorse.store.sqlite import claim, commit, maintenance, notes, reads, statistics
+from packhorse.store.sqlite import claim, commit, maintenance, notes, reads, records, statistics
 from packhorse.store.sqlite.observing import Observing
 from packhorse.store.sqlite.timetable import Timetable
 from packhorse.store.sqlite.troubles import Troubles
@@ -201,6 +202,39 @@ class SqliteStore(Observing, Timetable, Troubles):
         await self._write(maintenance.trim)
         await self._write(lambda db: statistics.trim(db, self.now()))
         await self._counting.trim()
+
+    # Records
+
+    async def put(self, writes: Sequence[Put | Drop], *, quiet: bool = False) -> list[int]:  # noqa: ARG002
+        """Watchers look at the file, so they also wake for what is quiet."""
+        return await self._write(lambda db: records.put(db, writes))
+
+    async def fetch(self, kind: str, ids: Sequence[str]) -> list[Record | None]:
+        return await self._read(records.fetch, kind, ids)
+
+    async def scan(
+        self,
+        kind: str,
+        index: str,
+        *,
+        after: str = "",
+        before: str | None = None,
+        limit: int = 50,
+        newest: bool = False,
+    ) -> list[Record]:
+        return await self._read(records.scan, kind, index, after, before, limit, newest)
+
+    async def take(self, kind: str, lane: str, limit: int, seconds: float) -> list[Record]:
+        """Look first: a taker that finds nothing, as most do, need not wait for the one writer."""
+        if not await self._read(records.has_due, kind, lane, self.now()):
+            return []
+        return await self._write(lambda db: records.take(db, kind, lane, limit, self.now(), seconds))
+
+    async def append(self, log: str, entries: Sequence[LogEntry], *, keep: int) -> None:
+        await self._write(lambda db: records.append(db, log, entries, keep))
+
+    async def tail(self, log: str, *, topic: str = "", before: int | None = None, limit: int = 50) -> list[LogEntry]:
+        return await self._read(records.tail, log, topic, before, limit)
 
     async def check(self) -> list[Finding]:
         return await self._read(_findings)
