@@ -697,12 +697,12 @@ async def test_effects_on_one_record_follow_each_other(store: Kept) -> None:
 
 
 async def test_changes_of_one_group_see_each_others_records(store: Kept) -> None:
-    changes = [with_records(submission(now=store.now()), PutRecord(put(body=b"%d" % n, stamp=0))) for n in range(5)] + [
-        with_records(submission(now=store.now()), guards=(RecordIs(Ref("pet", "a"), 1),))
-    ]
+    changes = [with_records(submission(now=store.now()), PutRecord(put(body=b"%d" % n, stamp=0))) for n in range(5)]
+    stale = with_records(submission(now=store.now()), guards=(RecordIs(Ref("pet", "a"), 0),))
 
-    assert await store.commit(changes) == [None] * 6
+    outcomes = await store.commit([*changes, stale])
 
+    assert [type(each) for each in outcomes] == [type(None)] * 5 + [Conflict]
     assert await one(store) == record(body=b"0")
 
 
