@@ -17,8 +17,7 @@ from packhorse.factory import opened
 from packhorse.settings import load
 from packhorse.store.base import Claim, Decide, Store
 from packhorse.worker.describe import describe
-from packhorse.worker.gc_tuning import collect_seldom
-from packhorse.worker.worker import Worker
+from packhorse.worker.worker import Worker, tune_gc
 
 
 def hang_a_door(store: Store) -> asyncio.Event:
@@ -47,7 +46,7 @@ async def main() -> None:
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     loop.add_signal_handler(signal.SIGUSR1, door.clear)
     loop.add_signal_handler(signal.SIGUSR2, door.set)
-    collect_seldom()
+    tune_gc()
     await worker.run(stop)
     await store.close()
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from packhorse import sample, settings
-from packhorse.background.webhook_signature import secret_of, signed
+from packhorse.background.webhooks import secret_of, sign
 from packhorse.core.error_codes import CODES
 from packhorse.core.plan import Revive
 from packhorse.define.loader import load
@@ -118,11 +118,11 @@ def test_the_receiver_of_the_webhooks_page_knows_our_messages_from_others(tmp_pa
     (tmp_path / name).write_text(code)
     is_ours = runpy.run_path(str(tmp_path / name))["is_ours"]
     secret, body = secret_of("k" * 32, "e1"), b'{"type":"job.completed"}'
-    headers = signed(secret, "message", time.time(), body)
+    headers = sign(secret, "message", time.time(), body)
 
     assert is_ours(secret, headers, body)
     assert is_ours(secret, {**headers, "webhook-signature": f"v1,other {headers['webhook-signature']}"}, body)
     assert not is_ours(secret, headers, body + b" ")
     assert not is_ours(secret, {**headers, "webhook-id": "another"}, body)
     assert not is_ours(secret_of("k" * 32, "e2"), headers, body)
-    assert not is_ours(secret, signed(secret, "message", time.time() - 3600, body), body)
+    assert not is_ours(secret, sign(secret, "message", time.time() - 3600, body), body)

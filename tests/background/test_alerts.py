@@ -15,8 +15,8 @@ import pytest
 from packhorse import crashpoints
 from packhorse.background import alerts
 from packhorse.background.alerts import HOLD, MESSAGES, POLL, SHOWN, Alarms
-from packhorse.background.errands import LATEST
-from packhorse.background.webhook_messages import told
+from packhorse.background.bulk_actions import LATEST
+from packhorse.background.webhooks import build_message
 from packhorse.store.base import Errand, Store
 from packhorse.store.webhooks import NO_JOB
 from tests.background.test_bulk_actions import Killed, dying
@@ -67,7 +67,7 @@ async def test_a_new_kind_is_told_to_every_webhook_of_its_tenant_once(store: Sto
     assert await posted(store, "e3") == []
     [delivery] = await store.deliveries("e1")
     assert delivery.job_id == NO_JOB
-    assert await told(store, delivery) == delivery.body.encode()
+    assert await build_message(store, delivery) == delivery.body.encode()
 
 
 async def test_one_that_is_seen_again_after_a_dismissal_is_told_as_that(store: Store) -> None:

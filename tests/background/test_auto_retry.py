@@ -13,7 +13,7 @@ import pytest
 from packhorse import crashpoints
 from packhorse.background import auto_retry as engine
 from packhorse.background.auto_retry import BUSY, HOLD, POLICY, POLL, Reviver
-from packhorse.background.errands import LATEST
+from packhorse.background.bulk_actions import LATEST
 from packhorse.core.models import Job
 from packhorse.core.plan import Plan, Revive, Status
 from packhorse.jobs.transact import Settle

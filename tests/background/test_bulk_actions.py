@@ -9,8 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from packhorse import crashpoints
-from packhorse.background.bulk_actions import BATCH, HOLD, NAMED, POLL, Left, Order, Orders, order_from, placed
-from packhorse.background.errands import SOONEST
+from packhorse.background.bulk_actions import BATCH, HOLD, NAMED, POLL, SOONEST, Left, Order, Orders, order_from, placed
 from packhorse.core import failures as rules
 from packhorse.errors import StoreError
 from packhorse.jobs.transact import Settle

@@ -6,7 +6,7 @@ import asyncio
 
 from msgspec.structs import replace
 
-from packhorse.background.queue_stats import Surveyor, surveyed
+from packhorse.background.stats import Surveyor, surveyed
 from packhorse.core import json
 from packhorse.core.plan import Plan
 from packhorse.store.base import Definition, Store

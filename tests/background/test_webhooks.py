@@ -13,10 +13,9 @@ from typing import Any
 
 import pytest
 
-from packhorse.background import webhook_messages, webhooks
+from packhorse.background import webhooks
 from packhorse.background.janitor import Janitor
-from packhorse.background.webhook_signature import secret_of
-from packhorse.background.webhooks import AT_ONCE, HOLD, IDLE, LINE, UNSIGNED, Messenger
+from packhorse.background.webhooks import AT_ONCE, HOLD, IDLE, LINE, UNSIGNED, Messenger, secret_of
 from packhorse.core.models import Job, Result
 from packhorse.core.webhook_backoff import DAY, FAILING, MINUTE, MOMENTS
 from packhorse.errors import CorruptRecord, StoreUnavailable
@@ -51,7 +50,7 @@ async def courier(shaky: Store) -> AsyncIterator[Messenger]:
 
 
 def made(store: Store, key: str = KEY, allow: str = "127.0.0.0/8") -> Messenger:
-    return Messenger(store, Outbound(Allow.of(allow), webhook_messages.POLICY), key, luck=lambda: 0.0)
+    return Messenger(store, Outbound(Allow.of(allow), webhooks.POLICY), key, luck=lambda: 0.0)
 
 
 async def endpoint(store: Store, url: str, id: str = "e1") -> Endpoint:
@@ -111,9 +110,7 @@ async def test_a_name_is_looked_up_out_of_the_share_of_the_tenant_that_chose_it(
     await endpoint(store, "https://example.org/")
     await completed(store, webhooks=("e1",))
 
-    await turn(
-        Messenger(store, Outbound(Allow.of(""), webhook_messages.POLICY, resolve=resolve), KEY, luck=lambda: 0.0)
-    )
+    await turn(Messenger(store, Outbound(Allow.of(""), webhooks.POLICY, resolve=resolve), KEY, luck=lambda: 0.0))
 
     assert owners == ["default"]
     assert [each.error for each in await waiting(store)] == ["NOT_RESOLVED"]
@@ -164,7 +161,7 @@ async def test_a_message_about_a_run_is_about_that_run_though_the_next_has_begun
 async def test_what_is_too_long_for_a_message_is_left_out_and_said_to_be(
     store: Store, courier: Messenger, receiver: Web, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(webhook_messages, "LARGEST", 10_000)
+    monkeypatch.setattr(webhooks, "LARGEST", 10_000)
     await endpoint(store, receiver.url)
     await submit(store, webhooks=("e1",))
     await finish(store, await claim_one(store), Result(b'"' + b"x" * 20_000 + b'"'))
@@ -389,7 +386,7 @@ async def test_who_has_waited_too_long_in_line_is_put_off(
     store: Store, courier: Messenger, receiver: Web, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else two workers would send it at once: it is not ours for ever."""
-    monkeypatch.setattr(webhooks, "HOLD", 2 * webhook_messages.PATIENCE - 1)
+    monkeypatch.setattr(webhooks, "HOLD", 2 * webhooks.PATIENCE - 1)
     await endpoint(store, receiver.url)
     await completed(store, webhooks=("e1",))
 

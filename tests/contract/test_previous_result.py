@@ -6,7 +6,7 @@ from packhorse.core import schedules
 from packhorse.core.models import Job, Result
 from packhorse.core.schedules import Schedule
 from packhorse.store.base import Store
-from packhorse.worker.previous_result import recalled
+from packhorse.worker.inputs import previous_result
 from tests.contract.builders import claim_one, fail, finish, marked, submit
 from tests.contract.schedules import claimed, created, fired, terms
 
@@ -27,18 +27,18 @@ async def due(store: Store, schedule: Schedule) -> Job:
 async def test_a_run_is_told_what_the_last_one_that_went_well_returned(store: Store) -> None:
     schedule = await created(store)
     first = await due(store, schedule)
-    before_any = await recalled(store, first)
+    before_any = await previous_result(store, first)
     await finish(store, await claim_one(store), Result(b'{"etag":"1"}'))
     found = await store.schedule("default", "nightly")
     assert found is not None
     schedule, _ = await ran(store, found, b'{"etag":"2"}')
     schedule, _ = await ran(store, schedule, None)
 
-    told = await recalled(store, await due(store, schedule))
+    told = await previous_result(store, await due(store, schedule))
 
     assert before_any == b""
     assert told == b'{"etag":"2"}'
-    assert await recalled(store, first) == b""
+    assert await previous_result(store, first) == b""
 
 
 async def test_an_edit_begins_anew(store: Store) -> None:
@@ -46,7 +46,7 @@ async def test_an_edit_begins_anew(store: Store) -> None:
     move = schedules.edit(schedule, terms(user="bob"), author="k1", reason="", now=schedule.last_at)
     await store.move(move)
 
-    assert await recalled(store, await due(store, move.after)) == b""
+    assert await previous_result(store, await due(store, move.after)) == b""
 
 
 async def test_what_is_gone_is_not_remembered(store: Store) -> None:
@@ -54,8 +54,8 @@ async def test_what_is_gone_is_not_remembered(store: Store) -> None:
     await marked(store, job)
     await store.erase(job.id)
 
-    assert await recalled(store, await due(store, schedule)) == b""
+    assert await previous_result(store, await due(store, schedule)) == b""
 
 
 async def test_a_job_that_somebody_submitted_has_nothing_to_remember(store: Store) -> None:
-    assert await recalled(store, await submit(store)) == b""
+    assert await previous_result(store, await submit(store)) == b""

@@ -11,9 +11,11 @@ import pytest
 from packhorse.blobs.base import Blobs
 from packhorse.core.models import Artifact, Input, Result, Spec, Stored
 from packhorse.errors import BlobNotFound, InvalidInput
-from packhorse.jobs.artifacts import AT_A_TIME, Materials, few_at_a_time, publish, referenced
+from packhorse.jobs.artifacts import AT_A_TIME, few_at_a_time, referenced
 from packhorse.store.base import Claim, Store
 from packhorse.worker.child.messages import Argument, Document, Made
+from packhorse.worker.inputs import Inputs
+from packhorse.worker.outputs import publish
 from tests.contract.blob_fixtures import content
 from tests.contract.builders import (
     BOOK,
@@ -68,7 +70,7 @@ def texts(argument: Argument) -> list[list[str]]:
 
 
 async def arguments(blobs: Blobs, scratch: Path, claimed: Claim) -> dict[str, Argument]:
-    materials = Materials(blobs, scratch)
+    materials = Inputs(blobs, scratch)
     found = materials.arguments(claimed)
     await materials.bring()
     return {f"{argument.how} {argument.parameter}": argument for argument in found}
@@ -81,7 +83,7 @@ async def test_two_files_of_one_name_lie_in_folders_of_their_own(store: Store, b
     inputs = [Input("text", n, await stored(blobs, f"jobs/i/{n}", text)) for n, text in enumerate(["one", "two"])]
     await submit(store, ONE, Spec(b'[{"$file":0},{"$file":1}]', tuple(inputs)))
 
-    materials = Materials(blobs, scratch)
+    materials = Inputs(blobs, scratch)
     document = materials.parameters(await claim_one(store))
     await materials.bring()
 
@@ -98,7 +100,7 @@ async def test_inputs_and_arguments_of_one_name_do_not_meet(store: Store, blobs:
     await submit(store, plan(stage("onnx"), stage("bie", needs("onnx"))), spec)
     await finish(store, await claim_one(store), await one_file(blobs, "onnx", "was made"))
     claimed = await claim_one(store)
-    materials = Materials(blobs, scratch)
+    materials = Inputs(blobs, scratch)
 
     document, [argument] = materials.parameters(claimed), materials.arguments(claimed)
     await materials.bring()
@@ -155,7 +157,7 @@ async def test_gathered_results_come_in_the_order_of_the_elements(store: Store, 
 async def test_an_object_that_is_gone_is_told(store: Store, blobs: Blobs, scratch: Path) -> None:
     gone = Stored("jobs/i/gone", "a.txt", 1, "")
     await submit(store, ONE, Spec(b"{}", (Input("text", 0, gone),)))
-    materials = Materials(blobs, scratch)
+    materials = Inputs(blobs, scratch)
     materials.parameters(await claim_one(store))
 
     with pytest.raises(BlobNotFound):

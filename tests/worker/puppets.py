@@ -14,8 +14,8 @@ from packhorse.jobs.transact import Settle
 from packhorse.store.base import Store
 from packhorse.worker.attempt import Tools
 from packhorse.worker.child.messages import Document, Returned, Run, Stop
+from packhorse.worker.inputs import previous_result
 from packhorse.worker.pool import Pool
-from packhorse.worker.previous_result import recalled
 from packhorse.worker.process import Call, ChildDied, Listener, Outcome
 from packhorse.worker.reporter import Scribe
 
@@ -121,5 +121,5 @@ def tools(store: Store, blobs: Blobs, settle: Settle, scratch: Path, pool: Puppe
         result_limit=1000,
         log_rate=1000,
         sealer=sealer("k" * 40),
-        recall=partial(recalled, store),
+        recall=partial(previous_result, store),
     )

@@ -15,9 +15,9 @@ from packhorse.blobs.base import Blobs
 from packhorse.core.models import Failure, Input, Job, Spec, Stored
 from packhorse.core.plan import Status
 from packhorse.errors import BlobUnavailable, CorruptRecord, StoreUnavailable, UnknownOutcome
-from packhorse.jobs import artifacts
 from packhorse.jobs.transact import Settle
 from packhorse.store.base import Claim, Store
+from packhorse.worker import outputs
 from packhorse.worker.attempt import Attempt, Why
 from packhorse.worker.child.messages import Made, Moved, Postponed, Raised, Run
 from packhorse.worker.process import ChildDied, Listener, Outcome
@@ -224,13 +224,13 @@ async def test_while_its_files_are_stored_an_attempt_has_no_hold_on_the_process_
     store: Store, stand: MakeStand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on = stand(await started(store), returns_files("a.txt"))
-    publish, held = artifacts.publish, []
+    publish, held = outputs.publish, []
 
     async def publishing(*args: Any) -> Any:
         held.append(on.attempt.child)
         return await publish(*args)
 
-    monkeypatch.setattr(artifacts, "publish", publishing)
+    monkeypatch.setattr(outputs, "publish", publishing)
     await on.attempt.carry()
 
     assert held == [None]

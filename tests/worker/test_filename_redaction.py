@@ -6,7 +6,7 @@ import pytest
 
 from packhorse.core.redaction import MASK
 from packhorse.define.files import LONGEST_NAME, placed, sanitised
-from packhorse.worker.filename_redaction import unspoken
+from packhorse.worker.outputs import redact_filename
 
 SECRET = "canary/0123+456 789"
 
@@ -23,7 +23,7 @@ SECRET = "canary/0123+456 789"
     ids=["whole", "after-its-slash", "folder", "before-its-slash", "other"],
 )
 def test_a_secret_is_taken_out_of_a_name(name: str, told: str) -> None:
-    assert unspoken(name, [SECRET]) == told
+    assert redact_filename(name, [SECRET]) == told
 
 
 @pytest.mark.parametrize("suffix", ["", ".txt"])
@@ -33,10 +33,10 @@ def test_a_name_that_was_cut_does_not_end_with_half_a_secret(suffix: str, left: 
     name = sanitised("x" * (LONGEST_NAME - len(suffix) - left) + secret + suffix)
     assert name.endswith(secret[:left] + suffix)
 
-    told = unspoken(name, [secret])
+    told = redact_filename(name, [secret])
 
     assert told.endswith(f"x{MASK if left >= 4 else secret[:left]}{suffix}")
 
 
 def test_without_secrets_a_name_is_as_it_was() -> None:
-    assert unspoken("x" * 400, ()) == "x" * 400
+    assert redact_filename("x" * 400, ()) == "x" * 400

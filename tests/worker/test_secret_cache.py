@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from packhorse.worker.secret_cache import MOMENT, Remembered
+from packhorse.worker.process import MOMENT, Remembered
 from tests.contract.stores import Clock
 
 

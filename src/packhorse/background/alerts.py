@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from msgspec.structs import replace
 
-from packhorse.background.errands import done
+from packhorse.background.bulk_actions import run_or_postpone
 from packhorse.core import json, webhook_backoff
 from packhorse.crashpoints import passing
 from packhorse.host import child_environment
@@ -56,11 +56,11 @@ class Alarms:
         taken = await self._store.take_errands("alert", BATCH, self._hold)
         told: list[tuple[Errand, Alarm]] = []
         for errand in taken:
-            await done(self._store, [errand], _read(errand, told))
+            await run_or_postpone(self._store, [errand], _read(errand, told))
         told.sort(key=_together)
         for _, together in groupby(told, key=_together):
             found = list(together)
-            await done(self._store, [errand for errand, _ in found], self._tell(found))
+            await run_or_postpone(self._store, [errand for errand, _ in found], self._tell(found))
         return 0.0 if len(taken) == BATCH else POLL
 
     async def _tell(self, told: Sequence[tuple[Errand, Alarm]]) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
-from packhorse.background.bulk_actions import check_failed, tried
-from packhorse.background.errands import done
+from packhorse.background.bulk_actions import check_failed, run_or_postpone, tried
 from packhorse.core import lifecycle
 from packhorse.core.changes import Change
 from packhorse.core.models import FailedRun, FailureStatus, Job
@@ -34,7 +33,7 @@ class Reviver:
     async def tick(self) -> float:
         taken = await self._store.take_errands("revive", BATCH, self._hold)
         for errand in taken:
-            await done(self._store, [errand], self._revive(errand))
+            await run_or_postpone(self._store, [errand], self._revive(errand))
         return 0.0 if len(taken) == BATCH else POLL
 
     async def _revive(self, errand: Errand) -> None:

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from packhorse.background.errands import done
 from packhorse.core import failures, json, lifecycle
 from packhorse.core.changes import Change
 from packhorse.core.models import FailedRun, FailureStatus, Job, Settled
@@ -23,6 +22,7 @@ from packhorse.core.plan import Status
 from packhorse.crashpoints import passing
 from packhorse.errors import CorruptRecord, JobNotFound, NotAllowed, SchemaTooNew, SlotTaken
 from packhorse.jobs.transact import Settle, Verb
+from packhorse.log import log
 from packhorse.store.base import Errand, FailureFilter, Store
 
 BATCH = 100
@@ -36,6 +36,8 @@ NAMED = 100
 POLL = 1.0
 STEP = 1.0
 """Seconds between the steps of an order with a pace, unless it is slower than one in that time."""
+SOONEST, LATEST = 5.0, 600.0
+"""Seconds until a failed errand is tried again; they double with each attempt."""
 
 Kind = Literal["retry", "dismiss"]
 Why = Literal["gone", "settled", "slot_taken", "running", "unreadable"]
@@ -91,7 +93,7 @@ class Orders:
     async def tick(self) -> float:
         taken = await self._store.take_errands("order", AT_ONCE, self._hold)
         for errand in taken:
-            await done(self._store, [errand], self._step(errand))
+            await run_or_postpone(self._store, [errand], self._step(errand))
         return 0.0 if taken else POLL
 
     async def _step(self, errand: Errand) -> None:
@@ -184,3 +186,21 @@ def _before(failure: FailedRun | None, errand: Errand) -> Why | None:
     if failure is None:
         return "gone"
     return None if failure.settled is not None and failure.settled.order == errand.id else "settled"
+
+
+async def run_or_postpone(store: Store, errands: Sequence[Errand], work: Awaitable[None]) -> None:
+    try:
+        await work
+    except Exception as error:  # broad: those behind it, of other tenants too, would never have their turn
+        log.duty_failed(f"errand {errands[0].id}", error)
+        await _put_back(store, errands)
+
+
+async def _put_back(store: Store, errands: Sequence[Errand]) -> None:
+    for errand in errands:
+        pause = min(LATEST, SOONEST * 2 ** min(errand.attempts, 10))
+        try:
+            await store.settle_errand(errand, due_at=store.now() + pause)
+        except Exception as error:  # broad, as above; it is due again by itself
+            log.duty_failed(f"errand {errand.id}", error)
+            return

@@ -34,11 +34,11 @@ from packhorse.errors import (
 )
 from packhorse.jobs.encryption import sealer
 from packhorse.jobs.submit import Intake
-from packhorse.jobs.tolerant_reads import plans_of, readable
 from packhorse.jobs.transact import Settle
 from packhorse.log import log, new_trace, traced
 from packhorse.settings import Settings
 from packhorse.store.base import Store
+from packhorse.store.tolerant_reads import get_readable, plans_of
 
 T = TypeVar("T")
 
@@ -179,7 +179,7 @@ class Scheduler:
         """The schedule's other runs that are not over, oldest first; and since when the last of them has had a job."""
         found = (await self._store.runs(run.tenant, run.schedule, limit=BATCH, open_only=True))[::-1]
         fired = [each.job_id for each in found if each.job_id is not None]
-        jobs = await readable(self._store, fired)  # without those that cannot be read: they may well be active
+        jobs = await get_readable(self._store, fired)  # without those that cannot be read: they may well be active
         others = []
         for each in found:
             if each.tick == run.tick:

@@ -3,19 +3,40 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import hmac
 import random
 import time
-from collections.abc import Callable
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping
+from email.utils import parsedate_to_datetime
+from typing import Any
 
-from packhorse.background.webhook_messages import PATIENCE, Reply, post, told
-from packhorse.core import webhook_backoff
+from msgspec import Struct
+
+from packhorse.core import json, webhook_backoff
+from packhorse.core.models import Job
+from packhorse.core.plan import TERMINAL
 from packhorse.crashpoints import passing
-from packhorse.errors import CorruptRecord, SchemaTooNew
+from packhorse.errors import CorruptRecord, NoSecretKey, OutboundFailed, SchemaTooNew
 from packhorse.jobs.webhook_targets import Listening
 from packhorse.log import log
+from packhorse.outbound.addresses import Allow
 from packhorse.outbound.calls import Outbound
+from packhorse.outbound.dns import asked_by
+from packhorse.outbound.guard import Policy
+from packhorse.schemas.job import iso, looked_up
+from packhorse.settings import Settings
 from packhorse.store.base import Delivery, Endpoint, Store
 
+PATIENCE = 15.0
+"""Seconds for one request to a receiver, from the connection to the end of the answer."""
+POLICY = Policy(redirects=0, total=PATIENCE, silence=PATIENCE, connect=PATIENCE / 2)
+"""No redirects: a message goes only to the address that the user entered."""
+LARGEST = 1024**2
+"""Bytes of a message. A larger one is sent without the result, which the receiver can fetch."""
+PAGE = 1000
+PREFIX = "whsec_"
 AT_ONCE = 8
 """Messages under way to one endpoint."""
 LINE = 64
@@ -118,7 +139,7 @@ class Messenger:
 
     async def _send(self, delivery: Delivery, endpoint: Endpoint) -> None:
         try:
-            body = await told(self._store, delivery)
+            body = await build_message(self._store, delivery)
         except (CorruptRecord, SchemaTooNew):
             await self._later(delivery, Reply(error="UNREADABLE"))
             return
@@ -179,3 +200,99 @@ def _failing(bookmark: str | None) -> tuple[float | None, float]:
         return None, 0.0
     since, _, last = bookmark.partition(" ")
     return float(since), float(last)
+
+
+class Reply(Struct, frozen=True):
+    status: int | None = None
+    error: str = ""
+    """A stable code, empty if the message was taken."""
+    wait: float = 0.0
+    """Seconds that the receiver asks us to wait."""
+
+    @property
+    def is_gone(self) -> bool:
+        return self.status == 410
+
+
+def outbound_for(settings: Settings) -> Outbound:
+    return Outbound(Allow.of(settings.outbound_allow), POLICY)
+
+
+async def post(outbound: Outbound, endpoint: Endpoint, secret_key: str, *, id: str, at: float, body: bytes) -> Reply:
+    """Send it. Whatever may go wrong on the way is a reply, too."""
+    headers = {"Content-Type": "application/json", **sign(secret_of(secret_key, endpoint.id), id, at, body)}
+    try:
+        with asked_by(endpoint.tenant):
+            async with outbound.call("POST", endpoint.url, headers=headers, body=body) as answer:
+                if answer.is_good:  # its body is nothing to us
+                    return Reply(answer.status)
+                return Reply(answer.status, f"HTTP_{answer.status}", _retry_after(answer.headers, at))
+    except OutboundFailed as error:
+        return Reply(error=error.code)
+
+
+async def build_message(store: Store, delivery: Delivery) -> bytes | None:
+    """What a delivery says: how the run has ended, and the job as it is now. None if the job is gone."""
+    if delivery.body:
+        return delivery.body.encode()
+    [job] = await store.get([delivery.job_id])
+    if job is None or not (found := await looked_up(store, [job])):
+        return None
+    [document] = found
+    type = f"job.{await _end_of(store, job, delivery.run)}"
+    body = json.encode({"type": type, "timestamp": iso(delivery.at), "data": document})
+    if len(body) <= LARGEST:
+        return body
+    return json.encode(
+        {"type": type, "timestamp": iso(delivery.at), "data": {**document, "result": None}, "omitted": ["result"]}
+    )
+
+
+def trial_message(endpoint: Endpoint, at: float) -> bytes:
+    return json.encode({"type": "webhook.test", "timestamp": iso(at), "data": {"webhook_id": endpoint.id}})
+
+
+async def _end_of(store: Store, job: Job, run: int) -> str:
+    """How the run has ended. Of one before the job's last, the events tell."""
+    if job.run == run and job.status.is_terminal:
+        return job.status.value
+    after = 0
+    while events := await store.events(job.id, after=after, limit=PAGE):
+        for event in events:
+            if event.type in TERMINAL and event.data.get("run") == run:
+                return event.type
+        after = events[-1].n
+    raise AssertionError(f"{job.id} has a message about run {run}, which has not ended")
+
+
+def _retry_after(headers: Mapping[str, Any], now: float) -> float:
+    """Retry-After: seconds, or a date. What is neither asks for nothing."""
+    said = headers.get("retry-after", "").strip()
+    if said.isascii() and said.isdigit():
+        return float(said[:9])
+    try:
+        return max(0.0, parsedate_to_datetime(said).timestamp() - now)
+    except (ValueError, OverflowError):
+        return 0.0
+
+
+def secret_of(secret_key: str, endpoint_id: str) -> str:
+    """What an endpoint's messages are signed with: made anew each time, and never stored."""
+    if not secret_key:
+        raise NoSecretKey
+    return PREFIX + b64encode(_hmac(secret_key.encode(), f"webhook:{endpoint_id}".encode())).decode()
+
+
+def sign(secret: str, message_id: str, at: float, body: bytes) -> dict[str, str]:
+    """The headers that tell a receiver who sent this, when, and whether it has seen it before."""
+    timestamp = str(int(at))
+    signature = _hmac(b64decode(secret.removeprefix(PREFIX)), f"{message_id}.{timestamp}.".encode() + body)
+    return {
+        "webhook-id": message_id,
+        "webhook-timestamp": timestamp,
+        "webhook-signature": f"v1,{b64encode(signature).decode()}",
+    }
+
+
+def _hmac(key: bytes, data: bytes) -> bytes:
+    return hmac.new(key, data, hashlib.sha256).digest()

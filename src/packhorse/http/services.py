@@ -15,9 +15,8 @@ from packhorse.auth.authenticate import Door
 from packhorse.auth.caller import Caller
 from packhorse.auth.keyring import Keyring
 from packhorse.background.loop import AFTER_FAILURE, keep
-from packhorse.background.queue_stats import MOST_COUNTED
-from packhorse.background.stats import Tallies
-from packhorse.background.webhook_messages import outbound_for
+from packhorse.background.stats import MOST_COUNTED, Tallies
+from packhorse.background.webhooks import outbound_for
 from packhorse.blobs.base import Blobs
 from packhorse.core.models import Job
 from packhorse.errors import CorruptRecord, SchemaTooNew, StoreError

@@ -7,8 +7,11 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from packhorse.core import json
-from packhorse.errors import CorruptRecord
+from packhorse.core.models import Job
+from packhorse.core.plan import Definition, Plan
+from packhorse.errors import CorruptRecord, SchemaTooNew
 from packhorse.log import log
+from packhorse.store.base import Store
 
 T = TypeVar("T")
 
@@ -42,3 +45,31 @@ async def filled(page: Callable[[int], Awaitable[Sequence[Any]]], type: type[T],
 def tell(what: str, name: str, reason: str) -> None:
     """Once in a process: some are looked at twice a second."""
     log.record_unreadable(what, name, reason)
+
+
+def plans_of(definitions: Sequence[Definition]) -> dict[str, Plan]:
+    """By pipeline, without those that nobody can read; of such it is told."""
+    found: dict[str, Plan] = {}
+    for definition in definitions:
+        try:
+            found[definition.pipeline] = _plan(definition.plan)
+        except CorruptRecord as error:
+            tell("definition", definition.pipeline, str(error))
+    return found
+
+
+@lru_cache(1000)
+def _plan(body: bytes) -> Plan:
+    return json.plan_from(body)
+
+
+async def get_readable(store: Store, job_ids: Sequence[str]) -> dict[str, Job | None]:
+    """By id, None where there is none; without those that nobody can read. One by one only if there are such."""
+    if not job_ids:
+        return {}
+    try:
+        return dict(zip(job_ids, await store.get(job_ids), strict=True))
+    except (CorruptRecord, SchemaTooNew):
+        if len(job_ids) == 1:
+            return {}
+        return {id: job for one in job_ids for id, job in (await get_readable(store, [one])).items()}

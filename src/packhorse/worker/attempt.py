@@ -40,6 +40,7 @@ from packhorse.jobs.encryption import Sealer
 from packhorse.jobs.transact import Settle, Verb
 from packhorse.log import log
 from packhorse.store.base import Claim, Lease, Line, Report
+from packhorse.worker import outputs
 from packhorse.worker.child.messages import (
     FRAME,
     Argument,
@@ -52,8 +53,9 @@ from packhorse.worker.child.messages import (
     Run,
     Stop,
 )
-from packhorse.worker.filename_redaction import unspoken
 from packhorse.worker.handoff import Heir
+from packhorse.worker.inputs import Inputs
+from packhorse.worker.outputs import redact_filename
 from packhorse.worker.pool import Pool, may_share
 from packhorse.worker.process import Call, Child, ChildDied
 from packhorse.worker.reporter import Scribe, Throttle
@@ -221,7 +223,7 @@ class Attempt:
         self._tools.scribe.report(Report(who.job_id, who.task, who.token, run, now, current, total, said))
 
     def made(self, message: Made) -> None:
-        self._made.append(replace(message, name=unspoken(message.name, self.secrets)))
+        self._made.append(replace(message, name=redact_filename(message.name, self.secrets)))
 
     def said(self, text: str) -> None:
         if self._throttle is None:
@@ -302,16 +304,16 @@ class Attempt:
             self._tools.pool.give_back(child)
 
     async def _prepare(self) -> tuple[Document, tuple[Argument, ...], bytes, Child]:
-        materials = artifacts.Materials(self._tools.blobs, self._scratch)
-        parameters = self._opened(materials.parameters(self.claim))
-        arguments = materials.arguments(self.claim)
+        inputs = Inputs(self._tools.blobs, self._scratch)
+        parameters = self._opened(inputs.parameters(self.claim))
+        arguments = inputs.arguments(self.claim)
         size = len(parameters.value) + sum(len(value.value) for each in arguments for value in each.values)
         if size > MOST:
             raise InvalidInput(
                 f"What the stage needs has {size} bytes besides files; at most {MOST} can be given to it."
             )
-        self._has_inputs = materials.are_files
-        await materials.bring()
+        self._has_inputs = inputs.are_files
+        await inputs.bring()
         previous = await self._tools.recall(self.claim.job) if self.claim.job.firing is not None else b""
         return parameters, arguments, previous, await self._borrow()
 
@@ -351,7 +353,7 @@ class Attempt:
     async def _publish(self, returned: Returned) -> Verb:
         value = self._redacted(returned.result)
         try:
-            result = await artifacts.publish(self._tools.blobs, self.claim, self._scratch, value, self._made)
+            result = await outputs.publish(self._tools.blobs, self.claim, self._scratch, value, self._made)
         except BlobError as error:
             await self._discard()
             return self._fail(error_codes.BLOB_UNAVAILABLE, f"The stage's files cannot be stored: {error}")
@@ -370,7 +372,7 @@ class Attempt:
         if not self.secrets:
             return document
         value = json.encode(redacted_in(json.decode(document.value), self.secrets))
-        return Document(value, tuple([(path, unspoken(name, self.secrets)) for path, name in document.files]))
+        return Document(value, tuple([(path, redact_filename(name, self.secrets)) for path, name in document.files]))
 
     def _ended(self) -> Verb | None:
         """What to tell of an attempt whose process we ended, for its own sake or for a neighbour's."""

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, Protocol, cast
 
 import msgspec
@@ -21,6 +21,7 @@ import psutil
 
 from packhorse import host
 from packhorse.core.redaction import parted, redacted
+from packhorse.core.secret_forms import longest_first
 from packhorse.errors import DefinitionError
 from packhorse.worker.child.messages import (
     Broken,
@@ -38,7 +39,6 @@ from packhorse.worker.child.messages import (
     framed,
     from_child,
 )
-from packhorse.worker.secret_cache import Remembered
 
 Outcome = Returned | Raised | Postponed
 READ = 64 * 1024
@@ -420,3 +420,26 @@ def _how(code: int) -> str:
     with contextlib.suppress(ValueError):
         return f"was killed by {signal.Signals(-code).name}"
     return f"was killed by signal {-code}"
+
+
+MOMENT = 60.0
+"""Seconds after the end of a call. What it left without a parent is ended long before."""
+
+
+class Remembered:
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._until: dict[tuple[str, ...], float] = {}
+
+    def add(self, secrets: tuple[str, ...]) -> None:
+        """Of a call that has ended."""
+        if secrets:
+            self._until = {each: self._until[each] for each in self._fresh()} | {secrets: self._monotonic() + MOMENT}
+
+    def words(self, running: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+        """With those of the calls that run."""
+        return longest_first(word for secrets in {*running, *self._fresh()} for word in secrets)
+
+    def _fresh(self) -> list[tuple[str, ...]]:
+        now = self._monotonic()
+        return [secrets for secrets, until in self._until.items() if until > now]

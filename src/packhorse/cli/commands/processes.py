@@ -12,8 +12,7 @@ from packhorse.cli.options import SAMPLE, Pace, Places, settings_from
 from packhorse.factory import opened
 from packhorse.settings import Settings
 from packhorse.worker.describe import describe
-from packhorse.worker.gc_tuning import collect_seldom
-from packhorse.worker.worker import Worker
+from packhorse.worker.worker import Worker, tune_gc
 from packhorse.worker.worker_http import scraped
 
 
@@ -63,7 +62,7 @@ async def work(settings: Settings) -> None:
 
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, told_to_stop)
-        collect_seldom()
+        tune_gc()
         with scraped(worker, settings):
             await worker.run(stop, hurry)
     finally:

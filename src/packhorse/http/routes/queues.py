@@ -11,7 +11,7 @@ from litestar.params import FromPath
 from msgspec import Meta, Struct
 
 from packhorse.auth.caller import Caller
-from packhorse.background.queue_stats import Survey, surveyed
+from packhorse.background.stats import Survey, surveyed
 from packhorse.define.validation import NOT_VALID, NUL, invalid
 from packhorse.errors import QueueNotFound, TooLarge, TooSlow, UnsupportedMedia
 from packhorse.http.openapi import refusing, taking

@@ -9,7 +9,7 @@ from litestar import get
 from litestar.di import NamedDependency
 from litestar.params import FromQuery, QueryParameter
 
-from packhorse.background.queue_stats import surveyed
+from packhorse.background.stats import surveyed
 from packhorse.define.durations import seconds
 from packhorse.define.validation import invalid
 from packhorse.errors import QueueNotFound

@@ -12,8 +12,8 @@ from litestar.params import FromPath, QueryParameter
 from msgspec import Struct
 
 from packhorse.auth.caller import Caller
-from packhorse.background import webhook_messages
-from packhorse.background.webhook_signature import secret_of
+from packhorse.background import webhooks
+from packhorse.background.webhooks import secret_of
 from packhorse.errors import (
     BlockedAddress,
     InvalidInput,
@@ -128,13 +128,13 @@ async def try_webhook(
     await asked(request, tools.settings, Nothing)
     endpoint = await _webhook(tools, caller, webhook_id)
     now = tools.store.now()
-    reply = await webhook_messages.post(
+    reply = await webhooks.post(
         tools.outbound,
         endpoint,
         tools.settings.secret_key,
         id=f"test.{secrets.token_hex(8)}.{endpoint.id}",
         at=now,
-        body=webhook_messages.trial(endpoint, now),
+        body=webhooks.trial_message(endpoint, now),
     )
     return {"delivered": not reply.error, "status": reply.status, "error": reply.error}
 

@@ -1,0 +1,102 @@
+"""What an attempt is given: parameters, results of earlier stages, files in its scratch folder, the previous result."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from packhorse.blobs.base import Blobs
+from packhorse.core import json
+from packhorse.core.models import Job, Result, Stored
+from packhorse.core.plan import Need
+from packhorse.define import values
+from packhorse.errors import CorruptRecord, SchemaTooNew, StoreError
+from packhorse.jobs.artifacts import few_at_a_time
+from packhorse.schemas.job import result_of
+from packhorse.store.base import Claim, Store
+from packhorse.worker.child.messages import Argument, Document
+
+RUNS = 50
+"""How far we look back for a run that went well."""
+PATIENCE = 1.0
+"""Seconds between tries while the store is away."""
+
+NOTHING = b""
+
+
+class Inputs:
+    """Brings what one attempt needs into its scratch folder: name everything, then `bring` it."""
+
+    def __init__(self, blobs: Blobs, scratch: Path | str) -> None:
+        self._blobs = blobs
+        self._scratch = scratch
+        self._wanted: list[tuple[str, Path]] = []
+
+    def parameters(self, claim: Claim) -> Document:
+        return Document(claim.spec.parameters, tuple([self._want(each.file) for each in claim.spec.inputs]))
+
+    def arguments(self, claim: Claim) -> tuple[Argument, ...]:
+        needs = claim.job.plan.stage(claim.task.stage).needs
+        return tuple([Argument(need.parameter, need.how, self._values(claim, need)) for need in needs])
+
+    @property
+    def are_files(self) -> bool:
+        return bool(self._wanted)
+
+    async def bring(self) -> None:
+        if self._wanted:  # gathering nothing costs as much as sending the stage to its process
+            await few_at_a_time(self._fetch, self._wanted)
+
+    def _values(self, claim: Claim, need: Need) -> tuple[Document, ...]:
+        """For ``each`` only what this element is about: the result of the same element, or one element of a list."""
+        results = claim.upstream[need.stage]
+        if need.how != "each":
+            return tuple([self._document(result) for result in results])
+        if claim.job.plan.stage(need.stage).over is not None:
+            return (self._document(results[claim.task.element]),)
+        value, files = values.element(results[0].value, results[0].files, claim.task.element)
+        return (self._document(Result(value, tuple(files))),)
+
+    def _document(self, result: Result) -> Document:
+        return Document(result.value, tuple([self._want(artifact.file) for artifact in result.files]))
+
+    def _want(self, file: Stored) -> tuple[str, str]:
+        """A folder per file, so that two files of one name do not meet."""
+        path = Path(self._scratch, "in", str(len(self._wanted) + 1), file.name)
+        self._wanted.append((file.key, path))
+        return str(path), file.name
+
+    async def _fetch(self, wanted: tuple[str, Path]) -> None:
+        key, path = wanted
+        path.parent.mkdir(parents=True)
+        await self._blobs.fetch(key, path)
+
+
+async def previous_result(store: Store, job: Job) -> bytes:
+    """JSON of what the newest completed run before this tick returned, under the same version of the schedule.
+
+    Nothing for a job that no schedule has made, after an edit, and when that job is purged. A store that is away is
+    waited for: what is forgotten would make some stages do all of their work again.
+    """
+    while True:
+        try:
+            return await _find_previous(store, job)
+        except (CorruptRecord, SchemaTooNew):
+            return NOTHING
+        except StoreError:
+            await asyncio.sleep(PATIENCE)
+
+
+async def _find_previous(store: Store, job: Job) -> bytes:
+    if job.firing is None:
+        return NOTHING
+    schedule, tick = job.firing.schedule, job.firing.tick
+    mine = await store.run(job.tenant, schedule, tick)
+    runs = [] if mine is None else await store.runs(job.tenant, schedule, before=tick, limit=RUNS)
+    last = next((run for run in runs if run.status == "completed" and run.job_id), None)
+    if mine is None or last is None or last.version != mine.version or last.job_id is None:
+        return NOTHING
+    [found] = await store.get([last.job_id])
+    if found is None or found.is_purging:
+        return NOTHING
+    return json.encode(result_of(found, (await store.results([found.id])).get(found.id, {})))
