@@ -53,7 +53,14 @@ NOT_BEGUN_WORDS = ("BUSY", "MISCONF", "NOREPLICAS", "NOPERM", "NOAUTH", "CROSSSL
 _pack = msgspec.msgpack.Encoder().encode
 
 
-WRITES = frozenset({"audit", "claim", "commit", "errands", "log", "renew", "report", "spend", "take", "take_runs"})
+WRITES = frozenset(
+    {
+        "append", "audit", "claim", "commit", "errands", "log", "put", "renew", "report", "spend", "take",
+        "take_records", "take_runs",
+    }
+)  # fmt: skip
+LIBRARIES = {"commit": ("lib", "record_lib"), "put": ("lib", "record_lib"), "take_records": ("lib", "record_lib")}
+"""What is put in front of a script, if it is not only `lib`."""
 
 
 class Script:
@@ -64,7 +71,8 @@ class Script:
         flags = "" if is_write else " flags=no-writes"
         self.name = name
         self.is_write = is_write
-        self.body = f"#!lua{flags}\n{lua.joinpath('lib.lua').read_text()}\n{lua.joinpath(f'{name}.lua').read_text()}"
+        parts = [lua.joinpath(f"{part}.lua").read_text() for part in (*LIBRARIES.get(name, ("lib",)), name)]
+        self.body = "\n".join([f"#!lua{flags}", *parts])
         self.sha = hashlib.sha1(self.body.encode(), usedforsecurity=False).hexdigest()
 
 

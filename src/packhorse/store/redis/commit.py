@@ -10,6 +10,7 @@ import msgspec
 from packhorse.core import json
 from packhorse.core.changes import (
     Change,
+    DropRecord,
     DropStages,
     Effect,
     EndLease,
@@ -22,8 +23,10 @@ from packhorse.core.changes import (
     KeyUnused,
     MakeDue,
     MarkRun,
+    NoteRecord,
     Notify,
     Overdue,
+    PutRecord,
     RecordFailure,
     RecordIs,
     ReleaseSlot,
@@ -36,6 +39,7 @@ from packhorse.core.changes import (
     Waiting,
 )
 from packhorse.core.models import Event, Job, TaskId
+from packhorse.core.records import IndexEntry, Put
 from packhorse.errors import AlreadySubmitted, Conflict, LeaseLost, PackhorseError, SlotTaken, StoreError
 from packhorse.store.base import is_own_work
 from packhorse.store.redis import failure_operations, keys, public_view, rows
@@ -184,7 +188,7 @@ def _guard(guard: Guard, job: Job, reservation: str | None) -> Op:
         case RunUndecided(schedule, tick, stamp):
             return ["same", keys.run(job.tenant, schedule, tick), "stamp", str(stamp)]
         case RecordIs(ref, stamp):
-            return ["same", f"record:{ref.kind}:{ref.id}", "stamp", str(stamp)]
+            return ["record_is", *ref, str(stamp)]
 
 
 def back(job: Job, at: TaskId) -> Op:
@@ -283,6 +287,30 @@ def _apply(effect: Effect, change: Change, ops: list[Op]) -> None:
             ops += failure_operations.recorded(effect)
         case SettleFailures():
             ops.append(failure_operations.settled(job.id, effect))
+        case PutRecord(put):
+            stamp = "" if put.stamp is None else str(put.stamp)
+            ops.append(["put_record", put.kind, put.id, stamp, *put_facts(put)])
+        case NoteRecord(ref, note, index):
+            ops.append(["note_record", *ref, as_text(note), join_index(index)])
+        case DropRecord(ref):
+            ops.append(["drop_record", *ref])
+
+
+def join_index(index: Sequence[IndexEntry]) -> str:
+    return "".join([f"{name}\0{place}\0" for name, place in index])
+
+
+def as_text(body: bytes) -> Any:
+    """Bytes as msgpack's text: the server's scripts cannot read its bytes."""
+    return msgspec.Raw(b"\xdb" + len(body).to_bytes(4) + body)
+
+
+def put_facts(put: Put) -> list[str]:
+    """What a script is told of a put, behind its kind, id and stamp: see `put_record` in lua/record_lib.lua."""
+    due = "" if put.due_at is None else repr(put.due_at)
+    attempts = "" if put.attempts is None else str(put.attempts)
+    needs = ("", "") if put.needs is None else put.needs
+    return [as_text(put.body), join_index(put.index), put.lane, due, attempts, put.job_id or "", *needs]
 
 
 def _drop(job: Job, stage: str, ops: list[Op]) -> None:

@@ -1,12 +1,21 @@
-"""What people are shown and told of a job beside its record: messages, stages, and that it has ended."""
+"""What people are shown and told of a job beside its record: messages, stages, and that it has ended.
+
+And keys that people read, written with the records that they show.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
 from packhorse.core import json
 from packhorse.core.models import Event, Job, Stage
 from packhorse.core.plan import Status
+from packhorse.core.records import Drop, Put
+
+RECORD_VIEWS: Mapping[str, Callable[[Sequence[Put | Drop]], list[list[str]]]] = {}
+"""By kind of record: the commands, keys without the prefix, that show people the writes of one `put`."""
 
 ANNOUNCED = {
     "stage_started": "info", "retrying": "info", "cancelling": "info", "cancelled": "info",
@@ -71,3 +80,11 @@ def stage(stage: Stage, has_elements: bool, at: float) -> list[str]:
 def ended(job: Job) -> str:
     """Its item in ``queue:done``."""
     return json.encode({"job_id": job.id, "status": job.status.value, "pipeline": job.plan.pipeline}).decode()
+
+
+def show_records(writes: Sequence[Put | Drop]) -> list[list[str]]:
+    """Commands for the keys that people read, to be carried out in the step that makes these writes."""
+    shown = [kind for kind in dict.fromkeys(write.kind for write in writes) if kind in RECORD_VIEWS]
+    return [
+        command for kind in shown for command in RECORD_VIEWS[kind]([write for write in writes if write.kind == kind])
+    ]

@@ -89,6 +89,9 @@ local guards = {
     local found = call('HGET', P .. 'errands', id)
     if not found or string.match(found, '^[^\t]*') ~= attempts then return {} end
   end,
+  record_is = function(kind, id, stamp)
+    if stamp_of(kind, id) ~= tonumber(stamp) then return {} end
+  end,
   idle = function(worker)
     if #leases_of(worker, 0, 1) > 0 then return {} end
   end,
@@ -263,7 +266,17 @@ local verbs = {
     call('ZREM', P .. 'config:due', run)
     if status == 'fired' then call('ZADD', P .. open, tick, run) else call('ZREM', P .. open, run) end
   end,
+  -- Left out where its stamp, its job or the record it needs is not there: the rest of the change is made.
+  put_record = function(kind, id, stamp, body, index, lane, due, attempts, job, needs_kind, needs_id)
+    if stamp ~= '' and stamp_of(kind, id) ~= tonumber(stamp) then return end
+    if needs_kind ~= '' and stamp_of(needs_kind, needs_id) == 0 then return end
+    if job ~= '' and call('EXISTS', P .. 'job:' .. job) == 0 then return end
+    put_record(kind, id, body, index, lane, due, attempts, job)
+  end,
+  note_record = note_record,
+  drop_record = drop_record,
   orphan = function(job)
+    drop_records_of(job)
     for _, delivery in ipairs(call('SMEMBERS', P .. 'job:' .. job .. ':deliveries')) do forget(delivery) end
     for _, token in ipairs(call('SMEMBERS', P .. 'job:' .. job .. ':keys')) do call('HDEL', P .. 'keys', token) end
     call('DEL', P .. 'job:' .. job .. ':keys')
