@@ -29,7 +29,7 @@ from tests.contract.builders import (
 )
 from tests.contract.stores import Clock, OpenStore, lent
 
-READY_STORES = ["sqlite"]
+READY_STORES = ["sqlite", "redis", "redis+cluster"]
 """Those that keep records. All of `STORES` once every one does."""
 
 MINUTE = 60.0
