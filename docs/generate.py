@@ -21,10 +21,10 @@ from packhorse.core.plan import Plan, StagePlan
 from packhorse.define.options import PipelineOptions, StageOptions
 from packhorse.define.submit import SubmitOptions
 from packhorse.errors import PackhorseError
-from packhorse.http.responses.problems import shape
 from packhorse.http.routes.events import TYPES, UNNUMBERED
 from packhorse.http.server import build
-from packhorse.schemas.resources import shown
+from packhorse.schemas.jobs import job_to_json
+from packhorse.schemas.problems import error_to_json
 from packhorse.settings import load, meanings
 
 FOLDER = Path(__file__).parent / "reference"
@@ -205,11 +205,11 @@ def _example() -> str:
     change = lifecycle.submit(
         plan, spec, job_id=SOME_JOB, user="ann", now=1_767_225_600.0, priority=5, delay=600.0, trace_id="5f" * 16
     )
-    return json.dumps(shown(change.after, spec, {}, {}), indent=2)
+    return json.dumps(job_to_json(change.after, spec, {}, {}), indent=2)
 
 
 def _problem() -> str:
-    return json.dumps(shape(errors.SlotTaken(active_job_id=SOME_JOB)), indent=2)
+    return json.dumps(error_to_json(errors.SlotTaken(active_job_id=SOME_JOB)), indent=2)
 
 
 SOME_JOB = "019b76da-a800-7c2e-9c0f-6b1f0a4c2d11"

@@ -29,7 +29,7 @@ from packhorse.factory import opened
 from packhorse.jobs import artifacts
 from packhorse.jobs.submit import Intake
 from packhorse.jobs.transact import Settle, Verb
-from packhorse.schemas.progress import whole
+from packhorse.schemas.progress import job_percent
 from packhorse.settings import Settings, load
 from packhorse.store.base import Store
 
@@ -237,7 +237,7 @@ class Handle(Generic[R]):
                 plan.name: await self._value(job, results, self._pipeline.stages[plan.name]) for plan in job.plan.sinks
             }
             value = next(iter(values.values())) if len(values) == 1 else values
-        return Snapshot(self.id, job.status, whole(job, reported), job.error, value)
+        return Snapshot(self.id, job.status, job_percent(job, reported), job.error, value)
 
     async def _value(self, job: Job, results: dict[TaskId, Result], stage: Stage[..., Any]) -> Any:
         if job.stage(stage.name).status is not Status.COMPLETED:

@@ -9,10 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from packhorse import crashpoints
-from packhorse.background.bulk_actions import BATCH, HOLD, NAMED, POLL, SOONEST, Left, Order, Orders, order_from, placed
+from packhorse.background.bulk_actions import BATCH, HOLD, NAMED, POLL, SOONEST, Orders
 from packhorse.core import failures as rules
 from packhorse.errors import StoreError
 from packhorse.jobs.transact import Settle
+from packhorse.schemas.orders import LeftFailure, Order, order_from_errand, order_to_errand
 from packhorse.store.base import Errand, FailureFilter, Store
 from tests.contract.builders import SLOTTED, claim_one, fail, finish, held, marked, started
 from tests.contract.failures import (
@@ -45,7 +46,7 @@ def duty(store: Store) -> Orders:
 async def give(store: Store, kind: str = "retry", **facts: Any) -> str:
     wanted = facts.pop("wanted", None if "ids" in facts else ALL)
     order = Order(kind, store.now(), "ann", wanted=wanted, **facts)  # type: ignore[arg-type]
-    errand = placed(order, "default", "0001")
+    errand = order_to_errand(order, "default", "0001")
     await store.add_errand(errand)
     return errand.id
 
@@ -53,7 +54,7 @@ async def give(store: Store, kind: str = "retry", **facts: Any) -> str:
 async def state(store: Store, order_id: str) -> Order:
     errand = await store.order(order_id)
     assert errand is not None
-    return order_from(errand)
+    return order_from_errand(errand)
 
 
 async def carried_out(store: Store, duty: Orders, clock: Clock, order_id: str) -> Order:
@@ -107,7 +108,7 @@ async def test_an_order_that_cannot_be_carried_out_keeps_no_other_from_it(
     job = await failing(store)
     bad = Errand("0", "order", "default", b"{", clock.now)
     if trouble == "failing":
-        bad = replace(placed(Order("retry", 0.0, "ann", wanted=ALL), "default", "0001"), due_at=clock.now)
+        bad = replace(order_to_errand(Order("retry", 0.0, "ann", wanted=ALL), "default", "0001"), due_at=clock.now)
         faults.refuse("failures", lambda: StoreError("always"))
     await store.add_errand(bad)
     id = await give(store, ids=(id_of(job),))
@@ -179,10 +180,10 @@ async def test_what_cannot_be_retried_is_counted_and_named_and_stays(store: Stor
     assert done.done == 1
     assert done.left == {"slot_taken": 1, "gone": 2, "settled": 1}
     assert done.named == (
-        Left(id_of(busy), "slot_taken"),
-        Left(id_of(gone), "gone"),
-        Left(id_of(retried), "settled"),
-        Left(unknown, "gone"),
+        LeftFailure(id_of(busy), "slot_taken"),
+        LeftFailure(id_of(gone), "gone"),
+        LeftFailure(id_of(retried), "settled"),
+        LeftFailure(unknown, "gone"),
     )
     assert [(await one(store, job)).status for job in (busy, gone, fine)] == [OPEN, OPEN, RETRIED]
     await assert_counted(store)

@@ -23,7 +23,7 @@ from packhorse.jobs.transact import Settle
 from packhorse.outbound import dns
 from packhorse.outbound.addresses import Allow
 from packhorse.outbound.calls import Outbound
-from packhorse.schemas.job import shown
+from packhorse.schemas.jobs import job_to_json
 from packhorse.store.base import Delivery, Endpoint, Store
 from tests.contract.builders import SPEC, claim_one, completed, failed, finish, submit
 from tests.contract.builders import cancelled as a_cancelled
@@ -93,7 +93,7 @@ async def test_a_message_tells_how_the_job_ended_in_its_one_shape(
     assert (asked.method, asked.path, asked.headers["content-type"]) == ("POST", "/hook?token=1", "application/json")
     assert asked.json["type"] == type
     assert asked.json["timestamp"] == "2027-01-15T08:00:00.000000Z"
-    assert asked.json["data"] == shown(job, SPEC, results, {})
+    assert asked.json["data"] == job_to_json(job, SPEC, results, {})
     assert asked.headers["webhook-id"] == f"{job.id}.1.e1"
     assert asked.headers["webhook-timestamp"] == str(int(clock.now))
     assert is_signed(asked)

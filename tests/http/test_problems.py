@@ -20,8 +20,8 @@ from packhorse.errors import (
     UnknownOutcome,
     UnknownPipeline,
 )
-from packhorse.http.responses.problems import shape
 from packhorse.http.services import Tools
+from packhorse.schemas.problems import error_to_json
 from tests.http.processes import Server
 
 Http = AsyncTestClient[Any]
@@ -108,8 +108,8 @@ async def test_a_store_that_fails_makes_the_server_unready(http: Http, monkeypat
 
 
 def test_facts_stand_beside_the_message() -> None:
-    assert dict(shape(SlotTaken(active_job_id="j1")))["active_job_id"] == "j1"
-    assert shape(TooLarge(field="model", limit=5)) == {
+    assert dict(error_to_json(SlotTaken(active_job_id="j1")))["active_job_id"] == "j1"
+    assert error_to_json(TooLarge(field="model", limit=5)) == {
         "type": "urn:packhorse:too-large",
         "title": "Too large",
         "status": 413,
@@ -121,13 +121,15 @@ def test_facts_stand_beside_the_message() -> None:
 
 
 def test_the_next_thing_to_do_stands_there_with_the_id_it_is_about() -> None:
-    assert shape(SlotTaken(active_job_id="j1"))["hint"] == "Wait for it, or cancel it: packhorse cancel j1"
-    assert shape(NotFinished(job_id="j2", status="failed"))["hint"] == "See how it stands with: packhorse show j2"
-    assert "hint" not in shape(TooLarge(field="model", limit=5))
+    assert error_to_json(SlotTaken(active_job_id="j1"))["hint"] == "Wait for it, or cancel it: packhorse cancel j1"
+    assert (
+        error_to_json(NotFinished(job_id="j2", status="failed"))["hint"] == "See how it stands with: packhorse show j2"
+    )
+    assert "hint" not in error_to_json(TooLarge(field="model", limit=5))
 
 
 def test_no_fact_takes_the_place_of_a_member() -> None:
-    found = shape(
+    found = error_to_json(
         CorruptRecord(what="spec", job_id="j", reason="r", status="x", type="y", title="z", detail="d", hint="h")
     )
 

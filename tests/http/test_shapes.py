@@ -14,7 +14,9 @@ from msgspec.structs import replace
 from packhorse.core import lifecycle
 from packhorse.core.models import Artifact, Event, Failure, Firing, Input, Job, Result, Spec, Stored, TaskId
 from packhorse.core.plan import Need, Plan, StagePlan, Status
-from packhorse.schemas.resources import event, iso, shown, shown_new
+from packhorse.schemas.events import event_to_json
+from packhorse.schemas.jobs import job_to_json, new_job_to_json
+from packhorse.schemas.timestamps import iso
 from packhorse.store.base import Progress
 
 PLAN = Plan(
@@ -58,7 +60,7 @@ def report(at: TaskId, current: float, run: int = 1, message: str = "") -> Progr
 
 
 def test_every_field_that_was_asked_for_is_there() -> None:
-    assert shown(submitted(), Spec(b"{}"), {}, {}).keys() >= A2 | MORE
+    assert job_to_json(submitted(), Spec(b"{}"), {}, {}).keys() >= A2 | MORE
 
 
 @pytest.mark.parametrize("plan", [PLAN, replace(PLAN, secrets=(("a",),), slot="s", keep={Status.FAILED: 5.0})])
@@ -73,11 +75,11 @@ def test_a_new_job_is_shown_as_any_other(plan: Plan) -> None:
 
     for spec, said in itertools.product(specs, options):
         job = lifecycle.submit(plan, spec, **said).after
-        assert list(shown_new(job, spec).items()) == list(shown(job, spec, {}, {}).items())
+        assert list(new_job_to_json(job, spec).items()) == list(job_to_json(job, spec, {}, {}).items())
 
 
 def test_a_job_whose_spec_is_gone_can_still_be_shown() -> None:
-    assert shown(submitted(), None, {}, {})["parameters"] == {}
+    assert job_to_json(submitted(), None, {}, {})["parameters"] == {}
 
 
 def test_files_among_the_parameters_are_shown_by_name() -> None:
@@ -86,7 +88,7 @@ def test_files_among_the_parameters_are_shown_by_name() -> None:
         (Input("images", 0, stored("a.png")), Input("model", 0, stored("m.onnx")), Input("images", 1, stored("b.png"))),
     )
 
-    found = shown(submitted(spec), spec, {}, {})
+    found = job_to_json(submitted(spec), spec, {}, {})
 
     assert found["parameters"] == {"model": "m.onnx", "images": ["a.png", "b.png"], "own": {"$file": 0}}
     assert found["source_filename"] == "a.png"
@@ -95,7 +97,7 @@ def test_files_among_the_parameters_are_shown_by_name() -> None:
 def test_a_stage_shows_what_it_last_reported() -> None:
     job = lifecycle.start(submitted(), TaskId("split"), token="t", worker="w", lease=1, now=1001.0).after
 
-    found = shown(job, None, {}, {TaskId("split"): report(TaskId("split"), 1, message="one of four")})
+    found = job_to_json(job, None, {}, {TaskId("split"): report(TaskId("split"), 1, message="one of four")})
 
     assert found["stages"]["split"] == {
         "status": "running",
@@ -114,7 +116,9 @@ def test_a_report_of_an_earlier_run_is_not_shown() -> None:
     job = lifecycle.start(submitted(), TaskId("split"), token="t", worker="w", lease=1, now=1001.0).after
     job = replace(job, run=2)
 
-    assert shown(job, None, {}, {TaskId("split"): report(TaskId("split"), 3)})["stages"]["split"]["current"] is None
+    assert (
+        job_to_json(job, None, {}, {TaskId("split"): report(TaskId("split"), 3)})["stages"]["split"]["current"] is None
+    )
 
 
 def test_a_stage_with_elements_counts_them() -> None:
@@ -122,7 +126,7 @@ def test_a_stage_with_elements_counts_them() -> None:
     job = done(job, "each", 0, at=1004.0)
     job = lifecycle.start(job, TaskId("each", 1), token="t", worker="w", lease=1, now=1007.0).after
 
-    each = shown(job, None, {}, {})["stages"]["each"]
+    each = job_to_json(job, None, {}, {})["stages"]["each"]
 
     assert (each["current"], each["total"]) == (1, 3)
     assert each["elements"] == {"total": 3, "completed": 1, "failed": 0, "running": 1}
@@ -132,7 +136,7 @@ def test_times_of_stages_are_those_of_their_tasks() -> None:
     job = done(submitted(), "split", at=1001.0, width=2)
     job = done(job, "each", 0, at=1004.0)
 
-    found = shown(job, None, {}, {})["stage_timings"]
+    found = job_to_json(job, None, {}, {})["stage_timings"]
 
     assert found["split"] == {"started_at": iso(1001.0), "completed_at": iso(1003.0), "duration_ms": 2000}
     assert found["each"] == {"started_at": iso(1004.0), "completed_at": None, "duration_ms": None}
@@ -152,7 +156,7 @@ def test_a_finished_job_shows_what_its_last_stages_returned() -> None:
         TaskId("side"): Result(b'{"text":{"$file":0},"$$file":5}', (made,)),
     }
 
-    found = shown(job, None, results, {})
+    found = job_to_json(job, None, results, {})
 
     assert found["status"] == "completed"
     assert found["result"].keys() == {"join", "side"}
@@ -167,7 +171,7 @@ def test_a_finished_job_shows_what_its_last_stages_returned() -> None:
 def test_an_error_shows_where_it_was() -> None:
     job = replace(submitted(), error=Failure("X", "It broke.", "each", 2, detail="line 3"))
 
-    assert shown(job, None, {}, {})["error"] == {
+    assert job_to_json(job, None, {}, {})["error"] == {
         "code": "X",
         "message": "It broke.",
         "stage": "each",
@@ -179,7 +183,7 @@ def test_an_error_shows_where_it_was() -> None:
 def test_an_event_keeps_its_own_time_beside_the_one_it_speaks_of() -> None:
     facts: dict[str, Any] = {"stage": "s", "at": 1010.0}
 
-    assert event(Event(3, "retrying", 1000.0, facts)) == {
+    assert event_to_json(Event(3, "retrying", 1000.0, facts)) == {
         "n": 3,
         "type": "retrying",
         "at": iso(1000.0),

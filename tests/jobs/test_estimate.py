@@ -10,8 +10,9 @@ from packhorse.background.stats import Tallies
 from packhorse.core import lifecycle
 from packhorse.core.histogram import bucket
 from packhorse.core.models import Job
-from packhorse.jobs.estimate import Estimate, estimated, past
+from packhorse.jobs.estimate import estimated, past
 from packhorse.jobs.transact import Settle
+from packhorse.schemas.explain import Estimate
 from packhorse.store.base import Progress, Store
 from tests.contract.builders import ONNX, SPEC, needs, plan, stage, started, submission
 from tests.contract.stores import Clock

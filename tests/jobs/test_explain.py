@@ -11,7 +11,8 @@ from packhorse import host
 from packhorse.core import lifecycle
 from packhorse.core.changes import Change
 from packhorse.core.models import Job
-from packhorse.jobs.explain import Around, Reason, explained, is_live, reasons
+from packhorse.jobs.explain import Around, explained, is_live, reasons
+from packhorse.schemas.explain import Reason
 from packhorse.store.base import Pause, Store, WorkerCard
 from tests.contract.builders import (
     ONNX,

@@ -16,7 +16,7 @@ from packhorse.core.changes import Change
 from packhorse.core.models import Result, Stage, Task, TaskId
 from packhorse.core.plan import Status
 from packhorse.schemas import progress
-from packhorse.schemas.progress import SHORT, whole
+from packhorse.schemas.progress import SHORT, job_percent
 from packhorse.store.base import Claim, Progress, Store
 from packhorse.store.sqlite import SqliteStore
 from tests.contract.builders import (
@@ -51,7 +51,7 @@ WEIGHED = plan(
 
 async def seen(store: Store, job_id: str) -> float:
     """What a person sees of it."""
-    return whole(await held(store, job_id), await reported(store, job_id))
+    return job_percent(await held(store, job_id), await reported(store, job_id))
 
 
 async def reported(store: Store, job_id: str) -> dict[TaskId, Progress]:
@@ -98,7 +98,7 @@ async def test_a_stage_over_an_empty_list_is_done(store: Store) -> None:
     job = await split(store, 0)
 
     assert await seen(store, job.id) == 66.67
-    assert progress.of_stage(job, "page", {}) == 100.0
+    assert progress.stage_percent(job, "page", {}) == 100.0
     assert progress.current_stage(job) == "book"
 
 
@@ -114,8 +114,8 @@ async def test_an_attempt_that_starts_over_does_not_take_the_whole_back(store: S
 
     job, told = await held(store, first.job.id), await reported(store, first.job.id)
     assert between == 80.0
-    assert whole(job, told) == 80.0
-    assert progress.of_stage(job, "only", told) == 10.0
+    assert job_percent(job, told) == 80.0
+    assert progress.stage_percent(job, "only", told) == 10.0
 
 
 async def test_a_stage_that_was_stopped_shows_how_far_it_had_got(store: Store) -> None:
@@ -128,7 +128,7 @@ async def test_a_stage_that_was_stopped_shows_how_far_it_had_got(store: Store) -
 
     job = await held(store, job_id)
     assert job.status is Status.CANCELLED
-    assert progress.of_stage(job, "only", await reported(store, job_id)) == 80.0
+    assert progress.stage_percent(job, "only", await reported(store, job_id)) == 80.0
 
 
 async def test_what_reports_all_of_it_and_then_fails_was_not_at_its_end(store: Store) -> None:
@@ -140,7 +140,7 @@ async def test_what_reports_all_of_it_and_then_fails_was_not_at_its_end(store: S
 
     assert job.status is Status.FAILED
     assert (before, await seen(store, job.id)) == (SHORT, SHORT)
-    assert progress.of_stage(job, "only", await reported(store, job.id)) == SHORT
+    assert progress.stage_percent(job, "only", await reported(store, job.id)) == SHORT
 
 
 async def test_what_reports_all_of_it_and_is_cancelled_was_not_at_its_end(store: Store) -> None:
@@ -153,7 +153,7 @@ async def test_what_reports_all_of_it_and_is_cancelled_was_not_at_its_end(store:
 
     job = await held(store, job_id)
     assert (job.status, await seen(store, job_id)) == (Status.CANCELLED, SHORT)
-    assert progress.of_stage(job, "only", await reported(store, job.id)) == SHORT
+    assert progress.stage_percent(job, "only", await reported(store, job.id)) == SHORT
 
 
 async def test_one_failed_element_of_very_many_is_not_rounded_away(store: Store) -> None:
@@ -162,7 +162,7 @@ async def test_one_failed_element_of_very_many_is_not_rounded_away(store: Store)
     pages = Stage((failed, *[done] * 99_999))
     many = replace(job, status=Status.FAILED, stages=(job.stages[0], pages, *job.stages[2:]))
 
-    assert progress.of_stage(many, "page", {}) == 99.99
+    assert progress.stage_percent(many, "page", {}) == 99.99
 
 
 async def test_a_stage_that_will_be_tried_again_is_at_its_start(store: Store) -> None:
@@ -172,7 +172,7 @@ async def test_a_stage_that_will_be_tried_again_is_at_its_start(store: Store) ->
     await fail(store, claimed, BROKEN)
 
     job = await held(store, claimed.job.id)
-    assert progress.of_stage(job, "only", await reported(store, job.id)) == 0.0
+    assert progress.stage_percent(job, "only", await reported(store, job.id)) == 0.0
 
 
 async def test_a_report_of_a_superseded_attempt_does_not_count(store: Store, clock: Clock) -> None:
@@ -217,8 +217,8 @@ async def test_odd_numbers_stay_between_nothing_and_all(
     await store.report([report(claimed, current, total)])
 
     job, told = await held(store, claimed.job.id), await reported(store, claimed.job.id)
-    assert whole(job, told) == of_whole
-    assert progress.of_stage(job, "only", told) == percent
+    assert job_percent(job, told) == of_whole
+    assert progress.stage_percent(job, "only", told) == percent
 
 
 # One stage
@@ -235,7 +235,7 @@ async def test_the_current_stage_is_the_earliest_unfinished_one(store: Store) ->
 async def test_a_stage_that_does_not_know_its_elements_is_at_the_start(store: Store) -> None:
     job = await submit(store, FAN)
 
-    assert progress.of_stage(job, "page", {}) == 0.0
+    assert progress.stage_percent(job, "page", {}) == 0.0
 
 
 async def test_a_stage_is_as_far_as_its_elements_are_in_the_mean(store: Store) -> None:
@@ -244,7 +244,7 @@ async def test_a_stage_is_as_far_as_its_elements_are_in_the_mean(store: Store) -
     await finish(store, pages[0])
     await store.report([report(pages[1], 1.0, 2.0)])
 
-    assert progress.of_stage(await held(store, job.id), "page", await reported(store, job.id)) == 37.5
+    assert progress.stage_percent(await held(store, job.id), "page", await reported(store, job.id)) == 37.5
 
 
 async def test_a_stage_that_waits_for_its_next_attempt_reports_nothing(store: Store) -> None:
@@ -252,7 +252,7 @@ async def test_a_stage_that_waits_for_its_next_attempt_reports_nothing(store: St
     await store.report([report(claimed, 8.0, 10.0)])
     job = await fail(store, claimed, BROKEN)
 
-    assert progress.of_stage(job, "only", await reported(store, job.id)) == 0.0
+    assert progress.stage_percent(job, "only", await reported(store, job.id)) == 0.0
 
 
 # Never backwards
@@ -303,7 +303,7 @@ async def _story(store: Store, clock: Clock, data: st.DataObject) -> None:
         claims += await claim(store, kinds=ALL_KINDS)
         await _step(store, job_id, claims, data)
         job = await held(store, job_id)
-        now = whole(job, await reported(store, job_id))
+        now = job_percent(job, await reported(store, job_id))
         if job.run != run:
             run, last = job.run, 0.0
         assert 0.0 <= last <= now <= 100.0

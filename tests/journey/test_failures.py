@@ -11,9 +11,9 @@ import httpx2
 import pytest
 from msgspec.structs import replace
 
-from packhorse.background.bulk_actions import Order, order_from, placed
 from packhorse.core.models import FailedRun, FailureStatus
 from packhorse.runtime import Handle
+from packhorse.schemas.orders import Order, order_from_errand, order_to_errand
 from packhorse.store.base import FailureFilter
 from tests.contract.failures import assert_counted
 from tests.journey.places import PLACES
@@ -47,7 +47,9 @@ async def ordered(site: Site, **facts: Any) -> str:
     """About those there are now, as every order that is given through the API."""
     store = await site.store()
     wanted = replace(ALL, until=store.now())
-    errand = placed(Order("retry", store.now(), "ann", wanted=wanted, **facts), "default", secrets.token_hex(4))
+    errand = order_to_errand(
+        Order("retry", store.now(), "ann", wanted=wanted, **facts), "default", secrets.token_hex(4)
+    )
     await store.add_errand(errand)
     return errand.id
 
@@ -57,7 +59,7 @@ async def carried_out(site: Site, order_id: str) -> Order:
 
     async def look() -> Order | None:
         errand = await store.order(order_id)
-        order = None if errand is None else order_from(errand)
+        order = None if errand is None else order_from_errand(errand)
         return order if order is not None and order.ended_at is not None else None
 
     return await until(look, 60, lambda: f"it is not carried out\n{site.log_text()[-3000:]}")

@@ -24,8 +24,8 @@ from packhorse.crashpoints import passing
 from packhorse.host import child_environment
 from packhorse.jobs.webhook_targets import listening
 from packhorse.log import log
-from packhorse.schemas.failures import shown_group
-from packhorse.schemas.job import iso
+from packhorse.schemas.failures import group_to_json
+from packhorse.schemas.timestamps import iso
 from packhorse.store.base import Alarm, Charge, Delivery, Errand, Store
 from packhorse.store.webhooks import NO_JOB
 
@@ -86,7 +86,7 @@ class Alarms:
         errand, alarm = told[0]
         names = list(dict.fromkeys(each.fingerprint for _, each in told))
         found = [await self._store.failure_group(errand.tenant, name) for name in names[:SHOWN]]
-        groups = [shown_group(group) for group in found if group is not None]
+        groups = [group_to_json(group) for group in found if group is not None]
         if not groups:
             return None
         data = {"tenant_id": errand.tenant, "groups": groups, "more": len(names) - min(len(names), SHOWN)}

@@ -10,12 +10,10 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Mapping, Sequence
-from typing import Literal
 
-from msgspec import Struct, field
 from msgspec.structs import replace
 
-from packhorse.core import failures, json, lifecycle
+from packhorse.core import json, lifecycle
 from packhorse.core.changes import Change
 from packhorse.core.models import FailedRun, FailureStatus, Job, Settled
 from packhorse.core.plan import Status
@@ -23,7 +21,8 @@ from packhorse.crashpoints import passing
 from packhorse.errors import CorruptRecord, JobNotFound, NotAllowed, SchemaTooNew, SlotTaken
 from packhorse.jobs.transact import Settle, Verb
 from packhorse.log import log
-from packhorse.store.base import Errand, FailureFilter, Store
+from packhorse.schemas.orders import LeftFailure, Order, Why, order_from_errand
+from packhorse.store.base import Errand, Store
 
 BATCH = 100
 """Failures of one step at most."""
@@ -38,48 +37,6 @@ STEP = 1.0
 """Seconds between the steps of an order with a pace, unless it is slower than one in that time."""
 SOONEST, LATEST = 5.0, 600.0
 """Seconds until a failed errand is tried again; they double with each attempt."""
-
-Kind = Literal["retry", "dismiss"]
-Why = Literal["gone", "settled", "slot_taken", "running", "unreadable"]
-
-
-class Left(Struct, frozen=True):
-    """A failure that was left as it is, and why."""
-
-    failure_id: str
-    why: Why
-
-
-class Order(Struct, frozen=True, omit_defaults=True):
-    """What is to be done, and how far it is."""
-
-    kind: Kind
-    at: float
-    by: str
-    reason: str = ""
-    ids: tuple[str, ...] = ()
-    wanted: FailureFilter | None = None
-    pace: float | None = None
-    """Failures per second; None: as fast as it goes."""
-    count: int = 0
-    """How many it was about when it was given, as far as they were counted."""
-    cursor: str | None = None
-    """The last failure that was looked at."""
-    done: int = 0
-    left: Mapping[str, int] = field(default_factory=dict)
-    """How many were left as they are, by why."""
-    named: tuple[Left, ...] = ()
-    ended_at: float | None = None
-
-
-def placed(order: Order, tenant: str, luck: str) -> Errand:
-    """An order as it lies in the store: due at once. Its id sorts by time."""
-    return Errand(f"{failures.first_id(order.at)}{luck}", "order", tenant, json.encode(order), order.at)
-
-
-def order_from(errand: Errand) -> Order:
-    """Raises CorruptRecord."""
-    return json.record(errand.body, Order)
 
 
 class Orders:
@@ -97,7 +54,7 @@ class Orders:
         return 0.0 if taken else POLL
 
     async def _step(self, errand: Errand) -> None:
-        order = order_from(errand)
+        order = order_from_errand(errand)
         size = BATCH if order.pace is None else max(1, min(BATCH, int(order.pace * STEP)))
         page, is_last = await self._page(errand, order, size)
         after = await self._carry_out(errand, order, page)
@@ -132,14 +89,14 @@ class Orders:
             dismissed = await self._store.dismiss_failures([each.id for each in open], settled)
             outcomes = {each.id: None if each.id in dismissed else "settled" for each in open}
         passing("order.retried")
-        left: list[Left] = []
+        left: list[LeftFailure] = []
         done = 0
         for id, failure in page.items():
             why: Why | None = outcomes[id] if id in outcomes else _before(failure, errand)
             if why is None:
                 done += 1
             elif why != "settled" or order.wanted is None:  # a filter means those that are open
-                left.append(Left(id, why))
+                left.append(LeftFailure(id, why))
         return replace(
             order,
             cursor=list(page)[-1] if page else order.cursor,

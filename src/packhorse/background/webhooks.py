@@ -25,7 +25,8 @@ from packhorse.outbound.addresses import Allow
 from packhorse.outbound.calls import Outbound
 from packhorse.outbound.dns import asked_by
 from packhorse.outbound.guard import Policy
-from packhorse.schemas.job import iso, looked_up
+from packhorse.schemas.jobs import jobs_to_json
+from packhorse.schemas.timestamps import iso
 from packhorse.settings import Settings
 from packhorse.store.base import Delivery, Endpoint, Store
 
@@ -236,7 +237,7 @@ async def build_message(store: Store, delivery: Delivery) -> bytes | None:
     if delivery.body:
         return delivery.body.encode()
     [job] = await store.get([delivery.job_id])
-    if job is None or not (found := await looked_up(store, [job])):
+    if job is None or not (found := await jobs_to_json(store, [job])):
         return None
     [document] = found
     type = f"job.{await _end_of(store, job, delivery.run)}"

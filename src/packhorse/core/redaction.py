@@ -14,6 +14,10 @@ SEALED = "$secret"
 """The only name in the object that stands for a secret at rest: ``{"$secret": "…"}``."""
 
 
+def is_sealed(value: Any) -> bool:
+    return isinstance(value, dict) and value.keys() == {SEALED}
+
+
 def masked(value: Any, paths: Sequence[Path]) -> Any:
     return changed(value, paths, lambda _: MASK)
 

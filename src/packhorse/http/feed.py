@@ -16,8 +16,7 @@ from functools import cached_property
 from packhorse.core.models import Event, Job, TaskId
 from packhorse.errors import CorruptRecord, SchemaTooNew, StoreError
 from packhorse.log import log
-from packhorse.schemas import resources
-from packhorse.schemas.job_documents import PositionDocument, StageDocument
+from packhorse.schemas.progress import PositionDocument, StageDocument, position_to_json, stages_to_json
 from packhorse.store.base import Line, Progress, Store
 
 LOOK = 1.0
@@ -50,11 +49,11 @@ class Moved:
 
     @cached_property
     def position(self) -> PositionDocument:
-        return resources.position(self.job, self.progress)
+        return position_to_json(self.job, self.progress)
 
     @cached_property
     def stages(self) -> dict[str, StageDocument]:
-        return resources.stages(self.job, self.progress)
+        return stages_to_json(self.job, self.progress)
 
 
 class Watcher:

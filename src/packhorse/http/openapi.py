@@ -12,7 +12,7 @@ from litestar.openapi.spec import OpenAPIMediaType, OpenAPIType, Operation, Para
 
 from packhorse.errors import Foreign, InvalidInput, Malformed, PackhorseError, StoreUnavailable
 from packhorse.http.requests.json_body import JSON
-from packhorse.schemas.problem import ProblemDocument
+from packhorse.schemas.problems import ProblemDocument
 
 PROBLEM = "application/problem+json"
 

@@ -28,8 +28,7 @@ from packhorse.jobs.estimate import Past, past
 from packhorse.jobs.promote import Destination
 from packhorse.jobs.transact import Settle
 from packhorse.log import log
-from packhorse.schemas.job import looked_up
-from packhorse.schemas.job_documents import JobDocument
+from packhorse.schemas.jobs import JobDocument, jobs_to_json
 from packhorse.settings import Settings
 from packhorse.store.base import Store
 from packhorse.store.statistics import Counts
@@ -116,7 +115,7 @@ class Tools:
             return []
 
     async def shown(self, jobs: Sequence[Job]) -> list[JobDocument]:
-        return await looked_up(self.store, jobs)
+        return await jobs_to_json(self.store, jobs)
 
 
 async def _kept(run: Callable[[], Awaitable[None]]) -> None:

@@ -13,7 +13,7 @@ import msgspec
 
 from packhorse.core import json, paths
 from packhorse.core.plan import Plan
-from packhorse.core.redaction import MASK, SEALED
+from packhorse.core.redaction import MASK, SEALED, is_sealed
 from packhorse.define.validation import invalid
 from packhorse.errors import NoSecretKey, SecretUnreadable
 
@@ -92,10 +92,6 @@ class Sealer:
             return json.decode(cipher.decrypt(raw[:NONCE], raw[NONCE:], _bound(plan, tenant)))
         except (KeyError, TypeError, ValueError, AttributeError, InvalidTag, msgspec.DecodeError) as error:
             raise SecretUnreadable(reason="it is damaged") from error
-
-
-def is_sealed(value: Any) -> bool:
-    return isinstance(value, dict) and value.keys() == {SEALED}
 
 
 @lru_cache(maxsize=8)

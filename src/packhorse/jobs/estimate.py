@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from msgspec import Struct
-
 from packhorse.core.histogram import bucket, percentile
-from packhorse.core.models import Job, Stage, TaskId
+from packhorse.core.models import Job, Stage
 from packhorse.core.plan import StagePlan, Status
-from packhorse.schemas.progress import of_stage
-from packhorse.store.base import Progress, Store
+from packhorse.schemas.explain import Estimate, StageEstimate
+from packhorse.schemas.progress import Reported, stage_percent
+from packhorse.store.base import Store
 from packhorse.store.statistics import KEPT, QUARTER
 
 STAGES = "/stages"
@@ -28,23 +27,6 @@ Past = Mapping[str, Counter[int]]
 """For each stage, how often it took how long."""
 
 
-class Left(Struct, frozen=True):
-    """Of one stage, in seconds; None where there is nothing to tell from."""
-
-    usual: float | None
-    """Within which half of them have ended."""
-    seconds: float | None
-    """What is left of it."""
-    runs: int
-
-
-class Estimate(Struct, frozen=True):
-    seconds: float | None
-    runs: int
-    """It is told from so many at least; none: from the job itself."""
-    stages: Mapping[str, Left]
-
-
 async def past(store: Store, pipeline: str) -> Past:
     """As far back as is kept: three days."""
     found: dict[str, Counter[int]] = {}
@@ -54,7 +36,7 @@ async def past(store: Store, pipeline: str) -> Past:
     return found
 
 
-def estimated(job: Job, reported: Mapping[TaskId, Progress], past: Past, now: float) -> Estimate:
+def estimated(job: Job, reported: Reported, past: Past, now: float) -> Estimate:
     """The longest way through what is left of the graph."""
     left = {plan.name: _left(job, plan, reported, past.get(plan.name, Counter()), now) for plan in job.plan.stages}
     runs = min((each.runs for each in left.values() if each.seconds), default=0)
@@ -69,21 +51,21 @@ def estimated(job: Job, reported: Mapping[TaskId, Progress], past: Past, now: fl
     return Estimate(None if last is None else last - now, runs, left)
 
 
-def _left(job: Job, plan: StagePlan, reported: Mapping[TaskId, Progress], counts: Counter[int], now: float) -> Left:
+def _left(job: Job, plan: StagePlan, reported: Reported, counts: Counter[int], now: float) -> StageEstimate:
     stage, runs = job.stage(plan.name), counts.total()
     usual = percentile(counts, 0.5)
     if stage.status is Status.COMPLETED:
-        return Left(usual, 0.0, runs)
+        return StageEstimate(usual, 0.0, runs)
     if stage.status.is_terminal:
-        return Left(usual, None, runs)
+        return StageEstimate(usual, None, runs)
     began = min((task.started_at for task in stage.tasks or () if task.started_at is not None), default=None)
     if began is None or stage.status is Status.PENDING:
-        return Left(usual, usual, runs)
-    passed, share = max(0.0, now - began), of_stage(job, plan.name, reported)
+        return StageEstimate(usual, usual, runs)
+    passed, share = max(0.0, now - began), stage_percent(job, plan.name, reported)
     by_pace = passed * (100.0 - share) / share if share > 0 else None
     by_past = _beyond(counts, passed)
     seconds = by_pace if share >= ENOUGH or by_past is None else by_past
-    return Left(usual, seconds, runs)
+    return StageEstimate(usual, seconds, runs)
 
 
 def _beyond(counts: Counter[int], passed: float) -> float | None:

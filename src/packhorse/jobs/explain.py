@@ -10,6 +10,7 @@ from msgspec import Struct, field
 from packhorse import host
 from packhorse.core.models import Job, Stage, TaskId
 from packhorse.core.plan import StagePlan, Status
+from packhorse.schemas.explain import Reason
 from packhorse.store.base import Pause, Store, WorkerCard
 
 STUCK = frozenset({"PAUSED", "NO_WORKER", "NO_CODE", "NO_PROCESS"})
@@ -17,13 +18,6 @@ STUCK = frozenset({"PAUSED", "NO_WORKER", "NO_CODE", "NO_PROCESS"})
 
 MOST_COUNTED = 1000
 """Tasks ahead of one that are counted: who waits for that many does not care for the rest."""
-
-
-class Reason(Struct, frozen=True):
-    code: str
-    message: str
-    ahead: int | None = None
-    """How many go before it, if that was counted."""
 
 
 class Around(Struct, frozen=True):

@@ -1,16 +1,101 @@
-"""How failures and their groups look in JSON, wherever they are shown."""
-
-from __future__ import annotations
+"""Failures and their groups."""
 
 from collections.abc import Sequence
+from typing import NotRequired, TypedDict
 
 from packhorse.core.failures import HOUR, HOURS, FailureGroup, by_hour
 from packhorse.core.models import FailedRun, FailureStatus, Settled
-from packhorse.schemas.job import iso
-from packhorse.schemas.job_documents import FailureDocument, FailureGroupDocument, SettledDocument, TrendDocument
+from packhorse.schemas.timestamps import iso
 
 
-def shown_failure(failure: FailedRun) -> FailureDocument:
+class SettledDocument(TypedDict):
+    """What became of a failure: ``run`` is the one it was retried as, ``order_id`` in whose course."""
+
+    at: str | None
+    by: str
+    reason: str
+    run: int | None
+    order_id: str | None
+
+
+class FailureDocument(TypedDict):
+    """A run that failed for good; ``revived`` counts how often its job had been retried by policy before."""
+
+    failure_id: str
+    fingerprint: str
+    job_id: str
+    run: int
+    tenant_id: str
+    user_id: str
+    pipeline: str
+    stage: str | None
+    error_code: str
+    message: str
+    attempts: int
+    timestamp: str | None
+    trace_id: str
+    schedule_id: str | None
+    status: FailureStatus
+    settled: SettledDocument | None
+    revived: int
+    revived_at_most: int
+    revives_at: str | None
+
+
+class TrendDocument(TypedDict):
+    """How many failures there were in each of the last 24 hours, the oldest first.
+
+    Only the newest 200 are counted; what they do not reach back to is null, and ``is_cut`` says so.
+    """
+
+    since: str | None
+    seconds: float
+    counts: list[int | None]
+    is_cut: bool
+
+
+class FailureGroupDocument(TypedDict):
+    """Failures with one fingerprint. With ``has_more_users``, ``users`` is the least there are.
+
+    ``trend`` is only there if it was asked for.
+    """
+
+    fingerprint: str
+    tenant_id: str
+    pipeline: str
+    stage: str | None
+    error_code: str
+    message: str
+    count: int
+    open: int
+    retried: int
+    resolved: int
+    dismissed: int
+    users: int
+    has_more_users: bool
+    first_seen: str | None
+    last_seen: str | None
+    is_dismissed: bool
+    dismissal: SettledDocument | None
+    seen_again: str | None
+    trend: NotRequired[TrendDocument]
+
+
+class FailuresPage(TypedDict):
+    """Newest first; ``next`` is the cursor of the next page, null on the last."""
+
+    items: list[FailureDocument]
+    next: str | None
+
+
+class FailureGroupsPage(TypedDict):
+    """The last seen first."""
+
+    items: list[FailureGroupDocument]
+    next: str | None
+
+
+def failure_to_json(failure: FailedRun) -> FailureDocument:
     return {
         "failure_id": failure.id,
         "fingerprint": failure.fingerprint,
@@ -34,7 +119,7 @@ def shown_failure(failure: FailedRun) -> FailureDocument:
     }
 
 
-def shown_group(group: FailureGroup) -> FailureGroupDocument:
+def group_to_json(group: FailureGroup) -> FailureGroupDocument:
     return {
         "fingerprint": group.fingerprint,
         "tenant_id": group.tenant,
@@ -57,7 +142,7 @@ def shown_group(group: FailureGroup) -> FailureGroupDocument:
     }
 
 
-def shown_trend(times: Sequence[float], now: float) -> TrendDocument:
+def trend_to_json(times: Sequence[float], now: float) -> TrendDocument:
     counts = by_hour(times, now)
     return {
         "since": iso(now - HOURS * HOUR),

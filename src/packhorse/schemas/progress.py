@@ -1,22 +1,109 @@
-"""How far a job is, as a number a person can watch."""
+"""How far a job and its stages are: percentages, and the documents that show them.
 
-from __future__ import annotations
+Annotations are evaluated here, as in every module with a TypedDict: one made from strings loses its `NotRequired`.
+"""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NotRequired, TypedDict
 
 from packhorse.core.models import Job, Stage, Task, TaskId
 from packhorse.core.plan import StagePlan, Status
+from packhorse.schemas.timestamps import iso
 from packhorse.store.base import Progress
 
+Reported = Mapping[TaskId, Progress]
+
 SHORT = 99.99
-"""Percent of what has told of its end and has not completed: what fails was not at its end, whatever it said."""
+"""Highest percentage of anything that has not completed: a stage may report its end and still fail."""
+
 ENDED_SHORT = (Status.FAILED, Status.CANCELLED)
 
 
-def whole(job: Job, reported: Mapping[TaskId, Progress]) -> float:
-    """0 to 100 over all stages by weight, 100 only once it has completed.
+class ElementsDocument(TypedDict):
+    """How many elements a stage has, and how they stand."""
 
-    Built from the furthest each task has been, so it never goes backwards.
+    total: int
+    completed: int
+    failed: int
+    running: int
+
+
+class StageDocument(TypedDict):
+    """How a stage stands; ``elements`` only of one that runs once per element."""
+
+    status: Status
+    progress: float
+    current: float | None
+    total: float | None
+    message: str | None
+    attempt: int
+    started_at: str | None
+    updated_at: str | None
+    elements: NotRequired[ElementsDocument]
+
+
+class TimingDocument(TypedDict):
+    started_at: str | None
+    completed_at: str | None
+    duration_ms: int | None
+
+
+class PositionDocument(TypedDict):
+    """How far a job is; progress is 0 to 100."""
+
+    stage: str | None
+    stage_progress: float
+    progress: float
+
+
+WAITING: StageDocument = {
+    "status": Status.PENDING,
+    "progress": 0.0,
+    "current": None,
+    "total": None,
+    "message": None,
+    "attempt": 0,
+    "started_at": None,
+    "updated_at": None,
+}
+
+
+def position_to_json(job: Job, progress: Reported) -> PositionDocument:
+    """The part of a job's document that changes without an event."""
+    stage = current_stage(job)
+    return {
+        "stage": stage,
+        "stage_progress": 100.0 if stage is None else stage_percent(job, stage, progress),
+        "progress": job_percent(job, progress),
+    }
+
+
+def stages_to_json(job: Job, progress: Reported) -> dict[str, StageDocument]:
+    return {plan.name: _stage(job, plan.name, progress) for plan in job.plan.stages}
+
+
+def timings_to_json(job: Job) -> dict[str, TimingDocument]:
+    timings: dict[str, TimingDocument] = {}
+    for plan, stage in zip(job.plan.stages, job.stages, strict=True):
+        tasks = stage.tasks or ()
+        if _is_untouched(tasks):
+            continue
+        started, ended = _first(tasks), None
+        if tasks and all(task.status.is_terminal for task in tasks):
+            ended = max((task.ended_at for task in tasks if task.ended_at is not None), default=None)
+        if started is not None:
+            timings[plan.name] = {
+                "started_at": iso(started),
+                "completed_at": iso(ended),
+                "duration_ms": duration_ms(started, ended),
+            }
+    return timings
+
+
+def job_percent(job: Job, reported: Reported) -> float:
+    """0 to 100 over all stages by weight, 100 only once the job has completed.
+
+    Uses the highest progress that each task has reported, so it never decreases within a run.
     """
     if job.status is Status.COMPLETED:
         return 100.0
@@ -27,8 +114,8 @@ def whole(job: Job, reported: Mapping[TaskId, Progress]) -> float:
     return min(SHORT, round(100.0 * done / total, 2))
 
 
-def of_stage(job: Job, name: str, reported: Mapping[TaskId, Progress]) -> float:
-    """0 to 100 of one stage, as its attempts report it; of one that was ended, how far it had got, which is not 100."""
+def stage_percent(job: Job, name: str, reported: Reported) -> float:
+    """0 to 100 for one stage, as its attempts report it; below 100 for one that failed or was cancelled."""
     stage = job.stage(name)
     tasks = stage.tasks
     if tasks is None:
@@ -50,7 +137,7 @@ def current_stage(job: Job) -> str | None:
     return None
 
 
-def _peak(job: Job, plan: StagePlan, stage: Stage, reported: Mapping[TaskId, Progress]) -> float:
+def _peak(job: Job, plan: StagePlan, stage: Stage, reported: Reported) -> float:
     if stage.tasks is None:
         return 0.0
     if not stage.tasks:
@@ -71,3 +158,55 @@ def _now(job: Job, task: Task, report: Progress | None) -> float:
     if report is None or report.run != job.run or not report.total or task.status is Status.PENDING:
         return 0.0
     return min(1.0, max(0.0, report.current / report.total))
+
+
+def _stage(job: Job, name: str, progress: Reported) -> StageDocument:
+    stage = job.stage(name)
+    tasks = stage.tasks or ()
+    if not progress and _is_untouched(tasks) and job.plan.stage(name).over is None:
+        return WAITING.copy()
+    reports = [found for i in range(len(tasks)) if (found := _report(job, TaskId(name, i), progress))]
+    document: StageDocument = {
+        "status": stage.status,
+        "progress": stage_percent(job, name, progress),
+        "current": reports[0].current if reports else None,
+        "total": reports[0].total if reports else None,
+        "message": max(reports, key=lambda report: report.at).message if reports else None,
+        "attempt": max((task.attempt for task in tasks), default=0),
+        "started_at": iso(_first(tasks)),
+        "updated_at": iso(max((report.at for report in reports), default=None)),
+    }
+    if job.plan.stage(name).over is None:
+        return document
+    elements = _elements(stage)  # their count says more than the report of any one element
+    total = None if stage.tasks is None else elements["total"]
+    return {**document, "current": elements["completed"], "total": total, "elements": elements}
+
+
+def _is_untouched(tasks: Sequence[Task]) -> bool:
+    """Every stage of a new job is; this spares the work for most stages of most jobs."""
+    return len(tasks) == 1 and tasks[0].status is Status.PENDING and tasks[0].attempt == 0 and not tasks[0].started_at
+
+
+def _elements(stage: Stage) -> ElementsDocument:
+    seen = [task.status for task in stage.tasks or ()]
+    return {
+        "total": len(seen),
+        "completed": seen.count(Status.COMPLETED),
+        "failed": seen.count(Status.FAILED),
+        "running": seen.count(Status.RUNNING),
+    }
+
+
+def _report(job: Job, at: TaskId, progress: Reported) -> Progress | None:
+    """A report of an earlier run says nothing about this one."""
+    found = progress.get(at)
+    return found if found is not None and found.run == job.run else None
+
+
+def _first(tasks: Iterable[Task]) -> float | None:
+    return min((task.started_at for task in tasks if task.started_at is not None), default=None)
+
+
+def duration_ms(start: float | None, end: float | None) -> int | None:
+    return None if start is None or end is None else round(1000 * (end - start))

@@ -12,7 +12,7 @@ from packhorse.core.plan import Need
 from packhorse.define import values
 from packhorse.errors import CorruptRecord, SchemaTooNew, StoreError
 from packhorse.jobs.artifacts import few_at_a_time
-from packhorse.schemas.job import result_of
+from packhorse.schemas.jobs import result_to_json
 from packhorse.store.base import Claim, Store
 from packhorse.worker.child.messages import Argument, Document
 
@@ -99,4 +99,4 @@ async def _find_previous(store: Store, job: Job) -> bytes:
     [found] = await store.get([last.job_id])
     if found is None or found.is_purging:
         return NOTHING
-    return json.encode(result_of(found, (await store.results([found.id])).get(found.id, {})))
+    return json.encode(result_to_json(found, (await store.results([found.id])).get(found.id, {})))

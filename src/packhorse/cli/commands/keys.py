@@ -15,7 +15,7 @@ from packhorse.client import Json
 from packhorse.define.durations import seconds
 from packhorse.errors import InvalidInput
 from packhorse.factory import open_store
-from packhorse.schemas import resources
+from packhorse.schemas.keys import audit_entry_to_json, key_to_json
 from packhorse.settings import Settings
 from packhorse.store.base import Entry, Key, Store
 from packhorse.web.widgets import formatting
@@ -73,7 +73,7 @@ def create(
             store, tenant or "default", scopes, by=OPERATOR, name=name, user=user, lasting=lasting
         )
         await _tell(store, settings, "key.created", key)
-        return {**resources.key(key), "key": text}
+        return {**key_to_json(key), "key": text}
 
     _given(_with_store(settings, straight), remote)
 
@@ -95,7 +95,7 @@ def list_keys(*, tenant: str | None = None, places: Places = Places(), remote: R
     else:
 
         async def straight(store: Store) -> list[Json]:
-            return [{**resources.key(key)} for key in await store.list_keys(tenant, limit=200)]
+            return [{**key_to_json(key)} for key in await store.list_keys(tenant, limit=200)]
 
         found = _with_store(settings, straight)
     if remote.json:
@@ -120,7 +120,7 @@ def show(key: str, /, *, places: Places = Places(), remote: Remote = Remote()) -
     else:
 
         async def straight(store: Store) -> Json:
-            return {**resources.key(await issue.find(store, _named(key)))}
+            return {**key_to_json(await issue.find(store, _named(key)))}
 
         found = _with_store(settings, straight)
     if remote.json:
@@ -150,7 +150,7 @@ def rotate(key: str, /, *, overlap: str = "0s", places: Places = Places(), remot
         old = await issue.find(store, _named(key))
         new, text = await issue.rotate(store, old, by=OPERATOR, overlap=_lasting("overlap", overlap))
         await _tell(store, settings, "key.rotated", new, replaces=old.id)
-        return {**resources.key(new), "key": text}
+        return {**key_to_json(new), "key": text}
 
     _given(_with_store(settings, straight), remote)
 
@@ -173,7 +173,7 @@ def revoke(key: str, /, *, places: Places = Places(), remote: Remote = Remote())
         async def straight(store: Store) -> Json:
             found = await issue.revoke(store, (await issue.find(store, _named(key))).id, by=OPERATOR)
             await _tell(store, settings, "key.revoked", found)
-            return {**resources.key(found)}
+            return {**key_to_json(found)}
 
         ended = _with_store(settings, straight)
     if remote.json:
@@ -214,7 +214,7 @@ def audit(*, limit: Whole = 50, places: Places = Places(), remote: Remote = Remo
     else:
 
         async def straight(store: Store) -> list[Json]:
-            return [{**resources.audited(entry)} for entry in await store.audited(limit=limit)]
+            return [{**audit_entry_to_json(entry)} for entry in await store.audited(limit=limit)]
 
         found = _with_store(settings, straight)
     if remote.json:

@@ -18,7 +18,6 @@ from packhorse.errors import (
     Conflict,
     CorruptRecord,
     Forbidden,
-    InvalidInput,
     NotFound,
     PackhorseError,
     RangeNotSatisfiable,
@@ -33,7 +32,7 @@ from packhorse.errors import (
 from packhorse.http.middleware import PROBLEM as PROBLEM_TYPE
 from packhorse.http.openapi import PROBLEM
 from packhorse.log import log, trace_id
-from packhorse.schemas.problem import ProblemDocument
+from packhorse.schemas.problems import error_to_json
 from packhorse.web.render import nowhere
 
 RETRY_AFTER = "2"
@@ -41,15 +40,6 @@ RETRY_AFTER = "2"
 
 LASTING = (CorruptRecord, SchemaTooNew)
 """What will be the same when it is asked for again."""
-
-RENAMED = {
-    "status": "job_status",
-    "type": "error_type",
-    "title": "error_title",
-    "detail": "error_detail",
-    "hint": "error_hint",
-}
-"""Facts whose names mean something else in a problem."""
 
 
 def problem(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
@@ -63,7 +53,7 @@ def problem(request: Request[Any, Any, Any], error: Exception) -> Response[bytes
         page = nowhere(request, known.status, known.message)
         page.headers.update(_headers(known, error))
         return page
-    document = shape(known)
+    document = error_to_json(known)
     document["trace_id"] = trace_id()
     return Response(json.encode(document), status_code=known.status, media_type=PROBLEM, headers=_headers(known, error))
 
@@ -78,24 +68,11 @@ def refusal(error: PackhorseError) -> ASGIResponse:
     """The same, where there is no application yet that could answer."""
     known = _without_internals(error) if isinstance(error, StoreError | BlobError) else error
     return ASGIResponse(
-        body=json.encode(shape(known)), status_code=known.status, media_type=PROBLEM, headers=_headers(known, error)
+        body=json.encode(error_to_json(known)),
+        status_code=known.status,
+        media_type=PROBLEM,
+        headers=_headers(known, error),
     )
-
-
-def shape(error: PackhorseError) -> ProblemDocument:
-    facts: dict[str, Any] = {RENAMED.get(name, name): value for name, value in error.facts.items() if _is_plain(value)}
-    document: ProblemDocument = {
-        "type": f"urn:packhorse:{error.type()}",
-        "title": error.title(),
-        "status": error.status,
-        "detail": error.message,
-    }
-    if error.hint:
-        document["hint"] = error.hint
-    if isinstance(error, InvalidInput):
-        document["errors"] = [{"field": each["field"], "message": each["message"]} for each in error.errors]
-    document.update(facts)  # type: ignore[typeddict-item]  # members beside those that every problem has
-    return document
 
 
 def _known(request: Request[Any, Any, Any], error: Exception) -> PackhorseError:
@@ -162,7 +139,3 @@ def _passes(error: PackhorseError) -> bool:
     if isinstance(error, StoreError | BlobError):
         return error.status >= 500 and not isinstance(error, LASTING)
     return isinstance(error, SlotTaken | Conflict)
-
-
-def _is_plain(value: Any) -> bool:
-    return value is None or isinstance(value, str | int | float | bool)

@@ -35,7 +35,7 @@ from packhorse.http.requests.job_selection import MOST_IDS, Meant, Place, capped
 from packhorse.http.requests.json_body import asked
 from packhorse.http.routes.jobs import seconds_of, wanted
 from packhorse.http.services import Tools
-from packhorse.schemas.job_pages import ChangedDocument, CountDocument
+from packhorse.schemas.jobs import ChangedDocument, CountDocument
 from packhorse.store.base import Count, Filter
 
 COUNTED = 1000

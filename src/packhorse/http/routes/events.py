@@ -20,8 +20,8 @@ from packhorse.http.openapi import answering, refusing
 from packhorse.http.requests.query import Number
 from packhorse.http.responses.stream import Streamed
 from packhorse.http.services import Tools
-from packhorse.schemas import resources
-from packhorse.schemas.job_documents import PositionDocument, StageDocument
+from packhorse.schemas.events import event_to_json, line_to_json
+from packhorse.schemas.progress import PositionDocument, StageDocument
 from packhorse.store.base import Line
 
 PING = 15.0
@@ -189,14 +189,14 @@ class _Following:
 
     def _happened(self, event: Event) -> bytes:
         self._n = event.n
-        return _frame(event.type, resources.event(event), event.n)
+        return _frame(event.type, event_to_json(event), event.n)
 
     def _written(self, line: Line) -> list[bytes]:
         known, self._line = self._line, max(self._line, line.n)
         if not self._wants_log or line.n <= known:
             return []
         dropped = [] if line.n == known + 1 else [_frame("gap", {"what": "log", "after": known, "next": line.n})]
-        return [*dropped, _frame("log", resources.line(line))]
+        return [*dropped, _frame("log", line_to_json(line))]
 
 
 def _frame(type: str, data: Mapping[str, object], n: int | None = None) -> bytes:

@@ -14,7 +14,6 @@ from litestar.params import FromPath, FromQuery, QueryParameter
 from msgspec.structs import replace
 
 from packhorse.auth.caller import LOCAL_USER, Caller
-from packhorse.background.bulk_actions import Kind, Order, order_from, placed
 from packhorse.core.failures import HOUR, HOURS, MOST_TIMES
 from packhorse.core.models import FailedRun, FailureStatus, Settled
 from packhorse.errors import (
@@ -31,16 +30,25 @@ from packhorse.http.requests.failure_selection import Chosen, ToDismiss, check_r
 from packhorse.http.requests.json_body import asked
 from packhorse.http.routes.jobs import seconds_of
 from packhorse.http.services import Tools
-from packhorse.schemas import resources
-from packhorse.schemas.failure_documents import (
+from packhorse.schemas.failures import (
+    FailureDocument,
+    FailureGroupDocument,
     FailureGroupsPage,
     FailuresPage,
+    failure_to_json,
+    group_to_json,
+    trend_to_json,
+)
+from packhorse.schemas.orders import (
+    Kind,
+    Order,
     OrderDocument,
     OrderedDocument,
     OrdersPage,
+    order_from_errand,
+    order_to_errand,
+    order_to_json,
 )
-from packhorse.schemas.failures import shown_failure, shown_group, shown_trend
-from packhorse.schemas.job_documents import FailureDocument, FailureGroupDocument
 from packhorse.store.base import FailureFilter, FailureGroup
 
 FIRST = 10
@@ -92,7 +100,7 @@ async def list_failures(
     )
     found = await tools.store.failures(wanted, before=cursor, limit=limit + 1)
     following = found[limit - 1].id if len(found) > limit else None
-    return {"items": [shown_failure(each) for each in found[:limit]], "next": following}
+    return {"items": [failure_to_json(each) for each in found[:limit]], "next": following}
 
 
 @get("/failures/groups", scope="read", responses=refusing())
@@ -133,7 +141,7 @@ async def list_orders(
     _check_whole(caller)
     found = await tools.store.orders(caller.tenant, before=cursor, limit=limit + 1)
     following = found[limit - 1].id if len(found) > limit else None
-    return {"items": [resources.order(each.id, order_from(each)) for each in found[:limit]], "next": following}
+    return {"items": [order_to_json(each.id, order_from_errand(each)) for each in found[:limit]], "next": following}
 
 
 @get("/failures/orders/{order_id:str}", scope="read", responses=refusing(OrderNotFound))
@@ -145,7 +153,7 @@ async def get_order(
     errand = None if "\0" in order_id else await tools.store.order(order_id)
     if errand is None or errand.tenant != caller.tenant:
         raise OrderNotFound(order_id=order_id[:100])
-    return resources.order(errand.id, order_from(errand))
+    return order_to_json(errand.id, order_from_errand(errand))
 
 
 @get("/failures/{failure_id:str}", scope="read", responses=refusing(FailureNotFound))
@@ -154,7 +162,7 @@ async def get_failure(
 ) -> FailureDocument:
     """One failure."""
     [failure] = await _failures(tools, caller, [failure_id])
-    return shown_failure(failure)
+    return failure_to_json(failure)
 
 
 @post(
@@ -198,14 +206,14 @@ ROUTES = [list_failures, list_groups, get_group, list_orders, get_order, get_fai
 
 
 async def _shown(tools: Tools, groups: list[FailureGroup], *, with_trend: bool) -> list[FailureGroupDocument]:
-    told = [shown_group(each) for each in groups]
+    told = [group_to_json(each) for each in groups]
     if not with_trend or not groups:
         return told
     now, tenant = tools.store.now(), groups[0].tenant
     names = [each.fingerprint for each in groups]
     found = await tools.store.failure_times(tenant, names, since=now - HOURS * HOUR, limit=MOST_TIMES)
     for each, times in zip(told, found, strict=True):
-        each["trend"] = shown_trend(times, now)
+        each["trend"] = trend_to_json(times, now)
     return told
 
 
@@ -226,7 +234,7 @@ async def _ordered(tools: Tools, caller: Caller, kind: Kind, given: Chosen) -> O
     answer: OrderedDocument = {
         "count": count,
         "is_at_least": count >= COUNTED,
-        "first": [shown_failure(each) for each in open[:FIRST]],
+        "first": [failure_to_json(each) for each in open[:FIRST]],
         "order": None,
     }
     if given.dry_run:
@@ -235,11 +243,11 @@ async def _ordered(tools: Tools, caller: Caller, kind: Kind, given: Chosen) -> O
     if kind == "dismiss" and group is not None and given.is_whole_group():
         await tools.store.dismiss_group(caller.tenant, group.fingerprint, Settled(now, by, reason))
     order = Order(kind, now, by, reason, tuple(ids), wanted, given.pace, count)
-    errand = placed(order, caller.tenant, secrets.token_hex(4))
+    errand = order_to_errand(order, caller.tenant, secrets.token_hex(4))
     await tools.store.add_errand(errand)
     event = "failures.retried" if kind == "retry" else "failures.dismissed"
     tools.audit.tell(event, caller, order_id=errand.id, count=count, reason=reason)
-    return {**answer, "order": resources.order(errand.id, order)}
+    return {**answer, "order": order_to_json(errand.id, order)}
 
 
 async def _counted(tools: Tools, wanted: FailureFilter) -> tuple[list[FailedRun], int]:

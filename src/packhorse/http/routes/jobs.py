@@ -28,9 +28,9 @@ from packhorse.http.responses import etag
 from packhorse.http.services import Tools
 from packhorse.jobs.estimate import estimated
 from packhorse.jobs.explain import explained
-from packhorse.schemas import resources
-from packhorse.schemas.job_documents import JobDocument
-from packhorse.schemas.job_pages import EstimateDocument, ExplainDocument, HistoryPage, JobsPage, LinesPage, SeriesPage
+from packhorse.schemas.events import HistoryPage, LinesPage, SeriesPage, event_to_json, line_to_json, usage_to_json
+from packhorse.schemas.explain import EstimateDocument, ExplainDocument, estimate_to_json, reason_to_json
+from packhorse.schemas.jobs import JobDocument, JobsPage
 from packhorse.store.base import Filter, Line
 
 Cursor = Annotated[
@@ -111,7 +111,7 @@ async def explain(
 ) -> ExplainDocument:
     """Why the job is not running now: a code and a sentence each, the first to be seen to first; none if it is."""
     found = await explained(tools.store, await tools.job(caller, job_id), tools.settings.lease)
-    return {"reasons": [resources.reason(each) for each in found]}
+    return {"reasons": [reason_to_json(each) for each in found]}
 
 
 @get("/jobs/{job_id:str}/estimate", scope="read", responses=refusing(JobNotFound))
@@ -122,7 +122,7 @@ async def estimate(
     job = await tools.job(caller, job_id)
     reported = (await tools.store.progress([job.id])).get(job.id, {})
     now = tools.store.now()
-    return resources.estimate(estimated(job, reported, await tools.past(job.plan.pipeline), now), now)
+    return estimate_to_json(estimated(job, reported, await tools.past(job.plan.pipeline), now), now)
 
 
 @get("/jobs/{job_id:str}/history", scope="read", responses=refusing(JobNotFound))
@@ -137,7 +137,7 @@ async def history(
     job = await tools.job(caller, job_id)
     found = await tools.store.events(job.id, after=after, limit=limit + 1)
     following = found[limit - 1].n if len(found) > limit else None
-    return {"items": [resources.event(each) for each in found[:limit]], "next": following}
+    return {"items": [event_to_json(each) for each in found[:limit]], "next": following}
 
 
 @post(
@@ -243,7 +243,7 @@ async def log(
     lines, following = found[:limit], found[limit - 1].n if len(found) > limit else None
     if request.accept.best_match(["application/json", "text/plain"]) == "text/plain":
         return ASGIResponse(body=_text(lines), media_type="text/plain", headers=HEADERS)
-    page: LinesPage = {"items": [resources.line(line) for line in lines], "next": following}
+    page: LinesPage = {"items": [line_to_json(line) for line in lines], "next": following}
     return ASGIResponse(body=json.encode(page), media_type="application/json", headers=HEADERS)
 
 
@@ -251,7 +251,7 @@ async def log(
 async def metrics(tools: NamedDependency[Tools], caller: NamedDependency[Caller], job_id: FromPath[str]) -> SeriesPage:
     """CPU, in cores, and memory that each task has used, as they were sampled, with the most of each."""
     await tools.job(caller, job_id)
-    return {"items": resources.series(await tools.store.samples(job_id)), "next": None}
+    return {"items": usage_to_json(await tools.store.samples(job_id)), "next": None}
 
 
 def wanted(

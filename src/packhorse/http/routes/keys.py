@@ -19,8 +19,17 @@ from packhorse.http.openapi import refusing, taking
 from packhorse.http.requests.json_body import asked
 from packhorse.http.requests.query import LARGEST
 from packhorse.http.services import Tools
-from packhorse.schemas import resources
-from packhorse.schemas.key_documents import AuditPage, KeyDocument, KeysPage, LimitsPage, MadeKeyDocument, MeDocument
+from packhorse.schemas.keys import (
+    AuditPage,
+    KeyDocument,
+    KeysPage,
+    LimitsPage,
+    MadeKeyDocument,
+    MeDocument,
+    audit_entry_to_json,
+    key_to_json,
+    limit_to_json,
+)
 from packhorse.store.base import Key
 
 BODY = (TooLarge, UnsupportedMedia, TooSlow)
@@ -73,7 +82,7 @@ async def list_keys(
     """The keys of this tenant, newest first, ended ones too. Never what is secret of them."""
     found = await tools.store.list_keys(caller.tenant, before=cursor, limit=limit + 1)
     following = found[limit - 1].id if len(found) > limit else None
-    return {"items": [resources.key(each) for each in found[:limit]], "next": following}
+    return {"items": [key_to_json(each) for each in found[:limit]], "next": following}
 
 
 @post("/keys", scope="admin", operation_class=taking(AskedKey, required=True), responses=refusing(*BODY))
@@ -126,7 +135,7 @@ async def revoke_key(
 @get("/keys/{key_id:str}", scope="admin", responses=refusing(KeyNotFound))
 async def get_key(tools: NamedDependency[Tools], caller: NamedDependency[Caller], key_id: FromPath[str]) -> KeyDocument:
     """One key of this tenant, also if it has ended. Never what is secret of it."""
-    return resources.key(await issue.find(tools.store, key_id, caller.tenant))
+    return key_to_json(await issue.find(tools.store, key_id, caller.tenant))
 
 
 @get("/keys/{key_id:str}/limits", scope="admin", responses=refusing(KeyNotFound))
@@ -140,7 +149,10 @@ async def key_limits(
         found.insert(0, (tools.door.limit, tools.door.rates.charge(client, 0)))
     spent = await tools.store.spend([charge for _, charge in found])
     return {
-        "items": [resources.limit(each, left) for (each, _), left in zip(found, spent.left, strict=True)],
+        "items": [
+            limit_to_json(each.name, each.unit, each.most, each.window, left)
+            for (each, _), left in zip(found, spent.left, strict=True)
+        ],
         "next": None,
     }
 
@@ -151,7 +163,7 @@ async def list_tokens(
 ) -> KeysPage:
     """The tokens that were given out for this job."""
     job = await tools.job(caller, job_id)
-    return {"items": [resources.key(each) for each in await tools.store.job_keys(job.id)], "next": None}
+    return {"items": [key_to_json(each) for each in await tools.store.job_keys(job.id)], "next": None}
 
 
 @post(
@@ -204,19 +216,19 @@ async def audit(
     await tools.audit.flush()
     found = await tools.store.audited(caller.tenant, before=before, limit=limit + 1)
     following = found[limit - 1].n if len(found) > limit else None
-    return {"items": [resources.audited(each) for each in found[:limit]], "next": following}
+    return {"items": [audit_entry_to_json(each) for each in found[:limit]], "next": following}
 
 
 def _made(tools: Tools, caller: Caller, event: str, key: Key, text: str, **details: str) -> MadeKeyDocument:
     tools.audit.tell(event, caller, job_id=key.job_id or "", key_id=key.id, **details)
-    return {**resources.key(key), "key": text}
+    return {**key_to_json(key), "key": text}
 
 
 async def _end(tools: Tools, caller: Caller, key: Key, event: str) -> KeyDocument:
     ended = await issue.revoke(tools.store, key.id, by=caller.key_id)
     tools.keyring.forget(key.id)
     tools.audit.tell(event, caller, job_id=key.job_id or "", key_id=key.id)
-    return resources.key(ended)
+    return key_to_json(ended)
 
 
 def _seconds(name: str, value: float | str, *, least: float = 1.0, most: float = 10 * 366 * 86_400.0) -> float:

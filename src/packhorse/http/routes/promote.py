@@ -22,9 +22,8 @@ from packhorse.http.routes.jobs import CHANGING
 from packhorse.http.services import Tools
 from packhorse.jobs import promote as promoting
 from packhorse.jobs.promote import Destination
-from packhorse.schemas.job_documents import JobDocument
-from packhorse.schemas.operation_documents import DestinationsPage
-from packhorse.schemas.resources import result_files
+from packhorse.schemas.jobs import JobDocument, result_files
+from packhorse.schemas.operations import DestinationsPage
 
 
 class Promote(Struct):

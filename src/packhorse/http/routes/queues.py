@@ -20,8 +20,8 @@ from packhorse.http.routes.stats import per_minute, waits
 from packhorse.http.services import Tools
 from packhorse.jobs.explain import paused
 from packhorse.jobs.stats import RECENT, Figures, by_queue
-from packhorse.schemas.operation_documents import QueueDocument, QueuesPage
-from packhorse.schemas.resources import iso
+from packhorse.schemas.operations import QueueDocument, QueuesPage
+from packhorse.schemas.timestamps import iso
 from packhorse.store.base import Pause
 from packhorse.store.statistics import Level
 

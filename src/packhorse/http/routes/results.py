@@ -34,9 +34,7 @@ from packhorse.http.responses.download import Content
 from packhorse.http.responses.download_limits import Download
 from packhorse.http.responses.ranges import is_known, part
 from packhorse.http.services import Tools
-from packhorse.schemas import resources
-from packhorse.schemas.job_pages import ArtifactsPage
-from packhorse.schemas.resources import of_stage_in_order
+from packhorse.schemas.jobs import ArtifactsPage, artifact_to_json, result_files, result_to_json, results_of_stage
 
 SENT = {
     200: answering(bytes, "application/octet-stream", "The file; its own media type where that is known."),
@@ -53,7 +51,7 @@ async def artifacts(
 ) -> ArtifactsPage:
     """The files that the job's stages have made so far."""
     made = await _artifacts(tools, await tools.job(caller, job_id))
-    return {"items": [resources.artifact(each) for each in made], "next": None}
+    return {"items": [artifact_to_json(each) for each in made], "next": None}
 
 
 @route(
@@ -116,9 +114,9 @@ async def _result(tools: Tools, job: Job) -> Content:
     if job.status is not Status.COMPLETED:
         raise NotFinished(job_id=job.id, status=job.status.value)
     results = (await tools.store.results([job.id])).get(job.id, {})
-    files = resources.result_files(job, results)
+    files = result_files(job, results)
     if not files:
-        return download.value(json.encode(resources.result_of(job, results)))
+        return download.value(json.encode(result_to_json(job, results)))
     source = await _source(tools, job)
     if len(files) > 1:
         name = f"{PurePosixPath(source or job.plan.pipeline).stem}.zip"
@@ -129,7 +127,7 @@ async def _result(tools: Tools, job: Job) -> Content:
 
 async def _artifacts(tools: Tools, job: Job) -> list[Artifact]:
     results = (await tools.store.results([job.id])).get(job.id, {})
-    return [made for plan in job.plan.stages for one in of_stage_in_order(results, plan.name) for made in one.artifacts]
+    return [made for plan in job.plan.stages for one in results_of_stage(results, plan.name) for made in one.artifacts]
 
 
 async def _source(tools: Tools, job: Job) -> str | None:

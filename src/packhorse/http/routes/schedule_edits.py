@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any
 
+import msgspec
 from litestar import Request, Response, delete, post, put
 from litestar.datastructures import State
 from litestar.di import NamedDependency
@@ -29,13 +30,18 @@ from packhorse.errors import (
 )
 from packhorse.http.openapi import answering, refusing, taking
 from packhorse.http.requests.body import Body
-from packhorse.http.requests.json_body import JSON, SMALL, asked, kind_of
-from packhorse.http.routes import schedule_json
+from packhorse.http.requests.json_body import JSON, SMALL, asked, converted, kind_of, members
 from packhorse.http.routes.schedule_commit import moved, required
-from packhorse.http.routes.schedule_json import Wanted, check_reason
 from packhorse.http.routes.schedules import BODY, base_of, revision_of, schedule_of, shown
 from packhorse.http.services import Tools
-from packhorse.schemas.schedule_documents import RunDocument, ScheduleDocument
+from packhorse.jobs.schedules import ScheduleRequest, accept_parameters, check_reason, window_seconds
+from packhorse.schemas.schedules import (
+    RunDocument,
+    ScheduleDocument,
+    differences_to_json,
+    run_to_json,
+    schedule_to_json,
+)
 
 CHANGING = (*BODY, ScheduleNotFound, EditedMeanwhile, NotAllowed)
 
@@ -63,7 +69,7 @@ class Back(Struct):
     "/schedules/{schedule_id:str}",
     scope="operate",
     request_max_body_size=None,
-    operation_class=taking(Wanted, required=True),
+    operation_class=taking(ScheduleRequest, required=True),
     responses={
         **refusing(*BODY, EditedMeanwhile, VersionNeeded, UnknownPipeline),
         201: answering(ScheduleDocument, "application/json", "It is new."),
@@ -94,7 +100,7 @@ async def put_schedule(
         gathered, parameters = early.and_more(), b"{}"
         if pipeline is not None:
             with gathered:
-                parameters = schedule_json.accepted(pipeline, wanted, written, tools.settings, caller.tenant, kept)
+                parameters = accept_parameters(pipeline, wanted, written, tools.settings, caller.tenant, kept)
         terms = _terms(gathered, wanted, "" if pipeline is None else pipeline.plan.pipeline, parameters, caller)
         with gathered:
             check(terms, now)
@@ -244,7 +250,7 @@ async def run_schedule(
     """Run it now, beside its ticks, and also while it is paused. What it says about overlaps holds here too."""
     await _why(request, tools)
     move = await moved(tools, caller, schedule_id, None, required(schedule_id, lambda s, now, _: rules.run_now(s, now)))
-    return schedule_json.run(move.runs[0], None, base_of(request))
+    return run_to_json(move.runs[0], None, base_of(request))
 
 
 ROUTES = [
@@ -259,10 +265,10 @@ ROUTES = [
 
 
 def _trial(move: Move) -> Response[ScheduleDocument]:
-    told = schedule_json.schedule(move.after)
+    told = schedule_to_json(move.after)
     before = move.before
     is_new = before is None or before.ended_at is not None
-    told["changes"] = [] if before is None or is_new else schedule_json.differences(before.terms, move.after.terms)
+    told["changes"] = [] if before is None or is_new else differences_to_json(before.terms, move.after.terms)
     return Response(told, status_code=200)
 
 
@@ -292,21 +298,24 @@ def _switching(active: bool, reason: str) -> Callable[[Schedule, float, str], Mo
     return decide
 
 
-async def _wanted(request: Asking, tools: Tools) -> tuple[Wanted, bytes]:
+async def _wanted(request: Asking, tools: Tools) -> tuple[ScheduleRequest, bytes]:
+    """The body, and its parameters as they were written."""
     kind = kind_of(request.headers.get("content-type", ""))
     if kind != JSON:
         raise UnsupportedMedia("The body must be JSON.", content_type=kind[:100])
     data = await Body(request.receive, tools.settings).whole(tools.settings.parameters_limit + SMALL)
-    return schedule_json.wanted_from(data)
+    wanted = converted(members(data), ScheduleRequest)
+    written = msgspec.json.decode(data, type=dict[str, msgspec.Raw]).get("parameters", msgspec.Raw(b"{}"))
+    return wanted, bytes(written)
 
 
-def _terms(gathered: Gathered, wanted: Wanted, pipeline: str, parameters: bytes, caller: Caller) -> Terms:
+def _terms(gathered: Gathered, wanted: ScheduleRequest, pipeline: str, parameters: bytes, caller: Caller) -> Terms:
     """Where something is wrong with a field, with anything in its place."""
     user, window = "-", 0.0
     with gathered:
         user = caller.acting_for(wanted.user_id)
     with gathered:
-        window = schedule_json.window_of(wanted)
+        window = window_seconds(wanted)
     return Terms(
         pipeline=pipeline,
         parameters=parameters,

@@ -27,9 +27,8 @@ from packhorse.errors import (
 from packhorse.http.openapi import refusing, taking
 from packhorse.http.requests.json_body import asked
 from packhorse.http.requests.query import LARGEST, Number
-from packhorse.http.routes import schedule_json
 from packhorse.http.services import Tools
-from packhorse.schemas.schedule_documents import (
+from packhorse.schemas.schedules import (
     DifferencePage,
     PreviewPage,
     RunDocument,
@@ -38,6 +37,11 @@ from packhorse.schemas.schedule_documents import (
     SchedulesPage,
     VersionDocument,
     VersionsPage,
+    differences_to_json,
+    moment_to_json,
+    run_to_json,
+    schedule_to_json,
+    version_to_json,
 )
 
 SOMEBODY_HERE = "local"
@@ -82,7 +86,7 @@ async def list_schedules(
     found = await tools.store.schedules(caller.tenant, after=after, limit=limit + 1)
     seen = [each for each in found[:limit] if (deleted or each.ended_at is None) and may_see(caller, each)]
     following = found[limit - 1].id if len(found) > limit else None
-    items = [schedule_json.schedule(each) for each in seen]
+    items = [schedule_to_json(each) for each in seen]
     if runs:
         pages = await asyncio.gather(*(tools.store.runs(caller.tenant, each.id, limit=runs) for each in seen))
         for item, page in zip(items, await _shown_runs(tools, caller, pages, base_of(request)), strict=True):
@@ -103,7 +107,7 @@ async def preview_schedule(request: Asking, tools: NamedDependency[Tools]) -> Pr
     now = tools.store.now()
     cron.check(line.cron, line.zone, now)
     found = cron.preview(line.cron, line.zone, now, SHOWN)
-    items = [schedule_json.moment(each) for each in found]
+    items = [moment_to_json(each) for each in found]
     return {"when": cron_text.said(line.cron, line.zone), "items": items, "next": None}
 
 
@@ -127,7 +131,7 @@ async def list_versions(
     await schedule_of(tools, caller, schedule_id)
     found = await tools.store.revisions(caller.tenant, schedule_id, before=before, limit=limit + 1)
     pairs = list(zip(found, [*found[1:], None], strict=True))[:limit]
-    items = [schedule_json.version(made, _seen(caller, before)) for made, before in pairs if may_see(caller, made)]
+    items = [version_to_json(made, _seen(caller, before)) for made, before in pairs if may_see(caller, made)]
     return {"items": items, "next": found[limit - 1].version if len(found) > limit else None}
 
 
@@ -143,7 +147,7 @@ async def get_version(
     await schedule_of(tools, caller, schedule_id)
     found = await revision_of(tools, caller, schedule_id, version)
     before = await tools.store.revisions(caller.tenant, schedule_id, before=version, limit=1)
-    return schedule_json.version(found, _seen(caller, before[0] if before else None))
+    return version_to_json(found, _seen(caller, before[0] if before else None))
 
 
 Version = Annotated[int, QueryParameter(ge=1, le=LARGEST)]
@@ -160,7 +164,7 @@ async def diff_versions(
     """What is different between two versions."""
     await schedule_of(tools, caller, schedule_id)
     before, after = [await revision_of(tools, caller, schedule_id, each) for each in (old, new)]
-    return {"items": schedule_json.differences(before.terms, after.terms), "next": None}
+    return {"items": differences_to_json(before.terms, after.terms), "next": None}
 
 
 @get("/schedules/{schedule_id:str}/runs", scope="read", responses=refusing(ScheduleNotFound))
@@ -227,7 +231,7 @@ async def _shown_runs(
         own.append([run for run in page if run.version in seen])
     live = [run.job_id for page in own for run in page if run.status == "fired" and run.job_id is not None]
     jobs = dict(zip(live, await tools.store.get(live) if live else [], strict=True))
-    return [[schedule_json.run(run, jobs.get(run.job_id or ""), base) for run in page] for page in own]
+    return [[run_to_json(run, jobs.get(run.job_id or ""), base) for run in page] for page in own]
 
 
 async def _seen_versions(tools: Tools, caller: Caller, runs: Sequence[Run]) -> Container[int]:
@@ -249,9 +253,7 @@ def may_see(caller: Caller, found: Schedule | Revision) -> bool:
 
 
 def shown(schedule: Schedule, status_code: int = 200) -> Response[ScheduleDocument]:
-    return Response(
-        schedule_json.schedule(schedule), status_code=status_code, headers={"ETag": f'"{schedule.version}"'}
-    )
+    return Response(schedule_to_json(schedule), status_code=status_code, headers={"ETag": f'"{schedule.version}"'})
 
 
 def base_of(request: Asking) -> str:

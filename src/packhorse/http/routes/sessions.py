@@ -10,8 +10,8 @@ from packhorse.auth.caller import Caller
 from packhorse.errors import Forbidden
 from packhorse.http.openapi import refusing
 from packhorse.http.services import Tools
-from packhorse.schemas import resources
-from packhorse.schemas.key_documents import SessionDocument
+from packhorse.schemas.keys import SessionDocument
+from packhorse.schemas.timestamps import iso
 
 
 @post("/sessions", scope="read", responses=refusing())
@@ -22,7 +22,7 @@ async def log_in(tools: NamedDependency[Tools], caller: NamedDependency[Caller])
         raise Forbidden("Logging in takes a key, in the header Authorization.", scope="read")
     session, text = await sessions.begin(tools.store, key, tools.settings.session)
     tools.audit.tell("session.started", caller, session_id=session.id)
-    return {"session_id": session.id, "session": text, "ends_at": resources.iso(session.ends_at)}
+    return {"session_id": session.id, "session": text, "ends_at": iso(session.ends_at)}
 
 
 @delete("/sessions/current", scope="read", status_code=204, responses=refusing())

@@ -16,8 +16,8 @@ from packhorse.errors import QueueNotFound
 from packhorse.http.openapi import refusing
 from packhorse.http.services import Tools
 from packhorse.jobs.stats import Figures, Point, Series, ended, percentiles, series
-from packhorse.schemas.operation_documents import PercentilesDocument, PointDocument, StatsDocument, WindowDocument
-from packhorse.schemas.resources import iso
+from packhorse.schemas.operations import PercentilesDocument, PointDocument, StatsDocument, WindowDocument
+from packhorse.schemas.timestamps import iso
 from packhorse.store.statistics import MINUTE, READINGS_KEPT, Level
 
 Window = Annotated[

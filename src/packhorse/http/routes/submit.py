@@ -37,8 +37,7 @@ from packhorse.http.responses.raw_response import Answer
 from packhorse.http.services import Tools, tools_and_caller
 from packhorse.jobs.catalog import Published
 from packhorse.jobs.submit import Intake
-from packhorse.schemas.job_documents import JobDocument
-from packhorse.schemas.resources import shown_new
+from packhorse.schemas.jobs import JobDocument, new_job_to_json
 
 ORIGIN = "api"
 FORM = "multipart/form-data"
@@ -195,7 +194,7 @@ class Submission:
 
     async def _shown(self, job: Job, spec: Spec) -> JobDocument:
         if job.id == self._intake.job_id:
-            return shown_new(job, spec)
+            return new_job_to_json(job, spec)
         [first] = await self._tools.shown([job])  # this key was used before, and that job may have got far
         return first
 

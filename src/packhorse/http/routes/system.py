@@ -9,9 +9,9 @@ from packhorse.background import health
 from packhorse.errors import BlobUnavailable, StoreUnavailable
 from packhorse.http.openapi import refusing
 from packhorse.http.services import Tools
-from packhorse.schemas import resources
-from packhorse.schemas.job_pages import PipelinesPage
-from packhorse.schemas.operation_documents import FindingDocument, FindingsDocument, HealthDocument, ReadyDocument
+from packhorse.schemas.operations import FindingDocument, FindingsDocument, HealthDocument, ReadyDocument
+from packhorse.schemas.pipelines import PipelinesPage, pipeline_to_json
+from packhorse.schemas.timestamps import iso
 from packhorse.store.base import Finding
 from packhorse.version import VERSION
 
@@ -19,7 +19,7 @@ from packhorse.version import VERSION
 @get("/pipelines", scope="read", responses=refusing())
 async def pipelines(tools: NamedDependency[Tools]) -> PipelinesPage:
     """What can be submitted, with the JSON Schema of its parameters."""
-    return {"items": [resources.pipeline(each.definition) for each in await tools.catalog.all()], "next": None}
+    return {"items": [pipeline_to_json(each.definition) for each in await tools.catalog.all()], "next": None}
 
 
 @get("/health", scope="operate", shared=True, responses=refusing())
@@ -38,7 +38,7 @@ def _finding(found: Finding, now: float) -> FindingDocument:
         "state": health.state(found, now),
         "value": found.value,
         "meaning": found.meaning,
-        "measured_at": resources.iso(now if found.measured_at is None else found.measured_at),
+        "measured_at": iso(now if found.measured_at is None else found.measured_at),
     }
 
 

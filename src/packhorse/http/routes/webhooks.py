@@ -27,13 +27,14 @@ from packhorse.errors import (
 from packhorse.http.openapi import refusing, taking
 from packhorse.http.requests.json_body import asked
 from packhorse.http.services import Tools
-from packhorse.schemas import resources
-from packhorse.schemas.key_documents import (
+from packhorse.schemas.webhooks import (
     DeliveriesPage,
     NewWebhookDocument,
     TrialDocument,
     WebhookDocument,
     WebhooksPage,
+    delivery_to_json,
+    webhook_to_json,
 )
 from packhorse.store.base import Endpoint
 
@@ -60,7 +61,7 @@ BODY = (TooLarge, UnsupportedMedia, TooSlow)
 @get("/webhooks", scope="admin", responses=refusing())
 async def list_webhooks(tools: NamedDependency[Tools], caller: NamedDependency[Caller]) -> WebhooksPage:
     """Where ended jobs are told, oldest first; with those that have ended, and why."""
-    return {"items": [resources.webhook(each) for each in await tools.store.endpoints(caller.tenant)], "next": None}
+    return {"items": [webhook_to_json(each) for each in await tools.store.endpoints(caller.tenant)], "next": None}
 
 
 @post(
@@ -85,7 +86,7 @@ async def add_webhook(
     endpoint = Endpoint(endpoint_id, caller.tenant, wanted.url, now, created_by=caller.key_id)
     await tools.store.add_endpoint(endpoint)
     tools.audit.tell("webhook.added", caller, webhook_id=endpoint.id)
-    return {**resources.webhook(endpoint), "secret": secret}
+    return {**webhook_to_json(endpoint), "secret": secret}
 
 
 @delete("/webhooks/{webhook_id:str}", scope="admin", status_code=200, responses=refusing(WebhookNotFound))
@@ -98,7 +99,7 @@ async def remove_webhook(
     if ended is None:
         raise WebhookNotFound(webhook_id=webhook_id)
     tools.audit.tell("webhook.removed", caller, webhook_id=webhook_id)
-    return resources.webhook(ended)
+    return webhook_to_json(ended)
 
 
 @get("/webhooks/{webhook_id:str}/deliveries", scope="admin", responses=refusing(WebhookNotFound))
@@ -108,7 +109,7 @@ async def list_deliveries(
     """The messages that wait to be sent, newest first, with the error of the last try. What was taken is gone."""
     await _webhook(tools, caller, webhook_id)
     found = await tools.store.deliveries(webhook_id, limit)
-    return {"items": [resources.delivery(each) for each in found], "next": None}
+    return {"items": [delivery_to_json(each) for each in found], "next": None}
 
 
 @post(

@@ -13,14 +13,14 @@ from packhorse.errors import CorruptRecord, SchemaTooNew
 from packhorse.http.openapi import refusing
 from packhorse.http.services import Tools
 from packhorse.jobs.explain import is_live
-from packhorse.schemas.operation_documents import (
+from packhorse.schemas.operations import (
     LossDocument,
     MachineDocument,
     WorkDocument,
     WorkerDocument,
     WorkersPage,
 )
-from packhorse.schemas.resources import iso
+from packhorse.schemas.timestamps import iso
 from packhorse.store.base import WorkerCard
 from packhorse.store.health import Lost, Machine, Work
 

@@ -1,0 +1,360 @@
+"""A job in JSON. It has one form, wherever it is shown."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, NotRequired, TypedDict, cast
+
+from packhorse.core import json, publish_path, retention
+from packhorse.core.models import Artifact, Failure, Job, Result, Spec, Stopping, Stored, TaskId
+from packhorse.core.plan import Status
+from packhorse.core.redaction import masked
+from packhorse.define.files import keyed
+from packhorse.define.values import decode_result
+from packhorse.schemas.progress import (
+    PositionDocument,
+    Reported,
+    StageDocument,
+    TimingDocument,
+    duration_ms,
+    position_to_json,
+    stages_to_json,
+    timings_to_json,
+)
+from packhorse.schemas.timestamps import iso
+from packhorse.store.base import Store
+
+Results = Mapping[TaskId, Result]
+
+NEW = "new"
+"""The name under which a plan caches the document of its new jobs."""
+
+NO_SPEC = Spec(parameters=b"{}")
+
+
+class InputDocument(TypedDict):
+    """A file that came with the submit. In ``input``, also how many each parameter has that takes several:
+    ``ref_images_count``.
+    """
+
+    parameter: str
+    filename: str
+    object_key: str
+    size_bytes: int
+    sha256: str
+
+
+class ErrorDocument(TypedDict):
+    """What went wrong: why a job failed, or, as ``last_error``, the last attempt that did."""
+
+    code: str
+    message: str
+    stage: str | None
+    detail: str | None
+    element: NotRequired[int]
+
+
+class AliasDocument(TypedDict):
+    """A job in the words of its app's users: what they call its status, and the keys of its files by their names."""
+
+    status: str
+    output: dict[str, str | list[str] | None]
+
+
+class JobDocument(PositionDocument):
+    """A job, in the one shape it has everywhere. Times are UTC, ISO 8601; ``keep`` is in seconds, for each end."""
+
+    job_id: str
+    pipeline: str
+    user_id: str
+    tenant_id: str
+    created_by_client_id: str | None
+    origin: str
+    schedule_id: str | None
+    tick: str | None
+    status: Status
+    stopping: Stopping | None
+    stages: dict[str, StageDocument]
+    parameters: dict[str, Any]
+    inputs: list[InputDocument]
+    input: InputDocument | None
+    source_filename: str | None
+    result: Any
+    result_object_keys: dict[str, str | list[str]]
+    published_folder: str | None
+    promoted: bool
+    promoted_object_keys: list[str]
+    error: ErrorDocument | None
+    error_count: int
+    last_error: ErrorDocument | None
+    created_at: str | None
+    started_at: str | None
+    completed_at: str | None
+    updated_at: str | None
+    expires_at: str | None
+    keep: dict[Status, float]
+    deadline_at: str | None
+    not_before: str | None
+    duration_ms: int | None
+    stage_timings: dict[str, TimingDocument]
+    run: int
+    retry_count: int
+    priority: int
+    trace_id: str
+    metadata: Mapping[str, Any]
+    version: int
+    last_event: int
+    alias: AliasDocument | None
+
+
+class ArtifactDocument(TypedDict):
+    """A file that a stage made; its name is ``{stage}/{name}``, of an element ``{stage}/{element}/{name}``."""
+
+    name: str
+    filename: str
+    size_bytes: int
+    sha256: str
+    content_type: str
+    object_key: str
+
+
+class JobsPage(TypedDict):
+    """Newest first; ``next`` is the cursor of the next page, null on the last."""
+
+    items: list[JobDocument]
+    next: str | None
+
+
+class CountDocument(TypedDict):
+    """How many jobs there are; at least, if so."""
+
+    count: int
+    is_at_least: bool
+
+
+class LeftJobDocument(TypedDict):
+    """A job that was left as it is: it is gone, already so, in another status, or its user's slot is taken."""
+
+    job_id: str
+    why: str
+
+
+class ChangedDocument(TypedDict):
+    """How many jobs were changed by this request; in a trial, how many would be (at least, if so), and the newest.
+
+    ``left`` counts those that were left as they are, by why; ``named`` shows some of them. ``next`` is the cursor with
+    which to go on, null if all is done.
+    """
+
+    count: int
+    is_at_least: bool
+    left: dict[str, int]
+    named: list[LeftJobDocument]
+    first: list[JobDocument]
+    next: str | None
+
+
+class ArtifactsPage(TypedDict):
+    items: list[ArtifactDocument]
+    next: None
+
+
+async def jobs_to_json(store: Store, jobs: Sequence[Job]) -> list[JobDocument]:
+    """Read what the store keeps beside the jobs, and return the documents of all jobs that are not being purged."""
+    ids = [job.id for job in jobs]
+    specs = await store.specs(ids)
+    results = await store.results(ids)
+    progress = await store.progress(ids)
+    return [
+        job_to_json(job, specs.get(job.id), results.get(job.id, {}), progress.get(job.id, {}))
+        for job in jobs
+        if not job.is_purging
+    ]
+
+
+def job_to_json(job: Job, spec: Spec | None, results: Results, progress: Reported) -> JobDocument:
+    spec = spec or NO_SPEC
+    inputs = [_input(each.parameter, each.file) for each in spec.inputs]
+    keys = _object_keys(job, results)
+    return {
+        "job_id": job.id,
+        "pipeline": job.plan.pipeline,
+        "user_id": job.user,
+        "tenant_id": job.tenant,
+        "created_by_client_id": job.client,
+        "origin": spec.origin,
+        "schedule_id": None if job.firing is None else job.firing.schedule,
+        "tick": None if job.firing is None else iso(job.firing.tick),
+        "status": job.status,
+        "stopping": job.stopping,
+        **position_to_json(job, progress),
+        "stages": stages_to_json(job, progress),
+        "parameters": masked(_parameters(spec), job.plan.secrets),
+        "inputs": inputs,
+        "input": _first_input(job, spec),
+        "source_filename": inputs[0]["filename"] if inputs else None,
+        "result": result_to_json(job, results) if job.status is Status.COMPLETED else None,
+        "result_object_keys": keys,
+        "published_folder": _published(job, results),
+        "promoted": bool(job.promoted),
+        "promoted_object_keys": _promoted_keys(job, results),
+        "error": _error(job.error),
+        "error_count": job.error_count,
+        "last_error": _error(job.last_error),
+        "created_at": iso(job.created_at),
+        "started_at": iso(job.started_at),
+        "completed_at": iso(job.completed_at),
+        "updated_at": iso(job.updated_at),
+        "expires_at": iso(job.purge_at),
+        "keep": retention.rule(job.plan),
+        "deadline_at": iso(job.deadline_at),
+        "not_before": iso(job.not_before) if job.not_before > job.created_at else None,
+        "duration_ms": duration_ms(job.started_at, job.completed_at),
+        "stage_timings": timings_to_json(job),
+        "run": job.run,
+        "retry_count": job.retry_count,
+        "priority": job.priority,
+        "trace_id": job.trace_id,
+        "metadata": spec.metadata,
+        "version": job.version,
+        "last_event": job.events,
+        "alias": alias_to_json(job, keys),
+    }
+
+
+def new_job_to_json(job: Job, spec: Spec) -> JobDocument:
+    """As `job_to_json`, for a job just submitted. Faster: every new job of a plan shares most of its document."""
+    if spec.inputs or job.firing is not None:
+        return job_to_json(job, spec, {}, {})
+    alike: JobDocument | None = job.plan.__dict__.get(NEW)
+    if alike is None:
+        alike = job.plan.__dict__[NEW] = job_to_json(job, spec, {}, {})
+    return {
+        **alike,
+        "job_id": job.id,
+        "user_id": job.user,
+        "tenant_id": job.tenant,
+        "created_by_client_id": job.client,
+        "origin": spec.origin,
+        "parameters": masked(_parameters(spec), job.plan.secrets),
+        "created_at": (created_at := iso(job.created_at)),
+        "updated_at": created_at,
+        "deadline_at": iso(job.deadline_at),
+        "not_before": iso(job.not_before) if job.not_before > job.created_at else None,
+        "priority": job.priority,
+        "trace_id": job.trace_id,
+        "metadata": spec.metadata,
+    }
+
+
+def result_to_json(job: Job, results: Results) -> Any:
+    """The value of the last stage, or an object by stage if there are several last stages. Files become documents."""
+    values = {plan.name: _value(job, plan.name, results) for plan in job.plan.sinks}
+    return next(iter(values.values())) if len(values) == 1 else values
+
+
+def result_files(job: Job, results: Results) -> list[Artifact]:
+    """The files that the last stages returned."""
+    return [file for plan in job.plan.sinks for result in results_of_stage(results, plan.name) for file in result.files]
+
+
+def results_of_stage(results: Results, stage: str) -> list[Result]:
+    return [results[at] for at in sorted(at for at in results if at.stage == stage)]
+
+
+def artifact_to_json(artifact: Artifact) -> ArtifactDocument:
+    return {
+        "name": artifact.name,
+        "filename": artifact.file.name,
+        "size_bytes": artifact.file.size,
+        "sha256": artifact.file.sha256,
+        "content_type": artifact.file.content_type,
+        "object_key": artifact.file.key,
+    }
+
+
+def alias_to_json(job: Job, keys: Mapping[str, str | list[str]]) -> AliasDocument | None:
+    """``keys``: object keys by stage. None if the app has no names of its own for statuses and outputs."""
+    plan = job.plan
+    if not plan.statuses and not plan.outputs:
+        return None
+    return {
+        "status": plan.statuses.get(job.status, job.status.value),
+        "output": {name: keys.get(stage) for name, stage in plan.outputs.items()},
+    }
+
+
+def _first_input(job: Job, spec: Spec) -> InputDocument | None:
+    """The first file, and how many files each list parameter has."""
+    if not spec.inputs:
+        return None
+    first = spec.inputs[0]
+    counts = Counter(each.parameter for each in spec.inputs)
+    others = {f"{name}_count": counts[name] for name in job.plan.lists}
+    return cast(InputDocument, _input(first.parameter, first.file) | others)
+
+
+def _input(parameter: str, file: Stored) -> InputDocument:
+    return {
+        "parameter": parameter,
+        "filename": file.name,
+        "object_key": file.key,
+        "size_bytes": file.size,
+        "sha256": file.sha256,
+    }
+
+
+def _parameters(spec: Spec) -> dict[str, Any]:
+    """As submitted, with its name in place of each file. ``$file`` in any other parameter is the user's own value."""
+    parameters: dict[str, Any] = json.decode(spec.parameters)
+    for name in {each.parameter for each in spec.inputs}:
+        value = parameters[name]
+        parameters[name] = (
+            [_file_name(spec, each) for each in value] if isinstance(value, list) else _file_name(spec, value)
+        )
+    return parameters
+
+
+def _file_name(spec: Spec, reference: Mapping[str, int]) -> str:
+    return spec.inputs[reference["$file"]].file.name
+
+
+def _value(job: Job, stage: str, results: Results) -> Any:
+    values = [
+        decode_result(result.value, Any, [artifact_to_json(artifact) for artifact in result.files])
+        for result in results_of_stage(results, stage)
+    ]
+    if job.plan.stage(stage).over is not None:
+        return values
+    return values[0] if values else None
+
+
+def _object_keys(job: Job, results: Results) -> dict[str, str | list[str]]:
+    found: dict[str, str | list[str]] = {}
+    for plan in job.plan.stages if results else ():
+        of_stage = results_of_stage(results, plan.name)
+        keys = [artifact.file.key for result in of_stage for artifact in result.files]
+        if keys:
+            found[plan.name] = keys[0] if len(keys) == 1 and plan.over is None else keys
+    return found
+
+
+def _published(job: Job, results: Results) -> str | None:
+    """Where the job publishes its files soon after it has completed, until a newer job publishes there."""
+    has_files = any(result.artifacts for result in results.values())
+    return publish_path.folder(job) if job.status is Status.COMPLETED and has_files else None
+
+
+def _promoted_keys(job: Job, results: Results) -> list[str]:
+    return [f"{to}/{keyed(artifact.name)}" for to in job.promoted for artifact in result_files(job, results)]
+
+
+def _error(error: Failure | None) -> ErrorDocument | None:
+    if error is None:
+        return None
+    document: ErrorDocument = {
+        "code": error.code,
+        "message": error.message,
+        "stage": error.stage,
+        "detail": error.detail,
+    }
+    return document if error.element is None else {**document, "element": error.element}

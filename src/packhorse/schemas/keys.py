@@ -1,0 +1,122 @@
+"""Keys and tokens, their limits, browser sessions, and the audit log."""
+
+from typing import Any, Literal, TypedDict
+
+from packhorse.schemas.timestamps import iso
+from packhorse.store.base import Entry, Key
+
+Unit = Literal["requests", "content-bytes", "concurrent-requests"]
+
+
+class KeyDocument(TypedDict):
+    """A key, or a token of one job, without what is secret of it."""
+
+    key_id: str
+    tenant_id: str
+    scopes: list[str]
+    name: str
+    user_id: str | None
+    job_id: str | None
+    created_at: str | None
+    created_by: str
+    ends_at: str | None
+    ended_by: str
+
+
+class MeDocument(TypedDict):
+    """Who asks. With a token, ``job_id`` is the one job it is good for; ``key_id`` is null where nobody needs a key."""
+
+    key_id: str | None
+    tenant_id: str
+    allowed: list[str]
+    user_id: str | None
+    job_id: str | None
+
+
+class MadeKeyDocument(KeyDocument):
+    """A key as it was just made: ``key`` is shown this once."""
+
+    key: str
+
+
+class KeysPage(TypedDict):
+    items: list[KeyDocument]
+    next: str | None
+
+
+class LimitDocument(TypedDict):
+    """A limit, and how much a key may still spend of it. Of permits to do something at once, there is no window."""
+
+    name: str
+    unit: Unit
+    limit: int
+    window_seconds: float | None
+    left: int
+
+
+class LimitsPage(TypedDict):
+    items: list[LimitDocument]
+    next: None
+
+
+class SessionDocument(TypedDict):
+    """A browser that has logged in. ``session`` is what its cookie says."""
+
+    session_id: str
+    session: str
+    ends_at: str | None
+
+
+class AuditDocument(TypedDict):
+    """One line of the audit; ``count`` says how many equal ones it stands for."""
+
+    n: int
+    at: str | None
+    event: str
+    tenant_id: str
+    key_id: str
+    address: str
+    job_id: str
+    trace_id: str
+    count: int
+    details: dict[str, Any]
+
+
+class AuditPage(TypedDict):
+    items: list[AuditDocument]
+    next: int | None
+
+
+def key_to_json(key: Key) -> KeyDocument:
+    return {
+        "key_id": key.id,
+        "tenant_id": key.tenant,
+        "scopes": list(key.scopes),
+        "name": key.name,
+        "user_id": key.user,
+        "job_id": key.job_id,
+        "created_at": iso(key.created_at),
+        "created_by": key.created_by,
+        "ends_at": iso(key.ends_at),
+        "ended_by": key.ended_by,
+    }
+
+
+def limit_to_json(name: str, unit: Unit, most: int, window: float, left: int) -> LimitDocument:
+    window_seconds = None if unit == "concurrent-requests" else window
+    return {"name": name, "unit": unit, "limit": most, "window_seconds": window_seconds, "left": left}
+
+
+def audit_entry_to_json(entry: Entry) -> AuditDocument:
+    return {
+        "n": entry.n,
+        "at": iso(entry.at),
+        "event": entry.event,
+        "tenant_id": entry.tenant,
+        "key_id": entry.actor,
+        "address": entry.address,
+        "job_id": entry.job_id,
+        "trace_id": entry.trace_id,
+        "count": entry.count,
+        "details": dict(entry.details),
+    }
