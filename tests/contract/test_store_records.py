@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -14,7 +12,7 @@ from packhorse.core import lifecycle
 from packhorse.core.changes import Change, DropRecord, Effect, Guard, NoteRecord, PutRecord, RecordIs
 from packhorse.core.records import Drop, IndexEntry, LogEntry, Put, Record, Ref
 from packhorse.errors import Conflict, JobNotFound, StoreUnavailable
-from packhorse.store.base import Records, Store
+from packhorse.store.base import Store
 from tests.contract.builders import (
     RESULT,
     UNKNOWN,
@@ -27,22 +25,9 @@ from tests.contract.builders import (
     submission,
     submit,
 )
-from tests.contract.stores import Clock, OpenStore, lent
-
-READY_STORES = ["sqlite", "redis", "redis+cluster"]
-"""Those that keep records. All of `STORES` once every one does."""
+from tests.contract.stores import Clock, OpenStore
 
 MINUTE = 60.0
-
-
-@pytest.fixture(params=READY_STORES)
-def address(request: pytest.FixtureRequest, folder: Path) -> Iterator[str]:
-    with lent(request.param, folder) as address:
-        yield address
-
-
-class Kept(Store, Records, Protocol):
-    """A store with records."""
 
 
 def put(id: str = "a", body: bytes = b"1", *, kind: str = "pet", **options: Any) -> Put:
@@ -54,12 +39,12 @@ def record(id: str = "a", body: bytes = b"1", *, kind: str = "pet", **options: A
     return Record(kind, id, body, **options)
 
 
-async def one(store: Kept, id: str = "a", kind: str = "pet") -> Record | None:
+async def one(store: Store, id: str = "a", kind: str = "pet") -> Record | None:
     [found] = await store.fetch(kind, [id])
     return found
 
 
-async def listed(store: Kept, index: str = "all", **options: Any) -> list[str]:
+async def listed(store: Store, index: str = "all", **options: Any) -> list[str]:
     return [each.id for each in await store.scan("pet", index, **options)]
 
 
@@ -70,7 +55,7 @@ def with_records(change: Change, *effects: Effect, guards: tuple[Guard, ...] = (
 # Put and fetch
 
 
-async def test_a_record_is_read_back_whole_from_another_handle(store: Kept, other: Kept) -> None:
+async def test_a_record_is_read_back_whole_from_another_handle(store: Store, other: Store) -> None:
     whole = put("ä/ö:{}", '{"é":"\\u0000 ☃"}'.encode(), due_at=1_800_000_000.25, lane="l", index=[("all", "ä")])
 
     assert await store.put([whole]) == [1]
@@ -78,13 +63,13 @@ async def test_a_record_is_read_back_whole_from_another_handle(store: Kept, othe
     assert await one(other, whole.id) == record(whole.id, whole.body, due_at=1_800_000_000.25)
 
 
-async def test_bodies_are_bytes_that_nobody_reads(store: Kept) -> None:
+async def test_bodies_are_bytes_that_nobody_reads(store: Store) -> None:
     await store.put([put(body=bytes(range(256)))])
 
     assert await one(store) == record(body=bytes(range(256)))
 
 
-async def test_records_come_in_the_order_asked_for_and_none_where_there_is_none(store: Kept) -> None:
+async def test_records_come_in_the_order_asked_for_and_none_where_there_is_none(store: Store) -> None:
     await store.put([put("a"), put("b", b"2")])
 
     assert await store.fetch("pet", ["b", "x", "a", "no\0body", "b"]) == [
@@ -93,7 +78,7 @@ async def test_records_come_in_the_order_asked_for_and_none_where_there_is_none(
     assert await store.fetch("pet", []) == []
 
 
-async def test_kinds_are_apart(store: Kept) -> None:
+async def test_kinds_are_apart(store: Store) -> None:
     await store.put([put(index=[("all", "a")]), put(kind="pet:a", body=b"2", index=[("all", "a")])])
 
     assert await one(store) == record()
@@ -103,7 +88,7 @@ async def test_kinds_are_apart(store: Kept) -> None:
     assert await one(store, kind="pet:a") is not None
 
 
-async def test_every_write_adds_one_to_the_stamp(store: Kept, other: Kept) -> None:
+async def test_every_write_adds_one_to_the_stamp(store: Store, other: Store) -> None:
     assert await store.put([put()]) == [1]
     assert await other.put([put(body=b"2")]) == [2]
     assert await store.put([put(body=b"3"), put(body=b"4")]) == [3, 4]
@@ -111,7 +96,7 @@ async def test_every_write_adds_one_to_the_stamp(store: Kept, other: Kept) -> No
     assert await one(store) == record(body=b"4", stamp=4)
 
 
-async def test_a_put_without_a_time_is_due_never_again(timed: Kept) -> None:
+async def test_a_put_without_a_time_is_due_never_again(timed: Store) -> None:
     await timed.put([put(due_at=timed.now())])
     await timed.put([put()])
 
@@ -123,11 +108,11 @@ async def test_a_put_without_a_time_is_due_never_again(timed: Kept) -> None:
 
 
 @pytest.mark.parametrize("stamp", [None, 0])
-async def test_a_new_record_needs_no_stamp_or_none_there(store: Kept, stamp: int | None) -> None:
+async def test_a_new_record_needs_no_stamp_or_none_there(store: Store, stamp: int | None) -> None:
     assert await store.put([put(stamp=stamp)]) == [1]
 
 
-async def test_a_new_record_does_not_replace_an_old_one(store: Kept, other: Kept) -> None:
+async def test_a_new_record_does_not_replace_an_old_one(store: Store, other: Store) -> None:
     await store.put([put()])
 
     with pytest.raises(Conflict) as caught:
@@ -137,7 +122,7 @@ async def test_a_new_record_does_not_replace_an_old_one(store: Kept, other: Kept
     assert await one(store) == record()
 
 
-async def test_only_who_has_seen_the_last_write_replaces_or_drops(store: Kept, other: Kept) -> None:
+async def test_only_who_has_seen_the_last_write_replaces_or_drops(store: Store, other: Store) -> None:
     await store.put([put()])
     await store.put([put(body=b"2", stamp=1)])
 
@@ -150,7 +135,7 @@ async def test_only_who_has_seen_the_last_write_replaces_or_drops(store: Kept, o
     assert await one(store) is None
 
 
-async def test_a_stamp_of_a_record_that_is_gone_does_not_hold(store: Kept) -> None:
+async def test_a_stamp_of_a_record_that_is_gone_does_not_hold(store: Store) -> None:
     with pytest.raises(Conflict):
         await store.put([put(stamp=1)])
     with pytest.raises(Conflict):
@@ -159,10 +144,10 @@ async def test_a_stamp_of_a_record_that_is_gone_does_not_hold(store: Kept) -> No
     assert await one(store) is None
 
 
-async def test_of_many_who_replace_what_they_have_seen_one_does(store: Kept, other: Kept) -> None:
+async def test_of_many_who_replace_what_they_have_seen_one_does(store: Store, other: Store) -> None:
     await store.put([put()])
 
-    async def replacing(handle: Kept, n: int) -> bool:
+    async def replacing(handle: Store, n: int) -> bool:
         try:
             await handle.put([put(body=b"%d" % n, stamp=1)])
         except Conflict:
@@ -178,7 +163,7 @@ async def test_of_many_who_replace_what_they_have_seen_one_does(store: Kept, oth
 # One call, all or nothing
 
 
-async def test_a_call_makes_all_of_its_writes_or_none(store: Kept) -> None:
+async def test_a_call_makes_all_of_its_writes_or_none(store: Store) -> None:
     await store.put([put("old", index=[("all", "old")]), put("gone", index=[("all", "gone")])])
 
     with pytest.raises(Conflict):
@@ -195,7 +180,7 @@ async def test_a_call_makes_all_of_its_writes_or_none(store: Kept) -> None:
     assert await listed(store) == ["gone", "old"]
 
 
-async def test_writes_of_one_call_see_each_other(store: Kept) -> None:
+async def test_writes_of_one_call_see_each_other(store: Store) -> None:
     stamps = await store.put(
         [put(stamp=0), put(body=b"2", stamp=1), Drop("pet", "a", stamp=2), put(body=b"3", stamp=0), put("b", stamp=0)]
     )
@@ -204,7 +189,7 @@ async def test_writes_of_one_call_see_each_other(store: Kept) -> None:
     assert await one(store) == record(body=b"3")
 
 
-async def test_a_refused_call_leaves_its_neighbours(store: Kept) -> None:
+async def test_a_refused_call_leaves_its_neighbours(store: Store) -> None:
     await store.put([put("taken")])
 
     outcomes = await asyncio.gather(
@@ -217,11 +202,11 @@ async def test_a_refused_call_leaves_its_neighbours(store: Kept) -> None:
     assert [each is None for each in found] == [n == 5 for n in range(10)]
 
 
-async def test_nothing_to_write_is_nothing_written(store: Kept) -> None:
+async def test_nothing_to_write_is_nothing_written(store: Store) -> None:
     assert await store.put([]) == []
 
 
-async def test_a_drop_takes_index_and_note_along_and_dropping_nothing_is_fine(store: Kept) -> None:
+async def test_a_drop_takes_index_and_note_along_and_dropping_nothing_is_fine(store: Store) -> None:
     await store.put([put(index=[("all", "a")], due_at=1.0)])
     await made(store, with_records(submission(now=store.now()), NoteRecord(Ref("pet", "a"), b"n")))
 
@@ -236,7 +221,7 @@ async def test_a_drop_takes_index_and_note_along_and_dropping_nothing_is_fine(st
 # What must be there
 
 
-async def test_a_record_of_a_job_needs_the_job(store: Kept) -> None:
+async def test_a_record_of_a_job_needs_the_job(store: Store) -> None:
     with pytest.raises(JobNotFound) as caught:
         await store.put([put("b"), put(job_id=UNKNOWN)])
 
@@ -246,7 +231,7 @@ async def test_a_record_of_a_job_needs_the_job(store: Kept) -> None:
     assert await store.put([put(job_id=job.id)]) == [1]
 
 
-async def test_a_record_can_need_another(store: Kept) -> None:
+async def test_a_record_can_need_another(store: Store) -> None:
     with pytest.raises(Conflict) as caught:
         await store.put([put(needs=Ref("house", "h"))])
     assert (caught.value.facts["kind"], caught.value.facts["id"]) == ("pet", "a")
@@ -259,7 +244,7 @@ async def test_a_record_can_need_another(store: Kept) -> None:
     assert await one(store, "h", "house") is not None
 
 
-async def test_a_drop_can_need_that_a_worker_holds_no_lease(store: Kept, other: Kept) -> None:
+async def test_a_drop_can_need_that_a_worker_holds_no_lease(store: Store, other: Store) -> None:
     await store.put([put("w", kind="worker"), put("v", kind="worker")])
     claimed = await started(store, worker="w")
 
@@ -274,7 +259,7 @@ async def test_a_drop_can_need_that_a_worker_holds_no_lease(store: Kept, other: 
     assert await store.fetch("worker", ["v", "w"]) == [None, None]
 
 
-async def test_a_job_takes_its_records_along(store: Kept, other: Kept) -> None:
+async def test_a_job_takes_its_records_along(store: Store, other: Store) -> None:
     job, neighbour = await completed(store), await completed(store)
     due = store.now() - 1
     await store.put(
@@ -296,7 +281,7 @@ async def test_a_job_takes_its_records_along(store: Kept, other: Kept) -> None:
     assert [each.id for each in await store.take("pet", "", 10, MINUTE)] == ["c"]
 
 
-async def test_a_job_that_is_not_erased_keeps_its_records(store: Kept) -> None:
+async def test_a_job_that_is_not_erased_keeps_its_records(store: Store) -> None:
     job = await completed(store)
     await store.put([put(job_id=job.id)])
 
@@ -305,7 +290,7 @@ async def test_a_job_that_is_not_erased_keeps_its_records(store: Kept) -> None:
     assert await one(store) == record()
 
 
-async def test_a_record_that_was_put_without_its_job_stays_when_the_job_goes(store: Kept) -> None:
+async def test_a_record_that_was_put_without_its_job_stays_when_the_job_goes(store: Store) -> None:
     job = await completed(store)
     await store.put([put(job_id=job.id)])
     await store.put([put(body=b"2")])
@@ -316,7 +301,7 @@ async def test_a_record_that_was_put_without_its_job_stays_when_the_job_goes(sto
     assert await one(store) == record(body=b"2", stamp=2)
 
 
-async def test_a_record_goes_with_the_job_it_was_last_put_for(store: Kept) -> None:
+async def test_a_record_goes_with_the_job_it_was_last_put_for(store: Store) -> None:
     first, last = await completed(store), await completed(store)
     await store.put([put(job_id=first.id)])
     await store.put([put(job_id=last.id)])
@@ -330,7 +315,7 @@ async def test_a_record_goes_with_the_job_it_was_last_put_for(store: Kept) -> No
 # Indexes
 
 
-async def test_an_index_lists_by_place_and_backwards(store: Kept, other: Kept) -> None:
+async def test_an_index_lists_by_place_and_backwards(store: Store, other: Store) -> None:
     await store.put([put(id, index=[("all", place)]) for id, place in (("x", "3"), ("y", "1"), ("z", "2"))])
 
     assert await listed(other) == ["y", "z", "x"]
@@ -339,7 +324,7 @@ async def test_an_index_lists_by_place_and_backwards(store: Kept, other: Kept) -
     assert await listed(other, limit=0) == []
 
 
-async def test_places_compare_as_bytes(store: Kept) -> None:
+async def test_places_compare_as_bytes(store: Store) -> None:
     places = [" ", "-", "0", "10", "2", "A", "Z", "a", "a ", "aa", "aä", "b", "~", "Ä", "ä", "☃", "🐺"]
     assert sorted(places, key=lambda place: place.encode()) == places
     await store.put([put(f"{n}", index=[("all", place)]) for n, place in enumerate(places)][::-1])
@@ -352,7 +337,7 @@ async def test_places_compare_as_bytes(store: Kept) -> None:
 
 
 @pytest.mark.parametrize("newest", [False, True])
-async def test_pages_follow_each_other_without_gaps(store: Kept, newest: bool) -> None:
+async def test_pages_follow_each_other_without_gaps(store: Store, newest: bool) -> None:
     places = [f"{n:03}" for n in range(25)]
     await store.put([put(place, index=[("all", place)]) for place in places])
     found: list[str] = []
@@ -368,7 +353,7 @@ def _page(found: list[str], newest: bool) -> dict[str, str]:
     return {"before" if newest else "after": found[-1]} if found else {}
 
 
-async def test_both_ends_are_excluded(store: Kept) -> None:
+async def test_both_ends_are_excluded(store: Store) -> None:
     await store.put([put(place, index=[("all", place)]) for place in "abcde"])
 
     assert await listed(store, after="a", before="d") == ["b", "c"]
@@ -379,7 +364,7 @@ async def test_both_ends_are_excluded(store: Kept) -> None:
     assert await listed(store, after="d", before="b") == []
 
 
-async def test_a_put_replaces_the_index_entries(store: Kept) -> None:
+async def test_a_put_replaces_the_index_entries(store: Store) -> None:
     await store.put([put(index=[("all", "1"), ("tenant/acme", "1"), ("open", "1")])])
     await store.put([put(index=[("all", "1"), ("all", "2"), ("tenant/beta", "1")])])
 
@@ -390,7 +375,7 @@ async def test_a_put_replaces_the_index_entries(store: Kept) -> None:
     assert await listed(store) == await listed(store, "tenant/beta") == []
 
 
-async def test_two_records_at_one_place_are_both_listed(store: Kept) -> None:
+async def test_two_records_at_one_place_are_both_listed(store: Store) -> None:
     await store.put([put("a", index=[("all", "1")]), put("b", index=[("all", "1")])])
 
     assert sorted(await listed(store)) == ["a", "b"]
@@ -398,7 +383,7 @@ async def test_two_records_at_one_place_are_both_listed(store: Kept) -> None:
     assert await listed(store) == ["b"]
 
 
-async def test_a_scan_returns_records_whole(store: Kept) -> None:
+async def test_a_scan_returns_records_whole(store: Store) -> None:
     await store.put([put(index=[("all", "a")], due_at=5.5)])
     await made(store, with_records(submission(now=1.0), NoteRecord(Ref("pet", "a"), b"n", (IndexEntry("all", "a"),))))
 
@@ -408,7 +393,7 @@ async def test_a_scan_returns_records_whole(store: Kept) -> None:
 # Take
 
 
-async def test_what_is_due_is_taken_longest_due_first(timed: Kept, clock: Clock) -> None:
+async def test_what_is_due_is_taken_longest_due_first(timed: Store, clock: Clock) -> None:
     now = clock()
     await timed.put([put(id, due_at=now + due) for id, due in (("a", -1), ("b", -3), ("c", 0), ("d", 1), ("e", -2))])
 
@@ -421,7 +406,7 @@ async def test_what_is_due_is_taken_longest_due_first(timed: Kept, clock: Clock)
     assert await one(timed, "b") == first[0]
 
 
-async def test_lanes_and_kinds_are_taken_apart(timed: Kept, clock: Clock) -> None:
+async def test_lanes_and_kinds_are_taken_apart(timed: Store, clock: Clock) -> None:
     await timed.put(
         [
             put("a", lane="slow", due_at=clock()),
@@ -436,7 +421,7 @@ async def test_lanes_and_kinds_are_taken_apart(timed: Kept, clock: Clock) -> Non
     assert [each.id for each in await timed.take("toy", "", 10, MINUTE)] == ["c"]
 
 
-async def test_a_record_that_changed_its_lane_is_in_one_lane(timed: Kept, clock: Clock) -> None:
+async def test_a_record_that_changed_its_lane_is_in_one_lane(timed: Store, clock: Clock) -> None:
     await timed.put([put(lane="slow", due_at=clock())])
     await timed.put([put(lane="quick", due_at=clock())])
 
@@ -444,7 +429,7 @@ async def test_a_record_that_changed_its_lane_is_in_one_lane(timed: Kept, clock:
     assert len(await timed.take("pet", "quick", 10, MINUTE)) == 1
 
 
-async def test_what_was_taken_is_put_off_and_then_anybodys(timed: Kept, clock: Clock) -> None:
+async def test_what_was_taken_is_put_off_and_then_anybodys(timed: Store, clock: Clock) -> None:
     await timed.put([put(due_at=clock())])
     [taken] = await timed.take("pet", "", 10, MINUTE)
     clock.forward(MINUTE - 1)
@@ -460,7 +445,7 @@ async def test_what_was_taken_is_put_off_and_then_anybodys(timed: Kept, clock: C
     await timed.put([Drop("pet", "a", stamp=again.stamp)])
 
 
-async def test_who_took_it_may_put_it_off_and_keep_the_count(timed: Kept, clock: Clock) -> None:
+async def test_who_took_it_may_put_it_off_and_keep_the_count(timed: Store, clock: Clock) -> None:
     await timed.put([put(due_at=clock())])
     [taken] = await timed.take("pet", "", 10, MINUTE)
 
@@ -472,7 +457,7 @@ async def test_who_took_it_may_put_it_off_and_keep_the_count(timed: Kept, clock:
     assert (again.body, again.attempts) == (b"2", 2)
 
 
-async def test_a_put_counts_from_what_it_says(timed: Kept, clock: Clock) -> None:
+async def test_a_put_counts_from_what_it_says(timed: Store, clock: Clock) -> None:
     await timed.put([put(due_at=clock())])
     await timed.take("pet", "", 10, MINUTE)
 
@@ -484,11 +469,11 @@ async def test_a_put_counts_from_what_it_says(timed: Kept, clock: Clock) -> None
     assert await one(timed, "new") == record("new", due_at=clock() + 1)
 
 
-async def test_two_takers_never_get_the_same(store: Kept, other: Kept) -> None:
+async def test_two_takers_never_get_the_same(store: Store, other: Store) -> None:
     due = store.now() - 5
     await store.put([put(f"{n:03}", due_at=due) for n in range(60)])
 
-    async def all_due(handle: Kept) -> list[str]:
+    async def all_due(handle: Store) -> list[str]:
         found: list[str] = []
         while taken := await handle.take("pet", "", 3, 600.0):
             found += [each.id for each in taken]
@@ -499,7 +484,7 @@ async def test_two_takers_never_get_the_same(store: Kept, other: Kept) -> None:
     assert sorted(id for taken in found for id in taken) == [f"{n:03}" for n in range(60)]
 
 
-async def test_taking_with_a_limit_of_none_takes_none(store: Kept) -> None:
+async def test_taking_with_a_limit_of_none_takes_none(store: Store) -> None:
     await store.put([put(due_at=1.0)])
 
     assert await store.take("pet", "", 0, MINUTE) == []
@@ -509,7 +494,7 @@ async def test_taking_with_a_limit_of_none_takes_none(store: Kept) -> None:
 # Logs
 
 
-async def test_a_log_is_read_newest_first_and_by_topic(store: Kept, other: Kept) -> None:
+async def test_a_log_is_read_newest_first_and_by_topic(store: Store, other: Store) -> None:
     await store.append("audit", [LogEntry(b"1", "acme"), LogEntry(b"2")], keep=100)
     await other.append("audit", [LogEntry("3 ä".encode(), "beta"), LogEntry(b"4", "acme")], keep=100)
 
@@ -523,7 +508,7 @@ async def test_a_log_is_read_newest_first_and_by_topic(store: Kept, other: Kept)
     assert await store.tail("audit", limit=0) == []
 
 
-async def test_logs_are_apart(store: Kept) -> None:
+async def test_logs_are_apart(store: Store) -> None:
     await store.append("audit", [LogEntry(b"1")], keep=100)
     await store.append("other", [LogEntry(b"2")], keep=100)
 
@@ -532,7 +517,7 @@ async def test_logs_are_apart(store: Kept) -> None:
     assert await store.tail("nothing") == []
 
 
-async def test_a_log_drops_the_oldest_of_whatever_topic(store: Kept) -> None:
+async def test_a_log_drops_the_oldest_of_whatever_topic(store: Store) -> None:
     for n in range(30):
         await store.append("audit", [LogEntry(b"%d" % n, "acme" if n % 2 else "")], keep=10)
 
@@ -540,7 +525,7 @@ async def test_a_log_drops_the_oldest_of_whatever_topic(store: Kept) -> None:
     assert [each.body for each in await store.tail("audit", topic="acme")] == [b"29", b"27", b"25", b"23", b"21"]
 
 
-async def test_a_number_of_a_log_is_never_given_twice(store: Kept, other: Kept) -> None:
+async def test_a_number_of_a_log_is_never_given_twice(store: Store, other: Store) -> None:
     await store.append("audit", [LogEntry(b"1"), LogEntry(b"2")], keep=0)
     assert await store.tail("audit") == []
 
@@ -549,7 +534,7 @@ async def test_a_number_of_a_log_is_never_given_twice(store: Kept, other: Kept) 
     assert await store.tail("audit") == [LogEntry(b"3", "", 3)]
 
 
-async def test_entries_of_one_call_stay_together_in_order_whoever_else_appends(store: Kept, other: Kept) -> None:
+async def test_entries_of_one_call_stay_together_in_order_whoever_else_appends(store: Store, other: Store) -> None:
     await asyncio.gather(
         *(
             handle.append("audit", [LogEntry(b"%d.%d" % (n, part)) for part in range(5)], keep=1000)
@@ -566,7 +551,7 @@ async def test_entries_of_one_call_stay_together_in_order_whoever_else_appends(s
 # Effects of a job's commit
 
 
-async def test_a_commit_writes_records_with_the_job(store: Kept, other: Kept) -> None:
+async def test_a_commit_writes_records_with_the_job(store: Store, other: Store) -> None:
     change = submission(now=store.now())
     write = put(job_id=change.after.id, index=[("all", "a")], due_at=store.now() - 1, lane="l", stamp=0)
 
@@ -578,7 +563,7 @@ async def test_a_commit_writes_records_with_the_job(store: Kept, other: Kept) ->
     assert taken.id == "a"
 
 
-async def test_a_refused_commit_writes_no_records(store: Kept) -> None:
+async def test_a_refused_commit_writes_no_records(store: Store) -> None:
     await store.put([put("dropped"), put("noted")])
     job = await submit(store)
     change = lifecycle.cancel(job, now=store.now())
@@ -602,7 +587,7 @@ async def test_a_refused_commit_writes_no_records(store: Kept) -> None:
     ],
     ids=["there", "stamp", "needs", "job"],
 )
-async def test_a_record_that_cannot_be_written_is_left_out_of_the_commit(store: Kept, write: Put) -> None:
+async def test_a_record_that_cannot_be_written_is_left_out_of_the_commit(store: Store, write: Put) -> None:
     await store.put([put(index=[("all", "1")])])
     change = with_records(submission(now=store.now()), PutRecord(write), PutRecord(put("b")))
 
@@ -613,7 +598,7 @@ async def test_a_record_that_cannot_be_written_is_left_out_of_the_commit(store: 
     assert [each.stamp for each in await store.scan("pet", "all")] == [1]
 
 
-async def test_a_commit_replaces_a_record_of_which_it_knows_the_stamp(store: Kept) -> None:
+async def test_a_commit_replaces_a_record_of_which_it_knows_the_stamp(store: Store) -> None:
     await store.put([put(index=[("all", "1")])])
 
     await made(
@@ -624,7 +609,7 @@ async def test_a_commit_replaces_a_record_of_which_it_knows_the_stamp(store: Kep
     assert await listed(store, before="2") == []
 
 
-async def test_a_commit_can_need_a_record_that_it_writes(store: Kept) -> None:
+async def test_a_commit_can_need_a_record_that_it_writes(store: Store) -> None:
     await made(
         store,
         with_records(
@@ -635,7 +620,7 @@ async def test_a_commit_can_need_a_record_that_it_writes(store: Kept) -> None:
     assert await one(store) == record()
 
 
-async def test_a_note_leaves_the_body_and_the_time(store: Kept) -> None:
+async def test_a_note_leaves_the_body_and_the_time(store: Store) -> None:
     await store.put([put(due_at=1e10, lane="l", index=[("open", "a"), ("all", "a")])])
     note = NoteRecord(Ref("pet", "a"), b'{"status":"done"}', (IndexEntry("all", "a"),))
 
@@ -646,7 +631,7 @@ async def test_a_note_leaves_the_body_and_the_time(store: Kept) -> None:
     assert await listed(store, "open") == []
 
 
-async def test_a_put_keeps_the_note(store: Kept) -> None:
+async def test_a_put_keeps_the_note(store: Store) -> None:
     await store.put([put()])
     await made(store, with_records(submission(now=store.now()), NoteRecord(Ref("pet", "a"), b"n")))
 
@@ -655,7 +640,7 @@ async def test_a_put_keeps_the_note(store: Kept) -> None:
     assert await one(store) == record(body=b"2", note=b"n", stamp=3)
 
 
-async def test_a_note_about_nothing_is_left_out(store: Kept) -> None:
+async def test_a_note_about_nothing_is_left_out(store: Store) -> None:
     await made(
         store,
         with_records(submission(now=store.now()), NoteRecord(Ref("pet", "a"), b"n", (IndexEntry("all", "a"),))),
@@ -665,7 +650,7 @@ async def test_a_note_about_nothing_is_left_out(store: Kept) -> None:
     assert await listed(store) == []
 
 
-async def test_a_commit_drops_a_record_and_dropping_nothing_is_fine(store: Kept) -> None:
+async def test_a_commit_drops_a_record_and_dropping_nothing_is_fine(store: Store) -> None:
     await store.put([put(index=[("all", "a")], due_at=1.0)])
 
     await made(
@@ -678,7 +663,7 @@ async def test_a_commit_drops_a_record_and_dropping_nothing_is_fine(store: Kept)
     assert await store.take("pet", "", 1, MINUTE) == []
 
 
-async def test_effects_on_one_record_follow_each_other(store: Kept) -> None:
+async def test_effects_on_one_record_follow_each_other(store: Store) -> None:
     ref = Ref("pet", "a")
     await made(
         store,
@@ -696,7 +681,7 @@ async def test_effects_on_one_record_follow_each_other(store: Kept) -> None:
     assert await store.fetch("pet", ["a", "b"]) == [record(body=b"2", note=b"n", stamp=3), None]
 
 
-async def test_changes_of_one_group_see_each_others_records(store: Kept) -> None:
+async def test_changes_of_one_group_see_each_others_records(store: Store) -> None:
     changes = [with_records(submission(now=store.now()), PutRecord(put(body=b"%d" % n, stamp=0))) for n in range(5)]
     stale = with_records(submission(now=store.now()), guards=(RecordIs(Ref("pet", "a"), 0),))
 
@@ -706,7 +691,7 @@ async def test_changes_of_one_group_see_each_others_records(store: Kept) -> None
     assert await one(store) == record(body=b"0")
 
 
-async def test_records_go_along_when_a_task_is_finished(store: Kept) -> None:
+async def test_records_go_along_when_a_task_is_finished(store: Store) -> None:
     await submit(store)
     claimed = await claim_one(store)
     change = lifecycle.finish(claimed.job, claimed.task, token=claimed.token, result=RESULT, now=store.now())
@@ -719,7 +704,7 @@ async def test_records_go_along_when_a_task_is_finished(store: Kept) -> None:
 # Guards of a job's commit
 
 
-async def test_a_commit_is_made_while_the_record_is_what_was_read(store: Kept) -> None:
+async def test_a_commit_is_made_while_the_record_is_what_was_read(store: Store) -> None:
     await store.put([put()])
     guards = (RecordIs(Ref("pet", "a"), 1), RecordIs(Ref("pet", "nobody"), 0))
 
@@ -731,7 +716,7 @@ async def test_a_commit_is_made_while_the_record_is_what_was_read(store: Kept) -
 @pytest.mark.parametrize(
     "guard", [RecordIs(Ref("pet", "a"), 0), RecordIs(Ref("pet", "a"), 2), RecordIs(Ref("pet", "b"), 1)]
 )
-async def test_a_commit_is_refused_whole_when_the_record_is_another(store: Kept, guard: RecordIs) -> None:
+async def test_a_commit_is_refused_whole_when_the_record_is_another(store: Store, guard: RecordIs) -> None:
     await store.put([put()])
     change = with_records(submission(now=store.now()), PutRecord(put("c")), guards=(guard,))
 
@@ -742,7 +727,7 @@ async def test_a_commit_is_refused_whole_when_the_record_is_another(store: Kept,
     assert await store.fetch("pet", ["a", "c"]) == [record(), None]
 
 
-async def test_a_refused_member_of_a_group_leaves_its_neighbours(store: Kept) -> None:
+async def test_a_refused_member_of_a_group_leaves_its_neighbours(store: Store) -> None:
     await store.put([put()])
     changes = [
         with_records(
@@ -762,12 +747,12 @@ async def test_a_refused_member_of_a_group_leaves_its_neighbours(store: Kept) ->
     assert [each is None for each in records] == [n == 3 for n in range(6)]
 
 
-async def test_of_many_commits_for_one_stamp_one_is_made(store: Kept, other: Kept) -> None:
+async def test_of_many_commits_for_one_stamp_one_is_made(store: Store, other: Store) -> None:
     await store.put([put()])
     guard = RecordIs(Ref("pet", "a"), 1)
     note = NoteRecord(Ref("pet", "a"), b"n")
 
-    async def decide(handle: Kept) -> object:
+    async def decide(handle: Store) -> object:
         [error] = await handle.commit([with_records(submission(now=handle.now()), note, guards=(guard,))])
         return error
 
@@ -778,7 +763,7 @@ async def test_of_many_commits_for_one_stamp_one_is_made(store: Kept, other: Kep
     assert await one(store) == record(note=b"n", stamp=2)
 
 
-async def test_a_take_between_reading_and_committing_refuses_the_commit(store: Kept) -> None:
+async def test_a_take_between_reading_and_committing_refuses_the_commit(store: Store) -> None:
     await store.put([put(due_at=1.0)])
     await store.take("pet", "", 1, MINUTE)
 
@@ -790,7 +775,7 @@ async def test_a_take_between_reading_and_committing_refuses_the_commit(store: K
 # The handle
 
 
-async def test_a_put_wakes_who_watches(store: Kept, other: Kept) -> None:
+async def test_a_put_wakes_who_watches(store: Store, other: Store) -> None:
     mark = await other.changed(None, 0)
     woken = asyncio.create_task(other.changed(mark, 30.0))
 
@@ -799,7 +784,7 @@ async def test_a_put_wakes_who_watches(store: Kept, other: Kept) -> None:
     assert await woken != mark
 
 
-async def test_a_quiet_put_is_written_like_any_other(store: Kept, other: Kept) -> None:
+async def test_a_quiet_put_is_written_like_any_other(store: Store, other: Store) -> None:
     assert await store.put([put(index=[("all", "a")])], quiet=True) == [1]
 
     assert await one(other) == record()

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from packhorse.core.records import LogEntry, Put
 from packhorse.core.schedules import Run
 from packhorse.errors import StoreUnavailable
 from packhorse.store.base import Delivery, Filter, Finding, Pause, Store
@@ -64,6 +65,12 @@ CALLS: dict[str, Callable[[Store], Awaitable[object]]] = {
     "bookmark": lambda store: store.bookmark("b"),
     "set_bookmark": lambda store: store.set_bookmark("b", "v"),
     "trim": lambda store: store.trim(),
+    "put": lambda store: store.put([Put("pet", "a", b"1")]),
+    "fetch": lambda store: store.fetch("pet", ["a"]),
+    "scan": lambda store: store.scan("pet", "all"),
+    "take": lambda store: store.take("pet", "lane", 1, 1.0),
+    "append": lambda store: store.append("calls", [LogEntry(b"1")], keep=1),
+    "tail": lambda store: store.tail("calls"),
     "add_key": lambda store: store.add_key(key()),
     "keys": lambda store: store.keys([]),
     "failure_times": lambda store: store.failure_times("default", [], since=1.0, limit=1),

@@ -399,7 +399,7 @@ class Governed(Keys, Sessions, Audit, Counters, Outbox, Schedules, Failures, Err
     """All that is beside jobs and their work."""
 
 
-class Store(Jobs, Queue, Notes, Watch, Registry, Upkeep, Governed, Protocol):
+class Store(Jobs, Queue, Notes, Watch, Registry, Upkeep, Records, Governed, Protocol):
     def now(self) -> float:
         """The store's clock, as far as this process knows it."""
 

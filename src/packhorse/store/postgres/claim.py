@@ -15,11 +15,12 @@ from packhorse.errors import CorruptRecord, PackhorseError, SchemaTooNew
 from packhorse.log import log
 from packhorse.store.base import Claim, Decide
 from packhorse.store.postgres import rows
+from packhorse.store.postgres.batch import Batch
 from packhorse.store.postgres.commit import judged
 from packhorse.store.postgres.connection import NOW, Clock, Row, Session
 from packhorse.store.postgres.lookups import Entry, Facts
 from packhorse.store.postgres.rows import Plans
-from packhorse.store.postgres.statements import ENTRY, Outdated, Writing
+from packhorse.store.postgres.statements import ENTRY, Outdated
 from packhorse.store.postgres.watch import Notice
 
 PROMOTED = 1000
@@ -163,7 +164,7 @@ async def claim_all(
     for kinds in {frozenset(ask.kinds): None for ask in asks}:
         alike = [n for n, ask in enumerate(asks) if frozenset(ask.kinds) == kinds]
         await claiming.serve([asks[n] for n in alike], [found[n] for n in alike], kinds)
-    await claiming.writing.send(session, claiming.facts, clock, notice, is_claim=is_trusting)
+    await claiming.batch.send(session, claiming.facts, clock, notice, is_trusting=is_trusting, is_claim=is_trusting)
     return [[claiming.latest(claim) for claim in claims] for claims in found]
 
 
@@ -171,7 +172,7 @@ class _Claiming:
     """One transaction's claims: the jobs as its earlier claims left them, and what is to be written."""
 
     def __init__(self, session: Session, clock: Clock, plans: Plans, *, is_trusting: bool) -> None:
-        self.facts, self.writing = Facts(), Writing(plans)
+        self.facts, self.batch = Facts(), Batch(plans)
         self._is_trusting = is_trusting
         self.jobs: dict[str, Job | PackhorseError] = {}
         """As they are now, or why they cannot be read."""
@@ -196,7 +197,7 @@ class _Claiming:
                 if claimed is not None:
                     found[n].append(claimed)
                     left[n][each.queue] -= 1
-                elif each.entry not in self.writing.due_drops:
+                elif each.entry not in self.batch.due_drops:
                     again.add(each.queue)  # a newer packhorse's jobs stay where they are, and must not hide the rest
             wanted = Counter({queue: most for queue, most in sum(left, Counter()).items() if queue in again})
 
@@ -274,13 +275,13 @@ class _Claiming:
         except PackhorseError as error:
             # A job nobody can read, or an entry the lifecycle will not start: it must not stop those behind it.
             log.entry_dropped(picked.job_id, picked.task.stage, error)
-        self.writing.due_drops.add(picked.entry)
+        self.batch.due_drops.add(picked.entry)
         return None
 
     async def _make(self, change: Change) -> None:
         if not self.facts.cover(change):
             await self.facts.look(self._session, [change], self._clock, is_trusting=False)
-        refusal = judged(change, self.facts, self.writing, self._clock)
+        refusal = judged(change, self.facts, self.batch, self._clock)
         if refusal is not None:
             raise refusal
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from packhorse.core import json
 from packhorse.core.changes import (
     Change,
+    DropRecord,
     DropStages,
     Effect,
     EndLease,
@@ -20,9 +21,12 @@ from packhorse.core.changes import (
     KeyUnused,
     MakeDue,
     MarkRun,
+    NoteRecord,
     Notify,
     Overdue,
+    PutRecord,
     RecordFailure,
+    RecordIs,
     ReleaseSlot,
     RememberKey,
     RunUndecided,
@@ -42,12 +46,15 @@ from packhorse.errors import (
     SlotTaken,
     StoreError,
 )
-from packhorse.store.postgres import rows
+from packhorse.store.postgres import records, rows
+from packhorse.store.postgres.batch import Batch
 from packhorse.store.postgres.connection import Clock, Session
 from packhorse.store.postgres.lookups import Facts, entry
 from packhorse.store.postgres.rows import Plans
-from packhorse.store.postgres.statements import Writing
 from packhorse.store.postgres.watch import Notice
+
+WRITTEN = -1
+"""Stands for the stamp of a record that an earlier change of the group writes: nobody has seen what it becomes."""
 
 
 class Member(NamedTuple):
@@ -82,17 +89,17 @@ async def make_all(
 
     ``notice`` may go with it, to tell others.
     """
-    facts, writing, broken = Facts(), Writing(plans), set(refused)
+    facts, batch, broken = Facts(), Batch(plans), set(refused)
     unfit = [_behind(member, broken) or _unfit(member.change) for member in members]
     asked = [member.change for member, error in zip(members, unfit, strict=True) if error is None]
     await facts.look(session, asked, clock, is_trusting=is_trusting)
     outcomes: list[PackhorseError | None] = []
     for member, error in zip(members, unfit, strict=True):
-        outcomes.append(error or _behind(member, broken) or judged(member.change, facts, writing, clock))
+        outcomes.append(error or _behind(member, broken) or judged(member.change, facts, batch, clock))
         if outcomes[-1] is not None:
             broken.add(member.fold)
-    await writing.send(session, facts, clock, notice)
-    return Made(outcomes, set(writing.plans))
+    await batch.send(session, facts, clock, notice, is_trusting=is_trusting)
+    return Made(outcomes, set(batch.plans))
 
 
 def _behind(member: Member, broken: Collection[tuple[int, str]]) -> PackhorseError | None:
@@ -112,10 +119,10 @@ def _unfit(change: Change) -> PackhorseError | None:
     return None if rows.is_id(job.id) else StoreError(f"{job.id!r} cannot be the id of a job: it is no UUID.")
 
 
-def judged(change: Change, facts: Facts, writing: Writing, clock: Clock) -> PackhorseError | None:
+def judged(change: Change, facts: Facts, batch: Batch, clock: Clock) -> PackhorseError | None:
     """Gather what the change writes; or say why it is refused, and gather nothing."""
     try:
-        make(change, facts, writing, clock)
+        make(change, facts, batch, clock)
     except PackhorseError as error:
         return error
     except Exception as error:  # broad: whatever one member trips over must not take its neighbours along
@@ -131,7 +138,7 @@ def told(error: Exception) -> StoreError:
     return failure
 
 
-def make(change: Change, facts: Facts, writing: Writing, clock: Clock) -> None:
+def make(change: Change, facts: Facts, batch: Batch, clock: Clock) -> None:
     """Raise the refusal before anything is gathered, or gather everything."""
     job = change.after
     for guard in change.guards:
@@ -144,10 +151,10 @@ def make(change: Change, facts: Facts, writing: Writing, clock: Clock) -> None:
         raise Conflict(job_id=job.id)
     events, bodies = json.encode(change.events), [_encoded(effect) for effect in change.effects]
     facts.versions[job.id] = job.version
-    writing.job(change)
-    writing.history(change, events)
+    batch.job(change)
+    batch.history(change, events)
     for effect, body in zip(change.effects, bodies, strict=True):
-        _apply(effect, body, change, facts, writing, clock)
+        _apply(effect, body, change, facts, batch, clock)
 
 
 def _check(guard: Guard, job: Job, facts: Facts) -> None:
@@ -174,6 +181,9 @@ def _check(guard: Guard, job: Job, facts: Facts) -> None:
         case RunUndecided(schedule, tick, stamp):
             if facts.runs.get((job.tenant, schedule, tick)) != stamp:
                 raise Conflict("Somebody else has decided on the run of this tick.", job_id=job.id)
+        case RecordIs(ref, stamp):
+            if facts.records.get(ref, 0) != stamp:
+                raise Conflict(f"The {ref.kind} changed in the meantime.", job_id=job.id, kind=ref.kind, id=ref.id)
 
 
 def _encoded(effect: Effect) -> bytes:
@@ -183,46 +193,51 @@ def _encoded(effect: Effect) -> bytes:
             return json.encode(spec)
         case KeepResult(result=result):
             return json.encode(result)
+        case PutRecord() | NoteRecord() | DropRecord():
+            records.check_effect(effect)
     return b""
 
 
-def _apply(effect: Effect, body: bytes, change: Change, facts: Facts, writing: Writing, clock: Clock) -> None:
+def _apply(effect: Effect, body: bytes, change: Change, facts: Facts, batch: Batch, clock: Clock) -> None:
     job = change.after
     match effect:
         case MakeDue(task, not_before=not_before):
-            writing.due[entry(job, task)] = not_before
+            batch.due[entry(job, task)] = not_before
             if not_before <= clock.now():
                 facts.waiting.add(entry(job, task))
         case TakeBack(task):
-            writing.take_back(change, task, is_due=entry(job, task) in facts.waiting)
+            batch.take_back(change, task, is_due=entry(job, task) in facts.waiting)
             facts.waiting.discard(entry(job, task))
         case Grant(task, token, worker, seconds):
-            writing.leases[(job.id, *task)] = (token, worker, seconds)
+            batch.leases[(job.id, *task)] = (token, worker, seconds)
             facts.leases[(job.id, *task)] = (token, False)
         case EndLease(task):
-            if writing.leases.pop((job.id, *task), None) is None:
-                writing.lease_drops[(job.id, *task)] = facts.trusted.get((job.id, *task))
+            if batch.leases.pop((job.id, *task), None) is None:
+                batch.lease_drops[(job.id, *task)] = facts.trusted.get((job.id, *task))
             facts.leases.pop((job.id, *task), None)
         case TakeSlot(slot):
             facts.slots[slot] = job.id
         case ReleaseSlot(slot):
             if slot not in facts.stored_slots:
-                writing.slot_drops.add((slot, job.id))
+                batch.slot_drops.add((slot, job.id))
             elif facts.slots.get(slot) == job.id:
                 del facts.slots[slot]
         case KeepSpec(spec):
             key = next((e.key for e in change.effects if isinstance(e, RememberKey)), None)
-            writing.specs[job.id] = (key, body, spec.parameters)
+            batch.specs[job.id] = (key, body, spec.parameters)
         case RememberKey(key, fingerprint):
             facts.keys[key] = (job.id, fingerprint)
         case KeepResult(task, result):
-            writing.results[(job.id, *task)] = (body, result.value)
+            batch.results[(job.id, *task)] = (body, result.value)
         case DropStages(stages):
-            writing.drop_stages(job.id, stages)
+            batch.drop_stages(job.id, stages)
         case Notify():
-            writing.notify(job.id, effect)
+            batch.notify(job.id, effect)
         case MarkRun():
-            writing.mark_run(job, effect)
+            batch.mark_run(job, effect)
             facts.runs.pop((job.tenant, effect.schedule, effect.tick), None)  # by now it has another stamp
         case RecordFailure() | SettleFailures():
-            writing.failures.append((job.id, effect))
+            batch.failures.append((job.id, effect))
+        case PutRecord() | NoteRecord() | DropRecord():
+            batch.records.append(effect)
+            facts.records[records.ref_of(effect)] = WRITTEN

@@ -76,6 +76,10 @@ class Clock:
             self._offset = offset
 
 
+class Raced(Exception):
+    """Another transaction was faster: done again, this one sees what that one wrote."""
+
+
 class Stale(StoreUnavailable):
     """The connection was cut while nobody used it: nothing was asked, and a new one may do."""
 
@@ -321,7 +325,8 @@ REFUSED = (
     asyncpg.TransactionRollbackError,
     asyncpg.ReadOnlySQLTransactionError,
     asyncpg.InsufficientResourcesError,
+    asyncpg.RaiseError,
 )
 """What a server says of a statement that it has not made, and goes on."""
 
-AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
+AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, Raced)

@@ -11,6 +11,7 @@ from packhorse.core.changes import (
     Holds,
     KeyUnused,
     Overdue,
+    RecordIs,
     RememberKey,
     RunUndecided,
     SlotFree,
@@ -18,7 +19,8 @@ from packhorse.core.changes import (
     Waiting,
 )
 from packhorse.core.models import Job, TaskId
-from packhorse.store.postgres import rows
+from packhorse.core.records import Ref
+from packhorse.store.postgres import records, rows
 from packhorse.store.postgres.connection import NOW, Clock, Session
 
 Key = tuple[str, str, int]
@@ -104,6 +106,8 @@ class Facts:
         """What the rows that we hold say; by the end they have to say what the facts say."""
         self.runs: dict[tuple[str, str, float], int] = {}
         """By tenant, schedule and tick, the stamp."""
+        self.records: dict[Ref, int] = {}
+        """The stamp; 0 for one that is not there."""
         self.trusted: dict[Key, str] = {}
         """Tokens that nobody has looked at: the statement that drops the lease has to find them there."""
 
@@ -122,6 +126,7 @@ class Facts:
         await self._look_at_keys(session, changes)
         await self._look_at_slots(session, changes)
         await self._look_at_runs(session, changes)
+        await self._look_at_records(session, changes)
 
     def cover(self, change: Change) -> bool:
         """Whether nothing is left to be looked at for this change."""
@@ -219,3 +224,9 @@ class Facts:
         if asked:
             for tenant, schedule, tick, stamp in await session.fetch(RUNS, *zip(*sorted(asked), strict=True)):
                 self.runs[tenant, schedule, tick] = stamp
+
+    async def _look_at_records(self, session: Session, changes: Iterable[Change]) -> None:
+        asked = {guard for change in changes for guard in change.guards if isinstance(guard, RecordIs)}
+        if asked:
+            missing = {guard.ref for guard in asked if guard.stamp == 0}
+            self.records |= await records.lock(session, {guard.ref for guard in asked}, missing)

@@ -9,7 +9,7 @@ from typing import Any
 from packhorse.core import json
 from packhorse.core.models import Job, TaskId
 from packhorse.store.base import Definition, Lease, Pause, Renewal, WorkerCard
-from packhorse.store.postgres import rows
+from packhorse.store.postgres import records, rows
 from packhorse.store.postgres.connection import NOW, Clock, Row, Session
 from packhorse.store.postgres.rows import Plans
 from packhorse.store.tolerant_reads import readable
@@ -148,6 +148,7 @@ async def erase(session: Session, job_id: str) -> None:
     )
     drops = ", ".join(f"{table} AS (DELETE FROM @{table} WHERE job_id = $1)" for table in PER_JOB)
     await session.fetch(f"WITH {drops} SELECT 1", job_id)
+    await records.drop_of_job(session, job_id)
 
 
 async def known(session: Session, job_ids: Sequence[str]) -> set[str]:

@@ -1,26 +1,16 @@
-"""What a group of changes leaves, row by row, and the one statement that writes it."""
+"""The parts that a write is put together from, and the one statement that makes them all or none."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from functools import cache
 from types import MappingProxyType
 from typing import Any
 
 import asyncpg
 
-from packhorse.core import json as wire
-from packhorse.core.changes import Change, MarkRun, Notify, RecordFailure, SettleFailures
-from packhorse.core.models import Job, TaskId
-from packhorse.core.plan import Status
-from packhorse.errors import CorruptRecord
-from packhorse.store.postgres import failures, rows
-from packhorse.store.postgres.connection import NOW, Clock, Session
-from packhorse.store.postgres.lookups import Entry, Facts, Key, entry
-from packhorse.store.postgres.rows import FIXED, MOVING, Plans, arrays, values
-from packhorse.store.postgres.watch import Notice
-from packhorse.store.webhooks import delivery_id
+from packhorse.store.postgres.connection import NOW, Clock, Row, Session
+from packhorse.store.postgres.rows import FIXED, MOVING, arrays, values
 
 ENTRY = "queue, kind, rank, job_id, stage, element"
 ENTRIES = "%::text[], %::text[], %::int4[], %::uuid[], %::text[], %::int4[]"
@@ -44,6 +34,75 @@ FROM unnest(%::uuid[], %::int4[], {arrays(MOVING)}, %::text[]) AS n (id, was, {"
 WHERE job.id = n.id AND job.version = n.was
 RETURNING 1
 """
+
+RECORD = "kind, id, body, note, stamp, lane, due_at, attempts, job_id"
+INDEX = "kind, name, place, id"
+
+# A record is written at the stamp that this statement's snapshot shows, or not at all: index entries that another
+# transaction adds meanwhile would otherwise stay. (A, B) IN (...) IS TRUE is hashed; a plain IN would be a nested loop.
+RECORD_PARTS = {
+    "record_jobs": "SELECT FROM @jobs WHERE id = ANY(%::uuid[]) FOR KEY SHARE",
+    "record_needs": """
+        SELECT r.kind, r.id FROM unnest(%::text[], %::text[]) AS n (kind, id) JOIN @records AS r USING (kind, id)
+        FOR SHARE OF r""",
+    "record_leases": "SELECT FROM @leases WHERE worker = ANY(%::text[]) LIMIT 1",
+    "record_news": """
+        SELECT n.kind, n.id, n.body, coalesce(r.note, '') AS note, coalesce(r.stamp, 0) + 1 AS stamp, n.lane, n.due_at,
+            coalesce(n.attempts, r.attempts, 0) AS attempts, n.job_id
+        FROM unnest(%::text[], %::text[], %::bytea[], %::int8[], %::text[], %::float8[], %::int4[], %::uuid[])
+            AS n (kind, id, body, was, lane, due_at, attempts, job_id)
+        LEFT JOIN @records AS r ON (r.kind, r.id) = (n.kind, n.id)
+        WHERE n.was IS NULL OR n.was = coalesce(r.stamp, 0)""",
+    "record_puts": f"""
+        INSERT INTO @records AS r ({RECORD}) SELECT {RECORD} FROM record_news
+        ON CONFLICT (kind, id) DO UPDATE SET (body, stamp, lane, due_at, attempts, job_id)
+            = ROW(excluded.body, excluded.stamp, excluded.lane, excluded.due_at, excluded.attempts, excluded.job_id)
+        WHERE r.stamp = excluded.stamp - 1
+        RETURNING r.kind, r.id, r.stamp""",
+    "record_gone": """
+        SELECT n.kind, n.id, n.was, r.stamp FROM unnest(%::text[], %::text[], %::int8[]) AS n (kind, id, was)
+        JOIN @records AS r USING (kind, id) WHERE n.was IS NULL OR n.was = r.stamp""",
+    "record_drops": """
+        DELETE FROM @records AS r USING record_gone AS n WHERE (r.kind, r.id, r.stamp) = (n.kind, n.id, n.stamp)
+        RETURNING 1""",
+    "index_news": f"SELECT * FROM unnest(%::text[], %::text[], %::text[], %::text[]) AS n ({INDEX})",
+    "index_drops": f"""
+        DELETE FROM @record_index AS e USING unnest(%::text[], %::text[]) AS n (kind, id)
+        WHERE (e.kind, e.id) = (n.kind, n.id)
+        AND (e.kind, e.name, e.place, e.id) NOT IN (SELECT {INDEX} FROM index_news)""",
+    "index_puts": f"INSERT INTO @record_index ({INDEX}) SELECT {INDEX} FROM index_news ON CONFLICT DO NOTHING",
+    # New records of a commit: what is there already, or lacks the record it needs, is left out.
+    "add_needs": """
+        SELECT r.kind, r.id FROM unnest(%::text[], %::text[]) AS n (kind, id) JOIN @records AS r USING (kind, id)
+        FOR SHARE OF r""",
+    "record_adds": f"""
+        INSERT INTO @records ({RECORD})
+        SELECT n.kind, n.id, n.body, '', 1, n.lane, n.due_at, coalesce(n.attempts, 0), n.job_id
+        FROM unnest(%::text[], %::text[], %::bytea[], %::text[], %::float8[], %::int4[], %::uuid[], %::text[],
+            %::text[]) AS n (kind, id, body, lane, due_at, attempts, job_id, need_kind, need_id)
+        WHERE n.need_id IS NULL OR ((n.need_kind, n.need_id) IN (SELECT kind, id FROM add_needs)) IS TRUE
+        ON CONFLICT DO NOTHING RETURNING kind, id""",
+    "add_entries": f"""
+        INSERT INTO @record_index ({INDEX})
+        SELECT {INDEX} FROM unnest(%::text[], %::text[], %::text[], %::text[]) AS n ({INDEX})
+        WHERE ((n.kind, n.id) IN (SELECT kind, id FROM record_adds)) IS TRUE ON CONFLICT DO NOTHING""",
+    "record_noted": """
+        SELECT n.kind, n.id, n.note, r.stamp FROM unnest(%::text[], %::text[], %::bytea[]) AS n (kind, id, note)
+        JOIN @records AS r USING (kind, id)""",
+    "record_notes": """
+        UPDATE @records AS r SET note = n.note, stamp = r.stamp + 1 FROM record_noted AS n
+        WHERE (r.kind, r.id, r.stamp) = (n.kind, n.id, n.stamp)
+        RETURNING 1""",
+    "note_news": f"SELECT * FROM unnest(%::text[], %::text[], %::text[], %::text[]) AS n ({INDEX})",
+    "note_drops": f"""
+        DELETE FROM @record_index AS e USING record_noted AS n WHERE (e.kind, e.id) = (n.kind, n.id)
+        AND (e.kind, e.name, e.place, e.id) NOT IN (SELECT {INDEX} FROM note_news)""",
+    "note_puts": f"""
+        INSERT INTO @record_index ({INDEX}) SELECT {INDEX} FROM note_news AS n
+        WHERE ((n.kind, n.id) IN (SELECT kind, id FROM record_noted)) IS TRUE ON CONFLICT DO NOTHING""",
+    # Nothing about any job, but who waits for anything at all is woken.
+    "woken": "INSERT INTO @feed VALUES (pg_current_xact_id(), '{}')",
+}
 
 PARTS = {
     # What a claim has only looked at: whether it is there, and nobody else is at it. A claim never waits.
@@ -94,6 +153,7 @@ PARTS = {
             %::float8[])
             AS n (tenant, schedule, tick, status, message, job_id, trace_id, started_at, ended_at)
         WHERE (r.tenant, r.schedule, r.tick) = (n.tenant, n.schedule, n.tick)""",
+    **RECORD_PARTS,
     "feed": "INSERT INTO @feed VALUES (pg_current_xact_id(), %::uuid[])",
     "due_drops": f"""
         DELETE FROM @due AS d USING unnest({ENTRIES}) AS n ({ENTRY})
@@ -122,11 +182,6 @@ PARTS = {
         WHERE (p.job_id, p.stage) = (n.job_id, n.stage)""",
 }
 
-RESULTS = """
-SELECT r.job_id, r.stage, r.element, r.body FROM unnest($1::uuid[], $2::text[]) AS asked (job_id, stage)
-JOIN @results AS r USING (job_id, stage)
-"""
-
 Parts = dict[str, Sequence[Any]]
 """By name, the values of each part."""
 
@@ -135,225 +190,55 @@ class Outdated(Exception):
     """What was taken for granted does not hold: the group is rolled back, and looks before it writes."""
 
 
-class Writing:
-    """Rows by their key, so that several changes of one job leave one row, and no row is written twice."""
-
-    def __init__(self, plans: Plans) -> None:
-        self._known = plans.stored
-        self.plans: dict[str, bytes] = {}
-        self.added: dict[str, Job] = {}
-        self.moved: dict[str, tuple[int, Job]] = {}
-        """With the version that the row has now."""
-        self.completed: set[str] = set()
-        self.specs: dict[str, tuple[str | None, bytes, bytes]] = {}
-        self.events: list[tuple[str, int, int, str, bytes]] = []
-        self.results: dict[Key, tuple[bytes, bytes]] = {}
-        """The record, and the value in it."""
-        self.due: dict[Entry, float] = {}
-        self.leases: dict[Key, tuple[str, str, float]] = {}
-        self.deliveries: dict[str, tuple[str, str, int, float]] = {}
-        self.runs: dict[tuple[str, str, float], tuple[Any, ...]] = {}
-        self.due_drops: set[Entry] = set()
-        self.delayed_drops: set[tuple[Any, ...]] = set()
-        self.lease_drops: dict[Key, str | None] = {}
-        """With the token that must be on it; None where it was looked at."""
-        self.slot_drops: set[tuple[str, str]] = set()
-        self.stage_drops: set[tuple[str, str]] = set()
-        self.failures: list[tuple[str, RecordFailure | SettleFailures]] = []
-
-    def job(self, change: Change) -> None:
-        job = change.after
-        if change.before is None or job.id in self.added:
-            self.added[job.id] = job
-        else:
-            was, _ = self.moved.get(job.id, (change.before.version, job))
-            self.moved[job.id] = (was, job)
-        if change.before is None and job.plan.fingerprint not in self._known:
-            assert job.plan.fingerprint, "a plan without a fingerprint would be taken for another one"
-            self.plans[job.plan.fingerprint] = wire.encode(job.plan)
-        if job.status is Status.COMPLETED and (change.before is None or change.before.status is not job.status):
-            self.completed.add(job.id)
-
-    def history(self, change: Change, events: bytes) -> None:
-        job = change.after
-        if change.events:
-            self.events.append((job.id, change.events[0].n, change.events[-1].n, change.id, events))
-        elif change.id:  # nothing to tell, but whether it was made may be asked: a number that no event has
-            self.events.append((job.id, -job.version, 0, change.id, events))
-
-    def take_back(self, change: Change, at: TaskId, *, is_due: bool) -> None:
-        key = entry(change.after, at)
-        self.due.pop(key, None)
-        self.due_drops.add(key)
-        task = change.before.task(at) if change.before is not None and not is_due else None
-        if task is not None and task.ready_at is not None:
-            self.delayed_drops.add((task.ready_at, *key))
-
-    def notify(self, job_id: str, effect: Notify) -> None:
-        for endpoint in effect.endpoints:
-            self.deliveries[delivery_id(job_id, effect.run, endpoint)] = (endpoint, job_id, effect.run, effect.at)
-
-    def mark_run(self, job: Job, effect: MarkRun) -> None:
-        said = (effect.status, rows.clean(effect.message), job.id, job.trace_id, effect.started_at, effect.ended_at)
-        self.runs[job.tenant, effect.schedule, effect.tick] = said
-
-    def drop_stages(self, job_id: str, stages: Iterable[str]) -> None:
-        self.stage_drops |= {(job_id, stage) for stage in stages}
-        self.results = {at: kept for at, kept in self.results.items() if at[:2] not in self.stage_drops}
-
-    async def send(
-        self, session: Session, facts: Facts, clock: Clock, notice: Notice, *, is_claim: bool = False,
-    ) -> None:  # fmt: skip
-        """Raises `Outdated` if a job is not at the version, or a lease not under the token, that was trusted in.
-
-        ``is_claim``: the entries to be dropped were only looked at, and must be there with nobody else at them.
-        """
-        if self.delayed_drops:
-            # By a statement of its own: it waits for a claim that is just making the entry due, and what comes after
-            # it finds the entry there.
-            await _write(session, {"delayed_drops": _columns(self.delayed_drops)}, clock)
-        drops, puts = self._drops(facts), await self._puts(session, facts, clock)
-        counts: dict[str, int] = {}
-        if self.lease_drops:
-            counts["lease_drops"] = sum(token is not None for token in self.lease_drops.values())
-        if is_claim and self.due_drops:
-            drops |= {"free_jobs": [list(self.moved)], "free_entries": drops.pop("due_drops"), "free_drops": []}
-            counts = {"free_jobs": len(self.moved), "free_entries": len(self.due_drops), **counts}
-        is_anew = self.leases.keys() & self.lease_drops.keys() or self.due.keys() & self.due_drops
-        if is_anew or (self.results and self.stage_drops):
-            await _write(session, drops, clock, counts)  # one statement cannot drop a row and write it anew
-            drops, counts = {}, {}
-        if self.moved:
-            counts["moved"] = len(self.moved)
-        if puts and (words := notice.words()) is not None:
-            puts["told"] = words
-        await _write(session, drops | puts, clock, counts, is_last=not self.failures)
-        if self.failures:  # behind the jobs: whoever holds a group waits for no job
-            await failures.write(session, self.failures)
-
-    def _drops(self, facts: Facts) -> Parts:
-        """What is to go, and names that were only taken to see whether they could be."""
-        slots = {(slot, id) for slot, id in facts.stored_slots.items() if slot not in facts.slots}
-        keys = [key for key in facts.stored_keys if key not in facts.keys]
-        return _filled(
-            due_drops=_columns(self.due_drops),
-            lease_drops=_columns((*at, token) for at, token in self.lease_drops.items()),
-            slot_drops=_columns(self.slot_drops | slots),
-            key_drops=[keys] if keys else [],
-            result_drops=_columns(self.stage_drops),
-            progress_drops=_columns(self.stage_drops),
-        )
-
-    async def _puts(self, session: Session, facts: Facts, clock: Clock) -> Parts:
-        values = await self._values(session)
-        moved = sorted(self.moved.items())  # locked in the order of ids, like everywhere
-        touched = [*self.added, *self.moved]
-        puts = _filled(
-            plans=_columns(sorted(self.plans.items())),
-            added=_columns(
-                (id, *rows.fixed(job), *rows.moving(job), _text(self.specs[id][2]) if id in self.specs else None,
-                 values.get(id))
-                for id, job in self.added.items()
-            ),
-            moved=_columns((id, was, *rows.moving(job), values.get(id)) for id, (was, job) in moved),
-            specs=_columns((id, key, body) for id, (key, body, _) in self.specs.items()),
-            events=_columns(self.events),
-            results=_columns((*at, body) for at, (body, _) in self.results.items()),
-            leases=_columns((*at, *lease) for at, lease in self.leases.items()),
-            entries=_columns((*key, not_before) for key, not_before in self.due.items()),
-            slots=_columns((s, id) for s, id in facts.slots.items() if facts.stored_slots.get(s) != id),
-            keys=_columns((key, *kept) for key, kept in facts.keys.items() if facts.stored_keys.get(key) != kept),
-            deliveries=_columns((id, *rest) for id, rest in self.deliveries.items()),
-            runs=_columns((*at, *said) for at, said in sorted(self.runs.items(), key=lambda item: item[0])),
-            feed=[touched] if touched else [],
-        )  # fmt: skip
-        if "deliveries" in puts:
-            puts["deliveries"] = [*puts["deliveries"], sorted({endpoint for endpoint, *_ in self.deliveries.values()})]
-        for timed in ("leases", "entries"):
-            if timed in puts:
-                puts[timed] = [clock.parameter(), *puts[timed]]
-        return puts | {"due": [], "delayed": []} if "entries" in puts else puts
-
-    async def _values(self, session: Session) -> dict[str, str | None]:
-        """What the jobs that have completed resulted in, as JSON."""
-        ended = [job for job in (*self.added.values(), *(job for _, job in self.moved.values()))
-                 if job.id in self.completed and job.status is Status.COMPLETED]  # fmt: skip
-        kept = {at: value for at, (_, value) in self.results.items()}
-        missing = [
-            (job.id, sink.name)
-            for job in ended
-            for sink in job.plan.sinks
-            if not all((job.id, sink.name, n) in kept for n in range(len(job.stage(sink.name).tasks or ())))
-        ]
-        if missing:
-            for id, stage, element, body in await session.fetch(RESULTS, *_columns(missing)):
-                with suppress(CorruptRecord):  # it is null in the copy; who asks for the record is told
-                    kept.setdefault((str(id), stage, element), wire.result_from(body, str(id)).value)
-        return {job.id: _text(_value(job, kept)) for job in ended}
-
-
-def _value(job: Job, kept: dict[Key, bytes]) -> bytes:
-    """The value of the only last stage, else an object by last stage."""
-    by_sink = {
-        sink.name: [kept.get((job.id, sink.name, n), b"null") for n in range(len(job.stage(sink.name).tasks or ()))]
-        for sink in job.plan.sinks
-    }
-    written = {
-        name: b"[%b]" % b",".join(found) if job.plan.stage(name).over is not None else found[0]
-        for name, found in by_sink.items()
-    }
-    if len(written) == 1:
-        return next(iter(written.values()))
-    return b"{%b}" % b",".join(b"%b:%b" % (wire.encode(name), value) for name, value in written.items())
-
-
-def _text(json: bytes) -> str | None:
-    """JSON on its way to a column: a copy, which is left out where it cannot be text."""
-    try:
-        return json.decode()
-    except UnicodeDecodeError:
-        return None
-
-
-def _columns(found: Iterable[Sequence[Any]]) -> list[Sequence[Any]]:
+def columns(found: Iterable[Sequence[Any]]) -> list[Sequence[Any]]:
     return list(zip(*found, strict=True))
 
 
-def _filled(**parts: Sequence[Any]) -> Parts:
-    return {name: given for name, given in parts.items() if given}
-
-
-async def _write(
+async def write(
     session: Session, parts: Parts, clock: Clock, counts: Mapping[str, int] = MappingProxyType({}), *,
     is_last: bool = False,
-) -> None:  # fmt: skip
-    """Write the parts in one statement, if of each in ``counts`` so many rows are found."""
+) -> Row | None:  # fmt: skip
+    """Write the parts in one statement, if of each in ``counts`` so many rows are found. Raises `Outdated` if not."""
     if not parts:
-        return
+        return None
     values = (each for given in parts.values() for each in given)
     ask = session.whole if is_last else session.fetch
     try:
-        [said] = await ask(_statement(tuple(parts), tuple(counts)), *values, *counts.values())
-    except asyncpg.DivisionByZeroError as error:
+        [found] = await ask(_statement(tuple(parts), tuple(counts)), *values, *counts.values())
+    except asyncpg.RaiseError as error:
         raise Outdated from error
-    clock.heard(said["now"])
+    clock.heard(found["now"])
+    return found
 
 
 @cache
 def _statement(names: tuple[str, ...], counted: tuple[str, ...]) -> str:
-    """A count that is not as it should be divides by zero: the server takes back the statement by itself."""
+    """Where a count is not what it must be, `expect` raises, and the server takes back the whole statement."""
     parts = ", ".join(f"{name} AS ({PARTS[name]})" for name in names)
-    told = ", (SELECT told FROM told)" if "told" in names else ""
-    are_so = " AND ".join(f"({COUNTED[name]}) = %::int8" for name in counted) or "true"
-    pieces = f"WITH {parts} SELECT {NOW} AS now, 1 / ({are_so})::int4 AS is_so{told}".split("%")
+    answers = "".join(f", ({ANSWERS[name]}) AS {name}" for name in names if name in ANSWERS)
+    conditions = " AND ".join(f"({COUNTED[name]}) = %::int8" for name in counted) or "true"
+    pieces = f"WITH {parts} SELECT {NOW} AS now, @expect({conditions}){answers}".split("%")
     return "".join(piece if n == 0 else f"${n}{piece}" for n, piece in enumerate(pieces))
 
+
+ANSWERS = {
+    "told": "SELECT told FROM told",
+    "record_puts": "SELECT array_agg(stamp ORDER BY kind, id) FROM record_puts",
+}
+"""Parts of which something is returned. A notification goes out only if somebody asks for its row."""
 
 COUNTED = {
     "free_jobs": "SELECT count(*) FROM free_jobs",
     "free_entries": "SELECT count(*) FROM free_entries",
     "moved": "SELECT count(*) FROM moved",
     "lease_drops": "SELECT count(token) FROM lease_drops",
+    "record_jobs": "SELECT count(*) FROM record_jobs",
+    "record_needs": "SELECT count(*) FROM record_needs",
+    "record_leases": "SELECT count(*) FROM record_leases",
+    "record_puts": "SELECT count(*) FROM record_puts",
+    # Those without an expected stamp may be missing.
+    "record_drops": "(SELECT count(*) FROM record_drops) - (SELECT count(*) FROM record_gone WHERE was IS NULL)",
+    "record_notes": "(SELECT count(*) FROM record_notes) - (SELECT count(*) FROM record_noted)",
 }
-"""Where the number of rows tells whether all is as it was thought to be. The first that is not so ends it: what comes
-after has not waited for anybody."""
+"""Where the number of rows tells whether the state is the expected one. The first that differs ends the statement: what
+comes after has not waited for anybody."""

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from packhorse.core.changes import Change
 from packhorse.core.models import Event, Job, Result, Spec, TaskId
+from packhorse.core.records import Drop, LogEntry, Put, Record
 from packhorse.errors import PackhorseError, StoreError, StoreUnavailable
 from packhorse.store.base import (
     Claim,
@@ -31,7 +32,18 @@ from packhorse.store.base import (
     is_own_work,
 )
 from packhorse.store.batching import Group
-from packhorse.store.postgres import check, claim, commit, counters, maintenance, notes, reads, statistics, watch
+from packhorse.store.postgres import (
+    check,
+    claim,
+    commit,
+    counters,
+    maintenance,
+    notes,
+    reads,
+    records,
+    statistics,
+    watch,
+)
 from packhorse.store.postgres.address import Address
 from packhorse.store.postgres.claim import Ask
 from packhorse.store.postgres.commit import Member
@@ -272,6 +284,51 @@ class PostgresStore(Observing, Timetable, Troubles):
         await self._write(watch.trim)
         await self._keep(counters.trim, self._clock)
         await self._keep(statistics.trim, self._clock)
+
+    # Records
+
+    async def put(self, writes: Sequence[Put | Drop], *, quiet: bool = False) -> list[int]:
+        self._check_open()
+        for each in writes:
+            if isinstance(each, Put):
+                records.check_names(each)
+        if not writes:
+            return []
+        try:
+            stamps = await self._keep(records.put, writes, self._clock, quiet=quiet)
+        except Outdated:
+            stamps = await self._keep(records.put_locked, writes, self._clock, quiet=quiet)
+        if not quiet:
+            self._watch.tell()
+        return stamps
+
+    async def fetch(self, kind: str, ids: Sequence[str]) -> list[Record | None]:
+        return await self._read(records.fetch, kind, ids)
+
+    async def scan(
+        self,
+        kind: str,
+        index: str,
+        *,
+        after: str = "",
+        before: str | None = None,
+        limit: int = 50,
+        newest: bool = False,
+    ) -> list[Record]:
+        return await self._read(records.scan, kind, index, after, before, limit, newest)
+
+    async def take(self, kind: str, lane: str, limit: int, seconds: float) -> list[Record]:
+        """Looked at first: who finds nothing, as most do, need not begin a transaction."""
+        if not await self._read(records.has_due, kind, lane, self._clock):
+            return []
+        return await self._keep(records.take, kind, lane, self._clock, limit, seconds)
+
+    async def append(self, log: str, entries: Sequence[LogEntry], *, keep: int) -> None:
+        if entries:
+            await self._keep(records.append, log, entries, keep)
+
+    async def tail(self, log: str, *, topic: str = "", before: int | None = None, limit: int = 50) -> list[LogEntry]:
+        return await self._read(records.tail, log, topic, before, limit)
 
     async def check(self) -> list[Finding]:
         return await self._read(check.findings)

@@ -1,0 +1,220 @@
+"""What a group of changes leaves, row by row, until it is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from packhorse.core import json as wire
+from packhorse.core.changes import Change, MarkRun, Notify, RecordFailure, SettleFailures
+from packhorse.core.models import Job, TaskId
+from packhorse.core.plan import Status
+from packhorse.errors import CorruptRecord
+from packhorse.store.postgres import failures, records, rows
+from packhorse.store.postgres.connection import Clock, Session
+from packhorse.store.postgres.lookups import Entry, Facts, Key, entry
+from packhorse.store.postgres.records import RecordEffect
+from packhorse.store.postgres.rows import Plans
+from packhorse.store.postgres.statements import Parts, columns, write
+from packhorse.store.postgres.watch import Notice
+from packhorse.store.webhooks import delivery_id
+
+RESULTS = """
+SELECT r.job_id, r.stage, r.element, r.body FROM unnest($1::uuid[], $2::text[]) AS asked (job_id, stage)
+JOIN @results AS r USING (job_id, stage)
+"""
+
+
+class Batch:
+    """Rows by their key, so that several changes of one job leave one row, and no row is written twice."""
+
+    def __init__(self, plans: Plans) -> None:
+        self._known = plans.stored
+        self.plans: dict[str, bytes] = {}
+        self.added: dict[str, Job] = {}
+        self.moved: dict[str, tuple[int, Job]] = {}
+        """With the version that the row has now."""
+        self.completed: set[str] = set()
+        self.specs: dict[str, tuple[str | None, bytes, bytes]] = {}
+        self.events: list[tuple[str, int, int, str, bytes]] = []
+        self.results: dict[Key, tuple[bytes, bytes]] = {}
+        """The record, and the value in it."""
+        self.due: dict[Entry, float] = {}
+        self.leases: dict[Key, tuple[str, str, float]] = {}
+        self.deliveries: dict[str, tuple[str, str, int, float]] = {}
+        self.runs: dict[tuple[str, str, float], tuple[Any, ...]] = {}
+        self.due_drops: set[Entry] = set()
+        self.delayed_drops: set[tuple[Any, ...]] = set()
+        self.lease_drops: dict[Key, str | None] = {}
+        """With the token that must be on it; None where it was looked at."""
+        self.slot_drops: set[tuple[str, str]] = set()
+        self.stage_drops: set[tuple[str, str]] = set()
+        self.failures: list[tuple[str, RecordFailure | SettleFailures]] = []
+        self.records: list[RecordEffect] = []
+
+    def job(self, change: Change) -> None:
+        job = change.after
+        if change.before is None or job.id in self.added:
+            self.added[job.id] = job
+        else:
+            was, _ = self.moved.get(job.id, (change.before.version, job))
+            self.moved[job.id] = (was, job)
+        if change.before is None and job.plan.fingerprint not in self._known:
+            assert job.plan.fingerprint, "a plan without a fingerprint would be taken for another one"
+            self.plans[job.plan.fingerprint] = wire.encode(job.plan)
+        if job.status is Status.COMPLETED and (change.before is None or change.before.status is not job.status):
+            self.completed.add(job.id)
+
+    def history(self, change: Change, events: bytes) -> None:
+        job = change.after
+        if change.events:
+            self.events.append((job.id, change.events[0].n, change.events[-1].n, change.id, events))
+        elif change.id:  # nothing to tell, but whether it was made may be asked: a number that no event has
+            self.events.append((job.id, -job.version, 0, change.id, events))
+
+    def take_back(self, change: Change, at: TaskId, *, is_due: bool) -> None:
+        key = entry(change.after, at)
+        self.due.pop(key, None)
+        self.due_drops.add(key)
+        task = change.before.task(at) if change.before is not None and not is_due else None
+        if task is not None and task.ready_at is not None:
+            self.delayed_drops.add((task.ready_at, *key))
+
+    def notify(self, job_id: str, effect: Notify) -> None:
+        for endpoint in effect.endpoints:
+            self.deliveries[delivery_id(job_id, effect.run, endpoint)] = (endpoint, job_id, effect.run, effect.at)
+
+    def mark_run(self, job: Job, effect: MarkRun) -> None:
+        said = (effect.status, rows.clean(effect.message), job.id, job.trace_id, effect.started_at, effect.ended_at)
+        self.runs[job.tenant, effect.schedule, effect.tick] = said
+
+    def drop_stages(self, job_id: str, stages: Iterable[str]) -> None:
+        self.stage_drops |= {(job_id, stage) for stage in stages}
+        self.results = {at: kept for at, kept in self.results.items() if at[:2] not in self.stage_drops}
+
+    async def send(
+        self, session: Session, facts: Facts, clock: Clock, notice: Notice, *, is_trusting: bool,
+        is_claim: bool = False,
+    ) -> None:  # fmt: skip
+        """Raises `Outdated` if a job is not at the version, or a lease not under the token, that was trusted in.
+
+        ``is_trusting``: records that somebody else writes at the same time are found out about, not waited for.
+        ``is_claim``: the entries to be dropped were only looked at, and must be there with nobody else at them.
+        """
+        if self.delayed_drops:
+            # By a statement of its own: it waits for a claim that is just making the entry due, and what comes after
+            # it finds the entry there.
+            await write(session, {"delayed_drops": columns(self.delayed_drops)}, clock)
+        drops, puts = self._drops(facts), await self._puts(session, facts, clock)
+        counts: dict[str, int] = {}
+        if self.lease_drops:
+            counts["lease_drops"] = sum(token is not None for token in self.lease_drops.values())
+        if is_claim and self.due_drops:
+            drops |= {"free_jobs": [list(self.moved)], "free_entries": drops.pop("due_drops"), "free_drops": []}
+            counts = {"free_jobs": len(self.moved), "free_entries": len(self.due_drops), **counts}
+        is_anew = self.leases.keys() & self.lease_drops.keys() or self.due.keys() & self.due_drops
+        if is_anew or (self.results and self.stage_drops):
+            await write(session, drops, clock, counts)  # one statement cannot drop a row and write it anew
+            drops, counts = {}, {}
+        if self.moved:
+            counts["moved"] = len(self.moved)
+        if puts and (words := notice.words()) is not None:
+            puts["told"] = words
+        jobs, late = {*self.added, *self.moved}, self.records
+        if late and is_trusting and (simple := records.parts_of(late, jobs)) is not None:
+            late = []
+            puts |= simple[0]
+            counts |= simple[1]
+        await write(session, drops | puts, clock, counts, is_last=not self.failures and not late)
+        if late:
+            await records.apply(session, late, jobs, clock)
+        if self.failures:  # behind the jobs: whoever holds a group waits for no job
+            await failures.write(session, self.failures)
+
+    def _drops(self, facts: Facts) -> Parts:
+        """What is to go, and names that were only taken to see whether they could be."""
+        slots = {(slot, id) for slot, id in facts.stored_slots.items() if slot not in facts.slots}
+        keys = [key for key in facts.stored_keys if key not in facts.keys]
+        return _filled(
+            due_drops=columns(self.due_drops),
+            lease_drops=columns((*at, token) for at, token in self.lease_drops.items()),
+            slot_drops=columns(self.slot_drops | slots),
+            key_drops=[keys] if keys else [],
+            result_drops=columns(self.stage_drops),
+            progress_drops=columns(self.stage_drops),
+        )
+
+    async def _puts(self, session: Session, facts: Facts, clock: Clock) -> Parts:
+        values = await self._values(session)
+        moved = sorted(self.moved.items())  # locked in the order of ids, like everywhere
+        touched = [*self.added, *self.moved]
+        puts = _filled(
+            plans=columns(sorted(self.plans.items())),
+            added=columns(
+                (id, *rows.fixed(job), *rows.moving(job), _text(self.specs[id][2]) if id in self.specs else None,
+                 values.get(id))
+                for id, job in self.added.items()
+            ),
+            moved=columns((id, was, *rows.moving(job), values.get(id)) for id, (was, job) in moved),
+            specs=columns((id, key, body) for id, (key, body, _) in self.specs.items()),
+            events=columns(self.events),
+            results=columns((*at, body) for at, (body, _) in self.results.items()),
+            leases=columns((*at, *lease) for at, lease in self.leases.items()),
+            entries=columns((*key, not_before) for key, not_before in self.due.items()),
+            slots=columns((s, id) for s, id in facts.slots.items() if facts.stored_slots.get(s) != id),
+            keys=columns((key, *kept) for key, kept in facts.keys.items() if facts.stored_keys.get(key) != kept),
+            deliveries=columns((id, *rest) for id, rest in self.deliveries.items()),
+            runs=columns((*at, *said) for at, said in sorted(self.runs.items(), key=lambda item: item[0])),
+            feed=[touched] if touched else [],
+        )  # fmt: skip
+        if "deliveries" in puts:
+            puts["deliveries"] = [*puts["deliveries"], sorted({endpoint for endpoint, *_ in self.deliveries.values()})]
+        for timed in ("leases", "entries"):
+            if timed in puts:
+                puts[timed] = [clock.parameter(), *puts[timed]]
+        return puts | {"due": [], "delayed": []} if "entries" in puts else puts
+
+    async def _values(self, session: Session) -> dict[str, str | None]:
+        """What the jobs that have completed resulted in, as JSON."""
+        ended = [job for job in (*self.added.values(), *(job for _, job in self.moved.values()))
+                 if job.id in self.completed and job.status is Status.COMPLETED]  # fmt: skip
+        kept = {at: value for at, (_, value) in self.results.items()}
+        missing = [
+            (job.id, sink.name)
+            for job in ended
+            for sink in job.plan.sinks
+            if not all((job.id, sink.name, n) in kept for n in range(len(job.stage(sink.name).tasks or ())))
+        ]
+        if missing:
+            for id, stage, element, body in await session.fetch(RESULTS, *columns(missing)):
+                with suppress(CorruptRecord):  # it is null in the copy; who asks for the record is told
+                    kept.setdefault((str(id), stage, element), wire.result_from(body, str(id)).value)
+        return {job.id: _text(_value(job, kept)) for job in ended}
+
+
+def _value(job: Job, kept: dict[Key, bytes]) -> bytes:
+    """The value of the only last stage, else an object by last stage."""
+    by_sink = {
+        sink.name: [kept.get((job.id, sink.name, n), b"null") for n in range(len(job.stage(sink.name).tasks or ()))]
+        for sink in job.plan.sinks
+    }
+    written = {
+        name: b"[%b]" % b",".join(found) if job.plan.stage(name).over is not None else found[0]
+        for name, found in by_sink.items()
+    }
+    if len(written) == 1:
+        return next(iter(written.values()))
+    return b"{%b}" % b",".join(b"%b:%b" % (wire.encode(name), value) for name, value in written.items())
+
+
+def _text(json: bytes) -> str | None:
+    """JSON on its way to a column: a copy, which is left out where it cannot be text."""
+    try:
+        return json.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _filled(**parts: Sequence[Any]) -> Parts:
+    return {name: given for name, given in parts.items() if given}

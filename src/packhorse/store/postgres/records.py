@@ -1,0 +1,417 @@
+"""Records and logs: compare-and-set writes, reads by id and index, taking what is due.
+
+A write first goes out as one statement that relies on what its snapshot shows. Where that does not hold, it is repeated
+under locks, taken in the order of the keys, and each write is judged in turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from packhorse.core.changes import DropRecord, NoteRecord, PutRecord
+from packhorse.core.records import Drop, IndexEntry, LogEntry, Put, Record, Ref
+from packhorse.errors import Conflict, InvalidInput, JobNotFound, PackhorseError
+from packhorse.store.postgres import rows
+from packhorse.store.postgres.connection import NOW, Clock, Raced, Row, Session
+from packhorse.store.postgres.statements import Outdated, Parts, columns, write
+
+Write = Put | Drop | NoteRecord
+RecordEffect = PutRecord | NoteRecord | DropRecord
+
+COLUMNS = "r.kind, r.id, r.body, r.note, r.stamp, r.due_at, r.attempts"
+
+LOCK = """
+SELECT r.kind, r.id, r.stamp FROM unnest($1::text[], $2::text[]) AS n (kind, id) JOIN @records AS r USING (kind, id)
+ORDER BY r.kind, r.id FOR UPDATE OF r
+"""
+# A record that is not there cannot be locked. It is added and dropped again, and who wants to add it waits for us.
+RESERVE = """
+INSERT INTO @records AS r SELECT n.kind, n.id, '', '', 0, '', NULL, 0, NULL
+FROM unnest($1::text[], $2::text[]) AS n (kind, id) ORDER BY n.kind COLLATE "C", n.id COLLATE "C"
+ON CONFLICT (kind, id) DO UPDATE SET stamp = r.stamp
+RETURNING kind, id, stamp
+"""
+UNRESERVE = """
+DELETE FROM @records AS r USING unnest($1::text[], $2::text[]) AS n (kind, id)
+WHERE (r.kind, r.id) = (n.kind, n.id) AND r.stamp = 0
+"""
+# A job that is locked is not erased meanwhile: its records are there when it goes, and go too.
+JOBS = "SELECT id FROM @jobs WHERE id = ANY($1::uuid[]) ORDER BY id FOR KEY SHARE"
+BUSY = "SELECT DISTINCT worker FROM @leases WHERE worker = ANY($1::text[])"
+
+FETCH = f"SELECT {COLUMNS} FROM @records AS r WHERE kind = $1 AND id = ANY($2::text[])"
+
+
+def _scan(bound: str, order: str) -> str:
+    return f"""
+SELECT {COLUMNS} FROM @record_index AS e JOIN @records AS r USING (kind, id)
+WHERE e.kind = $1 AND e.name = $2 AND e.place > $3 {bound} ORDER BY e.place {order}, e.id {order} LIMIT $4
+"""
+
+
+BOUND = "AND e.place < $5"
+SCAN = {
+    (is_bound, newest): _scan(BOUND if is_bound else "", "DESC" if newest else "ASC")
+    for is_bound in (False, True)
+    for newest in (False, True)
+}
+
+# The time asked for once: a condition that may change from row to row is looked at row by row.
+DUE = f"kind = $2 AND lane = $3 AND due_at <= (SELECT coalesce($1, {NOW}))"
+HAS_DUE = f"SELECT 1 FROM @records WHERE {DUE} LIMIT 1"
+
+# Locked rows belong to another taker. MATERIALIZED, because a LIMIT that is run again takes too many.
+TAKE = f"""
+WITH due AS MATERIALIZED (
+    SELECT id, due_at FROM @records WHERE {DUE} ORDER BY due_at, id LIMIT $4 FOR UPDATE SKIP LOCKED
+)
+UPDATE @records AS r SET attempts = attempts + 1, due_at = coalesce($1, {NOW}) + $5, stamp = stamp + 1 FROM due
+WHERE r.kind = $2 AND r.id = due.id
+RETURNING {COLUMNS}, due.due_at AS was_due
+"""
+
+# Who appends holds the row of the log's last number until its commit, so numbers rise in the order of commits.
+APPEND = """
+WITH numbered AS (
+    INSERT INTO @logs AS l VALUES ($1, cardinality($2::bytea[]))
+    ON CONFLICT (log) DO UPDATE SET last = l.last + excluded.last RETURNING last
+), added AS (
+    INSERT INTO @log_entries
+    SELECT $1, last - cardinality($2::bytea[]) + e.at, e.topic, e.body
+    FROM numbered, unnest($2::bytea[], $3::text[]) WITH ORDINALITY AS e (body, topic, at)
+    WHERE e.at > cardinality($2::bytea[]) - $4
+)
+DELETE FROM @log_entries WHERE log = $1 AND n <= (SELECT last FROM numbered) - $4
+"""
+TAIL = "SELECT n, topic, body FROM @log_entries WHERE log = $1 AND n < $2 ORDER BY n DESC LIMIT $3"
+TAIL_OF_TOPIC = (
+    "SELECT n, topic, body FROM @log_entries WHERE log = $1 AND topic = $4 AND topic <> '' AND n < $2"
+    " ORDER BY n DESC LIMIT $3"
+)
+LAST = 2**63 - 1
+
+DROP_OF_JOB = "DELETE FROM @records WHERE job_id = $1 RETURNING kind, id"
+DROP_ENTRIES = """
+DELETE FROM @record_index AS e USING unnest($1::text[], $2::text[]) AS n (kind, id)
+WHERE (e.kind, e.id) = (n.kind, n.id)
+"""
+
+
+# Writes
+
+
+async def put(session: Session, writes: Sequence[Put | Drop], clock: Clock, *, quiet: bool) -> list[int]:
+    """In one statement. Raises `Outdated` where anything of it does not hold, or it is not as simple as that."""
+    refs = [_ref(each) for each in writes]
+    if not all(map(is_storable, refs)):
+        raise Outdated
+    puts = [each for each in writes if isinstance(each, Put)]
+    needs = {each.needs for each in puts if each.needs is not None}
+    if len(set(refs)) < len(refs) or not needs.isdisjoint(refs) or not all(map(is_storable, needs)):
+        raise Outdated
+    jobs = {each.job_id for each in puts if each.job_id is not None}
+    workers = {each.leaseless for each in writes if isinstance(each, Drop) and each.leaseless}
+    if not all(map(rows.is_id, jobs)):
+        raise Outdated
+    parts: Parts = {}
+    counts: dict[str, int] = {}
+    for name, values, count in (
+        ("record_jobs", [sorted(jobs)], len(jobs)),
+        ("record_needs", columns(sorted(needs)), len(needs)),
+        ("record_leases", [sorted(workers)], 0),
+    ):
+        if any(values):
+            parts[name], counts[name] = values, count
+    written, expected = _parts(writes)
+    parts |= written
+    if not quiet:
+        parts["woken"] = []
+    found = await write(session, parts, clock, counts | expected, is_last=True)
+    stamps = dict.fromkeys(refs, 0)
+    if found is not None and puts:
+        stamps |= dict(zip(sorted(map(_ref, puts)), found["record_puts"], strict=True))
+    return [stamps[ref] for ref in refs]
+
+
+async def put_locked(session: Session, writes: Sequence[Put | Drop], clock: Clock, *, quiet: bool) -> list[int]:
+    """The same under locks, to say what does not hold."""
+    held = await _hold(session, writes)
+    stamps = []
+    for each in writes:
+        error = held.refusal(each)
+        if error is not None:
+            raise error
+        stamps.append(held.add(each))
+    await held.write(session, clock, {} if quiet else {"woken": []})
+    return stamps
+
+
+async def apply(session: Session, effects: Sequence[RecordEffect], jobs: Collection[str], clock: Clock) -> None:
+    """Make the effects of a commit under locks, without those that do not hold. ``jobs`` are there."""
+    writes = [_write_of(effect) for effect in effects]
+    held = await _hold(session, writes, jobs)
+    for each in writes:
+        if held.refusal(each) is None:
+            held.add(each)
+    await held.write(session, clock, {})
+
+
+def parts_of(effects: Sequence[RecordEffect], jobs: Collection[str]) -> tuple[Parts, dict[str, int]] | None:
+    """The effects as parts of the commit's own statement: new records and notes. None if there is anything else."""
+    adds: dict[Ref, Put] = {}
+    notes: dict[Ref, NoteRecord] = {}
+    for effect in effects:
+        if isinstance(effect, NoteRecord):
+            notes[effect.ref] = effect
+        elif isinstance(effect, PutRecord) and effect.put.stamp == 0 and _ref(effect.put) not in adds:
+            adds[_ref(effect.put)] = effect.put
+        else:
+            return None
+    needs = {each.needs for each in adds.values() if each.needs is not None}
+    if not adds.keys().isdisjoint(notes) or not adds.keys().isdisjoint(needs):
+        return None
+    if any(each.job_id is not None and each.job_id not in jobs for each in adds.values()):
+        return None
+    if not all(map(is_storable, needs)):
+        return None
+    parts: Parts = {}
+    if adds:
+        parts["add_needs"] = columns(sorted(needs)) or [[], []]
+        parts["record_adds"] = columns(
+            (
+                each.kind,
+                each.id,
+                each.body,
+                each.lane,
+                each.due_at,
+                each.attempts,
+                each.job_id,
+                *(each.needs or _NOTHING),
+            )
+            for _, each in sorted(adds.items())
+        )
+        parts["add_entries"] = _entries((ref, each.index) for ref, each in adds.items())
+    written, counts = _note_parts(sorted(notes.items()))
+    return parts | written, counts
+
+
+async def lock(session: Session, refs: Collection[Ref], missing: Collection[Ref]) -> dict[Ref, int]:
+    """The stamps of these records, which stay so until the transaction ends; 0 for one that is not there.
+
+    Of those that are expected to be ``missing`` that holds, too.
+    """
+    found = {}
+    refs = [ref for ref in refs if is_storable(ref)]
+    missing = [ref for ref in missing if is_storable(ref)]
+    there = sorted(set(refs).difference(missing))
+    if there:
+        found = _stamps(await session.fetch(LOCK, *columns(there)))
+    if missing:
+        found |= _stamps(await session.fetch(RESERVE, *columns(sorted(missing))))
+        await session.fetch(UNRESERVE, *columns(sorted(missing)))
+    return found
+
+
+async def drop_of_job(session: Session, job_id: str) -> None:
+    gone = await session.fetch(DROP_OF_JOB, job_id)
+    if gone:  # a statement of its own: it sees what was written while we waited for the records
+        await session.fetch(DROP_ENTRIES, *columns(tuple(row) for row in gone))
+
+
+_NOTHING = (None, None)
+
+
+class _Held:
+    """Records as they are now, and what is to be written of them."""
+
+    def __init__(self, stamps: dict[Ref, int], jobs: set[str], busy: set[str]) -> None:
+        self._stamps = stamps
+        self._jobs = jobs
+        self._busy = busy
+        self._rounds: list[list[Write]] = []
+        """A statement writes a record once, so later writes of it go out in another."""
+        self._count: dict[Ref, int] = {}
+
+    def refusal(self, each: Write) -> PackhorseError | None:
+        ref = _ref(each)
+        stamp = self._stamps.get(ref, 0)
+        match each:
+            case Put(needs=needs, job_id=job_id):
+                if job_id is not None and job_id not in self._jobs:
+                    return JobNotFound(job_id=job_id)
+                holds = each.stamp in (None, stamp) and (needs is None or self._stamps.get(needs, 0) > 0)
+            case Drop(leaseless=worker):
+                holds = each.stamp in (None, stamp) and worker not in self._busy
+            case _:
+                holds = stamp > 0
+        return None if holds else Conflict(f"The {ref.kind} changed in the meantime.", kind=ref.kind, id=ref.id)
+
+    def add(self, each: Write) -> int:
+        """Write it, too; returns its stamp afterwards."""
+        ref = _ref(each)
+        stamp = self._stamps.get(ref, 0)
+        if isinstance(each, Drop) and stamp == 0:
+            return 0
+        n = self._count[ref] = self._count.get(ref, -1) + 1
+        if n == len(self._rounds):
+            self._rounds.append([])
+        self._rounds[n].append(each if isinstance(each, NoteRecord) else replace(each, stamp=stamp))
+        self._stamps[ref] = 0 if isinstance(each, Drop) else stamp + 1
+        return self._stamps[ref]
+
+    async def write(self, session: Session, clock: Clock, beside: Parts) -> None:
+        for n, writes in enumerate(self._rounds):
+            parts, counts = _parts(writes)
+            try:
+                await write(session, parts | (beside if n == 0 else {}), clock, counts)
+            except Outdated as error:  # somebody else has just added what was not there
+                raise Raced from error
+
+
+async def _hold(session: Session, writes: Sequence[Write], jobs: Collection[str] = ()) -> _Held:
+    puts = [each for each in writes if isinstance(each, Put)]
+    asked = sorted(
+        {each.job_id for each in puts if each.job_id is not None and rows.is_id(each.job_id)}.difference(jobs)
+    )
+    found = {str(id) for (id,) in await session.fetch(JOBS, asked)} if asked else set()
+    refs = {_ref(each) for each in writes} | {each.needs for each in puts if each.needs is not None}
+    asked_refs = sorted(filter(is_storable, refs))
+    workers = sorted({each.leaseless for each in writes if isinstance(each, Drop) and each.leaseless})
+    stamps = _stamps(await session.fetch(LOCK, *columns(asked_refs))) if asked_refs else {}
+    busy = {worker for (worker,) in await session.fetch(BUSY, workers)} if workers else set()
+    return _Held(stamps, found | set(jobs), busy)
+
+
+def _parts(writes: Sequence[Write]) -> tuple[Parts, dict[str, int]]:
+    """What to write of records that are all different, and how many rows that must be."""
+    puts = sorted((_ref(each), each) for each in writes if isinstance(each, Put))
+    drops = sorted((_ref(each), each.stamp) for each in writes if isinstance(each, Drop))
+    parts: Parts = {}
+    counts: dict[str, int] = {}
+    if puts:
+        parts["record_news"] = columns(
+            (*ref, each.body, each.stamp, each.lane, each.due_at, each.attempts, each.job_id) for ref, each in puts
+        )
+        parts["record_puts"] = []
+        counts["record_puts"] = len(puts)
+    if drops:
+        parts["record_gone"] = columns((*ref, stamp) for ref, stamp in drops)
+        parts["record_drops"] = []
+        counts["record_drops"] = sum(stamp is not None for _, stamp in drops)
+    if puts or drops:
+        parts["index_news"] = _entries((ref, each.index) for ref, each in puts)
+        parts["index_drops"] = columns(sorted([*(ref for ref, _ in puts), *(ref for ref, _ in drops)]))
+        parts["index_puts"] = []
+    notes, expected = _note_parts(sorted((each.ref, each) for each in writes if isinstance(each, NoteRecord)))
+    return parts | notes, counts | expected
+
+
+def _note_parts(notes: Sequence[tuple[Ref, NoteRecord]]) -> tuple[Parts, dict[str, int]]:
+    if not notes:
+        return {}, {}
+    parts: Parts = {
+        "record_noted": columns((*ref, each.note) for ref, each in notes),
+        "record_notes": [],
+        "note_news": _entries((ref, each.index) for ref, each in notes),
+        "note_drops": [],
+        "note_puts": [],
+    }
+    return parts, {"record_notes": 0}
+
+
+def _entries(indexed: Iterable[tuple[Ref, Iterable[IndexEntry]]]) -> list[Sequence[Any]]:
+    found = sorted({(ref.kind, entry.name, entry.place, ref.id) for ref, index in indexed for entry in index})
+    return columns(found) or [[], [], [], []]
+
+
+def _stamps(found: Iterable[Row]) -> dict[Ref, int]:
+    return {Ref(kind, id): stamp for kind, id, stamp in found}
+
+
+def _ref(each: Write) -> Ref:
+    return each.ref if isinstance(each, NoteRecord) else Ref(each.kind, each.id)
+
+
+def _write_of(effect: RecordEffect) -> Write:
+    match effect:
+        case PutRecord(put):
+            return put
+        case DropRecord(ref):
+            return Drop(ref.kind, ref.id)
+    return effect
+
+
+def check_names(each: Put | NoteRecord) -> None:
+    """Names that PostgreSQL cannot hold. They are not replaced, for that would make one name of two."""
+    lane = each.lane if isinstance(each, Put) else ""
+    for name in (*_ref(each), lane, *(part for entry in each.index for part in entry)):
+        if rows.clean(name) != name:
+            raise InvalidInput(f"{name!r} has a character in it that cannot be stored.")
+
+
+def is_storable(ref: Ref) -> bool:
+    return all(rows.clean(part) == part for part in ref)
+
+
+def ref_of(effect: RecordEffect) -> Ref:
+    return _ref(_write_of(effect))
+
+
+def check_effect(effect: RecordEffect) -> None:
+    if isinstance(effect, PutRecord):
+        check_names(effect.put)
+    elif isinstance(effect, NoteRecord):
+        check_names(effect)
+
+
+# Reads
+
+
+async def fetch(session: Session, kind: str, ids: Sequence[str]) -> list[Record | None]:
+    asked = [id for id in dict.fromkeys(ids) if rows.clean(id) == id]
+    found = {row["id"]: _record(row) for row in await session.fetch(FETCH, kind, asked)} if asked else {}
+    return [found.get(id) for id in ids]
+
+
+async def scan(
+    session: Session, kind: str, index: str, after: str, before: str | None, limit: int, newest: bool
+) -> list[Record]:
+    if rows.clean(index) != index:
+        return []
+    bound = () if before is None else (rows.clean(before),)
+    query = SCAN[before is not None, newest]
+    return [_record(row) for row in await session.fetch(query, kind, index, rows.clean(after), limit, *bound)]
+
+
+async def has_due(session: Session, kind: str, lane: str, clock: Clock) -> bool:
+    return await session.row(HAS_DUE, clock.parameter(), kind, lane) is not None
+
+
+async def take(session: Session, kind: str, lane: str, clock: Clock, limit: int, seconds: float) -> list[Record]:
+    found = await session.whole(TAKE, clock.parameter(), kind, lane, limit, seconds)
+    return [_record(row) for row in sorted(found, key=lambda row: (row["was_due"], row["id"]))]
+
+
+def _record(row: Row) -> Record:
+    kind, id, body, note, stamp, due_at, attempts, *_ = row
+    return Record(kind, id, body, note, stamp, due_at, attempts)
+
+
+# Logs
+
+
+async def append(session: Session, log: str, entries: Sequence[LogEntry], keep: int) -> None:
+    bodies, topics = [entry.body for entry in entries], [rows.clean(entry.topic) for entry in entries]
+    await session.whole(APPEND, log, bodies, topics, keep)
+
+
+async def tail(session: Session, log: str, topic: str, before: int | None, limit: int) -> list[LogEntry]:
+    most = LAST if before is None else before
+    if topic:
+        found = await session.fetch(TAIL_OF_TOPIC, log, most, limit, rows.clean(topic))
+    else:
+        found = await session.fetch(TAIL, log, most, limit)
+    return [LogEntry(body, topic, n) for n, topic, body in found]
