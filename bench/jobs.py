@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from packhorse.core import json, lifecycle
 from packhorse.core.changes import Change
 from packhorse.core.models import Job, Result, Spec, TaskId
-from packhorse.core.plan import Plan, StagePlan
+from packhorse.core.plan import Plan, StagePlan, fingerprint
 from packhorse.store.base import Claim, Store
 from packhorse.store.sqlite import SqliteStore
 from packhorse.store.sqlite.commit import make
@@ -26,7 +26,7 @@ LEASE = 60.0
 
 def plan(pipeline: str = "bench") -> Plan:
     made = Plan(pipeline, (StagePlan("only", QUEUE, kind=f"{pipeline}/only"),))
-    return replace(made, fingerprint=json.fingerprint(made))
+    return replace(made, fingerprint=fingerprint(made))
 
 
 def submit(plan: Plan, now: float, *, user: str = "ann", priority: int = 0) -> Change:

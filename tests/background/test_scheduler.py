@@ -246,7 +246,7 @@ async def test_a_clock_that_was_set_back_fires_no_tick_again(store: Store, duty:
     before = await runs(store)
 
     clock.forward(-4.0)
-    move = schedules.realigned(await found(store), clock.now)
+    move = schedules.realign(await found(store), clock.now)
     assert move is not None
     await store.move(move)
     for _ in range(8):
@@ -279,23 +279,23 @@ async def test_queued_runs_wait_for_each_other_and_not_more_than_so_many(
     store: Store, duty: Scheduler, clock: Clock
 ) -> None:
     await created(store, overlap="queue")
-    for _ in range(schedules.MOST_WAITING + 2):
+    for _ in range(schedules.MAX_WAITING + 2):
         await tick(duty, clock)
     waiting = [run.status for run in await runs(store)]
     schedule = await found(store)
     await store.move(schedules.edit(schedule, terms(active=False), author="k", reason="", now=clock.now))
 
     order = []
-    for _ in range(schedules.MOST_WAITING + 1):
+    for _ in range(schedules.MAX_WAITING + 1):
         claim = await claim_one(store)
         assert claim.job.firing is not None
         order.append(claim.job.firing.tick)
         await finish(store, claim)
         await tick(duty, clock, WAIT + HOLD)
 
-    assert waiting == ["fired", *["due"] * schedules.MOST_WAITING, "skipped"]
+    assert waiting == ["fired", *["due"] * schedules.MAX_WAITING, "skipped"]
     assert order == sorted(order)
-    assert [run.status for run in await runs(store)] == ["completed"] * (schedules.MOST_WAITING + 1) + ["skipped"]
+    assert [run.status for run in await runs(store)] == ["completed"] * (schedules.MAX_WAITING + 1) + ["skipped"]
 
 
 async def test_the_run_before_is_cancelled_and_waited_for(store: Store, duty: Scheduler, clock: Clock) -> None:
@@ -347,7 +347,7 @@ async def test_a_run_whose_job_is_gone_holds_nobody_up(store: Store, duty: Sched
     await created(store)
     await tick(duty, clock)
     [run] = await runs(store)
-    lost = schedules.decided(run, "fired", "", clock.now)
+    lost = schedules.close_run(run, "fired", "", clock.now)
     await store.put_run(run, replace(lost, job_id=UNKNOWN))
 
     await tick(duty, clock)

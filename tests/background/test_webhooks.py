@@ -16,8 +16,8 @@ import pytest
 from packhorse.background import webhooks
 from packhorse.background.janitor import Janitor
 from packhorse.background.webhooks import AT_ONCE, HOLD, IDLE, LINE, UNSIGNED, Messenger, secret_of
+from packhorse.core.backoff import DAY, ENDPOINT_GIVE_UP, MINUTE, WEBHOOK_AGES
 from packhorse.core.models import Job, Result
-from packhorse.core.webhook_backoff import DAY, FAILING, MINUTE, MOMENTS
 from packhorse.errors import CorruptRecord, StoreUnavailable
 from packhorse.jobs.transact import Settle
 from packhorse.outbound import dns
@@ -204,7 +204,7 @@ async def test_a_message_that_is_not_taken_is_sent_again_under_the_same_id_after
             assert len(receiver.asked) == len(seen)  # not a moment too early
             clock.now = left.next_at
 
-    assert seen == [(MOMENTS[0], "HTTP_500"), (MOMENTS[1], "HTTP_503"), (MOMENTS[2], "HTTP_302")]
+    assert seen == [(WEBHOOK_AGES[0], "HTTP_500"), (WEBHOOK_AGES[1], "HTTP_503"), (WEBHOOK_AGES[2], "HTTP_302")]
     assert {asked.headers["webhook-id"] for asked in receiver.asked} == {f"{job.id}.1.e1"}
     assert len({asked.headers["webhook-timestamp"] for asked in receiver.asked}) == 4
     assert all(is_signed(asked) for asked in receiver.asked)
@@ -223,7 +223,7 @@ async def test_a_message_that_is_never_taken_is_given_up_with_a_line_in_the_log(
         clock.now = left[0].next_at
         await turn(courier)
 
-    assert len(receiver.asked) == len(MOMENTS) + 1
+    assert len(receiver.asked) == len(WEBHOOK_AGES) + 1
     [line] = [record for record in caplog.records if "given up" in record.message]
     assert (line.levelno, job.id in line.message, "HTTP_500" in line.message) == (logging.ERROR, True, True)
     assert (await store.endpoints())[0].ended_at is None
@@ -284,7 +284,7 @@ async def test_who_takes_nothing_for_five_days_is_told_nothing_more(
         assert clock.now < begun + 30 * DAY
 
     [ended] = await store.endpoints()
-    assert (ended.ended_at, "HTTP_500" in ended.reason) == (begun + FAILING, True)
+    assert (ended.ended_at, "HTTP_500" in ended.reason) == (begun + ENDPOINT_GIVE_UP, True)
     assert await waiting(store) == []
 
 

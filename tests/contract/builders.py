@@ -9,10 +9,10 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from packhorse.core import json, lifecycle
+from packhorse.core import lifecycle
 from packhorse.core.changes import Change
 from packhorse.core.models import Failure, Job, Result, Spec, TaskId
-from packhorse.core.plan import Need, Plan, StagePlan
+from packhorse.core.plan import Need, Plan, StagePlan, fingerprint
 from packhorse.errors import Conflict
 from packhorse.store.base import Claim, Decide, Filter, Lease, Line, Report, Sample, Store, WorkerCard
 
@@ -46,7 +46,7 @@ def stage(name: str, *needed: Need, kind: str | None = None, **options: Any) -> 
 
 def plan(*stages: StagePlan, pipeline: str = "convert", **options: Any) -> Plan:
     bare = Plan(pipeline, stages, **{"deadline": HOUR, **options})
-    return replace(bare, fingerprint=json.fingerprint(bare))
+    return replace(bare, fingerprint=fingerprint(bare))
 
 
 ONE = plan(stage("only"))

@@ -8,8 +8,7 @@ from msgspec.structs import replace
 
 from packhorse.core import schedules
 from packhorse.core.models import Firing, Job
-from packhorse.core.schedule_terms import Terms
-from packhorse.core.schedules import Move, Run, Schedule
+from packhorse.core.schedules import Move, Run, Schedule, Terms
 from packhorse.store.base import Store
 from tests.contract.builders import made, submission
 

@@ -216,7 +216,7 @@ def test_of_two_files_of_a_name_the_later_stage_has_it_and_no_file_is_a_folder_o
 )
 def test_a_path_that_is_none_is_refused(pattern: str) -> None:
     with pytest.raises(ValueError, match="publish= is a path"):
-        publish_path.checked(pattern)
+        publish_path.check_pattern(pattern)
 
 
 @pytest.mark.parametrize(
@@ -224,16 +224,16 @@ def test_a_path_that_is_none_is_refused(pattern: str) -> None:
 )
 def test_a_path_in_which_nothing_could_be_is_refused(pattern: str) -> None:
     with pytest.raises(ValueError, match="publish= is too long"):
-        publish_path.checked(pattern)
+        publish_path.check_pattern(pattern)
 
 
 @pytest.mark.parametrize(
     "pattern", ["a/" * 23 + "a", "{schedule}" * 4, "/".join(["{schedule}"] * 9)], ids=["parts", "part", "bytes"]
 )
 def test_any_file_can_be_published_in_a_path_that_is_taken(pattern: str) -> None:
-    long = plan(stage("only"), publish=publish_path.checked(pattern))
-    job = lifecycle.submit(long, SPEC, job_id="j", user="ann", tenant="t" * publish_path.LONGEST, now=0.0).after
-    to = publish_path.folder(replace(job, firing=Firing("s" * 63, 0.0)))
+    long = plan(stage("only"), publish=publish_path.check_pattern(pattern))
+    job = lifecycle.submit(long, SPEC, job_id="j", user="ann", tenant="t" * publish_path.MAX_PATTERN, now=0.0).after
+    to = publish_path.publish_folder(replace(job, firing=Firing("s" * 63, 0.0)))
 
     [name] = files(to or "", job, {TaskId("only"): Result(b"1", (Artifact("only/" + "d/" * 40 + "x", STORED),))})
 

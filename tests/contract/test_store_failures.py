@@ -134,7 +134,7 @@ async def test_a_group_counts_each_of_its_users_once(store: Store, other: Store)
 async def test_past_so_many_users_their_number_is_a_least_one_and_stays_right(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rules, "MOST_USERS", 2)
+    monkeypatch.setattr(rules, "MAX_USERS", 2)
     for user in ("ann", "bob", "cid", "bob", "dan"):
         await failing(store, user=user)
     full = await only_group(store)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from packhorse.core import lifecycle
-from packhorse.core.plan import Status
-from packhorse.core.retention import KEEP
+from packhorse.core.plan import DEFAULT_KEEP, Status
 from packhorse.errors import Conflict
 from packhorse.store.base import Filter, Store
 from tests.contract.builders import (
@@ -48,7 +47,7 @@ BRIEF = plan(stage("only"), keep={Status.COMPLETED: 60.0, Status.FAILED: 30.0})
 
 async def test_an_ended_job_is_purgeable_when_its_time_is_over_and_not_before(timed: Store, clock: Clock) -> None:
     job = await completed(timed)
-    clock.forward(KEEP - 0.5)
+    clock.forward(DEFAULT_KEEP - 0.5)
     assert await timed.purgeable(limit=10) == []
 
     clock.forward(0.5)
@@ -68,7 +67,7 @@ async def test_an_active_job_is_never_purgeable(timed: Store, clock: Clock) -> N
     await submit(timed)
     await started(timed)
 
-    clock.forward(100 * KEEP)
+    clock.forward(100 * DEFAULT_KEEP)
 
     assert await timed.purgeable(limit=10) == []
 
@@ -87,7 +86,7 @@ async def test_a_retried_job_is_not_purgeable_any_more(timed: Store, clock: Cloc
     job = await failed(timed)
     await made(timed, lifecycle.retry(job, now=clock()))
 
-    clock.forward(100 * KEEP)
+    clock.forward(100 * DEFAULT_KEEP)
 
     assert await timed.purgeable(limit=10) == []
 
@@ -95,7 +94,7 @@ async def test_a_retried_job_is_not_purgeable_any_more(timed: Store, clock: Cloc
 async def test_a_purge_in_small_steps_takes_every_job(timed: Store, clock: Clock) -> None:
     for _ in range(5):
         await completed(timed)
-    clock.forward(KEEP)
+    clock.forward(DEFAULT_KEEP)
 
     while found := await timed.purgeable(limit=2):
         assert len(found) <= 2
@@ -132,7 +131,7 @@ async def test_an_erased_job_has_left_nothing(store: Store, other: Store) -> Non
 
 async def test_an_erased_job_is_in_no_list(timed: Store, clock: Clock) -> None:
     job = await failed(timed)
-    clock.forward(KEEP)
+    clock.forward(DEFAULT_KEEP)
     await marked(timed, job)
 
     await timed.erase(job.id)

@@ -210,7 +210,7 @@ async def test_runs_come_newest_first_in_pages_or_only_the_open_ones(store: Stor
     for now in (100.0, 101.0):
         schedule, _ = await claimed(store, schedule, now)
     _, run = await claimed(store, schedule, 102.0)
-    await store.put_run(run, schedules.decided(run, "skipped", "busy", 103.0))
+    await store.put_run(run, schedules.close_run(run, "skipped", "busy", 103.0))
 
     assert [each.tick for each in await store.runs("default", "nightly", limit=2)] == [102.0, 101.0]
     assert [each.tick for each in await store.runs("default", "nightly", before=101.0)] == [100.0]
@@ -220,7 +220,7 @@ async def test_runs_come_newest_first_in_pages_or_only_the_open_ones(store: Stor
 
 async def test_of_two_decisions_on_a_run_the_first_stands(store: Store, other: Store) -> None:
     _, run = await claimed(store, await created(store, now=99.5), 100.0)
-    first, second = (schedules.decided(run, "skipped", why, 101.0) for why in ("first", "second"))
+    first, second = (schedules.close_run(run, "skipped", why, 101.0) for why in ("first", "second"))
 
     await store.put_run(run, first)
     with pytest.raises(Conflict):
@@ -263,7 +263,7 @@ async def test_who_took_a_run_late_cannot_decide_with_what_was_read_before(timed
     await timed.take_runs(10, 5.0)
 
     with pytest.raises(Conflict):
-        await timed.put_run(run, schedules.decided(run, "skipped", "late", clock.now))
+        await timed.put_run(run, schedules.close_run(run, "skipped", "late", clock.now))
 
 
 # Jobs of runs
@@ -305,7 +305,7 @@ async def test_two_jobs_for_one_run_in_one_commit_are_one(store: Store) -> None:
 
 async def test_a_run_that_was_skipped_gets_no_job(store: Store) -> None:
     _, run = await claimed(store, await created(store, now=99.5), 100.0)
-    await store.put_run(run, schedules.decided(run, "skipped", "busy", 101.0))
+    await store.put_run(run, schedules.close_run(run, "skipped", "busy", 101.0))
     change = submission(now=store.now(), firing=Firing(run.schedule, run.tick), stamp=run.stamp)
 
     assert isinstance(await refused(store, change), Conflict)
@@ -370,7 +370,7 @@ async def test_old_runs_and_those_beyond_the_limit_go_unless_they_are_open(store
     for now in range(100, 106):
         schedule, run = await claimed(store, schedule, float(now))
         if now != 100:
-            await store.put_run(run, schedules.decided(run, "skipped", "", 200.0))
+            await store.put_run(run, schedules.close_run(run, "skipped", "", 200.0))
             ended.append(run.tick)
 
     await store.trim_runs("default", "nightly", older_than=102.0, keep=10)
@@ -389,7 +389,7 @@ async def test_an_ended_schedule_goes_with_its_versions_when_it_has_no_run_left(
     await store.drop_schedule(move.after)
     assert await store.schedule("default", "nightly") == move.after
 
-    await store.put_run(run, schedules.decided(run, "skipped", "", 101.0))
+    await store.put_run(run, schedules.close_run(run, "skipped", "", 101.0))
     await store.trim_runs("default", "nightly", older_than=1000.0, keep=10)
     await store.drop_schedule(schedule)  # not as it is now
     assert await store.schedule("default", "nightly") == move.after

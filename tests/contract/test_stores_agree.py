@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from msgspec.structs import replace
 
-from packhorse.core import json, lifecycle
+from packhorse.core import lifecycle
 from packhorse.core.changes import Change, MakeDue
 from packhorse.core.models import Job, Result, TaskId
-from packhorse.core.plan import Plan, Status
+from packhorse.core.plan import Plan, Status, fingerprint
 from packhorse.errors import PackhorseError
 from packhorse.store.base import Claim, Filter, Lease, Line, Report, Store
 from tests.contract import keys
@@ -91,7 +91,7 @@ class Stores(RuleBasedStateMachine):
     )
     def submit(self, plan: Plan, user: str, key: str | None, delay: float, priority: int) -> None:
         kinds = replace(plan, stages=tuple(replace(stage, kind=stage.name) for stage in plan.stages))
-        named = replace(kinds, fingerprint=json.fingerprint(kinds))
+        named = replace(kinds, fingerprint=fingerprint(kinds))
         change = lifecycle.submit(
             named, SPEC, job_id=job_id(len(self.ids) + 1), user=user, key=key, fingerprint="f", delay=delay,
             priority=priority, webhooks=ENDPOINTS[: 1 + priority], now=self.clock.now,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from packhorse.core import plan_checks
-from packhorse.core.plan import Need, Plan, Status
+from packhorse.core.plan import Need, Plan, Status, check_plan
 from tests.core.plans import APART, CHAIN, DIAMOND, FAN, NESTED, ONE, each, gather, needs, plan, stage
 
 WIDEST = 2
@@ -20,7 +19,7 @@ def plans(draw: st.DrawFn) -> Plan:
     shape = draw(st.sampled_from([ONE, CHAIN, APART, DIAMOND, FAN, NESTED]) | graphs())
     stages = [replace(s, retries=draw(st.integers(0, 2)), elements=draw(st.integers(1, WIDEST))) for s in shape.stages]
     made = plan(*stages, slot=draw(st.none() | st.just("slot")), deadline=DEADLINE, keep=KEEP)
-    plan_checks.check(made)
+    check_plan(made)
     return made
 
 

@@ -105,11 +105,11 @@ def test_who_asks_during_the_second_of_two_equal_hours_is_told_no_time_that_is_o
 ) -> None:
     now = at(in_the_second)
 
-    found = cron.following(line, zone, now)
+    found = cron.next_tick(line, zone, now)
 
     assert found is not None
     assert found > now + 12 * 3600
-    assert cron.latest(line, zone, now, now - 10 * 86_400) < now
+    assert cron.last_tick(line, zone, now, now - 10 * 86_400) < now
 
 
 @pytest.mark.parametrize("zone", [BERLIN, NEW_YORK, LORD_HOWE, "UTC"])
@@ -123,9 +123,9 @@ def test_ticks_are_the_same_from_wherever_one_asks(zone: str, line: str) -> None
         for moment in range(int(start), int(start + 3 * 86_400), 1700):
             later = [tick for tick in whole if tick > moment]
             earlier = [tick for tick in whole if tick <= moment]
-            assert cron.following(line, zone, moment) == (later[0] if later else cron.following(line, zone, whole[-1]))
+            assert cron.next_tick(line, zone, moment) == (later[0] if later else cron.next_tick(line, zone, whole[-1]))
             if earlier:
-                assert cron.latest(line, zone, moment, whole[0]) == earlier[-1]
+                assert cron.last_tick(line, zone, moment, whole[0]) == earlier[-1]
 
 
 # What a person is shown.
@@ -157,7 +157,7 @@ def test_a_preview_marks_what_is_skipped_moved_and_doubled() -> None:
 def test_a_preview_of_every_second_tells_only_some_of_what_is_skipped() -> None:
     found = cron.preview("* * 2 * * *", BERLIN, at("2026-03-29T00:30"), 1)
 
-    assert len(found) == cron.MOST_SKIPPED + 1
+    assert len(found) == cron.MAX_SKIPPED + 1
 
 
 # Lines.
@@ -178,7 +178,7 @@ def test_a_line_that_makes_no_sense_or_never_fires_is_refused(line: str) -> None
 
 def test_a_line_whose_day_never_comes_is_refused() -> None:
     with pytest.raises(InvalidInput, match="never fires"):
-        cron.check("0 0 30 1 *", "UTC", cron.LAST)
+        cron.check("0 0 30 1 *", "UTC", cron.END_OF_CALENDAR)
 
 
 @pytest.mark.parametrize("zone", ["", "Mars/Base", "../../etc/passwd", "europe/berlin", "+02:00"])
@@ -197,8 +197,8 @@ def test_six_fields_are_seconds_and_more() -> None:
 def test_the_last_tick_before_a_long_time_is_found_at_once() -> None:
     now = at("2026-06-01T12:00:30")
 
-    assert cron.latest("* * * * *", "UTC", now, at("1990-01-01T00:00")) == at("2026-06-01T12:00")
-    assert cron.latest("0 0 1 1 *", "UTC", now, at("2026-01-01T00:00")) == at("2026-01-01T00:00")
+    assert cron.last_tick("* * * * *", "UTC", now, at("1990-01-01T00:00")) == at("2026-06-01T12:00")
+    assert cron.last_tick("0 0 1 1 *", "UTC", now, at("2026-01-01T00:00")) == at("2026-01-01T00:00")
 
 
 def test_ticks_are_counted_no_further_than_asked() -> None:
@@ -208,5 +208,5 @@ def test_ticks_are_counted_no_further_than_asked() -> None:
 
 
 def test_there_are_no_ticks_past_the_end_of_the_calendar() -> None:
-    assert list(cron.ticks("* * * * *", "UTC", cron.LAST)) == []
+    assert list(cron.ticks("* * * * *", "UTC", cron.END_OF_CALENDAR)) == []
     assert cron.utc(0.5) == datetime.fromtimestamp(0, UTC).isoformat().replace("+00:00", "Z")

@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from packhorse.core import error_codes, failures, lifecycle, retention
+from packhorse.core import error_codes, failures, lifecycle
 from packhorse.core.changes import RecordFailure, SettleFailures
-from packhorse.core.failures import fingerprint, normalised
+from packhorse.core.failures import fingerprint, normalize
 from packhorse.core.models import Failure, FailureStatus, Firing
-from packhorse.core.plan import Defaults, Plan, Revive, Status
-from packhorse.core.plan_checks import filled
+from packhorse.core.plan import Defaults, Plan, Revive, Status, fill_plan, keep_periods
 from tests.contract.builders import plan, stage
 from tests.core.plans import NOW, ONLY, RESULT, SPEC, failed, retried, running, started, submitted, sure
 
@@ -35,7 +34,7 @@ LATER = NOW + 60.0
     ],
 )
 def test_what_differs_from_time_to_time_makes_no_difference(one: str, other: str) -> None:
-    assert normalised(one) == normalised(other)
+    assert normalize(one) == normalize(other)
     assert fingerprint("p", "s", "C", one) == fingerprint("p", "s", "C", other)
 
 
@@ -55,7 +54,7 @@ def test_pipeline_stage_code_and_words_tell_failures_apart() -> None:
 def test_a_message_of_any_length_and_content_has_a_fingerprint() -> None:
     for message in ("", "'" * 100_000, "/a" * 100_000, "\ud800\0", "1" * 100_000):
         assert len(fingerprint("p", "s", "C", message)) == 24
-        assert len(normalised(message)) <= failures.LONGEST_MESSAGE
+        assert len(normalize(message)) <= failures.MAX_MESSAGE
 
 
 def test_a_run_that_fails_is_recorded_with_its_end() -> None:
@@ -139,8 +138,8 @@ def test_a_deadline_that_comes_first_is_called_that() -> None:
 def test_a_policy_waits_longer_each_time_and_never_for_ever() -> None:
     revived = Plan("p", (), revive=Revive(("A",), backoff=300.0))
 
-    assert [failures.wait(revived, n) for n in range(3)] == [300.0, 600.0, 1200.0]
-    assert failures.wait(revived, 10_000) == failures.LONGEST_REVIVAL
+    assert [failures.revive_delay(revived, n) for n in range(3)] == [300.0, 600.0, 1200.0]
+    assert failures.revive_delay(revived, 10_000) == failures.MAX_REVIVE_DELAY
 
 
 def test_a_deployment_fills_in_what_a_pipeline_leaves_open() -> None:
@@ -149,16 +148,16 @@ def test_a_deployment_fills_in_what_a_pipeline_leaves_open() -> None:
     silent = plan(stage("only"), unset=("keep", "pending", "revive", "deadline"))
     partial = plan(stage("only"), keep={Status.CANCELLED: 9.0})
 
-    assert filled(silent, given).keep == {Status.COMPLETED: 1.0, Status.FAILED: 2.0, Status.CANCELLED: 1.0}
-    assert (filled(silent, given).pending, filled(silent, given).revive) == (3.0, policy)
-    assert filled(partial, given).keep == {Status.COMPLETED: 1.0, Status.FAILED: 2.0, Status.CANCELLED: 9.0}
-    assert filled(partial, given).revive == Revive()
+    assert fill_plan(silent, given).keep == {Status.COMPLETED: 1.0, Status.FAILED: 2.0, Status.CANCELLED: 1.0}
+    assert (fill_plan(silent, given).pending, fill_plan(silent, given).revive) == (3.0, policy)
+    assert fill_plan(partial, given).keep == {Status.COMPLETED: 1.0, Status.FAILED: 2.0, Status.CANCELLED: 9.0}
+    assert fill_plan(partial, given).revive == Revive()
 
 
 def test_each_end_has_a_time_of_its_own() -> None:
     kept = plan(stage("only"), keep={Status.COMPLETED: 30.0, Status.FAILED: 20.0, Status.CANCELLED: 7.0})
 
-    assert retention.rule(kept) == {Status.COMPLETED: 30.0, Status.FAILED: 20.0, Status.CANCELLED: 7.0}
+    assert keep_periods(kept) == {Status.COMPLETED: 30.0, Status.FAILED: 20.0, Status.CANCELLED: 7.0}
     assert failed(running(kept), ONLY, error=HOPELESS, now=LATER).purge_at == LATER + 20.0
 
 

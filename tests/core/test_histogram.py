@@ -9,7 +9,7 @@ from statistics import quantiles
 
 import pytest
 
-from packhorse.core.histogram import LAST, LEAST, bucket, percentile
+from packhorse.core.histogram import LAST, SMALLEST, bucket, percentile
 
 LUCK = random.Random(7)
 DISTRIBUTIONS: dict[str, Callable[[], float]] = {
@@ -40,10 +40,10 @@ def test_the_percentiles_of_parts_are_those_of_the_whole_when_they_are_added() -
     assert parts[0] + parts[1] + parts[2] == counted(values)
 
 
-@pytest.mark.parametrize("seconds", [-5.0, 0.0, LEAST / 2, LEAST])
+@pytest.mark.parametrize("seconds", [-5.0, 0.0, SMALLEST / 2, SMALLEST])
 def test_what_took_no_time_worth_telling_is_in_the_first_bucket(seconds: float) -> None:
     assert bucket(seconds) == 0
-    assert percentile({0: 9}, 0.5) == pytest.approx(LEAST / 2)
+    assert percentile({0: 9}, 0.5) == pytest.approx(SMALLEST / 2)
 
 
 def test_what_took_longer_than_all_buckets_is_in_the_last() -> None:

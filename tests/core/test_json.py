@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packhorse.core import json, lifecycle
+from packhorse.core.json import replace_at, values_at
 from packhorse.core.models import (
     Artifact,
     Event,
@@ -24,7 +25,7 @@ from packhorse.core.models import (
     Task,
     TaskId,
 )
-from packhorse.core.plan import Backoff, Definition, Plan, Status
+from packhorse.core.plan import Backoff, Definition, Plan, Status, fingerprint
 from packhorse.errors import CorruptRecord, SchemaTooNew
 from tests.core.plans import (
     BROKEN,
@@ -273,13 +274,47 @@ def test_a_flipped_byte_is_read_or_refused_but_never_anything_else(at: int, byte
 
 
 def test_equal_values_have_one_fingerprint_whatever_their_order() -> None:
-    assert json.fingerprint({"a": 1, "b": {"c": 2, "d": 3}}) == json.fingerprint({"b": {"d": 3, "c": 2}, "a": 1})
+    assert fingerprint({"a": 1, "b": {"c": 2, "d": 3}}) == fingerprint({"b": {"d": 3, "c": 2}, "a": 1})
 
 
 @pytest.mark.parametrize("other", [{"a": 2}, {"b": 1}, {"a": "1"}, {"a": [1]}, {}, None])
 def test_different_values_have_different_fingerprints(other: object) -> None:
-    assert json.fingerprint(other) != json.fingerprint({"a": 1})
+    assert fingerprint(other) != fingerprint({"a": 1})
 
 
 def test_a_fingerprint_is_the_same_in_every_process() -> None:
-    assert json.fingerprint({"b": 1, "a": None}) == "c0bf82ad036cb0a5a03d6759c1b7b8b1"
+    assert fingerprint({"b": 1, "a": None}) == "c0bf82ad036cb0a5a03d6759c1b7b8b1"
+
+
+GIVEN = {
+    "key": "k1",
+    "none": None,
+    "headers": {"Authorization": "h1", "X": "h2"},
+    "users": [{"name": "ann", "password": "p1"}, {"name": "bob", "password": "p2"}],
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "there"),
+    [
+        (("key",), ["k1"]),
+        (("none",), []),
+        (("missing",), []),
+        (("key", "deeper"), []),
+        (("headers", "*"), ["h1", "h2"]),
+        (("headers", "X"), ["h2"]),
+        (("users", "*", "password"), ["p1", "p2"]),
+        (("users", "password"), []),
+    ],
+)
+def test_a_path_leads_to_what_its_names_say(path: tuple[str, ...], there: list[str]) -> None:
+    assert values_at(GIVEN, [path]) == there
+
+
+def test_what_is_changed_is_a_copy() -> None:
+    assert replace_at(GIVEN, [("key",), ("users", "*", "password")], str.upper) == {
+        **GIVEN,
+        "key": "K1",
+        "users": [{"name": "ann", "password": "P1"}, {"name": "bob", "password": "P2"}],
+    }
+    assert GIVEN["key"] == "k1"

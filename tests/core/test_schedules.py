@@ -10,8 +10,7 @@ from msgspec.structs import replace
 from packhorse.core import lifecycle, schedules
 from packhorse.core.changes import MarkRun, RunUndecided
 from packhorse.core.models import Firing
-from packhorse.core.schedule_terms import Overlap, check, difference
-from packhorse.core.schedules import LATE, MOST_WAITING, Move, Run, Schedule
+from packhorse.core.schedules import LATE, MAX_WAITING, Move, Overlap, Run, Schedule, check_terms, diff_terms
 from packhorse.errors import InvalidInput, NotAllowed
 from tests.contract.builders import ONE, SPEC, sure
 from tests.contract.schedules import terms
@@ -64,7 +63,7 @@ def test_of_many_missed_ticks_one_is_run_and_the_rest_is_one_record() -> None:
 def test_what_was_missed_for_years_is_counted_only_so_far() -> None:
     _, missed = claim(made(), NOON + 2 * 365 * DAY).runs
 
-    assert missed.count == schedules.MOST_COUNTED
+    assert missed.count == schedules.MAX_COUNTED
     assert "more than" in missed.message
 
 
@@ -107,13 +106,13 @@ def test_a_tick_that_has_a_run_already_is_passed_over() -> None:
 def test_a_clock_that_was_set_back_realigns_the_next_tick() -> None:
     ahead = claim(made(), NOON + 10 * DAY).after
 
-    move = schedules.realigned(ahead, NOON)
+    move = schedules.realign(ahead, NOON)
 
     assert move is not None
     assert move.after.next_at == NOON + 1
-    assert schedules.realigned(move.after, NOON) is None
-    assert schedules.realigned(made(active=False), NOON) is None
-    assert schedules.realigned(made(), NOON + 5) is None, "what is due is claimed, not realigned"
+    assert schedules.realign(move.after, NOON) is None
+    assert schedules.realign(made(active=False), NOON) is None
+    assert schedules.realign(made(), NOON + 5) is None, "what is due is claimed, not realigned"
 
 
 def test_a_run_by_hand_has_a_moment_of_its_own_and_leaves_the_ticks_alone() -> None:
@@ -194,7 +193,7 @@ def test_what_people_have_changed_is_left_to_them_and_the_drift_is_seen() -> Non
 
 
 def test_a_difference_names_the_fields_that_differ() -> None:
-    found = difference(terms(), terms(user="ben", labels={"a": "b"}))
+    found = diff_terms(terms(), terms(user="ben", labels={"a": "b"}))
 
     assert found == [("user", "ann", "ben"), ("labels", {}, {"a": "b"})]
 
@@ -208,7 +207,7 @@ def test_a_difference_names_the_fields_that_differ() -> None:
 )  # fmt: skip
 def test_terms_that_make_no_sense_are_refused_with_their_field(options: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidInput) as refused:
-        check(terms(**options), NOON)
+        check_terms(terms(**options), NOON)
 
     assert refused.value.errors[0]["field"] == field
 
@@ -227,7 +226,7 @@ def test_terms_that_make_no_sense_are_refused_with_their_field(options: dict[str
         ("queue", [run(1.0, "fired")], "wait"),
         ("queue", [run(1.0)], "wait"),
         ("queue", [run(9.0)], "fire"),
-        ("queue", [run(float(n)) for n in range(-MOST_WAITING, 0)], "skip"),
+        ("queue", [run(float(n)) for n in range(-MAX_WAITING, 0)], "skip"),
         ("cancel", [], "fire"),
         ("cancel", [run(1.0, "fired")], "cancel"),
         ("cancel", [run(1.0)], "fire"),
@@ -236,7 +235,7 @@ def test_terms_that_make_no_sense_are_refused_with_their_field(options: dict[str
     ],
 )
 def test_who_may_go_while_another_is_not_over(overlap: Overlap, others: list[Run], verdict: str) -> None:
-    found, why = schedules.overlapping(run(5.0), others, overlap)
+    found, why = schedules.decide_overlap(run(5.0), others, overlap)
 
     assert found == verdict
     assert bool(why) == (verdict != "fire")

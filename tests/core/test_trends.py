@@ -19,12 +19,12 @@ def test_what_is_older_than_a_day_or_not_yet_is_no_trouble_to_a_trend() -> None:
 
 
 def test_hours_that_the_newest_failures_do_not_reach_back_to_are_unknown() -> None:
-    times = [NOW - HOUR * 2 * n / rules.MOST_TIMES for n in range(rules.MOST_TIMES)]
+    times = [NOW - HOUR * 2 * n / rules.MAX_TIMES for n in range(rules.MAX_TIMES)]
 
     counts = rules.by_hour(times, NOW)
 
     assert counts[:22] == [None] * 22
-    assert sum(each or 0 for each in counts) == rules.MOST_TIMES
+    assert sum(each or 0 for each in counts) == rules.MAX_TIMES
 
 
 def test_the_id_of_a_failure_says_when_it_was() -> None:

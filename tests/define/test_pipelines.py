@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from packhorse.core import json
-from packhorse.core.plan import Backoff, Defaults, Plan, StagePlan, Status
-from packhorse.core.plan_checks import filled
+from packhorse.core.plan import Backoff, Defaults, Plan, StagePlan, Status, fill_plan
 from packhorse.define import Context, File, JobDecorator, Params, Pipeline, Stage, each, gather, needs
 from packhorse.errors import DefinitionError
 
@@ -94,7 +93,7 @@ def test_a_parameter_that_a_submit_has_itself_is_refused(name: str) -> None:
 def test_a_deployment_fills_in_only_what_was_left_open(convert: Pipeline[Convert]) -> None:
     convert.stage(retries=7)(onnx)
 
-    plan = filled(convert.plan(), Defaults(retries=1, timeout=5.0, deadline=60.0, keep=30.0))
+    plan = fill_plan(convert.plan(), Defaults(retries=1, timeout=5.0, deadline=60.0, keep=30.0))
 
     [stage] = plan.stages
     assert (stage.retries, stage.timeout, stage.unset) == (7, 5.0, ())

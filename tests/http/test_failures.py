@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from packhorse.background.bulk_actions import Orders
-from packhorse.core.failures import MOST_TIMES
+from packhorse.core.failures import MAX_TIMES
 from packhorse.jobs.transact import Settle
 from packhorse.store.base import Store
 from tests.contract.failures import BY_ANN, failing, failing_many, id_of, only_group, wrong
@@ -296,13 +296,13 @@ async def test_a_group_tells_its_trend_if_asked(http: Http, store: Store) -> Non
 
 
 async def test_a_trend_says_that_it_does_not_know_all(http: Http, store: Store) -> None:
-    await failing_many(store, *[wrong() for _ in range(MOST_TIMES + 1)])
+    await failing_many(store, *[wrong() for _ in range(MAX_TIMES + 1)])
 
     [group] = (await http.get("failures/groups?trend=true")).json()["items"]
 
-    assert group["count"] == MOST_TIMES + 1
+    assert group["count"] == MAX_TIMES + 1
     assert group["trend"]["is_cut"]
-    assert sum(each or 0 for each in group["trend"]["counts"]) == MOST_TIMES
+    assert sum(each or 0 for each in group["trend"]["counts"]) == MAX_TIMES
 
 
 async def test_dismissed_groups_are_chosen_or_left_out(http: Http, store: Store) -> None:

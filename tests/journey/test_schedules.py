@@ -14,8 +14,7 @@ from msgspec.structs import replace
 
 from packhorse.core import schedules
 from packhorse.core.models import Job
-from packhorse.core.schedule_terms import Overlap, Terms
-from packhorse.core.schedules import Run, Schedule
+from packhorse.core.schedules import Overlap, Run, Schedule, Terms
 from packhorse.errors import Conflict
 from packhorse.store.base import Store
 from tests.journey.site import Site, until

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from packhorse.core import json
-from packhorse.core.redaction import MASK, redacted
+from packhorse.core.redaction import MASK, redact
 from packhorse.define.loader import load
 from packhorse.host import child_environment
 from packhorse.worker.child import shared
@@ -76,9 +76,9 @@ def test_a_line_is_not_cut_within_a_secret(at: int) -> None:
     output._take(f"{LONG}{SECRET[:at]}".encode())
     output._take(f"{SECRET[at:]} and on\n".encode())
 
-    assert MASK in redacted("".join(ear.lines), [SECRET])
+    assert MASK in redact("".join(ear.lines), [SECRET])
     assert not any(half in line for line in ear.lines for half in (SECRET[:4], SECRET[-4:]) if line != ear.lines[-1])
-    assert redacted(ear.lines[-1], [SECRET]).removeprefix(MASK) == " and on"
+    assert redact(ear.lines[-1], [SECRET]).removeprefix(MASK) == " and on"
 
 
 @pytest.mark.parametrize("at", range(len(SECRET) + 1))
@@ -94,7 +94,7 @@ def test_nor_is_it_where_stages_share_a_process(at: int) -> None:
     finally:
         shared._running.reset(token)
 
-    said = [redacted(line, [SECRET]) for line in ear.lines]
+    said = [redact(line, [SECRET]) for line in ear.lines]
     assert "".join(said).count(MASK) == 2
     assert not any(half in line for line in said for half in (SECRET[:4], SECRET[-4:]))
 

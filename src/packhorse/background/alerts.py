@@ -19,7 +19,8 @@ from urllib.parse import quote
 from msgspec.structs import replace
 
 from packhorse.background.bulk_actions import run_or_postpone
-from packhorse.core import json, webhook_backoff
+from packhorse.core import json
+from packhorse.core.backoff import webhook_delay
 from packhorse.crashpoints import passing
 from packhorse.host import child_environment
 from packhorse.jobs.webhook_targets import listening
@@ -104,7 +105,7 @@ class Alarms:
         """When the command is run once more, None if it is given up."""
         errand, alarm = told[0]
         now = self._store.now()
-        pause = webhook_backoff.pause(now - alarm.at, errand.attempts, self._luck())
+        pause = webhook_delay(now - alarm.at, errand.attempts, self._luck())
         if pause is None:
             log.alert_given_up(len(told), trouble)
         return None if pause is None else now + pause

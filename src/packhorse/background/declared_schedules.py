@@ -8,8 +8,7 @@ from msgspec.structs import replace
 
 from packhorse.core import json, schedules
 from packhorse.core.plan import Definition, Plan
-from packhorse.core.schedule_terms import Terms
-from packhorse.core.schedules import Declared, Schedule
+from packhorse.core.schedules import Declared, Schedule, Terms
 from packhorse.errors import Conflict, NoSecretKey, SecretUnreadable
 from packhorse.jobs.encryption import Sealer
 from packhorse.log import log

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from packhorse import host
 from packhorse.blobs.base import Blobs
 from packhorse.core.plan import Status
-from packhorse.core.plurals import plural
+from packhorse.core.text import plural
 from packhorse.errors import BlobUnavailable, PackhorseError
 from packhorse.jobs.explain import STUCK, Around, is_live, paused, reasons
 from packhorse.settings import Settings

@@ -86,7 +86,7 @@ class Janitor:
             if not marked.is_purging:  # a retry was faster
                 return
             passing("purge.marked")
-            if (folder := publish_path.folder(marked)) is not None:
+            if (folder := publish_path.publish_folder(marked)) is not None:
                 await self._publisher.withdraw(folder, job.id)
             await self._blobs.delete_all(f"jobs/{job.id}")
             passing("purge.objects.gone")
@@ -111,7 +111,7 @@ class Janitor:
                 await self._settle(job.id, lambda now: self._tidied(now) if now.version == job.version else None)
 
     async def _publish(self, job: Job, results: Mapping[TaskId, Result]) -> None:
-        if (folder := publish_path.folder(job)) is None:
+        if (folder := publish_path.publish_folder(job)) is None:
             return
         await self._publisher.publish(job, results)
         [now] = await self._store.get([job.id])

@@ -16,8 +16,7 @@ from typing import TypeVar
 from packhorse.blobs.base import Blobs
 from packhorse.core import json, lifecycle, schedules
 from packhorse.core.plan import Plan
-from packhorse.core.schedule_terms import Terms
-from packhorse.core.schedules import Move, Run, Schedule
+from packhorse.core.schedules import Move, Run, Schedule, Terms
 from packhorse.crashpoints import passing
 from packhorse.define.submit import Options
 from packhorse.define.validation import unknown_pipeline
@@ -163,7 +162,7 @@ class Scheduler:
 
     async def _decide(self, run: Run, terms: Terms) -> None:
         others, since = await self._others(run)
-        verdict, why = schedules.overlapping(run, others, terms.overlap)
+        verdict, why = schedules.decide_overlap(run, others, terms.overlap)
         if verdict == "fire":
             await self._fire(run, terms)
             await self._call(others)
@@ -185,7 +184,7 @@ class Scheduler:
             if each.tick == run.tick:
                 continue
             if each.job_id in jobs and jobs[each.job_id] is None:
-                lost = schedules.decided(each, "failed", "Its job is not there any more.", self._store.now())
+                lost = schedules.close_run(each, "failed", "Its job is not there any more.", self._store.now())
                 await self._store.put_run(each, lost)
             else:
                 others.append(each)
@@ -219,18 +218,18 @@ class Scheduler:
                     return
 
     async def _skip(self, run: Run, why: str) -> None:
-        await self._store.put_run(run, schedules.decided(run, "skipped", why, self._store.now()))
+        await self._store.put_run(run, schedules.close_run(run, "skipped", why, self._store.now()))
         log.tick_skipped(run.schedule, why)
 
     async def _miss(self, run: Run) -> None:
-        await self._store.put_run(run, schedules.decided(run, "missed", schedules.NOBODY, self._store.now()))
-        log.ticks_missed(run.schedule, run.count, schedules.NOBODY)
+        await self._store.put_run(run, schedules.close_run(run, "missed", schedules.MISSED, self._store.now()))
+        log.ticks_missed(run.schedule, run.count, schedules.MISSED)
 
     async def _wait(self, run: Run, why: str, since: float) -> None:
         """The longer what it waits for has been there, the longer it may well be."""
         now = self._store.now()
         pause = min(LONGEST_WAIT, max(WAIT, (now - since) / 10))
-        await self._store.put_run(run, schedules.put_off(run, why, now + pause))
+        await self._store.put_run(run, schedules.postpone_run(run, why, now + pause))
 
     async def _cancel(self, run: Run) -> None:
         assert run.job_id is not None
@@ -272,7 +271,7 @@ class Scheduler:
         await self._store.trim_runs(schedule.tenant, schedule.id, older_than=oldest, keep=self._settings.runs_limit)
         if schedule.ended_at is not None and schedule.ended_at < oldest:
             await self._store.drop_schedule(schedule)
-        elif (move := schedules.realigned(schedule, now)) is not None:
+        elif (move := schedules.realign(schedule, now)) is not None:
             await self._moved(move)
 
 

@@ -14,7 +14,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from packhorse.core import json, webhook_backoff
+from packhorse.core import json
+from packhorse.core.backoff import ENDPOINT_FORGIVE, ENDPOINT_GIVE_UP, webhook_delay
 from packhorse.core.models import Job
 from packhorse.core.plan import TERMINAL
 from packhorse.crashpoints import passing
@@ -160,7 +161,7 @@ class Messenger:
 
     async def _later(self, delivery: Delivery, reply: Reply) -> None:
         now = self._store.now()
-        pause = webhook_backoff.pause(now - delivery.at, delivery.attempts, self._luck(), reply.wait)
+        pause = webhook_delay(now - delivery.at, delivery.attempts, self._luck(), reply.wait)
         if pause is None:
             log.webhook_given_up(delivery.id, reply.error)
         next_at = None if pause is None else now + pause
@@ -179,10 +180,10 @@ class Messenger:
             if since is not None:
                 await self._store.set_bookmark(name, "")
             return False
-        if since is None or now - last > webhook_backoff.FORGOTTEN:
+        if since is None or now - last > ENDPOINT_FORGIVE:
             since = now
         await self._store.set_bookmark(name, f"{since} {now}")
-        return now - since >= webhook_backoff.FAILING
+        return now - since >= ENDPOINT_GIVE_UP
 
 
 class _Line:

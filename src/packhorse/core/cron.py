@@ -22,25 +22,25 @@ from msgspec import Struct
 
 from packhorse.errors import InvalidInput
 
-LONGEST = 200
+MAX_LINE = 200
 """Characters of a line: a list of all minutes of an hour has 170."""
-LAST = 253_402_300_799.0
+END_OF_CALENDAR = 253_402_300_799.0
 """The end of the year 9999."""
-MOST_SKIPPED = 20
+MAX_SKIPPED = 20
 """Skipped times that are told of one gap."""
-APART = 2 * 86_400
+MIN_CHANGE_GAP = 2 * 86_400
 """Seconds in which no clock is moved twice."""
-NEAR = 3600.0
+WALK_SECONDS = 3600.0
 """Seconds that are walked through tick by tick."""
 
 UNREADABLE = (CronSimError, AssertionError, OverflowError, TypeError, ValueError)
 """What the parser raises for lines that make no sense; not all of it is meant to be told."""
 
-NO_LINE = "When? A schedule needs a cron line"
-NO_ZONE = "There is no such time zone; one is named like Europe/Berlin"
+MISSING_LINE = "When? A schedule needs a cron line"
+UNKNOWN_ZONE = "There is no such time zone; one is named like Europe/Berlin"
 
 Mark = Literal["", "skipped", "moved", "doubled"]
-Mistake = tuple[str, str]
+FieldError = tuple[str, str]
 """The field, and what is wrong with it."""
 
 
@@ -56,32 +56,32 @@ class Moment(Struct, frozen=True):
 
 def check(line: str, zone: str, now: float) -> None:
     """Raises InvalidInput that names what is wrong; also for a line that never fires."""
-    if found := mistakes(line, zone, now):
-        raise _refused(found)
+    if found := find_errors(line, zone, now):
+        raise _invalid(found)
 
 
-def mistakes(line: str, zone: str, now: float) -> list[Mistake]:
+def find_errors(line: str, zone: str, now: float) -> list[FieldError]:
     is_known = _is_zone(zone)
-    in_line = _mistake(line, zone if is_known else "UTC", now)
-    return ([] if is_known else [("zone", NO_ZONE)]) + ([] if in_line is None else [("cron", in_line)])
+    in_line = _line_error(line, zone if is_known else "UTC", now)
+    return ([] if is_known else [("zone", UNKNOWN_ZONE)]) + ([] if in_line is None else [("cron", in_line)])
 
 
-def _mistake(line: str, zone: str, now: float) -> str | None:
+def _line_error(line: str, zone: str, now: float) -> str | None:
     if not line:
-        return NO_LINE
-    if len(line) > LONGEST:
-        return f"It has more than {LONGEST} characters"
+        return MISSING_LINE
+    if len(line) > MAX_LINE:
+        return f"It has more than {MAX_LINE} characters"
     try:
         CronSim(line, datetime.fromtimestamp(now, UTC))
     except UNREADABLE as error:
         why = f": {str(error).lower()}" if isinstance(error, CronSimError) else ""
         return f"It is no cron line of five or six fields, or names a day that never comes{why}"
-    return "It never fires" if following(line, zone, now) is None else None
+    return "It never fires" if next_tick(line, zone, now) is None else None
 
 
 def zone_of(name: str) -> tzinfo:
     if not _is_zone(name):
-        raise _refused([("zone", NO_ZONE)])
+        raise _invalid([("zone", UNKNOWN_ZONE)])
     return UTC if name == "UTC" else ZoneInfo(name)
 
 
@@ -89,7 +89,7 @@ def _is_zone(name: str) -> bool:
     return name == "UTC" or name in _zones()  # UTC is known also where the system has no tables
 
 
-def following(line: str, zone: str, moment: float) -> float | None:
+def next_tick(line: str, zone: str, moment: float) -> float | None:
     """The first tick after that moment."""
     return next(ticks(line, zone, moment), None)
 
@@ -103,13 +103,13 @@ def ticks(line: str, zone: str, moment: float) -> Iterator[float]:
     """
     where, is_once = zone_of(zone), _is_once(line)
     done = since = floor(moment)
-    while done < LAST - 2 * APART:
+    while done < END_OF_CALENDAR - 2 * MIN_CHANGE_GAP:
         offset, steady = _offset(since, where), since
         change = None
         for at in (named - offset for named in _named_after(line, done + offset)):
             if at > steady:  # looked ahead, once for many ticks
-                change = _change(steady, max(at, steady + APART), where)
-                steady = max(at, steady + APART) if change is None else change - 1
+                change = _change(steady, max(at, steady + MIN_CHANGE_GAP), where)
+                steady = max(at, steady + MIN_CHANGE_GAP) if change is None else change - 1
             if change is not None and at >= change:
                 break
             if not (is_once and _is_second(at, where)):
@@ -124,13 +124,13 @@ def ticks(line: str, zone: str, moment: float) -> Iterator[float]:
             done = change
 
 
-def latest(line: str, zone: str, moment: float, since: float) -> float:
+def last_tick(line: str, zone: str, moment: float, since: float) -> float:
     """The last tick up to that moment, ``since`` being an earlier one."""
-    if moment - since > NEAR:  # what lies between may be years
+    if moment - since > WALK_SECONDS:  # what lies between may be years
         offset = _offset(floor(moment), zone_of(zone))
         back = CronSim(line, _clock(floor(moment) + 1 + offset), reverse=True)
         for named in islice(back, 5):  # more than one where the clock has changed, and a time does not count
-            start = max(since, _epoch(named) - offset - 2 * NEAR)
+            start = max(since, _epoch(named) - offset - 2 * WALK_SECONDS)
             if (found := _last(line, zone, start, moment)) is not None:
                 return found
     return _last(line, zone, since, moment) or since
@@ -160,8 +160,8 @@ def preview(line: str, zone: str, moment: float, wanted: int) -> list[Moment]:
     found: list[Moment] = []
     before = moment
     for at in islice(ticks(line, zone, moment), wanted):
-        found += _skipped(line, zone, before, at)
-        found.append(_shown(line, zone, at))
+        found += _skipped_times(line, zone, before, at)
+        found.append(_describe_tick(line, zone, at))
         before = at
     return found
 
@@ -171,32 +171,32 @@ def utc(at: float) -> str:
     return datetime.fromtimestamp(int(at), UTC).isoformat().replace("+00:00", "Z")
 
 
-def _shown(line: str, zone: str, at: float) -> Moment:
+def _describe_tick(line: str, zone: str, at: float) -> Moment:
     local = _local(at, zone)
     text = local.isoformat()
     other = local.replace(fold=1 - local.fold)
     if other.utcoffset() != local.utcoffset() and not _is_imaginary(local):
         which = "second" if local.fold else "first"
         return Moment(at, text, "doubled", f"The clock shows {local:%H:%M} twice on this day; this is the {which} time")
-    if _named(line, local) != local.replace(tzinfo=None):
+    if _next_named(line, local) != local.replace(tzinfo=None):
         return Moment(at, text, "moved", "Its time does not exist on this day; it fires when the clock has jumped")
     return Moment(at, text)
 
 
-def _skipped(line: str, zone: str, before: float, at: float) -> Iterator[Moment]:
+def _skipped_times(line: str, zone: str, before: float, at: float) -> Iterator[Moment]:
     """Local times that the line names between two ticks, and that no clock shows."""
     last = _local(at, zone).replace(tzinfo=None)
     where = zone_of(zone)
     told = 0
     for named in CronSim(line, _local(before, zone).replace(tzinfo=None)):
-        if named >= last or told == MOST_SKIPPED:
+        if named >= last or told == MAX_SKIPPED:
             return
         if _is_imaginary(named.replace(tzinfo=where)):
             told += 1
             yield Moment(None, named.isoformat(), "skipped", "The clock jumps over this time")
 
 
-def _named(line: str, local: datetime) -> datetime | None:
+def _next_named(line: str, local: datetime) -> datetime | None:
     """The first local time from this one on that the line names."""
     return next((_clock(named) for named in _named_after(line, _epoch(local) - 1)), None)
 
@@ -224,7 +224,7 @@ def _change(after: int, until: int, where: tzinfo) -> int | None:
     """The first moment after the one, and up to the other, at which the clock is moved."""
     low, offset = after, _offset(after, where)
     while low < until:
-        high = min(low + APART, until)
+        high = min(low + MIN_CHANGE_GAP, until)
         if _offset(high, where) != offset:
             while high - low > 1:
                 middle = (low + high) // 2
@@ -261,6 +261,6 @@ def _zones() -> frozenset[str]:
     return frozenset(available_timezones())
 
 
-def _refused(found: Sequence[Mistake]) -> InvalidInput:
+def _invalid(found: Sequence[FieldError]) -> InvalidInput:
     said = "; ".join(f"{field}: {message}" for field, message in found)
     return InvalidInput(f"{said}.", errors=[{"field": field, "message": message} for field, message in found])

@@ -35,14 +35,14 @@ CODES: Mapping[str, str] = {
     CORRUPT: "What is stored about the job cannot be read.",
 }
 
-OWN = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
+CODE_PATTERN = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
 """What an exception may carry as its code: a word in capitals."""
 
 
 def code_of(error: BaseException) -> str:
     """A word that stays the same for what went wrong, whatever the message says this time."""
     own = _member(error, "code")
-    if isinstance(own, str) and not isinstance(error, SystemExit) and OWN.fullmatch(own):
+    if isinstance(own, str) and not isinstance(error, SystemExit) and CODE_PATTERN.fullmatch(own):
         return own
     if (status := _status(error)) is not None:
         return f"HTTP_{status}"

@@ -13,16 +13,16 @@ from msgspec.structs import replace
 from packhorse.core.models import FailedRun, Failure, FailureStatus, Job, Settled
 from packhorse.core.plan import Plan
 
-LONGEST_MESSAGE = 500
+MAX_MESSAGE = 500
 """Characters of a message kept with a failure; the job has the whole one as long as it is kept."""
-LONGEST_REVIVAL = 86_400.0
-MOST_USERS = 1000
+MAX_REVIVE_DELAY = 86_400.0
+MAX_USERS = 1000
 """Users of a group that are told apart. Beyond, their number is "so many or more"."""
-DOUBLINGS = 20
+MAX_DOUBLINGS = 20
 HOUR = 3600.0
-HOURS = 24
+TREND_HOURS = 24
 """That a trend looks back."""
-MOST_TIMES = 200
+MAX_TIMES = 200
 """Failures of a group that its trend counts, the newest: however many there are, a list of groups stays quick."""
 
 # In this order: what is longer is taken for what it is before a part of it is.
@@ -99,26 +99,26 @@ def by_hour(times: Sequence[float], now: float) -> list[int | None]:
 
     If those are not all, only the hours they reach back to are known; in the first of these there may be more.
     """
-    counts: list[int | None] = [0] * HOURS
+    counts: list[int | None] = [0] * TREND_HOURS
     for at in times:
-        hour = HOURS - 1 - int(max(0.0, now - at) // HOUR)
+        hour = TREND_HOURS - 1 - int(max(0.0, now - at) // HOUR)
         counts[max(0, hour)] = (counts[max(0, hour)] or 0) + (hour >= 0)
-    if len(times) < MOST_TIMES or times[-1] < now - HOURS * HOUR:
+    if len(times) < MAX_TIMES or times[-1] < now - TREND_HOURS * HOUR:
         return counts
-    first = HOURS - 1 - int(max(0.0, now - times[-1]) // HOUR)
+    first = TREND_HOURS - 1 - int(max(0.0, now - times[-1]) // HOUR)
     return [None] * first + counts[first:]
 
 
-def normalised(message: str) -> str:
+def normalize(message: str) -> str:
     """The message without what differs from time to time: numbers, ids, paths, quoted text, times."""
-    text = message[: 2 * LONGEST_MESSAGE]
+    text = message[: 2 * MAX_MESSAGE]
     for pattern, word in VARYING:
         text = pattern.sub(word, text)
-    return text.strip()[:LONGEST_MESSAGE]
+    return text.strip()[:MAX_MESSAGE]
 
 
 def fingerprint(pipeline: str, stage: str | None, code: str, message: str) -> str:
-    said = "\0".join((pipeline, stage or "", code, normalised(message)))
+    said = "\0".join((pipeline, stage or "", code, normalize(message)))
     return hashlib.sha256(said.encode(errors="surrogatepass")).hexdigest()[:24]
 
 
@@ -135,7 +135,7 @@ def failed_run(job: Job, error: Failure, run: int, now: float) -> FailedRun:
         user=job.user,
         pipeline=job.plan.pipeline,
         code=error.code,
-        message=error.message[:LONGEST_MESSAGE],
+        message=error.message[:MAX_MESSAGE],
         at=now,
         stage=error.stage,
         attempts=_attempts(job, error),
@@ -143,15 +143,15 @@ def failed_run(job: Job, error: Failure, run: int, now: float) -> FailedRun:
         schedule=None if job.firing is None else job.firing.schedule,
         revived=job.revived,
         times=policy.times if error.code in policy.codes else 0,
-        revive_at=now + wait(job.plan, job.revived) if is_revived else None,
+        revive_at=now + revive_delay(job.plan, job.revived) if is_revived else None,
         budget=(policy.budget, policy.per) if is_revived else None,
     )
 
 
-def wait(plan: Plan, revived: int) -> float:
+def revive_delay(plan: Plan, revived: int) -> float:
     """Seconds before a job that was revived so often is revived once more."""
-    whole: float = plan.revive.backoff * 2 ** min(revived, DOUBLINGS)
-    return min(LONGEST_REVIVAL, whole)
+    whole: float = plan.revive.backoff * 2 ** min(revived, MAX_DOUBLINGS)
+    return min(MAX_REVIVE_DELAY, whole)
 
 
 def _attempts(job: Job, error: Failure) -> int:
@@ -167,7 +167,7 @@ def _attempts(job: Job, error: Failure) -> int:
 # Groups. A store that counts in Python does it with these, holding the group.
 
 
-def begun(failure: FailedRun) -> FailureGroup:
+def new_group(failure: FailedRun) -> FailureGroup:
     """The group that the first failure of a fingerprint makes, before it is counted."""
     return FailureGroup(
         failure.tenant,
@@ -181,14 +181,16 @@ def begun(failure: FailedRun) -> FailureGroup:
     )
 
 
-def grown(group: FailureGroup | None, failure: FailedRun, *, is_known: bool) -> tuple[FailureGroup, bool, Alert | None]:
+def add_to_group(
+    group: FailureGroup | None, failure: FailedRun, *, is_known: bool
+) -> tuple[FailureGroup, bool, Alert | None]:
     """The group with one more failure, whether its user was counted, and what people are to be told.
 
     ``is_known`` says that the user has another failure in it that was counted.
     """
     alert: Alert | None = "new" if group is None else "again" if group.dismissal is not None else None
-    group = group or begun(failure)
-    is_counted = is_known or group.users < MOST_USERS
+    group = group or new_group(failure)
+    is_counted = is_known or group.users < MAX_USERS
     return (
         replace(
             group,
@@ -205,12 +207,14 @@ def grown(group: FailureGroup | None, failure: FailedRun, *, is_known: bool) -> 
     )
 
 
-def moved(group: FailureGroup, was: FailureStatus, now: FailureStatus) -> FailureGroup:
+def move_in_group(group: FailureGroup, was: FailureStatus, now: FailureStatus) -> FailureGroup:
     counts = {was.value: getattr(group, was) - 1, now.value: getattr(group, now) + 1}
     return replace(group, **counts)
 
 
-def shrunk(group: FailureGroup, failure: FailedRun, *, is_counted: bool, is_last: bool) -> FailureGroup | None:
+def remove_from_group(
+    group: FailureGroup, failure: FailedRun, *, is_counted: bool, is_last: bool
+) -> FailureGroup | None:
     """The group without one of its failures, None without its last. ``is_last`` is about the failure's user."""
     count = {failure.status.value: getattr(group, failure.status) - 1}
     less = replace(

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import ceil, log2
 
-LEAST = 0.001
+SMALLEST = 0.001
 PER_DOUBLING = 2
 LAST = 56
 """Begins at about two days."""
 
 
 def bucket(seconds: float) -> int:
-    if seconds <= LEAST:
+    if seconds <= SMALLEST:
         return 0
-    return min(LAST, ceil(PER_DOUBLING * log2(seconds / LEAST)))
+    return min(LAST, ceil(PER_DOUBLING * log2(seconds / SMALLEST)))
 
 
 def percentile(counts: Mapping[int, int], share: float) -> float | None:
@@ -29,17 +29,17 @@ def percentile(counts: Mapping[int, int], share: float) -> float | None:
     wanted, passed = share * total, 0
     for number in sorted(counts):
         if counts[number] and passed + counts[number] >= wanted:
-            return _within(number, max(0.0, wanted - passed) / counts[number])
+            return _point_in(number, max(0.0, wanted - passed) / counts[number])
         passed += counts[number]
-    return _end(max(counts))
+    return _upper_bound(max(counts))
 
 
-def _within(number: int, share: float) -> float:
+def _point_in(number: int, share: float) -> float:
     """The point at that share of a bucket, taking what is in it for evenly spread by ratio."""
     if number == 0:
-        return LEAST * share
-    return float(_end(number - 1) * (_end(number) / _end(number - 1)) ** share)
+        return SMALLEST * share
+    return float(_upper_bound(number - 1) * (_upper_bound(number) / _upper_bound(number - 1)) ** share)
 
 
-def _end(number: int) -> float:
-    return float(LEAST * 2 ** (number / PER_DOUBLING))
+def _upper_bound(number: int) -> float:
+    return float(SMALLEST * 2 ** (number / PER_DOUBLING))

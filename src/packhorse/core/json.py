@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from packhorse.core.models import Event, Failure, Firing, Job, Result, Spec, Stage, Stopping
-from packhorse.core.plan import Plan
+from packhorse.core.plan import Path, Plan
 from packhorse.errors import CorruptRecord, SchemaTooNew
 
 VERSION = 4
@@ -20,6 +20,9 @@ TOLD = 2
 """For one that has webhooks, or was promoted."""
 FIRED = 3
 """For one that a schedule has made."""
+
+ANY = "*"
+"""A step into every element of a list, or every value of a mapping."""
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)
 """The latter from a broken byte inside a string."""
@@ -102,14 +105,35 @@ def events_from(data: bytes, job_id: str) -> tuple[Event, ...]:
     return _read(_events, data, "events", job_id)
 
 
-def fingerprint(value: Any) -> str:
-    """The same for equal values, in every process: keys sorted, then hashed."""
-    data = msgspec.json.encode(value, order="sorted")
-    return hashlib.sha256(data).hexdigest()[:32]
-
-
 def _read(decoder: msgspec.json.Decoder[T], data: bytes, what: str, job_id: str) -> T:
     try:
         return decoder.decode(data)
     except UNREADABLE as error:
         raise CorruptRecord(what=what, job_id=job_id, reason=str(error)) from error
+
+
+def replace_at(value: Any, paths: Sequence[Path], change: Callable[[Any], Any]) -> Any:
+    """The value with ``change`` made of whatever stands where the paths lead; None, as nothing, is left alone."""
+    for path in paths:
+        value = _replace_at(value, path, change)
+    return value
+
+
+def values_at(value: Any, paths: Sequence[Path]) -> list[Any]:
+    """What stands where the paths lead."""
+    seen: list[Any] = []
+    replace_at(value, paths, seen.append)
+    return seen
+
+
+def _replace_at(value: Any, path: Path, change: Callable[[Any], Any]) -> Any:
+    if not path:
+        return value if value is None else change(value)
+    step, rest = path[0], path[1:]
+    if isinstance(value, Mapping):
+        return {
+            name: _replace_at(inner, rest, change) if step in (ANY, name) else inner for name, inner in value.items()
+        }
+    if isinstance(value, list) and step == ANY:
+        return [_replace_at(inner, rest, change) for inner in value]
+    return value

@@ -12,7 +12,8 @@ from urllib.parse import quote
 
 from msgspec.structs import replace
 
-from packhorse.core import error_codes, failures, retention
+from packhorse.core import error_codes, failures
+from packhorse.core.backoff import retry_delay
 from packhorse.core.changes import (
     Change,
     DropStages,
@@ -53,14 +54,13 @@ from packhorse.core.models import (
     Task,
     TaskId,
 )
-from packhorse.core.plan import Need, Plan, StagePlan, Status
-from packhorse.core.retry import delay
+from packhorse.core.plan import Need, Plan, StagePlan, Status, purge_at
 from packhorse.errors import JobNotFound, LeaseLost, NotAllowed
 
 PENDING, RUNNING, COMPLETED, FAILED, CANCELLED = Status
 ACTIVE = frozenset({PENDING, RUNNING})
 
-FROM: Mapping[str, frozenset[Status]] = {  # keyed by verb: two verbs share an edge, only one may repeat
+ALLOWED_FROM: Mapping[str, frozenset[Status]] = {  # keyed by verb: two verbs share an edge, only one may repeat
     "start": ACTIVE,
     "finish": frozenset({RUNNING}),
     "fail": frozenset({RUNNING}),
@@ -168,7 +168,7 @@ def finish(job: Job, at: TaskId, *, token: str, result: Result, width: int | Non
     ``width`` is the length of the returned list, None if it was no list. A result that comes in while the job is being
     stopped is kept all the same: a retry will not have to make it again.
     """
-    task = _held(job, "finish", at, token)
+    task = _check_lease(job, "finish", at, token)
     too_many = _refuse_width(job, at, width)
     if too_many:
         return fail(job, at, token=token, error=too_many, luck=0.0, now=now)
@@ -176,7 +176,7 @@ def finish(job: Job, at: TaskId, *, token: str, result: Result, width: int | Non
     draft.put(at, replace(task, status=COMPLETED, token=None, ended_at=now, is_alone=False))
     draft.say("stage_completed", **_where(job, at), attempt=task.attempt)
     draft.widen(at.stage, width)
-    return _went_on(draft, now)
+    return _go_on(draft, now)
 
 
 def follow(
@@ -200,10 +200,10 @@ def follow(
 
 def fail(job: Job, at: TaskId, *, token: str, error: Failure, luck: float, now: float, alone: bool = False) -> Change:
     """Give the task another attempt if one is left. A job asked to stop is not retried."""
-    task = _held(job, "fail", at, token)
-    wait = delay(job.plan.stage(at.stage).backoff, task.attempt, luck)
+    task = _check_lease(job, "fail", at, token)
+    wait = retry_delay(job.plan.stage(at.stage).backoff, task.attempt, luck)
     draft = _draft(job, "fail", now).require(Holds(at, token))
-    return _spent(draft, at, task, error, not_before=now + wait, alone=alone)
+    return _end_attempt(draft, at, task, error, not_before=now + wait, alone=alone)
 
 
 def stall(job: Job, at: TaskId, *, token: str, luck: float, now: float) -> Change:
@@ -222,19 +222,19 @@ def lose(job: Job, at: TaskId, *, token: str, now: float, witnessed: bool = Fals
     ``witnessed`` says that somebody saw the worker dead. Otherwise the change holds only if the lease is still overdue
     when it is committed: the worker may have renewed it since we looked.
     """
-    task = _held(job, "lose", at, token)
+    task = _check_lease(job, "lose", at, token)
     draft = _draft(job, "lose", now).require(Holds(at, token) if witnessed else Overdue(at, token))
-    return _spent(draft, at, task, WORKER_LOST, not_before=now)
+    return _end_attempt(draft, at, task, WORKER_LOST, not_before=now)
 
 
 def later(job: Job, at: TaskId, *, token: str, seconds: float, now: float) -> Change:
     """The stage asked to be called again later; the attempt does not count."""
-    return _uncounted(job, "later", at, token, not_before=now + seconds, why="later", now=now)
+    return _return_task(job, "later", at, token, not_before=now + seconds, why="later", now=now)
 
 
 def hand_back(job: Job, at: TaskId, *, token: str, now: float) -> Change:
     """The worker is leaving, or had to end the process for a neighbour's sake; the attempt does not count."""
-    return _uncounted(job, "hand back", at, token, not_before=now, why="handed_back", now=now)
+    return _return_task(job, "hand back", at, token, not_before=now, why="handed_back", now=now)
 
 
 def cancel(job: Job, *, now: float) -> Change | None:
@@ -264,7 +264,7 @@ def retry(
         return None
     if job.is_purging:
         raise JobNotFound(job_id=job.id)
-    redo = _redone(job, stage)
+    redo = _stages_to_redo(job, stage)
     if not redo and job.status is COMPLETED:
         raise NotAllowed(
             "The job is completed: name the stage to do again, or * for everything.",
@@ -439,7 +439,7 @@ class _Draft:
             completed_at=self.now,
             deadline_at=None,
             stopping=None,
-            purge_at=retention.purge_at(self.before.plan, status, self.now),
+            purge_at=purge_at(self.before.plan, status, self.now),
         )
         if status is COMPLETED and self.before.plan.publish:
             self.set(has_litter=True)
@@ -452,7 +452,7 @@ class _Draft:
             self.do(RecordFailure(failures.failed_run(self._so_far(), error, run, self.now)))
         if status is COMPLETED and run > 1:
             self.do(SettleFailures(FailureStatus.RETRIED, FailureStatus.RESOLVED))
-        facts = _said(error) if error is not None and status is FAILED else {}
+        facts = _error_facts(error) if error is not None and status is FAILED else {}
         self.say(status.value, run=run, **facts)
         self.mark_run(status.value, f"{facts['code']}: {facts['message']}" if facts else "")
 
@@ -486,12 +486,12 @@ ENDS_AS: Mapping[Stopping, Status] = {"cancel": CANCELLED, "fail": FAILED, "expi
 
 
 def _draft(job: Job, verb: str, now: float) -> _Draft:
-    if job.status not in FROM[verb] or (job.is_purging and verb != "purge"):
+    if job.status not in ALLOWED_FROM[verb] or (job.is_purging and verb != "purge"):
         raise NotAllowed(verb=verb, status=job.status.value)
     return _Draft(job, now)
 
 
-def _held(job: Job, verb: str, at: TaskId, token: str) -> Task:
+def _check_lease(job: Job, verb: str, at: TaskId, token: str) -> Task:
     """The token before the state: a late worker hears LeaseLost, whatever has become of the job."""
     task = job.task(at)
     if task is None or task.token != token:
@@ -512,7 +512,7 @@ def _stop(draft: _Draft, why: Stopping) -> Change:
     return draft.change()
 
 
-def _went_on(draft: _Draft, not_before: float) -> Change:
+def _go_on(draft: _Draft, not_before: float) -> Change:
     """After a task ended well: end the run, or go on."""
     why = draft.fields.get("stopping", draft.before.stopping)
     if why is not None:
@@ -524,7 +524,9 @@ def _went_on(draft: _Draft, not_before: float) -> Change:
     return draft.change()
 
 
-def _spent(draft: _Draft, at: TaskId, task: Task, error: Failure, *, not_before: float, alone: bool = False) -> Change:
+def _end_attempt(
+    draft: _Draft, at: TaskId, task: Task, error: Failure, *, not_before: float, alone: bool = False
+) -> Change:
     """After an attempt that counts and brought nothing: another one, or the end of the run."""
     job, where = draft.before, _where(draft.before, at)
     error = replace(error, stage=at.stage, element=where.get("element"))
@@ -535,7 +537,7 @@ def _spent(draft: _Draft, at: TaskId, task: Task, error: Failure, *, not_before:
     if job.stopping:
         draft.put(at, replace(ended, status=CANCELLED))
         draft.say("stage_failed", **facts)
-        return _went_on(draft, not_before)
+        return _go_on(draft, not_before)
     if not is_last:
         draft.make_due(at, replace(ended, status=PENDING), not_before)
         draft.say("retrying", **facts, at=not_before)
@@ -546,13 +548,13 @@ def _spent(draft: _Draft, at: TaskId, task: Task, error: Failure, *, not_before:
     return _stop(draft, "fail")
 
 
-def _uncounted(job: Job, verb: str, at: TaskId, token: str, *, not_before: float, why: str, now: float) -> Change:
-    task = _held(job, verb, at, token)
+def _return_task(job: Job, verb: str, at: TaskId, token: str, *, not_before: float, why: str, now: float) -> Change:
+    task = _check_lease(job, verb, at, token)
     draft = _draft(job, verb, now).require(Holds(at, token)).do(EndLease(at)).set(has_litter=True)
     ended = replace(task, token=None, ended_at=now, ready_at=None)
     if job.stopping:  # no other attempt of this run will have its number
         draft.put(at, replace(ended, status=CANCELLED))
-        return _went_on(draft, not_before)
+        return _go_on(draft, not_before)
     draft.make_due(at, replace(ended, status=PENDING, attempt=task.attempt - 1), not_before)
     draft.say("retrying", **_where(job, at), attempt=task.attempt, why=why, at=not_before)
     return draft.change()
@@ -582,7 +584,7 @@ def _refuse_width(job: Job, at: TaskId, width: int | None) -> Failure | None:
     return None
 
 
-def _redone(job: Job, stage: str | None) -> set[int]:
+def _stages_to_redo(job: Job, stage: str | None) -> set[int]:
     """The stages to be done again from the start, finished or not."""
     if stage is None:
         return set()
@@ -622,7 +624,7 @@ def _blank(plan: StagePlan) -> Stage:
     return Stage((Task(),) if plan.over is None else None)
 
 
-def _said(error: Failure) -> dict[str, Any]:
+def _error_facts(error: Failure) -> dict[str, Any]:
     """How the event of a failed run tells why: the stage only where one is to blame."""
     facts = {"code": error.code, "message": error.message}
     return facts if error.stage is None else {**facts, "stage": error.stage}

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from enum import StrEnum
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
+import msgspec
 from msgspec import Struct, field
+from msgspec.structs import replace
 
-from packhorse.core.paths import Path
+from packhorse.errors import DefinitionError
+
+Path = tuple[str, ...]
+"""A place inside a JSON value: the names that lead there, `json.ANY` for every element."""
 
 
 class Status(StrEnum):
@@ -28,6 +34,11 @@ class Status(StrEnum):
 
 
 TERMINAL = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED})
+
+DEFAULT_KEEP = 7 * 86_400.0
+FILLABLE = ("deadline", "pending", "revive")
+"""What a pipeline may leave to the deployment, besides how long its jobs are kept."""
+CACHE = "filled"
 
 
 # The plan: what was going to happen, fixed when the job was submitted and shared by all jobs of one definition.
@@ -56,7 +67,7 @@ class Revive(Struct, frozen=True, array_like=True):
     times: int = 3
     """Of one job, until a person retries it."""
     backoff: float = 300.0
-    """Seconds before the first, doubling up to `LONGEST_REVIVAL`."""
+    """Seconds before the first, doubling up to `failures.MAX_REVIVE_DELAY`."""
     budget: int = 100
     """Revivals of failures of one fingerprint in so many seconds."""
     per: float = 3_600.0
@@ -170,3 +181,81 @@ class Defaults(Struct, frozen=True):
     kept: Mapping[Status, float] = field(default_factory=dict)
     pending: float = 86_400.0
     revive: Revive = Revive()
+
+
+def fingerprint(value: Any) -> str:
+    """The same for equal values, in every process: keys sorted, then hashed."""
+    data = msgspec.json.encode(value, order="sorted")
+    return hashlib.sha256(data).hexdigest()[:32]
+
+
+def purge_at(plan: Plan, status: Status, ended_at: float) -> float:
+    """When record, indexes and objects go together: per status if the plan says so, else after a week."""
+    return ended_at + plan.keep.get(status, DEFAULT_KEEP)
+
+
+def keep_periods(plan: Plan) -> dict[Status, float]:
+    """Seconds that a job of this plan is kept, for each way it may end."""
+    return {status: plan.keep.get(status, DEFAULT_KEEP) for status in sorted(TERMINAL)}
+
+
+def fill_keep(plan: Plan, defaults: Defaults) -> dict[Status, float]:
+    """What the plan says, per status; where it says nothing, the deployment."""
+    said = {} if "keep" in plan.unset else plan.keep
+    return {status: said.get(status, defaults.kept.get(status, defaults.keep)) for status in sorted(TERMINAL)}
+
+
+def check_plan(plan: Plan) -> None:
+    """Refuse a plan that could not run: doubled or unknown names, a stage before what it needs, a bad pairing."""
+    seen: dict[str, StagePlan] = {}
+    for stage in plan.stages:
+        if stage.name in seen:
+            raise DefinitionError(f"Pipeline {plan.pipeline!r} has two stages named {stage.name!r}.")
+        for need in stage.needs:
+            _check_need(plan.pipeline, stage, need.stage, need.how, seen)
+        if sum(need.how == "each" for need in stage.needs) > 1:
+            raise DefinitionError(f"Stage {stage.name!r} has two each(...) parameters; a stage runs over one list.")
+        seen[stage.name] = stage
+    if not plan.stages:
+        raise DefinitionError(f"Pipeline {plan.pipeline!r} has no stages.")
+    for name, called in plan.outputs.items():
+        if called not in seen:
+            raise DefinitionError(
+                f"Pipeline {plan.pipeline!r} has outputs={{{name!r}: {called!r}}}, and no stage of that name."
+            )
+
+
+def fill_plan(plan: Plan, defaults: Defaults) -> Plan:
+    """The plan with the deployment's word wherever its author left something open.
+
+    Kept with the plan: every admission asks.
+    """
+    kept: tuple[Defaults, Plan] | None = plan.__dict__.get(CACHE)
+    if kept is None or kept[0] != defaults:
+        kept = plan.__dict__[CACHE] = (defaults, _fill(plan, defaults))
+    return kept[1]
+
+
+def _fill(plan: Plan, defaults: Defaults) -> Plan:
+    stages = tuple(
+        replace(stage, **{name: getattr(defaults, name) for name in stage.unset}, unset=()) for stage in plan.stages
+    )
+    rest: dict[str, Any] = {name: getattr(defaults, name) for name in FILLABLE if name in plan.unset}
+    rest["keep"] = fill_keep(plan, defaults)
+    bare = replace(plan, stages=stages, unset=(), fingerprint="", **rest)
+    return replace(bare, fingerprint=fingerprint(bare))
+
+
+def _check_need(pipeline: str, stage: StagePlan, needed: str, how: str, seen: Mapping[str, StagePlan]) -> None:
+    if needed not in seen:
+        raise DefinitionError(
+            f"Stage {stage.name!r} of {pipeline!r} needs {needed!r}, which no earlier stage is named."
+        )
+    runs_over = seen[needed].over is not None
+    if how == "needs" and runs_over:
+        raise DefinitionError(
+            f"Stage {needed!r} runs once per element, so {stage.name!r} must say gather({needed})"
+            f" or each(gather({needed}))."
+        )
+    if how == "gather" and not runs_over:
+        raise DefinitionError(f"Stage {needed!r} runs once, so {stage.name!r} must say needs({needed}), not gather.")

@@ -12,32 +12,32 @@ from packhorse.core.models import Job
 ROOT = "published"
 FIELDS = ("pipeline", "schedule", "date", "job")
 PART = re.compile(r"(?!\.)([A-Za-z0-9._-]|\{(?:" + "|".join(FIELDS) + r")\})+")
-LONGEST = 200
+MAX_PATTERN = 200
 """Characters of a pattern."""
-LONGEST_VALUE = 63
+MAX_VALUE = 63
 """Characters that a field may come to: those of a name."""
-LONGEST_PART, LONGEST_PATH, MOST_PARTS = 255, 600, 24
+MAX_PART, MAX_PATH, MAX_PARTS = 255, 600, 24
 """Of what a pattern comes to: before and after it a key still has a tenant and the name of a file."""
 
 
-def checked(pattern: str) -> str:
+def check_pattern(pattern: str) -> str:
     """The pattern itself, if every job has a plain path by it. Raises ValueError."""
-    if len(pattern) > LONGEST or not all(PART.fullmatch(part) for part in pattern.split("/")):
+    if len(pattern) > MAX_PATTERN or not all(PART.fullmatch(part) for part in pattern.split("/")):
         known = ", ".join(f"{{{name}}}" for name in FIELDS)
         raise ValueError(
             f"publish= is a path without / at its ends, of letters, digits, . _ - and {known}, not {pattern!r}"
         )
-    longest = string.Formatter().format(pattern, **dict.fromkeys(FIELDS, "x" * LONGEST_VALUE))
+    longest = string.Formatter().format(pattern, **dict.fromkeys(FIELDS, "x" * MAX_VALUE))
     parts = longest.split("/")
-    if len(longest) > LONGEST_PATH or len(parts) > MOST_PARTS or max(map(len, parts)) > LONGEST_PART:
+    if len(longest) > MAX_PATH or len(parts) > MAX_PARTS or max(map(len, parts)) > MAX_PART:
         raise ValueError(
-            f"publish= is too long: with {LONGEST_VALUE} characters for each field, {pattern!r} has more than "
-            f"{LONGEST_PATH} in all, more than {LONGEST_PART} between two /, or more than {MOST_PARTS} parts"
+            f"publish= is too long: with {MAX_VALUE} characters for each field, {pattern!r} has more than "
+            f"{MAX_PATH} in all, more than {MAX_PART} between two /, or more than {MAX_PARTS} parts"
         )
     return pattern
 
 
-def folder(job: Job) -> str | None:
+def publish_folder(job: Job) -> str | None:
     """Where in the object store the job's files go; the day is that of the tick, or of the submit, in UTC."""
     if not job.plan.publish:
         return None
@@ -57,4 +57,4 @@ def folder(job: Job) -> str | None:
 def tenant_folder(tenant: str) -> str:
     """The name of a folder that no other tenant has, whatever signs theirs is made of."""
     quoted = quote(tenant, safe="").replace(".", "%2E")
-    return quoted if len(quoted) <= LONGEST else f"%{sha256(tenant.encode(errors='surrogatepass')).hexdigest()}"
+    return quoted if len(quoted) <= MAX_PATTERN else f"%{sha256(tenant.encode(errors='surrogatepass')).hexdigest()}"

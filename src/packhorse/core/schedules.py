@@ -6,31 +6,55 @@ the next, in one step; the run is then carried on by whoever comes first, with t
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, get_args
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, field
+from msgspec.structs import asdict, replace
 
 from packhorse.core import cron
 from packhorse.core.plan import Status
-from packhorse.core.schedule_terms import Overlap, Terms
-from packhorse.errors import NotAllowed
+from packhorse.errors import InvalidInput, NotAllowed
 
 LATE = 60.0
 """Seconds after which a tick that nobody has claimed counts as missed: a worker may well take that long to restart."""
-MOST_COUNTED = 1000
+MAX_COUNTED = 1000
 """Missed ticks that are counted; more are told as this many, and when the first and the last were."""
-MOST_WAITING = 10
+MAX_WAITING = 10
 """Runs of one schedule that may wait for the one before them."""
-VERSIONS = 1000
+MAX_VERSIONS = 1000
 """Versions of a schedule that are kept."""
-NOBODY = "Nobody was there to run it in time."
+MISSED = "Nobody was there to run it in time."
 CODE = "code"
 """Who has made a version that comes from the app's own code."""
+
+Overlap = Literal["skip", "queue", "cancel"]
+Misfire = Literal["skip", "catch_up"]
+
+MAX_TEXT = 255
+MAX_LABELS = 32
+MAX_WINDOW = 366 * 86_400.0
 
 RunStatus = Literal["due", "fired", "completed", "failed", "cancelled", "skipped", "missed"]
 
 OPEN: frozenset[str] = frozenset({"due", "fired"})
+
+
+class Terms(Struct, frozen=True):
+    """What people edit. Each version has its own."""
+
+    pipeline: str
+    parameters: bytes
+    """JSON, kept byte by byte."""
+    cron: str
+    zone: str = "UTC"
+    user: str = "local"
+    active: bool = True
+    overlap: Overlap = "skip"
+    misfire: Misfire = "skip"
+    window: float = 3600.0
+    """Seconds in which a missed tick is caught up with, where it is."""
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 class Schedule(Struct, frozen=True, omit_defaults=True):
@@ -113,6 +137,48 @@ class Move(Struct, frozen=True):
     runs: tuple[Run, ...] = ()
 
 
+# Terms.
+
+
+def check_terms(terms: Terms, now: float) -> None:
+    """Raises InvalidInput that names what is wrong. Whether the parameters fit the pipeline is for others to say."""
+    mistakes = [{"field": field, "message": message} for field, message in _term_errors(terms, now)]
+    if mistakes:
+        said = "; ".join(f"{each['field']}: {each['message']}" for each in mistakes)
+        raise InvalidInput(f"The schedule is not valid: {said}.", errors=mistakes)
+
+
+def _term_errors(terms: Terms, now: float) -> Iterator[tuple[str, str]]:
+    if not _is_text(terms.user):
+        yield "user_id", f"It must be a text of 1 to {MAX_TEXT} characters"
+    if terms.overlap not in get_args(Overlap):
+        yield "overlap", f"It is one of {', '.join(get_args(Overlap))}"
+    if terms.misfire not in get_args(Misfire):
+        yield "misfire", f"It is one of {', '.join(get_args(Misfire))}"
+    if not 0 <= terms.window <= MAX_WINDOW:
+        yield "window", "It must be between nothing and a year"
+    if len(terms.labels) > MAX_LABELS:
+        yield "labels", f"There are more than {MAX_LABELS}"
+    if not all(_is_text(name) and _fits(value) for name, value in terms.labels.items()):
+        yield "labels", f"Names and values must be texts of at most {MAX_TEXT} characters"
+    yield from cron.find_errors(terms.cron, terms.zone, now)
+
+
+def _is_text(text: object) -> bool:
+    return text != "" and _fits(text)
+
+
+def _fits(text: object) -> bool:
+    """What an app's code says has not been checked by anybody else."""
+    return isinstance(text, str) and len(text) <= MAX_TEXT and "\0" not in text
+
+
+def diff_terms(old: Terms, new: Terms) -> list[tuple[str, Any, Any]]:
+    """Field, what it was, and what it is; parameters one by one are the matter of whoever may show them."""
+    was, now = asdict(old), asdict(new)
+    return [(name, was[name], now[name]) for name in was if was[name] != now[name]]
+
+
 # Ticks.
 
 
@@ -124,9 +190,9 @@ def claim(schedule: Schedule, now: float, hold: float = 0.0) -> Move | None:
     tick, terms = schedule.next_at, schedule.terms
     if tick is None or tick > now:
         return None
-    last = cron.latest(terms.cron, terms.zone, now, tick)
+    last = cron.last_tick(terms.cron, terms.zone, now, tick)
     runs: list[Run] = []
-    if now - last <= _patience(terms):
+    if now - last <= _max_delay(terms):
         runs.append(_run(schedule, last, due_at=now + hold))
         if last > tick:
             runs.append(_missed(schedule, tick, _before(schedule, tick, last)))
@@ -141,7 +207,7 @@ def is_too_late(run: Run, terms: Terms, now: float) -> bool:
 
     It may be claimed at the last moment, so there is as much time again to carry it on.
     """
-    return not run.is_manual and not run.message and now - run.tick > _patience(terms) + LATE
+    return not run.is_manual and not run.message and now - run.tick > _max_delay(terms) + LATE
 
 
 def pass_over(schedule: Schedule) -> Move:
@@ -151,7 +217,7 @@ def pass_over(schedule: Schedule) -> Move:
     return Move(schedule, replace(moved, next_at=_next(moved, schedule.next_at)))
 
 
-def realigned(schedule: Schedule, now: float) -> Move | None:
+def realign(schedule: Schedule, now: float) -> Move | None:
     """The clock was set back, or the rules of the zone have changed: the next tick is not what it would be now."""
     if schedule.next_at is None or schedule.next_at <= now:
         return None
@@ -185,19 +251,19 @@ def create(
 def edit(schedule: Schedule, terms: Terms, *, author: str, reason: str, now: float, action: str = "edited") -> Move:
     """A new version, from the next tick on. A tick that is due is claimed with the old one, in the same step."""
     _check_alive(schedule, "edit")
-    return _revised(schedule, terms, author, reason, now, action)
+    return _revise(schedule, terms, author, reason, now, action)
 
 
 def end(schedule: Schedule, *, author: str, reason: str, now: float) -> Move:
     """No tick is claimed any more. What has happened stays to be seen until it is purged."""
     _check_alive(schedule, "delete")
-    move = _revised(schedule, replace(schedule.terms, active=False), author, reason, now, "deleted")
+    move = _revise(schedule, replace(schedule.terms, active=False), author, reason, now, "deleted")
     return replace(move, after=replace(move.after, ended_at=now, next_at=None))
 
 
 def revive(schedule: Schedule, terms: Terms, *, author: str, reason: str, now: float) -> Move:
     """Make one anew under the id of one that has ended; the numbers of versions go on."""
-    return _revised(replace(schedule, ended_at=None), terms, author, reason, now, "created", before=schedule)
+    return _revise(replace(schedule, ended_at=None), terms, author, reason, now, "created", before=schedule)
 
 
 def declare(schedule: Schedule, declared: Terms, *, now: float) -> Move | None:
@@ -207,11 +273,11 @@ def declare(schedule: Schedule, declared: Terms, *, now: float) -> Move | None:
     is_untouched = schedule.ended_at is None and schedule.declared is not None and not schedule.is_adrift
     kept = replace(schedule, declared=declared)
     if is_untouched:
-        return _revised(kept, declared, CODE, "", now, "declared", before=schedule)
+        return _revise(kept, declared, CODE, "", now, "declared", before=schedule)
     return Move(schedule, replace(kept, stamp=schedule.stamp + 1))
 
 
-def _revised(
+def _revise(
     schedule: Schedule,
     terms: Terms,
     author: str,
@@ -234,19 +300,19 @@ def _revised(
 # Runs.
 
 
-def decided(run: Run, status: RunStatus, message: str, now: float) -> Run:
+def close_run(run: Run, status: RunStatus, message: str, now: float) -> Run:
     """A run that becomes no job."""
     return replace(run, status=status, message=message, ended_at=now, due_at=None, stamp=run.stamp + 1)
 
 
-def put_off(run: Run, message: str, until: float) -> Run:
+def postpone_run(run: Run, message: str, until: float) -> Run:
     return replace(run, message=message, due_at=until, stamp=run.stamp + 1)
 
 
 Verdict = tuple[Literal["fire", "wait", "skip", "cancel"], str]
 
 
-def overlapping(run: Run, others: list[Run], overlap: Overlap) -> Verdict:
+def decide_overlap(run: Run, others: list[Run], overlap: Overlap) -> Verdict:
     """What to do with a run, given the others of its schedule that are not over; and why."""
     earlier = [each for each in others if each.tick < run.tick]
     active = [each for each in others if each.status == "fired"]
@@ -256,8 +322,8 @@ def overlapping(run: Run, others: list[Run], overlap: Overlap) -> Verdict:
         busy = active or waiting
         return ("skip", f"The run of {iso(busy[0].tick)} was not over.") if busy else ("fire", "")
     if overlap == "queue":
-        if len(waiting) >= MOST_WAITING:
-            return "skip", f"{MOST_WAITING} runs were waiting already."
+        if len(waiting) >= MAX_WAITING:
+            return "skip", f"{MAX_WAITING} runs were waiting already."
         busy = active or waiting
         return ("wait", f"Waits for the run of {iso(busy[0].tick)}.") if busy else ("fire", "")
     newer = [each for each in others if each.tick > run.tick]
@@ -266,7 +332,7 @@ def overlapping(run: Run, others: list[Run], overlap: Overlap) -> Verdict:
     return ("cancel", f"Waits until the run of {iso(active[0].tick)} is cancelled.") if active else ("fire", "")
 
 
-def ended(status: Status) -> RunStatus:
+def run_status(status: Status) -> RunStatus:
     """What the run of a job that has ended is called."""
     word: RunStatus = status.value  # type: ignore[assignment]
     return word
@@ -283,10 +349,10 @@ def _run(schedule: Schedule, tick: float, *, due_at: float) -> Run:
 def _missed(schedule: Schedule, first: float, last: float) -> Run:
     """One record for all of them, however many there were."""
     terms = schedule.terms
-    count = cron.count(terms.cron, terms.zone, first, last, MOST_COUNTED)
-    what = NOBODY
+    count = cron.count(terms.cron, terms.zone, first, last, MAX_COUNTED)
+    what = MISSED
     if count > 1:
-        more = "more than " if count == MOST_COUNTED else ""
+        more = "more than " if count == MAX_COUNTED else ""
         what = f"Nobody was there to run them in time: {more}{count} ticks until {iso(last)}."
     return Run(
         schedule.tenant,
@@ -300,20 +366,20 @@ def _missed(schedule: Schedule, first: float, last: float) -> Run:
     )
 
 
-def _patience(terms: Terms) -> float:
+def _max_delay(terms: Terms) -> float:
     return max(LATE, terms.window) if terms.misfire == "catch_up" else LATE
 
 
 def _before(schedule: Schedule, first: float, last: float) -> float:
     """The tick before the last one, ``first`` being one."""
-    return cron.latest(schedule.terms.cron, schedule.terms.zone, last - 1.0, first)
+    return cron.last_tick(schedule.terms.cron, schedule.terms.zone, last - 1.0, first)
 
 
 def _next(schedule: Schedule, moment: float) -> float | None:
     terms = schedule.terms
     if not terms.active or schedule.ended_at is not None:
         return None
-    return cron.following(terms.cron, terms.zone, moment)
+    return cron.next_tick(terms.cron, terms.zone, moment)
 
 
 def _check_alive(schedule: Schedule, verb: str) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from packhorse.core import plan
-from packhorse.core.error_codes import OWN
+from packhorse.core.error_codes import CODE_PATTERN
 from packhorse.define.durations import Duration, seconds
 
 NEVER = plan.Revive()
@@ -31,7 +31,7 @@ class Revive:
         """As it is in a plan. Raises ValueError."""
         codes = (self.codes,) if isinstance(self.codes, str) else tuple(self.codes)
         for code in codes:
-            if not OWN.fullmatch(str(code)):
+            if not CODE_PATTERN.fullmatch(str(code)):
                 raise ValueError(f"revive: {code!r} is not a code such as HTTP_500")
         return plan.Revive(
             codes,

@@ -7,7 +7,8 @@ from functools import cached_property
 from types import NoneType
 from typing import Annotated, Any, get_args, get_origin
 
-from packhorse.core.paths import ANY, Path, found
+from packhorse.core.json import ANY, values_at
+from packhorse.core.plan import Path
 from packhorse.define.fields import fields_of, has_fields
 from packhorse.define.introspection import alternatives
 from packhorse.define.validation import Mistake
@@ -89,7 +90,7 @@ def _offered(schema: Mapping[str, Any], path: Path, choices: Choices, defs: dict
 
 
 def not_offered(path: Path, value: Any, choices: Choices) -> Iterator[Mistake]:
-    for given in found(value, [path]):
+    for given in values_at(value, [path]):
         if any(each is not None and each not in choices.known for each in _single(given)):
             yield one_of(named(path), choices.known)
             return

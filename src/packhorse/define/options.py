@@ -140,7 +140,7 @@ def pipeline_limits(
         "deadline": _positive("deadline", seconds(deadline)),
         "pending": _positive("pending", seconds(pending)),
         "revive": NEVER if revive is None else revive.planned(),
-        "publish": "" if publish is None else publish_path.checked(publish),
+        "publish": "" if publish is None else publish_path.check_pattern(publish),
         "outputs": {word("outputs", name): stage for name, stage in (outputs or {}).items()},
     }
 

@@ -10,8 +10,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, overlo
 from msgspec.structs import replace
 
 from packhorse.core import json
-from packhorse.core.plan import Definition, Plan, Status
-from packhorse.core.plan_checks import check
+from packhorse.core.plan import Definition, Plan, Status, check_plan, fingerprint
 from packhorse.define.context import Context
 from packhorse.define.fields import fields_of
 from packhorse.define.introspection import Scope, caller, checked_name, hint, place_of, refusal, require_function
@@ -70,10 +69,10 @@ class Pipeline(Generic[P]):
         lists = tuple(name for name, how in self.schema.files.items() if how == "many")
         plan = Plan(self.name, stages, secrets=self.schema.secrets, lists=lists, statuses=self.statuses, **self._limits)
         try:
-            check(plan)
+            check_plan(plan)
         except DefinitionError as error:
             raise refusal(error.message, self.place) from error
-        return replace(plan, fingerprint=json.fingerprint(plan))
+        return replace(plan, fingerprint=fingerprint(plan))
 
     def definition(self, app: str) -> Definition:
         plan = self.plan()
@@ -86,7 +85,7 @@ class Pipeline(Generic[P]):
             pipeline=self.name,
             plan=json.encode(plan),
             schema=json.encode(schema),
-            fingerprint=json.fingerprint([plan.fingerprint, schema, self.description]),
+            fingerprint=fingerprint([plan.fingerprint, schema, self.description]),
             description=self.description,
         )
 
@@ -110,7 +109,7 @@ class Pipeline(Generic[P]):
         if twin is not None:
             raise refusal(f"{_title(self, stage.name)} has the name of {twin.name!r} at {twin.place}", stage.place)
         try:
-            check(Plan(self.name, (*(other.plan for other in mine), stage.plan)))
+            check_plan(Plan(self.name, (*(other.plan for other in mine), stage.plan)))
         except DefinitionError as error:
             raise refusal(error.message, stage.place) from error
         self.stages[stage.name] = stage

@@ -6,8 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from packhorse.core.schedule_terms import Terms, check
-from packhorse.core.schedules import Declared
+from packhorse.core.schedules import Declared, Terms, check_terms
 from packhorse.define.durations import seconds
 from packhorse.define.introspection import caller, checked_name, refusal
 from packhorse.define.options import ScheduleOptions, check_names
@@ -33,7 +32,7 @@ def declared(
             window=seconds(options.get("window", 3600.0)),
             labels=dict(options.get("labels", {})),
         )
-        check(terms, time.time())
+        check_terms(terms, time.time())
         return Declared(checked_name(id), terms)
     except (ValueError, TypeError, InvalidInput) as error:
         raise refusal(f"Schedule {id!r}: {error}", caller()[0]) from error

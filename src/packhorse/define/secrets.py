@@ -6,7 +6,8 @@ import hmac
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from packhorse.core.paths import ANY, Path
+from packhorse.core.json import ANY
+from packhorse.core.plan import Path
 from packhorse.core.redaction import MASK
 
 SCHEMA = {"type": "string", "format": "password", "writeOnly": True}

@@ -8,8 +8,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import NoneType
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, overload
 
-from packhorse.core import json
-from packhorse.core.plan import Need, StagePlan
+from packhorse.core.plan import Need, StagePlan, fingerprint
 from packhorse.define.files import File
 from packhorse.define.introspection import Scope, alternatives, caller, hint, refusal
 from packhorse.define.outcomes import Later
@@ -145,7 +144,7 @@ def planned(
 ) -> StagePlan:
     needs = tuple(marker.need(parameter) for parameter, marker in markers.items())
     # The kind changes with the wiring: a worker with other code must not be handed arguments it has no parameters for.
-    wiring = json.fingerprint(sorted(needs, key=lambda need: need.parameter))
+    wiring = fingerprint(sorted(needs, key=lambda need: need.parameter))
     return StagePlan(
         name=name,
         kind=f"{pipeline}/{name}#{wiring[:8]}",

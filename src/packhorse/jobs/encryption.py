@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from packhorse.core import json, paths
+from packhorse.core import json
+from packhorse.core.json import replace_at, values_at
 from packhorse.core.plan import Plan
 from packhorse.core.redaction import MASK, SEALED, is_sealed
 from packhorse.define.validation import invalid
@@ -39,19 +40,17 @@ class Sealer:
         if not plan.secrets:
             return parameters
         plain: Any = json.decode(parameters)
-        copied = [path for path in plan.secrets if MASK in paths.found(plain, [path])]
+        copied = [path for path in plan.secrets if MASK in values_at(plain, [path])]
         if copied:
             mistakes = [{"field": ".".join(path), "message": "These dots only stand for a secret"} for path in copied]
             raise invalid("The parameters are not valid", mistakes)
-        return json.encode(paths.changed(plain, plan.secrets, lambda secret: self._sealed(secret, plan, tenant)))
+        return json.encode(replace_at(plain, plan.secrets, lambda secret: self._sealed(secret, plan, tenant)))
 
     def seal_rest(self, parameters: bytes, plan: Plan, tenant: str) -> bytes:
         """Seal what is not sealed yet."""
         plain: Any = json.decode(parameters)
         return json.encode(
-            paths.changed(
-                plain, plan.secrets, lambda each: each if is_sealed(each) else self._sealed(each, plan, tenant)
-            )
+            replace_at(plain, plan.secrets, lambda each: each if is_sealed(each) else self._sealed(each, plan, tenant))
         )
 
     def open(self, parameters: bytes, plan: Plan, tenant: str) -> bytes:
@@ -59,11 +58,11 @@ class Sealer:
         if not plan.secrets:
             return parameters
         sealed: Any = json.decode(parameters)
-        return json.encode(paths.changed(sealed, plan.secrets, lambda secret: self._opened(secret, plan, tenant)))
+        return json.encode(replace_at(sealed, plan.secrets, lambda secret: self._opened(secret, plan, tenant)))
 
     def marked(self, parameters: bytes, plan: Plan) -> Any:
         """The parameters with a mark in place of each secret: the same for the same one, and of no use to others."""
-        return paths.changed(json.decode(parameters), plan.secrets, self._mark)
+        return replace_at(json.decode(parameters), plan.secrets, self._mark)
 
     def _mark(self, secret: Any) -> str:
         return hmac.new(self._key, b"mark:" + json.encode(secret), hashlib.sha256).hexdigest()

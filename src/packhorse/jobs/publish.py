@@ -44,7 +44,7 @@ class Publisher:
 
     async def publish(self, job: Job, results: Mapping[TaskId, Result]) -> None:
         """May be repeated. A job without files publishes nothing, and leaves what is there."""
-        to = publish_path.folder(job)
+        to = publish_path.publish_folder(job)
         if to is None or not (made := files(to, job, results)):
             return
         mark = f"{_marks(to)}/{_mark(job.id, job.run)}"

@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from packhorse.core import json, paths
+from packhorse.core import json
+from packhorse.core.json import values_at
 from packhorse.core.plan import Plan
-from packhorse.core.redaction import MASK, merged
-from packhorse.core.schedule_terms import Misfire, Overlap, Terms
+from packhorse.core.redaction import MASK, restore_masked
+from packhorse.core.schedules import Misfire, Overlap, Terms
 from packhorse.define.durations import seconds
 from packhorse.define.validation import NOT_VALID, invalid, nul_in
 from packhorse.errors import TooLarge
@@ -67,10 +68,10 @@ def accept_parameters(
     plan, sealing = pipeline.plan, sealer(settings.secret_key)
     is_kept = before is not None and before.pipeline == plan.pipeline and MASK in _secrets(wanted, plan)
     kept = before.parameters if before is not None and is_kept else b"{}"
-    _check(pipeline, merged(wanted.parameters, json.decode(sealing.open(kept, plan, tenant)), plan.secrets))
+    _check(pipeline, restore_masked(wanted.parameters, json.decode(sealing.open(kept, plan, tenant)), plan.secrets))
     stored = written
     if plan.secrets:
-        sealed = merged(wanted.parameters, json.decode(kept), plan.secrets)
+        sealed = restore_masked(wanted.parameters, json.decode(kept), plan.secrets)
         stored = sealing.seal_rest(json.encode(sealed), plan, tenant)
     if before is not None and before.pipeline == plan.pipeline and _canonical(stored) == _canonical(before.parameters):
         return before.parameters
@@ -83,12 +84,12 @@ def _canonical(parameters: bytes) -> bytes:
 
 
 def _secrets(wanted: ScheduleRequest, plan: Plan) -> list[Any]:
-    return list(paths.found(wanted.parameters, plan.secrets))
+    return list(values_at(wanted.parameters, plan.secrets))
 
 
 def _check(pipeline: Published, given: Mapping[str, Any]) -> None:
     files = [name for name in given if name in pipeline.files]
-    masks = [".".join(path) for path in pipeline.plan.secrets if MASK in paths.found(given, [path])]
+    masks = [".".join(path) for path in pipeline.plan.secrets if MASK in values_at(given, [path])]
     mistakes = [
         *({"field": name, "message": "A schedule cannot hold files"} for name in files),
         *pipeline.mistakes(given),

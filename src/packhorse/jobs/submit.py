@@ -13,8 +13,7 @@ import uuid_utils
 from packhorse.blobs.base import Blobs
 from packhorse.core import json, lifecycle
 from packhorse.core.models import Firing, Input, Job, Spec, Stored
-from packhorse.core.plan import Plan
-from packhorse.core.plan_checks import filled
+from packhorse.core.plan import Plan, fill_plan, fingerprint
 from packhorse.core.schedules import Run
 from packhorse.crashpoints import passing
 from packhorse.define.accepts import ANYTHING, Accepts
@@ -111,7 +110,7 @@ class Intake:
             raise TooLarge(field="parameters", limit=self._settings.parameters_limit)
         _refuse_nul(tenant, parameters)
         passing("admit.objects.after")
-        plan = filled(plan, self._settings.defaults)
+        plan = fill_plan(plan, self._settings.defaults)
         sealing = sealer(self._settings.secret_key)
         fingerprint = ""  # only a key is ever compared by it
         if options.key is not None:
@@ -183,7 +182,7 @@ class Intake:
             {"parameter": each.parameter, "name": each.file.name, "sha256": each.file.sha256} for each in self.inputs
         ]
         asked = [options.user, options.priority, options.delay, options.metadata]
-        return json.fingerprint([plan.pipeline, parameters, files, asked])
+        return fingerprint([plan.pipeline, parameters, files, asked])
 
 
 def _refuse_nul(tenant: str, parameters: bytes) -> None:

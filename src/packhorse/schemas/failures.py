@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NotRequired, TypedDict
 
-from packhorse.core.failures import HOUR, HOURS, FailureGroup, by_hour
+from packhorse.core.failures import HOUR, TREND_HOURS, FailureGroup, by_hour
 from packhorse.core.models import FailedRun, FailureStatus, Settled
 from packhorse.schemas.timestamps import iso
 
@@ -145,7 +145,7 @@ def group_to_json(group: FailureGroup) -> FailureGroupDocument:
 def trend_to_json(times: Sequence[float], now: float) -> TrendDocument:
     counts = by_hour(times, now)
     return {
-        "since": iso(now - HOURS * HOUR),
+        "since": iso(now - TREND_HOURS * HOUR),
         "seconds": HOUR,
         "counts": counts,
         "is_cut": None in counts,

@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NotRequired, TypedDict, cast
 
-from packhorse.core import json, publish_path, retention
+from packhorse.core import json, publish_path
 from packhorse.core.models import Artifact, Failure, Job, Result, Spec, Stopping, Stored, TaskId
-from packhorse.core.plan import Status
-from packhorse.core.redaction import masked
+from packhorse.core.plan import Status, keep_periods
+from packhorse.core.redaction import mask
 from packhorse.define.files import keyed
 from packhorse.define.values import decode_result
 from packhorse.schemas.progress import (
@@ -188,7 +188,7 @@ def job_to_json(job: Job, spec: Spec | None, results: Results, progress: Reporte
         "stopping": job.stopping,
         **position_to_json(job, progress),
         "stages": stages_to_json(job, progress),
-        "parameters": masked(_parameters(spec), job.plan.secrets),
+        "parameters": mask(_parameters(spec), job.plan.secrets),
         "inputs": inputs,
         "input": _first_input(job, spec),
         "source_filename": inputs[0]["filename"] if inputs else None,
@@ -205,7 +205,7 @@ def job_to_json(job: Job, spec: Spec | None, results: Results, progress: Reporte
         "completed_at": iso(job.completed_at),
         "updated_at": iso(job.updated_at),
         "expires_at": iso(job.purge_at),
-        "keep": retention.rule(job.plan),
+        "keep": keep_periods(job.plan),
         "deadline_at": iso(job.deadline_at),
         "not_before": iso(job.not_before) if job.not_before > job.created_at else None,
         "duration_ms": duration_ms(job.started_at, job.completed_at),
@@ -235,7 +235,7 @@ def new_job_to_json(job: Job, spec: Spec) -> JobDocument:
         "tenant_id": job.tenant,
         "created_by_client_id": job.client,
         "origin": spec.origin,
-        "parameters": masked(_parameters(spec), job.plan.secrets),
+        "parameters": mask(_parameters(spec), job.plan.secrets),
         "created_at": (created_at := iso(job.created_at)),
         "updated_at": created_at,
         "deadline_at": iso(job.deadline_at),
@@ -341,7 +341,7 @@ def _object_keys(job: Job, results: Results) -> dict[str, str | list[str]]:
 def _published(job: Job, results: Results) -> str | None:
     """Where the job publishes its files soon after it has completed, until a newer job publishes there."""
     has_files = any(result.artifacts for result in results.values())
-    return publish_path.folder(job) if job.status is Status.COMPLETED and has_files else None
+    return publish_path.publish_folder(job) if job.status is Status.COMPLETED and has_files else None
 
 
 def _promoted_keys(job: Job, results: Results) -> list[str]:

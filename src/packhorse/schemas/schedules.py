@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NotRequired, TypedDict
 
-from packhorse.core import cron_text, json
+from packhorse.core import json
 from packhorse.core.cron import Mark, Moment
 from packhorse.core.models import Job
 from packhorse.core.redaction import MASK, is_sealed
-from packhorse.core.schedule_terms import Misfire, Overlap, Terms, difference
-from packhorse.core.schedules import Revision, Run, Schedule
+from packhorse.core.schedules import Misfire, Overlap, Revision, Run, Schedule, Terms, diff_terms
+from packhorse.core.text import describe_schedule
 from packhorse.schemas.timestamps import iso
 
 NAMES: Mapping[str, str] = {"user": "user_id"}
@@ -154,7 +154,7 @@ def schedule_to_json(schedule: Schedule) -> ScheduleDocument:
         "schedule_id": schedule.id,
         "tenant_id": schedule.tenant,
         "version": schedule.version,
-        "when": cron_text.said(schedule.terms.cron, schedule.terms.zone),
+        "when": describe_schedule(schedule.terms.cron, schedule.terms.zone),
         **terms_to_json(schedule.terms),  # type: ignore[typeddict-item]  # mypy would have it say what may be left out
         "origin": "person" if schedule.declared is None else "code",
         "drift": None if schedule.declared is None else differences_to_json(schedule.declared, schedule.terms),
@@ -180,7 +180,7 @@ def version_to_json(revision: Revision, before: Revision | None) -> VersionDocum
 
 
 def differences_to_json(old: Terms, new: Terms) -> list[DifferenceDocument]:
-    return [each for name, was, now in difference(old, new) for each in _of_field(name, was, now)]
+    return [each for name, was, now in diff_terms(old, new) for each in _of_field(name, was, now)]
 
 
 def _of_field(name: str, was: Any, now: Any) -> Iterator[DifferenceDocument]:

@@ -15,7 +15,7 @@ from litestar.datastructures import Cookie
 from litestar.exceptions import HTTPException
 
 from packhorse.auth.cookies import FAILED_LOGINS, cookie_name, session_cookie
-from packhorse.core.plurals import percent, plural
+from packhorse.core.text import percent, plural
 from packhorse.errors import PackhorseError, Unauthorized
 from packhorse.log import log
 from packhorse.version import VERSION

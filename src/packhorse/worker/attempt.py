@@ -19,8 +19,7 @@ from packhorse.blobs.base import Blobs
 from packhorse.core import error_codes, json, lifecycle
 from packhorse.core.changes import Change
 from packhorse.core.models import Failure, Job, Result
-from packhorse.core.redaction import redacted, redacted_in
-from packhorse.core.secret_forms import words
+from packhorse.core.redaction import redact, redact_json, secret_forms
 from packhorse.crashpoints import passing
 from packhorse.errors import (
     BlobError,
@@ -219,7 +218,7 @@ class Attempt:
         # What is no number cannot be stored, and would keep everybody's reports of the same moment out.
         current = message.current if math.isfinite(message.current) else 0.0
         total = message.total if message.total is not None and math.isfinite(message.total) else None
-        said = redacted(message.message, self.secrets)
+        said = redact(message.message, self.secrets)
         self._tools.scribe.report(Report(who.job_id, who.task, who.token, run, now, current, total, said))
 
     def made(self, message: Made) -> None:
@@ -233,7 +232,7 @@ class Attempt:
 
     def _write(self, text: str) -> None:
         self._has_spoken = True
-        text = redacted(text, self.secrets)
+        text = redact(text, self.secrets)
         self._tools.scribe.line(Line(self.lease.job_id, self.lease.task, self.number, self._tools.now(), text))
 
     # How it ends.
@@ -322,7 +321,7 @@ class Attempt:
         if not job.plan.secrets:
             return parameters
         opened = self._tools.sealer.open(parameters.value, job.plan, job.tenant)
-        self.secrets = words(opened, job.plan.secrets)
+        self.secrets = secret_forms(opened, job.plan.secrets)
         return replace(parameters, value=opened)
 
     def _message(self, number: int, parameters: Document, arguments: tuple[Argument, ...], previous: bytes) -> Run:
@@ -371,7 +370,7 @@ class Attempt:
     def _redacted(self, document: Document) -> Document:
         if not self.secrets:
             return document
-        value = json.encode(redacted_in(json.decode(document.value), self.secrets))
+        value = json.encode(redact_json(json.decode(document.value), self.secrets))
         return Document(value, tuple([(path, redact_filename(name, self.secrets)) for path, name in document.files]))
 
     def _ended(self) -> Verb | None:
@@ -390,7 +389,7 @@ class Attempt:
         return self._does(lifecycle.hand_back)
 
     def _fail(self, code: str, message: str, *, permanent: bool = False, detail: str = "", alone: bool = False) -> Verb:
-        code, message, detail = (redacted(text, self.secrets) for text in (code, message, detail))
+        code, message, detail = (redact(text, self.secrets) for text in (code, message, detail))
         self.fault = f"{code}: {message}"
         error = Failure(code, message, permanent=permanent, detail=detail or None)
         return self._does(lifecycle.fail, error=error, luck=self._tools.luck(), alone=alone)

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from packhorse.blobs.base import Blobs
 from packhorse.core.models import Artifact, Result, Stored
-from packhorse.core.redaction import MASK, begun, redacted
-from packhorse.core.secret_forms import SHORTEST, longest_first
+from packhorse.core.redaction import MASK, MIN_SECRET, longest_first, partial_secret_length, redact
 from packhorse.define.files import LONGEST_NAME, placed, sanitised
 from packhorse.errors import InvalidInput
 from packhorse.jobs.artifacts import content_type, few_at_a_time, output_prefix, safe_suffix
@@ -81,17 +80,19 @@ def redact_filename(name: str, secrets: Sequence[str]) -> str:
     """A name comes here made safe: of a secret with slashes in it only the last part may be left, or it was cut."""
     if not secrets:
         return name
-    parts = (sanitised(part) for secret in secrets for part in SLASH.split(secret) if len(part.strip(". ")) >= SHORTEST)
-    looked_for = longest_first(text for text in (*secrets, *parts) if len(text) >= SHORTEST)
+    parts = (
+        sanitised(part) for secret in secrets for part in SLASH.split(secret) if len(part.strip(". ")) >= MIN_SECRET
+    )
+    looked_for = longest_first(text for text in (*secrets, *parts) if len(text) >= MIN_SECRET)
     was_cut = any(len(part.encode()) > LONGEST_NAME - MARGIN for part in name.split("/"))
-    name = redacted(name, looked_for)
+    name = redact(name, looked_for)
     return "/".join(_redact_cut(part, looked_for) for part in name.split("/")) if was_cut else name
 
 
 def _redact_cut(part: str, secrets: Sequence[str]) -> str:
     """Without the beginning of a secret where it was cut: at its end, or before its suffix."""
     for end in {len(part), part.rfind(".")} - {-1}:
-        size = begun(part[:end], secrets)
-        if size >= SHORTEST:
+        size = partial_secret_length(part[:end], secrets)
+        if size >= MIN_SECRET:
             return part[: end - size] + MASK + part[end:]
     return part

@@ -20,8 +20,7 @@ import msgspec
 import psutil
 
 from packhorse import host
-from packhorse.core.redaction import parted, redacted
-from packhorse.core.secret_forms import longest_first
+from packhorse.core.redaction import longest_first, redact, split_redacted
 from packhorse.errors import DefinitionError
 from packhorse.worker.child.messages import (
     Broken,
@@ -264,7 +263,7 @@ class Child:
         Lines may come a moment after the result: they are still the last call's. But they may also be of something
         that an earlier call has left running.
         """
-        line = redacted(line, self.secrets())
+        line = redact(line, self.secrets())
         (self._listener.said if self._listener is not None else self._log)(line)
 
     def secrets(self) -> tuple[str, ...]:
@@ -317,7 +316,7 @@ class _Output(asyncio.Protocol):
             self._is_cut = False
             lines = lines if lines[0] else lines[1:]  # the line had been told already, all but its end
         if len(self._rest) > READ:
-            told, self._rest = parted(self._rest, self._child.secrets())
+            told, self._rest = split_redacted(self._rest, self._child.secrets())
             lines, self._is_cut = [*lines, told] if told else lines, True
         for line in lines:
             self._child.printed(line)

@@ -10,8 +10,7 @@ import redis
 
 from packhorse.core import lifecycle
 from packhorse.core.models import Artifact, Result, Stored
-from packhorse.core.plan import Status
-from packhorse.core.retention import KEEP
+from packhorse.core.plan import DEFAULT_KEEP, Status
 from packhorse.store.redis import RedisStore, keys
 from packhorse.store.redis.commit import NET
 from tests.contract.builders import (
@@ -371,7 +370,9 @@ async def test_everything_of_an_ended_job_expires_a_week_after_its_purge_time(
     found = lifetimes(raw, prefix, job_id)
 
     assert len(found) == 8
-    assert {name: left for name, left in found.items() if not KEEP + NET - 60 < left <= KEEP + NET} == {}
+    assert {
+        name: left for name, left in found.items() if not DEFAULT_KEEP + NET - 60 < left <= DEFAULT_KEEP + NET
+    } == {}
 
 
 async def test_a_retried_job_does_not_expire(redis_store: RedisStore, raw: redis.Redis, prefix: str) -> None:

@@ -9,8 +9,7 @@ import pytest
 import redis
 
 from packhorse.core.models import Job
-from packhorse.core.plan import Status
-from packhorse.core.retention import KEEP
+from packhorse.core.plan import DEFAULT_KEEP, Status
 from packhorse.errors import CorruptRecord, SchemaTooNew
 from packhorse.store.base import Filter, Store
 from packhorse.store.redis import RedisStore, reads, watch
@@ -197,7 +196,7 @@ async def test_upkeep_goes_round_a_job_that_cannot_be_read(
     spoiled, last = await failed(timed_redis), await failed(timed_redis)
     damage.spoil(spoiled)
 
-    clock.forward(KEEP)
+    clock.forward(DEFAULT_KEEP)
 
     assert await timed_redis.purgeable(limit=1) == [last]
     assert await timed_redis.littered(limit=1) == [last]
@@ -234,7 +233,7 @@ async def test_a_job_that_expired_leaves_the_sweeps(
 ) -> None:
     gone, there = await failed(timed_redis), await failed(timed_redis)
     damage.delete(f"job:{gone.id}")
-    clock.forward(KEEP)
+    clock.forward(DEFAULT_KEEP)
     assert await timed_redis.purgeable(limit=1) == [there]
 
     await timed_redis.trim()

@@ -61,7 +61,7 @@ async def test_the_keys_of_a_schedule_have_their_types_and_none_expires(
 
 async def test_a_dropped_schedule_has_left_no_key(redis_store: RedisStore, raw: redis.Redis, prefix: str) -> None:
     schedule, run = await claimed(redis_store, await created(redis_store, now=99.5), 100.0)
-    await redis_store.put_run(run, schedules.decided(await again(redis_store, run), "skipped", "", 101.0))
+    await redis_store.put_run(run, schedules.close_run(await again(redis_store, run), "skipped", "", 101.0))
     move = schedules.end(schedule, author="k", reason="", now=100.5)
     await redis_store.move(move)
 

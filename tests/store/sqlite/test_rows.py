@@ -11,8 +11,7 @@ import apsw
 import pytest
 
 from packhorse.core.models import Job
-from packhorse.core.plan import Status
-from packhorse.core.retention import KEEP
+from packhorse.core.plan import DEFAULT_KEEP, Status
 from packhorse.errors import CorruptRecord, LeaseLost, SchemaTooNew
 from packhorse.store.base import Claim, Filter
 from packhorse.store.sqlite import SqliteStore, claim, maintenance, reads
@@ -188,7 +187,7 @@ async def test_upkeep_goes_round_a_job_that_cannot_be_read(store: SqliteStore, c
     spoiled, last = await failed(store), await failed(store)
     await spoil(store, spoiled)
 
-    clock.forward(KEEP)
+    clock.forward(DEFAULT_KEEP)
 
     assert await store.purgeable(limit=1) == [last]
     assert await store.littered(limit=1) == [last]

@@ -12,7 +12,7 @@ from packhorse.cli.options import SAMPLE, Places, flags_of, settings_from
 from packhorse.cli.output import forwarded
 from packhorse.cli.reloader import Watched
 from packhorse.cli.supervisor import Kept
-from packhorse.core.plurals import plural
+from packhorse.core.text import plural
 from packhorse.errors import PackhorseError
 from packhorse.factory import opened
 from packhorse.ports import require_free

@@ -12,7 +12,7 @@ from packhorse.cli import follow, output
 from packhorse.cli.job_ref import named
 from packhorse.cli.options import Chosen, JobId, Remote
 from packhorse.client import Client, Json
-from packhorse.core.plurals import plural
+from packhorse.core.text import plural
 
 TERMINAL = follow.EXIT.keys()
 PAST = {"cancel": "cancelled", "retry": "retried", "delete": "deleted"}

@@ -14,7 +14,7 @@ from packhorse.cli.job_ref import named
 from packhorse.cli.options import Chosen, JobId, Remote, Whole
 from packhorse.client import Client, Json
 from packhorse.core import json
-from packhorse.core.plurals import percent
+from packhorse.core.text import percent
 from packhorse.define.validation import some
 
 TERMINAL = watching.EXIT.keys()

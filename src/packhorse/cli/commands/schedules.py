@@ -12,7 +12,7 @@ from packhorse.cli.options import Remote, Whole
 from packhorse.cli.schedule_output import changed, clock, difference, next_of, shown, state, tried
 from packhorse.cli.values import grouped, parameters_from
 from packhorse.client import Client, Json
-from packhorse.core import cron_text
+from packhorse.core import text
 from packhorse.errors import InvalidInput, ScheduleNotFound
 
 app = App("schedules", group_commands=Group("Commands"), result_action="return_value")
@@ -313,7 +313,7 @@ def preview(cron: str, /, *, zone: str = "UTC", remote: Remote = Remote()) -> No
     if remote.json:
         output.document({"items": found, "next": None})
     else:
-        output.said(f"{cron_text.said(cron, zone)}:")
+        output.said(f"{text.describe_schedule(cron, zone)}:")
         output.table(("local time", "UTC", "", ""), [(m["local"], clock(m["at"]), m["mark"], m["note"]) for m in found])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from packhorse.cli import output
 from packhorse.cli.options import Remote
 from packhorse.client import Client, Json
-from packhorse.core.plurals import plural
+from packhorse.core.text import plural
 
 MIB = 1024**2
 

@@ -22,7 +22,7 @@ from packhorse.cli import output
 from packhorse.cli.commands.stats import overview, percentiles, seconds, worker_row
 from packhorse.cli.options import Remote
 from packhorse.client import Client, Json
-from packhorse.core.plurals import percent
+from packhorse.core.text import percent
 from packhorse.errors import Unreachable
 
 PERIOD = 1.0

@@ -121,7 +121,7 @@ class Many:
         self._tools = tools
         self._caller = caller
         self._verb = verb
-        self._able = [each for each in Status if each in lifecycle.FROM[verb] - WHOLE.get(verb, frozenset())]
+        self._able = [each for each in Status if each in lifecycle.ALLOWED_FROM[verb] - WHOLE.get(verb, frozenset())]
 
     async def answer(self, request: Request[Any, Any, State]) -> ChangedDocument:
         given = await asked(request, self._tools.settings, Meant)

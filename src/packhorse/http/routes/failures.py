@@ -14,7 +14,7 @@ from litestar.params import FromPath, FromQuery, QueryParameter
 from msgspec.structs import replace
 
 from packhorse.auth.caller import LOCAL_USER, Caller
-from packhorse.core.failures import HOUR, HOURS, MOST_TIMES
+from packhorse.core.failures import HOUR, MAX_TIMES, TREND_HOURS
 from packhorse.core.models import FailedRun, FailureStatus, Settled
 from packhorse.errors import (
     FailureGroupNotFound,
@@ -211,7 +211,7 @@ async def _shown(tools: Tools, groups: list[FailureGroup], *, with_trend: bool) 
         return told
     now, tenant = tools.store.now(), groups[0].tenant
     names = [each.fingerprint for each in groups]
-    found = await tools.store.failure_times(tenant, names, since=now - HOURS * HOUR, limit=MOST_TIMES)
+    found = await tools.store.failure_times(tenant, names, since=now - TREND_HOURS * HOUR, limit=MAX_TIMES)
     for each, times in zip(told, found, strict=True):
         each["trend"] = trend_to_json(times, now)
     return told

@@ -15,8 +15,7 @@ from msgspec.structs import replace
 
 from packhorse.auth.caller import Caller
 from packhorse.core import schedules as rules
-from packhorse.core.schedule_terms import Terms, check
-from packhorse.core.schedules import Move, Schedule
+from packhorse.core.schedules import Move, Schedule, Terms, check_terms
 from packhorse.define.introspection import checked_name
 from packhorse.define.validation import NOT_VALID, Gathered, invalid
 from packhorse.errors import (
@@ -103,7 +102,7 @@ async def put_schedule(
                 parameters = accept_parameters(pipeline, wanted, written, tools.settings, caller.tenant, kept)
         terms = _terms(gathered, wanted, "" if pipeline is None else pipeline.plan.pipeline, parameters, caller)
         with gathered:
-            check(terms, now)
+            check_terms(terms, now)
         gathered.check(NOT_VALID)
         if found is None or found.ended_at is not None:
             if match is not None:

@@ -13,8 +13,9 @@ from litestar.params import FromPath, QueryParameter
 from msgspec import Struct
 
 from packhorse.auth.caller import Caller
-from packhorse.core import cron, cron_text
+from packhorse.core import cron
 from packhorse.core.schedules import Revision, Run, Schedule
+from packhorse.core.text import describe_schedule
 from packhorse.errors import (
     EditedMeanwhile,
     NotAllowed,
@@ -108,7 +109,7 @@ async def preview_schedule(request: Asking, tools: NamedDependency[Tools]) -> Pr
     cron.check(line.cron, line.zone, now)
     found = cron.preview(line.cron, line.zone, now, SHOWN)
     items = [moment_to_json(each) for each in found]
-    return {"when": cron_text.said(line.cron, line.zone), "items": items, "next": None}
+    return {"when": describe_schedule(line.cron, line.zone), "items": items, "next": None}
 
 
 @get("/schedules/{schedule_id:str}", scope="read", responses=refusing(ScheduleNotFound))

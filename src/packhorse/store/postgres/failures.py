@@ -109,7 +109,7 @@ class Held:
 
     def record(self, failure: FailedRun) -> None:
         key, user = _keys(failure)
-        group, is_counted, alert = rules.grown(self._groups[key], failure, is_known=self._users.get(user, 0) > 0)
+        group, is_counted, alert = rules.add_to_group(self._groups[key], failure, is_known=self._users.get(user, 0) > 0)
         self._groups[key] = group
         if is_counted:
             self._users[user] = self._users.get(user, 0) + 1
@@ -127,7 +127,7 @@ class Held:
         key, _ = _keys(failure)
         group = self._groups[key]
         if group is not None:
-            self._groups[key] = rules.moved(group, failure.status, to)
+            self._groups[key] = rules.move_in_group(group, failure.status, to)
         self._kept[failure.id] = (replace(failure, status=to, settled=settled), self._kept[failure.id][1])
         self._moved.add(failure.id)
 
@@ -140,7 +140,7 @@ class Held:
         is_last = is_counted and self._users[user] == 0
         group = self._groups[key]
         if group is not None:
-            self._groups[key] = rules.shrunk(group, failure, is_counted=is_counted, is_last=is_last)
+            self._groups[key] = rules.remove_from_group(group, failure, is_counted=is_counted, is_last=is_last)
 
     async def write(self) -> None:
         settled = [self._kept[id] for id in sorted(self._moved.difference(self._new))]

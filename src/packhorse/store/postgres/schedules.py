@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import astuple
 
 from packhorse.core import json
-from packhorse.core.schedules import VERSIONS, Move, Revision, Run, Schedule
+from packhorse.core.schedules import MAX_VERSIONS, Move, Revision, Run, Schedule
 from packhorse.errors import Conflict
 from packhorse.store.postgres.connection import NOW, Clock, Row, Session
 from packhorse.store.postgres.rows import clean
@@ -53,7 +53,9 @@ async def move(session: Session, move: Move) -> None:
         await session.fetch(
             "INSERT INTO @revisions VALUES ($1, $2, $3, $4)", *of, revision.version, json.encode(revision)
         )
-        await session.fetch(f"DELETE FROM @revisions WHERE {OF} AND version <= $3", *of, revision.version - VERSIONS)
+        await session.fetch(
+            f"DELETE FROM @revisions WHERE {OF} AND version <= $3", *of, revision.version - MAX_VERSIONS
+        )
     for run in move.runs:
         _check(await session.row(ADD_RUN, *astuple(run)), after)
 

@@ -14,7 +14,7 @@ Op = list[str]
 def recorded(effect: RecordFailure) -> list[Op]:
     """The operations that keep a failure and count it. The script finds out whether its group is new."""
     failure = effect.failure
-    group = rules.begun(failure)
+    group = rules.new_group(failure)
     facts = {
         "pipeline": group.pipeline, "stage": group.stage or "", "code": group.code, "message": group.message,
         "first_seen": repr(group.first_seen),
@@ -23,7 +23,7 @@ def recorded(effect: RecordFailure) -> list[Op]:
     ops = [
         [
             "fail", failure.id, failure.job_id, keys.group(failure.tenant, failure.fingerprint), failure.user,
-            str(rules.MOST_USERS), repr(failure.at), group.seen, json.encode(failure).decode(),
+            str(rules.MAX_USERS), repr(failure.at), group.seen, json.encode(failure).decode(),
             *(value(each) for each in alerts), alerts[0].id, *(text for pair in facts.items() for text in pair),
         ]
     ]  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import asdict
 
 from packhorse.core import json
-from packhorse.core.schedules import VERSIONS, Move, Revision, Run, Schedule
+from packhorse.core.schedules import MAX_VERSIONS, Move, Revision, Run, Schedule
 from packhorse.errors import Conflict
 from packhorse.store.redis import commit, keys
 from packhorse.store.redis.client import Link
@@ -32,7 +32,7 @@ async def move(write: Writer, move: Move) -> None:
     if (revision := move.revision) is not None:
         versions = keys.config(after.tenant, after.id, "versions")
         ops.append(["HSET", versions, str(revision.version), json.encode(revision).decode()])
-        ops.append(["HDEL", versions, str(revision.version - VERSIONS)])
+        ops.append(["HDEL", versions, str(revision.version - MAX_VERSIONS)])
     for run in runs:
         ops += _put(run)
     if await write.told(commit.plain(*ops, guards=guards)):

@@ -32,7 +32,7 @@ def record(db: apsw.Connection, failure: FailedRun) -> None:
     user = (failure.tenant, failure.fingerprint, failure.user)
     is_known = db.execute(f"SELECT 1 FROM failure_users WHERE {ONE_USER}", user).fetchone() is not None
     before = group(db, failure.tenant, failure.fingerprint)
-    after, is_counted, alert = rules.grown(before, failure, is_known=is_known)
+    after, is_counted, alert = rules.add_to_group(before, failure, is_known=is_known)
     if is_counted:
         db.execute(PUT_USER, user)
     _put_group(db, after)
@@ -66,7 +66,7 @@ def _move(db: apsw.Connection, failure: FailedRun, to: FailureStatus, settled: S
     db.execute(put, (to.value, json.encode(settled), failure.id))
     held = group(db, failure.tenant, failure.fingerprint)
     if held is not None:
-        _put_group(db, rules.moved(held, failure.status, to))
+        _put_group(db, rules.move_in_group(held, failure.status, to))
 
 
 def dismiss_group(db: apsw.Connection, tenant: str, fingerprint: str, settled: Settled) -> FailureGroup | None:
@@ -99,7 +99,7 @@ def _leave(db: apsw.Connection, failure: FailedRun, *, is_counted: bool) -> None
         if not is_last:
             db.execute(f"UPDATE failure_users SET count = count - 1 WHERE {ONE_USER}", user)
     held = group(db, failure.tenant, failure.fingerprint)
-    less = None if held is None else rules.shrunk(held, failure, is_counted=is_counted, is_last=is_last)
+    less = None if held is None else rules.remove_from_group(held, failure, is_counted=is_counted, is_last=is_last)
     if less is None:
         db.execute("DELETE FROM failure_groups WHERE tenant = ? AND fingerprint = ?", user[:2])
     else:

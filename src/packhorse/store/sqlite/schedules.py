@@ -11,7 +11,7 @@ from msgspec.structs import astuple
 from packhorse.core import json
 from packhorse.core.changes import MarkRun, RunUndecided
 from packhorse.core.models import Job
-from packhorse.core.schedules import VERSIONS, Move, Revision, Run, Schedule
+from packhorse.core.schedules import MAX_VERSIONS, Move, Revision, Run, Schedule
 from packhorse.errors import Conflict
 from packhorse.store.schedules import PAGE, RUN_FIELDS, revision_from, schedule_from
 from packhorse.store.sqlite.connection import Session
@@ -43,7 +43,7 @@ def move(db: apsw.Connection, move: Move) -> None:
     if (revision := move.revision) is not None:
         of = (revision.tenant, revision.schedule)
         db.execute("INSERT INTO revisions VALUES (?, ?, ?, ?)", (*of, revision.version, json.encode(revision)))
-        db.execute(f"DELETE FROM revisions WHERE {OF} AND version <= ?", (*of, revision.version - VERSIONS))
+        db.execute(f"DELETE FROM revisions WHERE {OF} AND version <= ?", (*of, revision.version - MAX_VERSIONS))
     for run in move.runs:
         db.execute(ADD_RUN, astuple(run))
         _check(db, after)

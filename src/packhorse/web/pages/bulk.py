@@ -11,7 +11,7 @@ import msgspec
 from litestar import Response, post
 from litestar.datastructures import FormMultiDict
 
-from packhorse.core.plurals import plural
+from packhorse.core.text import plural
 from packhorse.errors import InvalidInput
 from packhorse.web.api_calls import Api, Json, Page
 from packhorse.web.forms import form

@@ -5,7 +5,7 @@ from __future__ import annotations
 from litestar import Response, get, post
 from litestar.params import FromPath
 
-from packhorse.core.plurals import plural
+from packhorse.core.text import plural
 from packhorse.web.api_calls import Api, Json, Page, Problem
 from packhorse.web.forms import form
 from packhorse.web.pages.job import shown

@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from packhorse.core.secret_forms import words
+from packhorse.core.redaction import secret_forms
 
 FRAME = 16 * 1024 * 1024
 """Bytes of one message at most. Files travel as paths and results are bounded, so nothing honest comes near it."""
@@ -58,7 +58,7 @@ class Run(Struct, frozen=True, tag=True):
 
     def words(self) -> tuple[str, ...]:
         """The secrets, as they are looked for in what the stage says."""
-        return words(self.parameters.value, self.secrets)
+        return secret_forms(self.parameters.value, self.secrets)
 
 
 class Stop(Struct, frozen=True, tag=True):

@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from functools import partial
 from typing import TextIO, cast
 
-from packhorse.core.redaction import parted
+from packhorse.core.redaction import split_redacted
 from packhorse.define.registry import Code
 from packhorse.worker.child.call import chosen, prepared, raised, returned, said
 from packhorse.worker.child.context import ChildContext
@@ -136,7 +136,7 @@ class _Attributed(io.TextIOBase):
             self._cut.discard(call)
             lines = lines if lines[0] else lines[1:]  # the line had been told already, all but its end
         if len(rest) > LONGEST:
-            told, rest = parted(rest, run.words())
+            told, rest = split_redacted(rest, run.words())
             lines = [*lines, told] if told else lines
             self._cut.add(call)
         for line in lines:

@@ -15,32 +15,32 @@ MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
     "December",
 )  # fmt: skip
-MOST = 4
+MAX_LISTED = 4
 """Times, days or months that a sentence lists; more of them are easier to read in the line."""
 
 
-class Unsaid(Exception):
+class NoWords(Exception):
     """There are no good words for it."""
 
 
-def said(line: str, zone: str) -> str:
+def describe_schedule(line: str, zone: str) -> str:
     """What it means, by whose clock; the line itself if there are no good words."""
-    return f"{words(line) or line}, {zone}"
+    return f"{describe_cron(line) or line}, {zone}"
 
 
-def words(line: str) -> str | None:
+def describe_cron(line: str) -> str | None:
     """Of a line that the parser takes; None if there are no good words."""
     parts = line.upper().split()
     parts = ["0", *parts] if len(parts) == 5 else parts
     try:
         return _sentence(parts)
-    except (Unsaid, ValueError):
+    except (NoWords, ValueError):
         return None
 
 
 def _sentence(parts: Sequence[str]) -> str:
     if len(parts) != 6:
-        raise Unsaid
+        raise NoWords
     days = _days(parts[DAY], parts[WEEKDAY], parts[MONTH])
     often, is_at = _times(parts)
     if is_at:
@@ -57,31 +57,31 @@ def _days(day: str, weekday: str, month: str) -> str:
     if weekday == "*":
         return _of_month(day, months, _is_range(month))
     if day != "*":  # either of them is enough, or both are needed: that takes more than a few words
-        raise Unsaid
-    return _of_week(weekday) + _within(months, _is_range(month))
+        raise NoWords
+    return _of_week(weekday) + _in_months(months, _is_range(month))
 
 
 def _of_month(day: str, months: Sequence[str], is_range: bool) -> str:
     if day == "*":
-        return f"every day{_within(months, is_range)}" if months else ""
+        return f"every day{_in_months(months, is_range)}" if months else ""
     if day.isdigit() and len(months) == 1:
         if (day, months) == ("29", ["February"]):
             return "every leap year on 29 February"
         return f"every year on {int(day)} {months[0]}"
-    of = f" of {_listed(months, False)}" if months and not is_range else f" of the month{_within(months, is_range)}"
+    of = f" of {_join(months, False)}" if months and not is_range else f" of the month{_in_months(months, is_range)}"
     return f"on the {_day(day)}{of}"
 
 
 def _day(day: str) -> str:
     if day in ("L", "LW"):
         return "last day" if day == "L" else "last working day"
-    return _listed([_ordinal(each) for each in _values(day, DAY)], _is_range(day))
+    return _join([_ordinal(each) for each in _values(day, DAY)], _is_range(day))
 
 
-def _within(months: Sequence[str], is_range: bool) -> str:
+def _in_months(months: Sequence[str], is_range: bool) -> str:
     if not months:
         return ""
-    return f" from {_listed(months, True)}" if is_range else f" in {_listed(months, False)}"
+    return f" from {_join(months, True)}" if is_range else f" in {_join(months, False)}"
 
 
 def _of_week(weekday: str) -> str:
@@ -92,8 +92,8 @@ def _of_week(weekday: str) -> str:
         return f"on the last {DAYS[_number(weekday[:-1], WEEKDAY) % 7]} of the month"
     names = [DAYS[each % 7] for each in _values(weekday, WEEKDAY)]
     if len(set(names)) < len(names):  # Sunday as 0 and as 7
-        raise Unsaid
-    return _listed(names, _is_range(weekday)) if _is_range(weekday) else f"every {_listed(names, False)}"
+        raise NoWords
+    return _join(names, _is_range(weekday)) if _is_range(weekday) else f"every {_join(names, False)}"
 
 
 # Times of the day
@@ -106,23 +106,23 @@ def _times(parts: Sequence[str]) -> tuple[str, bool]:
         return _of_hours(minute, hour)
     if second.isdigit() and minute.isdigit() and _is_list(hour):
         clock = [f"{each:02}:{int(minute):02}:{int(second):02}" for each in _values(hour, HOUR)]
-        return _listed(clock, False), True
+        return _join(clock, False), True
     if (minute, hour) == ("*", "*"):
         return _every(second, SECOND, "second"), False
-    raise Unsaid
+    raise NoWords
 
 
 def _of_hours(minute: str, hour: str) -> tuple[str, bool]:
     if _is_list(minute) and _is_list(hour):
         clock = [f"{h:02}:{m:02}" for h in _values(hour, HOUR) for m in _values(minute, MINUTE)]
-        return _listed(clock, False), True
+        return _join(clock, False), True
     if not _is_stepped(minute):
         return _every_hour(_values(minute, MINUTE), hour), False
     often = _every(minute, MINUTE, "minute")
     if hour == "*":
         return often, False
     if not (_is_range(hour) or hour.isdigit()):
-        raise Unsaid
+        raise NoWords
     hours = _values(hour, HOUR, most=24)
     last = 60 - _step(minute, MINUTE)
     return f"{often} from {hours[0]:02}:00 to {hours[-1]:02}:{last:02}", False
@@ -136,7 +136,7 @@ def _every_hour(minutes: Sequence[int], hour: str) -> str:
     often = _every(hour, HOUR, "hour")
     if minutes == [0]:
         return often
-    return f"{often}, {_listed([str(each) for each in minutes], False)} minute{'' if minutes == [1] else 's'} past"
+    return f"{often}, {_join([str(each) for each in minutes], False)} minute{'' if minutes == [1] else 's'} past"
 
 
 def _every(part: str, field: int, unit: str) -> str:
@@ -151,14 +151,14 @@ def _step(part: str, field: int) -> int:
     star, slash, step = part.partition("/")
     size = len(RANGES[field])
     if star not in ("*", "0") or not slash or size % int(step) or int(step) == size:
-        raise Unsaid
+        raise NoWords
     return int(step)
 
 
 # Fields
 
 
-def _values(part: str, field: int, most: int = MOST) -> list[int]:
+def _values(part: str, field: int, most: int = MAX_LISTED) -> list[int]:
     """What a field names, rising; one that names all of them is not for listing."""
     if part == "*":
         return []
@@ -168,7 +168,7 @@ def _values(part: str, field: int, most: int = MOST) -> list[int]:
         start = _number(low, field)
         found |= set(range(start, (_number(high, field) if dash else start) + 1))
     if len(found) > (most if not _is_range(part) else len(RANGES[field])):
-        raise Unsaid
+        raise NoWords
     return sorted(found)
 
 
@@ -178,7 +178,7 @@ def _number(text: str, field: int) -> int:
         if text == name[:3].upper():
             return at + (field == MONTH)
     if (number := int(text)) not in RANGES[field]:
-        raise Unsaid
+        raise NoWords
     return number
 
 
@@ -195,14 +195,27 @@ def _is_stepped(part: str) -> bool:
     return part == "*" or "/" in part
 
 
-def _listed(names: Sequence[str], is_range: bool) -> str:
+def _join(names: Sequence[str], is_range: bool) -> str:
     if is_range:
         return f"{names[0]} to {names[-1]}"
-    if len(names) > MOST:
-        raise Unsaid
+    if len(names) > MAX_LISTED:
+        raise NoWords
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def _ordinal(number: int) -> str:
     end = "th" if 10 < number < 14 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{end}"
+
+
+# Counts and shares
+
+
+def plural(count: int | str, one: str, many: str = "") -> str:
+    """The word that goes with a count: job or jobs, is or are. The count may be told as text, such as 50+."""
+    return one if str(count) == "1" else many or f"{one}s"
+
+
+def percent(value: float) -> str:
+    """Cut, not rounded: 100 % is only what is at its end."""
+    return f"{int(value)} %"

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from packhorse.core.plan import Plan
-from packhorse.core.plan_checks import check
+from packhorse.core.plan import DEFAULT_KEEP, Plan, Status, check_plan, purge_at
 from packhorse.errors import DefinitionError
-from tests.core.plans import APART, CHAIN, DIAMOND, FAN, NESTED, ONE, each, gather, needs, plan, stage
+from tests.core.plans import APART, CHAIN, DIAMOND, FAN, NESTED, NOW, ONE, each, gather, needs, plan, stage
 
 
 @pytest.mark.parametrize(
@@ -25,7 +24,7 @@ from tests.core.plans import APART, CHAIN, DIAMOND, FAN, NESTED, ONE, each, gath
     ],
 )
 def test_a_plan_that_can_run_is_accepted(good: Plan) -> None:
-    check(good)
+    check_plan(good)
 
 
 @pytest.mark.parametrize(
@@ -55,6 +54,27 @@ def test_a_plan_that_can_run_is_accepted(good: Plan) -> None:
 )
 def test_a_plan_that_could_not_run_is_refused(bad: Plan, says: str) -> None:
     with pytest.raises(DefinitionError) as refusal:
-        check(bad)
+        check_plan(bad)
 
     assert refusal.value.message == says
+
+
+DAY = 86_400.0
+
+
+@pytest.mark.parametrize("status", [Status.COMPLETED, Status.FAILED, Status.CANCELLED])
+def test_a_plan_that_says_nothing_keeps_its_jobs_a_week(status: Status) -> None:
+    assert purge_at(ONE, status, NOW) == NOW + 7 * DAY
+
+
+def test_a_plan_says_it_per_status() -> None:
+    kept = plan(stage("only"), keep={Status.FAILED: 30 * DAY})
+
+    assert [purge_at(kept, status, NOW) for status in (Status.FAILED, Status.COMPLETED)] == [
+        NOW + 30 * DAY,
+        NOW + DEFAULT_KEEP,
+    ]
+
+
+def test_a_job_may_be_kept_not_at_all() -> None:
+    assert purge_at(plan(stage("only"), keep={Status.COMPLETED: 0.0}), Status.COMPLETED, NOW) == NOW

@@ -11,7 +11,7 @@ from cronsim import CronSim
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packhorse.core.cron_text import said, words
+from packhorse.core.text import describe_cron, describe_schedule, percent, plural
 
 SAID = {
     "* * * * *": "every minute",
@@ -65,17 +65,17 @@ UNSAID = [
 
 @pytest.mark.parametrize("line", SAID)
 def test_a_line_is_put_into_words(line: str) -> None:
-    assert words(line) == SAID[line]
+    assert describe_cron(line) == SAID[line]
 
 
 @pytest.mark.parametrize("line", UNSAID)
 def test_a_line_that_has_no_good_words_is_shown_itself(line: str) -> None:
-    assert words(line) is None
-    assert said(line, "Asia/Tokyo") == f"{line}, Asia/Tokyo"
+    assert describe_cron(line) is None
+    assert describe_schedule(line, "Asia/Tokyo") == f"{line}, Asia/Tokyo"
 
 
 def test_the_clock_is_named() -> None:
-    assert said("0 3 * * *", "Europe/Berlin") == "every day at 03:00, Europe/Berlin"
+    assert describe_schedule("0 3 * * *", "Europe/Berlin") == "every day at 03:00, Europe/Berlin"
 
 
 FIELDS = (
@@ -90,7 +90,7 @@ FIELDS = (
 def test_lines_with_the_same_words_fire_at_the_same_times() -> None:
     alike = defaultdict(list)
     for line in map(" ".join, product(*FIELDS)):
-        if (found := words(line)) is not None:
+        if (found := describe_cron(line)) is not None:
             alike[found].append(line)
 
     several = {found: lines for found, lines in alike.items() if len(lines) > 1}
@@ -107,4 +107,20 @@ def test_lines_with_the_same_words_fire_at_the_same_times() -> None:
 
 @given(st.lists(st.text("0123456789*/,-#LWMONJA", min_size=1, max_size=6), min_size=5, max_size=6).map(" ".join))
 def test_no_line_is_too_odd_to_be_asked_about(line: str) -> None:
-    assert said(line, "UTC").endswith(", UTC")
+    assert describe_schedule(line, "UTC").endswith(", UTC")
+
+
+@pytest.mark.parametrize(
+    ("count", "told"), [(0, "jobs are"), (1, "job is"), (2, "jobs are"), ("1", "job is"), ("1+", "jobs are")]
+)
+def test_one_of_them_or_several(count: int | str, told: str) -> None:
+    assert plural(count, "job is", "jobs are") == told
+
+
+def test_most_words_only_get_an_s() -> None:
+    assert [plural(count, "run") for count in (0, 1, 2)] == ["runs", "run", "runs"]
+
+
+@pytest.mark.parametrize(("value", "told"), [(0.0, "0 %"), (0.99, "0 %"), (99.99, "99 %"), (100.0, "100 %")])
+def test_a_hundred_percent_is_only_what_is_at_its_end(value: float, told: str) -> None:
+    assert percent(value) == told
