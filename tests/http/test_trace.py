@@ -14,7 +14,7 @@ import pytest
 
 from packhorse import Client
 from packhorse.errors import JobNotFound
-from packhorse.http.trace import trace_of
+from packhorse.http.middleware import trace_of
 from packhorse.log import JsonLines, log, logger, traced
 from tests.http.processes import Place, Process, Server, served, until, working
 from tests.journey.places import PLACES

@@ -1,11 +1,12 @@
-"""Sees every request come and go, whatever becomes of it: what is counted, traced and logged of it is so here."""
+"""Counts, traces and logs every request, whatever its outcome."""
 
 from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Receive, Scope, Send
@@ -13,30 +14,30 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 from packhorse import metrics
 from packhorse.auth.headers import first
 from packhorse.auth.keys import PREFIX
-from packhorse.http.trace import trace_of
-from packhorse.log import log, traced
+from packhorse.log import log, new_span, new_trace, traced
 
 T = TypeVar("T")
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-"""Any other word a client may think of is counted as one."""
+"""Any other method is counted as `other`."""
 NOWHERE = "none"
-"""The route of what has none."""
+"""The route label of a request that matched no route."""
 SUBMIT = ("POST", "/api/v1/jobs")
 SHOWN_KEY = re.compile(rf"({PREFIX}[0-9a-f]{{20}})[0-9a-z]+")
-"""A token in an address, as the person who waits has it: its name may be written down, its secret not."""
+"""A token in a path. Its id may be logged, its secret may not."""
 PROBLEM = "packhorse_problem"
 """In the scope: the type of the problem that was answered."""
+TRACEPARENT = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 
 
 @lru_cache(maxsize=2048)
 def _series(of: T, *labels: str | int) -> T:
-    """Found once: looking it up costs more than counting."""
+    """Cached: the lookup costs more than the increment."""
     return of.labels(*labels)  # type: ignore[attr-defined, no-any-return]
 
 
 class Observed:
-    """Around the whole application, because what finds no route reaches no middleware."""
+    """Wraps the whole application: a request without a route reaches no Litestar middleware."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -62,7 +63,7 @@ class _Request:
         self._path = scope["path"]
         self._began = time.monotonic()
         self._status = 0
-        """None was sent: the client went away, or the server was stopped."""
+        """0: no response was sent, because the client left or the server stopped."""
         self._received = self._sent = 0
         self._open: set[str] = set()
         self._is_upload = (first(scope["headers"], b"content-type") or "").lower().startswith("multipart/")
@@ -74,7 +75,7 @@ class _Request:
 
     @property
     def route(self) -> str:
-        """As it is written in the table of routes. Known once the router has seen the request."""
+        """The path template. Known once the router has seen the request."""
         found: str = self._scope.get("path_template", NOWHERE)
         return found
 
@@ -130,3 +131,27 @@ class _Request:
         if kind not in self._open:
             self._open.add(kind)
             metrics.open_now.labels(kind).inc()
+
+
+class Trace(NamedTuple):
+    id: str
+    flags: str
+
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        response = f"00-{self.id}-{new_span()}-{self.flags}"
+        return [(b"traceresponse", response.encode()), (b"x-trace-id", self.id.encode())]
+
+
+def trace_of(headers: Iterable[tuple[bytes, bytes]]) -> Trace:
+    """The caller's trace, if its ``traceparent`` header (W3C Trace Context) is valid, else a new one."""
+    given = [value.strip() for name, value in headers if name.lower() == b"traceparent"]
+    found = TRACEPARENT.fullmatch(given[0]) if len(given) == 1 else None
+    if found is None or not _is_valid(found):
+        return Trace(new_trace(), "00")
+    return Trace(found[2].decode(), found[4].decode())
+
+
+def _is_valid(found: re.Match[bytes]) -> bool:
+    """Later versions may append fields, version 00 may not; no id may be all zeros."""
+    is_known = found[1] != b"ff" and not (found[1] == b"00" and found[5])
+    return is_known and b"" not in (found[2].strip(b"0"), found[3].strip(b"0"))

@@ -1,4 +1,4 @@
-"""What the OpenAPI file says about bodies that we read ourselves, and about the problems a route may answer with."""
+"""The OpenAPI file: request bodies that routes read themselves, the problems a route may answer with, the server."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
+from litestar import Request
 from litestar.openapi.datastructures import ResponseSpec
+from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.openapi.spec import OpenAPIMediaType, OpenAPIType, Operation, Parameter, RequestBody, Schema
 
+from packhorse.core import json
 from packhorse.errors import Foreign, InvalidInput, Malformed, PackhorseError, StoreUnavailable
 from packhorse.http.requests.json_body import JSON
 from packhorse.schemas.problems import ProblemDocument
@@ -17,7 +20,7 @@ from packhorse.schemas.problems import ProblemDocument
 PROBLEM = "application/problem+json"
 
 EVERYWHERE = (Malformed, Foreign, InvalidInput, PackhorseError, StoreUnavailable)
-"""A query that is not known, another machine, a store that is away: no route is safe from these."""
+"""Errors that any route may answer with."""
 
 
 def refusing(*errors: type[PackhorseError]) -> dict[int, ResponseSpec]:
@@ -75,3 +78,10 @@ def _schema(found: Mapping[str, Any]) -> Schema:
         maximum=found.get("maximum"),
         default=found.get("default"),
     )
+
+
+class OpenApiFile(JsonRenderPlugin):
+    """Renders ``/openapi.json`` with the path the app is mounted at as its server: only a request knows that path."""
+
+    def render(self, request: Request[Any, Any, Any], openapi_schema: dict[str, Any]) -> bytes:
+        return json.encode({**openapi_schema, "servers": [{"url": request.scope.get("root_path") or "/"}]})

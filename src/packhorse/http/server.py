@@ -28,6 +28,7 @@ from packhorse.errors import PackhorseError, SettingError
 from packhorse.factory import opened, opened_destinations
 from packhorse.http.auth_middleware import Gate, is_local
 from packhorse.http.middleware import Observed
+from packhorse.http.openapi import OpenApiFile
 from packhorse.http.requests import query
 from packhorse.http.responses import problems
 from packhorse.http.routes import (
@@ -50,7 +51,6 @@ from packhorse.http.routes import (
     webhooks,
     workers,
 )
-from packhorse.http.routes.openapi import Told
 from packhorse.http.services import Tools, tools_of
 from packhorse.log import log
 from packhorse.ports import require_free
@@ -170,7 +170,7 @@ def build(settings: Settings) -> Litestar:
             title="packhorse",
             version=VERSION,
             openapi_router=Router("/openapi.json", route_handlers=[], include_in_schema=False, opt={"scope": None}),
-            render_plugins=[Told(path="/")],  # the others load scripts from a CDN
+            render_plugins=[OpenApiFile(path="/")],  # the others load scripts from a CDN
             use_handler_docstrings=True,
             components=Components(security_schemes={"key": KEY}),
             security=[{"key": []}],

@@ -22,7 +22,7 @@ from packhorse.core.models import Job
 from packhorse.errors import CorruptRecord, SchemaTooNew, StoreError
 from packhorse.http.feed import Feed
 from packhorse.http.responses.download_limits import Downloads
-from packhorse.http.responses.stream_limits import Streams
+from packhorse.http.responses.stream import Streams
 from packhorse.jobs.catalog import Catalog
 from packhorse.jobs.estimate import Past, past
 from packhorse.jobs.promote import Destination

@@ -1,9 +1,10 @@
-"""An answer sent piece by piece, for as long as there is somebody who takes it."""
+"""Responses sent piece by piece until the reader leaves, and a limit on how many a client has open."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from enum import StrEnum
@@ -11,6 +12,8 @@ from typing import Any
 
 from litestar.types import Receive, Scope, Send
 
+from packhorse.auth.caller import Caller
+from packhorse.errors import TooManyStreams
 from packhorse.log import log
 
 STALLED = 60.0
@@ -118,3 +121,27 @@ class Streamed:
 async def _gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+class Streams:
+    """Limits how many event streams each client has open: each costs a connection."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._open: Counter[str] = Counter()
+
+    def check(self, caller: Caller) -> None:
+        """Raises `TooManyStreams`. Without keys there is no limit."""
+        if caller.client and self._limit and self._open[caller.client] >= self._limit:
+            raise TooManyStreams(limit=self._limit)
+
+    async def counted(self, caller: Caller, pieces: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+        self._open[caller.client] += 1
+        try:
+            async with aclosing(pieces):
+                async for piece in pieces:
+                    yield piece
+        finally:
+            self._open[caller.client] -= 1
+            if not self._open[caller.client]:
+                del self._open[caller.client]
