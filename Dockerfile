@@ -19,7 +19,8 @@ COPY pyproject.toml README.md LICENSE ./
 COPY src src
 COPY apps apps
 COPY --from=page /page/vendor src/packhorse/web/static/vendor
-RUN /opt/packhorse/bin/pip wheel --no-cache-dir --no-deps --wheel-dir wheels .
+# packhorse and the four apps come from here, not from an index. An app's own dependencies are left to your image.
+RUN /opt/packhorse/bin/pip wheel --no-cache-dir --no-deps --wheel-dir wheels . apps/*/
 RUN /opt/packhorse/bin/pip install --no-cache-dir --no-deps wheels/*.whl
 
 FROM python:${PYTHON}-slim

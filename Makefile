@@ -6,9 +6,10 @@ BIN := .venv/bin
 READY := .venv/.ready
 PAGE := src/packhorse/web/static/vendor
 MODELS := .venv/share/packhorse_video/made-from
+PROJECTS := pyproject.toml $(wildcard apps/*/pyproject.toml)  # packhorse and its apps, each a package
 CODE := $(wildcard src apps tests bench docs examples)
 PEERS := $(filter-out peers-oban,$(basename $(notdir $(wildcard requirements/peers-*.in))))  # that one needs Python 3.12
-LOCK := $(BIN)/uv pip compile --quiet --generate-hashes --no-header --universal --no-emit-index-url
+LOCK := $(BIN)/uv pip compile --quiet --generate-hashes --no-header --universal --no-emit-index-url --excludes requirements/local.in
 
 # Hundreds of processes are started here: where the environment forbids it to keep what was compiled, each compiles anew.
 export PYTHONDONTWRITEBYTECODE :=
@@ -21,11 +22,11 @@ help: ## List what can be made
 
 setup: $(READY) $(PAGE) $(MODELS) ## Make .venv with exactly the locked packages; fetch what the page takes from npm, and models
 
-$(READY): requirements/uv.txt requirements/dev.txt pyproject.toml
+$(READY): requirements/uv.txt requirements/dev.txt $(PROJECTS)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/uv.txt
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/dev.txt
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --offline --no-deps --no-build-isolation $(PROJECTS:%pyproject.toml=-e ./%)
 	touch $@
 
 # `npm ci` compares checksums. Node itself comes from a wheel where the machine has none.
@@ -71,7 +72,7 @@ docs: setup ## Write docs/reference from the code, and build docs/ as a site int
 lock: setup ## Resolve the newest allowed packages and pin them with their hashes
 	$(LOCK) --upgrade requirements/uv.in -o requirements/uv.txt
 	$(LOCK) --upgrade requirements/node.in -o requirements/node.txt
-	$(LOCK) --upgrade --all-extras --group dev pyproject.toml -o requirements/dev.txt
+	$(LOCK) --upgrade --all-extras --group dev $(PROJECTS) -o requirements/dev.txt
 	$(LOCK) --upgrade --extra postgres --extra redis --extra s3 -c requirements/dev.txt pyproject.toml -o requirements/image.txt
 	for name in $(PEERS); do $(LOCK) --upgrade requirements/$$name.in -o requirements/$$name.txt; done
 	$(LOCK) --upgrade --python-version 3.12 requirements/peers-oban.in -o requirements/peers-oban.txt

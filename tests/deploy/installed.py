@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import sysconfig
+import tomllib
 from importlib.metadata import distribution
 from pathlib import Path
 from zipfile import ZipFile
@@ -21,17 +22,18 @@ MADE = {"INSTALLER", "REQUESTED", "direct_url.json"}
 """What an installer adds to a package."""
 
 
-def build_wheel(source: Path, into: Path) -> Path:
+def build_wheel(project: Path, into: Path) -> Path:
     """As `pip wheel` does it, with the build backend that is here."""
+    name = tomllib.loads((project / "pyproject.toml").read_text())["project"]["name"].replace("-", "_")
     built = subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(into)],
-        cwd=source,
+        cwd=project,
         capture_output=True,
         text=True,
         timeout=LIMIT,
     )
     assert built.returncode == 0, built.stdout + built.stderr
-    [wheel] = into.glob("packhorse-*.whl")
+    [wheel] = into.glob(f"{name}-*.whl")
     return wheel
 
 
