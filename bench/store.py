@@ -16,7 +16,7 @@ from bench.sizes import Sizes
 from packhorse.core import lifecycle
 from packhorse.core.changes import Change
 from packhorse.core.models import Job
-from packhorse.jobs.transact import Settle
+from packhorse.jobs.transact import Transactor
 from packhorse.store.sqlite import SqliteStore
 
 SECTION = "store"
@@ -78,13 +78,13 @@ class StoreSection:
         """Cancel and retry in turn, each caller its own job, through the door that every verb goes through."""
         plan = jobs.plan()
         store = await self._fresh()
-        settle = Settle(store)
+        transact = Transactor(store)
         changes = [jobs.submit(plan, store.now()) for _ in range(callers)]
         await jobs.commit(store, changes)
 
         def moving(job_id: str) -> Step:
             async def move() -> bool:
-                await settle(job_id, turn)
+                await transact(job_id, turn)
                 return True
 
             return move

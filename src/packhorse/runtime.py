@@ -28,7 +28,7 @@ from packhorse.errors import ArtifactNotFound, InvalidInput, JobNotFound, NotFin
 from packhorse.factory import opened
 from packhorse.jobs import artifacts
 from packhorse.jobs.submit import Intake
-from packhorse.jobs.transact import Settle, Verb
+from packhorse.jobs.transact import Transactor, Verb
 from packhorse.schemas.progress import job_percent
 from packhorse.settings import Settings, load
 from packhorse.store.base import Store
@@ -195,7 +195,7 @@ class Handle(Generic[R]):
 
     async def a_cancel(self) -> Snapshot[R]:
         store, _ = await self._runtime.open()
-        return await self._settle(store, lambda job: lifecycle.cancel(job, now=store.now()))
+        return await self._transact(store, lambda job: lifecycle.cancel(job, now=store.now()))
 
     def retry(self, stage: str | None = None) -> Snapshot[R]:
         return self._runtime.wait_for(self.a_retry(stage))
@@ -203,7 +203,7 @@ class Handle(Generic[R]):
     async def a_retry(self, stage: str | None = None) -> Snapshot[R]:
         """Start a new run: from what failed, from a stage, or of everything (``*``)."""
         store, _ = await self._runtime.open()
-        return await self._settle(store, lambda job: lifecycle.retry(job, stage=stage, now=store.now()))
+        return await self._transact(store, lambda job: lifecycle.retry(job, stage=stage, now=store.now()))
 
     def result_of(self, stage: Any) -> Any:
         return self._runtime.wait_for(self.a_result_of(stage))
@@ -215,8 +215,8 @@ class Handle(Generic[R]):
         named = stage.stage if isinstance(stage, Marker) else stage
         return await self._value(job, await self._results(store), named)
 
-    async def _settle(self, store: Store, verb: Verb) -> Snapshot[R]:
-        return await self._snapshot(await Settle(store)(self.id, verb))
+    async def _transact(self, store: Store, verb: Verb) -> Snapshot[R]:
+        return await self._snapshot(await Transactor(store)(self.id, verb))
 
     async def _job(self, store: Store) -> Job:
         [job] = await store.get([self.id])

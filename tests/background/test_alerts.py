@@ -14,7 +14,7 @@ import pytest
 
 from packhorse import crashpoints
 from packhorse.background import alerts
-from packhorse.background.alerts import HOLD, MESSAGES, POLL, SHOWN, Alarms
+from packhorse.background.alerts import HOLD, MESSAGES, POLL, SHOWN, Alerts
 from packhorse.background.bulk_actions import LATEST
 from packhorse.background.webhooks import build_message
 from packhorse.store.base import Errand, Store
@@ -36,8 +36,8 @@ def said(to: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in to.read_text().splitlines()] if to.exists() else []
 
 
-def made(store: Store, command: str = "") -> Alarms:
-    return Alarms(store, command, luck=lambda: 0.0)
+def made(store: Store, command: str = "") -> Alerts:
+    return Alerts(store, command, luck=lambda: 0.0)
 
 
 async def posted(store: Store, to: str = "e1") -> list[dict[str, Any]]:

@@ -12,11 +12,11 @@ import pytest
 
 from packhorse import crashpoints
 from packhorse.background import auto_retry as engine
-from packhorse.background.auto_retry import BUSY, HOLD, POLICY, POLL, Reviver
+from packhorse.background.auto_retry import BUSY, HOLD, POLICY, POLL, AutoRetry
 from packhorse.background.bulk_actions import LATEST
 from packhorse.core.models import Job
 from packhorse.core.plan import Plan, Revive, Status
-from packhorse.jobs.transact import Settle
+from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Store
 from tests.background.test_bulk_actions import Killed, dying
 from tests.contract.builders import claim, fail, held, plan, stage, started
@@ -44,15 +44,15 @@ def policy(budget: int = 100, per: float = 600.0, **options: Any) -> Plan:
 
 
 @pytest.fixture
-def reviver(store: Store) -> Reviver:
-    return Reviver(store, Settle(store))
+def reviver(store: Store) -> AutoRetry:
+    return AutoRetry(store, Transactor(store))
 
 
 async def runs(store: Store, jobs: list[Job]) -> list[int]:
     return [(await held(store, job.id)).run for job in jobs]
 
 
-async def test_a_failed_job_begins_again_when_its_time_has_come(store: Store, reviver: Reviver, clock: Clock) -> None:
+async def test_a_failed_job_begins_again_when_its_time_has_come(store: Store, reviver: AutoRetry, clock: Clock) -> None:
     job = await failing(store, plan=policy())
 
     await reviver.tick()
@@ -71,7 +71,7 @@ async def test_a_failed_job_begins_again_when_its_time_has_come(store: Store, re
     await assert_counted(store)
 
 
-async def test_after_so_many_times_it_stays_failed(store: Store, reviver: Reviver, clock: Clock) -> None:
+async def test_after_so_many_times_it_stays_failed(store: Store, reviver: AutoRetry, clock: Clock) -> None:
     job = await failing(store, plan=policy())
     for n in range(5):
         clock.forward(BACKOFF * 2**n)
@@ -89,7 +89,7 @@ async def test_the_budget_of_a_fingerprint_is_honoured_by_any_number_of_workers(
     monkeypatch.setattr(engine, "BATCH", 3)  # so that each of them has some of it at the same time
     jobs = await failing_many(store, *[wrong(f"It broke {n} times.") for n in range(40)], plan=policy(budget=7))
     others = await failing_many(store, *[wrong("Another thing.")] * 3, plan=policy(budget=7))
-    workers = [Reviver(store, Settle(store)) for _ in range(4)]
+    workers = [AutoRetry(store, Transactor(store)) for _ in range(4)]
     clock.forward(BACKOFF)
     counts = []
     for _ in range(5):
@@ -106,7 +106,7 @@ async def test_the_budget_of_a_fingerprint_is_honoured_by_any_number_of_workers(
     assert sum(run == 2 for run in await runs(store, jobs)) == 14
 
 
-async def test_nothing_of_a_dismissed_group_is_revived(store: Store, reviver: Reviver, clock: Clock) -> None:
+async def test_nothing_of_a_dismissed_group_is_revived(store: Store, reviver: AutoRetry, clock: Clock) -> None:
     job = await failing(store, plan=policy())
     await store.dismiss_group("default", (await only_group(store)).fingerprint, BY_ANN)
     clock.forward(BACKOFF)
@@ -120,7 +120,7 @@ async def test_nothing_of_a_dismissed_group_is_revived(store: Store, reviver: Re
 
 
 async def test_a_dismissed_failure_is_not_revived_though_its_group_is_open(
-    store: Store, reviver: Reviver, clock: Clock
+    store: Store, reviver: AutoRetry, clock: Clock
 ) -> None:
     job = await failing(store, plan=policy())
     await store.dismiss_failures([id_of(job)], BY_ANN)
@@ -131,7 +131,7 @@ async def test_a_dismissed_failure_is_not_revived_though_its_group_is_open(
     assert (await held(store, job.id)).run == 1
 
 
-async def test_what_a_person_has_retried_costs_no_budget(store: Store, reviver: Reviver, clock: Clock) -> None:
+async def test_what_a_person_has_retried_costs_no_budget(store: Store, reviver: AutoRetry, clock: Clock) -> None:
     first, second = [await failing(store, plan=policy(budget=1)) for _ in range(2)]
     await again(store, first)
     clock.forward(BACKOFF)
@@ -142,7 +142,7 @@ async def test_what_a_person_has_retried_costs_no_budget(store: Store, reviver: 
 
 
 async def test_a_job_whose_user_is_busy_is_tried_again_and_costs_nothing_meanwhile(
-    store: Store, reviver: Reviver, clock: Clock
+    store: Store, reviver: AutoRetry, clock: Clock
 ) -> None:
     busy = await failing(store, plan=policy(budget=1, slot="one"), user="bob")
     claim_of_other = await started(store, policy(slot="one"), user="bob")
@@ -159,7 +159,7 @@ async def test_a_job_whose_user_is_busy_is_tried_again_and_costs_nothing_meanwhi
 
 @pytest.mark.parametrize("point", ["revival.spent", "revival.made"])
 async def test_who_dies_in_between_revives_it_once_and_never_beyond_the_budget(
-    store: Store, reviver: Reviver, clock: Clock, monkeypatch: pytest.MonkeyPatch, point: str
+    store: Store, reviver: AutoRetry, clock: Clock, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
     jobs = await failing_many(store, *[wrong()] * 6, plan=policy(budget=3))
     clock.forward(BACKOFF)
@@ -169,7 +169,7 @@ async def test_who_dies_in_between_revives_it_once_and_never_beyond_the_budget(
     monkeypatch.setattr(crashpoints, "hook", None)
     for _ in range(3):
         clock.forward(HOLD)
-        await Reviver(store, Settle(store)).tick()
+        await AutoRetry(store, Transactor(store)).tick()
 
     found = await runs(store, jobs)
     assert max(found) == 2
@@ -178,7 +178,7 @@ async def test_who_dies_in_between_revives_it_once_and_never_beyond_the_budget(
 
 
 async def test_one_that_cannot_be_revived_keeps_no_other_from_it(
-    store: Store, reviver: Reviver, clock: Clock, folder: Path
+    store: Store, reviver: AutoRetry, clock: Clock, folder: Path
 ) -> None:
     jobs = await failing_many(store, *[wrong()] * 5, plan=policy())
     first = min(id_of(job) for job in jobs)
@@ -194,5 +194,5 @@ async def test_one_that_cannot_be_revived_keeps_no_other_from_it(
     assert [each.id for each in await store.take_errands("revive", 10, 1.0)] == [f"revive.{first}"]
 
 
-async def test_with_nothing_to_do_it_rests(reviver: Reviver) -> None:
+async def test_with_nothing_to_do_it_rests(reviver: AutoRetry) -> None:
     assert await reviver.tick() == POLL

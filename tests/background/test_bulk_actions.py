@@ -1,4 +1,4 @@
-"""Orders about many failures: carried out in steps, counted once, whoever dies meanwhile."""
+"""Bulk actions about many failures: carried out in steps, counted once, whoever dies meanwhile."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from packhorse import crashpoints
-from packhorse.background.bulk_actions import BATCH, HOLD, NAMED, POLL, SOONEST, Orders
+from packhorse.background.bulk_actions import BATCH, HOLD, NAMED, POLL, SOONEST, BulkActions
 from packhorse.core import failures as rules
 from packhorse.errors import StoreError
-from packhorse.jobs.transact import Settle
+from packhorse.jobs.transact import Transactor
 from packhorse.schemas.orders import LeftFailure, Order, order_from_errand, order_to_errand
 from packhorse.store.base import Errand, FailureFilter, Store
 from tests.contract.builders import SLOTTED, claim_one, fail, finish, held, marked, started
@@ -39,8 +39,8 @@ class Killed(BaseException):
 
 
 @pytest.fixture
-def duty(store: Store) -> Orders:
-    return Orders(store, Settle(store))
+def duty(store: Store) -> BulkActions:
+    return BulkActions(store, Transactor(store))
 
 
 async def give(store: Store, kind: str = "retry", **facts: Any) -> str:
@@ -57,7 +57,7 @@ async def state(store: Store, order_id: str) -> Order:
     return order_from_errand(errand)
 
 
-async def carried_out(store: Store, duty: Orders, clock: Clock, order_id: str) -> Order:
+async def carried_out(store: Store, duty: BulkActions, clock: Clock, order_id: str) -> Order:
     for _ in range(1000):
         await duty.tick()
         if (found := await state(store, order_id)).ended_at is not None:
@@ -70,7 +70,7 @@ async def statuses(store: Store) -> set[object]:
     return {each.status for each in await store.failures(ALL, limit=1000)}
 
 
-async def test_a_filter_retries_every_open_one_in_steps(store: Store, duty: Orders, clock: Clock) -> None:
+async def test_a_filter_retries_every_open_one_in_steps(store: Store, duty: BulkActions, clock: Clock) -> None:
     await failing_many(store, *[wrong()] * (2 * BATCH + 5))
     clock.forward(1.0)
     id = await give(store)
@@ -86,7 +86,7 @@ async def test_a_filter_retries_every_open_one_in_steps(store: Store, duty: Orde
 
 
 async def test_the_failure_says_by_whom_and_in_the_course_of_which_order(
-    store: Store, duty: Orders, clock: Clock
+    store: Store, duty: BulkActions, clock: Clock
 ) -> None:
     job = await failing(store)
     clock.forward(1.0)
@@ -104,7 +104,7 @@ async def test_the_failure_says_by_whom_and_in_the_course_of_which_order(
 async def test_an_order_that_cannot_be_carried_out_keeps_no_other_from_it(
     store: Store, shaky: Store, faults: Faults, clock: Clock, trouble: str
 ) -> None:
-    duty = Orders(shaky, Settle(store))
+    duty = BulkActions(shaky, Transactor(store))
     job = await failing(store)
     bad = Errand("0", "order", "default", b"{", clock.now)
     if trouble == "failing":
@@ -122,7 +122,7 @@ async def test_an_order_that_cannot_be_carried_out_keeps_no_other_from_it(
     assert put_back.due_at == clock.now + SOONEST * 2
 
 
-async def test_what_fails_again_meanwhile_is_not_retried_again(store: Store, duty: Orders, clock: Clock) -> None:
+async def test_what_fails_again_meanwhile_is_not_retried_again(store: Store, duty: BulkActions, clock: Clock) -> None:
     job = await failing(store)
     clock.forward(1.0)
     id = await give(store, wanted=replace(ALL, until=clock.now))
@@ -135,7 +135,7 @@ async def test_what_fails_again_meanwhile_is_not_retried_again(store: Store, dut
     assert (await held(store, job.id)).run == 2
 
 
-async def test_a_pace_spreads_the_retries(store: Store, duty: Orders, clock: Clock) -> None:
+async def test_a_pace_spreads_the_retries(store: Store, duty: BulkActions, clock: Clock) -> None:
     await failing_many(store, *[wrong()] * 6)
     clock.forward(1.0)
     id = await give(store, pace=2.0)
@@ -150,7 +150,7 @@ async def test_a_pace_spreads_the_retries(store: Store, duty: Orders, clock: Clo
     assert (await state(store, id)).ended_at is not None
 
 
-async def test_a_pace_below_one_a_second_waits_longer(store: Store, duty: Orders, clock: Clock) -> None:
+async def test_a_pace_below_one_a_second_waits_longer(store: Store, duty: BulkActions, clock: Clock) -> None:
     await failing_many(store, *[wrong()] * 3)
     clock.forward(1.0)
     id = await give(store, pace=0.5)
@@ -163,7 +163,11 @@ async def test_a_pace_below_one_a_second_waits_longer(store: Store, duty: Orders
     assert seen == [1, 1, 2, 2]
 
 
-async def test_what_cannot_be_retried_is_counted_and_named_and_stays(store: Store, duty: Orders, clock: Clock) -> None:
+async def test_what_cannot_be_retried_is_counted_and_named_and_stays(
+    store: Store,
+    duty: BulkActions,
+    clock: Clock,
+) -> None:
     busy = await failing(store, plan=SLOTTED, user="bob")
     await started(store, SLOTTED, user="bob")
     gone = await failing(store)
@@ -189,7 +193,7 @@ async def test_what_cannot_be_retried_is_counted_and_named_and_stays(store: Stor
     await assert_counted(store)
 
 
-async def test_only_so_many_are_named(store: Store, duty: Orders, clock: Clock) -> None:
+async def test_only_so_many_are_named(store: Store, duty: BulkActions, clock: Clock) -> None:
     ids = tuple(rules.failure_id(store.now(), "j", n) for n in range(NAMED + 50))
 
     done = await carried_out(store, duty, clock, await give(store, ids=ids))
@@ -197,7 +201,7 @@ async def test_only_so_many_are_named(store: Store, duty: Orders, clock: Clock) 
     assert (len(done.named), done.left) == (NAMED, {"gone": NAMED + 50})
 
 
-async def test_another_tenants_failure_is_not_there(store: Store, duty: Orders, clock: Clock) -> None:
+async def test_another_tenants_failure_is_not_there(store: Store, duty: BulkActions, clock: Clock) -> None:
     theirs = await failing(store, tenant="acme")
     clock.forward(1.0)
 
@@ -207,7 +211,7 @@ async def test_another_tenants_failure_is_not_there(store: Store, duty: Orders, 
     assert (await one(store, theirs)).status is OPEN
 
 
-async def test_many_are_dismissed_with_the_reason(store: Store, duty: Orders, clock: Clock) -> None:
+async def test_many_are_dismissed_with_the_reason(store: Store, duty: BulkActions, clock: Clock) -> None:
     jobs = await failing_many(store, *[wrong()] * (BATCH + 1))
     await again(store, jobs[0])
     clock.forward(1.0)
@@ -223,7 +227,7 @@ async def test_many_are_dismissed_with_the_reason(store: Store, duty: Orders, cl
     await assert_counted(store)
 
 
-async def test_a_filter_heeds_what_it_names(store: Store, duty: Orders, clock: Clock) -> None:
+async def test_a_filter_heeds_what_it_names(store: Store, duty: BulkActions, clock: Clock) -> None:
     mine, other = await failing(store, wrong("One.", "A")), await failing(store, wrong("Two.", "B"))
     clock.forward(1.0)
 
@@ -234,7 +238,7 @@ async def test_a_filter_heeds_what_it_names(store: Store, duty: Orders, clock: C
 
 @pytest.mark.parametrize("is_mended_meanwhile", [False, True])
 async def test_who_dies_after_the_retries_neither_loses_nor_doubles_any(
-    store: Store, duty: Orders, clock: Clock, monkeypatch: pytest.MonkeyPatch, is_mended_meanwhile: bool
+    store: Store, duty: BulkActions, clock: Clock, monkeypatch: pytest.MonkeyPatch, is_mended_meanwhile: bool
 ) -> None:
     jobs = await failing_many(store, *[wrong()] * 5)
     clock.forward(1.0)
@@ -249,7 +253,7 @@ async def test_who_dies_after_the_retries_neither_loses_nor_doubles_any(
     assert await store.take_errands("order", 1, HOLD) == []
     clock.forward(HOLD)
 
-    done = await carried_out(store, Orders(store, Settle(store)), clock, id)
+    done = await carried_out(store, BulkActions(store, Transactor(store)), clock, id)
 
     assert (done.done, done.left) == (5, {})
     assert [(await held(store, job.id)).run for job in jobs] == [2] * 5
@@ -261,7 +265,7 @@ async def test_two_workers_carry_out_an_order_once(store: Store, clock: Clock) -
     jobs = await failing_many(store, *[wrong()] * 50)
     clock.forward(1.0)
     id = await give(store)
-    duties = [Orders(store, Settle(store)) for _ in range(3)]
+    duties = [BulkActions(store, Transactor(store)) for _ in range(3)]
     await asyncio.gather(*(duty.tick() for duty in duties))
     done = await carried_out(store, duties[0], clock, id)
 
@@ -269,7 +273,7 @@ async def test_two_workers_carry_out_an_order_once(store: Store, clock: Clock) -
     assert [(await held(store, job.id)).run for job in jobs] == [2] * 50
 
 
-async def test_with_nothing_to_do_it_rests(duty: Orders) -> None:
+async def test_with_nothing_to_do_it_rests(duty: BulkActions) -> None:
     assert await duty.tick() == POLL
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from packhorse import host
-from packhorse.background.dead_workers import BATCH, LONG_GONE, Neighbours
+from packhorse.background.dead_workers import BATCH, LONG_GONE, DeadWorkers
 from packhorse.core.plan import Status
 from packhorse.errors import StoreUnavailable
-from packhorse.jobs.transact import Settle
+from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Store, WorkerCard
 from tests.contract.builders import LEASE, attempt_of, card, claim, finish, held, plan, stage, started, submit_many
 from tests.contract.stores import Clock
@@ -31,8 +31,8 @@ ME = here("me")
 
 
 @pytest.fixture
-def neighbours(shaky: Store, settle: Settle) -> Neighbours:
-    return Neighbours(shaky, settle, ME, LEASE)
+def neighbours(shaky: Store, transact: Transactor) -> DeadWorkers:
+    return DeadWorkers(shaky, transact, ME, LEASE)
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ async def names(store: Store) -> list[str]:
 
 
 async def test_the_jobs_of_a_dead_worker_are_free_and_counted_and_it_is_forgotten(
-    store: Store, neighbours: Neighbours, dead_card: WorkerCard
+    store: Store, neighbours: DeadWorkers, dead_card: WorkerCard
 ) -> None:
     claimed = await started(store, worker="w")
     await store.enroll(dead_card)
@@ -70,7 +70,7 @@ async def test_the_jobs_of_a_dead_worker_are_free_and_counted_and_it_is_forgotte
 
 
 async def test_a_stage_that_killed_its_last_worker_is_not_tried_for_ever(
-    store: Store, neighbours: Neighbours, dead_card: WorkerCard
+    store: Store, neighbours: DeadWorkers, dead_card: WorkerCard
 ) -> None:
     claimed = await started(store, plan(stage("only", retries=0)), worker="w")
     await store.enroll(dead_card)
@@ -83,7 +83,7 @@ async def test_a_stage_that_killed_its_last_worker_is_not_tried_for_ever(
     assert job.error.code == "WORKER_LOST"
 
 
-async def test_a_worker_whose_pid_another_process_has_now_is_dead(store: Store, neighbours: Neighbours) -> None:
+async def test_a_worker_whose_pid_another_process_has_now_is_dead(store: Store, neighbours: DeadWorkers) -> None:
     claimed = await started(store, worker="w")
     await store.enroll(here("w", born=ME.born - 100.0))
 
@@ -93,7 +93,7 @@ async def test_a_worker_whose_pid_another_process_has_now_is_dead(store: Store, 
     assert (await held(store, claimed.job.id)).stage("only").status is Status.PENDING
 
 
-async def test_a_host_that_has_another_name_now_is_still_this_host(store: Store, neighbours: Neighbours) -> None:
+async def test_a_host_that_has_another_name_now_is_still_this_host(store: Store, neighbours: DeadWorkers) -> None:
     pid, born_at = dead()
     await store.enroll(here("w", host="the name before", pid=pid, born=born_at))
 
@@ -103,7 +103,7 @@ async def test_a_host_that_has_another_name_now_is_still_this_host(store: Store,
 
 
 async def test_the_jobs_of_a_dead_worker_are_free_before_it_is_forgotten(
-    store: Store, neighbours: Neighbours, dead_card: WorkerCard, faults: Faults
+    store: Store, neighbours: DeadWorkers, dead_card: WorkerCard, faults: Faults
 ) -> None:
     await started(store, worker="w")
     await store.enroll(dead_card)
@@ -120,7 +120,7 @@ async def test_the_jobs_of_a_dead_worker_are_free_before_it_is_forgotten(
 
 
 async def test_a_dead_worker_whose_jobs_could_not_be_freed_is_remembered_until_they_are(
-    store: Store, neighbours: Neighbours, dead_card: WorkerCard, faults: Faults
+    store: Store, neighbours: DeadWorkers, dead_card: WorkerCard, faults: Faults
 ) -> None:
     await started(store, worker="w")
     await store.enroll(dead_card)
@@ -138,7 +138,7 @@ async def test_a_dead_worker_whose_jobs_could_not_be_freed_is_remembered_until_t
 
 
 async def test_more_jobs_than_fit_in_a_batch_are_all_freed(
-    store: Store, neighbours: Neighbours, dead_card: WorkerCard
+    store: Store, neighbours: DeadWorkers, dead_card: WorkerCard
 ) -> None:
     await submit_many(store, BATCH + 5)
     await claim(store, worker="w")
@@ -151,7 +151,7 @@ async def test_more_jobs_than_fit_in_a_batch_are_all_freed(
 
 
 async def test_a_stage_that_was_finished_after_we_looked_stays_finished(
-    store: Store, neighbours: Neighbours, dead_card: WorkerCard, faults: Faults
+    store: Store, neighbours: DeadWorkers, dead_card: WorkerCard, faults: Faults
 ) -> None:
     claimed = await started(store, worker="w")
     await store.enroll(dead_card)
@@ -164,7 +164,7 @@ async def test_a_stage_that_was_finished_after_we_looked_stays_finished(
 
 
 async def test_the_scratch_folder_of_a_dead_worker_is_removed(
-    store: Store, neighbours: Neighbours, tmp_path: Path
+    store: Store, neighbours: DeadWorkers, tmp_path: Path
 ) -> None:
     (tmp_path / "w" / "token").mkdir(parents=True)
     (tmp_path / "w" / "token" / "left.bin").write_bytes(b"over")
@@ -180,7 +180,7 @@ async def test_the_scratch_folder_of_a_dead_worker_is_removed(
 
 
 async def test_a_living_worker_keeps_what_it_holds(
-    store: Store, neighbours: Neighbours, living_card: WorkerCard, clock: Clock
+    store: Store, neighbours: DeadWorkers, living_card: WorkerCard, clock: Clock
 ) -> None:
     claimed = await started(store, worker="w")
     await store.enroll(living_card)
@@ -194,7 +194,7 @@ async def test_a_living_worker_keeps_what_it_holds(
 
 @pytest.mark.parametrize("elsewhere", [{"boot": "another start"}, {"pid_space": "another container"}])
 async def test_a_worker_of_the_same_host_name_that_cannot_be_seen_from_here_is_not_judged(
-    store: Store, neighbours: Neighbours, elsewhere: dict[str, str]
+    store: Store, neighbours: DeadWorkers, elsewhere: dict[str, str]
 ) -> None:
     pid, born_at = dead()
     claimed = await started(store, worker="w")
@@ -207,18 +207,18 @@ async def test_a_worker_of_the_same_host_name_that_cannot_be_seen_from_here_is_n
     assert await held(store, claimed.job.id) == claimed.job
 
 
-async def test_a_worker_does_not_judge_itself(store: Store, settle: Settle, dead_card: WorkerCard) -> None:
+async def test_a_worker_does_not_judge_itself(store: Store, transact: Transactor, dead_card: WorkerCard) -> None:
     claimed = await started(store, worker="w")
     await store.enroll(dead_card)
 
-    await Neighbours(store, settle, dead_card, LEASE).tick()
+    await DeadWorkers(store, transact, dead_card, LEASE).tick()
 
     assert await names(store) == ["w"]
     assert await held(store, claimed.job.id) == claimed.job
 
 
 async def test_a_silent_worker_of_another_host_is_forgotten_after_a_long_time(
-    store: Store, neighbours: Neighbours, clock: Clock
+    store: Store, neighbours: DeadWorkers, clock: Clock
 ) -> None:
     await store.enroll(card("far", boot="elsewhere"))
 
@@ -233,7 +233,7 @@ async def test_a_silent_worker_of_another_host_is_forgotten_after_a_long_time(
 
 
 async def test_a_silent_worker_of_another_host_is_remembered_while_it_holds_a_lease(
-    store: Store, neighbours: Neighbours, clock: Clock
+    store: Store, neighbours: DeadWorkers, clock: Clock
 ) -> None:
     claimed = await started(store, worker="far")
     await store.enroll(card("far", boot="elsewhere"))
@@ -258,7 +258,7 @@ class Steady:
         return self.now
 
 
-async def watched(neighbours: Neighbours, steady: Steady, seconds: float, step: float = 0.5) -> None:
+async def watched(neighbours: DeadWorkers, steady: Steady, seconds: float, step: float = 0.5) -> None:
     """Look again and again, for so long."""
     for _ in range(round(seconds / step)):
         steady.now += step
@@ -271,12 +271,12 @@ def steady() -> Steady:
 
 
 @pytest.fixture
-def listening(shaky: Store, settle: Settle, steady: Steady) -> Neighbours:
-    return Neighbours(shaky, settle, ME, LEASE, steady)
+def listening(shaky: Store, transact: Transactor, steady: Steady) -> DeadWorkers:
+    return DeadWorkers(shaky, transact, ME, LEASE, steady)
 
 
 async def test_what_a_dead_worker_held_is_written_down_before_it_is_given_back(
-    store: Store, neighbours: Neighbours, dead_card: WorkerCard, clock: Clock
+    store: Store, neighbours: DeadWorkers, dead_card: WorkerCard, clock: Clock
 ) -> None:
     claimed = await started(store, worker="w")
     await store.enroll(dead_card)
@@ -289,7 +289,7 @@ async def test_what_a_dead_worker_held_is_written_down_before_it_is_given_back(
 
 
 async def test_a_worker_of_another_host_that_falls_silent_is_missed_once(
-    store: Store, listening: Neighbours, steady: Steady, faults: Faults
+    store: Store, listening: DeadWorkers, steady: Steady, faults: Faults
 ) -> None:
     claimed = await started(store, worker="far")
     await store.enroll(card("far", boot="another"))
@@ -306,7 +306,7 @@ async def test_a_worker_of_another_host_that_falls_silent_is_missed_once(
 
 
 async def test_a_worker_that_is_heard_of_is_not_missed(
-    store: Store, listening: Neighbours, steady: Steady, clock: Clock
+    store: Store, listening: DeadWorkers, steady: Steady, clock: Clock
 ) -> None:
     for _ in range(8):
         await store.enroll(card("far", boot="another"))
@@ -317,7 +317,7 @@ async def test_a_worker_that_is_heard_of_is_not_missed(
 
 
 async def test_nobody_is_blamed_for_a_time_in_which_we_did_not_listen(
-    store: Store, listening: Neighbours, steady: Steady
+    store: Store, listening: DeadWorkers, steady: Steady
 ) -> None:
     await store.enroll(card("far", boot="another"))
     await watched(listening, steady, LEASE / 2)
@@ -329,7 +329,7 @@ async def test_nobody_is_blamed_for_a_time_in_which_we_did_not_listen(
 
 
 async def test_a_worker_that_came_back_and_fell_silent_again_is_missed_again(
-    store: Store, listening: Neighbours, steady: Steady, clock: Clock
+    store: Store, listening: DeadWorkers, steady: Steady, clock: Clock
 ) -> None:
     await store.enroll(card("far", boot="another"))
     await watched(listening, steady, 2 * LEASE)

@@ -16,7 +16,7 @@ from packhorse.core import lifecycle
 from packhorse.core.models import Artifact, Job, Result, Stored
 from packhorse.core.plan import Status
 from packhorse.errors import BlobUnavailable, CorruptRecord, JobNotFound, StoreUnavailable
-from packhorse.jobs.transact import Settle
+from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Claim, Store
 from packhorse.store.sqlite import SqliteStore
 from tests.contract.blob_fixtures import content
@@ -50,8 +50,8 @@ BRIEF = plan(stage("only"), keep={status: KEEP for status in Status if status.is
 
 
 @pytest.fixture
-def janitor(shaky: Store, shaky_blobs: Blobs, settle: Settle) -> Janitor:
-    return Janitor(shaky, shaky_blobs, settle, ORPHAN, PERIOD)
+def janitor(shaky: Store, shaky_blobs: Blobs, transact: Transactor) -> Janitor:
+    return Janitor(shaky, shaky_blobs, transact, ORPHAN, PERIOD)
 
 
 async def output(blobs: Blobs, claimed: Claim, name: str = "0.txt") -> str:
@@ -117,7 +117,7 @@ async def test_a_purge_that_somebody_else_had_begun_is_brought_to_its_end(
 
     with pytest.raises(StoreUnavailable):
         await janitor.tick()
-    await Janitor(store, blobs, Settle(store), ORPHAN, PERIOD).tick()
+    await Janitor(store, blobs, Transactor(store), ORPHAN, PERIOD).tick()
 
     assert await store.get([job.id]) == [None]
 
@@ -223,7 +223,7 @@ async def test_a_page_of_jobs_that_cannot_be_purged_hides_nobody(store: Store, c
     other = await ended(store, sticky)
     sticky.stuck = {job.id for job in stuck}
     clock.forward(KEEP)
-    janitor = Janitor(store, sticky, Settle(store), ORPHAN, PERIOD)
+    janitor = Janitor(store, sticky, Transactor(store), ORPHAN, PERIOD)
 
     await ticks(janitor, 2)
     before = await jobs(store)
@@ -244,7 +244,7 @@ async def test_those_that_could_not_be_purged_are_tried_in_turn(
     made = [await ended(store, sticky) for _ in range(4)]
     sticky.stuck = {job.id for job in made}
     clock.forward(KEEP)
-    janitor = Janitor(store, sticky, Settle(store), ORPHAN, PERIOD)
+    janitor = Janitor(store, sticky, Transactor(store), ORPHAN, PERIOD)
 
     await ticks(janitor, 2)
     sticky.stuck.remove(made[3].id)
@@ -261,7 +261,7 @@ async def test_a_page_of_jobs_that_cannot_be_tidied_hides_nobody(
     sticky = Sticky(folder)
     made = [await littered(store, sticky) for _ in range(3)]
     sticky.stuck = {job.id for job in await store.littered(2)}
-    janitor = Janitor(store, sticky, Settle(store), 1000 * HOUR, PERIOD)
+    janitor = Janitor(store, sticky, Transactor(store), 1000 * HOUR, PERIOD)
 
     await ticks(janitor, 2)
 

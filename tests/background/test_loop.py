@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from packhorse.background.loop import keep
+from packhorse.background.loop import run_forever
 from packhorse.errors import BlobUnavailable, StoreUnavailable
 
 
@@ -37,7 +37,7 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_failed_step_does_not_end_a_duty() -> None:
     duty = Steps(StoreUnavailable(), 0.0, BlobUnavailable(reason="away"), OSError("no space"), 0.0)
 
-    keeping = asyncio.create_task(keep(duty))
+    keeping = asyncio.create_task(run_forever(duty))
     await asyncio.wait_for(duty.is_through.wait(), 30.0)
     keeping.cancel()
 
@@ -47,7 +47,7 @@ async def test_a_failed_step_does_not_end_a_duty() -> None:
 async def test_a_bug_is_told_with_its_place_and_ends_no_duty(caplog: pytest.LogCaptureFixture) -> None:
     duty = Steps(KeyError("a bug"), 0.0)
 
-    keeping = asyncio.create_task(keep(duty))
+    keeping = asyncio.create_task(run_forever(duty))
     await asyncio.wait_for(duty.is_through.wait(), 30.0)
     keeping.cancel()
 
@@ -58,7 +58,7 @@ async def test_a_bug_is_told_with_its_place_and_ends_no_duty(caplog: pytest.LogC
 
 
 async def test_a_duty_can_be_ended() -> None:
-    keeping = asyncio.create_task(keep(Steps(3_600.0)))
+    keeping = asyncio.create_task(run_forever(Steps(3_600.0)))
     await asyncio.sleep(0)
 
     keeping.cancel()

@@ -6,7 +6,7 @@ import asyncio
 
 from msgspec.structs import replace
 
-from packhorse.background.stats import Surveyor, surveyed
+from packhorse.background.stats import QueueSampler, queue_stats
 from packhorse.core import json
 from packhorse.core.plan import Plan
 from packhorse.store.base import Definition, Store
@@ -32,7 +32,7 @@ async def test_a_queue_is_surveyed_with_what_is_ready_runs_and_has_waited_longes
     await store.enroll(card("w1", queues={"default": 4}, busy={"default": 3}))
     await store.enroll(card("w2", queues={"default": 2, "cpu": 1}))
 
-    found = await surveyed(store, LEASE)
+    found = await queue_stats(store, LEASE)
 
     assert found.queues == {
         "cpu": Level(slots=1),
@@ -45,14 +45,14 @@ async def test_a_queue_is_surveyed_with_what_is_ready_runs_and_has_waited_longes
 async def test_a_definition_that_cannot_be_read_hides_no_queue(store: Store) -> None:
     await store.publish([Definition("app", "torn", b"{", b"{}", "f"), defined(TWO)])
 
-    assert list((await surveyed(store, LEASE)).queues) == ["gpu"]
+    assert list((await queue_stats(store, LEASE)).queues) == ["gpu"]
 
 
 async def test_a_silent_worker_counts_for_nothing(store: Store, clock: Clock) -> None:
     await store.enroll(card("w1", queues={"default": 4}, busy={"default": 3}))
     clock.forward(LEASE + 1)
 
-    found = await surveyed(store, LEASE)
+    found = await queue_stats(store, LEASE)
 
     assert (found.live, found.running, dict(found.queues)) == ([], 0, {})
 
@@ -62,13 +62,13 @@ async def test_what_was_claimed_does_not_wait(store: Store) -> None:
     await submit(store)
     await claim(store)
 
-    assert (await surveyed(store, LEASE)).queues["default"] == Level()
+    assert (await queue_stats(store, LEASE)).queues["default"] == Level()
 
 
 async def test_a_minute_is_read_once_by_three_workers(store: SqliteStore, clock: Clock, faults: Faults) -> None:
     await store.publish([defined(ONE)])
     handles = [await SqliteStore.open(store.path, clock) for _ in range(3)]
-    surveyors = [Surveyor(handle, LEASE) for handle in handles]
+    surveyors = [QueueSampler(handle, LEASE) for handle in handles]
 
     for _ in range(3):
         waits = await asyncio.gather(*(surveyor.tick() for surveyor in surveyors))
@@ -83,8 +83,8 @@ async def test_a_minute_is_read_once_by_three_workers(store: SqliteStore, clock:
 
 
 async def test_who_comes_later_in_a_minute_spares_itself_the_work(shaky: Store, store: Store, faults: Faults) -> None:
-    await Surveyor(store, LEASE).tick()
+    await QueueSampler(store, LEASE).tick()
 
-    await Surveyor(shaky, LEASE).tick()
+    await QueueSampler(shaky, LEASE).tick()
 
     assert faults.names() == ["readings"]

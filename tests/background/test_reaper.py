@@ -9,7 +9,7 @@ import pytest
 from packhorse.background.reaper import BATCH, Reaper
 from packhorse.core.plan import Status
 from packhorse.errors import StoreUnavailable
-from packhorse.jobs.transact import Settle
+from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Claim, Store
 from tests.contract.builders import (
     HOUR,
@@ -40,10 +40,10 @@ TICK = LEASE / 10
 class Watch:
     """A reaper that is called as often as it wishes to be, and the two clocks it goes by."""
 
-    def __init__(self, store: Store, settle: Settle, wall: Clock) -> None:
+    def __init__(self, store: Store, transact: Transactor, wall: Clock) -> None:
         self.wall = wall
         self.steady = Clock(1_000.0)
-        self.reaper = Reaper(store, settle, LEASE, self.steady)
+        self.reaper = Reaper(store, transact, LEASE, self.steady)
 
     def forward(self, seconds: float) -> None:
         self.wall.forward(seconds)
@@ -57,8 +57,8 @@ class Watch:
 
 
 @pytest.fixture
-def watch(shaky: Store, settle: Settle, clock: Clock) -> Watch:
-    return Watch(shaky, settle, clock)
+def watch(shaky: Store, transact: Transactor, clock: Clock) -> Watch:
+    return Watch(shaky, transact, clock)
 
 
 async def is_lost(store: Store, claimed: Claim) -> bool:

@@ -22,8 +22,8 @@ from packhorse.core.models import Firing, Job
 from packhorse.core.plan import Definition, Plan
 from packhorse.core.schedules import Declared, Move, Run, Schedule
 from packhorse.errors import StoreUnavailable
-from packhorse.jobs.encryption import sealer
-from packhorse.jobs.transact import Settle
+from packhorse.jobs.encryption import encryptor
+from packhorse.jobs.transact import Transactor
 from packhorse.settings import Settings, load
 from packhorse.store.base import Filter, Store
 from packhorse.store.sqlite import SqliteStore
@@ -51,7 +51,7 @@ async def other(folder: Path, clock: Clock, store: Store) -> AsyncIterator[Store
 @pytest.fixture
 async def duty(store: Store, blobs: Blobs, settings: Settings) -> Scheduler:
     await publish(store, ONE)
-    return Scheduler(store, blobs, settings, Settle(store))
+    return Scheduler(store, blobs, settings, Transactor(store))
 
 
 async def publish(store: Store, plan: Plan) -> None:
@@ -105,7 +105,7 @@ async def test_it_sleeps_until_the_next_tick_and_never_long(store: Store, duty: 
 async def test_many_schedulers_fire_a_tick_once(
     store: Store, other: Store, duty: Scheduler, blobs: Blobs, settings: Settings, clock: Clock
 ) -> None:
-    crowd = [duty, *(Scheduler(each, blobs, settings, Settle(each)) for each in (store, other, other))]
+    crowd = [duty, *(Scheduler(each, blobs, settings, Transactor(each)) for each in (store, other, other))]
     for n in range(5):
         await created(store, f"s{n}")
     clock.forward(1.0)
@@ -405,7 +405,7 @@ async def test_a_run_that_waits_goes_with_its_schedule(store: Store, duty: Sched
 async def test_a_store_that_is_away_costs_no_tick(store: Store, blobs: Blobs, settings: Settings, clock: Clock) -> None:
     await publish(store, ONE)
     faults = Faults()
-    shaky = Scheduler(wrapped(store, faults), blobs, settings, Settle(store))
+    shaky = Scheduler(wrapped(store, faults), blobs, settings, Transactor(store))
     await created(store, cron="0 * * * *")
     clock.now = (await found(store)).next_at or 0.0
     faults.refuse("commit", lambda: StoreUnavailable("away"))
@@ -455,7 +455,7 @@ async def test_one_that_could_not_be_claimed_is_tried_again(
 ) -> None:
     await publish(store, ONE)
     faults = Faults()
-    shaky = Scheduler(wrapped(store, faults), blobs, settings, Settle(store))
+    shaky = Scheduler(wrapped(store, faults), blobs, settings, Transactor(store))
     await created(store)
     faults.refuse("move", lambda: StoreUnavailable("away"))
 
@@ -557,7 +557,7 @@ async def test_the_round_is_made_by_one_of_all_workers(
     marked = await store.bookmark(scheduler.ROUND)
     clock.forward(LAP / 2)
 
-    await Scheduler(store, blobs, settings, Settle(store)).tick()
+    await Scheduler(store, blobs, settings, Transactor(store)).tick()
 
     assert await store.bookmark(scheduler.ROUND) == marked
 
@@ -568,7 +568,7 @@ async def test_the_round_is_made_by_one_of_all_workers(
 async def test_declared_schedules_are_made_once_however_many_workers_start(store: Store, other: Store) -> None:
     declared = [Declared("nightly", terms()), Declared("hourly", terms(cron="0 * * * *"))]
 
-    await asyncio.gather(*(declare(each, declared, DEFINITIONS, sealer("")) for each in (store, other, store)))
+    await asyncio.gather(*(declare(each, declared, DEFINITIONS, encryptor("")) for each in (store, other, store)))
 
     assert [each.id for each in await store.schedules("default")] == ["hourly", "nightly"]
     assert [each.version for each in await store.revisions("default", "nightly")] == [1]
@@ -576,11 +576,11 @@ async def test_declared_schedules_are_made_once_however_many_workers_start(store
 
 
 async def test_what_a_person_has_changed_survives_a_deploy(store: Store) -> None:
-    await declare(store, [Declared("nightly", terms())], DEFINITIONS, sealer(""))
+    await declare(store, [Declared("nightly", terms())], DEFINITIONS, encryptor(""))
     mine: Any = terms(user="cleo")
     await store.move(schedules.edit(await found(store), mine, author="k1", reason="", now=store.now()))
 
-    await declare(store, [Declared("nightly", terms(user="dora"))], DEFINITIONS, sealer(""))
+    await declare(store, [Declared("nightly", terms(user="dora"))], DEFINITIONS, encryptor(""))
 
     kept = await found(store)
     assert (kept.terms.user, kept.version) == ("cleo", 2)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from packhorse.background.stats import MOST, Tallies
+from packhorse.background.stats import MOST, StatsCounter
 from packhorse.core.histogram import bucket
 from packhorse.core.models import Job
 from packhorse.errors import StoreUnavailable, UnknownOutcome
-from packhorse.jobs.transact import Settle
+from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Store
 from packhorse.store.statistics import MINUTE, QUARTER
 from tests.contract.builders import started, submit
@@ -18,8 +18,8 @@ from tests.worker.faulty import Faults
 
 
 @pytest.fixture
-def tallies(shaky: Store) -> Tallies:
-    return Tallies(shaky)
+def tallies(shaky: Store) -> StatsCounter:
+    return StatsCounter(shaky)
 
 
 async def counted(store: Store, step: int = MINUTE, queue: str | None = None) -> dict[str, int]:
@@ -27,7 +27,7 @@ async def counted(store: Store, step: int = MINUTE, queue: str | None = None) ->
 
 
 async def test_an_attempt_is_counted_with_how_long_it_waited_and_took(
-    store: Store, tallies: Tallies, clock: Clock
+    store: Store, tallies: StatsCounter, clock: Clock
 ) -> None:
     claimed = await started(store)
     clock.forward(3.0)
@@ -41,15 +41,15 @@ async def test_an_attempt_is_counted_with_how_long_it_waited_and_took(
 
 
 async def test_a_job_is_counted_when_its_run_ends_through_the_door(store: Store, clock: Clock) -> None:
-    tallies = Tallies(store)
-    settle = Settle(store, tallies.ended)
+    tallies = StatsCounter(store)
+    transact = Transactor(store, tallies.ended)
     clock.forward(2.0)
     claimed = await started(store)
     never_ran = await submit(store)
     clock.forward(60.0)
 
-    await settle(claimed.job.id, finishing(store, claimed))
-    await settle(never_ran.id, cancelling(store))
+    await transact(claimed.job.id, finishing(store, claimed))
+    await transact(never_ran.id, cancelling(store))
     await tallies.flush()
 
     found = await counted(store, QUARTER, "")
@@ -59,16 +59,16 @@ async def test_a_job_is_counted_when_its_run_ends_through_the_door(store: Store,
 
 async def test_a_step_that_ends_nothing_is_not_counted(store: Store) -> None:
     ended: list[Job] = []
-    settle = Settle(store, ended.append)
+    transact = Transactor(store, ended.append)
     job = await submit(store)
 
-    await settle(job.id, cancelling(store))
-    await settle(job.id, cancelling(store))
+    await transact(job.id, cancelling(store))
+    await transact(job.id, cancelling(store))
 
     assert [each.id for each in ended] == [job.id]
 
 
-async def test_what_the_store_did_not_take_is_added_later(store: Store, tallies: Tallies, faults: Faults) -> None:
+async def test_what_the_store_did_not_take_is_added_later(store: Store, tallies: StatsCounter, faults: Faults) -> None:
     claimed = await started(store)
     tallies.carried(claimed, "default", "finish", 1.0)
     faults.refuse("tally", StoreUnavailable)
@@ -81,7 +81,9 @@ async def test_what_the_store_did_not_take_is_added_later(store: Store, tallies:
     assert (await counted(store))["finish"] == 2
 
 
-async def test_what_may_have_been_written_is_not_written_again(store: Store, tallies: Tallies, faults: Faults) -> None:
+async def test_what_may_have_been_written_is_not_written_again(
+    store: Store, tallies: StatsCounter, faults: Faults
+) -> None:
     tallies.carried(await started(store), "default", "finish", 1.0)
     faults.lose_answer("tally", UnknownOutcome)
     with pytest.raises(UnknownOutcome):
@@ -92,7 +94,7 @@ async def test_what_may_have_been_written_is_not_written_again(store: Store, tal
     assert (await counted(store))["finish"] == 1
 
 
-async def test_counts_do_not_grow_without_end_while_the_store_is_away(store: Store, tallies: Tallies) -> None:
+async def test_counts_do_not_grow_without_end_while_the_store_is_away(store: Store, tallies: StatsCounter) -> None:
     claimed = await started(store)
 
     for n in range(MOST + 50):

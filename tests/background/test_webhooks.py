@@ -15,11 +15,11 @@ import pytest
 
 from packhorse.background import webhooks
 from packhorse.background.janitor import Janitor
-from packhorse.background.webhooks import AT_ONCE, HOLD, IDLE, LINE, UNSIGNED, Messenger, secret_of
+from packhorse.background.webhooks import AT_ONCE, HOLD, IDLE, LINE, UNSIGNED, WebhookSender, secret_of
 from packhorse.core.backoff import DAY, ENDPOINT_GIVE_UP, MINUTE, WEBHOOK_AGES
 from packhorse.core.models import Job, Result
 from packhorse.errors import CorruptRecord, StoreUnavailable
-from packhorse.jobs.transact import Settle
+from packhorse.jobs.transact import Transactor
 from packhorse.outbound import dns
 from packhorse.outbound.addresses import Allow
 from packhorse.outbound.calls import Outbound
@@ -43,14 +43,14 @@ async def receiver() -> AsyncIterator[Web]:
 
 
 @pytest.fixture
-async def courier(shaky: Store) -> AsyncIterator[Messenger]:
+async def courier(shaky: Store) -> AsyncIterator[WebhookSender]:
     found = made(shaky)
     yield found
     await found.close()
 
 
-def made(store: Store, key: str = KEY, allow: str = "127.0.0.0/8") -> Messenger:
-    return Messenger(store, Outbound(Allow.of(allow), webhooks.POLICY), key, luck=lambda: 0.0)
+def made(store: Store, key: str = KEY, allow: str = "127.0.0.0/8") -> WebhookSender:
+    return WebhookSender(store, Outbound(Allow.of(allow), webhooks.POLICY), key, luck=lambda: 0.0)
 
 
 async def endpoint(store: Store, url: str, id: str = "e1") -> Endpoint:
@@ -59,7 +59,7 @@ async def endpoint(store: Store, url: str, id: str = "e1") -> Endpoint:
     return found
 
 
-async def turn(messenger: Messenger) -> None:
+async def turn(messenger: WebhookSender) -> None:
     """One look, and all that comes of it."""
     await messenger.tick()
     await messenger.quiet()
@@ -81,7 +81,7 @@ async def waiting(store: Store) -> list[Delivery]:
     ("end", "type"), [(completed, "job.completed"), (failed, "job.failed"), (a_cancelled, "job.cancelled")]
 )
 async def test_a_message_tells_how_the_job_ended_in_its_one_shape(
-    store: Store, courier: Messenger, receiver: Web, clock: Clock, end: Any, type: str
+    store: Store, courier: WebhookSender, receiver: Web, clock: Clock, end: Any, type: str
 ) -> None:
     await endpoint(store, f"{receiver.url}/hook?token=1")
     job: Job = await end(store, webhooks=("e1",))
@@ -110,13 +110,13 @@ async def test_a_name_is_looked_up_out_of_the_share_of_the_tenant_that_chose_it(
     await endpoint(store, "https://example.org/")
     await completed(store, webhooks=("e1",))
 
-    await turn(Messenger(store, Outbound(Allow.of(""), webhooks.POLICY, resolve=resolve), KEY, luck=lambda: 0.0))
+    await turn(WebhookSender(store, Outbound(Allow.of(""), webhooks.POLICY, resolve=resolve), KEY, luck=lambda: 0.0))
 
     assert owners == ["default"]
     assert [each.error for each in await waiting(store)] == ["NOT_RESOLVED"]
 
 
-async def test_a_job_without_webhooks_is_told_to_nobody(store: Store, courier: Messenger, receiver: Web) -> None:
+async def test_a_job_without_webhooks_is_told_to_nobody(store: Store, courier: WebhookSender, receiver: Web) -> None:
     await endpoint(store, receiver.url)
     await completed(store)
 
@@ -126,13 +126,13 @@ async def test_a_job_without_webhooks_is_told_to_nobody(store: Store, courier: M
 
 
 async def test_while_nobody_listens_the_outbox_is_not_even_looked_at(
-    courier: Messenger, shaky: Store, faults: Faults
+    courier: WebhookSender, shaky: Store, faults: Faults
 ) -> None:
     assert await courier.tick() == IDLE
     assert faults.names() == ["endpoints"]
 
 
-async def test_a_retry_is_told_again_under_another_id(store: Store, courier: Messenger, receiver: Web) -> None:
+async def test_a_retry_is_told_again_under_another_id(store: Store, courier: WebhookSender, receiver: Web) -> None:
     await endpoint(store, receiver.url)
     job = await failed(store, webhooks=("e1",))
     await turn(courier)
@@ -146,7 +146,7 @@ async def test_a_retry_is_told_again_under_another_id(store: Store, courier: Mes
 
 
 async def test_a_message_about_a_run_is_about_that_run_though_the_next_has_begun(
-    store: Store, courier: Messenger, receiver: Web
+    store: Store, courier: WebhookSender, receiver: Web
 ) -> None:
     await endpoint(store, receiver.url)
     job = await failed(store, webhooks=("e1",))
@@ -159,7 +159,7 @@ async def test_a_message_about_a_run_is_about_that_run_though_the_next_has_begun
 
 
 async def test_what_is_too_long_for_a_message_is_left_out_and_said_to_be(
-    store: Store, courier: Messenger, receiver: Web, monkeypatch: pytest.MonkeyPatch
+    store: Store, courier: WebhookSender, receiver: Web, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(webhooks, "LARGEST", 10_000)
     await endpoint(store, receiver.url)
@@ -187,7 +187,7 @@ async def test_two_messengers_send_each_message_once(store: Store, receiver: Web
 
 
 async def test_a_message_that_is_not_taken_is_sent_again_under_the_same_id_after_growing_pauses(
-    store: Store, courier: Messenger, receiver: Web, clock: Clock
+    store: Store, courier: WebhookSender, receiver: Web, clock: Clock
 ) -> None:
     receiver.answer = in_turn(answering(500), answering(503), answering(302, location="/x"), answering(204))
     await endpoint(store, receiver.url)
@@ -212,7 +212,7 @@ async def test_a_message_that_is_not_taken_is_sent_again_under_the_same_id_after
 
 
 async def test_a_message_that_is_never_taken_is_given_up_with_a_line_in_the_log(
-    store: Store, courier: Messenger, receiver: Web, clock: Clock, caplog: pytest.LogCaptureFixture
+    store: Store, courier: WebhookSender, receiver: Web, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     receiver.answer = answering(500)
     await endpoint(store, receiver.url)
@@ -242,7 +242,7 @@ async def test_a_message_that_is_never_taken_is_given_up_with_a_line_in_the_log(
     ],
 )
 async def test_a_receiver_that_asks_for_time_is_given_some(
-    store: Store, courier: Messenger, receiver: Web, clock: Clock, status: int, said: str, waited: float
+    store: Store, courier: WebhookSender, receiver: Web, clock: Clock, status: int, said: str, waited: float
 ) -> None:
     receiver.answer = answering(status, retry_after=said)
     await endpoint(store, receiver.url)
@@ -254,7 +254,7 @@ async def test_a_receiver_that_asks_for_time_is_given_some(
     assert left.next_at - clock.now == waited
 
 
-async def test_who_is_gone_is_told_nothing_more(store: Store, courier: Messenger, receiver: Web) -> None:
+async def test_who_is_gone_is_told_nothing_more(store: Store, courier: WebhookSender, receiver: Web) -> None:
     receiver.answer = answering(410)
     await endpoint(store, receiver.url)
     for user in ("ann", "bob"):
@@ -271,7 +271,7 @@ async def test_who_is_gone_is_told_nothing_more(store: Store, courier: Messenger
 
 
 async def test_who_takes_nothing_for_five_days_is_told_nothing_more(
-    store: Store, courier: Messenger, receiver: Web, clock: Clock
+    store: Store, courier: WebhookSender, receiver: Web, clock: Clock
 ) -> None:
     receiver.answer = answering(500)
     await endpoint(store, receiver.url)
@@ -289,7 +289,7 @@ async def test_who_takes_nothing_for_five_days_is_told_nothing_more(
 
 
 async def test_a_single_message_taken_starts_the_five_days_anew(
-    store: Store, courier: Messenger, receiver: Web, clock: Clock
+    store: Store, courier: WebhookSender, receiver: Web, clock: Clock
 ) -> None:
     await endpoint(store, receiver.url)
     for day in range(9):
@@ -302,7 +302,7 @@ async def test_a_single_message_taken_starts_the_five_days_anew(
 
 
 async def test_a_failure_long_ago_says_nothing_about_today(
-    store: Store, courier: Messenger, receiver: Web, clock: Clock
+    store: Store, courier: WebhookSender, receiver: Web, clock: Clock
 ) -> None:
     await endpoint(store, receiver.url)
     receiver.answer = answering(500)
@@ -345,7 +345,7 @@ async def test_without_a_key_nothing_is_taken_from_those_who_have_one(
 # One slow receiver, many fast ones.
 
 
-async def test_a_slow_receiver_holds_nobody_else_up(store: Store, courier: Messenger, receiver: Web) -> None:
+async def test_a_slow_receiver_holds_nobody_else_up(store: Store, courier: WebhookSender, receiver: Web) -> None:
     gate = asyncio.Event()
     async with web(held_up(gate, answering(200))) as slow:
         await endpoint(store, slow.url, "slow")
@@ -368,7 +368,7 @@ async def test_a_slow_receiver_holds_nobody_else_up(store: Store, courier: Messe
 
 
 async def test_what_was_put_off_comes_later_and_nothing_is_held_against_it(
-    store: Store, courier: Messenger, receiver: Web, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    store: Store, courier: WebhookSender, receiver: Web, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(webhooks, "LINE", 1)
     await endpoint(store, receiver.url)
@@ -383,7 +383,7 @@ async def test_what_was_put_off_comes_later_and_nothing_is_held_against_it(
 
 
 async def test_who_has_waited_too_long_in_line_is_put_off(
-    store: Store, courier: Messenger, receiver: Web, monkeypatch: pytest.MonkeyPatch
+    store: Store, courier: WebhookSender, receiver: Web, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else two workers would send it at once: it is not ours for ever."""
     monkeypatch.setattr(webhooks, "HOLD", 2 * webhooks.PATIENCE - 1)
@@ -400,7 +400,7 @@ async def test_who_has_waited_too_long_in_line_is_put_off(
 
 
 async def test_what_is_purged_is_told_no_more(
-    store: Store, blobs: Any, courier: Messenger, receiver: Web, clock: Clock
+    store: Store, blobs: Any, courier: WebhookSender, receiver: Web, clock: Clock
 ) -> None:
     receiver.answer = answering(500)
     await endpoint(store, receiver.url)
@@ -409,14 +409,14 @@ async def test_what_is_purged_is_told_no_more(
 
     assert job.purge_at is not None
     clock.now = job.purge_at + 1
-    await Janitor(store, blobs, Settle(store), orphan_after=DAY, period=1).tick()
+    await Janitor(store, blobs, Transactor(store), orphan_after=DAY, period=1).tick()
     await turn(courier)
 
     assert (await waiting(store), len(receiver.asked)) == ([], 1)
 
 
 async def test_a_job_that_cannot_be_read_does_not_hold_up_the_others(
-    store: Store, courier: Messenger, faults: Faults, receiver: Web
+    store: Store, courier: WebhookSender, faults: Faults, receiver: Web
 ) -> None:
     await endpoint(store, receiver.url)
     jobs = [await completed(store, user=user, webhooks=("e1",)) for user in ("ann", "bob")]
@@ -430,7 +430,7 @@ async def test_a_job_that_cannot_be_read_does_not_hold_up_the_others(
 
 
 async def test_a_message_whose_end_could_not_be_written_down_is_sent_again_under_the_same_id(
-    store: Store, courier: Messenger, faults: Faults, receiver: Web, clock: Clock
+    store: Store, courier: WebhookSender, faults: Faults, receiver: Web, clock: Clock
 ) -> None:
     await endpoint(store, receiver.url)
     job = await completed(store, webhooks=("e1",))

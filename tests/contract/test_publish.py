@@ -15,7 +15,7 @@ from packhorse.core import lifecycle, publish_path
 from packhorse.core.models import Artifact, Firing, Job, Result, Stored, TaskId
 from packhorse.core.plan import Status
 from packhorse.jobs.publish import KEPT, MARKS, Publisher, files
-from packhorse.jobs.transact import Settle
+from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Store
 from tests.contract import blob_fixtures
 from tests.contract.blob_fixtures import content, stream
@@ -31,7 +31,7 @@ PUBLISHING = plan(stage("only"), publish="{schedule}/{date}", keep=DAY)
 
 @pytest.fixture
 def janitor(store: Store, blobs: Blobs) -> Janitor:
-    return Janitor(store, blobs, Settle(store), 600.0, 5.0)
+    return Janitor(store, blobs, Transactor(store), 600.0, 5.0)
 
 
 async def output(blobs: Blobs, job: Job, token: str, **made: bytes) -> Result:

@@ -14,7 +14,7 @@ from packhorse.blobs.local.store import Folder
 from packhorse.core import lifecycle
 from packhorse.core.models import Job
 from packhorse.core.plan import Status
-from packhorse.jobs.transact import Settle
+from packhorse.jobs.transact import Transactor
 from packhorse.store.base import FailureFilter, Store
 from tests.contract.builders import cancelled, completed, held, plan, stage, started, submit
 from tests.contract.failures import ALL, assert_counted, failing, id_of, one
@@ -35,7 +35,7 @@ async def blobs(folder: Path) -> AsyncIterator[Blobs]:
 
 @pytest.fixture
 def janitor(timed: Store, blobs: Blobs) -> Janitor:
-    return Janitor(timed, blobs, Settle(timed), orphan_after=2 * DAY, period=5.0)
+    return Janitor(timed, blobs, Transactor(timed), orphan_after=2 * DAY, period=5.0)
 
 
 async def with_object(blobs: Blobs, job: Job) -> Job:
@@ -116,7 +116,7 @@ async def test_a_run_that_nobody_starts_is_orphaned_and_recorded(timed: Store, c
     brief = plan(stage("only"), pending=60.0, deadline=DAY)
     taken = await started(timed, brief, user="bob")
     lost, later = await submit(timed, brief), await submit(timed, brief, delay=100.0)
-    reaper = Reaper(timed, Settle(timed), 15.0)
+    reaper = Reaper(timed, Transactor(timed), 15.0)
 
     clock.forward(60.0)
     await reaper.tick()

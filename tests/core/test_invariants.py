@@ -29,7 +29,7 @@ endings = st.sampled_from(get_args(Ending))
 
 
 class Attempt(NamedTuple):
-    """Remembered for ever: a late worker may come back with its token at any time."""
+    """SecretCache for ever: a late worker may come back with its token at any time."""
 
     at: Entry
     token: str

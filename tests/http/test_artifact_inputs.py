@@ -17,7 +17,7 @@ from packhorse.core import lifecycle
 from packhorse.core.models import Artifact, Result, Stored, TaskId
 from packhorse.define import File, Options
 from packhorse.errors import InvalidInput
-from packhorse.jobs.transact import Settle
+from packhorse.jobs.transact import Transactor
 from packhorse.runtime import Runtime
 from packhorse.store.base import Store
 from tests.http import sample
@@ -177,12 +177,12 @@ MADE = Stored("jobs/earlier/output/add/t/0.png", "seen.png", 1, "ab" * 32, "imag
 async def finished(http: Http, store: Store, place: Place) -> str:
     """The id of ann's job, which has made `add/seen.png`."""
     job_id, at = await submitted(http), TaskId("add")
-    blobs, settle = open_blobs(place.settings.blobs), Settle(store)
+    blobs, transact = open_blobs(place.settings.blobs), Transactor(store)
     await blobs.put(MADE.key, chunks(b"x"))
     await blobs.close()
-    await settle(job_id, lambda job: lifecycle.start(job, at, token="t", worker="w", lease=60, now=store.now()))
+    await transact(job_id, lambda job: lifecycle.start(job, at, token="t", worker="w", lease=60, now=store.now()))
     result = Result(b"1", extra=(Artifact("add/seen.png", MADE),))
-    await settle(job_id, lambda job: lifecycle.finish(job, at, token="t", result=result, now=store.now()))
+    await transact(job_id, lambda job: lifecycle.finish(job, at, token="t", result=result, now=store.now()))
     return job_id
 
 

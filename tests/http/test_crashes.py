@@ -14,7 +14,7 @@ import pytest
 from packhorse.background.janitor import Janitor
 from packhorse.core.lifecycle import slot_key
 from packhorse.factory import opened
-from packhorse.jobs.transact import Settle
+from packhorse.jobs.transact import Transactor
 from tests.http.conftest import publish
 from tests.http.processes import Place, Server, served, until
 from tests.http.raw import KIND, OPEN, head
@@ -59,7 +59,7 @@ async def holder(place: Place) -> str | None:
 async def sweep(place: Place) -> None:
     """What janitors do about objects nobody refers to, with an age of nothing."""
     store, blobs = await opened(place.settings)
-    janitor = Janitor(store, blobs, Settle(store), orphan_after=0.0, period=1.0)
+    janitor = Janitor(store, blobs, Transactor(store), orphan_after=0.0, period=1.0)
     end = time.monotonic() + 20
     try:
         while await is_littered(place) and time.monotonic() < end:

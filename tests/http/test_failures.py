@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from packhorse.background.bulk_actions import Orders
+from packhorse.background.bulk_actions import BulkActions
 from packhorse.core.failures import MAX_TIMES
-from packhorse.jobs.transact import Settle
+from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Store
 from tests.contract.failures import BY_ANN, failing, failing_many, id_of, only_group, wrong
 from tests.http.conftest import publish
@@ -28,7 +28,7 @@ def place(tmp_path: Path, anywhere: str) -> Place:
 
 async def work(store: Store) -> None:
     """What a worker does about orders."""
-    duty = Orders(store, Settle(store))
+    duty = BulkActions(store, Transactor(store))
     while await duty.tick() == 0.0:
         pass
 

@@ -17,7 +17,7 @@ from packhorse.errors import StoreUnavailable
 from packhorse.factory import open_store
 from packhorse.http import feed as feeds
 from packhorse.http.feed import Feed, Hints, Watcher
-from packhorse.jobs.transact import Settle
+from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Line, Report, Store
 from packhorse.store.sqlite import SqliteStore
 from tests.contract.builders import job_id
@@ -52,9 +52,9 @@ async def admitted(store: Store, id: str = ONE) -> Job:
 
 async def moved(store: Store, id: str = ONE) -> None:
     """Two events: an attempt started, and handed back."""
-    settle = Settle(store)
-    await settle(id, lambda job: lifecycle.start(job, AT, token="t", worker="w", lease=60, now=store.now()))
-    await settle(id, lambda job: lifecycle.hand_back(job, AT, token="t", now=store.now()))
+    transact = Transactor(store)
+    await transact(id, lambda job: lifecycle.start(job, AT, token="t", worker="w", lease=60, now=store.now()))
+    await transact(id, lambda job: lifecycle.hand_back(job, AT, token="t", now=store.now()))
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -106,7 +106,7 @@ async def test_a_job_that_ends_while_it_is_read_is_told_as_ended(store: Store, m
 
     async def ending(*args: Any, **options: Any) -> Any:
         monkeypatch.setattr(store, "events", real)
-        await Settle(store)(ONE, lambda job: lifecycle.cancel(job, now=store.now()))
+        await Transactor(store)(ONE, lambda job: lifecycle.cancel(job, now=store.now()))
         return await real(*args, **options)
 
     async with fed(store) as feed:
@@ -205,8 +205,8 @@ async def test_a_watcher_that_does_not_keep_up_is_told_so_and_holds_little(
 
 async def test_lines_and_progress_come_along(store: Store) -> None:
     job = await admitted(store)
-    settle = Settle(store)
-    await settle(ONE, lambda job: lifecycle.start(job, AT, token="t", worker="w", lease=60, now=store.now()))
+    transact = Transactor(store)
+    await transact(ONE, lambda job: lifecycle.start(job, AT, token="t", worker="w", lease=60, now=store.now()))
     async with fed(store) as feed:
         with feed.watch(ONE) as watcher, feed.watch(ONE, wants_log=False):
             watcher.catch_up()
@@ -253,12 +253,12 @@ async def test_after_an_outage_of_the_store_watchers_get_the_rest(
 
 async def test_a_job_that_is_gone_lets_its_watchers_go(store: Store) -> None:
     job = await admitted(store)
-    settle = Settle(store)
+    transact = Transactor(store)
     async with fed(store) as feed:
         with feed.watch(ONE) as watcher:
             watcher.catch_up()
-            await settle(ONE, lambda job: lifecycle.cancel(job, now=store.now()))
-            await settle(ONE, lambda job: lifecycle.purge(job, now=store.now() + 1e9))
+            await transact(ONE, lambda job: lifecycle.cancel(job, now=store.now()))
+            await transact(ONE, lambda job: lifecycle.purge(job, now=store.now() + 1e9))
             await store.erase(ONE)
 
             watcher.reached(job.events, 0)

@@ -15,7 +15,7 @@ from packhorse.core import lifecycle
 from packhorse.core.histogram import bucket
 from packhorse.core.models import Failure, TaskId
 from packhorse.jobs.estimate import STAGES
-from packhorse.jobs.transact import Settle
+from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Line, Report, Sample, Store, WorkerCard
 from packhorse.store.sqlite import SqliteStore
 from packhorse.store.statistics import QUARTER, Tally
@@ -45,9 +45,10 @@ async def submitted(http: Http, pipeline: str = "add", user: str = "ann", **para
 
 
 async def failed(store: Store, job_id: str, stage: str = "add") -> None:
-    settle, at, error = Settle(store), TaskId(stage), Failure("BROKEN", "It broke.", permanent=True, detail="line 1")
-    await settle(job_id, lambda job: lifecycle.start(job, at, token="t", worker="w", lease=60, now=store.now()))
-    await settle(job_id, lambda job: lifecycle.fail(job, at, token="t", error=error, luck=0, now=store.now()))
+    transact, at = Transactor(store), TaskId(stage)
+    error = Failure("BROKEN", "It broke.", permanent=True, detail="line 1")
+    await transact(job_id, lambda job: lifecycle.start(job, at, token="t", worker="w", lease=60, now=store.now()))
+    await transact(job_id, lambda job: lifecycle.fail(job, at, token="t", error=error, luck=0, now=store.now()))
 
 
 async def ids(http: Http, query: str = "") -> list[str]:
@@ -162,8 +163,8 @@ async def test_what_is_not_there_cannot_be_asked_for_anything(http: Http, verb: 
 async def test_a_job_that_is_being_purged_is_gone(http: Http, store: Store) -> None:
     job_id = await submitted(http)
     await failed(store, job_id)
-    settle = Settle(store)
-    await settle(job_id, lambda job: lifecycle.purge(job, now=store.now() + 1e9))
+    transact = Transactor(store)
+    await transact(job_id, lambda job: lifecycle.purge(job, now=store.now() + 1e9))
 
     assert (await http.get(f"jobs/{job_id}")).status_code == 404
     assert (await http.post(f"jobs/{job_id}/retry")).status_code == 404
@@ -440,7 +441,9 @@ async def test_whatever_is_shown_moves_the_tag(http: Http, store: Store) -> None
     job_id, at = await submitted(http), TaskId("add")
     tags = [(await http.get(f"jobs/{job_id}")).headers["etag"]]
 
-    await Settle(store)(job_id, lambda job: lifecycle.start(job, at, token="t", worker="w", lease=60, now=store.now()))
+    await Transactor(store)(
+        job_id, lambda job: lifecycle.start(job, at, token="t", worker="w", lease=60, now=store.now())
+    )
     tags.append((await http.get(f"jobs/{job_id}", headers={"If-None-Match": tags[-1]})).headers["etag"])
     await store.report([Report(job_id, at, "t", 1, store.now(), 1, 2, "halfway")])
     answer = await http.get(f"jobs/{job_id}", headers={"If-None-Match": tags[-1]})
@@ -468,7 +471,7 @@ async def test_a_deleted_job_is_gone_at_once_and_its_files_with_the_next_sweep(
     assert await ids(http) == []
     assert place.objects() == there != set()
     blobs = open_blobs(place.settings.blobs)
-    await Janitor(store, blobs, Settle(store), orphan_after=3600.0, period=1.0).tick()
+    await Janitor(store, blobs, Transactor(store), orphan_after=3600.0, period=1.0).tick()
     await blobs.close()
     assert place.objects() == set()
     assert await store.known([job_id]) == set()

@@ -22,7 +22,7 @@ from packhorse.blobs.base import Blobs
 from packhorse.core import lifecycle
 from packhorse.core.changes import Change
 from packhorse.define.files import keyed
-from packhorse.jobs.transact import Settle
+from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Store
 from tests.contract import builders
 from tests.http.downloading import House, housed, made, pattern
@@ -166,7 +166,7 @@ def test_a_purge_leaves_what_was_promoted(house: House) -> None:
         assert found is not None
         late = Change(found, replace(found, purge_at=store.now() - 1, version=found.version + 1))
         assert await store.commit([late]) == [None]
-        await Janitor(store, blobs, Settle(store), orphan_after=0, period=0).tick()
+        await Janitor(store, blobs, Transactor(store), orphan_after=0, period=0).tick()
         return await blobs.keys(f"jobs/{job}")
 
     left = house.with_both(purge)

@@ -14,7 +14,7 @@ from packhorse.background.declared_schedules import declare
 from packhorse.core import schedules
 from packhorse.core.schedules import Declared
 from packhorse.define.loader import load
-from packhorse.jobs.encryption import sealer
+from packhorse.jobs.encryption import encryptor
 from packhorse.store.base import Store
 from tests.contract.schedules import claimed, fired, terms
 from tests.http.conftest import publish
@@ -253,7 +253,7 @@ async def test_runs_and_schedules_come_in_pages(http: Http, store: Store) -> Non
 
 async def test_what_people_changed_of_declared_schedules_is_seen_and_reset(http: Http, store: Store) -> None:
     declared = terms(pipeline="add", parameters=b'{"a":1}', cron="0 3 * * *")
-    await declare(store, [Declared("nightly", declared)], DEFINITIONS, sealer(""))
+    await declare(store, [Declared("nightly", declared)], DEFINITIONS, encryptor(""))
     await edited(http, cron="0 4 * * *", zone="UTC", labels={})
 
     adrift = (await http.get("schedules/nightly")).json()

@@ -21,7 +21,7 @@ from packhorse.blobs import open_blobs
 from packhorse.blobs.s3.upload import PART
 from packhorse.client import Client
 from packhorse.factory import open_store
-from packhorse.jobs.transact import Settle
+from packhorse.jobs.transact import Transactor
 from tests.http.conftest import publish
 from tests.http.processes import LIMIT, Place, Server, served, until
 from tests.http.raw import CLOSE, KIND, OPEN, answer, head, length, reset, status
@@ -333,7 +333,7 @@ async def sweep(place: Place) -> None:
     """What the janitor does about objects nobody refers to, with an age of nothing."""
     given = place.settings
     store, blobs = await open_store(given.store), open_blobs(given.blobs, given.s3_access_key, given.s3_secret_key)
-    janitor = Janitor(store, blobs, Settle(store), orphan_after=0.0, period=1.0)
+    janitor = Janitor(store, blobs, Transactor(store), orphan_after=0.0, period=1.0)
     end = time.monotonic() + LIMIT
     while await asyncio.to_thread(place.objects) and time.monotonic() < end:
         await janitor.tick()

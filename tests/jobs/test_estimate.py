@@ -6,12 +6,12 @@ from collections import Counter
 
 import pytest
 
-from packhorse.background.stats import Tallies
+from packhorse.background.stats import StatsCounter
 from packhorse.core import lifecycle
 from packhorse.core.histogram import bucket
 from packhorse.core.models import Job
 from packhorse.jobs.estimate import estimated, past
-from packhorse.jobs.transact import Settle
+from packhorse.jobs.transact import Transactor
 from packhorse.schemas.explain import Estimate
 from packhorse.store.base import Progress, Store
 from tests.contract.builders import ONNX, SPEC, needs, plan, stage, started, submission
@@ -88,10 +88,10 @@ def test_a_job_that_is_being_stopped_has_none() -> None:
 
 
 async def test_a_job_that_went_well_is_the_past_of_the_next(store: Store, clock: Clock) -> None:
-    tallies = Tallies(store)
+    tallies = StatsCounter(store)
     claimed = await started(store)
     clock.forward(40.0)
-    await Settle(store, tallies.ended)(claimed.job.id, finishing(store, claimed))
+    await Transactor(store, tallies.ended)(claimed.job.id, finishing(store, claimed))
     await tallies.flush()
 
     found = await past(store, claimed.job.plan.pipeline)

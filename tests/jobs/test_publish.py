@@ -12,7 +12,7 @@ from packhorse.blobs.base import Blobs
 from packhorse.core import json, lifecycle
 from packhorse.core.models import Artifact, Job, Result, Stored
 from packhorse.errors import BlobUnavailable
-from packhorse.jobs.transact import Settle
+from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Store
 from tests.contract.builders import claim_one, finish, held, plan, settled, stage, submit
 from tests.worker.builders import EPOCH, id_at, put
@@ -22,8 +22,8 @@ PUBLISHING = plan(stage("only"), publish="here")
 
 
 @pytest.fixture
-def janitor(shaky: Store, shaky_blobs: Blobs, settle: Settle) -> Janitor:
-    return Janitor(shaky, shaky_blobs, settle, 600.0, 5.0)
+def janitor(shaky: Store, shaky_blobs: Blobs, transact: Transactor) -> Janitor:
+    return Janitor(shaky, shaky_blobs, transact, 600.0, 5.0)
 
 
 async def completed(store: Store, blobs: Blobs, data: bytes, to: str = "here", name: str = "a.txt") -> Job:
@@ -68,7 +68,7 @@ async def test_a_job_that_is_deleted_while_it_is_published_leaves_nothing(
     store: Store, blobs: Blobs, janitor: Janitor, blob_faults: Faults
 ) -> None:
     job = await completed(store, blobs, b"1")
-    other = Janitor(store, blobs, Settle(store), 600.0, 5.0)
+    other = Janitor(store, blobs, Transactor(store), 600.0, 5.0)
 
     async def gone() -> None:
         await settled(store, job.id, lambda now: lifecycle.delete(now, now=store.now()))
@@ -86,7 +86,7 @@ async def test_a_newer_job_that_comes_in_the_middle_wins(
     store: Store, blobs: Blobs, janitor: Janitor, blob_faults: Faults
 ) -> None:
     await completed(store, blobs, b"older")
-    other = Janitor(store, blobs, Settle(store), 600.0, 5.0)
+    other = Janitor(store, blobs, Transactor(store), 600.0, 5.0)
 
     async def faster() -> None:
         await completed(store, blobs, b"newer")
@@ -103,7 +103,7 @@ async def test_what_is_there_already_is_not_copied_again(
     store: Store, blobs: Blobs, janitor: Janitor, blob_faults: Faults
 ) -> None:
     job = await completed(store, blobs, b"1")
-    await Janitor(store, blobs, Settle(store), 600.0, 5.0)._publish(job, (await store.results([job.id]))[job.id])
+    await Janitor(store, blobs, Transactor(store), 600.0, 5.0)._publish(job, (await store.results([job.id]))[job.id])
 
     await janitor.tick()
 

@@ -24,7 +24,7 @@ from packhorse.errors import (
     UnknownOutcome,
 )
 from packhorse.jobs.submit import Intake
-from packhorse.jobs.transact import Settle
+from packhorse.jobs.transact import Transactor
 from packhorse.settings import Settings
 from packhorse.store.base import Store
 from tests.contract.blob_fixtures import content
@@ -314,7 +314,7 @@ async def test_a_lost_answer_of_a_job_that_is_not_there_is_raised_and_its_object
     assert await jobs(store) == []
     assert len(await objects(blobs)) == 1
     clock.now = 2 * EPOCH
-    await Janitor(store, blobs, Settle(store), orphan_after=60.0, period=1.0).tick()
+    await Janitor(store, blobs, Transactor(store), orphan_after=60.0, period=1.0).tick()
     assert await objects(blobs) == []
 
 

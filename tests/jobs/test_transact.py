@@ -24,7 +24,7 @@ from packhorse.errors import (
     StoreUnavailable,
     UnknownOutcome,
 )
-from packhorse.jobs.transact import TRIES, Settle
+from packhorse.jobs.transact import TRIES, Transactor
 from packhorse.store.base import Claim, Store
 from packhorse.store.sqlite import SqliteStore
 from tests.contract.builders import (
@@ -64,135 +64,145 @@ async def both(*asked: Awaitable[Any]) -> list[Any]:
 # Deciding
 
 
-async def test_a_verb_is_committed_and_its_job_is_given(store: Store, settle: Settle) -> None:
+async def test_a_verb_is_committed_and_its_job_is_given(store: Store, transact: Transactor) -> None:
     job = await submit(store)
 
-    after = await settle(job.id, cancelling(store))
+    after = await transact(job.id, cancelling(store))
 
     assert after.status is Status.CANCELLED
     assert await held(store, job.id) == after
 
 
-async def test_a_verb_with_nothing_to_do_gives_the_job_as_it_is(store: Store, settle: Settle, faults: Faults) -> None:
+async def test_a_verb_with_nothing_to_do_gives_the_job_as_it_is(
+    store: Store, transact: Transactor, faults: Faults
+) -> None:
     job = await cancelled(store)
 
-    after = await settle(job.id, cancelling(store))
+    after = await transact(job.id, cancelling(store))
 
     assert after == job
     assert commits(faults) == []
 
 
-async def test_a_job_that_moved_meanwhile_is_looked_at_again(store: Store, settle: Settle, faults: Faults) -> None:
+async def test_a_job_that_moved_meanwhile_is_looked_at_again(
+    store: Store, transact: Transactor, faults: Faults
+) -> None:
     job = await submit(store)
     faults.before("commit", lambda: claim_one(store))
 
-    after = await settle(job.id, cancelling(store))
+    after = await transact(job.id, cancelling(store))
 
     assert (after.status, after.stopping) == (Status.RUNNING, "cancel")
     assert len(commits(faults)) == 2
     assert await held(store, job.id) == after
 
 
-async def test_a_job_that_never_stops_moving_is_given_up(store: Store, settle: Settle, faults: Faults) -> None:
+async def test_a_job_that_never_stops_moving_is_given_up(store: Store, transact: Transactor, faults: Faults) -> None:
     left, right = await started_apart(store)
     await hand_back(store, right)
     for _ in range(TRIES):
         faults.before("commit", lambda: moved(store))
 
     with pytest.raises(Conflict):
-        await settle(left.job.id, finishing(store, left))
+        await transact(left.job.id, finishing(store, left))
 
     assert 1 < len(commits(faults)) <= TRIES
-    assert (await settle(left.job.id, finishing(store, left))).stage("left").status is Status.COMPLETED
+    assert (await transact(left.job.id, finishing(store, left))).stage("left").status is Status.COMPLETED
 
 
-async def test_a_job_that_is_not_there_is_not_found(settle: Settle, store: Store) -> None:
+async def test_a_job_that_is_not_there_is_not_found(transact: Transactor, store: Store) -> None:
     with pytest.raises(JobNotFound):
-        await settle(UNKNOWN, cancelling(store))
+        await transact(UNKNOWN, cancelling(store))
 
 
-async def test_what_a_verb_refuses_on_the_real_job_is_raised(settle: Settle, store: Store) -> None:
+async def test_what_a_verb_refuses_on_the_real_job_is_raised(transact: Transactor, store: Store) -> None:
     claimed = await started(store)
     done = await finish(store, claimed)
 
     with pytest.raises(NotAllowed):
-        await settle(done.id, cancelling(store))
+        await transact(done.id, cancelling(store))
     with pytest.raises(LeaseLost):
-        await settle(done.id, finishing(store, claimed))
+        await transact(done.id, finishing(store, claimed))
 
 
 # Memory
 
 
-async def test_what_was_learnt_saves_a_look(settle: Settle, store: Store, faults: Faults) -> None:
+async def test_what_was_learnt_saves_a_look(transact: Transactor, store: Store, faults: Faults) -> None:
     claimed = await started(store)
-    settle.learn([claimed.job])
+    transact.learn([claimed.job])
 
-    await settle(claimed.job.id, finishing(store, claimed))
+    await transact(claimed.job.id, finishing(store, claimed))
 
     assert faults.names() == ["commit"]
 
 
-async def test_nothing_to_do_on_a_remembered_job_is_decided_again_on_the_real_one(settle: Settle, store: Store) -> None:
+async def test_nothing_to_do_on_a_remembered_job_is_decided_again_on_the_real_one(
+    transact: Transactor, store: Store
+) -> None:
     claimed = await started(store)
-    remembered = await settle(claimed.job.id, cancelling(store))
+    remembered = await transact(claimed.job.id, cancelling(store))
     assert remembered.stopping == "cancel"
     await finish(store, claimed)
     assert (await retry(store, claimed.job.id, "*")).status is Status.PENDING
 
-    after = await settle(claimed.job.id, cancelling(store))
+    after = await transact(claimed.job.id, cancelling(store))
 
     assert (after.status, after.run) == (Status.CANCELLED, 2)
     assert await held(store, claimed.job.id) == after
 
 
-async def test_a_refusal_on_a_remembered_job_is_decided_again_on_the_real_one(settle: Settle, store: Store) -> None:
+async def test_a_refusal_on_a_remembered_job_is_decided_again_on_the_real_one(
+    transact: Transactor, store: Store
+) -> None:
     job = await submit(store)
-    settle.learn([job])
+    transact.learn([job])
     claimed = await claim_one(store)
 
-    after = await settle(job.id, finishing(store, claimed))
+    after = await transact(job.id, finishing(store, claimed))
 
     assert after.status is Status.COMPLETED
     assert await held(store, job.id) == after
 
 
-async def test_a_verb_decided_on_a_remembered_job_that_moved_is_decided_again(settle: Settle, store: Store) -> None:
+async def test_a_verb_decided_on_a_remembered_job_that_moved_is_decided_again(
+    transact: Transactor, store: Store
+) -> None:
     job = await submit(store)
-    settle.learn([job])
+    transact.learn([job])
     await claim_one(store)
 
-    after = await settle(job.id, cancelling(store))
+    after = await transact(job.id, cancelling(store))
 
     assert (after.status, after.stopping) == (Status.RUNNING, "cancel")
     assert await held(store, job.id) == after
 
 
-async def test_a_remembered_job_that_is_gone_is_not_found(settle: Settle, store: Store) -> None:
+async def test_a_remembered_job_that_is_gone_is_not_found(transact: Transactor, store: Store) -> None:
     claimed = await started(store)
-    settle.learn([claimed.job])
+    transact.learn([claimed.job])
     done = await finish(store, claimed)
     assert done.purge_at is not None
     await store.commit([lifecycle.purge(done, now=done.purge_at)])  # type: ignore[list-item]
     await store.erase(done.id)
 
     with pytest.raises(JobNotFound):
-        await settle(done.id, finishing(store, claimed))
+        await transact(done.id, finishing(store, claimed))
 
 
 # Together
 
 
 async def test_seven_finishes_that_waited_travel_in_one_commit_each_decided_on_the_one_before(
-    settle: Settle, store: Store, faults: Faults
+    transact: Transactor, store: Store, faults: Faults
 ) -> None:
     claims = await started_seven(store)
     other = await submit(store)
     hold = faults.hold("commit")
-    first = asyncio.create_task(settle(other.id, cancelling(store)))
+    first = asyncio.create_task(transact(other.id, cancelling(store)))
     await hold.arrived.wait()
 
-    waiting = [asyncio.create_task(settle(each.job.id, finishing(store, each))) for each in claims]
+    waiting = [asyncio.create_task(transact(each.job.id, finishing(store, each))) for each in claims]
     await asyncio.sleep(0)
     hold.release.set()
     afters = await asyncio.gather(*waiting)
@@ -206,20 +216,20 @@ async def test_seven_finishes_that_waited_travel_in_one_commit_each_decided_on_t
     assert [each.task.stage for each in await claim(store, kinds=SEVEN_KINDS)] == ["end"]
 
 
-async def test_verbs_on_different_jobs_travel_in_one_commit(settle: Settle, store: Store, faults: Faults) -> None:
+async def test_verbs_on_different_jobs_travel_in_one_commit(transact: Transactor, store: Store, faults: Faults) -> None:
     first, second = await submit(store), await submit(store)
 
-    await both(settle(first.id, cancelling(store)), settle(second.id, cancelling(store)))
+    await both(transact(first.id, cancelling(store)), transact(second.id, cancelling(store)))
 
     assert [len(changes) for changes in commits(faults)] == [2]
 
 
-async def test_a_member_refused_by_the_store_harms_no_other(settle: Settle, store: Store, faults: Faults) -> None:
+async def test_a_member_refused_by_the_store_harms_no_other(transact: Transactor, store: Store, faults: Faults) -> None:
     late, first, second = await started(store), await started(store), await started(store)
-    settle.learn([late.job, first.job, second.job])
+    transact.learn([late.job, first.job, second.job])
     faults.before("commit", lambda: lose(store, late))
 
-    outcomes = await both(*(settle(each.job.id, finishing(store, each)) for each in (late, first, second)))
+    outcomes = await both(*(transact(each.job.id, finishing(store, each)) for each in (late, first, second)))
 
     assert isinstance(outcomes[0], LeaseLost)
     assert [job.status for job in outcomes[1:]] == [Status.COMPLETED] * 2
@@ -228,14 +238,14 @@ async def test_a_member_refused_by_the_store_harms_no_other(settle: Settle, stor
 
 
 async def test_a_member_decided_on_what_was_refused_is_decided_again(
-    settle: Settle, store: Store, clock: Clock
+    transact: Transactor, store: Store, clock: Clock
 ) -> None:
     left, right = await started_apart(store)
     clock.forward(LEASE)
     await store.renew([lease_of(left)], LEASE)
 
     refused, finished = await both(
-        settle(left.job.id, losing(store, left)), settle(right.job.id, finishing(store, right))
+        transact(left.job.id, losing(store, left)), transact(right.job.id, finishing(store, right))
     )
 
     assert isinstance(refused, Conflict)
@@ -245,12 +255,12 @@ async def test_a_member_decided_on_what_was_refused_is_decided_again(
     assert stored.task(left.task) == left.job.task(left.task)
 
 
-async def test_a_refused_slot_is_told_to_its_own_caller_only(settle: Settle, store: Store) -> None:
+async def test_a_refused_slot_is_told_to_its_own_caller_only(transact: Transactor, store: Store) -> None:
     ended = await cancelled(store, SLOTTED)
     active = await submit(store, SLOTTED)
 
     refused, done = await both(
-        settle(ended.id, lambda job: lifecycle.retry(job, now=store.now())), settle(active.id, cancelling(store))
+        transact(ended.id, lambda job: lifecycle.retry(job, now=store.now())), transact(active.id, cancelling(store))
     )
 
     assert isinstance(refused, SlotTaken)
@@ -259,14 +269,14 @@ async def test_a_refused_slot_is_told_to_its_own_caller_only(settle: Settle, sto
 
 
 @pytest.mark.parametrize("error", [ValueError("a bug"), NotAllowed("no")])
-async def test_an_error_in_a_verb_reaches_only_its_caller(settle: Settle, store: Store, error: Exception) -> None:
+async def test_an_error_in_a_verb_reaches_only_its_caller(transact: Transactor, store: Store, error: Exception) -> None:
     first, second, third = await submit(store), await submit(store), await submit(store)
 
     def broken(_job: Job) -> Change:
         raise error
 
     outcomes = await both(
-        settle(first.id, cancelling(store)), settle(second.id, broken), settle(third.id, cancelling(store))
+        transact(first.id, cancelling(store)), transact(second.id, broken), transact(third.id, cancelling(store))
     )
 
     assert outcomes[1] is error
@@ -274,28 +284,28 @@ async def test_an_error_in_a_verb_reaches_only_its_caller(settle: Settle, store:
     assert await held(store, second.id) == second
 
 
-async def test_a_record_that_cannot_be_read_harms_only_who_asks_for_it(settle: Settle, store: Store) -> None:
+async def test_a_record_that_cannot_be_read_harms_only_who_asks_for_it(transact: Transactor, store: Store) -> None:
     first, corrupt, third = await submit(store), await submit(store), await submit(store)
     assert isinstance(store, SqliteStore)
     await write(store, "UPDATE jobs SET state = 'x' WHERE id = ?", corrupt.id)
 
-    outcomes = await both(*(settle(job.id, cancelling(store)) for job in (first, corrupt, third)))
+    outcomes = await both(*(transact(job.id, cancelling(store)) for job in (first, corrupt, third)))
 
     assert isinstance(outcomes[1], CorruptRecord)
     assert [outcomes[0].status, outcomes[2].status] == [Status.CANCELLED] * 2
 
 
-async def test_a_caller_that_went_away_harms_no_other(settle: Settle, store: Store, faults: Faults) -> None:
+async def test_a_caller_that_went_away_harms_no_other(transact: Transactor, store: Store, faults: Faults) -> None:
     gone, there = await submit(store), await submit(store)
     hold = faults.hold("commit")
-    asked = [asyncio.create_task(settle(job.id, cancelling(store))) for job in (gone, there)]
+    asked = [asyncio.create_task(transact(job.id, cancelling(store))) for job in (gone, there)]
     await hold.arrived.wait()
 
     asked[0].cancel()
     hold.release.set()
 
     assert (await asked[1]).status is Status.CANCELLED
-    assert (await settle(gone.id, cancelling(store))).status is Status.CANCELLED
+    assert (await transact(gone.id, cancelling(store))).status is Status.CANCELLED
 
 
 # A store that fails
@@ -303,39 +313,39 @@ async def test_a_caller_that_went_away_harms_no_other(settle: Settle, store: Sto
 
 @pytest.mark.parametrize("call", ["get", "commit"])
 async def test_a_store_that_is_away_is_told_to_the_caller_and_can_be_asked_again(
-    settle: Settle, store: Store, faults: Faults, call: str
+    transact: Transactor, store: Store, faults: Faults, call: str
 ) -> None:
     job = await submit(store)
     before = await dump(store)
     faults.refuse(call, StoreUnavailable)
 
     with pytest.raises(StoreUnavailable):
-        await settle(job.id, cancelling(store))
+        await transact(job.id, cancelling(store))
 
     assert await dump(store) == before
-    assert (await settle(job.id, cancelling(store))).status is Status.CANCELLED
+    assert (await transact(job.id, cancelling(store))).status is Status.CANCELLED
 
 
 async def test_nobody_is_told_yes_because_of_a_neighbour_whose_change_was_not_made(
-    settle: Settle, store: Store, faults: Faults
+    transact: Transactor, store: Store, faults: Faults
 ) -> None:
     job = await submit(store)
     faults.refuse("commit", StoreUnavailable, times=2)
 
-    outcomes = await both(settle(job.id, cancelling(store)), settle(job.id, cancelling(store)))
+    outcomes = await both(transact(job.id, cancelling(store)), transact(job.id, cancelling(store)))
 
     assert [type(error) for error in outcomes] == [StoreUnavailable] * 2
     assert await held(store, job.id) == job
 
 
 async def test_nobody_is_told_no_because_of_a_neighbour_whose_change_was_not_made(
-    settle: Settle, store: Store, faults: Faults
+    transact: Transactor, store: Store, faults: Faults
 ) -> None:
     claimed = await started(store)
     faults.refuse("commit", StoreUnavailable)
 
     finished, stopped = await both(
-        settle(claimed.job.id, finishing(store, claimed)), settle(claimed.job.id, cancelling(store))
+        transact(claimed.job.id, finishing(store, claimed)), transact(claimed.job.id, cancelling(store))
     )
 
     assert isinstance(finished, StoreUnavailable)
@@ -364,15 +374,15 @@ lost_answers = pytest.mark.parametrize("lose_answer", [raises_it, says_it_of_eac
 
 @lost_answers
 async def test_a_change_whose_answer_was_lost_is_looked_up_and_not_made_twice(
-    settle: Settle, store: Store, faults: Faults, lose_answer: Lost
+    transact: Transactor, store: Store, faults: Faults, lose_answer: Lost
 ) -> None:
     claimed = await started(store)
     lose_answer(faults, True)
     with pytest.raises(UnknownOutcome):
-        await settle(claimed.job.id, finishing(store, claimed), change_id="once")
+        await transact(claimed.job.id, finishing(store, claimed), change_id="once")
     before = await dump(store)
 
-    after = await settle(claimed.job.id, finishing(store, claimed), change_id="once")
+    after = await transact(claimed.job.id, finishing(store, claimed), change_id="once")
 
     assert after.status is Status.COMPLETED
     assert len(commits(faults)) == 1
@@ -381,15 +391,15 @@ async def test_a_change_whose_answer_was_lost_is_looked_up_and_not_made_twice(
 
 @lost_answers
 async def test_a_change_that_was_not_made_is_made_by_the_second_call(
-    settle: Settle, store: Store, faults: Faults, lose_answer: Lost
+    transact: Transactor, store: Store, faults: Faults, lose_answer: Lost
 ) -> None:
     claimed = await started(store)
     lose_answer(faults, False)
     with pytest.raises(UnknownOutcome):
-        await settle(claimed.job.id, finishing(store, claimed), change_id="once")
+        await transact(claimed.job.id, finishing(store, claimed), change_id="once")
     assert (await held(store, claimed.job.id)).status is Status.RUNNING
 
-    after = await settle(claimed.job.id, finishing(store, claimed), change_id="once")
+    after = await transact(claimed.job.id, finishing(store, claimed), change_id="once")
 
     assert after.status is Status.COMPLETED
     assert await store.made(claimed.job.id, "once")
@@ -397,48 +407,48 @@ async def test_a_change_that_was_not_made_is_made_by_the_second_call(
 
 
 async def test_a_look_up_that_fails_is_made_again_before_anything_is_decided(
-    settle: Settle, store: Store, faults: Faults
+    transact: Transactor, store: Store, faults: Faults
 ) -> None:
     claimed = await started(store)
     faults.lose_answer("commit", UnknownOutcome)
     faults.refuse("made", StoreUnavailable)
 
-    errors = [await tried(settle, store, claimed), await tried(settle, store, claimed)]
-    after = await settle(claimed.job.id, finishing(store, claimed), change_id="once")
+    errors = [await tried(transact, store, claimed), await tried(transact, store, claimed)]
+    after = await transact(claimed.job.id, finishing(store, claimed), change_id="once")
 
     assert [type(error) for error in errors] == [UnknownOutcome, StoreUnavailable]
     assert after.status is Status.COMPLETED
     assert len(commits(faults)) == 1
 
 
-async def test_a_look_up_that_fails_harms_no_other(settle: Settle, store: Store, faults: Faults) -> None:
+async def test_a_look_up_that_fails_harms_no_other(transact: Transactor, store: Store, faults: Faults) -> None:
     claimed, other = await started(store), await submit(store)
     faults.lose_answer("commit", UnknownOutcome)
-    await tried(settle, store, claimed)
+    await tried(transact, store, claimed)
     faults.refuse("made", StoreUnavailable)
 
-    failed, done = await both(tried(settle, store, claimed), settle(other.id, cancelling(store)))
+    failed, done = await both(tried(transact, store, claimed), transact(other.id, cancelling(store)))
 
     assert isinstance(failed, StoreUnavailable)
     assert isinstance(done, Job)
 
 
 async def test_a_retry_that_came_between_does_not_hide_that_the_change_was_made(
-    settle: Settle, store: Store, faults: Faults
+    transact: Transactor, store: Store, faults: Faults
 ) -> None:
     claimed = await started(store)
     faults.lose_answer("commit", UnknownOutcome)
-    await tried(settle, store, claimed)
+    await tried(transact, store, claimed)
     again = await retry(store, claimed.job.id, "*")
 
-    after = await settle(claimed.job.id, finishing(store, claimed), change_id="once")
+    after = await transact(claimed.job.id, finishing(store, claimed), change_id="once")
 
     assert after == again
 
 
-async def tried(settle: Settle, store: Store, claimed: Claim) -> PackhorseError:
+async def tried(transact: Transactor, store: Store, claimed: Claim) -> PackhorseError:
     try:
-        await settle(claimed.job.id, finishing(store, claimed), change_id="once")
+        await transact(claimed.job.id, finishing(store, claimed), change_id="once")
     except StoreError as error:
         return error
     raise AssertionError

@@ -7,7 +7,7 @@ import pytest
 from packhorse.blobs.base import Blobs
 from packhorse.errors import StoreUnavailable
 from packhorse.jobs import webhook_targets
-from packhorse.jobs.webhook_targets import Listening
+from packhorse.jobs.webhook_targets import WebhookTargets
 from packhorse.store.base import Endpoint, Store
 from tests.worker.builders import objects, submit_file
 from tests.worker.faulty import Faults
@@ -74,14 +74,14 @@ async def test_a_job_whose_webhooks_cannot_be_asked_for_is_not_admitted_and_leav
 
 
 async def test_two_stores_do_not_share_what_they_know(store: Store, shaky: Store) -> None:
-    assert webhook_targets.listening(store) is webhook_targets.listening(store)
-    assert webhook_targets.listening(store) is not webhook_targets.listening(shaky)
+    assert webhook_targets.webhook_targets(store) is webhook_targets.webhook_targets(store)
+    assert webhook_targets.webhook_targets(store) is not webhook_targets.webhook_targets(shaky)
 
 
 async def test_what_is_asked_for_anew_is_new(store: Store, steady: Steady) -> None:
-    found = Listening(store)
+    found = WebhookTargets(store)
     await found.all()
     await add(store, "e1")
 
     assert [each.id for each in await found.all()] == []
-    assert [each.id for each in await found.anew()] == ["e1"]
+    assert [each.id for each in await found.refresh()] == ["e1"]

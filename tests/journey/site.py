@@ -22,7 +22,7 @@ from packhorse.core.plan import Status
 from packhorse.define.submit import Options
 from packhorse.errors import StoreUnavailable
 from packhorse.jobs.artifacts import referenced
-from packhorse.jobs.transact import Settle
+from packhorse.jobs.transact import Transactor
 from packhorse.runtime import Handle, Runtime
 from packhorse.settings import Settings, load
 from packhorse.store.base import Filter, Store
@@ -243,7 +243,7 @@ class Site:
 
     async def _assert_objects(self, jobs: list[Job]) -> None:
         store, blobs = await self.runtime.open()
-        await Janitor(store, blobs, Settle(store), orphan_after=0, period=0).tick()
+        await Janitor(store, blobs, Transactor(store), orphan_after=0, period=0).tick()
         ids = [job.id for job in jobs]
         specs, results = await store.specs(ids), await store.results(ids)
         wanted = {each.file.key for spec in specs.values() for each in spec.inputs}

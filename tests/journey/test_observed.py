@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 
-from packhorse.background.health import Examiner, state, within
+from packhorse.background.health import HealthCheck, find_in_store, state
 from packhorse.jobs.explain import is_live
 from packhorse.store.health import Lost
 from packhorse.store.statistics import MINUTE, QUARTER
@@ -80,7 +80,7 @@ async def test_what_a_stopped_worker_said_turns_stale_and_nobody_takes_it_for_go
     await workers_are(site, 1)
 
     async def well() -> bool | None:
-        found = [each for each in await within(store, site.settings) if each.part in ("workers", "duties")]
+        found = [each for each in await find_in_store(store, site.settings) if each.part in ("workers", "duties")]
         duties = [each for each in found if each.part == "duties"]
         return (len(duties) > 3 and all(state(each, store.now()) == "ok" for each in found)) or None
 
@@ -88,11 +88,11 @@ async def test_what_a_stopped_worker_said_turns_stale_and_nobody_takes_it_for_go
     worker.send_signal(signal.SIGSTOP)
 
     async def silent() -> bool | None:
-        found = [each for each in await within(store, site.settings) if each.name.startswith("worker ")]
+        found = [each for each in await find_in_store(store, site.settings) if each.name.startswith("worker ")]
         return (len(found) == 1 and state(found[0], store.now()) != "ok") or None
 
     assert await until(silent, 60, lambda: "a worker that stands still is shown as good")
-    found = {each.part for each in await within(store, site.settings)}
+    found = {each.part for each in await find_in_store(store, site.settings)}
     assert "duties" not in found  # what a silent worker's duties did once says nothing about now
 
 
@@ -106,7 +106,7 @@ async def test_what_workers_find_is_there_for_those_who_only_read(site: Site) ->
 
     found = await until(noted, 60, lambda: f"nothing was found\n{site.log_text()[-2000:]}")
     before = await store.noted()
-    await Examiner(store, blobs, site.settings, "me").tick()
+    await HealthCheck(store, blobs, site.settings, "me").tick()
 
     assert found == {"store": True, "files": True, "workers": True, "duties": True}
     assert await store.noted() == before  # it has just been looked at

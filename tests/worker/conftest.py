@@ -9,7 +9,7 @@ import pytest
 
 from packhorse.blobs.base import Blobs
 from packhorse.blobs.local.store import Folder
-from packhorse.jobs.transact import Settle
+from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Store
 from packhorse.store.sqlite import SqliteStore
 from tests.contract.stores import Clock, quick_folder
@@ -65,5 +65,5 @@ def shaky_blobs(blobs: Blobs, blob_faults: Faults) -> Blobs:
 
 
 @pytest.fixture
-def settle(shaky: Store) -> Settle:
-    return Settle(shaky)
+def transact(shaky: Store) -> Transactor:
+    return Transactor(shaky)

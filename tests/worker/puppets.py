@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import cast
 
 from packhorse.blobs.base import Blobs
-from packhorse.jobs.encryption import sealer
-from packhorse.jobs.transact import Settle
+from packhorse.jobs.encryption import encryptor
+from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Store
 from packhorse.worker.attempt import Tools
 from packhorse.worker.child.messages import Document, Returned, Run, Stop
 from packhorse.worker.inputs import previous_result
 from packhorse.worker.pool import Pool
 from packhorse.worker.process import Call, ChildDied, Listener, Outcome
-from packhorse.worker.reporter import Scribe
+from packhorse.worker.reporter import Reporter
 
 Act = Callable[[Run, Listener], Outcome | Exception | None]
 """What a stage does with its call; None: it never ends by itself."""
@@ -108,18 +108,18 @@ class PuppetPool:
         child.end()
 
 
-def tools(store: Store, blobs: Blobs, settle: Settle, scratch: Path, pool: PuppetPool) -> Tools:
+def tools(store: Store, blobs: Blobs, transact: Transactor, scratch: Path, pool: PuppetPool) -> Tools:
     return Tools(
         blobs=blobs,
-        settle=settle,
+        transact=transact,
         pool=cast(Pool, pool),
-        scribe=Scribe(store, log_limit=10_000, samples=10),
+        reporter=Reporter(store, log_limit=10_000, samples=10),
         scratch=scratch,
         now=store.now,
         luck=lambda: 0.0,
         grace=0.0,
         result_limit=1000,
         log_rate=1000,
-        sealer=sealer("k" * 40),
+        encryptor=encryptor("k" * 40),
         recall=partial(previous_result, store),
     )

@@ -15,7 +15,7 @@ from packhorse.blobs.base import Blobs
 from packhorse.core.models import Failure, Input, Job, Spec, Stored
 from packhorse.core.plan import Status
 from packhorse.errors import BlobUnavailable, CorruptRecord, StoreUnavailable, UnknownOutcome
-from packhorse.jobs.transact import Settle
+from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Claim, Store
 from packhorse.worker import outputs
 from packhorse.worker.attempt import Attempt, Why
@@ -32,12 +32,14 @@ from tests.worker.puppets import Act, Puppet, PuppetPool, dies, returns, returns
 class Stand:
     """One claimed task, and a puppet to run it."""
 
-    def __init__(self, store: Store, blobs: Blobs, settle: Settle, scratch: Path, claimed: Claim, act: Act) -> None:
+    def __init__(
+        self, store: Store, blobs: Blobs, transact: Transactor, scratch: Path, claimed: Claim, act: Act
+    ) -> None:
         self.store = store
         self.claimed = claimed
         self.puppet = Puppet(act)
         self.pool = PuppetPool(self.puppet)
-        self.tools = tools(store, blobs, settle, scratch, self.pool)
+        self.tools = tools(store, blobs, transact, scratch, self.pool)
         self.attempt = Attempt(claimed, self.tools)
         self.scratch = scratch / claimed.token
 
@@ -62,8 +64,8 @@ def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def stand(store: Store, shaky_blobs: Blobs, settle: Settle, folder: Path) -> MakeStand:
-    return lambda claimed, act: Stand(store, shaky_blobs, settle, folder / "scratch", claimed, act)
+def stand(store: Store, shaky_blobs: Blobs, transact: Transactor, folder: Path) -> MakeStand:
+    return lambda claimed, act: Stand(store, shaky_blobs, transact, folder / "scratch", claimed, act)
 
 
 # How it ends
@@ -383,7 +385,7 @@ async def test_what_a_stage_reports_reaches_the_store(store: Store, stand: MakeS
 
     on.attempt.moved(Moved(1, 3.0, 4.0, "three of four"))
     on.attempt.said("a line")
-    await on.tools.scribe.flush()
+    await on.tools.reporter.flush()
 
     told = (await store.progress([claimed.job.id]))[claimed.job.id][ONLY]
     assert (told.current, told.total, told.message, told.peak) == (3.0, 4.0, "three of four", 0.75)
@@ -396,11 +398,11 @@ async def test_a_number_that_is_none_does_not_keep_others_from_being_heard(
 ) -> None:
     claimed, other = await started(store), await started(store)
     on, beside = stand(claimed, returns()), stand(other, returns())
-    beside.tools.scribe = on.tools.scribe
+    beside.tools.reporter = on.tools.reporter
 
     on.attempt.moved(Moved(1, odd, odd, "lost count"))
     beside.attempt.moved(Moved(1, 1.0, 2.0, "halfway"))
-    await on.tools.scribe.flush()
+    await on.tools.reporter.flush()
 
     told = await store.progress([claimed.job.id, other.job.id])
     assert told[other.job.id][ONLY].peak == 0.5
@@ -413,7 +415,7 @@ async def test_a_flood_of_lines_is_cut_and_counted(store: Store, stand: MakeStan
     on.attempt.said("short")
     on.attempt.said("y" * 1001)  # more than a second may bring
     await on.attempt.carry()
-    await on.tools.scribe.flush()
+    await on.tools.reporter.flush()
 
     lines = [found.text for found in await store.lines(on.claimed.job.id)]
     assert lines == ["short", "... 1 lines held back ..."]

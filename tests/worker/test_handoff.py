@@ -14,7 +14,7 @@ from packhorse.blobs.base import Blobs
 from packhorse.core.models import Result, TaskId
 from packhorse.core.plan import Plan, Status
 from packhorse.errors import StoreUnavailable, UnknownOutcome
-from packhorse.jobs.transact import Settle
+from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Claim, Store
 from packhorse.worker import attempt
 from packhorse.worker.attempt import Attempt
@@ -59,10 +59,10 @@ HERE = {"default": frozenset(KINDS)}
 class Slot:
     """One attempt in one slot: what becomes of the slot, in order."""
 
-    def __init__(self, store: Store, blobs: Blobs, settle: Settle, scratch: Path, claimed: Claim) -> None:
+    def __init__(self, store: Store, blobs: Blobs, transact: Transactor, scratch: Path, claimed: Claim) -> None:
         self.log: list[Claim | str] = []
         self.is_leaving = False
-        made = tools(store, blobs, settle, scratch, PuppetPool(Puppet(returns(b"7"))))
+        made = tools(store, blobs, transact, scratch, PuppetPool(Puppet(returns(b"7"))))
         made.heir, made.begin = self._heir, self.log.append
         self._now = store.now
         self._attempt = Attempt(claimed, made)
@@ -90,7 +90,7 @@ def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def slot(store: Store, shaky: Store, blobs: Blobs, folder: Path) -> Callable[[Claim], Slot]:
-    return lambda claimed: Slot(shaky, blobs, Settle(shaky), folder / "scratch", claimed)
+    return lambda claimed: Slot(shaky, blobs, Transactor(shaky), folder / "scratch", claimed)
 
 
 # Who may follow

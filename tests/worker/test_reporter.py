@@ -6,7 +6,7 @@ import pytest
 
 from packhorse.errors import StoreUnavailable, UnknownOutcome
 from packhorse.store.base import Store
-from packhorse.worker.reporter import LINE, Scribe, Throttle
+from packhorse.worker.reporter import LINE, Reporter, Throttle
 from tests.contract.builders import ONLY, line, report, sample, started
 from tests.contract.stores import Clock
 from tests.worker.faulty import Faults
@@ -16,8 +16,8 @@ SAMPLES = 5
 
 
 @pytest.fixture
-def scribe(shaky: Store) -> Scribe:
-    return Scribe(shaky, log_limit=LIMIT, samples=SAMPLES)
+def reporter(shaky: Store) -> Reporter:
+    return Reporter(shaky, log_limit=LIMIT, samples=SAMPLES)
 
 
 async def current(store: Store, job_id: str) -> float:
@@ -31,44 +31,44 @@ async def texts(store: Store, job_id: str) -> list[str]:
 # Writing
 
 
-async def test_only_the_latest_report_of_a_task_is_written(store: Store, scribe: Scribe, faults: Faults) -> None:
+async def test_only_the_latest_report_of_a_task_is_written(store: Store, reporter: Reporter, faults: Faults) -> None:
     first, second = await started(store), await started(store)
 
     for number in (1.0, 2.0, 3.0):
-        scribe.report(report(first, number))
-        scribe.report(report(second, 10 * number))
-    await scribe.flush()
+        reporter.report(report(first, number))
+        reporter.report(report(second, 10 * number))
+    await reporter.flush()
 
     [[written]] = faults.args("report")
     assert len(written) == 2
     assert [await current(store, each.job.id) for each in (first, second)] == [3.0, 30.0]
 
 
-async def test_lines_are_written_in_order_and_once(store: Store, scribe: Scribe) -> None:
+async def test_lines_are_written_in_order_and_once(store: Store, reporter: Reporter) -> None:
     job = (await started(store)).job
 
-    scribe.line(line(job, "one"))
-    scribe.line(line(job, "two"))
-    await scribe.flush()
-    scribe.line(line(job, "three"))
-    await scribe.flush()
-    await scribe.flush()
+    reporter.line(line(job, "one"))
+    reporter.line(line(job, "two"))
+    await reporter.flush()
+    reporter.line(line(job, "three"))
+    await reporter.flush()
+    await reporter.flush()
 
     assert await texts(store, job.id) == ["one", "two", "three"]
 
 
-async def test_samples_are_written_up_to_what_a_job_may_keep(store: Store, scribe: Scribe) -> None:
+async def test_samples_are_written_up_to_what_a_job_may_keep(store: Store, reporter: Reporter) -> None:
     job = (await started(store)).job
 
     for n in range(SAMPLES + 3):
-        scribe.sample(sample(job, float(n)))
-    await scribe.flush()
+        reporter.sample(sample(job, float(n)))
+    await reporter.flush()
 
     assert [found.at for found in await store.samples(job.id)] == [3.0, 4.0, 5.0, 6.0, 7.0]
 
 
-async def test_when_there_is_nothing_to_say_the_store_is_not_asked(scribe: Scribe, faults: Faults) -> None:
-    await scribe.flush()
+async def test_when_there_is_nothing_to_say_the_store_is_not_asked(reporter: Reporter, faults: Faults) -> None:
+    await reporter.flush()
 
     assert faults.calls == []
 
@@ -76,18 +76,20 @@ async def test_when_there_is_nothing_to_say_the_store_is_not_asked(scribe: Scrib
 # An outage
 
 
-async def test_progress_and_log_are_kept_while_the_store_is_away(store: Store, scribe: Scribe, faults: Faults) -> None:
+async def test_progress_and_log_are_kept_while_the_store_is_away(
+    store: Store, reporter: Reporter, faults: Faults
+) -> None:
     claimed = await started(store)
     for call in ("report", "log", "sample"):
         faults.refuse(call, StoreUnavailable)
 
-    scribe.report(report(claimed, 5.0))
-    scribe.line(line(claimed.job, "before"))
-    scribe.sample(sample(claimed.job, 1.0))
-    await scribe.flush()
-    scribe.line(line(claimed.job, "after"))
+    reporter.report(report(claimed, 5.0))
+    reporter.line(line(claimed.job, "before"))
+    reporter.sample(sample(claimed.job, 1.0))
+    await reporter.flush()
+    reporter.line(line(claimed.job, "after"))
     for _ in range(3):
-        await scribe.flush()
+        await reporter.flush()
 
     assert await current(store, claimed.job.id) == 5.0
     assert await texts(store, claimed.job.id) == ["before", "after"]
@@ -96,33 +98,33 @@ async def test_progress_and_log_are_kept_while_the_store_is_away(store: Store, s
 
 @pytest.mark.parametrize("call", ["report", "log"])
 async def test_a_report_from_before_an_outage_does_not_replace_a_newer_one(
-    store: Store, scribe: Scribe, faults: Faults, call: str
+    store: Store, reporter: Reporter, faults: Faults, call: str
 ) -> None:
     claimed = await started(store)
-    scribe.report(report(claimed, 1.0))
-    scribe.line(line(claimed.job, "text"))
+    reporter.report(report(claimed, 1.0))
+    reporter.line(line(claimed.job, "text"))
 
     async def meanwhile() -> None:
-        scribe.report(report(claimed, 2.0))
+        reporter.report(report(claimed, 2.0))
         raise UnknownOutcome
 
     faults.before(call, meanwhile)
-    await scribe.flush()
-    await scribe.flush()
+    await reporter.flush()
+    await reporter.flush()
 
     assert await current(store, claimed.job.id) == 2.0
 
 
 async def test_the_log_does_not_grow_past_its_limit_while_the_store_is_away(
-    store: Store, scribe: Scribe, faults: Faults
+    store: Store, reporter: Reporter, faults: Faults
 ) -> None:
     job = (await started(store)).job
     faults.refuse("log", StoreUnavailable, times=50)
 
     for n in range(50):
-        scribe.line(line(job, f"{n:010}"))
-        await scribe.flush()
-    await scribe.flush()
+        reporter.line(line(job, f"{n:010}"))
+        await reporter.flush()
+    await reporter.flush()
 
     [last] = faults.args("log")[-1:]
     assert [each.text for each in last[0]] == [f"{n:010}" for n in range(40, 50)]
@@ -130,15 +132,15 @@ async def test_the_log_does_not_grow_past_its_limit_while_the_store_is_away(
 
 
 async def test_samples_do_not_grow_past_their_limit_while_the_store_is_away(
-    store: Store, scribe: Scribe, faults: Faults
+    store: Store, reporter: Reporter, faults: Faults
 ) -> None:
     job = (await started(store)).job
     faults.refuse("sample", StoreUnavailable, times=20)
 
     for n in range(20):
-        scribe.sample(sample(job, float(n)))
-        await scribe.flush()
-    await scribe.flush()
+        reporter.sample(sample(job, float(n)))
+        await reporter.flush()
+    await reporter.flush()
 
     [last] = faults.args("sample")[-1:]
     assert [each.at for each in last[0]] == [15.0, 16.0, 17.0, 18.0, 19.0]

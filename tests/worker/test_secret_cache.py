@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-from packhorse.worker.process import MOMENT, Remembered
+from packhorse.worker.process import MOMENT, SecretCache
 from tests.contract.stores import Clock
 
 
 def test_the_secrets_of_a_call_are_known_while_it_runs_and_a_moment_longer() -> None:
     clock = Clock(50.0)
-    remembered = Remembered(clock)
+    remembered = SecretCache(clock)
 
     running = remembered.words([("hunter",), ("hunter22", "hunter"), ()])
     remembered.add(("hunter22",))

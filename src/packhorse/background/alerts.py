@@ -23,7 +23,7 @@ from packhorse.core import json
 from packhorse.core.backoff import webhook_delay
 from packhorse.crashpoints import passing
 from packhorse.host import child_environment
-from packhorse.jobs.webhook_targets import listening
+from packhorse.jobs.webhook_targets import webhook_targets
 from packhorse.log import log
 from packhorse.schemas.failures import group_to_json
 from packhorse.schemas.timestamps import iso
@@ -42,7 +42,7 @@ PATIENCE = 30.0
 """Seconds that the command has."""
 
 
-class Alarms:
+class Alerts:
     """A duty of every worker."""
 
     def __init__(
@@ -95,7 +95,7 @@ class Alarms:
 
     async def _post(self, errand: Errand, alarm: Alarm, body: bytes) -> None:
         """Under ids that are the same if it is done again: a receiver can tell."""
-        endpoints = await listening(self._store).of(errand.tenant)
+        endpoints = await webhook_targets(self._store).of(errand.tenant)
         id = f"failure.{alarm.failure_id}"
         at = self._store.now()
         messages = [Delivery(f"{id}.{to}", to, NO_JOB, 0, at, next_at=at, body=body.decode()) for to in endpoints]

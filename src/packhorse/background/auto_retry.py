@@ -9,7 +9,7 @@ from packhorse.core import lifecycle
 from packhorse.core.changes import Change
 from packhorse.core.models import FailedRun, FailureStatus, Job
 from packhorse.crashpoints import passing
-from packhorse.jobs.transact import Settle
+from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Charge, Errand, Store
 
 POLICY = "policy"
@@ -22,12 +22,12 @@ BUSY = 60.0
 """Seconds until another look at a job whose user has another one active."""
 
 
-class Reviver:
+class AutoRetry:
     """A duty of every worker. The store decides: who takes an errand, and whether the budget has room."""
 
-    def __init__(self, store: Store, settle: Settle, hold: float = HOLD) -> None:
+    def __init__(self, store: Store, transact: Transactor, hold: float = HOLD) -> None:
         self._store = store
-        self._settle = settle
+        self._transact = transact
         self._hold = hold
 
     async def tick(self) -> float:
@@ -65,7 +65,7 @@ class Reviver:
             check_failed(job, failure)
             return lifecycle.retry(job, now=self._store.now(), by=POLICY, is_revival=True)
 
-        return await tried(self._settle, failure, verb)
+        return await tried(self._transact, failure, verb)
 
 
 def budget_of(failure: FailedRun, budget: int, per: float) -> Charge:

@@ -19,7 +19,7 @@ from packhorse.core.models import FailedRun, FailureStatus, Job, Settled
 from packhorse.core.plan import Status
 from packhorse.crashpoints import passing
 from packhorse.errors import CorruptRecord, JobNotFound, NotAllowed, SchemaTooNew, SlotTaken
-from packhorse.jobs.transact import Settle, Verb
+from packhorse.jobs.transact import Transactor, Verb
 from packhorse.log import log
 from packhorse.schemas.orders import LeftFailure, Order, Why, order_from_errand
 from packhorse.store.base import Errand, Store
@@ -27,7 +27,7 @@ from packhorse.store.base import Errand, Store
 BATCH = 100
 """Failures of one step at most."""
 AT_ONCE = 10
-"""Orders that one worker has at a time."""
+"""Bulk actions that one worker has at a time."""
 HOLD = 60.0
 """Seconds that an order is ours. Should a step take longer, another worker repeats it, and it counts once."""
 NAMED = 100
@@ -39,12 +39,12 @@ SOONEST, LATEST = 5.0, 600.0
 """Seconds until a failed errand is tried again; they double with each attempt."""
 
 
-class Orders:
+class BulkActions:
     """A duty of every worker."""
 
-    def __init__(self, store: Store, settle: Settle, hold: float = HOLD) -> None:
+    def __init__(self, store: Store, transact: Transactor, hold: float = HOLD) -> None:
         self._store = store
-        self._settle = settle
+        self._transact = transact
         self._hold = hold
 
     async def tick(self) -> float:
@@ -114,7 +114,7 @@ class Orders:
             check_failed(job, failure)
             return lifecycle.retry(job, now=self._store.now(), by=order.by, order=errand.id)
 
-        return await tried(self._settle, failure, verb)
+        return await tried(self._transact, failure, verb)
 
 
 def check_failed(job: Job, failure: FailedRun) -> None:
@@ -123,10 +123,10 @@ def check_failed(job: Job, failure: FailedRun) -> None:
         raise NotAllowed(verb="retry", status=job.status.value)
 
 
-async def tried(settle: Settle, failure: FailedRun, verb: Verb) -> Why | None:
+async def tried(transact: Transactor, failure: FailedRun, verb: Verb) -> Why | None:
     """Begin the job again; why not, if it cannot be."""
     try:
-        await settle(failure.job_id, verb)
+        await transact(failure.job_id, verb)
     except JobNotFound:
         return "gone"
     except SlotTaken:

@@ -13,7 +13,7 @@ from packhorse import host
 from packhorse.core import lifecycle
 from packhorse.core.models import Job, TaskId
 from packhorse.errors import Conflict, Refused
-from packhorse.jobs.transact import Settle
+from packhorse.jobs.transact import Transactor
 from packhorse.log import log
 from packhorse.store.base import Store, WorkerCard
 from packhorse.store.health import MOST_NAMED, Lost, Work
@@ -26,17 +26,17 @@ LONG_GONE = 20
 """Leases after which a silent worker of another host, which nobody here can look at, is forgotten."""
 
 
-class Neighbours:
+class DeadWorkers:
     def __init__(
         self,
         store: Store,
-        settle: Settle,
+        transact: Transactor,
         me: WorkerCard,
         lease: float,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
-        self._settle = settle
+        self._transact = transact
         self._me = me
         self._lease = lease
         self._silence = Silence(lease, monotonic)
@@ -71,7 +71,7 @@ class Neighbours:
                     continue
                 verb = partial(lifecycle.lose, at=task, token=lease.token, now=self._store.now(), witnessed=True)
                 with suppress(Conflict, Refused):
-                    await self._settle(job.id, verb)
+                    await self._transact(job.id, verb)
                     freed += 1
         if card.scratch:
             await asyncio.to_thread(shutil.rmtree, card.scratch, ignore_errors=True)

@@ -10,7 +10,7 @@ from packhorse.core import json, schedules
 from packhorse.core.plan import Definition, Plan
 from packhorse.core.schedules import Declared, Schedule, Terms
 from packhorse.errors import Conflict, NoSecretKey, SecretUnreadable
-from packhorse.jobs.encryption import Sealer
+from packhorse.jobs.encryption import Encryptor
 from packhorse.log import log
 from packhorse.store.base import Store
 
@@ -19,7 +19,7 @@ TENANT = "default"
 
 
 async def declare(
-    store: Store, declared: Sequence[Declared], definitions: Sequence[Definition], sealing: Sealer
+    store: Store, declared: Sequence[Declared], definitions: Sequence[Definition], sealing: Encryptor
 ) -> None:
     """One that cannot be written down, for want of a key for its secrets, keeps nobody from working."""
     plans = {each.pipeline: json.plan_from(each.plan) for each in definitions}
@@ -30,7 +30,7 @@ async def declare(
             log.duty_failed(f"schedule {each.id}", error)
 
 
-async def _declare(store: Store, declared: Declared, plans: Mapping[str, Plan], sealing: Sealer) -> None:
+async def _declare(store: Store, declared: Declared, plans: Mapping[str, Plan], sealing: Encryptor) -> None:
     """Read, decide, write; look again while another worker that starts just now is faster."""
     while True:
         found, now = await store.schedule(TENANT, declared.id), store.now()
@@ -49,7 +49,7 @@ async def _declare(store: Store, declared: Declared, plans: Mapping[str, Plan], 
         return
 
 
-def _sealed(terms: Terms, found: Schedule | None, plan: Plan, sealing: Sealer) -> Terms:
+def _sealed(terms: Terms, found: Schedule | None, plan: Plan, sealing: Encryptor) -> Terms:
     """With its secrets encrypted; what was declared before with the same ones is left as it is, byte by byte."""
     if not plan.secrets:
         return terms
@@ -59,7 +59,7 @@ def _sealed(terms: Terms, found: Schedule | None, plan: Plan, sealing: Sealer) -
     return replace(terms, parameters=sealing.seal(terms.parameters, plan, TENANT))
 
 
-def _is_same(kept: Terms, terms: Terms, plan: Plan, sealing: Sealer) -> bool:
+def _is_same(kept: Terms, terms: Terms, plan: Plan, sealing: Encryptor) -> bool:
     try:
         return bool(json.decode(sealing.open(kept.parameters, plan, TENANT)) == json.decode(terms.parameters))
     except SecretUnreadable:  # sealed with a key that is not used any more

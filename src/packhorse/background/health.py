@@ -32,15 +32,15 @@ MOST_JOBS = 500
 """Jobs that are looked at, the newest: what keeps many of them waiting keeps one of these."""
 
 
-async def examined(store: Store, blobs: Blobs, settings: Settings) -> list[Finding]:
+async def find_all(store: Store, blobs: Blobs, settings: Settings) -> list[Finding]:
     """All that can be told from here and from what workers have written down, each with when that was."""
     answers = [await store_answers(store), await files_answer(blobs, store.now())]
     if not answers[0].is_ok:
         return answers
-    return [*answers, *await within(store, settings)]
+    return [*answers, *await find_in_store(store, settings)]
 
 
-async def within(store: Store, settings: Settings) -> list[Finding]:
+async def find_in_store(store: Store, settings: Settings) -> list[Finding]:
     """What the store knows: how it is set up, who works, what workers have found, and what is stuck."""
     now, cards = store.now(), await store.workers()
     live = [card for card in cards if is_live(card, now, settings.lease)]
@@ -163,7 +163,7 @@ async def _definitions(store: Store) -> list[Finding]:
     ]
 
 
-class Examiner:
+class HealthCheck:
     """The duty that writes down how things look from a worker, for those who only read: in Redis, under ``health:``."""
 
     def __init__(self, store: Store, blobs: Blobs, settings: Settings, me: str) -> None:

@@ -18,7 +18,7 @@ from packhorse.crashpoints import passing
 from packhorse.errors import BlobError, Conflict, CorruptRecord, PackhorseError, Refused, SchemaTooNew
 from packhorse.jobs import artifacts
 from packhorse.jobs.publish import Publisher
-from packhorse.jobs.transact import Settle
+from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Store
 
 BATCH = 100
@@ -43,14 +43,14 @@ class Janitor:
         self,
         store: Store,
         blobs: Blobs,
-        settle: Settle,
+        transact: Transactor,
         orphan_after: float,
         period: float,
         failures_keep: float = FAILURES_KEEP,
     ) -> None:
         self._store = store
         self._blobs = blobs
-        self._settle = settle
+        self._transact = transact
         self._orphan_after = orphan_after
         self._period = period
         self._failures_keep = failures_keep
@@ -82,7 +82,7 @@ class Janitor:
     async def _purge(self, job: Job) -> None:
         """Mark, delete the objects, delete the record: a retry that comes between finds the mark, not half a job."""
         with suppress(Conflict, Refused):
-            marked = await self._settle(job.id, lambda job: lifecycle.purge(job, now=self._store.now()))
+            marked = await self._transact(job.id, lambda job: lifecycle.purge(job, now=self._store.now()))
             if not marked.is_purging:  # a retry was faster
                 return
             passing("purge.marked")
@@ -108,7 +108,7 @@ class Janitor:
         await self._blobs.delete([key for key in found if key not in kept])
         if job.has_litter:
             with suppress(Conflict, Refused):
-                await self._settle(job.id, lambda now: self._tidied(now) if now.version == job.version else None)
+                await self._transact(job.id, lambda now: self._tidied(now) if now.version == job.version else None)
 
     async def _publish(self, job: Job, results: Mapping[TaskId, Result]) -> None:
         if (folder := publish_path.publish_folder(job)) is None:

@@ -1,8 +1,9 @@
-"""A background role: one step at a time, for ever, and a failed step never ends it."""
+"""Runs a background task: one step at a time, for ever. A step that fails does not end it."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import MutableMapping
 from typing import Protocol
@@ -12,20 +13,25 @@ from packhorse.log import log
 AFTER_FAILURE = 1.0
 
 
-class Duty(Protocol):
+class BackgroundTask(Protocol):
     async def tick(self) -> float:
         """Do one step; return the seconds until the next."""
 
 
-async def keep(duty: Duty, beats: MutableMapping[str, float] | None = None) -> None:
-    """``beats`` is told when it last did a step without fault, by the steady clock."""
-    name = type(duty).__name__.lower()
+async def run_forever(task: BackgroundTask, beats: MutableMapping[str, float] | None = None) -> None:
+    """Put the time of the last step that did not fail into ``beats``, by the monotonic clock."""
+    name = name_of(task)
     while True:
         try:
-            wait = await duty.tick()
+            wait = await task.tick()
             if beats is not None:
                 beats[name] = time.monotonic()
-        except Exception as error:  # broad: a step that fails must not take the worker along, whose stages are running
+        except Exception as error:  # broad: a failed step must not end the worker, whose stages are running
             log.duty_failed(name, error)
             wait = AFTER_FAILURE
         await asyncio.sleep(wait)
+
+
+def name_of(task: BackgroundTask) -> str:
+    """As health and the log show it: ``dead workers`` for `DeadWorkers`."""
+    return re.sub(r"(?<!^)(?=[A-Z])", " ", type(task).__name__).lower()

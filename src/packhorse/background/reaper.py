@@ -10,7 +10,7 @@ from functools import partial
 from packhorse.core import lifecycle
 from packhorse.core.models import Job, TaskId
 from packhorse.errors import Conflict, Refused
-from packhorse.jobs.transact import Settle
+from packhorse.jobs.transact import Transactor
 from packhorse.log import log, traced
 from packhorse.store.base import Store
 
@@ -26,10 +26,10 @@ class Reaper:
     """
 
     def __init__(
-        self, store: Store, settle: Settle, lease: float, monotonic: Callable[[], float] = time.monotonic
+        self, store: Store, transact: Transactor, lease: float, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         self._store = store
-        self._settle = settle
+        self._transact = transact
         self._lease = lease
         self._monotonic = monotonic
         self._watching_since = monotonic()
@@ -48,7 +48,7 @@ class Reaper:
         expired = await self._store.expired(BATCH)
         for job in expired:
             with suppress(Conflict, Refused):
-                await self._settle(job.id, lambda job: lifecycle.expire(job, now=self._store.now()))
+                await self._transact(job.id, lambda job: lifecycle.expire(job, now=self._store.now()))
         return 0.0 if BATCH in (found, len(expired)) else self._lease / 10
 
     def _look_at_the_clock(self) -> None:
@@ -68,6 +68,6 @@ class Reaper:
             return
         verb = partial(lifecycle.lose, at=task, token=held.token, now=self._store.now())
         with suppress(Conflict, Refused):  # renewed or finished since: the change carries the guard "still overdue"
-            await self._settle(job.id, verb)
+            await self._transact(job.id, verb)
             with traced(job.trace_id):
                 log.lease_overdue(job.id, task.stage)

@@ -31,9 +31,9 @@ from packhorse.errors import (
     SecretUnreadable,
     SlotTaken,
 )
-from packhorse.jobs.encryption import sealer
+from packhorse.jobs.encryption import encryptor
 from packhorse.jobs.submit import Intake
-from packhorse.jobs.transact import Settle
+from packhorse.jobs.transact import Transactor
 from packhorse.log import log, new_trace, traced
 from packhorse.settings import Settings
 from packhorse.store.base import Store
@@ -61,11 +61,11 @@ ORIGIN = "schedule"
 
 
 class Scheduler:
-    def __init__(self, store: Store, blobs: Blobs, settings: Settings, settle: Settle) -> None:
+    def __init__(self, store: Store, blobs: Blobs, settings: Settings, transact: Transactor) -> None:
         self._store = store
         self._blobs = blobs
         self._settings = settings
-        self._settle = settle
+        self._transact = transact
         self._plans: dict[str, Plan] = {}
         self._shunned: dict[tuple[str, str], float] = {}
         self._read_at = -FRESH
@@ -193,7 +193,7 @@ class Scheduler:
     async def _fire(self, run: Run, terms: Terms) -> None:
         try:
             plan = await self._plan(terms.pipeline)
-            parameters = sealer(self._settings.secret_key).open(terms.parameters, plan, run.tenant)
+            parameters = encryptor(self._settings.secret_key).open(terms.parameters, plan, run.tenant)
             async with Intake(self._store, self._blobs, self._settings) as intake:
                 await intake.admit(
                     plan, parameters, Options(user=terms.user), tenant=run.tenant, origin=ORIGIN, run=run
@@ -234,7 +234,7 @@ class Scheduler:
     async def _cancel(self, run: Run) -> None:
         assert run.job_id is not None
         try:
-            await self._settle(run.job_id, lambda job: lifecycle.cancel(job, now=self._store.now()))
+            await self._transact(run.job_id, lambda job: lifecycle.cancel(job, now=self._store.now()))
         except (JobNotFound, NotAllowed, CorruptRecord, SchemaTooNew):
             return  # it has ended meanwhile, or nobody can end it
 

@@ -34,7 +34,7 @@ Key = tuple[int, str, str, str]
 """The minute, pipeline, queue and name."""
 
 
-class Tallies:
+class StatsCounter:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._counts: dict[Key, int] = {}
@@ -117,7 +117,7 @@ JITTER = 5.0
 """Seconds over which workers spread their look at a new minute: the first to come spares the others the work."""
 
 
-class Survey(Struct, frozen=True):
+class QueueStats(Struct, frozen=True):
     at: float
     live: Sequence[WorkerCard]
     """The workers that were heard of within a lease."""
@@ -141,7 +141,7 @@ class Survey(Struct, frozen=True):
         return max((level.oldest for level in self.queues.values()), default=0.0)
 
 
-async def surveyed(store: Store, lease: float) -> Survey:
+async def queue_stats(store: Store, lease: float) -> QueueStats:
     """Costs the same however many jobs there are."""
     now = store.now()
     live = [card for card in await store.workers() if is_live(card, now, lease)]
@@ -150,7 +150,7 @@ async def surveyed(store: Store, lease: float) -> Survey:
         kinds.setdefault(queue, set())
     ready = await store.ready(kinds, limit=MOST_COUNTED)
     oldest = await _oldest(store, kinds, now)
-    return Survey(
+    return QueueStats(
         now,
         live,
         {
@@ -187,7 +187,7 @@ async def _oldest(store: Store, kinds: Mapping[str, set[str]], now: float) -> di
     return found
 
 
-class Surveyor:
+class QueueSampler:
     def __init__(self, store: Store, lease: float) -> None:
         self._store = store
         self._lease = lease
@@ -195,6 +195,6 @@ class Surveyor:
     async def tick(self) -> float:
         at = int(self._store.now() // MINUTE) * MINUTE
         if not any(reading.at == at for reading in await self._store.readings(at)):
-            survey = await surveyed(self._store, self._lease)
+            survey = await queue_stats(self._store, self._lease)
             await self._store.read(Reading(at, len(survey.live), survey.queues))
         return max(0.0, at + MINUTE - self._store.now()) + random.uniform(0.0, JITTER)  # noqa: S311

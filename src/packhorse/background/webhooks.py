@@ -20,7 +20,7 @@ from packhorse.core.models import Job
 from packhorse.core.plan import TERMINAL
 from packhorse.crashpoints import passing
 from packhorse.errors import CorruptRecord, NoSecretKey, OutboundFailed, SchemaTooNew
-from packhorse.jobs.webhook_targets import Listening
+from packhorse.jobs.webhook_targets import WebhookTargets
 from packhorse.log import log
 from packhorse.outbound.addresses import Allow
 from packhorse.outbound.calls import Outbound
@@ -59,7 +59,7 @@ LAST_WORDS = 2.0
 """Seconds that what is under way has to arrive when the worker stops."""
 
 
-class Messenger:
+class WebhookSender:
     """A duty of every worker. One slow receiver has a line of its own, and holds nobody else up."""
 
     def __init__(
@@ -69,24 +69,24 @@ class Messenger:
         self._outbound = outbound
         self._secret_key = secret_key
         self._luck = luck
-        self._listening = Listening(store)
+        self._targets = WebhookTargets(store)
         self._lines: dict[str, _Line] = {}
         self._carried: set[asyncio.Task[None]] = set()
 
     async def tick(self) -> float:
-        listening = await self._listening.all()
-        if not listening:
+        targets = await self._targets.all()
+        if not targets:
             return IDLE
         if not self._secret_key:
-            log.webhooks_unsigned(len(listening))
+            log.webhooks_unsigned(len(targets))
             return UNSIGNED
         wanted = min(BATCH, MOST - len(self._carried))
         if wanted <= 0:
             return POLL
         taken = await self._store.take_deliveries(wanted, HOLD)
-        known = {each.id: each for each in listening}
+        known = {each.id: each for each in targets}
         if any(each.endpoint not in known for each in taken):
-            known = {each.id: each for each in await self._listening.anew()}
+            known = {each.id: each for each in await self._targets.refresh()}
         for delivery in taken:
             task = asyncio.create_task(self._carry(delivery, known.get(delivery.endpoint)))
             self._carried.add(task)

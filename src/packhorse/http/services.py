@@ -14,8 +14,8 @@ from packhorse.auth.audit_log import Auditor
 from packhorse.auth.authenticate import Door
 from packhorse.auth.caller import Caller
 from packhorse.auth.keyring import Keyring
-from packhorse.background.loop import AFTER_FAILURE, keep
-from packhorse.background.stats import MOST_COUNTED, Tallies
+from packhorse.background.loop import AFTER_FAILURE, run_forever
+from packhorse.background.stats import MOST_COUNTED, StatsCounter
 from packhorse.background.webhooks import outbound_for
 from packhorse.blobs.base import Blobs
 from packhorse.core.models import Job
@@ -26,7 +26,7 @@ from packhorse.http.responses.stream import Streams
 from packhorse.jobs.catalog import Catalog
 from packhorse.jobs.estimate import Past, past
 from packhorse.jobs.promote import Destination
-from packhorse.jobs.transact import Settle
+from packhorse.jobs.transact import Transactor
 from packhorse.log import log
 from packhorse.schemas.jobs import JobDocument, jobs_to_json
 from packhorse.settings import Settings
@@ -49,8 +49,8 @@ class Tools:
         self.blobs = blobs
         self.destinations = destinations or {}
         """Where results are promoted to, the usual one first."""
-        self.tallies = Tallies(store)
-        self.settle = Settle(store, self.tallies.ended)
+        self.stats = StatsCounter(store)
+        self.transact = Transactor(store, self.stats.ended)
         self.catalog = Catalog(store)
         self.feed = Feed(store)
         self.keyring = Keyring(store)
@@ -70,12 +70,12 @@ class Tools:
         await asyncio.gather(*(_kept(each) for each in beside))
 
     async def _tally(self) -> None:
-        await keep(self.tallies)
+        await run_forever(self.stats)
 
     async def close(self) -> None:
         self.feed.close()
         with suppress(StoreError):
-            await self.tallies.flush()
+            await self.stats.flush()
         await self.audit.close()
         if self.door.rates is not None:
             await self.door.rates.give_back()

@@ -25,7 +25,7 @@ VERSION = "1"
 NONCE = 12
 
 
-class Sealer:
+class Encryptor:
     """Encrypts with AES-256-GCM, under a key made from the deployment's. What is sealed names the key it needs.
 
     A sealed text is bound to tenant and pipeline: copied into somebody else's record it cannot be opened.
@@ -94,9 +94,9 @@ class Sealer:
 
 
 @lru_cache(maxsize=8)
-def sealer(secret_key: str) -> Sealer:
+def encryptor(secret_key: str) -> Encryptor:
     """Made once: it is asked for with every submit."""
-    return Sealer(secret_key)
+    return Encryptor(secret_key)
 
 
 def _bound(plan: Plan, tenant: str) -> bytes:

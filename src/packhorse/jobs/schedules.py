@@ -17,7 +17,7 @@ from packhorse.define.durations import seconds
 from packhorse.define.validation import NOT_VALID, invalid, nul_in
 from packhorse.errors import TooLarge
 from packhorse.jobs.catalog import Published
-from packhorse.jobs.encryption import sealer
+from packhorse.jobs.encryption import encryptor
 from packhorse.settings import Settings
 
 LONGEST_REASON = 500
@@ -65,7 +65,7 @@ def accept_parameters(
     """
     if len(written) > settings.parameters_limit:
         raise TooLarge(field="parameters", limit=settings.parameters_limit)
-    plan, sealing = pipeline.plan, sealer(settings.secret_key)
+    plan, sealing = pipeline.plan, encryptor(settings.secret_key)
     is_kept = before is not None and before.pipeline == plan.pipeline and MASK in _secrets(wanted, plan)
     kept = before.parameters if before is not None and is_kept else b"{}"
     _check(pipeline, restore_masked(wanted.parameters, json.decode(sealing.open(kept, plan, tenant)), plan.secrets))

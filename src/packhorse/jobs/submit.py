@@ -31,8 +31,8 @@ from packhorse.errors import (
     UnknownOutcome,
 )
 from packhorse.jobs import artifacts
-from packhorse.jobs.encryption import sealer
-from packhorse.jobs.webhook_targets import listening
+from packhorse.jobs.encryption import encryptor
+from packhorse.jobs.webhook_targets import webhook_targets
 from packhorse.log import new_trace, trace_id
 from packhorse.settings import Settings
 from packhorse.store.base import Store
@@ -111,7 +111,7 @@ class Intake:
         _refuse_nul(tenant, parameters)
         passing("admit.objects.after")
         plan = fill_plan(plan, self._settings.defaults)
-        sealing = sealer(self._settings.secret_key)
+        sealing = encryptor(self._settings.secret_key)
         fingerprint = ""  # only a key is ever compared by it
         if options.key is not None:
             fingerprint = self._fingerprint(plan, sealing.marked(parameters, plan), options)
@@ -127,7 +127,7 @@ class Intake:
             trace_id=trace_id() or new_trace(),
             key=None if options.key is None else lifecycle.once_key(tenant, client, options.key),
             fingerprint=fingerprint,
-            webhooks=await listening(self._store).of(tenant),
+            webhooks=await webhook_targets(self._store).of(tenant),
             firing=None if run is None else Firing(run.schedule, run.tick),
             stamp=0 if run is None else run.stamp,
             now=self._store.now(),

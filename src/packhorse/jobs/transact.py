@@ -37,7 +37,7 @@ class _Ask:
         self.done: asyncio.Future[Job] = asyncio.get_running_loop().create_future()
 
 
-class Settle:
+class Transactor:
     def __init__(self, store: Store, ended: Callable[[Job], None] = lambda _: None) -> None:
         """``ended`` is told of every run that has ended through this door."""
         self._store = store

@@ -12,7 +12,7 @@ FRESH = 1.0
 """Seconds for which an answer is good. A job that is submitted sooner after a webhook was made may not know of it."""
 
 
-class Listening:
+class WebhookTargets:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._open: Sequence[Endpoint] | None = None
@@ -22,10 +22,10 @@ class Listening:
         """Every endpoint that has not ended. While one asks, the others go by what was known."""
         if self._open is None or time.monotonic() >= self._until:
             self._until = time.monotonic() + FRESH
-            return await self.anew()
+            return await self.refresh()
         return self._open
 
-    async def anew(self) -> Sequence[Endpoint]:
+    async def refresh(self) -> Sequence[Endpoint]:
         self._open = await self._store.endpoints(only_open=True)
         return self._open
 
@@ -33,11 +33,11 @@ class Listening:
         return tuple(each.id for each in await self.all() if each.tenant == tenant)
 
 
-_by_store: WeakKeyDictionary[Store, Listening] = WeakKeyDictionary()
+_by_store: WeakKeyDictionary[Store, WebhookTargets] = WeakKeyDictionary()
 
 
-def listening(store: Store) -> Listening:
+def webhook_targets(store: Store) -> WebhookTargets:
     """One for all who use the same handle."""
     if (found := _by_store.get(store)) is None:
-        found = _by_store[store] = Listening(store)
+        found = _by_store[store] = WebhookTargets(store)
     return found

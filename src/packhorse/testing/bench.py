@@ -195,7 +195,7 @@ class Bench:
         return lambda job_id: do(self._jobs[job_id])
 
     def _job(self, handle: Handle[Any]) -> BenchJob[Any]:
-        return BenchJob(self._place, handle, lambda: self._worker.scribe.reports, self._finish)
+        return BenchJob(self._place, handle, lambda: self._worker.reporter.reports, self._finish)
 
     def _finish(self, job_id: str) -> None:
         self._worker.watch(job_id)

@@ -37,7 +37,7 @@ def is_the_tests(error: BaseException) -> bool:
     return isinstance(error, (Interrupt, KeyboardInterrupt, BdbQuit, *own))
 
 
-class Hand(Child):
+class InlineChild(Child):
     """Stands where an attempt expects a process. It is none: nothing is set up of what speaks to one."""
 
     def __init__(self) -> None:
@@ -78,11 +78,11 @@ class Hand(Child):
         return self._given.get()
 
 
-class Hands(Pool):
+class InlinePool(Pool):
     """Stands where an attempt expects the processes of its worker, and has one hand for it."""
 
     def __init__(self) -> None:
-        self.hand = Hand()
+        self.hand = InlineChild()
 
     async def single(self) -> Child:
         return self.hand
@@ -98,10 +98,10 @@ class Hands(Pool):
         self.hand.ask()
 
 
-class Carried:
+class InlineAttempt:
     """An attempt under way: since when, how far, and what limits it."""
 
-    def __init__(self, attempt: Attempt, hand: Hand, now: float, lease: float) -> None:
+    def __init__(self, attempt: Attempt, hand: InlineChild, now: float, lease: float) -> None:
         self.attempt = attempt
         self.hand = hand
         self.began = self.moved_at = now
@@ -136,7 +136,7 @@ class Carried:
 class InlineContext(ChildContext):
     """Lets every report through, and is where a stage hears that it has to stop."""
 
-    def __init__(self, run: Run, carried: Carried, reported: Callable[[], None]) -> None:
+    def __init__(self, run: Run, carried: InlineAttempt, reported: Callable[[], None]) -> None:
         super().__init__(run, self._heard)
         self._carried = carried
         self._reported = reported
@@ -173,7 +173,7 @@ Runs = Callable[[Any], Any]
 """Runs a coroutine to its end, in an event loop for the stages of this bench."""
 
 
-def called(code: Code, run: Run, context: InlineContext, hand: Hand, runs: Runs) -> Outcome:
+def called(code: Code, run: Run, context: InlineContext, hand: InlineChild, runs: Runs) -> Outcome:
     """Call the stage as a process of its own would. Raises `ChildDied` if it was ended."""
     pipeline, stage = code
     try:
@@ -192,7 +192,7 @@ def called(code: Code, run: Run, context: InlineContext, hand: Hand, runs: Runs)
         return raised(run, error)
 
 
-async def awaited(code: Code, run: Run, context: InlineContext, hand: Hand) -> Outcome:
+async def awaited(code: Code, run: Run, context: InlineContext, hand: InlineChild) -> Outcome:
     """Call the stage as the process does in which async stages run side by side."""
     pipeline, stage = code
     hand.task = asyncio.current_task()

@@ -21,18 +21,18 @@ from packhorse.core.models import Job, TaskId
 from packhorse.core.plan import Status
 from packhorse.define.pipelines import Pipeline
 from packhorse.define.stages import Stage
-from packhorse.jobs.encryption import sealer
-from packhorse.jobs.transact import Settle
+from packhorse.jobs.encryption import encryptor
+from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Claim, Lease, Report, Store
 from packhorse.testing.capture import hearing
 from packhorse.testing.environment import Clock, Place
 from packhorse.testing.faults import Mishap, Moment, Script
-from packhorse.testing.inline import Carried, Code, Hands, InlineContext, Interrupt, awaited, called
+from packhorse.testing.inline import Code, InlineAttempt, InlineContext, InlinePool, Interrupt, awaited, called
 from packhorse.worker.attempt import Attempt, Tools, Why
 from packhorse.worker.child.call import Outcome
 from packhorse.worker.child.messages import Run
 from packhorse.worker.process import Call, ChildDied
-from packhorse.worker.reporter import Scribe
+from packhorse.worker.reporter import Reporter
 
 T = TypeVar("T")
 
@@ -45,21 +45,21 @@ class InlineWorker:
     def __init__(self, place: Place, clock: Clock, script: Script, seed: int) -> None:
         store, blobs = place.wait_for(place.open())
         settings = place.settings
-        self.scribe = Recorder(store, log_limit=settings.log_limit, samples=settings.samples)
+        self.reporter = Recorder(store, log_limit=settings.log_limit, samples=settings.samples)
         self._place = place
         self._store = store
         self._blobs = blobs
         self._clock = clock
         self._script = script
         self._luck = random.Random(seed).random  # noqa: S311 (the jitter of a backoff)
-        self._settle = Settle(store)
+        self._transact = Transactor(store)
         # Of a lease of no length, because here is no outage after which it would have to be careful.
-        self._reaper = Reaper(store, self._settle, 0.0, clock)
-        self._janitor = Janitor(store, blobs, self._settle, settings.orphan_after, settings.sweep)
+        self._reaper = Reaper(store, self._transact, 0.0, clock)
+        self._janitor = Janitor(store, blobs, self._transact, settings.orphan_after, settings.sweep)
         self._codes: dict[str, Code] = {}
         self._queues: dict[str, None] = {}
         self._active: set[str] = set()
-        self._running: dict[Lease, Carried] = {}
+        self._running: dict[Lease, InlineAttempt] = {}
         self._lost: dict[Lease, float] = {}
         """Leases of attempts whose worker has died, until when they hold."""
         self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
@@ -140,7 +140,7 @@ class InlineWorker:
     def _carry_all(self) -> None:
         calls: Counter[tuple[str, TaskId]] = Counter()
         while (claim := self._wait(self._claim())) is not None:
-            self._settle.learn([claim.job])
+            self._transact.learn([claim.job])
             self._carry(claim)
             calls[claim.job.id, claim.task] += 1
             if calls[claim.job.id, claim.task] == CALLS:
@@ -160,9 +160,9 @@ class InlineWorker:
         return lifecycle.start(job, task, token=token, worker=NAME, lease=lease, now=self._clock.now)
 
     def _carry(self, claim: Claim) -> None:
-        hands = Hands()
+        hands = InlinePool()
         attempt = Attempt(claim, self._tools(hands))
-        carried = Carried(attempt, hands.hand, self._clock.now, self._place.settings.lease)
+        carried = InlineAttempt(attempt, hands.hand, self._clock.now, self._place.settings.lease)
         self._running[attempt.lease] = carried
         carrying = self._place.begin(attempt.carry())
         given = hands.hand.take(carrying)
@@ -177,33 +177,33 @@ class InlineWorker:
                 self._wait(self._answer(given[1], outcome))
             carrying.result()
             del self._running[attempt.lease]
-            self._wait(self.scribe.flush())
+            self._wait(self.reporter.flush())
         self._meet(carried, Moment.AFTER)
 
-    def _tools(self, hands: Hands) -> Tools:
+    def _tools(self, hands: InlinePool) -> Tools:
         settings = self._place.settings
         return Tools(
             blobs=self._blobs,
-            settle=self._settle,
+            transact=self._transact,
             pool=hands,
-            scribe=self.scribe,
+            reporter=self.reporter,
             scratch=Path(settings.scratch),
             now=self._clock,
             luck=self._luck,
             grace=settings.grace,
             result_limit=settings.result_limit,
             log_rate=sys.maxsize,  # lines per second mean nothing while the clock stands still
-            sealer=sealer(settings.secret_key),
+            encryptor=encryptor(settings.secret_key),
         )
 
     async def _answer(self, call: Call, outcome: Outcome | ChildDied) -> None:
-        await self.scribe.flush()  # before the lease ends: what is reported without one is dropped
+        await self.reporter.flush()  # before the lease ends: what is reported without one is dropped
         if isinstance(outcome, ChildDied):
             call.outcome.set_exception(outcome)
         else:
             call.outcome.set_result(outcome)
 
-    def _perform(self, carried: Carried, run: Run) -> Outcome | ChildDied:
+    def _perform(self, carried: InlineAttempt, run: Run) -> Outcome | ChildDied:
         """What a process would do with the call, and how it ends there."""
         pipeline, stage = self._codes[run.kind]
         context = InlineContext(run, carried, lambda: self._reported(carried))
@@ -216,7 +216,7 @@ class InlineWorker:
             return self._call(carried, run, (pipeline, _with(stage, function)), context)
         return ChildDied("was ended before the stage was called")
 
-    def _call(self, carried: Carried, run: Run, code: Code, context: InlineContext) -> Outcome | ChildDied:
+    def _call(self, carried: InlineAttempt, run: Run, code: Code, context: InlineContext) -> Outcome | ChildDied:
         with hearing(carried.attempt.said):
             try:
                 if carried.hand.is_shared:
@@ -225,7 +225,7 @@ class InlineWorker:
             except ChildDied as died:
                 return died
 
-    def _befall(self, carried: Carried, mishap: Mishap) -> ChildDied:
+    def _befall(self, carried: InlineAttempt, mishap: Mishap) -> ChildDied:
         limits = carried.limits()
         match mishap:
             case Mishap.CRASH:
@@ -240,7 +240,7 @@ class InlineWorker:
                 self.work(lambda: carried.hand.is_asked, until=limits[Why.TIMEOUT])
         return ChildDied("was ended")
 
-    def _reported(self, carried: Carried) -> None:
+    def _reported(self, carried: InlineAttempt) -> None:
         carried.moved_at = self._clock.now
         carried.reports += 1
         try:
@@ -248,11 +248,11 @@ class InlineWorker:
         except BaseException as error:  # broad: a hook's failure is the test's, and must not look like the stage's
             raise Interrupt(error) from error
 
-    def _meet(self, carried: Carried, moment: Moment) -> None:
+    def _meet(self, carried: InlineAttempt, moment: Moment) -> None:
         reports = carried.reports if moment is Moment.DURING else 0
         hooks = self._script.hooks(moment, reports, carried.plan.kind, carried.element)
         if hooks:
-            self._wait(self.scribe.flush())
+            self._wait(self.reporter.flush())
             for hook in hooks:
                 hook(carried.attempt.lease.job_id)
             self._heed()
@@ -268,7 +268,7 @@ class InlineWorker:
         return self._place.wait_for(work)
 
 
-class Recorder(Scribe):
+class Recorder(Reporter):
     """Keeps every report besides: the store has only the latest."""
 
     def __init__(self, store: Store, *, log_limit: int, samples: int) -> None:

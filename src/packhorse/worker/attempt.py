@@ -35,8 +35,8 @@ from packhorse.errors import (
     StoreError,
 )
 from packhorse.jobs import artifacts
-from packhorse.jobs.encryption import Sealer
-from packhorse.jobs.transact import Settle, Verb
+from packhorse.jobs.encryption import Encryptor
+from packhorse.jobs.transact import Transactor, Verb
 from packhorse.log import log
 from packhorse.store.base import Claim, Lease, Line, Report
 from packhorse.worker import outputs
@@ -57,7 +57,7 @@ from packhorse.worker.inputs import Inputs
 from packhorse.worker.outputs import redact_filename
 from packhorse.worker.pool import Pool, may_share
 from packhorse.worker.process import Call, Child, ChildDied
-from packhorse.worker.reporter import Scribe, Throttle
+from packhorse.worker.reporter import Reporter, Throttle
 
 MOST = FRAME - 1024 * 1024
 """Bytes of values a stage can be handed: what fits into one message, with room for the rest of it."""
@@ -88,23 +88,23 @@ class Tools:
     """What every attempt of a worker works with."""
 
     def __init__(
-        self, *, blobs: Blobs, settle: Settle, pool: Pool, scribe: Scribe, scratch: Path,
+        self, *, blobs: Blobs, transact: Transactor, pool: Pool, reporter: Reporter, scratch: Path,
         now: Callable[[], float], luck: Callable[[], float], grace: float, result_limit: int, log_rate: int,
-        sealer: Sealer, heir: Callable[[Claim], Heir | None] = lambda _: None,
+        encryptor: Encryptor, heir: Callable[[Claim], Heir | None] = lambda _: None,
         begin: Callable[[Claim], object] = lambda _: None,
         recall: Callable[[Job], Awaitable[bytes]] = _nothing,
     ) -> None:  # fmt: skip
         self.blobs = blobs
-        self.settle = settle
+        self.transact = transact
         self.pool = pool
-        self.scribe = scribe
+        self.reporter = reporter
         self.scratch = scratch
         self.now = now
         self.luck = luck
         self.grace = grace
         self.result_limit = result_limit
         self.log_rate = log_rate
-        self.sealer = sealer
+        self.encryptor = encryptor
         self.heir = heir
         self.begin = begin
         self.recall = recall
@@ -154,7 +154,7 @@ class Attempt:
         """What is taken out of all that is written down of it."""
 
     async def carry(self, free: Callable[[], None] = lambda: None) -> None:
-        """Run the stage and settle how it ended. Raises nothing: whatever goes wrong is an outcome.
+        """Run the stage and commit how it ended. Raises nothing: whatever goes wrong is an outcome.
 
         ``free`` is called once, as soon as the slot is free: at once, or when it is known what takes it over.
         """
@@ -167,7 +167,7 @@ class Attempt:
             if self._heir is None:
                 self._leave_slot()
             if self._has_spoken:  # what it had to say is written before anybody hears that it has ended
-                await self._tools.scribe.flush()
+                await self._tools.reporter.flush()
             if verb is not None:
                 await self._tell(verb)
         except Exception as error:  # broad: a fault of ours must end as a failed attempt, not as a silent lease
@@ -219,7 +219,7 @@ class Attempt:
         current = message.current if math.isfinite(message.current) else 0.0
         total = message.total if message.total is not None and math.isfinite(message.total) else None
         said = redact(message.message, self.secrets)
-        self._tools.scribe.report(Report(who.job_id, who.task, who.token, run, now, current, total, said))
+        self._tools.reporter.report(Report(who.job_id, who.task, who.token, run, now, current, total, said))
 
     def made(self, message: Made) -> None:
         self._made.append(replace(message, name=redact_filename(message.name, self.secrets)))
@@ -233,7 +233,7 @@ class Attempt:
     def _write(self, text: str) -> None:
         self._has_spoken = True
         text = redact(text, self.secrets)
-        self._tools.scribe.line(Line(self.lease.job_id, self.lease.task, self.number, self._tools.now(), text))
+        self._tools.reporter.line(Line(self.lease.job_id, self.lease.task, self.number, self._tools.now(), text))
 
     # How it ends.
 
@@ -320,7 +320,7 @@ class Attempt:
         job = self.claim.job
         if not job.plan.secrets:
             return parameters
-        opened = self._tools.sealer.open(parameters.value, job.plan, job.tenant)
+        opened = self._tools.encryptor.open(parameters.value, job.plan, job.tenant)
         self.secrets = secret_forms(opened, job.plan.secrets)
         return replace(parameters, value=opened)
 
@@ -399,10 +399,10 @@ class Attempt:
         return lambda job: verb(job, self.lease.task, token=self.lease.token, now=self._tools.now(), **facts)
 
     async def _tell(self, verb: Verb) -> None:
-        """Settle, however long the store is away. The token names the change, so a lost answer is looked up first."""
+        """Commit it, however long the store is away. The token names the change: a lost answer is looked up."""
         while True:
             try:
-                job = await self._tools.settle(self.lease.job_id, verb, change_id=self.lease.token)
+                job = await self._tools.transact(self.lease.job_id, verb, change_id=self.lease.token)
             except (LeaseLost, Refused):
                 self.outcome = LOST
                 log.attempt_came_late(self.lease)

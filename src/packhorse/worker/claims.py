@@ -9,7 +9,7 @@ from functools import partial
 
 from packhorse.core import lifecycle
 from packhorse.errors import Conflict, Refused
-from packhorse.jobs.transact import Settle
+from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Store
 
 TOKEN_SIZE = 16
@@ -26,7 +26,7 @@ def tokens() -> Iterator[str]:
         yield from (many[at : at + TOKEN_SIZE] for at in range(0, len(many), TOKEN_SIZE))
 
 
-async def hand_back_orphans(store: Store, settle: Settle, worker: str, running: Collection[str]) -> None:
+async def hand_back_orphans(store: Store, transact: Transactor, worker: str, running: Collection[str]) -> None:
     """Hand back, uncounted, what the store has started for this worker without the worker knowing of it.
 
     Its jobs that run here are left alone: a commit that ends one stage and starts the next may be under way.
@@ -36,4 +36,4 @@ async def hand_back_orphans(store: Store, settle: Settle, worker: str, running: 
         if job.id in running or held is None or held.token is None:
             continue
         with suppress(Conflict, Refused):
-            await settle(job.id, partial(lifecycle.hand_back, at=task, token=held.token, now=store.now()))
+            await transact(job.id, partial(lifecycle.hand_back, at=task, token=held.token, now=store.now()))

@@ -14,7 +14,7 @@ from packhorse.store.base import Lease, Sample
 from packhorse.worker.attempt import Attempt, Why
 from packhorse.worker.pool import Pool
 from packhorse.worker.process import Child
-from packhorse.worker.reporter import Scribe
+from packhorse.worker.reporter import Reporter
 
 LOOK = 0.05
 """Seconds between looks at timeouts and stalls."""
@@ -29,11 +29,13 @@ def settled_in(attempts: Iterable[Attempt]) -> list[Attempt]:
     return [attempt for attempt in attempts if now - attempt.began > SETTLED_IN]
 
 
-class Overseer:
-    def __init__(self, running: Mapping[Lease, Attempt], pool: Pool, scribe: Scribe, now: Callable[[], float]) -> None:
+class Limits:
+    def __init__(
+        self, running: Mapping[Lease, Attempt], pool: Pool, reporter: Reporter, now: Callable[[], float]
+    ) -> None:
         self._running = running
         self._pool = pool
-        self._scribe = scribe
+        self._reporter = reporter
         self._now = now
 
     async def limits(self) -> None:
@@ -64,7 +66,7 @@ class Overseer:
                 cpu, memory = used[attempt.child]
                 attempt.child.memory = memory
                 lease = attempt.lease
-                self._scribe.sample(Sample(lease.job_id, lease.task, self._now(), cpu, memory))
+                self._reporter.sample(Sample(lease.job_id, lease.task, self._now(), cpu, memory))
                 if attempt.plan.memory is not None and memory > attempt.plan.memory:
                     attempt.stop(Why.MEMORY)
 

@@ -103,7 +103,7 @@ class Child:
         self._output: _Output | None = None
         self._numbers = itertools.count(1)
         self._listener: Listener | None = None
-        self._remembered = Remembered()
+        self._remembered = SecretCache()
         self._outbox: list[bytes] = []
         self._watching: asyncio.Task[None] | None = None
         self._tree: dict[int, psutil.Process] = {}
@@ -425,7 +425,7 @@ MOMENT = 60.0
 """Seconds after the end of a call. What it left without a parent is ended long before."""
 
 
-class Remembered:
+class SecretCache:
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._until: dict[tuple[str, ...], float] = {}

@@ -16,7 +16,7 @@ PERIOD = 0.1
 """Seconds between writes: a watcher shall see progress within a quarter of a second."""
 
 
-class Scribe:
+class Reporter:
     def __init__(self, store: Store, *, log_limit: int, samples: int) -> None:
         self._store = store
         self._log_limit = log_limit

@@ -15,18 +15,18 @@ from pathlib import Path
 from typing import Any
 
 from packhorse import metrics
-from packhorse.background.alerts import Alarms
-from packhorse.background.auto_retry import Reviver
-from packhorse.background.bulk_actions import Orders
-from packhorse.background.dead_workers import Neighbours
+from packhorse.background.alerts import Alerts
+from packhorse.background.auto_retry import AutoRetry
+from packhorse.background.bulk_actions import BulkActions
+from packhorse.background.dead_workers import DeadWorkers
 from packhorse.background.declared_schedules import declare
-from packhorse.background.health import Examiner
+from packhorse.background.health import HealthCheck
 from packhorse.background.janitor import Janitor
-from packhorse.background.loop import Duty, keep
+from packhorse.background.loop import BackgroundTask, run_forever
 from packhorse.background.reaper import Reaper
 from packhorse.background.scheduler import Scheduler
-from packhorse.background.stats import Surveyor, Tallies
-from packhorse.background.webhooks import Messenger, outbound_for
+from packhorse.background.stats import QueueSampler, StatsCounter
+from packhorse.background.webhooks import WebhookSender, outbound_for
 from packhorse.blobs.base import Blobs
 from packhorse.core import lifecycle
 from packhorse.core.changes import Change
@@ -34,8 +34,8 @@ from packhorse.core.models import Job, TaskId
 from packhorse.core.plan import Definition
 from packhorse.core.schedules import Declared
 from packhorse.errors import StoreError
-from packhorse.jobs.encryption import sealer
-from packhorse.jobs.transact import Settle
+from packhorse.jobs.encryption import encryptor
+from packhorse.jobs.transact import Transactor
 from packhorse.log import log, trace
 from packhorse.settings import Settings
 from packhorse.store.base import Claim, Lease, Renewal, Store, WorkerCard
@@ -44,10 +44,10 @@ from packhorse.worker.claims import hand_back_orphans, tokens
 from packhorse.worker.describe import Description
 from packhorse.worker.handoff import Heir, heir
 from packhorse.worker.inputs import previous_result
-from packhorse.worker.limits import Overseer, settled_in
+from packhorse.worker.limits import Limits, settled_in
 from packhorse.worker.pool import Pool
-from packhorse.worker.reporter import Scribe
-from packhorse.worker.worker_info import Presence, Sign, card_of, check_queues
+from packhorse.worker.reporter import Reporter
+from packhorse.worker.worker_info import Heartbeat, WorkerInfo, check_queues, new_card
 
 POLL = 0.25
 """Seconds after which a worker looks for due tasks even if nothing told it to: a delay ends without a commit."""
@@ -87,12 +87,12 @@ class Worker:
         self._is_unsure = False
         """A claim has failed: it may have been made all the same."""
         self._claimed_at = time.monotonic()
-        self.card = card_of(self._queues, self._kinds, Path(settings.scratch))
-        self._presence = Presence(self.card, store.now)
-        self._tallies = Tallies(store)
-        self._settle = Settle(store, self._tallies.ended)
-        self._messenger = Messenger(store, outbound_for(settings), settings.secret_key)
-        self._scribe = Scribe(store, log_limit=settings.log_limit, samples=settings.samples)
+        self.card = new_card(self._queues, self._kinds, Path(settings.scratch))
+        self._info = WorkerInfo(self.card, store.now)
+        self._stats = StatsCounter(store)
+        self._transact = Transactor(store, self._stats.ended)
+        self._webhooks = WebhookSender(store, outbound_for(settings), settings.secret_key)
+        self._reporter = Reporter(store, log_limit=settings.log_limit, samples=settings.samples)
         self._pool = Pool(
             settings.app,
             recycle=settings.recycle,
@@ -101,19 +101,19 @@ class Worker:
             scratch=Path(self.card.scratch),
             said=log.printed,
         )
-        self._overseer = Overseer(self._running, self._pool, self._scribe, store.now)
+        self._limits = Limits(self._running, self._pool, self._reporter, store.now)
         self._tools = Tools(
             blobs=blobs,
-            settle=self._settle,
+            transact=self._transact,
             pool=self._pool,
-            scribe=self._scribe,
+            reporter=self._reporter,
             scratch=Path(self.card.scratch),
             now=store.now,
             luck=random.random,
             grace=settings.grace,
             result_limit=settings.result_limit,
             log_rate=settings.log_rate,
-            sealer=sealer(settings.secret_key),
+            encryptor=encryptor(settings.secret_key),
             heir=self._heir,
             begin=self._begin,
             recall=partial(previous_result, store),
@@ -127,7 +127,7 @@ class Worker:
         Path(self.card.scratch).mkdir(parents=True)  # noqa: ASYNC240 (once, at the start)
         await self._pool.open()
         await self._store.publish(self._definitions)
-        await declare(self._store, self._schedules, self._definitions, sealer(self._settings.secret_key))
+        await declare(self._store, self._schedules, self._definitions, encryptor(self._settings.secret_key))
         await self._store.enroll(self._card_now())
         await self._look_at_pauses()
         log.worker_started(self.card.id, self._queues)
@@ -159,32 +159,32 @@ class Worker:
 
     def _loops(self) -> list[Coroutine[Any, Any, None]]:
         hold = 2 * self._settings.lease  # of errands: what a dead worker had is taken up as soon as its stages are
-        duties: list[Duty] = [
-            Reaper(self._store, self._settle, self._settings.lease),
-            Neighbours(self._store, self._settle, self.card, self._settings.lease),
+        duties: list[BackgroundTask] = [
+            Reaper(self._store, self._transact, self._settings.lease),
+            DeadWorkers(self._store, self._transact, self.card, self._settings.lease),
             self._janitor(),
-            self._messenger,
-            Scheduler(self._store, self._blobs, self._settings, self._settle),
-            Orders(self._store, self._settle, hold),
-            Reviver(self._store, self._settle, hold),
-            Alarms(self._store, self._settings.alert_command, hold),
-            self._tallies,
-            Surveyor(self._store, self._settings.lease),
-            Examiner(self._store, self._blobs, self._settings, self.card.id),
-            Sign(self._store, self._card_now, self._settings.lease),
+            self._webhooks,
+            Scheduler(self._store, self._blobs, self._settings, self._transact),
+            BulkActions(self._store, self._transact, hold),
+            AutoRetry(self._store, self._transact, hold),
+            Alerts(self._store, self._settings.alert_command, hold),
+            self._stats,
+            QueueSampler(self._store, self._settings.lease),
+            HealthCheck(self._store, self._blobs, self._settings, self.card.id),
+            Heartbeat(self._store, self._card_now, self._settings.lease),
         ]
-        loops = [self._claiming(), self._reloading(), self._watching(), self._renewing(), self._overseer.limits()]
+        loops = [self._claiming(), self._reloading(), self._watching(), self._renewing(), self._limits.limits()]
         return [
             *loops,
             self._pausing(),
-            self._overseer.samples(),
-            self._scribe.work(),
-            *(keep(duty, self._presence.beats) for duty in duties),
+            self._limits.samples(),
+            self._reporter.work(),
+            *(run_forever(duty, self._info.beats) for duty in duties),
         ]
 
     def _janitor(self) -> Janitor:
         given = self._settings
-        return Janitor(self._store, self._blobs, self._settle, given.orphan_after, given.sweep, given.failures_keep)
+        return Janitor(self._store, self._blobs, self._transact, given.orphan_after, given.sweep, given.failures_keep)
 
     # Claiming.
 
@@ -198,7 +198,7 @@ class Worker:
                 async with self._claiming_now:
                     if self._is_unsure:
                         running = {lease.job_id for lease in self._running}
-                        await hand_back_orphans(self._store, self._settle, self.card.id, running)
+                        await hand_back_orphans(self._store, self._transact, self.card.id, running)
                         self._is_unsure = False
                     has_more = await self._claim()
                 self._claimed_at = time.monotonic()
@@ -235,7 +235,7 @@ class Worker:
         if not any(wants.values()):
             return False
         claims = await self._store.claim(wants, kinds, self._start)
-        self._settle.learn(claim.job for claim in claims)
+        self._transact.learn(claim.job for claim in claims)
         found = Counter(self._begin(claim).plan.queue for claim in claims)
         asked = [queue for queue, want in wants.items() if want > 0]
         short = {queue for queue in asked if found[queue] < wants[queue]}
@@ -286,7 +286,7 @@ class Worker:
         self._busy[attempt.plan.queue] += 1
         self._tasks.add(asyncio.create_task(self._carry(attempt)))
         metrics.attempts_started_at(claim.job.plan.pipeline, attempt.plan.name).inc()
-        self._tallies.began(claim, attempt.plan.queue)
+        self._stats.began(claim, attempt.plan.queue)
         return attempt
 
     async def _carry(self, attempt: Attempt) -> None:
@@ -298,7 +298,7 @@ class Worker:
             log.attempt_ended(attempt.lease, attempt.outcome, time.monotonic() - began, attempt.fault)
         finally:
             metrics.attempts_ended_as(attempt.claim.job.plan.pipeline, attempt.plan.name, attempt.outcome).inc()
-            self._tallies.carried(attempt.claim, attempt.plan.queue, attempt.outcome, time.monotonic() - began)
+            self._stats.carried(attempt.claim, attempt.plan.queue, attempt.outcome, time.monotonic() - began)
             del self._running[attempt.lease]
             if attempt.task is not None:
                 self._tasks.discard(attempt.task)  # nobody waits for one that has come so far
@@ -371,7 +371,7 @@ class Worker:
     def _card_now(self) -> WorkerCard:
         """Without slots while no process can be started: who asks why a job waits shall not be told to be patient."""
         queues = self._queues if self._pool.room() is None else dict.fromkeys(self._queues, 0)
-        return self._presence.card(queues, self._busy, self._running.values(), is_draining=self._is_draining)
+        return self._info.card(queues, self._busy, self._running.values(), is_draining=self._is_draining)
 
     def _heed(self, renewal: Renewal) -> None:
         for leases, why in ((renewal.lost, Why.LOST), (renewal.stopping, Why.STOPPED)):
@@ -404,13 +404,13 @@ class Worker:
 
     async def _leave(self) -> None:
         await self._pool.close()
-        await self._messenger.close()
+        await self._webhooks.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         with contextlib.suppress(StoreError):
-            await self._scribe.flush()
-            await self._tallies.flush()
+            await self._reporter.flush()
+            await self._stats.flush()
             await self._store.dismiss(self.card.id)
         shutil.rmtree(self.card.scratch, ignore_errors=True)
         log.worker_stopped()

@@ -21,7 +21,7 @@ from packhorse.version import VERSION
 from packhorse.worker.attempt import Attempt
 
 
-def card_of(queues: dict[str, int], kinds: Collection[str], scratch: Path) -> WorkerCard:
+def new_card(queues: dict[str, int], kinds: Collection[str], scratch: Path) -> WorkerCard:
     name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
     born = host.born(os.getpid())
     assert born is not None
@@ -54,7 +54,7 @@ PERIOD = 4.0
 """Seconds after which it is said again, however long a lease is: what a host uses is shown as fresh for ten."""
 
 
-class Presence:
+class WorkerInfo:
     def __init__(self, card: WorkerCard, now: Callable[[], float]) -> None:
         self.beats: dict[str, float] = {}
         """When each duty last did a step without fault, by the steady clock."""
@@ -77,7 +77,7 @@ class Presence:
         )
 
 
-class Sign:
+class Heartbeat:
     """Says it in between, where leases are so long that their renewal says it too seldom."""
 
     def __init__(self, store: Store, card: Callable[[], WorkerCard], lease: float) -> None:

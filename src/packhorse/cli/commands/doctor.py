@@ -73,7 +73,7 @@ async def _store(settings: Settings, *, is_named: bool) -> tuple[list[Finding], 
     try:
         answers = await health.store_answers(store)
         opened = Finding("store", answers.is_ok, place, f"jobs are remembered here; it {answers.value}", "store")
-        return [opened, *await health.within(store, settings)], store.now()
+        return [opened, *await health.find_in_store(store, settings)], store.now()
     except PackhorseError as error:
         return [Finding("store", False, place, error.message, "store")], now
     finally:

@@ -170,7 +170,7 @@ class Many:
         try:
             if "\0" in job_id:
                 raise JobNotFound(job_id=job_id)
-            await self._tools.settle(job_id, verb)
+            await self._tools.transact(job_id, verb)
         except LEFT as error:
             return _why(error)
         return left

@@ -156,7 +156,7 @@ async def cancel(
     """Cancel now, or ask the worker to."""
     await asked(request, tools.settings, Nothing)
     await tools.job(caller, job_id)
-    job = await tools.settle(job_id, lambda job: lifecycle.cancel(job, now=tools.store.now()))
+    job = await tools.transact(job_id, lambda job: lifecycle.cancel(job, now=tools.store.now()))
     [shape] = await tools.shown([job])
     return shape
 
@@ -190,7 +190,7 @@ async def retry(
             _check_stage(job, wanted)
         return lifecycle.retry(job, stage=wanted, now=tools.store.now())
 
-    [shape] = await tools.shown([await tools.settle(job_id, again)])
+    [shape] = await tools.shown([await tools.transact(job_id, again)])
     return shape
 
 
@@ -212,7 +212,7 @@ async def delete_job(
     """
     await asked(request, tools.settings, Nothing)
     await tools.job(caller, job_id)
-    await tools.settle(job_id, lambda job: lifecycle.delete(job, now=tools.store.now()))
+    await tools.transact(job_id, lambda job: lifecycle.delete(job, now=tools.store.now()))
     tools.audit.tell("job.deleted", caller, job_id=job_id)
 
 

@@ -58,7 +58,7 @@ async def promote(
     job = await tools.job(caller, job_id)
     to = promoting.folder_of(destination, job.id)
     await _copy(tools, job, destination, is_known=to in job.promoted)
-    job = await tools.settle(job_id, lambda now: lifecycle.promote(now, to=to, run=job.run, now=tools.store.now()))
+    job = await tools.transact(job_id, lambda now: lifecycle.promote(now, to=to, run=job.run, now=tools.store.now()))
     tools.audit.tell("job.promoted", caller, job_id=job.id, to=to)
     [shape] = await tools.shown([job])
     return shape

@@ -11,7 +11,7 @@ from litestar.params import FromPath
 from msgspec import Meta, Struct
 
 from packhorse.auth.caller import Caller
-from packhorse.background.stats import Survey, surveyed
+from packhorse.background.stats import QueueStats, queue_stats
 from packhorse.define.validation import NOT_VALID, NUL, invalid
 from packhorse.errors import QueueNotFound, TooLarge, TooSlow, UnsupportedMedia
 from packhorse.http.openapi import refusing, taking
@@ -104,7 +104,7 @@ async def _one(tools: Tools, queue: str) -> QueueDocument:
 
 
 async def _shown(tools: Tools) -> list[QueueDocument]:
-    survey = await surveyed(tools.store, tools.settings.lease)
+    survey = await queue_stats(tools.store, tools.settings.lease)
     pauses = await paused(tools.store)
     figures = await by_queue(tools.store)
     return [
@@ -113,7 +113,7 @@ async def _shown(tools: Tools) -> list[QueueDocument]:
     ]
 
 
-def _queue(name: str, survey: Survey, figures: Figures, pause: Pause | None) -> QueueDocument:
+def _queue(name: str, survey: QueueStats, figures: Figures, pause: Pause | None) -> QueueDocument:
     level = survey.queues.get(name, Level())
     return {
         "name": name,

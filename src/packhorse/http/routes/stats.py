@@ -9,7 +9,7 @@ from litestar import get
 from litestar.di import NamedDependency
 from litestar.params import FromQuery, QueryParameter
 
-from packhorse.background.stats import surveyed
+from packhorse.background.stats import queue_stats
 from packhorse.define.durations import seconds
 from packhorse.define.validation import invalid
 from packhorse.errors import QueueNotFound
@@ -34,7 +34,7 @@ async def stats(
 ) -> StatsDocument:
     """What there is now, and a series of at most 300 points: of jobs, or, if a queue is named, of attempts in it."""
     length = _length(window)
-    survey = await surveyed(tools.store, tools.settings.lease)
+    survey = await queue_stats(tools.store, tools.settings.lease)
     if queue is not None and queue not in survey.queues:
         raise QueueNotFound(queue=queue[:100])
     counts, counted_at = await tools.counts()

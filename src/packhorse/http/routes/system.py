@@ -25,7 +25,7 @@ async def pipelines(tools: NamedDependency[Tools]) -> PipelinesPage:
 @get("/health", scope="operate", shared=True, responses=refusing())
 async def findings(tools: NamedDependency[Tools]) -> FindingsDocument:
     """What `packhorse doctor` would say: store, files, workers, their duties, and jobs that nothing will start."""
-    found = await health.examined(tools.store, tools.blobs, tools.settings)
+    found = await health.find_all(tools.store, tools.blobs, tools.settings)
     now = tools.store.now()
     shown = [_finding(each, now) for each in found]
     return {"status": "ok" if all(each["state"] == "ok" for each in shown) else "bad", "findings": shown}

@@ -44,11 +44,11 @@ async def tallied(
     """Also the stretch after this one: the clock of who counted may be a little ahead."""
     times = range(at, int(now) + step + 1, step)
     answers = await link.ask([["HGETALL", tallied_in(step, each)] for each in times])
-    found = (item for each, flat in zip(times, answers, strict=True) for item in _tallies(step, each, flat))
+    found = (item for each, flat in zip(times, answers, strict=True) for item in _stats(step, each, flat))
     return [(each, count) for each, count in found if queue in (None, each.queue) and pipeline in (None, each.pipeline)]
 
 
-def _tallies(step: int, at: int, flat: Sequence[bytes]) -> Iterator[tuple[Tally, int]]:
+def _stats(step: int, at: int, flat: Sequence[bytes]) -> Iterator[tuple[Tally, int]]:
     for i in range(0, len(flat), 2):
         pipeline, queue, name = flat[i].decode().split(" ", 2)
         yield Tally(step, at, pipeline, queue, name), int(flat[i + 1])
