@@ -170,7 +170,7 @@ class PutRecord(Struct, frozen=True, tag=True):
 
 
 class NoteRecord(Struct, frozen=True, tag=True):
-    """Replace the note and the index entries of a record, if it is there. Body, lane and time stay."""
+    """Replace the note and the index entries of a record, if it is there. The body stays; it is no longer due."""
 
     ref: Ref
     note: bytes

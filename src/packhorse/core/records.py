@@ -36,7 +36,7 @@ class Record(Struct, frozen=True):
     body: bytes
     """JSON. Only its collection reads it."""
     note: bytes = b""
-    """JSON beside the body, as the last `NoteRecord` left it; empty if there was none."""
+    """What a `NoteRecord` said since the body was put; empty if there was none."""
     stamp: int = 1
     """1 for a new record, and one more after every write, a `NoteRecord` and a `take` included."""
     due_at: float | None = None
@@ -45,7 +45,7 @@ class Record(Struct, frozen=True):
 
 
 class Put(Struct, frozen=True):
-    """Write a record whole: its body, its index entries, its lane and time. A note it has is kept."""
+    """Write a record whole: its body, its index entries, its lane and time. A note it had is gone."""
 
     kind: str
     id: str

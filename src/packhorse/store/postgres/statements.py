@@ -47,7 +47,7 @@ RECORD_PARTS = {
         FOR SHARE OF r""",
     "record_leases": "SELECT FROM @leases WHERE worker = ANY(%::text[]) LIMIT 1",
     "record_news": """
-        SELECT n.kind, n.id, n.body, coalesce(r.note, '') AS note, coalesce(r.stamp, 0) + 1 AS stamp, n.lane, n.due_at,
+        SELECT n.kind, n.id, n.body, ''::bytea AS note, coalesce(r.stamp, 0) + 1 AS stamp, n.lane, n.due_at,
             coalesce(n.attempts, r.attempts, 0) AS attempts, n.job_id
         FROM unnest(%::text[], %::text[], %::bytea[], %::int8[], %::text[], %::float8[], %::int4[], %::uuid[])
             AS n (kind, id, body, was, lane, due_at, attempts, job_id)
@@ -55,8 +55,9 @@ RECORD_PARTS = {
         WHERE n.was IS NULL OR n.was = coalesce(r.stamp, 0)""",
     "record_puts": f"""
         INSERT INTO @records AS r ({RECORD}) SELECT {RECORD} FROM record_news
-        ON CONFLICT (kind, id) DO UPDATE SET (body, stamp, lane, due_at, attempts, job_id)
-            = ROW(excluded.body, excluded.stamp, excluded.lane, excluded.due_at, excluded.attempts, excluded.job_id)
+        ON CONFLICT (kind, id) DO UPDATE SET (body, note, stamp, lane, due_at, attempts, job_id)
+            = ROW(excluded.body, excluded.note, excluded.stamp, excluded.lane, excluded.due_at, excluded.attempts,
+                  excluded.job_id)
         WHERE r.stamp = excluded.stamp - 1
         RETURNING r.kind, r.id, r.stamp""",
     "record_gone": """
@@ -90,7 +91,7 @@ RECORD_PARTS = {
         SELECT n.kind, n.id, n.note, r.stamp FROM unnest(%::text[], %::text[], %::bytea[]) AS n (kind, id, note)
         JOIN @records AS r USING (kind, id)""",
     "record_notes": """
-        UPDATE @records AS r SET note = n.note, stamp = r.stamp + 1 FROM record_noted AS n
+        UPDATE @records AS r SET note = n.note, due_at = NULL, stamp = r.stamp + 1 FROM record_noted AS n
         WHERE (r.kind, r.id, r.stamp) = (n.kind, n.id, n.stamp)
         RETURNING 1""",
     "note_news": f"SELECT * FROM unnest(%::text[], %::text[], %::text[], %::text[]) AS n ({INDEX})",

@@ -7,7 +7,7 @@ What `commit`, `put` and `take_records` do to records. It is put in front of eac
   due:{kind}:{lane}      sorted set of ids, by when they are due
   job:{id}:records       set of "kind id": what goes with the job
 ]]
-local FACTS = {'index', 'lane', 'due_at', 'job'}
+local FACTS = {'index', 'lane', 'due_at', 'job', 'note'}
 
 local function record_key(kind, id)
   return P .. 'record:' .. kind .. ':' .. id
@@ -30,7 +30,7 @@ local function move_places(kind, id, was, now)
   each_place(kind, id, now, function(key, member) call('ZADD', key, 0, member) end)
 end
 
--- Write the record whole, but for its note. Facts that are '' are left out of the hash; `attempts` '' leaves the count.
+-- Write the record whole, without a note. Facts that are '' are left out of the hash; `attempts` '' leaves the count.
 local function put_record(kind, id, body, index, lane, due, attempts, job)
   local key = record_key(kind, id)
   local was = call('HMGET', key, unpack(FACTS))
@@ -41,7 +41,7 @@ local function put_record(kind, id, body, index, lane, due, attempts, job)
   if job ~= '' then call('SADD', P .. 'job:' .. job .. ':records', kind .. ' ' .. id) end
   local fields = {'body', body}
   if attempts ~= '' then fields = {'body', body, 'attempts', attempts} end
-  for i, value in ipairs({index, lane, due, job}) do
+  for i, value in ipairs({index, lane, due, job, ''}) do
     if value ~= '' then
       fields[#fields + 1] = FACTS[i]
       fields[#fields + 1] = value
@@ -55,9 +55,13 @@ end
 
 local function note_record(kind, id, note, index)
   local key = record_key(kind, id)
-  local was = call('HMGET', key, 'stamp', 'index')
+  local was = call('HMGET', key, 'stamp', 'index', 'due_at', 'lane')
   if not was[1] then return end
   move_places(kind, id, was[2], index)
+  if was[3] then
+    call('ZREM', P .. 'due:' .. kind .. ':' .. (was[4] or ''), id)
+    call('HDEL', key, 'due_at')
+  end
   call('HSET', key, 'note', note, 'index', index)
   call('HINCRBY', key, 'stamp', 1)
 end

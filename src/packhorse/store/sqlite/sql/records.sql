@@ -12,16 +12,16 @@ SELECT 1 FROM jobs WHERE id = ?;
 SELECT 1 FROM leases WHERE worker = ? LIMIT 1;
 
 -- name: put
--- A note stays; attempts stay where none are given (?6 is NULL).
+-- Attempts stay where none are given (?6 is NULL).
 INSERT INTO records (kind, id, body, lane, due_at, attempts, job_id)
 VALUES (?1, ?2, ?3, ?4, ?5, coalesce(?6, 0), ?7)
 ON CONFLICT DO UPDATE SET
-    body = excluded.body, stamp = stamp + 1, lane = excluded.lane, due_at = excluded.due_at,
+    body = excluded.body, note = x'', stamp = stamp + 1, lane = excluded.lane, due_at = excluded.due_at,
     attempts = coalesce(?6, attempts), job_id = excluded.job_id
 RETURNING stamp;
 
 -- name: note
-UPDATE records SET note = ?, stamp = stamp + 1 WHERE kind = ? AND id = ?;
+UPDATE records SET note = ?, due_at = NULL, stamp = stamp + 1 WHERE kind = ? AND id = ?;
 
 -- name: drop
 DELETE FROM records WHERE kind = ? AND id = ?;
