@@ -7,7 +7,7 @@ READY := .venv/.ready
 PAGE := src/packhorse/web/static/vendor
 MODELS := .venv/share/packhorse_video/made-from
 PROJECTS := pyproject.toml $(wildcard apps/*/pyproject.toml)  # packhorse and its apps, each a package
-CODE := $(wildcard src apps tests bench docs examples)
+CODE := src apps examples tests bench docs
 PEERS := $(filter-out peers-oban,$(basename $(notdir $(wildcard requirements/peers-*.in))))  # that one needs Python 3.12
 LOCK := $(BIN)/uv pip compile --quiet --generate-hashes --no-header --universal --no-emit-index-url --excludes requirements/local.in
 
@@ -42,7 +42,7 @@ $(MODELS): apps/video/packhorse_video/pins.toml apps/video/packhorse_video/graph
 	touch $@
 
 run: setup ## Run it: four apps, a real job of each, and a kill -9 in the middle (CHECK=1: end after the checked results)
-	$(BIN)/python apps/four.py
+	$(BIN)/python -m examples.four_apps
 
 test: setup check ## Check everything, then run all tests
 	$(BIN)/python -m tests.servers.browser

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parent
-WAITING = ("journey", "cli", "apps", "web", "docs", "deploy", "bench")
+WAITING = ("journey", "cli", "apps", "examples", "web", "docs", "deploy", "bench")
 """Whose tests mostly wait, for processes, leases and ticks."""
 
 # A shell starts background commands with SIGINT ignored, and every process we start would inherit that. Tests that send

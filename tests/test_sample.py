@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from examples import report_text
 from packhorse import Context, File, Permanent, sample
-from packhorse.cli import demo_text
 
 
 class Scratch(Context):
@@ -44,14 +44,14 @@ def asked(folder: Path, text: str, title: str = "Report") -> sample.Report:
 
 
 def test_the_report_of_a_known_text_is_known(ctx: Scratch, tmp_path: Path) -> None:
-    p = sample.Report(text=File(tmp_path / demo_text.NAME), title=demo_text.TITLE)
-    p.text.path.write_text(demo_text.text())
+    p = sample.Report(text=File(tmp_path / report_text.NAME), title=report_text.TITLE)
+    p.text.path.write_text(report_text.text())
 
     digests = [sample.digest(ctx, p, section) for section in sample.read(ctx, p)]
     report = sample.render(ctx, p, digests)
 
-    assert json.loads(report.read_text()) == demo_text.expected()
-    assert ctx.moves[-1] == (demo_text.LINES, demo_text.LINES)
+    assert json.loads(report.read_text()) == report_text.expected()
+    assert ctx.moves[-1] == (report_text.LINES, report_text.LINES)
 
 
 def test_the_page_shows_every_section_and_runs_nothing_of_the_users(ctx: Scratch, tmp_path: Path) -> None:

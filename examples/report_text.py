@@ -1,4 +1,4 @@
-"""A text whose report is known before any is made: the check of the demo, independent of the sample's own code."""
+"""A generated text and the report that the built-in sample must make of it, computed without the sample's code."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Lines = list[list[str]]
 
 def text() -> str:
     """A section for each day."""
-    return "".join(f"# Day {day}\n{_written(_lines(day))}\n" for day in range(1, DAYS + 1))
+    return "".join(f"# Day {day}\n{_join(_lines(day))}\n" for day in range(1, DAYS + 1))
 
 
 def expected() -> dict[str, Any]:
-    """What the report must say."""
+    """The content of the report."""
     data = text().encode()
     return {
         "title": TITLE,
@@ -37,7 +37,7 @@ def _section(day: int) -> dict[str, Any]:
         "title": f"Day {day}",
         "lines": LINES,
         "words": LINES * len(WORDS),
-        "characters": len(_written(lines)),
+        "characters": len(_join(lines)),
         "frequent": {word: counts[word] for word in frequent},
     }
 
@@ -46,5 +46,5 @@ def _lines(day: int) -> Lines:
     return [[WORDS[(day * step + i * i) % len(WORDS)] for i in range(len(WORDS))] for step in range(LINES)]
 
 
-def _written(lines: Lines) -> str:
+def _join(lines: Lines) -> str:
     return "\n".join(" ".join(words) for words in lines)
