@@ -17,8 +17,9 @@ from packhorse.background import alerts
 from packhorse.background.alerts import HOLD, MESSAGES, POLL, SHOWN, Alerts
 from packhorse.background.bulk_actions import LATEST
 from packhorse.background.webhooks import build_message
+from packhorse.core.webhooks import NO_JOB
 from packhorse.store.base import Errand, Store
-from packhorse.store.webhooks import NO_JOB
+from packhorse.store.collections.webhooks import add_endpoint, list_deliveries, settle_delivery, take_deliveries
 from tests.background.test_bulk_actions import Killed, dying
 from tests.contract.failures import BY_ANN, failing, failing_many, only_group, wrong
 from tests.contract.keys import endpoint
@@ -41,7 +42,7 @@ def made(store: Store, command: str = "") -> Alerts:
 
 
 async def posted(store: Store, to: str = "e1") -> list[dict[str, Any]]:
-    return [json.loads(each.body) for each in reversed(await store.deliveries(to, 1000))]
+    return [json.loads(each.body) for each in reversed(await list_deliveries(store, to, 1000))]
 
 
 def names(count: int) -> list[str]:
@@ -51,7 +52,7 @@ def names(count: int) -> list[str]:
 
 async def test_a_new_kind_is_told_to_every_webhook_of_its_tenant_once(store: Store) -> None:
     for id, tenant in (("e1", "default"), ("e2", "default"), ("e3", "acme")):
-        await store.add_endpoint(endpoint(id, tenant=tenant))
+        await add_endpoint(store, endpoint(id, tenant=tenant))
     await failing(store, wrong("Model 7 is broken."))
     await failing(store, wrong("Model 8 is broken."))
 
@@ -65,13 +66,13 @@ async def test_a_new_kind_is_told_to_every_webhook_of_its_tenant_once(store: Sto
     assert (group["message"], group["count"], group["error_code"]) == ("Model 7 is broken.", 2, "BROKEN")
     assert await posted(store, "e2") == [message]
     assert await posted(store, "e3") == []
-    [delivery] = await store.deliveries("e1")
+    [delivery] = await list_deliveries(store, "e1")
     assert delivery.job_id == NO_JOB
     assert await build_message(store, delivery) == delivery.body.encode()
 
 
 async def test_one_that_is_seen_again_after_a_dismissal_is_told_as_that(store: Store) -> None:
-    await store.add_endpoint(endpoint())
+    await add_endpoint(store, endpoint())
     await failing(store)
     await made(store).tick()
     await store.dismiss_group("default", (await only_group(store)).fingerprint, BY_ANN)
@@ -83,7 +84,7 @@ async def test_one_that_is_seen_again_after_a_dismissal_is_told_as_that(store: S
 
 
 async def test_a_flood_is_told_in_one_message_that_says_how_many_more(store: Store) -> None:
-    await store.add_endpoint(endpoint())
+    await add_endpoint(store, endpoint())
     await failing_many(store, *map(wrong, names(SHOWN + 15)))
 
     await made(store).tick()
@@ -93,7 +94,7 @@ async def test_a_flood_is_told_in_one_message_that_says_how_many_more(store: Sto
 
 
 async def test_a_tenant_is_told_only_so_often_and_hears_of_the_rest_later(store: Store, clock: Clock) -> None:
-    await store.add_endpoint(endpoint())
+    await add_endpoint(store, endpoint())
     for message in names(MESSAGES + 4):
         await failing(store, wrong(message))
         await made(store).tick()
@@ -125,20 +126,20 @@ async def test_a_command_is_told_on_its_input_without_our_settings(
 async def test_a_command_that_fails_is_run_again_and_webhooks_are_not_told_twice(
     store: Store, tmp_path: Path, clock: Clock
 ) -> None:
-    await store.add_endpoint(endpoint())
+    await add_endpoint(store, endpoint())
     await failing(store)
     to = tmp_path / "said"
 
     await made(store, written(to, code=1)).tick()
-    [delivery] = await store.take_deliveries(10, 60.0)
-    await store.settle_delivery(delivery, next_at=None)
+    [delivery] = await take_deliveries(store, 10, 60.0)
+    await settle_delivery(store, delivery, next_at=None)
     clock.forward(5.0)
     await made(store, written(to)).tick()
     clock.forward(86_400.0)
     await made(store, written(to)).tick()
 
     assert len(said(to)) == 2
-    assert await store.deliveries("e1") == []
+    assert await list_deliveries(store, "e1") == []
 
 
 async def test_a_command_that_is_not_there_or_never_ends_holds_nobody_up(
@@ -165,24 +166,24 @@ async def test_a_command_that_is_not_there_or_never_ends_holds_nobody_up(
 async def test_what_was_posted_before_its_poster_died_is_told_by_the_next_under_the_same_id(
     store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await store.add_endpoint(endpoint())
+    await add_endpoint(store, endpoint())
     await failing(store)
     monkeypatch.setattr(crashpoints, "hook", dying("alert.posted"))
     with pytest.raises(Killed):
         await made(store).tick()
     monkeypatch.setattr(crashpoints, "hook", None)
-    before = await store.deliveries("e1")
+    before = await list_deliveries(store, "e1")
     clock.forward(HOLD)
 
     await made(store).tick()
 
-    assert await store.deliveries("e1") == before
+    assert await list_deliveries(store, "e1") == before
     clock.forward(HOLD)
     assert await store.take_errands("alert", 10, 1.0) == []
 
 
 async def test_a_group_that_is_forgotten_meanwhile_is_nobodys_news(store: Store, clock: Clock) -> None:
-    await store.add_endpoint(endpoint())
+    await add_endpoint(store, endpoint())
     await failing(store)
     clock.forward(1.0)
     await store.forget_failures(clock.now, 10)
@@ -195,7 +196,7 @@ async def test_a_group_that_is_forgotten_meanwhile_is_nobodys_news(store: Store,
 
 
 async def test_an_alert_that_cannot_be_read_keeps_nobody_from_hearing_of_the_others(store: Store, clock: Clock) -> None:
-    await store.add_endpoint(endpoint())
+    await add_endpoint(store, endpoint())
     await store.add_errand(Errand("0", "alert", "default", b"{", clock.now))
     await failing(store)
 

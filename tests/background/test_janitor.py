@@ -18,6 +18,7 @@ from packhorse.core.plan import Status
 from packhorse.errors import BlobUnavailable, CorruptRecord, JobNotFound, StoreUnavailable
 from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Claim, Store
+from packhorse.store.collections.webhooks import add_endpoint, end_endpoint, list_endpoints
 from packhorse.store.sqlite import SqliteStore
 from tests.contract.blob_fixtures import content
 from tests.contract.builders import (
@@ -633,14 +634,14 @@ async def test_what_unfinished_uploads_left_behind_is_removed(blobs: Blobs, jani
 
 async def test_a_webhook_that_ended_a_month_ago_is_forgotten(store: Store, janitor: Janitor, clock: Clock) -> None:
     for id in ("e1", "e2", "e3"):
-        await store.add_endpoint(endpoint(id))
-    await store.end_endpoint("e1", clock.now, "gone")
-    await store.end_endpoint("e2", clock.now + 1.0, "gone")
+        await add_endpoint(store, endpoint(id))
+    await end_endpoint(store, "e1", clock.now, "gone")
+    await end_endpoint(store, "e2", clock.now + 1.0, "gone")
     clock.now += ENDED_KEPT
 
     await janitor.tick()
 
-    assert [each.id for each in await store.endpoints()] == ["e2", "e3"]
+    assert [each.id for each in await list_endpoints(store)] == ["e2", "e3"]
 
 
 async def test_the_feed_of_watchers_is_trimmed(janitor: Janitor, faults: Faults) -> None:

@@ -18,13 +18,21 @@ from packhorse.background.janitor import Janitor
 from packhorse.background.webhooks import AT_ONCE, HOLD, IDLE, LINE, UNSIGNED, WebhookSender, secret_of
 from packhorse.core.backoff import DAY, ENDPOINT_GIVE_UP, MINUTE, WEBHOOK_AGES
 from packhorse.core.models import Job, Result
+from packhorse.core.webhooks import Delivery
 from packhorse.errors import CorruptRecord, StoreUnavailable
 from packhorse.jobs.transact import Transactor
 from packhorse.outbound import dns
 from packhorse.outbound.addresses import Allow
 from packhorse.outbound.calls import Outbound
 from packhorse.schemas.jobs import job_to_json
-from packhorse.store.base import Delivery, Endpoint, Store
+from packhorse.store.base import Store
+from packhorse.store.collections.webhooks import (
+    Endpoint,
+    add_endpoint,
+    list_deliveries,
+    list_endpoints,
+    settle_delivery,
+)
 from tests.contract.builders import SPEC, claim_one, completed, failed, finish, submit
 from tests.contract.builders import cancelled as a_cancelled
 from tests.contract.stores import Clock
@@ -55,7 +63,7 @@ def made(store: Store, key: str = KEY, allow: str = "127.0.0.0/8") -> WebhookSen
 
 async def endpoint(store: Store, url: str, id: str = "e1") -> Endpoint:
     found = Endpoint(id, "default", url, store.now())
-    await store.add_endpoint(found)
+    await add_endpoint(store, found)
     return found
 
 
@@ -74,7 +82,7 @@ def is_signed(asked: Asked, endpoint_id: str = "e1", key: str = KEY) -> bool:
 
 
 async def waiting(store: Store) -> list[Delivery]:
-    return await store.deliveries("e1")
+    return await list_deliveries(store, "e1")
 
 
 @pytest.mark.parametrize(
@@ -129,7 +137,7 @@ async def test_while_nobody_listens_the_outbox_is_not_even_looked_at(
     courier: WebhookSender, shaky: Store, faults: Faults
 ) -> None:
     assert await courier.tick() == IDLE
-    assert faults.names() == ["endpoints"]
+    assert faults.names() == ["scan endpoint"]
 
 
 async def test_a_retry_is_told_again_under_another_id(store: Store, courier: WebhookSender, receiver: Web) -> None:
@@ -226,7 +234,7 @@ async def test_a_message_that_is_never_taken_is_given_up_with_a_line_in_the_log(
     assert len(receiver.asked) == len(WEBHOOK_AGES) + 1
     [line] = [record for record in caplog.records if "given up" in record.message]
     assert (line.levelno, job.id in line.message, "HTTP_500" in line.message) == (logging.ERROR, True, True)
-    assert (await store.endpoints())[0].ended_at is None
+    assert (await list_endpoints(store))[0].ended_at is None
 
 
 @pytest.mark.parametrize("status", [429, 503])
@@ -265,7 +273,7 @@ async def test_who_is_gone_is_told_nothing_more(store: Store, courier: WebhookSe
     await completed(store, user="cid", webhooks=("e1",))
     await turn(courier)
 
-    [ended] = await store.endpoints()
+    [ended] = await list_endpoints(store)
     assert (ended.ended_at, "410" in ended.reason) == (store.now(), True)
     assert (await waiting(store), len(receiver.asked)) == ([], asked)
 
@@ -277,13 +285,13 @@ async def test_who_takes_nothing_for_five_days_is_told_nothing_more(
     await endpoint(store, receiver.url)
     begun = clock.now
 
-    while (await store.endpoints())[0].ended_at is None:
+    while (await list_endpoints(store))[0].ended_at is None:
         await completed(store, user=f"u{clock.now}", webhooks=("e1",))
         await turn(courier)
         clock.forward(DAY)
         assert clock.now < begun + 30 * DAY
 
-    [ended] = await store.endpoints()
+    [ended] = await list_endpoints(store)
     assert (ended.ended_at, "HTTP_500" in ended.reason) == (begun + ENDPOINT_GIVE_UP, True)
     assert await waiting(store) == []
 
@@ -298,7 +306,7 @@ async def test_a_single_message_taken_starts_the_five_days_anew(
         await turn(courier)
         clock.forward(DAY)
 
-    assert (await store.endpoints())[0].ended_at is None
+    assert (await list_endpoints(store))[0].ended_at is None
 
 
 async def test_a_failure_long_ago_says_nothing_about_today(
@@ -310,10 +318,10 @@ async def test_a_failure_long_ago_says_nothing_about_today(
         await completed(store, user=user, webhooks=("e1",))
         await turn(courier)
         for left in await waiting(store):
-            await store.settle_delivery(left, next_at=None)
+            await settle_delivery(store, left, next_at=None)
         clock.forward(6 * DAY)
 
-    assert (await store.endpoints())[0].ended_at is None
+    assert (await list_endpoints(store))[0].ended_at is None
 
 
 # Where it must not go.
@@ -358,7 +366,7 @@ async def test_a_slow_receiver_holds_nobody_else_up(store: Store, courier: Webho
             await courier.tick()
             await asyncio.sleep(0.01)
         under_way = slow.connections
-        put_off = [each for each in await store.deliveries("slow", 1000) if each.next_at < store.now() + HOLD]
+        put_off = [each for each in await list_deliveries(store, "slow", 1000) if each.next_at < store.now() + HOLD]
         gate.set()
         await courier.quiet()
 
@@ -434,7 +442,7 @@ async def test_a_message_whose_end_could_not_be_written_down_is_sent_again_under
 ) -> None:
     await endpoint(store, receiver.url)
     job = await completed(store, webhooks=("e1",))
-    faults.refuse("settle_delivery", StoreUnavailable)
+    faults.refuse("put delivery", StoreUnavailable)
 
     await turn(courier)
     await turn(courier)

@@ -6,7 +6,9 @@ import asyncio
 from typing import Any
 
 from packhorse.core.models import Job
-from packhorse.store.base import Charge, Delivery, Endpoint, Entry, Key, Session, Spent, Store
+from packhorse.core.webhooks import Delivery
+from packhorse.store.base import Charge, Entry, Key, Session, Spent, Store
+from packhorse.store.collections.webhooks import Endpoint, add_endpoint, list_endpoints, take_deliveries
 from tests.contract.builders import completed
 
 MINUTE = 60.0
@@ -39,8 +41,8 @@ def endpoint(id: str = "e1", **options: Any) -> Endpoint:
 async def told(store: Store, *endpoints: str) -> Job:
     """A job that has ended, with a message waiting for each of these endpoints."""
     for id in endpoints:
-        if id not in [each.id for each in await store.endpoints()]:
-            await store.add_endpoint(endpoint(id))
+        if id not in [each.id for each in await list_endpoints(store)]:
+            await add_endpoint(store, endpoint(id))
     return await completed(store, webhooks=endpoints)
 
 
@@ -52,6 +54,6 @@ async def spend_each(store: Store, times: int, one: Charge) -> list[Spent]:
 async def take_all(store: Store, most: int) -> list[Delivery]:
     """Take in small steps until nothing is left."""
     found: list[Delivery] = []
-    while taken := await store.take_deliveries(most, 3_600.0):
+    while taken := await take_deliveries(store, most, 3_600.0):
         found += taken
     return found

@@ -7,9 +7,10 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
+from packhorse.core.webhooks import NO_JOB, Delivery
 from packhorse.errors import Conflict
-from packhorse.store.base import Delivery, Store
-from packhorse.store.webhooks import NO_JOB
+from packhorse.store.base import Store
+from packhorse.store.collections.webhooks import add_endpoint, list_deliveries, post_deliveries, take_deliveries
 from tests.contract.failures import errand
 from tests.contract.keys import endpoint
 from tests.contract.stores import Clock
@@ -115,15 +116,17 @@ async def test_the_id_of_an_errand_is_given_once(store: Store, other: Store) -> 
 
 
 async def test_a_message_about_no_job_waits_for_open_endpoints_once(store: Store, other: Store) -> None:
-    await store.add_endpoint(endpoint("e1"))
-    await store.add_endpoint(endpoint("e2", ended_at=1.0))
+    await add_endpoint(store, endpoint("e1"))
+    await add_endpoint(store, endpoint("e2", ended_at=1.0))
     said = [Delivery(f"failure.x.{to}", to, NO_JOB, 0, 5.0, next_at=5.0, body='{"ä":1}') for to in ("e1", "e2", "e3")]
 
-    await store.post_deliveries(said)
-    await other.post_deliveries(said)
+    await post_deliveries(store, said)
+    await post_deliveries(other, said)
 
-    assert await other.take_deliveries(10, 60.0) == [replace(said[0], attempts=1, next_at=said_at(other, 60.0))]
-    assert await store.deliveries("e2") == []
+    assert await take_deliveries(other, 10, 60.0) == [
+        replace(said[0], attempts=1, stamp=2, next_at=said_at(other, 60.0))
+    ]
+    assert await list_deliveries(store, "e2") == []
 
 
 def said_at(store: Store, seconds: float) -> object:

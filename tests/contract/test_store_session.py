@@ -10,12 +10,12 @@ import pytest
 from packhorse.core.records import LogEntry, Put
 from packhorse.core.schedules import Run
 from packhorse.errors import StoreUnavailable
-from packhorse.store.base import Delivery, Filter, Finding, Pause, Store
+from packhorse.store.base import Filter, Finding, Pause, Store
 from packhorse.store.health import Lost
 from packhorse.store.statistics import Reading, Tally
 from tests.contract.builders import KINDS, ONLY, UNKNOWN, card, claim, held, starter, submission, submit
 from tests.contract.failures import ALL, BY_ANN, errand
-from tests.contract.keys import endpoint, key, session
+from tests.contract.keys import key, session
 from tests.contract.schedules import creation
 from tests.contract.stores import Clock, OpenStore
 
@@ -84,14 +84,6 @@ CALLS: dict[str, Callable[[Store], Awaitable[object]]] = {
     "audited": lambda store: store.audited(limit=0),
     "spend": lambda store: store.spend([]),
     "refund": lambda store: store.refund([], 1.0),
-    "add_endpoint": lambda store: store.add_endpoint(endpoint()),
-    "endpoints": lambda store: store.endpoints(),
-    "forget_endpoints": lambda store: store.forget_endpoints(0.0),
-    "end_endpoint": lambda store: store.end_endpoint("e1", 1.0, "gone"),
-    "take_deliveries": lambda store: store.take_deliveries(0, 1.0),
-    "settle_delivery": lambda store: store.settle_delivery(Delivery("d", "e1", UNKNOWN, 1, 1.0), next_at=None),
-    "deliveries": lambda store: store.deliveries("e1", limit=0),
-    "post_deliveries": lambda store: store.post_deliveries([Delivery("d", "e1", UNKNOWN, 1, 1.0)]),
     "failures": lambda store: store.failures(ALL),
     "failures_by_id": lambda store: store.failures_by_id([UNKNOWN]),
     "failure_groups": lambda store: store.failure_groups("default"),

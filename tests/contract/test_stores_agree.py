@@ -18,6 +18,7 @@ from packhorse.core.models import Job, Result, TaskId
 from packhorse.core.plan import Plan, Status, fingerprint
 from packhorse.errors import PackhorseError
 from packhorse.store.base import Claim, Filter, Lease, Line, Report, Store
+from packhorse.store.collections.webhooks import add_endpoint, list_deliveries
 from tests.contract import keys
 from tests.contract.builders import BROKEN, HOPELESS, LEASE, SPEC, job_id
 from tests.contract.conftest import EPOCH
@@ -57,7 +58,7 @@ class Stores(RuleBasedStateMachine):
             name: self.wait(sort.open(sort.fresh(folder), self.clock)) for name, sort in STORES.items()
         }
         for endpoint in ENDPOINTS:
-            self.on_all(lambda store, id=endpoint: store.add_endpoint(keys.endpoint(id)))
+            self.on_all(lambda store, id=endpoint: add_endpoint(store, keys.endpoint(id)))
         self.ids: list[str] = []
         self.put_off: list[Change] = []
         self.progress: dict[Entry, float] = {}
@@ -249,7 +250,7 @@ class Stores(RuleBasedStateMachine):
             "littered": {job.id for job in await store.littered(limit=100)},
             "known": await store.known(self.ids),
             "deliveries": {
-                (each.job_id, each.run, each.endpoint) for id in ENDPOINTS for each in await store.deliveries(id)
+                (each.job_id, each.run, each.endpoint) for id in ENDPOINTS for each in await list_deliveries(store, id)
             },
             "listed": [job.id for job in await store.find(Filter("default"))],
             "by status": {status: await self.listed(store, status) for status in Status},

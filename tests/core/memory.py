@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from packhorse.core import json
 from packhorse.core.changes import (
     Change,
     DropStages,
@@ -19,8 +20,8 @@ from packhorse.core.changes import (
     KeepSpec,
     KeyUnused,
     MakeDue,
-    Notify,
     Overdue,
+    PutRecord,
     RecordFailure,
     ReleaseSlot,
     RememberKey,
@@ -31,6 +32,7 @@ from packhorse.core.changes import (
     Waiting,
 )
 from packhorse.core.models import Event, FailedRun, Job, Result, Spec, TaskId
+from packhorse.core.webhooks import DELIVERY, Delivery
 from packhorse.errors import AlreadySubmitted, Conflict, LeaseLost, SlotTaken
 
 
@@ -141,10 +143,11 @@ class Memory:
             case DropStages(stages):
                 kept = self.results.get(job_id, {})
                 self.results[job_id] = {task: result for task, result in kept.items() if task.stage not in stages}
-            case Notify(endpoints, run):
-                told = {(job_id, run, endpoint) for endpoint in endpoints}
-                assert not told & self.deliveries
-                self.deliveries |= told
+            case PutRecord(put) if put.kind == DELIVERY:
+                delivery = json.record(put.body, Delivery)
+                told = (job_id, delivery.run, delivery.endpoint)
+                assert told not in self.deliveries
+                self.deliveries.add(told)
             case RecordFailure(failure):
                 assert failure.id not in self.failures
                 self.failures[failure.id] = failure

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from packhorse.core import lifecycle
-from packhorse.core.changes import Change, Notify
+from packhorse.core.changes import Change, PutRecord
+from packhorse.core.webhooks import DELIVERY, job_delivery, put_delivery
 from tests.core.plans import (
     BROKEN,
     HOPELESS,
@@ -51,15 +52,20 @@ GOES_ON: dict[str, Callable[..., Change | None]] = {
 }
 
 
-def notices(change: Change | None) -> list[Notify]:
-    return [effect for effect in sure(change).effects if isinstance(effect, Notify)]
+def notices(change: Change | None) -> list[PutRecord]:
+    effects = [effect for effect in sure(change).effects if isinstance(effect, PutRecord)]
+    return [effect for effect in effects if effect.put.kind == DELIVERY]
+
+
+def expected(run: int) -> list[PutRecord]:
+    return [PutRecord(put_delivery(job_delivery("j", run, endpoint, LATER))) for endpoint in TOLD]
 
 
 @pytest.mark.parametrize("verb", ENDS)
 def test_every_verb_that_ends_a_run_tells_everybody_once(verb: str) -> None:
     change = ENDS[verb](webhooks=TOLD)
 
-    assert notices(change) == [Notify(TOLD, 1, LATER)]
+    assert notices(change) == expected(run=1)
     assert sure(change).after.status.is_terminal
 
 
@@ -81,4 +87,4 @@ def test_the_end_of_another_run_is_told_under_its_number() -> None:
 
     change = lifecycle.finish(again, ONLY, token="t", result=RESULT, now=LATER)
 
-    assert notices(change) == [Notify(TOLD, 2, LATER)]
+    assert notices(change) == expected(run=2)

@@ -12,7 +12,15 @@ from typing import Any
 import pytest
 
 from packhorse.http.routes import webhooks
-from packhorse.store.base import Endpoint, Store
+from packhorse.store.base import Store
+from packhorse.store.collections.webhooks import (
+    Endpoint,
+    add_endpoint,
+    list_deliveries,
+    list_endpoints,
+    settle_delivery,
+    take_deliveries,
+)
 from tests.contract.builders import completed
 from tests.http.processes import Place
 from tests.http.test_openapi import told, validator
@@ -51,7 +59,7 @@ async def test_a_new_webhook_is_told_with_its_secret_and_never_again(http: Http,
     assert secret == "whsec_" + b64encode(derived).decode()
     assert listed.json() == {"items": [webhook], "next": None}
     assert (webhook["url"], webhook["ended_at"], webhook["reason"]) == (HOOK["url"], None, "")
-    assert [each.id for each in await store.endpoints("default")] == [webhook["webhook_id"]]
+    assert [each.id for each in await list_endpoints(store, "default")] == [webhook["webhook_id"]]
 
 
 @pytest.mark.parametrize("anywhere", ["sqlite"], indirect=True)  # whose files can be looked into
@@ -83,7 +91,7 @@ async def test_an_address_that_must_not_be_called_is_refused_at_once(http: Http,
 
     assert (answer.status_code, answer.json()["type"]) == (422, "urn:packhorse:blocked-address")
     assert "PACKHORSE_OUTBOUND_ALLOW" in answer.json()["hint"]
-    assert await store.endpoints() == []
+    assert await list_endpoints(store) == []
 
 
 @pytest.mark.parametrize("anywhere", ["sqlite"], indirect=True)  # no store is asked about what cannot be read
@@ -120,14 +128,14 @@ async def test_a_webhook_that_is_removed_stays_listed_with_the_reason(http: Http
 
     assert removed.json() == (await http.get("webhooks")).json()["items"][0]
     assert (removed.json()["reason"], removed.json()["ended_at"] is None) == ("It was removed.", False)
-    assert await store.deliveries(webhook["webhook_id"]) == []
+    assert await list_deliveries(store, webhook["webhook_id"]) == []
 
 
 async def test_what_waits_to_be_sent_is_listed(http: Http, store: Store) -> None:
     webhook = await made(http)
     job = await completed(store, webhooks=(webhook["webhook_id"],))
-    [taken] = await store.take_deliveries(1, 60)
-    await store.settle_delivery(taken, next_at=1_800_000_000.0, error="HTTP_500")
+    [taken] = await take_deliveries(store, 1, 60)
+    await settle_delivery(store, taken, next_at=1_800_000_000.0, error="HTTP_500")
 
     [waiting] = (await http.get(f"webhooks/{webhook['webhook_id']}/deliveries")).json()["items"]
 
@@ -168,7 +176,7 @@ async def test_a_trial_sends_a_signed_message_at_once(
 
 async def test_a_trial_is_not_a_way_inside(http: Http, store: Store, receiver: Web) -> None:
     """The rules may have changed since the webhook was made."""
-    await store.add_endpoint(Endpoint("old", "default", "https://10.0.0.1/", 1.0))
+    await add_endpoint(store, Endpoint("old", "default", "https://10.0.0.1/", 1.0))
 
     answer = await http.post("webhooks/old/test")
 
@@ -182,12 +190,12 @@ async def test_a_trial_is_not_a_way_inside(http: Http, store: Store, receiver: W
 async def test_a_foreign_webhook_and_a_missing_one_look_the_same(
     http: Http, store: Store, method: str, path: str, webhook: str
 ) -> None:
-    await store.add_endpoint(Endpoint("foreign", "other", HOOK["url"], 1.0))
+    await add_endpoint(store, Endpoint("foreign", "other", HOOK["url"], 1.0))
 
     answer = await http.request(method, f"webhooks/{webhook}{path}")
 
     assert (answer.status_code, answer.json()["type"]) == (404, "urn:packhorse:webhook-not-found")
-    assert (await store.endpoints("other"))[0].ended_at is None
+    assert (await list_endpoints(store, "other"))[0].ended_at is None
     assert (await http.get("webhooks")).json()["items"] == []
 
 

@@ -8,7 +8,8 @@ from packhorse.blobs.base import Blobs
 from packhorse.errors import StoreUnavailable
 from packhorse.jobs import webhook_targets
 from packhorse.jobs.webhook_targets import WebhookTargets
-from packhorse.store.base import Endpoint, Store
+from packhorse.store.base import Store
+from packhorse.store.collections.webhooks import Endpoint, add_endpoint, end_endpoint
 from tests.worker.builders import objects, submit_file
 from tests.worker.faulty import Faults
 
@@ -30,7 +31,7 @@ def steady(monkeypatch: pytest.MonkeyPatch) -> Steady:
 
 
 async def add(store: Store, id: str, tenant: str = "default") -> None:
-    await store.add_endpoint(Endpoint(id, tenant, "https://example.org/", store.now()))
+    await add_endpoint(store, Endpoint(id, tenant, "https://example.org/", store.now()))
 
 
 async def test_a_job_knows_the_webhooks_of_its_tenant_that_are_active_when_it_is_admitted(
@@ -40,7 +41,7 @@ async def test_a_job_knows_the_webhooks_of_its_tenant_that_are_active_when_it_is
     await add(store, "e2")
     await add(store, "e3", tenant="other")
     await add(store, "e4")
-    await store.end_endpoint("e4", store.now(), "gone")
+    await end_endpoint(store, "e4", store.now(), "gone")
 
     job = await submit_file(store, blobs)
 
@@ -54,18 +55,18 @@ async def test_who_admits_many_jobs_asks_once_a_second(
 ) -> None:
     for n in range(5):
         await submit_file(shaky, blobs, name=f"{n}.txt")
-    asked = faults.names().count("endpoints")
+    asked = faults.names().count("scan endpoint")
     await add(shaky, "e1")
     steady.now += webhook_targets.FRESH
     job = await submit_file(shaky, blobs)
 
-    assert (asked, faults.names().count("endpoints"), job.webhooks) == (1, 2, ("e1",))
+    assert (asked, faults.names().count("scan endpoint"), job.webhooks) == (1, 2, ("e1",))
 
 
 async def test_a_job_whose_webhooks_cannot_be_asked_for_is_not_admitted_and_leaves_nothing(
     shaky: Store, blobs: Blobs, faults: Faults
 ) -> None:
-    faults.refuse("endpoints", StoreUnavailable)
+    faults.refuse("scan endpoint", StoreUnavailable)
 
     with pytest.raises(StoreUnavailable):
         await submit_file(shaky, blobs)

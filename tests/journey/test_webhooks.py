@@ -15,8 +15,9 @@ from typing import Any
 import httpx2
 import pytest
 
+from packhorse.core.webhooks import Delivery
 from packhorse.define import File
-from packhorse.store.base import Delivery
+from packhorse.store.collections.webhooks import list_deliveries, settle_delivery
 from tests.journey.places import PLACES
 from tests.journey.serving import served
 from tests.journey.site import Site, until
@@ -81,7 +82,7 @@ async def left(site: Site, webhook_id: str, count: int, error: str = "") -> list
     store = await site.store()
 
     async def look() -> list[Delivery] | None:
-        found = await store.deliveries(webhook_id)
+        found = await list_deliveries(store, webhook_id)
         return found if len(found) == count and all(each.error == error for each in found) else None
 
     return await until(look, 40, lambda: site.log_text()[-3000:])
@@ -150,7 +151,7 @@ async def test_a_worker_killed_between_the_answer_and_the_outbox_has_it_sent_aga
     store = await site.store()
     [held] = await left(site, hook["webhook_id"], 1)
     site.start_worker()
-    await store.settle_delivery(held, next_at=store.now())  # what the end of its time does, without the wait
+    await settle_delivery(store, held, next_at=store.now())  # what the end of its time does, without the wait
     asked = await told(site, receiver, 2)
     await left(site, hook["webhook_id"], 0)
 

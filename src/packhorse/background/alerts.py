@@ -21,14 +21,15 @@ from msgspec.structs import replace
 from packhorse.background.bulk_actions import run_or_postpone
 from packhorse.core import json
 from packhorse.core.backoff import webhook_delay
+from packhorse.core.webhooks import NO_JOB, Delivery
 from packhorse.crashpoints import passing
 from packhorse.host import child_environment
 from packhorse.jobs.webhook_targets import webhook_targets
 from packhorse.log import log
 from packhorse.schemas.failures import group_to_json
 from packhorse.schemas.timestamps import iso
-from packhorse.store.base import Alarm, Charge, Delivery, Errand, Store
-from packhorse.store.webhooks import NO_JOB
+from packhorse.store.base import Alarm, Charge, Errand, Store
+from packhorse.store.collections.webhooks import post_deliveries
 
 BATCH = 1000
 HOLD = 60.0
@@ -99,7 +100,7 @@ class Alerts:
         id = f"failure.{alarm.failure_id}"
         at = self._store.now()
         messages = [Delivery(f"{id}.{to}", to, NO_JOB, 0, at, next_at=at, body=body.decode()) for to in endpoints]
-        await self._store.post_deliveries(messages)
+        await post_deliveries(self._store, messages)
 
     def _later(self, told: Sequence[tuple[Errand, Alarm]], trouble: str) -> float | None:
         """When the command is run once more, None if it is given up."""

@@ -20,6 +20,7 @@ from packhorse.jobs import artifacts
 from packhorse.jobs.publish import Publisher
 from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Store
+from packhorse.store.collections.webhooks import drop_endpoints
 
 BATCH = 100
 MOST = 20 * BATCH
@@ -68,7 +69,7 @@ class Janitor:
         await self._blobs.abandon(self._orphan_after)
         await self._store.trim()
         forgotten = await self._forget()
-        await self._store.forget_endpoints(self._store.now() - ENDED_KEPT)
+        await drop_endpoints(self._store, self._store.now() - ENDED_KEPT)
         if stuck:
             raise stuck[0]
         return 0.0 if BATCH in (purged, tidied, forgotten) else self._period

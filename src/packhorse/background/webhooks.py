@@ -18,6 +18,7 @@ from packhorse.core import json
 from packhorse.core.backoff import ENDPOINT_FORGIVE, ENDPOINT_GIVE_UP, webhook_delay
 from packhorse.core.models import Job
 from packhorse.core.plan import TERMINAL
+from packhorse.core.webhooks import Delivery
 from packhorse.crashpoints import passing
 from packhorse.errors import CorruptRecord, NoSecretKey, OutboundFailed, SchemaTooNew
 from packhorse.jobs.webhook_targets import WebhookTargets
@@ -29,7 +30,8 @@ from packhorse.outbound.guard import Policy
 from packhorse.schemas.jobs import jobs_to_json
 from packhorse.schemas.timestamps import iso
 from packhorse.settings import Settings
-from packhorse.store.base import Delivery, Endpoint, Store
+from packhorse.store.base import Store
+from packhorse.store.collections.webhooks import Endpoint, end_endpoint, settle_delivery, take_deliveries
 
 PATIENCE = 15.0
 """Seconds for one request to a receiver, from the connection to the end of the answer."""
@@ -83,7 +85,7 @@ class WebhookSender:
         wanted = min(BATCH, MOST - len(self._carried))
         if wanted <= 0:
             return POLL
-        taken = await self._store.take_deliveries(wanted, HOLD)
+        taken = await take_deliveries(self._store, wanted, HOLD)
         known = {each.id: each for each in targets}
         if any(each.endpoint not in known for each in taken):
             known = {each.id: each for each in await self._targets.refresh()}
@@ -109,7 +111,7 @@ class WebhookSender:
     async def _carry(self, delivery: Delivery, endpoint: Endpoint | None) -> None:
         try:
             if endpoint is None:  # it has ended, and its messages with it
-                await self._store.settle_delivery(delivery, next_at=None)
+                await settle_delivery(self._store, delivery, next_at=None)
             else:
                 await self._queued(delivery, endpoint)
         except Exception as error:  # broad: one message must not take its neighbours along; it is due again by itself
@@ -137,7 +139,7 @@ class WebhookSender:
         """Nothing was tried, and nothing is held against it."""
         wait = min(LONGEST, max(SHORTEST, line.length * line.took / AT_ONCE))
         next_at = self._store.now() + wait * (1 + self._luck())
-        await self._store.settle_delivery(delivery, next_at=next_at, error=delivery.error)
+        await settle_delivery(self._store, delivery, next_at=next_at, error=delivery.error)
 
     async def _send(self, delivery: Delivery, endpoint: Endpoint) -> None:
         try:
@@ -146,7 +148,7 @@ class WebhookSender:
             await self._later(delivery, Reply(error="UNREADABLE"))
             return
         if body is None:
-            await self._store.settle_delivery(delivery, next_at=None)
+            await settle_delivery(self._store, delivery, next_at=None)
             return
         reply = await post(self._outbound, endpoint, self._secret_key, id=delivery.id, at=self._store.now(), body=body)
         passing("webhook.sent")
@@ -157,7 +159,7 @@ class WebhookSender:
         elif reply.error:
             await self._later(delivery, reply)
         else:
-            await self._store.settle_delivery(delivery, next_at=None)
+            await settle_delivery(self._store, delivery, next_at=None)
 
     async def _later(self, delivery: Delivery, reply: Reply) -> None:
         now = self._store.now()
@@ -165,10 +167,10 @@ class WebhookSender:
         if pause is None:
             log.webhook_given_up(delivery.id, reply.error)
         next_at = None if pause is None else now + pause
-        await self._store.settle_delivery(delivery, next_at=next_at, error=reply.error)
+        await settle_delivery(self._store, delivery, next_at=next_at, error=reply.error)
 
     async def _end(self, endpoint: Endpoint, reason: str) -> None:
-        await self._store.end_endpoint(endpoint.id, self._store.now(), reason)
+        await end_endpoint(self._store, endpoint.id, self._store.now(), reason)
         self._lines.pop(endpoint.id, None)
         log.webhook_ended(endpoint.id, reason)
 

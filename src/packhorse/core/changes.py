@@ -129,14 +129,6 @@ class DropStages(Struct, frozen=True, tag=True):
     stages: tuple[str, ...]
 
 
-class Notify(Struct, frozen=True, tag=True):
-    """Tell these endpoints that the run has ended. One that is not there, or has ended, is told nothing."""
-
-    endpoints: tuple[str, ...]
-    run: int
-    at: float
-
-
 class MarkRun(Struct, frozen=True, tag=True):
     """Tell the run of the tick that this job was made for how the job stands. One that was purged is told nothing."""
 
@@ -194,7 +186,6 @@ Effect = (
     | RememberKey
     | KeepResult
     | DropStages
-    | Notify
     | MarkRun
     | RecordFailure
     | SettleFailures

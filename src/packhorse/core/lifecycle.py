@@ -28,8 +28,8 @@ from packhorse.core.changes import (
     KeyUnused,
     MakeDue,
     MarkRun,
-    Notify,
     Overdue,
+    PutRecord,
     RecordFailure,
     ReleaseSlot,
     RememberKey,
@@ -55,6 +55,7 @@ from packhorse.core.models import (
     TaskId,
 )
 from packhorse.core.plan import Need, Plan, StagePlan, Status, purge_at
+from packhorse.core.webhooks import job_delivery, put_delivery
 from packhorse.errors import JobNotFound, LeaseLost, NotAllowed
 
 PENDING, RUNNING, COMPLETED, FAILED, CANCELLED = Status
@@ -445,8 +446,8 @@ class _Draft:
             self.set(has_litter=True)
         if self.before.slot is not None:
             self.do(ReleaseSlot(self.before.slot))
-        if self.before.webhooks:
-            self.do(Notify(self.before.webhooks, run, self.now))
+        for endpoint in self.before.webhooks:
+            self.do(PutRecord(put_delivery(job_delivery(self.before.id, run, endpoint, self.now))))
         error: Failure | None = self.fields.get("error", self.before.error)
         if status is FAILED and error is not None:
             self.do(RecordFailure(failures.failed_run(self._so_far(), error, run, self.now)))

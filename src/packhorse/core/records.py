@@ -83,3 +83,8 @@ class LogEntry(NamedTuple):
     topic: str = ""
     """Lists it under this topic as well, if it is not empty."""
     n: int = 0
+
+
+def time_place(at: float, id: str = "") -> str:
+    """A place that sorts by time, then by id. Without an id it lies before all of that time."""
+    return f"{max(at, 0.0):020.6f} {id}"

@@ -6,7 +6,8 @@ import time
 from collections.abc import Sequence
 from weakref import WeakKeyDictionary
 
-from packhorse.store.base import Endpoint, Store
+from packhorse.store.base import Store
+from packhorse.store.collections.webhooks import Endpoint, list_endpoints
 
 FRESH = 1.0
 """Seconds for which an answer is good. A job that is submitted sooner after a webhook was made may not know of it."""
@@ -26,7 +27,7 @@ class WebhookTargets:
         return self._open
 
     async def refresh(self) -> Sequence[Endpoint]:
-        self._open = await self._store.endpoints(only_open=True)
+        self._open = await list_endpoints(self._store, only_open=True)
         return self._open
 
     async def of(self, tenant: str) -> tuple[str, ...]:

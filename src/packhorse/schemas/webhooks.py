@@ -2,8 +2,9 @@
 
 from typing import TypedDict
 
+from packhorse.core.webhooks import Delivery
 from packhorse.schemas.timestamps import iso
-from packhorse.store.base import Delivery, Endpoint
+from packhorse.store.collections.webhooks import Endpoint
 
 
 class WebhookDocument(TypedDict):

@@ -41,9 +41,6 @@ from packhorse.store.keys import Sessions as Sessions
 from packhorse.store.keys import Spent as Spent
 from packhorse.store.schedules import Schedules as Schedules
 from packhorse.store.statistics import Statistics
-from packhorse.store.webhooks import Delivery as Delivery
-from packhorse.store.webhooks import Endpoint as Endpoint
-from packhorse.store.webhooks import Outbox as Outbox
 
 Decide = Callable[[Job, TaskId], Change | None]
 
@@ -395,7 +392,7 @@ class Records(Protocol):
         """The newest entries numbered below ``before``, newest first; of the whole log, or of one topic."""
 
 
-class Governed(Keys, Sessions, Audit, Counters, Outbox, Schedules, Failures, Errands, Statistics, Vitals, Protocol):
+class Governed(Keys, Sessions, Audit, Counters, Schedules, Failures, Errands, Statistics, Vitals, Protocol):
     """All that is beside jobs and their work."""
 
 

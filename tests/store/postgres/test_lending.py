@@ -8,6 +8,7 @@ import asyncpg
 import pytest
 
 from packhorse.store.base import Line
+from packhorse.store.collections.webhooks import add_endpoint
 from packhorse.store.postgres import PostgresStore
 from tests.contract.builders import ONLY, card, claim, submit
 from tests.contract.failures import failing, wrong
@@ -44,7 +45,7 @@ async def used(url: str) -> None:
     await failing(store, wrong("It broke."))
     await store.log([Line(job.id, ONLY, 1, 1.0, "hello")], keep=10)
     await store.enroll(card())
-    await store.add_endpoint(endpoint())
+    await add_endpoint(store, endpoint())
     await store.erase(job.id)
     await store.trim()
     await store.close()

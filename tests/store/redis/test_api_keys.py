@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 import redis
 
 from packhorse.errors import StoreError
+from packhorse.store.collections.webhooks import (
+    add_endpoint,
+    list_deliveries,
+    settle_delivery,
+    take_deliveries,
+)
 from packhorse.store.redis import RedisStore
 from tests.contract.builders import completed, marked, plan, stage, submit
 from tests.contract.keys import MINUTE, charge, endpoint, entry, key, told
@@ -29,7 +34,9 @@ async def test_every_key_is_behind_the_prefix(server: valkey.Valkey, open_redis:
 
     with server.client(decode_responses=True) as client:
         names = list(client.scan_iter(count=1000))
-    assert {"prod:keys", "prod:audit", "prod:outbox", "prod:endpoints", "prod:ratelimit:a"} <= set(names)
+    assert {"prod:keys", "prod:audit", "prod:due:delivery:", "prod:record:endpoint:e1", "prod:ratelimit:a"} <= set(
+        names
+    )
     assert [name for name in names if not name.startswith("prod:")] == []
 
 
@@ -89,13 +96,13 @@ async def test_who_spends_wakes_nobody(redis_store: RedisStore) -> None:
 async def test_an_erased_job_has_left_no_key_behind(redis_store: RedisStore, raw: redis.Redis, prefix: str) -> None:
     job = await told(redis_store, "e1", "e2")
     await redis_store.add_key(key(job_id=job.id))
-    assert {f"job:{job.id}:keys", f"job:{job.id}:deliveries", "outbox", "keys"} <= found(raw, prefix)
+    assert {f"job:{job.id}:keys", f"job:{job.id}:records", "due:delivery:", "keys"} <= found(raw, prefix)
 
     await redis_store.erase((await marked(redis_store, job)).id)
 
     left = found(raw, prefix)
-    assert [name for name in left if job.id in name or name.startswith("endpoint:")] == []
-    assert {"outbox", "keys"} & left == set()
+    assert [name for name in left if job.id in name or "delivery" in name] == []
+    assert "keys" not in left
 
 
 async def test_what_a_job_leaves_that_the_server_has_dropped_by_itself_is_trimmed(
@@ -110,59 +117,29 @@ async def test_what_a_job_leaves_that_the_server_has_dropped_by_itself_is_trimme
     await timed_redis.trim()
 
     assert await timed_redis.keys([key().id]) == [None]
-    assert await timed_redis.deliveries("e1") == await timed_redis.take_deliveries(10, MINUTE) == []
-    assert {f"job:{job.id}:keys", f"job:{job.id}:deliveries"} & found(raw, prefix) == set()
+    assert await list_deliveries(timed_redis, "e1") == await take_deliveries(timed_redis, 10, MINUTE) == []
+    assert {f"job:{job.id}:keys", f"job:{job.id}:records"} & found(raw, prefix) == set()
 
 
 async def test_what_is_done_with_leaves_no_key(redis_store: RedisStore, raw: redis.Redis, prefix: str) -> None:
     job = await told(redis_store, "e1")
-    [taken] = await redis_store.take_deliveries(1, MINUTE)
+    [taken] = await take_deliveries(redis_store, 1, MINUTE)
 
-    await redis_store.settle_delivery(taken, next_at=None)
+    await settle_delivery(redis_store, taken, next_at=None)
 
     names = found(raw, prefix)
-    assert [name for name in names if name.startswith(("delivery:", "endpoint:")) or name == "outbox"] == []
-    assert f"job:{job.id}:deliveries" not in names
-
-
-def copied(raw: redis.Redis, prefix: str, delivery_id: str, times: int) -> None:
-    """The same message under so many other ids: to end as many jobs would take a minute."""
-    fields: Any = raw.hgetall(f"{prefix}delivery:{delivery_id}")
-    due: Any = raw.zscore(f"{prefix}outbox", delivery_id)
-    with raw.pipeline() as pipe:
-        for n in range(times):
-            id = f"{delivery_id}.{n}"
-            pipe.hset(f"{prefix}delivery:{id}", mapping=fields)
-            pipe.zadd(f"{prefix}outbox", {id: due})
-            pipe.zadd(f"{prefix}endpoint:e1:deliveries", {id: due})
-        pipe.execute()
-
-
-async def test_more_messages_than_go_at_once_are_dropped_with_their_endpoint_or_when_they_would_be_taken(
-    redis_store: RedisStore, raw: redis.Redis, prefix: str
-) -> None:
-    job = await told(redis_store, "e1", "e2")
-    copied(raw, prefix, f"{job.id}.1.e1", 600)
-
-    await redis_store.end_endpoint("e1", redis_store.now(), "gone")
-    left = raw.zcard(f"{prefix}outbox")
-    taken = await redis_store.take_deliveries(1000, MINUTE)
-
-    assert left == 102  # 500 of e1's 601 went at once
-    assert [each.endpoint for each in taken] == ["e2"]
-    assert raw.zcard(f"{prefix}outbox") == 1
-    assert [name for name in found(raw, prefix) if name.startswith("endpoint:e1")] == []
-    assert [name for name in found(raw, prefix) if name.startswith("delivery:")] == [f"delivery:{taken[0].id}"]
+    assert [name for name in names if "delivery" in name] == []
+    assert f"job:{job.id}:records" not in names
 
 
 async def test_a_job_without_webhooks_leaves_no_delivery(
     redis_store: RedisStore, raw: redis.Redis, prefix: str
 ) -> None:
-    await redis_store.add_endpoint(endpoint())
+    await add_endpoint(redis_store, endpoint())
 
     await completed(redis_store)
 
-    assert [name for name in found(raw, prefix) if "deliver" in name or name == "outbox"] == []
+    assert [name for name in found(raw, prefix) if "deliver" in name] == []
 
 
 async def test_the_audit_goes_on_when_its_last_number_was_lost(

@@ -36,7 +36,8 @@ from packhorse.schemas.webhooks import (
     delivery_to_json,
     webhook_to_json,
 )
-from packhorse.store.base import Endpoint
+from packhorse.store.collections import webhooks as collection
+from packhorse.store.collections.webhooks import Endpoint
 
 MOST = 20
 """Webhooks that a tenant may have: each job is told to each of them."""
@@ -61,7 +62,8 @@ BODY = (TooLarge, UnsupportedMedia, TooSlow)
 @get("/webhooks", scope="admin", responses=refusing())
 async def list_webhooks(tools: NamedDependency[Tools], caller: NamedDependency[Caller]) -> WebhooksPage:
     """Where ended jobs are told, oldest first; with those that have ended, and why."""
-    return {"items": [webhook_to_json(each) for each in await tools.store.endpoints(caller.tenant)], "next": None}
+    found = await collection.list_endpoints(tools.store, caller.tenant)
+    return {"items": [webhook_to_json(each) for each in found], "next": None}
 
 
 @post(
@@ -81,10 +83,10 @@ async def add_webhook(
     now = tools.store.now()
     endpoint_id = f"{int(now * 1000):012x}{secrets.token_hex(4)}"
     secret = secret_of(tools.settings.secret_key, endpoint_id)
-    if len(await tools.store.endpoints(caller.tenant, only_open=True)) >= MOST:
+    if len(await collection.list_endpoints(tools.store, caller.tenant, only_open=True)) >= MOST:
         raise TooMany(reason=f"{MOST} webhooks; remove one first")
     endpoint = Endpoint(endpoint_id, caller.tenant, wanted.url, now, created_by=caller.key_id)
-    await tools.store.add_endpoint(endpoint)
+    await collection.add_endpoint(tools.store, endpoint)
     tools.audit.tell("webhook.added", caller, webhook_id=endpoint.id)
     return {**webhook_to_json(endpoint), "secret": secret}
 
@@ -95,7 +97,7 @@ async def remove_webhook(
 ) -> WebhookDocument:
     """Tell it nothing more: what waits to be sent is dropped."""
     await _webhook(tools, caller, webhook_id)
-    ended = await tools.store.end_endpoint(webhook_id, tools.store.now(), "It was removed.")
+    ended = await collection.end_endpoint(tools.store, webhook_id, tools.store.now(), "It was removed.")
     if ended is None:
         raise WebhookNotFound(webhook_id=webhook_id)
     tools.audit.tell("webhook.removed", caller, webhook_id=webhook_id)
@@ -108,7 +110,7 @@ async def list_deliveries(
 ) -> DeliveriesPage:
     """The messages that wait to be sent, newest first, with the error of the last try. What was taken is gone."""
     await _webhook(tools, caller, webhook_id)
-    found = await tools.store.deliveries(webhook_id, limit)
+    found = await collection.list_deliveries(tools.store, webhook_id, limit)
     return {"items": [delivery_to_json(each) for each in found], "next": None}
 
 
@@ -142,7 +144,7 @@ async def try_webhook(
 
 async def _webhook(tools: Tools, caller: Caller, webhook_id: str) -> Endpoint:
     """A foreign one and a missing one look the same."""
-    found = await tools.store.endpoints(caller.tenant)
+    found = await collection.list_endpoints(tools.store, caller.tenant)
     if (endpoint := next((each for each in found if each.id == webhook_id), None)) is None:
         raise WebhookNotFound(webhook_id=webhook_id)
     return endpoint

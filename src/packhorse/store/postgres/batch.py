@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from packhorse.core import json as wire
-from packhorse.core.changes import Change, MarkRun, Notify, RecordFailure, SettleFailures
+from packhorse.core.changes import Change, MarkRun, RecordFailure, SettleFailures
 from packhorse.core.models import Job, TaskId
 from packhorse.core.plan import Status
 from packhorse.errors import CorruptRecord
@@ -18,7 +18,6 @@ from packhorse.store.postgres.records import RecordEffect
 from packhorse.store.postgres.rows import Plans
 from packhorse.store.postgres.statements import Parts, columns, write
 from packhorse.store.postgres.watch import Notice
-from packhorse.store.webhooks import delivery_id
 
 RESULTS = """
 SELECT r.job_id, r.stage, r.element, r.body FROM unnest($1::uuid[], $2::text[]) AS asked (job_id, stage)
@@ -42,7 +41,6 @@ class Batch:
         """The record, and the value in it."""
         self.due: dict[Entry, float] = {}
         self.leases: dict[Key, tuple[str, str, float]] = {}
-        self.deliveries: dict[str, tuple[str, str, int, float]] = {}
         self.runs: dict[tuple[str, str, float], tuple[Any, ...]] = {}
         self.due_drops: set[Entry] = set()
         self.delayed_drops: set[tuple[Any, ...]] = set()
@@ -80,10 +78,6 @@ class Batch:
         task = change.before.task(at) if change.before is not None and not is_due else None
         if task is not None and task.ready_at is not None:
             self.delayed_drops.add((task.ready_at, *key))
-
-    def notify(self, job_id: str, effect: Notify) -> None:
-        for endpoint in effect.endpoints:
-            self.deliveries[delivery_id(job_id, effect.run, endpoint)] = (endpoint, job_id, effect.run, effect.at)
 
     def mark_run(self, job: Job, effect: MarkRun) -> None:
         said = (effect.status, rows.clean(effect.message), job.id, job.trace_id, effect.started_at, effect.ended_at)
@@ -164,12 +158,9 @@ class Batch:
             entries=columns((*key, not_before) for key, not_before in self.due.items()),
             slots=columns((s, id) for s, id in facts.slots.items() if facts.stored_slots.get(s) != id),
             keys=columns((key, *kept) for key, kept in facts.keys.items() if facts.stored_keys.get(key) != kept),
-            deliveries=columns((id, *rest) for id, rest in self.deliveries.items()),
             runs=columns((*at, *said) for at, said in sorted(self.runs.items(), key=lambda item: item[0])),
             feed=[touched] if touched else [],
         )  # fmt: skip
-        if "deliveries" in puts:
-            puts["deliveries"] = [*puts["deliveries"], sorted({endpoint for endpoint, *_ in self.deliveries.values()})]
         for timed in ("leases", "entries"):
             if timed in puts:
                 puts[timed] = [clock.parameter(), *puts[timed]]

@@ -22,7 +22,6 @@ from packhorse.core.changes import (
     MakeDue,
     MarkRun,
     NoteRecord,
-    Notify,
     Overdue,
     PutRecord,
     RecordFailure,
@@ -231,8 +230,6 @@ def _apply(effect: Effect, body: bytes, change: Change, facts: Facts, batch: Bat
             batch.results[(job.id, *task)] = (body, result.value)
         case DropStages(stages):
             batch.drop_stages(job.id, stages)
-        case Notify():
-            batch.notify(job.id, effect)
         case MarkRun():
             batch.mark_run(job, effect)
             facts.runs.pop((job.tenant, effect.schedule, effect.tick), None)  # by now it has another stamp

@@ -1,13 +1,13 @@
-"""The part of the store that governs: who may ask, how much, and who is told."""
+"""The part of the store that governs: who may ask, how much."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from packhorse.store.base import Charge, Delivery, Endpoint, Entry, Key, Session, Spent
+from packhorse.store.base import Charge, Entry, Key, Session, Spent
 from packhorse.store.batching import Group
-from packhorse.store.postgres import counters, webhooks
+from packhorse.store.postgres import counters
 from packhorse.store.postgres import keys as granting
 from packhorse.store.postgres.address import Address
 from packhorse.store.postgres.counters import Ask
@@ -70,32 +70,3 @@ class Governing(Handle):
 
     async def _count(self, asks: Sequence[Ask]) -> Sequence[Spent]:
         return await self._keep(partial(counters.count_all, asks=asks, clock=self._clock))
-
-    # Outbox
-
-    async def add_endpoint(self, endpoint: Endpoint) -> None:
-        await self._keep(webhooks.add_endpoint, endpoint)
-
-    async def endpoints(self, tenant: str | None = None, *, only_open: bool = False) -> list[Endpoint]:
-        return await self._read(webhooks.endpoints, tenant, only_open)
-
-    async def forget_endpoints(self, ended_before: float) -> None:
-        await self._keep(webhooks.forget_endpoints, ended_before)
-
-    async def end_endpoint(self, endpoint_id: str, at: float, reason: str) -> Endpoint | None:
-        return await self._keep(webhooks.end_endpoint, endpoint_id, at, reason)
-
-    async def post_deliveries(self, deliveries: Sequence[Delivery]) -> None:
-        await self._keep(webhooks.post, deliveries)
-
-    async def take_deliveries(self, limit: int, seconds: float) -> list[Delivery]:
-        """Looked at first: who finds nothing, as most do, need not begin a transaction."""
-        if not await self._read(webhooks.has_due, self._clock):
-            return []
-        return await self._keep(webhooks.take, self._clock, limit, seconds)
-
-    async def settle_delivery(self, delivery: Delivery, *, next_at: float | None, error: str = "") -> None:
-        await self._keep(webhooks.settle, delivery, next_at, error)
-
-    async def deliveries(self, endpoint_id: str, limit: int = 50) -> list[Delivery]:
-        return await self._read(webhooks.deliveries, endpoint_id, limit)

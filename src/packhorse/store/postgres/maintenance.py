@@ -14,7 +14,7 @@ from packhorse.store.postgres.connection import NOW, Clock, Row, Session
 from packhorse.store.postgres.rows import Plans
 from packhorse.store.tolerant_reads import readable
 
-PER_JOB = ("specs", "results", "events", "leases", "progress", "log", "log_size", "samples", "keys", "deliveries")
+PER_JOB = ("specs", "results", "events", "leases", "progress", "log", "log_size", "samples", "keys")
 
 HELD = "unnest($1::uuid[], $2::text[], $3::int4[], $4::text[]) AS n (job_id, stage, element, token)"
 SAID = "l.job_id, l.stage, l.element, l.token"

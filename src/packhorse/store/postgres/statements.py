@@ -140,13 +140,6 @@ PARTS = {
     "keys": """
         INSERT INTO @idempotency SELECT * FROM unnest(%::text[], %::uuid[], %::text[]) AS n
         ON CONFLICT (key) DO UPDATE SET job_id = excluded.job_id, fingerprint = excluded.fingerprint""",
-    # An endpoint that is locked does not end meanwhile: who ends it sees what is put in here, and drops it.
-    "deliveries": """
-        INSERT INTO @deliveries SELECT n.id, n.endpoint, n.job_id, n.run, n.at, 0, n.at, '', ''
-        FROM unnest(%::text[], %::text[], %::uuid[], %::int4[], %::float8[]) AS n (id, endpoint, job_id, run, at)
-        JOIN (SELECT id FROM @endpoints WHERE id = ANY(%::text[]) AND is_open ORDER BY id FOR SHARE) AS told
-            ON told.id = n.endpoint
-        ON CONFLICT DO NOTHING""",
     "runs": """
         UPDATE @runs AS r SET status = n.status, message = n.message, job_id = n.job_id, trace_id = n.trace_id,
             started_at = n.started_at, ended_at = n.ended_at, due_at = NULL, stamp = r.stamp + 1

@@ -24,7 +24,6 @@ from packhorse.core.changes import (
     MakeDue,
     MarkRun,
     NoteRecord,
-    Notify,
     Overdue,
     PutRecord,
     RecordFailure,
@@ -45,7 +44,6 @@ from packhorse.store.base import is_own_work
 from packhorse.store.redis import failure_operations, keys, public_view, rows
 from packhorse.store.redis.failure_operations import Op
 from packhorse.store.redis.rows import Plans
-from packhorse.store.webhooks import delivery_id
 
 NET = 7 * 86_400
 """Seconds after its purge time at which the server itself drops an ended job, should no worker ever come back."""
@@ -274,11 +272,6 @@ def _apply(effect: Effect, change: Change, ops: list[Op]) -> None:
         case DropStages(stages):
             for stage in stages:
                 _drop(change.before or job, stage, ops)
-        case Notify(endpoints, run, at):
-            ops += [
-                ["notify", delivery_id(job.id, run, endpoint), endpoint, job.id, str(run), repr(at)]
-                for endpoint in endpoints
-            ]
         case MarkRun(schedule, tick, status, message, started_at, ended_at):
             of = (keys.run(job.tenant, schedule, tick), keys.config(job.tenant, schedule, "open"))
             times = ["" if at is None else repr(at) for at in (started_at, ended_at)]

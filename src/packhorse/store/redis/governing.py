@@ -1,11 +1,11 @@
-"""The part of the store that governs: who may ask, how much, and who is told."""
+"""The part of the store that governs: who may ask, how much."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from packhorse.store.base import Charge, Delivery, Endpoint, Entry, Key, Session, Spent
-from packhorse.store.redis import api_keys, webhooks
+from packhorse.store.base import Charge, Entry, Key, Session, Spent
+from packhorse.store.redis import api_keys
 from packhorse.store.redis.address import Address
 from packhorse.store.redis.counters import Ask, Counting
 from packhorse.store.redis.session import Handle
@@ -65,31 +65,3 @@ class Governing(Handle):
     async def refund(self, charges: Sequence[Charge], at: float) -> None:
         self._open()
         await self._counting(Ask(charges, at))
-
-    # Outbox
-
-    async def add_endpoint(self, endpoint: Endpoint) -> None:
-        await webhooks.add_endpoint(self._write, endpoint)
-
-    async def endpoints(self, tenant: str | None = None, *, only_open: bool = False) -> list[Endpoint]:
-        return await webhooks.endpoints(self._link, tenant, only_open)
-
-    async def forget_endpoints(self, ended_before: float) -> None:
-        await webhooks.forget_endpoints(self._link, self._write, ended_before)
-
-    async def end_endpoint(self, endpoint_id: str, at: float, reason: str) -> Endpoint | None:
-        return await webhooks.end_endpoint(self._link, self._write, endpoint_id, at, reason)
-
-    async def post_deliveries(self, deliveries: Sequence[Delivery]) -> None:
-        await webhooks.post(self._write, deliveries)
-
-    async def take_deliveries(self, limit: int, seconds: float) -> list[Delivery]:
-        self._open()
-        return await webhooks.take(self._link, self.now, limit, seconds)
-
-    async def settle_delivery(self, delivery: Delivery, *, next_at: float | None, error: str = "") -> None:
-        await self._write.put(webhooks.settled(delivery, next_at, error))
-
-    async def deliveries(self, endpoint_id: str, limit: int = 50) -> list[Delivery]:
-        self._open()
-        return await webhooks.deliveries(self._link, endpoint_id, limit)

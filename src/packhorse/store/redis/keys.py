@@ -87,14 +87,6 @@ def tenant_audit(tenant: str) -> str:
     return f"audit:of:{quote(tenant, safe='')}"
 
 
-def delivery(id: str) -> str:
-    return f"delivery:{id}"
-
-
-def endpoint_deliveries(endpoint_id: str) -> str:
-    return f"endpoint:{endpoint_id}:deliveries"
-
-
 def config(tenant: str, schedule: str, what: str = "") -> str:
     """A schedule; or its versions, runs, and runs that are not over."""
     return f"config:{pair(tenant, schedule)}" + (f":{what}" if what else "")

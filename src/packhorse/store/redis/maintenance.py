@@ -135,7 +135,7 @@ def forgotten(index: str, job_id: str) -> Member:
 
 
 def orphaned(job_id: str) -> Member:
-    """Tokens and deliveries of a job whose record the server has dropped by itself."""
+    """Tokens and records of a job that the server has dropped by itself."""
     return commit.plain(["orphan", job_id], guards=[["absent", keys.job(job_id)]])
 
 

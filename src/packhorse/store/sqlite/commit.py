@@ -23,7 +23,6 @@ from packhorse.core.changes import (
     MakeDue,
     MarkRun,
     NoteRecord,
-    Notify,
     Overdue,
     PutRecord,
     RecordFailure,
@@ -39,7 +38,7 @@ from packhorse.core.changes import (
 )
 from packhorse.core.models import Job, TaskId
 from packhorse.errors import AlreadySubmitted, Conflict, LeaseLost, PackhorseError, SlotTaken, StoreError
-from packhorse.store.sqlite import failures, records, rows, schedules, webhooks
+from packhorse.store.sqlite import failures, records, rows, schedules
 from packhorse.store.sqlite.connection import Session
 from packhorse.store.sqlite.rows import Plans
 from packhorse.store.sqlite.writer import alone, is_careful
@@ -278,10 +277,6 @@ def _drop_stages(db: Session, effect: DropStages, change: Change, _now: float) -
         db.execute("DELETE FROM progress WHERE job_id = ? AND stage = ?", (change.after.id, stage))
 
 
-def _notify(db: Session, effect: Notify, change: Change, _now: float) -> None:
-    webhooks.notify(db, change.after, effect)
-
-
 def _mark_run(db: Session, effect: MarkRun, change: Change, _now: float) -> None:
     schedules.mark(db, change.after, effect)
 
@@ -317,7 +312,6 @@ APPLY: Mapping[type[Effect], Callable[[Session, Any, Change, float], None]] = {
     RememberKey: _remember_key,
     KeepResult: _keep_result,
     DropStages: _drop_stages,
-    Notify: _notify,
     MarkRun: _mark_run,
     RecordFailure: _record_failure,
     SettleFailures: _settle_failures,

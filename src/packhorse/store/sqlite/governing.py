@@ -1,12 +1,11 @@
-"""The part of the store that governs: who may ask, how much, and who is told."""
+"""The part of the store that governs: who may ask, how much."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from packhorse.store.base import Charge, Delivery, Endpoint, Entry, Key, Session, Spent
+from packhorse.store.base import Charge, Entry, Key, Session, Spent
 from packhorse.store.sqlite import keys as granting
-from packhorse.store.sqlite import webhooks
 from packhorse.store.sqlite.session import Handle
 
 
@@ -54,32 +53,3 @@ class Governing(Handle):
 
     async def refund(self, charges: Sequence[Charge], at: float) -> None:
         await self._counting.refund(charges, at)
-
-    # Outbox
-
-    async def add_endpoint(self, endpoint: Endpoint) -> None:
-        await self._write(lambda db: webhooks.add_endpoint(db, endpoint))
-
-    async def endpoints(self, tenant: str | None = None, *, only_open: bool = False) -> list[Endpoint]:
-        return await self._read(webhooks.endpoints, tenant, only_open)
-
-    async def forget_endpoints(self, ended_before: float) -> None:
-        await self._write(lambda db: webhooks.forget_endpoints(db, ended_before))
-
-    async def end_endpoint(self, endpoint_id: str, at: float, reason: str) -> Endpoint | None:
-        return await self._write(lambda db: webhooks.end_endpoint(db, endpoint_id, at, reason))
-
-    async def post_deliveries(self, deliveries: Sequence[Delivery]) -> None:
-        await self._write(lambda db: webhooks.post(db, deliveries))
-
-    async def take_deliveries(self, limit: int, seconds: float) -> list[Delivery]:
-        """Looked at first: who finds nothing, as most do, need not wait for the one writer."""
-        if not await self._read(webhooks.has_due, self.now()):
-            return []
-        return await self._write(lambda db: webhooks.take(db, self.now(), limit, seconds))
-
-    async def settle_delivery(self, delivery: Delivery, *, next_at: float | None, error: str = "") -> None:
-        await self._write(lambda db: webhooks.settle(db, delivery, next_at, error))
-
-    async def deliveries(self, endpoint_id: str, limit: int = 50) -> list[Delivery]:
-        return await self._read(webhooks.deliveries, endpoint_id, limit)

@@ -18,7 +18,7 @@ from packhorse.store.tolerant_reads import readable
 FEED = 10_000
 """Transactions kept in the feed for watchers that are a little behind; who is further behind looks at everything."""
 
-PER_JOB = ("specs", "results", "events", "leases", "progress", "log", "log_size", "samples", "keys", "deliveries")
+PER_JOB = ("specs", "results", "events", "leases", "progress", "log", "log_size", "samples", "keys")
 
 
 def renew(db: apsw.Connection, leases: Sequence[Lease], until: float) -> Renewal:

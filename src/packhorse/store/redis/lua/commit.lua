@@ -112,15 +112,6 @@ local function each_key(act, job, ...)
   end
 end
 
--- A delivery is a hash, and is named by the outbox (by the time it is due), its endpoint (by its own time) and its job.
-local function forget(delivery)
-  local of = call('HMGET', P .. 'delivery:' .. delivery, 'endpoint', 'job_id')
-  call('DEL', P .. 'delivery:' .. delivery)
-  call('ZREM', P .. 'outbox', delivery)
-  if of[1] then call('ZREM', P .. 'endpoint:' .. of[1] .. ':deliveries', delivery) end
-  if of[2] then call('SREM', P .. 'job:' .. of[2] .. ':deliveries', delivery) end
-end
-
 -- A failure's parts: status, whether its user is counted, its group, what became of it, and the failure itself.
 local function failure_of(id)
   return string.match(call('HGET', P .. 'failures', id) or '', '^([^\t]*)\t([^\t]*)\t([^\t]*)\t([^\t]*)\t(.*)$')
@@ -240,24 +231,6 @@ local verbs = {
   release = function(slot, job)
     if call('GET', P .. slot) == job then call('DEL', P .. slot) end
   end,
-  notify = function(delivery, endpoint, job, run, at, body)
-    if call('SISMEMBER', P .. 'endpoints:open', endpoint) == 0 then return end
-    call('HSET', P .. 'delivery:' .. delivery, 'endpoint', endpoint, 'job_id', job, 'run', run, 'at', at,
-      'attempts', 0, 'next_at', at, 'error', '', 'body', body or '')
-    call('ZADD', P .. 'outbox', at, delivery)
-    call('ZADD', P .. 'endpoint:' .. endpoint .. ':deliveries', at, delivery)
-    call('SADD', P .. 'job:' .. job .. ':deliveries', delivery)
-  end,
-  settle = function(delivery, attempts, next_at, error)
-    if call('HGET', P .. 'delivery:' .. delivery, 'attempts') ~= attempts then return end
-    if next_at == '' then return forget(delivery) end
-    call('HSET', P .. 'delivery:' .. delivery, 'next_at', next_at, 'error', error)
-    call('ZADD', P .. 'outbox', next_at, delivery)
-  end,
-  unsend = function(endpoint)
-    -- So many at a time: what is left is dropped when it would be taken.
-    for _, delivery in ipairs(call('ZRANGE', P .. 'endpoint:' .. endpoint .. ':deliveries', 0, 499)) do forget(delivery) end
-  end,
   mark = function(run, open, tick, status, message, job, trace, started, ended)
     if call('EXISTS', P .. run) == 0 then return end  -- its schedule keeps no runs as old as this one
     call('HSET', P .. run, 'status', status, 'message', message, 'job_id', job, 'trace_id', trace,
@@ -277,7 +250,6 @@ local verbs = {
   drop_record = drop_record,
   orphan = function(job)
     drop_records_of(job)
-    for _, delivery in ipairs(call('SMEMBERS', P .. 'job:' .. job .. ':deliveries')) do forget(delivery) end
     for _, token in ipairs(call('SMEMBERS', P .. 'job:' .. job .. ':keys')) do call('HDEL', P .. 'keys', token) end
     call('DEL', P .. 'job:' .. job .. ':keys')
   end,

@@ -1,0 +1,125 @@
+"""Webhooks: where tenants want to be told of ended jobs, and the outbox of what waits to be sent.
+
+An open endpoint has a record of its own (`OPEN_ENDPOINT`) that every delivery needs. Ending an endpoint drops it first,
+so nothing is added behind the clearing of its deliveries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from packhorse.core import json
+from packhorse.core.records import Drop, IndexEntry, Put, Record, time_place
+from packhorse.core.webhooks import DELIVERY, OPEN_ENDPOINT, Delivery, put_delivery
+from packhorse.errors import Conflict, JobNotFound
+from packhorse.store.base import Records
+
+ENDPOINT = "endpoint"
+PAGE = 500
+
+
+class Endpoint(Struct, frozen=True, omit_defaults=True):
+    """Where a tenant wants to be told of ended jobs."""
+
+    id: str
+    tenant: str
+    url: str
+    created_at: float
+    created_by: str = ""
+    ended_at: float | None = None
+    reason: str = ""
+    """Why it has ended."""
+
+
+async def add_endpoint(store: Records, endpoint: Endpoint) -> None:
+    """Raises `Conflict` if the id is taken."""
+    await store.put(_put_endpoint(endpoint, stamp=0), quiet=True)
+
+
+async def list_endpoints(store: Records, tenant: str | None = None, *, only_open: bool = False) -> list[Endpoint]:
+    """Those of the tenant, or all, oldest first; ended ones too, unless only open ones are wanted."""
+    index = "open" if only_open else "all"
+    if tenant is not None:
+        index = f"{index}/{tenant}"
+    found: list[Endpoint] = []
+    while True:
+        after = _place(found[-1]) if found else ""
+        page = await store.scan(ENDPOINT, index, after=after, limit=PAGE)
+        found += [json.record(each.body, Endpoint) for each in page]
+        if len(page) < PAGE:
+            return found
+
+
+async def end_endpoint(store: Records, endpoint_id: str, at: float, reason: str) -> Endpoint | None:
+    """Send nothing there any more, and drop what waits for it. The first end stays. None if it is unknown."""
+    while True:
+        [found] = await store.fetch(ENDPOINT, [endpoint_id])
+        endpoint = None if found is None else json.record(found.body, Endpoint)
+        if found is None or endpoint is None or endpoint.ended_at is not None:
+            return endpoint
+        ended = replace(endpoint, ended_at=at, reason=reason)
+        with suppress(Conflict):
+            await store.put(_put_endpoint(ended, stamp=found.stamp), quiet=True)
+            break
+    while waiting := await store.scan(DELIVERY, f"endpoint/{endpoint_id}", limit=PAGE):
+        await store.put([Drop(DELIVERY, each.id) for each in waiting], quiet=True)
+    return ended
+
+
+async def drop_endpoints(store: Records, ended_before: float) -> None:
+    """Delete those that had ended by then. Once ended, an endpoint never changes."""
+    while page := await store.scan(ENDPOINT, "ended", before=time_place(ended_before, "\U0010ffff"), limit=PAGE):
+        await store.put([Drop(ENDPOINT, each.id) for each in page], quiet=True)
+
+
+async def post_deliveries(store: Records, deliveries: Sequence[Delivery]) -> None:
+    """Add messages to the outbox, except to endpoints that have ended. One that is there already is left as it is."""
+    for delivery in deliveries:
+        with suppress(Conflict, JobNotFound):
+            await store.put([put_delivery(delivery)], quiet=True)
+
+
+async def take_deliveries(store: Records, limit: int, seconds: float) -> list[Delivery]:
+    """Those due by the store's clock, longest due first, each counted and put off by ``seconds`` in the same step.
+
+    Two takers never receive the same attempt. What a taker that died has not settled is due again by itself.
+    """
+    return [_delivery(found) for found in await store.take(DELIVERY, "", limit, seconds)]
+
+
+async def settle_delivery(store: Records, delivery: Delivery, *, next_at: float | None, error: str = "") -> None:
+    """Drop it (None), or try again then. Ignored if another taker has it since, or its endpoint has ended."""
+    write: Put | Drop = Drop(DELIVERY, delivery.id, stamp=delivery.stamp)
+    if next_at is not None:
+        write = put_delivery(replace(delivery, next_at=next_at, error=error))
+    with suppress(Conflict, JobNotFound):
+        await store.put([write], quiet=True)
+
+
+async def list_deliveries(store: Records, endpoint_id: str, limit: int = 50) -> list[Delivery]:
+    """What waits for the endpoint, newest first."""
+    found = await store.scan(DELIVERY, f"endpoint/{endpoint_id}", limit=limit, newest=True)
+    return [_delivery(each) for each in found]
+
+
+def _put_endpoint(endpoint: Endpoint, stamp: int) -> list[Put | Drop]:
+    is_open = endpoint.ended_at is None
+    names = ("all", "open") if is_open else ("all",)
+    index = [IndexEntry(each, _place(endpoint)) for name in names for each in (name, f"{name}/{endpoint.tenant}")]
+    if endpoint.ended_at is not None:
+        index.append(IndexEntry("ended", time_place(endpoint.ended_at, endpoint.id)))
+    gate = Put(OPEN_ENDPOINT, endpoint.id, b"1") if is_open else Drop(OPEN_ENDPOINT, endpoint.id)
+    return [Put(ENDPOINT, endpoint.id, json.encode(endpoint), stamp=stamp, index=tuple(index)), gate]
+
+
+def _place(endpoint: Endpoint) -> str:
+    return time_place(endpoint.created_at, endpoint.id)
+
+
+def _delivery(found: Record) -> Delivery:
+    delivery = json.record(found.body, Delivery)
+    return replace(delivery, attempts=found.attempts, next_at=found.due_at or 0.0, stamp=found.stamp)
