@@ -21,7 +21,7 @@ import asyncpg
 from tests.servers import postgres
 from tests.servers.valkey import Valkey
 
-from packhorse.define.loader import load as load_code
+from packhorse.define.registry import load as load_code
 from packhorse.define.submit import Options
 from packhorse.runtime import Runtime
 from packhorse.settings import load

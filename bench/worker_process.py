@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 
 from bench.loops import LOOP, LOOPS
 from packhorse import host
-from packhorse.factory import opened
+from packhorse.factory import open_both
 from packhorse.settings import load
 from packhorse.store.base import Claim, Decide, Store
 from packhorse.worker.describe import describe
@@ -38,7 +38,7 @@ async def main() -> None:
     if "BENCH_BOOT" in os.environ:  # as if it ran on another machine: nobody here can see whether it lives
         boot = os.environ["BENCH_BOOT"]
         host.boot = lambda: boot
-    store, blobs = await opened(settings)
+    store, blobs = await open_both(settings)
     door = hang_a_door(store)
     worker = Worker(store, blobs, settings, await describe(settings.app))
     stop = asyncio.Event()

@@ -25,7 +25,7 @@ from packhorse.http.routes.events import TYPES, UNNUMBERED
 from packhorse.http.server import build
 from packhorse.schemas.jobs import job_to_json
 from packhorse.schemas.problems import error_to_json
-from packhorse.settings import load, meanings
+from packhorse.settings import descriptions, load
 
 FOLDER = Path(__file__).parent / "reference"
 HERE = str(Path.cwd())
@@ -46,7 +46,7 @@ def pages() -> dict[str, str]:
 
 
 def settings() -> str:
-    rows = [(f"`{name}`", _default(name), meaning) for name, meaning in meanings().items()]
+    rows = [(f"`{name}`", _default(name), meaning) for name, meaning in descriptions().items()]
     return _page(
         "Settings",
         "From flags, the environment, `.env`, or `[tool.packhorse]` in pyproject.toml (there in lower case, without "

@@ -16,7 +16,7 @@ from packhorse import sample, settings
 from packhorse.background.webhooks import secret_of, sign
 from packhorse.core.error_codes import CODES
 from packhorse.core.plan import Revive
-from packhorse.define.loader import load
+from packhorse.define.registry import load
 from packhorse.factory import check
 from tests.cli.house import LONGEST, Dev
 
@@ -88,7 +88,7 @@ def test_the_pipeline_of_the_pipelines_page_offers_what_the_worker_finds(
 
     [pipeline] = load(str(tmp_path / name)).pipelines.values()
 
-    assert pipeline.schema.published()["properties"]["voice"]["enum"] == ["anna"]
+    assert pipeline.schema.published_schema()["properties"]["voice"]["enum"] == ["anna"]
 
 
 def test_the_client_of_the_calling_page_gets_a_result(dev: Dev) -> None:

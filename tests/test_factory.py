@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from packhorse.errors import SettingError
-from packhorse.factory import opened_destinations
-from packhorse.settings import Settings, shown
+from packhorse.factory import destinations_from
+from packhorse.settings import Settings, printable
 
 
 async def test_one_address_needs_no_name(tmp_path: Path) -> None:
-    [(name, destination)] = opened_destinations(Settings(promote_to=f"file://{tmp_path}/kept/")).items()
+    [(name, destination)] = destinations_from(Settings(promote_to=f"file://{tmp_path}/kept/")).items()
 
     assert (name, destination.address) == ("default", f"file://{tmp_path}/kept")
     await destination.close()
@@ -21,7 +21,7 @@ async def test_one_address_needs_no_name(tmp_path: Path) -> None:
 async def test_several_have_names_and_the_first_is_the_usual_one(tmp_path: Path) -> None:
     to = f"desk=file://{tmp_path}/a, web=https://files.example/x,s=s3://bucket/p?endpoint=http://127.0.0.1:1"
 
-    found = opened_destinations(Settings(promote_to=to, s3_access_key="a", s3_secret_key="b"))
+    found = destinations_from(Settings(promote_to=to, s3_access_key="a", s3_secret_key="b"))
 
     assert {name: each.address for name, each in found.items()} == {
         "desk": f"file://{tmp_path}/a",
@@ -34,7 +34,7 @@ async def test_several_have_names_and_the_first_is_the_usual_one(tmp_path: Path)
 
 
 def test_none_is_none() -> None:
-    assert opened_destinations(Settings()) == {}
+    assert destinations_from(Settings()) == {}
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_what_is_no_place_is_refused_without_repeating_a_secret(to: str, tmp_pat
     to = to.replace("/x", f"{tmp_path}/x").replace("/y", f"{tmp_path}/y") if "file:" in to else to
 
     with pytest.raises(SettingError) as refused:
-        opened_destinations(Settings(promote_to=to, s3_access_key="a", s3_secret_key="b"))
+        destinations_from(Settings(promote_to=to, s3_access_key="a", s3_secret_key="b"))
 
     assert refused.value.facts["name"] == "promote_to"
     assert "canary" not in str(refused.value) + repr(refused.value.facts)
@@ -64,4 +64,4 @@ def test_what_is_no_place_is_refused_without_repeating_a_secret(to: str, tmp_pat
 def test_the_secret_is_not_shown() -> None:
     settings = Settings(promote_client_secret="canary")
 
-    assert "canary" not in str(shown(settings)) + repr(settings)
+    assert "canary" not in str(printable(settings)) + repr(settings)

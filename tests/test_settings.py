@@ -9,7 +9,7 @@ import pytest
 
 from packhorse.core.plan import Revive, Status
 from packhorse.errors import SettingError
-from packhorse.settings import Settings, keep_secret_key, load, meanings, queues
+from packhorse.settings import Settings, descriptions, keep_secret_key, load, queues
 
 
 def written(folder: Path, *, pyproject: str = "", env: str = "") -> Path:
@@ -25,7 +25,7 @@ def test_every_setting_has_a_default_and_a_meaning(tmp_path: Path) -> None:
 
     assert set(loaded.origins.values()) == {"default"}
     assert set(loaded.origins) == {each.name for each in fields(Settings)}
-    assert all(meanings().values())
+    assert all(descriptions().values())
 
 
 def test_by_default_everything_is_kept_below_the_folder_we_are_in(

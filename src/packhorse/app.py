@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from packhorse.define.introspection import caller, refusal
+from packhorse.define.introspection import caller, definition_error
 from packhorse.define.options import PipelineOptions, ScheduleOptions
-from packhorse.define.options import statuses as spoken
+from packhorse.define.options import check_statuses as spoken
 from packhorse.define.pipelines import Pipeline
 from packhorse.define.registry import Code
 from packhorse.define.signature import JobDecorator, Submits
@@ -30,7 +30,7 @@ class App:
         try:
             self._statuses = spoken(statuses or {})
         except ValueError as error:
-            raise refusal(f"App {name!r}: {error}", caller()[0]) from error
+            raise definition_error(f"App {name!r}: {error}", caller()[0]) from error
         self._runtime: Runtime | None = None
 
     @property
@@ -58,9 +58,9 @@ class App:
         **options: Unpack[ScheduleOptions],
     ) -> None:
         """Run the pipeline with these parameters whenever the cron line says. People may edit it while it runs."""
-        from packhorse.define.schedules import declared
+        from packhorse.define.schedules import declare_schedule
 
-        self.code.plan(declared(id, pipeline, params, cron, options))
+        self.code.plan(declare_schedule(id, pipeline, params, cron, options))
 
     def close(self) -> None:
         """Let go of the store, if anything was submitted."""

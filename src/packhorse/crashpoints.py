@@ -35,6 +35,6 @@ POINTS = frozenset(
 hook: Callable[[str], None] | None = None
 
 
-def passing(point: str) -> None:
+def reach(point: str) -> None:
     if hook is not None:
         hook(point)

@@ -10,7 +10,7 @@ from packhorse.blobs import open_blobs
 from packhorse.blobs.base import Blobs
 from packhorse.errors import SettingError
 from packhorse.jobs.promote import Destination, InBlobs
-from packhorse.settings import KEYS, Settings, without_secrets
+from packhorse.settings import REDIS_PREFIX, Settings, without_secrets
 from packhorse.store.base import Store
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,63}")
@@ -20,7 +20,7 @@ REDIS = {"unix"} | {
 }
 
 
-async def open_store(url: str, prefix: str = KEYS) -> Store:
+async def open_store(url: str, prefix: str = REDIS_PREFIX) -> Store:
     """The store that the URL names. Adding one is a line here."""
     parts = urlsplit(url)
     match parts.scheme:
@@ -32,13 +32,13 @@ async def open_store(url: str, prefix: str = KEYS) -> Store:
             try:
                 from packhorse.store.postgres import PostgresStore
             except ImportError as error:
-                raise _missing("postgres", parts.scheme) from error
+                raise _driver_error("postgres", parts.scheme) from error
             return await PostgresStore.open(url)
         case scheme if scheme in REDIS:
             try:
                 from packhorse.store.redis import RedisStore
             except ImportError as error:
-                raise _missing("redis", parts.scheme) from error
+                raise _driver_error("redis", parts.scheme) from error
             return await RedisStore.open(url, prefix)
     raise _no_store(url)
 
@@ -46,8 +46,8 @@ async def open_store(url: str, prefix: str = KEYS) -> Store:
 def check(settings: Settings) -> None:
     """Raises SettingError for what no store, object store or place to promote to can be opened by. Asks nobody."""
     _check_store(settings.store, settings.prefix)
-    opened_blobs(settings)
-    opened_destinations(settings)
+    blobs_from(settings)
+    destinations_from(settings)
 
 
 def _check_store(url: str, prefix: str) -> None:
@@ -59,13 +59,13 @@ def _check_store(url: str, prefix: str) -> None:
             try:
                 from packhorse.store.postgres.address import address_from
             except ImportError as error:
-                raise _missing("postgres", parts.scheme) from error
+                raise _driver_error("postgres", parts.scheme) from error
             address_from(url)
         case scheme if scheme in REDIS:
             try:
                 from packhorse.store.redis.address import address
             except ImportError as error:
-                raise _missing("redis", parts.scheme) from error
+                raise _driver_error("redis", parts.scheme) from error
             address(url, prefix)
         case _:
             raise _no_store(url)
@@ -97,15 +97,15 @@ def is_absent(url: str) -> bool:
     return parts.scheme in LOCAL and not parts.netloc and not Path(unquote(parts.path)).exists()
 
 
-async def opened(settings: Settings) -> tuple[Store, Blobs]:
-    return await open_store(settings.store, settings.prefix), opened_blobs(settings)
+async def open_both(settings: Settings) -> tuple[Store, Blobs]:
+    return await open_store(settings.store, settings.prefix), blobs_from(settings)
 
 
-def opened_blobs(settings: Settings) -> Blobs:
+def blobs_from(settings: Settings) -> Blobs:
     return open_blobs(settings.blobs, settings.s3_access_key, settings.s3_secret_key)
 
 
-def opened_destinations(settings: Settings) -> dict[str, Destination]:
+def destinations_from(settings: Settings) -> dict[str, Destination]:
     """Where results are promoted to, by name, the usual one first. Empty where there is none."""
     named = [part.strip() for part in settings.promote_to.split(",") if part.strip()]
     found: dict[str, Destination] = {}
@@ -156,7 +156,7 @@ def _no_destination(address: str, reason: str) -> SettingError:
     return SettingError(f"PACKHORSE_PROMOTE_TO cannot be {place!r}: {reason}.", name="promote_to", value=place)
 
 
-def _missing(extra: str, scheme: str) -> SettingError:
+def _driver_error(extra: str, scheme: str) -> SettingError:
     return SettingError(
         f"PACKHORSE_STORE begins with {scheme}://, but its driver is not installed: pip install packhorse[{extra}]",
         name="store",

@@ -54,6 +54,6 @@ for kind in ("upload", "download", "stream"):
     open_now.labels(kind)  # there from the start, as zero
 
 
-def written(*registries: CollectorRegistry) -> bytes:
+def render_metrics(*registries: CollectorRegistry) -> bytes:
     """All of it, and what these have besides, in Prometheus's text format."""
     return b"".join(generate_latest(each) for each in (REGISTRY, *registries))

@@ -25,7 +25,7 @@ from packhorse.define.stages import Marker, Stage
 from packhorse.define.submit import Options
 from packhorse.define.values import decode_result
 from packhorse.errors import ArtifactNotFound, InvalidInput, JobNotFound, NotFinished
-from packhorse.factory import opened
+from packhorse.factory import open_both
 from packhorse.jobs import artifacts
 from packhorse.jobs.submit import Intake
 from packhorse.jobs.transact import Transactor, Verb
@@ -61,13 +61,13 @@ class Runtime:
                 opening = self._opening.setdefault(loop, asyncio.Lock())
             async with opening:
                 if loop not in self._opened:
-                    self._keeping[loop] = self._kept(loop)
+                    self._keeping[loop] = self._hold_open(loop)
                     await anext(self._keeping[loop])
         return self._opened[loop]
 
-    async def _kept(self, loop: asyncio.AbstractEventLoop) -> AsyncGenerator[None, None]:
+    async def _hold_open(self, loop: asyncio.AbstractEventLoop) -> AsyncGenerator[None, None]:
         """Open until somebody closes it. `asyncio.run` does before it ends its loop, as with every such generator."""
-        both = self._opened[loop] = await self._fresh()
+        both = self._opened[loop] = await self._open_both()
         try:
             yield
         finally:
@@ -76,8 +76,8 @@ class Runtime:
             for each in both:
                 await each.close()
 
-    async def _fresh(self) -> tuple[Store, Blobs]:
-        return await opened(self.settings)
+    async def _open_both(self) -> tuple[Store, Blobs]:
+        return await open_both(self.settings)
 
     def submit(self, pipeline: Pipeline[Any], params: object, options: Options) -> Handle[Any]:
         return self.wait_for(self.a_submit(pipeline, params, options))
@@ -243,10 +243,10 @@ class Handle(Generic[R]):
         if job.stage(stage.name).status is not Status.COMPLETED:
             raise NotFinished(job_id=self.id, status=job.stage(stage.name).status.value, verb="give its result")
         mine = [result for task, result in results.items() if task.stage == stage.name]
-        values = [await self._decoded(result, stage) for result in mine]
+        values = [await self._decode(result, stage) for result in mine]
         return values if job.plan.stage(stage.name).over is not None else values[0]
 
-    async def _decoded(self, result: Result, stage: Stage[..., Any]) -> Any:
+    async def _decode(self, result: Result, stage: Stage[..., Any]) -> Any:
         _, blobs = await self._runtime.open()
         folder = self._runtime.downloads(self.id)
         files: list[File] = []

@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from packhorse.core.plan import TERMINAL, Backoff, Defaults
-from packhorse.define.auto_retry import Revive
 from packhorse.define.durations import seconds, size
+from packhorse.define.options import Revive
 from packhorse.errors import SettingError
 from packhorse.log import FORMATS, LEVELS
 from packhorse.outbound.addresses import Allow
 
-KEYS = "packhorse:"
+REDIS_PREFIX = "packhorse:"
 """What every key in a Redis begins with, unless a deployment says otherwise."""
 PREFIX = "PACKHORSE_"
 POSITIVE = frozenset(
@@ -50,7 +50,7 @@ POSITIVE = frozenset(
 FLAGS = {"1": True, "yes": True, "true": True, "on": True, "0": False, "no": False, "false": False, "off": False}
 FOLDER = ".packhorse"
 HIDDEN = "***"
-SECRET = 32
+MIN_SECRET_KEY = 32
 """Characters that a secret key has at least: so many can be guessed by nobody."""
 KEY_FILE = f"{FOLDER}/secret-key"
 """Where `packhorse dev` keeps a secret key for those who have set none; who works in the same folder finds it."""
@@ -85,20 +85,20 @@ def proxies(text: str) -> str:
     return text
 
 
-def long_enough(text: str) -> str:
-    if 0 < len(text) < SECRET:
-        raise ValueError(f"a secret has at least {SECRET} characters")
+def secret_text(text: str) -> str:
+    if 0 < len(text) < MIN_SECRET_KEY:
+        raise ValueError(f"a secret has at least {MIN_SECRET_KEY} characters")
     return text
 
 
-def allowed(text: str) -> str:
+def allow_list(text: str) -> str:
     Allow.of(text)
     return text
 
 
 def codes(text: str) -> tuple[str, ...]:
     found = tuple(filter(None, (part.strip() for part in text.split(","))))
-    Revive(codes=found).planned()
+    Revive(codes=found).to_plan()
     return found
 
 
@@ -107,7 +107,7 @@ def command(text: str) -> str:
     return text
 
 
-def _if_any(text: str) -> float | None:
+def _optional_seconds(text: str) -> float | None:
     return seconds(text) if text.strip() else None
 
 
@@ -120,112 +120,116 @@ def _word(words: Sequence[str]) -> Callable[[str], str]:
     return parse
 
 
-def _is(default: Any, meaning: str, parse: Callable[[str], Any] = str, *, secret: bool = False) -> Any:
+def _setting(default: Any, meaning: str, parse: Callable[[str], Any] = str, *, secret: bool = False) -> Any:
     make = default if callable(default) else lambda: default
     return field(default_factory=make, repr=not secret, metadata={"meaning": meaning, "parse": parse, "secret": secret})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    app: str = _is("", "file.py or module:attribute with the pipelines; empty: the built-in sample")
-    store: str = _is(lambda: f"sqlite://{Path.cwd() / FOLDER / 'packhorse.db'}", "where jobs are remembered")
-    prefix: str = _is(KEYS, "what every key in a Redis begins with; {braces} name the slot of a cluster")
-    blobs: str = _is(lambda: f"file://{Path.cwd() / FOLDER / 'blobs'}", "where files are kept")
-    s3_access_key: str = _is("", "key for a bucket; empty: AWS_ACCESS_KEY_ID, which stages are given too")
-    s3_secret_key: str = _is("", "its secret; empty: AWS_SECRET_ACCESS_KEY", secret=True)
-    scratch: str = _is(lambda: str(Path.cwd() / FOLDER / "scratch"), "folder in which running stages work")
-    url: str = _is("", "the server that the command line and the client talk to")
-    key: str = _is("", "API key that the command line and the client show to that server", secret=True)
-    host: str = _is("127.0.0.1", "address to listen on")
-    log_format: str = _is(
+    app: str = _setting("", "file.py or module:attribute with the pipelines; empty: the built-in sample")
+    store: str = _setting(lambda: f"sqlite://{Path.cwd() / FOLDER / 'packhorse.db'}", "where jobs are remembered")
+    prefix: str = _setting(REDIS_PREFIX, "what every key in a Redis begins with; {braces} name the slot of a cluster")
+    blobs: str = _setting(lambda: f"file://{Path.cwd() / FOLDER / 'blobs'}", "where files are kept")
+    s3_access_key: str = _setting("", "key for a bucket; empty: AWS_ACCESS_KEY_ID, which stages are given too")
+    s3_secret_key: str = _setting("", "its secret; empty: AWS_SECRET_ACCESS_KEY", secret=True)
+    scratch: str = _setting(lambda: str(Path.cwd() / FOLDER / "scratch"), "folder in which running stages work")
+    url: str = _setting("", "the server that the command line and the client talk to")
+    key: str = _setting("", "API key that the command line and the client show to that server", secret=True)
+    host: str = _setting("127.0.0.1", "address to listen on")
+    log_format: str = _setting(
         "text", "how serve and worker write their log: text, or json, a line per event", _word(FORMATS)
     )
-    log_level: str = _is(
+    log_level: str = _setting(
         "info", "from which level on: debug (with a line per request), info, warning, error", _word(LEVELS)
     )
-    metrics_port: int = _is(0, "port of a worker's own /metrics, on the same address; 0: none", port)
-    port: int = _is(3002, "port to listen on; dev uses 3003", port)
-    keyless: bool = _is(False, "serve without keys, and this machine only: what dev does", flag)
-    trust_proxy: str = _is(
+    metrics_port: int = _setting(0, "port of a worker's own /metrics, on the same address; 0: none", port)
+    port: int = _setting(3002, "port to listen on; dev uses 3003", port)
+    keyless: bool = _setting(False, "serve without keys, and this machine only: what dev does", flag)
+    trust_proxy: str = _setting(
         "", "addresses or networks of proxies whose X-Forwarded-For is believed, as 10.0.0.0/8", proxies
     )
-    api_limit: int = _is(30_000, "requests of one key in 5 minutes; 0: any number", int)
-    streams_limit: int = _is(2500, "streams of events that one key may have open on one server; 0: any number", int)
-    failed_limit: int = _is(20, "requests without a good key from one address in a minute; 0: any number", int)
-    session: float = _is(43_200.0, "seconds for which a browser that has logged in stays so", seconds)
-    audit_keep: int = _is(100_000, "lines of audit kept; the oldest go first", int)
-    queues: dict[str, int] = _is(  # noqa: RUF009 (a default factory, made by _is)
+    api_limit: int = _setting(30_000, "requests of one key in 5 minutes; 0: any number", int)
+    streams_limit: int = _setting(
+        2500, "streams of events that one key may have open on one server; 0: any number", int
+    )
+    failed_limit: int = _setting(20, "requests without a good key from one address in a minute; 0: any number", int)
+    session: float = _setting(43_200.0, "seconds for which a browser that has logged in stays so", seconds)
+    audit_keep: int = _setting(100_000, "lines of audit kept; the oldest go first", int)
+    queues: dict[str, int] = _setting(  # noqa: RUF009 (a default factory, made by _is)
         dict, "slots per queue of a worker, as onnx=2,bie=1; empty: every queue of its app", queues
     )
-    slots: int = _is(lambda: os.cpu_count() or 1, "slots of a queue whose number is not given", int)
-    lease: float = _is(15.0, "seconds after which a silent worker is given up; renewed every third of it", seconds)
-    grace: float = _is(10.0, "seconds a stage has between being asked to stop and being killed", seconds)
-    drain: float = _is(30.0, "seconds a worker that was told to stop lets its stages finish", seconds)
-    recycle: int = _is(1000, "stages a process runs before it is replaced", int)
-    recycle_memory: int = _is(0, "bytes above which a process is replaced after its stage; 0: never", size)
-    retries: int = _is(3, "attempts after the first, where a stage does not say", int)
-    backoff: float = _is(1.0, "wait before the second attempt, doubling, where a stage does not say", seconds)
-    backoff_cap: float = _is(60.0, "the longest such wait", seconds)
-    timeout: float = _is(600.0, "limit of one attempt, where a stage does not say", seconds)
-    deadline: float = _is(86_400.0, "limit of a whole run, where a pipeline does not say", seconds)
-    pending: float = _is(
+    slots: int = _setting(lambda: os.cpu_count() or 1, "slots of a queue whose number is not given", int)
+    lease: float = _setting(15.0, "seconds after which a silent worker is given up; renewed every third of it", seconds)
+    grace: float = _setting(10.0, "seconds a stage has between being asked to stop and being killed", seconds)
+    drain: float = _setting(30.0, "seconds a worker that was told to stop lets its stages finish", seconds)
+    recycle: int = _setting(1000, "stages a process runs before it is replaced", int)
+    recycle_memory: int = _setting(0, "bytes above which a process is replaced after its stage; 0: never", size)
+    retries: int = _setting(3, "attempts after the first, where a stage does not say", int)
+    backoff: float = _setting(1.0, "wait before the second attempt, doubling, where a stage does not say", seconds)
+    backoff_cap: float = _setting(60.0, "the longest such wait", seconds)
+    timeout: float = _setting(600.0, "limit of one attempt, where a stage does not say", seconds)
+    deadline: float = _setting(86_400.0, "limit of a whole run, where a pipeline does not say", seconds)
+    pending: float = _setting(
         86_400.0, "time in which a worker must start a run, else it fails, where a pipeline does not say", seconds
     )
-    keep: float = _is(7 * 86_400.0, "how long ended jobs are kept, where a pipeline does not say", seconds)
-    keep_completed: float | None = _is(None, "the same for completed jobs alone; empty: as all", _if_any)
-    keep_failed: float | None = _is(None, "the same for failed jobs alone; empty: as all", _if_any)
-    keep_cancelled: float | None = _is(None, "the same for cancelled jobs alone; empty: as all", _if_any)
-    failures_keep: float = _is(30 * 86_400.0, "how long failures are kept, whatever becomes of their jobs", seconds)
-    revive_codes: tuple[str, ...] = _is(
+    keep: float = _setting(7 * 86_400.0, "how long ended jobs are kept, where a pipeline does not say", seconds)
+    keep_completed: float | None = _setting(None, "the same for completed jobs alone; empty: as all", _optional_seconds)
+    keep_failed: float | None = _setting(None, "the same for failed jobs alone; empty: as all", _optional_seconds)
+    keep_cancelled: float | None = _setting(None, "the same for cancelled jobs alone; empty: as all", _optional_seconds)
+    failures_keep: float = _setting(
+        30 * 86_400.0, "how long failures are kept, whatever becomes of their jobs", seconds
+    )
+    revive_codes: tuple[str, ...] = _setting(
         (),
         "codes of failures that are retried by themselves, as HTTP_500,TIMEOUT, where a pipeline does not say",
         codes,
     )
-    revive_times: int = _is(3, "how often one job is", int)
-    revive_backoff: float = _is(300.0, "wait before the first time, doubling", seconds)
-    revive_budget: int = _is(100, "how many failures of one fingerprint are in the time below", int)
-    revive_per: float = _is(3_600.0, "that time", seconds)
-    alert_command: str = _is(
+    revive_times: int = _setting(3, "how often one job is", int)
+    revive_backoff: float = _setting(300.0, "wait before the first time, doubling", seconds)
+    revive_budget: int = _setting(100, "how many failures of one fingerprint are in the time below", int)
+    revive_per: float = _setting(3_600.0, "that time", seconds)
+    alert_command: str = _setting(
         "", "program, with its arguments, that is told of new kinds of failures: JSON on its input", command
     )
-    result_limit: int = _is(256 * 1024, "bytes of a stage's result besides its files", size)
-    parameters_limit: int = _is(256 * 1024, "bytes of a job's parameters besides its files", size)
-    file_limit: int = _is(2 * 1024**3, "bytes of one uploaded file", size)
-    wait_limit: float = _is(60.0, "the longest that a submit with `Prefer: wait` is answered late", seconds)
-    body_silence: float = _is(30.0, "seconds without a byte after which the sender of a body is given up", seconds)
-    body_rate: int = _is(1024, "bytes per second that a sender must come to on the whole, after that time", size)
-    log_limit: int = _is(1024**2, "bytes of log kept per job; the oldest lines go first", size)
-    log_rate: int = _is(
+    result_limit: int = _setting(256 * 1024, "bytes of a stage's result besides its files", size)
+    parameters_limit: int = _setting(256 * 1024, "bytes of a job's parameters besides its files", size)
+    file_limit: int = _setting(2 * 1024**3, "bytes of one uploaded file", size)
+    wait_limit: float = _setting(60.0, "the longest that a submit with `Prefer: wait` is answered late", seconds)
+    body_silence: float = _setting(30.0, "seconds without a byte after which the sender of a body is given up", seconds)
+    body_rate: int = _setting(1024, "bytes per second that a sender must come to on the whole, after that time", size)
+    log_limit: int = _setting(1024**2, "bytes of log kept per job; the oldest lines go first", size)
+    log_rate: int = _setting(
         256 * 1024, "bytes of output per second a stage may add to its log; the rest is counted, not kept", size
     )
-    downloads_at_once: int = _is(10, "downloads of one key at once; 0: any number", int)
-    downloads_per_10s: int = _is(5, "downloads a key may begin in ten seconds; 0: any number", int)
-    downloads_per_minute: int = _is(20, "downloads a key may begin in a minute; 0: any number", int)
-    download_bytes_per_hour: int = _is(1024**3, "bytes a key may download in an hour; 0: any number", size)
-    download_bytes_per_day: int = _is(6 * 1024**3, "bytes a key may download in 24 hours; 0: any number", size)
-    download_timeout: float = _is(300.0, "limit of one download; 0: none", seconds)
-    promote_to: str = _is("", "where promoted results go: s3://, file:/// or https://; several as NAME=ADDRESS,…")
-    promote_token_url: str = _is("", "where an HTTP file service's tokens come from (OAuth 2 client credentials)")
-    promote_client_id: str = _is("", "who we are there")
-    promote_client_secret: str = _is("", "its secret", secret=True)
-    promote_scope: str = _is("", "the scope asked for; empty: none")
-    promote_timeout: float = _is(60.0, "seconds without an answer of the file service that end a try", seconds)
-    samples: int = _is(100, "CPU and memory samples kept per job", int)
-    secret_key: str = _is(
+    downloads_at_once: int = _setting(10, "downloads of one key at once; 0: any number", int)
+    downloads_per_10s: int = _setting(5, "downloads a key may begin in ten seconds; 0: any number", int)
+    downloads_per_minute: int = _setting(20, "downloads a key may begin in a minute; 0: any number", int)
+    download_bytes_per_hour: int = _setting(1024**3, "bytes a key may download in an hour; 0: any number", size)
+    download_bytes_per_day: int = _setting(6 * 1024**3, "bytes a key may download in 24 hours; 0: any number", size)
+    download_timeout: float = _setting(300.0, "limit of one download; 0: none", seconds)
+    promote_to: str = _setting("", "where promoted results go: s3://, file:/// or https://; several as NAME=ADDRESS,…")
+    promote_token_url: str = _setting("", "where an HTTP file service's tokens come from (OAuth 2 client credentials)")
+    promote_client_id: str = _setting("", "who we are there")
+    promote_client_secret: str = _setting("", "its secret", secret=True)
+    promote_scope: str = _setting("", "the scope asked for; empty: none")
+    promote_timeout: float = _setting(60.0, "seconds without an answer of the file service that end a try", seconds)
+    samples: int = _setting(100, "CPU and memory samples kept per job", int)
+    secret_key: str = _setting(
         "",
         "what secret parameters are encrypted with, and the secrets of webhooks made from; the same everywhere",
-        long_enough,
+        secret_text,
         secret=True,
     )
-    outbound_allow: str = _is(
+    outbound_allow: str = _setting(
         "",
         "hosts and networks that webhooks may go to though they are not public, as hooks.internal,10.1.0.0/16",
-        allowed,
+        allow_list,
     )
-    runs_keep: float = _is(30 * 86_400.0, "how long schedules remember what became of their ticks", seconds)
-    runs_limit: int = _is(10_000, "ticks that one schedule remembers; the oldest go first", int)
-    sweep: float = _is(5.0, "seconds between clean-ups of expired jobs and unreferenced files", seconds)
-    orphan_after: float = _is(2 * 86_400.0, "age at which objects that no job refers to are deleted", seconds)
+    runs_keep: float = _setting(30 * 86_400.0, "how long schedules remember what became of their ticks", seconds)
+    runs_limit: int = _setting(10_000, "ticks that one schedule remembers; the oldest go first", int)
+    sweep: float = _setting(5.0, "seconds between clean-ups of expired jobs and unreferenced files", seconds)
+    orphan_after: float = _setting(2 * 86_400.0, "age at which objects that no job refers to are deleted", seconds)
 
     @cached_property
     def defaults(self) -> Defaults:
@@ -239,7 +243,7 @@ class Settings:
             backoff=self.revive_backoff,
             budget=self.revive_budget,
             per=self.revive_per,
-        ).planned()
+        ).to_plan()
         return Defaults(self.retries, backoff, self.timeout, self.deadline, self.keep, kept, self.pending, revive)
 
 
@@ -265,7 +269,7 @@ def load(
     ]
     for origin, found in sources:
         for name, value in found.items():
-            values[name] = _parsed(name, value, origin)
+            values[name] = _parse(name, value, origin)
             origins[name] = origin
     return Loaded(Settings(**values), origins)
 
@@ -277,15 +281,15 @@ def keep_secret_key(folder: Path | None = None) -> None:
     with contextlib.suppress(FileExistsError):
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(file, "w") as content:
-            content.write(secrets.token_urlsafe(SECRET) + "\n")
+            content.write(secrets.token_urlsafe(MIN_SECRET_KEY) + "\n")
 
 
-def meanings() -> dict[str, str]:
+def descriptions() -> dict[str, str]:
     """What each setting is for, by its name in the environment."""
     return {PREFIX + each.name.upper(): each.metadata["meaning"] for each in fields(Settings)}
 
 
-def shown(settings: Settings) -> dict[str, Any]:
+def printable(settings: Settings) -> dict[str, Any]:
     """Every value as it may be printed: secrets, and those in an address, as asterisks."""
     found: dict[str, Any] = {}
     for each in fields(Settings):
@@ -305,7 +309,7 @@ def without_secrets(address: str) -> str:
     return re.sub(rf"(?<=[?&])(?!(?:{HARMLESS})=)([^=&#]*)=[^&#]*", rf"\1={HIDDEN}", address)
 
 
-def _parsed(name: str, value: Any, origin: str) -> Any:
+def _parse(name: str, value: Any, origin: str) -> Any:
     known = {each.name: each for each in fields(Settings)}
     if name not in known:
         close = ", ".join(get_close_matches(name, known)) or ", ".join(known)

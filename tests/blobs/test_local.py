@@ -19,8 +19,8 @@ import pytest
 
 from packhorse import crashpoints
 from packhorse.blobs import open_blobs
-from packhorse.blobs.base import CHUNK, LARGEST, Sum
-from packhorse.blobs.local import page_cache, put, store
+from packhorse.blobs.base import CHUNK, MAX_PIECE, Sum
+from packhorse.blobs.local import put, store
 from packhorse.blobs.local import tree as folder_tree
 from packhorse.blobs.local.put import BLOCK, FLUSH
 from packhorse.blobs.local.store import BREATH, BURST, PAUSE, Folder
@@ -434,7 +434,7 @@ async def cancelled(task: asyncio.Task[Any]) -> None:
 @pytest.fixture
 def by_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """As where nothing lies in memory."""
-    monkeypatch.setattr(page_cache, "NOWAIT", None)
+    monkeypatch.setattr(folder_tree, "NOWAIT", None)
 
 
 @pytest.mark.usefixtures("by_threads")
@@ -459,11 +459,11 @@ async def test_a_read_cancelled_at_any_system_call_closes_the_file(blobs: Folder
     assert nth > 5
 
 
-@pytest.mark.parametrize("nowait", [page_cache.NOWAIT, None, 1 << 30], ids=["at once", "by threads", "refused"])
+@pytest.mark.parametrize("nowait", [folder_tree.NOWAIT, None, 1 << 30], ids=["at once", "by threads", "refused"])
 async def test_a_read_is_the_same_whether_or_not_it_waits(
     blobs: Folder, monkeypatch: pytest.MonkeyPatch, nowait: int | None
 ) -> None:
-    monkeypatch.setattr(page_cache, "NOWAIT", nowait)
+    monkeypatch.setattr(folder_tree, "NOWAIT", nowait)
     written = os.urandom(CHUNK) + os.urandom(CHUNK) + b"end"
     await blobs.put(KEY, stream(written))
 
@@ -478,7 +478,9 @@ def test_what_lies_in_memory_is_read_at_once_or_not_at_all(tmp_path: Path) -> No
     (tmp_path / "file").write_bytes(written)
 
     with (tmp_path / "file").open("rb") as file:
-        found = [page_cache.read(file.fileno(), 1000, start) for start in (0, CHUNK, len(written) - 10, len(written))]
+        found = [
+            folder_tree.read_cached(file.fileno(), 1000, start) for start in (0, CHUNK, len(written) - 10, len(written))
+        ]
 
     expected = [written[:1000], written[CHUNK:][:1000], written[-10:], None]
     assert all(piece in (None, wanted) for piece, wanted in zip(found, expected, strict=True))
@@ -501,7 +503,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("quick")
 async def test_others_have_a_turn_between_two_pieces(blobs: Folder) -> None:
-    await blobs.put(KEY, stream(b"x" * (CHUNK + 4 * LARGEST)))
+    await blobs.put(KEY, stream(b"x" * (CHUNK + 4 * MAX_PIECE)))
     turns = 0
 
     async def other() -> None:
@@ -522,7 +524,7 @@ async def test_who_makes_nobody_wait_any_more_gets_small_pieces_and_waits_himsel
     blobs: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """He may have vanished: the server would take all of it."""
-    await blobs.put(KEY, stream(b"x" * (CHUNK + (BURST - 1) * LARGEST + 2 * BURST * CHUNK)))
+    await blobs.put(KEY, stream(b"x" * (CHUNK + (BURST - 1) * MAX_PIECE + 2 * BURST * CHUNK)))
     pauses: list[float] = []
 
     async def in_loop(seconds: float) -> None:
@@ -535,21 +537,21 @@ async def test_who_makes_nobody_wait_any_more_gets_small_pieces_and_waits_himsel
     monkeypatch.setattr(store, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": in_loop, "to_thread": aside}))
     sizes = [len(piece) async for piece in blobs.read(KEY)]
 
-    assert sizes == [CHUNK, *[LARGEST] * (BURST - 1), *[CHUNK] * 2 * BURST]
+    assert sizes == [CHUNK, *[MAX_PIECE] * (BURST - 1), *[CHUNK] * 2 * BURST]
     turns = [0.0] * (BURST - 1)
     assert pauses == [*turns, BREATH, *turns, PAUSE, *turns, PAUSE]
 
 
 @pytest.mark.usefixtures("quick")
 async def test_who_makes_us_wait_soon_gets_large_pieces_without_end(blobs: Folder) -> None:
-    await blobs.put(KEY, stream(b"x" * (CHUNK + 2 * BURST * LARGEST)))
+    await blobs.put(KEY, stream(b"x" * (CHUNK + 2 * BURST * MAX_PIECE)))
     sizes = []
 
     async for piece in blobs.read(KEY):
         sizes.append(len(piece))
         await asyncio.sleep(0)
 
-    assert sizes == [CHUNK, *[LARGEST] * 2 * BURST]
+    assert sizes == [CHUNK, *[MAX_PIECE] * 2 * BURST]
 
 
 async def test_who_takes_his_time_gets_small_pieces(blobs: Folder, monkeypatch: pytest.MonkeyPatch) -> None:

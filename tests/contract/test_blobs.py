@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from packhorse.blobs.base import CHUNK, LARGEST, Blobs, Sum
+from packhorse.blobs.base import CHUNK, MAX_PIECE, Blobs, Sum
 from packhorse.blobs.s3 import upload
 from packhorse.errors import BlobExists, BlobNotFound, BlobUnavailable, PathRefused, TooLarge
 from tests.contract import blob_fixtures
@@ -178,11 +178,11 @@ async def test_another_handle_sees_what_was_put(blobs: Blobs, another: Callable[
 
 
 async def test_an_object_is_read_in_pieces_of_bounded_size(blobs: Blobs) -> None:
-    await blobs.put(KEY, stream(b"x" * (5 * LARGEST + 1)))
+    await blobs.put(KEY, stream(b"x" * (5 * MAX_PIECE + 1)))
 
     pieces = [piece async for piece in blobs.read(KEY)]
 
-    assert max(map(len, pieces)) <= LARGEST
+    assert max(map(len, pieces)) <= MAX_PIECE
     assert all(pieces)
 
 
@@ -682,7 +682,7 @@ async def test_a_copy_has_the_same_bytes_and_outlives_the_first(blobs: Blobs, si
 
 
 async def test_a_large_object_is_copied_part_by_part(blobs: Blobs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upload, "COPIED", 5 * 1024 * 1024)
+    monkeypatch.setattr(upload, "COPY_PART", 5 * 1024 * 1024)
     data = bytes(range(256)) * (LARGE // 256)
     await blobs.put("jobs/1/a", stream(data))
 

@@ -86,7 +86,7 @@ async def _retried(store: Store) -> Job:
 
 
 async def _tidied(store: Store) -> Job:
-    return await made(store, lifecycle.tidied(await failed(store), now=store.now()))
+    return await made(store, lifecycle.tidy(await failed(store), now=store.now()))
 
 
 async def _full_of_facts(store: Store) -> Job:
@@ -171,7 +171,7 @@ async def _stale_cancel(store: Store) -> Change:
 
 async def _stale_retry(store: Store) -> Change:
     job = await failed(store, SLOTTED)
-    await made(store, lifecycle.tidied(job, now=store.now()))
+    await made(store, lifecycle.tidy(job, now=store.now()))
     return sure(lifecycle.retry(job, now=store.now()))
 
 

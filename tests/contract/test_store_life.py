@@ -53,7 +53,7 @@ class Life:
 
     async def attempt(self) -> None:
         """End some attempt somehow."""
-        running = [(job, at) for job in self.jobs.values() for at in job.running()]
+        running = [(job, at) for job in self.jobs.values() for at in job.running_tasks()]
         if not running:
             return
         job, at = self.chance.choice(running)
@@ -83,7 +83,7 @@ class Life:
             lambda: lifecycle.cancel(job, now=now),
             lambda: lifecycle.retry(job, now=now),
             lambda: lifecycle.retry(job, stage="*", now=now),
-            lambda: lifecycle.tidied(job, now=now),
+            lambda: lifecycle.tidy(job, now=now),
             lambda: lifecycle.expire(replace(job, deadline_at=now), now=now),
         ]
         await self.commit(self.chance.choice(verbs))
@@ -137,7 +137,7 @@ async def test_after_a_long_random_life_the_store_holds_exactly_what_was_decided
     assert await timed.results(known) == {id: kept for id, kept in life.results.items() if kept}
     assert {slot: await timed.holder(slot) for slot in slots} == {slot: active.get(slot) for slot in slots}
     assert {(job.id, at) for job, at in await timed.held_by("w", limit=10_000)} == {
-        (job.id, at) for job in life.jobs.values() for at in job.running()
+        (job.id, at) for job in life.jobs.values() for at in job.running_tasks()
     }
     assert life.refused > 0
     clock.forward(1000.0)

@@ -267,7 +267,7 @@ async def test_an_active_job_is_not_littered_yet(store: Store) -> None:
 async def test_a_tidied_job_is_not_littered_any_more(store: Store) -> None:
     job = await failed(store)
 
-    await made(store, lifecycle.tidied(job, now=store.now()))
+    await made(store, lifecycle.tidy(job, now=store.now()))
 
     assert await store.littered(limit=10) == []
 

@@ -369,7 +369,7 @@ class Stores(RuleBasedStateMachine):
                 return lifecycle.expire(job, now=now)
             case "purge":
                 return lifecycle.purge(job, now=now)
-        return lifecycle.tidied(job, now=now)
+        return lifecycle.tidy(job, now=now)
 
     def on_all(self, asked: Any) -> None:
         for store in self.stores.values():

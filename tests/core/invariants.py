@@ -98,7 +98,7 @@ def a_stage_has_as_many_elements_as_its_list(store: Memory, job: Job) -> None:
 def times_and_reasons_fit_the_status(job: Job) -> None:
     has_ended = job.status in TERMINAL
     assert (job.completed_at is not None, job.purge_at is not None, job.deadline_at is None) == (has_ended,) * 3
-    assert job.stopping is None or job.running()
+    assert job.stopping is None or job.running_tasks()
     assert (job.error is not None) == (job.status is FAILED or job.stopping in {"fail", "expire"})
 
 

@@ -226,7 +226,7 @@ class Jobs(RuleBasedStateMachine):
     def tidy(self, data: st.DataObject) -> None:
         job = self.draw_ended(data)
         if not job.is_purging:
-            self.commit(lifecycle.tidied(job, now=self.store.now))
+            self.commit(lifecycle.tidy(job, now=self.store.now))
 
     # how it is done
 

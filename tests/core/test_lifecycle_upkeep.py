@@ -79,27 +79,27 @@ def test_a_job_goes_the_moment_its_time_is_over() -> None:
 def test_a_tidied_job_has_no_litter() -> None:
     job = failed(running(KEPT), ONLY, error=HOPELESS)
 
-    change = sure(lifecycle.tidied(job, now=LATER))
+    change = sure(lifecycle.tidy(job, now=LATER))
 
     assert only_differs(change, has_litter=False)
 
 
 def test_a_job_without_litter_needs_no_tidying() -> None:
-    assert lifecycle.tidied(completed(KEPT), now=LATER) is None
+    assert lifecycle.tidy(completed(KEPT), now=LATER) is None
 
 
 def test_a_job_that_may_still_refer_to_its_objects_is_not_tidied() -> None:
     job = started(failed(running(), ONLY), ONLY)
 
     with pytest.raises(NotAllowed):
-        lifecycle.tidied(job, now=LATER)
+        lifecycle.tidy(job, now=LATER)
 
 
 def test_a_job_that_is_being_deleted_is_not_tidied() -> None:
     job = sure(lifecycle.purge(failed(running(KEPT), ONLY, error=HOPELESS), now=LATER)).after
 
     with pytest.raises(NotAllowed):
-        lifecycle.tidied(job, now=LATER)
+        lifecycle.tidy(job, now=LATER)
 
 
 @pytest.mark.parametrize(

@@ -58,12 +58,12 @@ def test_elements_that_are_not_known_are_none() -> None:
 def test_a_job_lists_what_runs() -> None:
     job = started(started(split(3), page(2)), page(0))
 
-    assert job.running() == [page(0), page(2)]
+    assert job.running_tasks() == [page(0), page(2)]
 
 
 @pytest.mark.parametrize("job", [submitted(), completed(), cancelled(submitted())])
 def test_a_job_with_nothing_running_lists_nothing(job: Job) -> None:
-    assert job.running() == []
+    assert job.running_tasks() == []
 
 
 def test_retries_are_summed_over_all_tasks() -> None:

@@ -33,7 +33,7 @@ class Model(BaseModel):
 
 
 def properties(type: type[Any]) -> dict[str, Any]:
-    found: dict[str, Any] = Schema(type).published()["properties"]
+    found: dict[str, Any] = Schema(type).published_schema()["properties"]
     return found
 
 
@@ -60,7 +60,7 @@ class Dialogue(Params):
 
 
 def test_a_field_of_a_type_that_a_parameter_has_may_have_choices() -> None:
-    schema = Schema(Dialogue).published()
+    schema = Schema(Dialogue).published_schema()
 
     assert schema["$defs"]["Assignment"]["properties"]["voice"] == {"type": "string", "enum": ["amy", "bob"]}
     assert schema["properties"]["named"]["additionalProperties"] == {"type": "string", "enum": ["amy", "bob"]}

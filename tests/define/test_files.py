@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packhorse.blobs.base import checked
-from packhorse.define.files import BIDI, File, keyed, placed, referred, sanitised
+from packhorse.blobs.base import check_key
+from packhorse.define.files import BIDI, File, artifact_key, artifact_name, file_at, sanitize_name
 from packhorse.errors import InvalidInput
 
 
@@ -74,17 +74,17 @@ def test_files_are_equal_by_path() -> None:
     ],
 )
 def test_a_clients_name_becomes_a_safe_one(name: str, safe: str) -> None:
-    assert sanitised(name) == safe
+    assert sanitize_name(name) == safe
 
 
 def test_a_long_name_is_cut_before_its_suffix() -> None:
-    assert sanitised("é" * 300 + ".onnx") == "é" * 125 + ".onnx"
-    assert sanitised("a." + "b" * 300) == "a." + "b" * 253
+    assert sanitize_name("é" * 300 + ".onnx") == "é" * 125 + ".onnx"
+    assert sanitize_name("a." + "b" * 300) == "a." + "b" * 253
 
 
 @given(st.text(st.characters(codec=None)) | st.text("./\\ \t\n\x00a\u0301\u202e", max_size=20) | st.text(min_size=200))
 def test_no_name_is_unsafe(name: str) -> None:
-    safe = sanitised(name)
+    safe = sanitize_name(name)
 
     assert 0 < len(safe.encode()) <= 255
     assert not set(safe) & (set("/\\") | BIDI)
@@ -92,21 +92,21 @@ def test_no_name_is_unsafe(name: str) -> None:
     assert safe == safe.strip()
     assert not any(unicodedata.category(c) in ("Cc", "Cs") for c in safe)
     assert unicodedata.is_normalized("NFC", safe)
-    assert sanitised(safe) == safe
+    assert sanitize_name(safe) == safe
 
 
 @pytest.mark.parametrize("value", [{"$file": 1}, {"$file": -1}, {"$file": False}, {"$file": 0, "a": 1}, 0, "x", None])
 def test_only_a_number_that_stands_for_a_file_is_one(value: object) -> None:
-    assert referred({"$file": 0}, ["a"]) == "a"
+    assert file_at({"$file": 0}, ["a"]) == "a"
 
     with pytest.raises(ValueError, match="file"):
-        referred(value, ["a"])
+        file_at(value, ["a"])
 
 
 @pytest.mark.parametrize("name", ["", ".", "./", "./."])
 def test_an_artifact_needs_a_name(name: str) -> None:
     with pytest.raises(InvalidInput, match="An artifact needs a name"):
-        placed(name)
+        artifact_name(name)
 
 
 AWKWARD = [
@@ -125,9 +125,9 @@ AWKWARD = [
 
 @pytest.mark.parametrize("name", AWKWARD)
 def test_any_name_ends_a_key_that_every_store_takes(name: str) -> None:
-    assert checked(f"{'p' * 127}/0199b0c0-0000-7000-8000-000000000001/{keyed(name)}")
+    assert check_key(f"{'p' * 127}/0199b0c0-0000-7000-8000-000000000001/{artifact_key(name)}")
 
 
 def test_plain_names_stay_as_they_are_and_no_two_names_make_one_key() -> None:
-    assert [keyed(name) for name in AWKWARD[:2]] == AWKWARD[:2]
-    assert len({keyed(name) for name in AWKWARD}) == len(AWKWARD)
+    assert [artifact_key(name) for name in AWKWARD[:2]] == AWKWARD[:2]
+    assert len({artifact_key(name) for name in AWKWARD}) == len(AWKWARD)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from packhorse.define.loader import load
+from packhorse.define.registry import load
 from packhorse.errors import DefinitionError
 
 ONE = 'from packhorse import App\napp = App("one")\n'

@@ -12,7 +12,7 @@ from packhorse import errors
 from packhorse.cli.registry import COMMANDS, app
 from packhorse.core.error_codes import CODES
 from packhorse.http.server import build
-from packhorse.settings import PREFIX, load, meanings
+from packhorse.settings import PREFIX, descriptions, load
 from tests.docs.blocks import REASONS, ROOT, blocks
 
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
@@ -30,15 +30,15 @@ def everywhere(*folders: str) -> str:
 
 
 def test_every_setting_is_in_the_docs() -> None:
-    assert [each for each in meanings() if f"`{each}`" not in everywhere()] == []
+    assert [each for each in descriptions() if f"`{each}`" not in everywhere()] == []
 
 
 def test_every_setting_that_the_docs_name_exists() -> None:
     named = set(re.findall(rf"\b{PREFIX}[A-Z0-9_]+\b(?!…)", everywhere()))
     beginnings = set(re.findall(rf"\b({PREFIX}[A-Z0-9_]+)…", everywhere()))
 
-    assert sorted(named - meanings().keys()) == []
-    assert [each for each in beginnings if not any(known.startswith(each) for known in meanings())] == []
+    assert sorted(named - descriptions().keys()) == []
+    assert [each for each in beginnings if not any(known.startswith(each) for known in descriptions())] == []
 
 
 def test_every_route_is_in_the_docs() -> None:

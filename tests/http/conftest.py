@@ -10,7 +10,7 @@ import pytest
 
 from packhorse.client import Client
 from packhorse.core.plan import Definition
-from packhorse.define.loader import load
+from packhorse.define.registry import load
 from packhorse.factory import open_store
 from packhorse.store.base import Store
 from tests.contract.stores import SORTS, lent

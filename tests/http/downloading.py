@@ -17,7 +17,7 @@ from packhorse.auth.audit_log import Auditor
 from packhorse.blobs.base import Blobs
 from packhorse.core import json
 from packhorse.core.models import Artifact, Input, Job, Result, Spec, Stored
-from packhorse.factory import opened
+from packhorse.factory import open_both
 from packhorse.http.responses.download_limits import Downloads
 from packhorse.store.base import Claim, Entry, Store
 from tests.contract import builders
@@ -105,7 +105,7 @@ class House:
     def with_both(self, work: Callable[[Store, Blobs], Coroutine[Any, Any, T]]) -> T:
         """Opened once: a house is looked into many times a second."""
         if self._both is None:
-            self._both = self._runner.run(opened(self.place.settings))
+            self._both = self._runner.run(open_both(self.place.settings))
         return self._runner.run(work(*self._both))
 
     def _elsewhere(self) -> Any:

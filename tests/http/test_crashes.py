@@ -13,7 +13,7 @@ import pytest
 
 from packhorse.background.janitor import Janitor
 from packhorse.core.lifecycle import slot_key
-from packhorse.factory import opened
+from packhorse.factory import open_both
 from packhorse.jobs.transact import Transactor
 from tests.http.conftest import publish
 from tests.http.processes import Place, Server, served, until
@@ -48,7 +48,7 @@ def placed(where: str, folder: Path) -> Place:
 
 
 async def holder(place: Place) -> str | None:
-    store, blobs = await opened(place.settings)
+    store, blobs = await open_both(place.settings)
     try:
         return await store.holder(slot_key("default", "ann", "convert"))
     finally:
@@ -58,7 +58,7 @@ async def holder(place: Place) -> str | None:
 
 async def sweep(place: Place) -> None:
     """What janitors do about objects nobody refers to, with an age of nothing."""
-    store, blobs = await opened(place.settings)
+    store, blobs = await open_both(place.settings)
     janitor = Janitor(store, blobs, Transactor(store), orphan_after=0.0, period=1.0)
     end = time.monotonic() + 20
     try:

@@ -18,7 +18,7 @@ import httpx2
 import pytest
 
 from packhorse.client.download import filename
-from packhorse.define.files import sanitised
+from packhorse.define.files import sanitize_name
 from tests.contract import builders
 from tests.http.downloading import BUFFERS, House, Reader, fetched, housed, pattern, summed, until_quiet
 from tests.http.processes import until
@@ -350,14 +350,14 @@ def test_a_value_is_a_download_too(shop: House) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_result_is_named_after_the_file_the_job_began_with(shop: House, name: str) -> None:
-    source = sanitised(name)
+    source = sanitize_name(name)
     job = shop.job({"out.nef": b"x"}, source=source)
 
     answer = get(shop, job)
 
     assert answer.status_code == 200
     found = filename(answer.headers["content-disposition"])
-    assert found == sanitised(Path(source).stem + ".nef")
+    assert found == sanitize_name(Path(source).stem + ".nef")
     assert set(answer.headers) >= {"content-disposition", "content-length"}
     assert "set-cookie" not in answer.headers
 

@@ -21,7 +21,7 @@ from packhorse.blobs import open_blobs
 from packhorse.blobs.base import Blobs
 from packhorse.core import lifecycle
 from packhorse.core.changes import Change
-from packhorse.define.files import keyed
+from packhorse.define.files import artifact_key
 from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Store
 from tests.contract import builders
@@ -103,7 +103,7 @@ def in_bucket(job: str) -> dict[str, bytes]:
 
 
 def expected() -> dict[str, bytes]:
-    return {keyed(f"only/{name}"): content for name, content in FILES.items()}
+    return {artifact_key(f"only/{name}"): content for name, content in FILES.items()}
 
 
 def test_a_result_is_copied_to_a_folder_and_the_job_says_so(house: House) -> None:

@@ -18,7 +18,7 @@ from packhorse.blobs import open_blobs
 from packhorse.client import Client
 from packhorse.client.download import filename
 from packhorse.core.models import Stored
-from packhorse.define.files import disposition, sanitised
+from packhorse.define.files import disposition, sanitize_name
 from packhorse.http.responses.download import headers, one
 from tests.contract.blob_fixtures import stream
 from tests.http.conftest import run
@@ -225,8 +225,8 @@ def test_the_one_header_that_names_a_file_is_safe_and_says_the_name(name: str) -
     assert header.isascii()
     assert header.isprintable()
     assert header.count('"') == 2
-    assert header.endswith(f"filename*=UTF-8''{quote(sanitised(name), safe='')}")
-    assert filename(header) == sanitised(name)
+    assert header.endswith(f"filename*=UTF-8''{quote(sanitize_name(name), safe='')}")
+    assert filename(header) == sanitize_name(name)
 
 
 @pytest.mark.parametrize(

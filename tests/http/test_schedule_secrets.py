@@ -13,7 +13,7 @@ from packhorse.background.declared_schedules import declare
 from packhorse.core import json, schedules
 from packhorse.core.redaction import MASK
 from packhorse.core.schedules import CODE, Declared
-from packhorse.define.loader import load
+from packhorse.define.registry import load
 from packhorse.errors import SecretUnreadable
 from packhorse.jobs.encryption import encryptor
 from packhorse.store.base import Store

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from packhorse.background.declared_schedules import declare
 from packhorse.core import schedules
 from packhorse.core.schedules import Declared
-from packhorse.define.loader import load
+from packhorse.define.registry import load
 from packhorse.jobs.encryption import encryptor
 from packhorse.store.base import Store
 from tests.contract.schedules import claimed, fired, terms

@@ -9,7 +9,7 @@ import signal
 from collections import Counter
 
 from packhorse import crashpoints, host
-from packhorse.factory import opened
+from packhorse.factory import open_both
 from packhorse.settings import load
 from packhorse.worker.describe import describe
 from packhorse.worker.worker import Worker
@@ -32,7 +32,7 @@ async def main() -> None:
     if "JOURNEY_HOST" in os.environ:  # as if it ran on a machine of its own: nobody else can see whether it lives
         name = os.environ["JOURNEY_HOST"]
         host.boot = lambda: name
-    store, blobs = await opened(settings)
+    store, blobs = await open_both(settings)
     worker = Worker(store, blobs, settings, await describe(settings.app))
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)

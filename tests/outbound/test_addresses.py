@@ -174,7 +174,7 @@ MISSPELT = [
 @pytest.mark.parametrize("url", MISSPELT)
 def test_what_could_be_read_in_two_ways_is_not_read_at_all(url: str) -> None:
     with pytest.raises(BlockedAddress):
-        urls.read(url)
+        urls.parse_url(url)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_what_could_be_read_in_two_ways_is_not_read_at_all(url: str) -> None:
     ],
 )
 def test_what_is_plain_is_read(url: str, host: str, port: int, path: str, authority: str) -> None:
-    target = urls.read(url)
+    target = urls.parse_url(url)
 
     assert (target.host, target.port, target.path, target.authority) == (host, port, path, authority)
 
@@ -227,24 +227,24 @@ def guard(*found: str, allow: str = "") -> Guard:
 @pytest.mark.parametrize("address", NOT_PUBLIC)
 async def test_a_name_may_not_lead_to_what_is_not_public(address: str) -> None:
     with pytest.raises(BlockedAddress):
-        await guard(address).addresses(urls.read("https://example.com/"))
+        await guard(address).addresses(urls.parse_url("https://example.com/"))
 
 
 @pytest.mark.parametrize("found", [("1.1.1.1", "10.0.0.1"), ("10.0.0.1", "1.1.1.1"), ("1.1.1.1", "::1")])
 async def test_one_address_that_is_not_public_speaks_against_all(found: tuple[str, ...]) -> None:
     with pytest.raises(BlockedAddress):
-        await guard(*found).addresses(urls.read("https://example.com/"))
+        await guard(*found).addresses(urls.parse_url("https://example.com/"))
 
 
 async def test_a_name_that_leads_to_public_addresses_gives_them_in_order() -> None:
-    found = await guard("1.1.1.1", "2606:4700::1111").addresses(urls.read("https://example.com/"))
+    found = await guard("1.1.1.1", "2606:4700::1111").addresses(urls.parse_url("https://example.com/"))
 
     assert [str(each) for each in found] == ["1.1.1.1", "2606:4700::1111"]
 
 
 async def test_a_name_that_leads_nowhere_is_told_apart() -> None:
     with pytest.raises(OutboundFailed) as failed:
-        await guard().addresses(urls.read("https://example.com/"))
+        await guard().addresses(urls.parse_url("https://example.com/"))
 
     assert failed.value.code == "NOT_RESOLVED"
 
@@ -262,8 +262,8 @@ async def test_a_name_that_leads_nowhere_is_told_apart() -> None:
 async def test_an_operator_may_allow_more(allow: str, url: str, found: str) -> None:
     guarded = guard(found, allow=allow)
 
-    guarded.check(urls.read(url))
-    addresses = await guarded.addresses(urls.read(url))
+    guarded.check(urls.parse_url(url))
+    addresses = await guarded.addresses(urls.parse_url(url))
 
     assert [str(each) for each in addresses] == [found]
 
@@ -279,7 +279,7 @@ async def test_an_operator_may_allow_more(allow: str, url: str, found: str) -> N
 )
 async def test_but_no_more_than_that(allow: str, url: str, found: str) -> None:
     with pytest.raises(BlockedAddress):
-        await guard(found, allow=allow).addresses(urls.read(url))
+        await guard(found, allow=allow).addresses(urls.parse_url(url))
 
 
 @pytest.mark.parametrize("text", ["10.0.0.0/33", "10.0.0.1/8", "a b", "https://a.test", "0x7f.1", "a.test:80"])

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from packhorse.outbound import dns
-from packhorse.outbound.dns import SHARE, asked_by, resolved
+from packhorse.outbound.dns import SHARE, lookup_with, resolve
 
 FOUND = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("192.0.2.1", 0))]
 
@@ -41,8 +41,8 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[NameServer]:
 
 
 async def look(host: str, owner: str) -> list[str]:
-    with asked_by(owner):
-        return [str(each) for each in await resolved(host)]
+    with lookup_with(owner):
+        return [str(each) for each in await resolve(host)]
 
 
 async def begun(server: NameServer, count: int) -> None:

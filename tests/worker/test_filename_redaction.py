@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from packhorse.core.redaction import MASK
-from packhorse.define.files import LONGEST_NAME, placed, sanitised
+from packhorse.define.files import MAX_NAME, artifact_name, sanitize_name
 from packhorse.worker.outputs import redact_filename
 
 SECRET = "canary/0123+456 789"
@@ -15,8 +15,8 @@ SECRET = "canary/0123+456 789"
     ("name", "told"),
     [
         (f"for {SECRET}.txt", f"for {MASK}.txt"),
-        (sanitised(f"for {SECRET}.txt"), f"{MASK}.txt"),
-        (placed(f"in/{SECRET}/a.txt"), f"in/{MASK}/a.txt"),
+        (sanitize_name(f"for {SECRET}.txt"), f"{MASK}.txt"),
+        (artifact_name(f"in/{SECRET}/a.txt"), f"in/{MASK}/a.txt"),
         ("a/canary-yellow.txt", f"a/{MASK}-yellow.txt"),
         ("a/b.txt", "a/b.txt"),
     ],
@@ -30,7 +30,7 @@ def test_a_secret_is_taken_out_of_a_name(name: str, told: str) -> None:
 @pytest.mark.parametrize("left", range(1, 12))
 def test_a_name_that_was_cut_does_not_end_with_half_a_secret(suffix: str, left: int) -> None:
     secret = "canary-0123456789"
-    name = sanitised("x" * (LONGEST_NAME - len(suffix) - left) + secret + suffix)
+    name = sanitize_name("x" * (MAX_NAME - len(suffix) - left) + secret + suffix)
     assert name.endswith(secret[:left] + suffix)
 
     told = redact_filename(name, [secret])

@@ -15,7 +15,7 @@ import pytest
 
 from packhorse import host
 from packhorse.core import json
-from packhorse.define.loader import load
+from packhorse.define.registry import load
 from packhorse.errors import DefinitionError
 from packhorse.worker.child.messages import Document, Made, Moved, Run
 from packhorse.worker.describe import describe

@@ -9,7 +9,7 @@ import pytest
 
 from packhorse.core import json
 from packhorse.core.redaction import MASK, redact
-from packhorse.define.loader import load
+from packhorse.define.registry import load
 from packhorse.host import child_environment
 from packhorse.worker.child import shared
 from packhorse.worker.child.messages import Document, FromChild, Made, Moved, Returned, Run, Said

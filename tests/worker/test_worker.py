@@ -17,7 +17,7 @@ import pytest
 
 from packhorse.core.plan import Status
 from packhorse.define import Pipeline
-from packhorse.define.loader import load
+from packhorse.define.registry import load
 from packhorse.define.submit import Options
 from packhorse.errors import SettingError, UnknownOutcome
 from packhorse.runtime import Handle
@@ -63,7 +63,7 @@ async def test_a_claim_under_way_when_the_worker_is_told_to_leave_is_not_strande
 
     job = await site.job(handle)
     assert (job.status, job.retry_count) == (Status.RUNNING, 0)
-    assert job.running() == []
+    assert job.running_tasks() == []
     assert await store.workers() == []
     await store.close()
     await site.close()

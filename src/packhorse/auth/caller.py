@@ -10,7 +10,7 @@ from litestar.di import NamedDependency
 from msgspec import Struct
 
 from packhorse.core.models import Job
-from packhorse.define.validation import NOT_VALID, invalid, quoted
+from packhorse.define.validation import NOT_VALID, invalid, quote_short
 from packhorse.errors import Forbidden, JobNotFound
 
 OPERATOR = "default"
@@ -74,7 +74,7 @@ class Caller(Struct, frozen=True):
                 ],
             )
         if self.user not in (None, found):
-            said = f"This key acts for {quoted(self.user)} only"
+            said = f"This key acts for {quote_short(self.user)} only"
             raise invalid(NOT_VALID, [{"field": "user_id", "message": said}])
         return found
 

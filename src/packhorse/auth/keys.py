@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import NamedTuple
 
-from packhorse.define.validation import invalid, quoted, some
+from packhorse.define.validation import invalid, list_some, quote_short
 from packhorse.store.base import Key
 
 PREFIX = "ph_"
@@ -81,9 +81,9 @@ def check(tenant: str, scopes: Sequence[str], name: str = "", user: str | None =
     if user is not None and "admin" in scopes:
         mistakes.append({"field": "scopes", "message": "Who may make keys for anybody cannot act for one user only"})
     if not scopes:
-        mistakes.append({"field": "scopes", "message": f"At least one is needed, of {some(SCOPES)}"})
+        mistakes.append({"field": "scopes", "message": f"At least one is needed, of {list_some(SCOPES)}"})
     mistakes += [
-        {"field": "scopes", "message": f"There is no scope {quoted(scope)}; there is {some(SCOPES)}"}
+        {"field": "scopes", "message": f"There is no scope {quote_short(scope)}; there is {list_some(SCOPES)}"}
         for scope in scopes
         if scope not in SCOPES
     ]

@@ -22,7 +22,7 @@ from packhorse.background.bulk_actions import run_or_postpone
 from packhorse.core import json
 from packhorse.core.backoff import webhook_delay
 from packhorse.core.webhooks import NO_JOB, Delivery
-from packhorse.crashpoints import passing
+from packhorse.crashpoints import reach
 from packhorse.host import child_environment
 from packhorse.jobs.webhook_targets import webhook_targets
 from packhorse.log import log
@@ -79,7 +79,7 @@ class Alerts:
             return
         if not alarm.is_posted:
             await self._post(first, alarm, body)
-            passing("alert.posted")
+            reach("alert.posted")
         trouble = await run(self._command, body) if self._command else None
         await self._settle(told, due_at=None if trouble is None else self._later(told, trouble), is_posted=True)
 

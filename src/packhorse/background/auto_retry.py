@@ -8,7 +8,7 @@ from packhorse.background.bulk_actions import check_failed, run_or_postpone, tri
 from packhorse.core import lifecycle
 from packhorse.core.changes import Change
 from packhorse.core.models import FailedRun, FailureStatus, Job
-from packhorse.crashpoints import passing
+from packhorse.crashpoints import reach
 from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Charge, Errand, Store
 
@@ -52,9 +52,9 @@ class AutoRetry:
         spent = await self._store.spend([charge])
         if spent.refused is not None:
             return spent.wait
-        passing("revival.spent")
+        reach("revival.spent")
         why = await self._begin(failure)
-        passing("revival.made")
+        reach("revival.made")
         if why is None:
             return None
         await self._store.refund([charge], spent.at)

@@ -17,7 +17,7 @@ from packhorse.core import json, lifecycle
 from packhorse.core.changes import Change
 from packhorse.core.models import FailedRun, FailureStatus, Job, Settled
 from packhorse.core.plan import Status
-from packhorse.crashpoints import passing
+from packhorse.crashpoints import reach
 from packhorse.errors import CorruptRecord, JobNotFound, NotAllowed, SchemaTooNew, SlotTaken
 from packhorse.jobs.transact import Transactor, Verb
 from packhorse.log import log
@@ -88,7 +88,7 @@ class BulkActions:
             settled = Settled(self._store.now(), order.by, order.reason, order=errand.id)
             dismissed = await self._store.dismiss_failures([each.id for each in open], settled)
             outcomes = {each.id: None if each.id in dismissed else "settled" for each in open}
-        passing("order.retried")
+        reach("order.retried")
         left: list[LeftFailure] = []
         done = 0
         for id, failure in page.items():

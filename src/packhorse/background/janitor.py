@@ -14,7 +14,7 @@ from packhorse.core import failures, lifecycle, publish_path
 from packhorse.core.changes import Change
 from packhorse.core.models import Job, Result, TaskId
 from packhorse.core.plan import Status
-from packhorse.crashpoints import passing
+from packhorse.crashpoints import reach
 from packhorse.errors import BlobError, Conflict, CorruptRecord, PackhorseError, Refused, SchemaTooNew
 from packhorse.jobs import artifacts
 from packhorse.jobs.publish import Publisher
@@ -86,11 +86,11 @@ class Janitor:
             marked = await self._transact(job.id, lambda job: lifecycle.purge(job, now=self._store.now()))
             if not marked.is_purging:  # a retry was faster
                 return
-            passing("purge.marked")
+            reach("purge.marked")
             if (folder := publish_path.publish_folder(marked)) is not None:
                 await self._publisher.withdraw(folder, job.id)
             await self._blobs.delete_all(f"jobs/{job.id}")
-            passing("purge.objects.gone")
+            reach("purge.objects.gone")
             await self._store.erase(job.id)
 
     async def _tidy(self, job: Job) -> None:
@@ -120,7 +120,7 @@ class Janitor:
             await self._publisher.withdraw(folder, job.id)
 
     def _tidied(self, job: Job) -> Change | None:
-        return lifecycle.tidied(job, now=self._store.now())
+        return lifecycle.tidy(job, now=self._store.now())
 
     async def _outputs(self, job_id: str) -> list[str]:
         keys: list[str] = []

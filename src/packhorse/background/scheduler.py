@@ -17,7 +17,7 @@ from packhorse.blobs.base import Blobs
 from packhorse.core import json, lifecycle, schedules
 from packhorse.core.plan import Plan
 from packhorse.core.schedules import Move, Run, Schedule, Terms
-from packhorse.crashpoints import passing
+from packhorse.crashpoints import reach
 from packhorse.define.submit import Options
 from packhorse.define.validation import unknown_pipeline
 from packhorse.errors import (
@@ -119,7 +119,7 @@ class Scheduler:
         except Conflict:
             await self._stumbled(schedule)
             return []
-        passing("schedule.claimed")
+        reach("schedule.claimed")
         for run in move.runs:
             if run.status == "missed":
                 log.ticks_missed(run.schedule, run.count, run.message)
@@ -204,7 +204,7 @@ class Scheduler:
         except (InvalidInput, NoSecretKey, SecretUnreadable) as error:
             await self._skip(run, error.message)
         else:
-            passing("schedule.fired")
+            reach("schedule.fired")
 
     async def _call(self, others: Sequence[Run]) -> None:
         """Whoever is the first to wait now looks soon; those behind look when they are called."""

@@ -19,13 +19,13 @@ from packhorse.core.backoff import ENDPOINT_FORGIVE, ENDPOINT_GIVE_UP, webhook_d
 from packhorse.core.models import Job
 from packhorse.core.plan import TERMINAL
 from packhorse.core.webhooks import Delivery
-from packhorse.crashpoints import passing
+from packhorse.crashpoints import reach
 from packhorse.errors import CorruptRecord, NoSecretKey, OutboundFailed, SchemaTooNew
 from packhorse.jobs.webhook_targets import WebhookTargets
 from packhorse.log import log
 from packhorse.outbound.addresses import Allow
 from packhorse.outbound.calls import Outbound
-from packhorse.outbound.dns import asked_by
+from packhorse.outbound.dns import lookup_with
 from packhorse.outbound.guard import Policy
 from packhorse.schemas.jobs import jobs_to_json
 from packhorse.schemas.timestamps import iso
@@ -151,7 +151,7 @@ class WebhookSender:
             await settle_delivery(self._store, delivery, next_at=None)
             return
         reply = await post(self._outbound, endpoint, self._secret_key, id=delivery.id, at=self._store.now(), body=body)
-        passing("webhook.sent")
+        reach("webhook.sent")
         if reply.is_gone:
             await self._end(endpoint, "It answered 410 (gone).")
         elif await self._fails_for_good(endpoint, reply):
@@ -226,7 +226,7 @@ async def post(outbound: Outbound, endpoint: Endpoint, secret_key: str, *, id: s
     """Send it. Whatever may go wrong on the way is a reply, too."""
     headers = {"Content-Type": "application/json", **sign(secret_of(secret_key, endpoint.id), id, at, body)}
     try:
-        with asked_by(endpoint.tenant):
+        with lookup_with(endpoint.tenant):
             async with outbound.call("POST", endpoint.url, headers=headers, body=body) as answer:
                 if answer.is_good:  # its body is nothing to us
                     return Reply(answer.status)

@@ -24,16 +24,16 @@ from packhorse.errors import PathRefused
 
 CHUNK = 256 * 1024
 """Bytes read and written at a time: large enough to keep a disk busy, small enough to hold two thousand of."""
-LARGEST = 2 * CHUNK
+MAX_PIECE = 2 * CHUNK
 """Bytes read at a time for who takes them at once: what each piece costs besides its bytes is halved."""
 
-LONGEST_KEY = 896
+MAX_KEY = 896
 """Bytes of UTF-8. S3 takes 1024, of which up to 128 are the prefix of a deployment."""
 
-LONGEST_PART = 255
+MAX_PART = 255
 """Bytes of UTF-8, the limit of nearly every file system."""
 
-MOST_PARTS = 32
+MAX_PARTS = 32
 """A folder store holds a file descriptor per part; our own keys have six and the slashes of an artifact's name."""
 
 
@@ -100,7 +100,7 @@ class Blobs(Protocol):
     async def close(self) -> None: ...
 
 
-def checked(key: str) -> str:
+def check_key(key: str) -> str:
     """The key itself if it is a plain relative path; a name that could mean anything else is refused."""
     if not is_key(key):
         raise PathRefused(key=key)
@@ -111,12 +111,12 @@ def is_key(key: str) -> bool:
     """Whether there can be such an object: for who has to get by if not."""
     parts = key.split("/")
     return not (
-        len(key) > LONGEST_KEY  # before anything that looks at every character
+        len(key) > MAX_KEY  # before anything that looks at every character
         or _ODD.search(key)  # before encoding: half a surrogate pair has no bytes
         or not is_normalized("NFC", key)
-        or len(key.encode()) > LONGEST_KEY
-        or len(parts) > MOST_PARTS
-        or any(not part or part.startswith(".") or len(part.encode()) > LONGEST_PART for part in parts)
+        or len(key.encode()) > MAX_KEY
+        or len(parts) > MAX_PARTS
+        or any(not part or part.startswith(".") or len(part.encode()) > MAX_PART for part in parts)
     )
 
 

@@ -25,9 +25,9 @@ class Threads:
         return self._pool.submit(work, *args, **kwargs)
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self.ended(self.start(work, *args, **kwargs))
+        return await self.wait(self.start(work, *args, **kwargs))
 
-    async def ended(self, started: Future[T]) -> T:
+    async def wait(self, started: Future[T]) -> T:
         """A thread cannot be stopped: who is cancelled waits, while it uses what it was given."""
         if started.done():
             return started.result()

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 import httpx2
 
-from packhorse.define.files import sanitised
+from packhorse.define.files import sanitize_name
 from packhorse.errors import Unreachable
 
 CHUNK = 256 * 1024
@@ -70,9 +70,9 @@ def filename(disposition: str) -> str:
     """The name in a Content-Disposition, made safe: a server must not choose where we write."""
     extended = re.search(r"filename\*=UTF-8''([^;\s]+)", disposition, re.IGNORECASE)
     if extended:
-        return sanitised(unquote(extended[1]))
+        return sanitize_name(unquote(extended[1]))
     plain = re.search(r'filename="((?:[^"\\]|\\.)*)"', disposition, re.IGNORECASE)
-    return sanitised(re.sub(r"\\(.)", r"\1", plain[1]) if plain else "result")
+    return sanitize_name(re.sub(r"\\(.)", r"\1", plain[1]) if plain else "result")
 
 
 def _mask() -> int:

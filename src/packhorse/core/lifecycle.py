@@ -334,7 +334,7 @@ def delete(job: Job, *, now: float) -> Change:
     return _draft(job, "delete", now).set(is_purging=True, purge_at=now).change()
 
 
-def tidied(job: Job, *, now: float) -> Change | None:
+def tidy(job: Job, *, now: float) -> Change | None:
     """What was to be published is, and the objects that nothing referred to are gone."""
     if not job.has_litter:
         return None

@@ -133,7 +133,7 @@ class Job(Struct, frozen=True):
         tasks = None if index is None else self.stages[index].tasks
         return tasks[at.element] if tasks is not None and 0 <= at.element < len(tasks) else None
 
-    def running(self) -> list[TaskId]:
+    def running_tasks(self) -> list[TaskId]:
         return [
             TaskId(plan.name, i)
             for plan, stage in zip(self.plan.stages, self.stages, strict=True)

@@ -195,9 +195,9 @@ def claim(schedule: Schedule, now: float, hold: float = 0.0) -> Move | None:
     if now - last <= _max_delay(terms):
         runs.append(_run(schedule, last, due_at=now + hold))
         if last > tick:
-            runs.append(_missed(schedule, tick, _before(schedule, tick, last)))
+            runs.append(_missed_run(schedule, tick, _before(schedule, tick, last)))
     else:
-        runs.append(_missed(schedule, tick, last))
+        runs.append(_missed_run(schedule, tick, last))
     moved = replace(schedule, stamp=schedule.stamp + 1, last_at=last)
     return Move(schedule, replace(moved, next_at=_next(moved, max(now, last))), runs=tuple(runs))
 
@@ -346,7 +346,7 @@ def _run(schedule: Schedule, tick: float, *, due_at: float) -> Run:
     return Run(schedule.tenant, schedule.id, tick, schedule.version, due_at=due_at)
 
 
-def _missed(schedule: Schedule, first: float, last: float) -> Run:
+def _missed_run(schedule: Schedule, first: float, last: float) -> Run:
     """One record for all of them, however many there were."""
     terms = schedule.terms
     count = cron.count(terms.cron, terms.zone, first, last, MAX_COUNTED)

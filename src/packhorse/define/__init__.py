@@ -1,11 +1,10 @@
 """How a team writes its pipelines: plain typed functions. Light to import, because every child process does."""
 
 from packhorse.define.accepts import Accepts
-from packhorse.define.auto_retry import Revive
 from packhorse.define.choices import Choices
-from packhorse.define.context import Context
-from packhorse.define.files import File, sanitised
-from packhorse.define.outcomes import Later, Permanent
+from packhorse.define.context import Context, Later, Permanent
+from packhorse.define.files import File, sanitize_name
+from packhorse.define.options import Revive
 from packhorse.define.params import Params, Schema
 from packhorse.define.pipelines import Pipeline
 from packhorse.define.registry import Code
@@ -37,5 +36,5 @@ __all__ = [
     "each",
     "gather",
     "needs",
-    "sanitised",
+    "sanitize_name",
 ]

@@ -9,12 +9,12 @@ from typing import Annotated, Any, get_args, get_origin
 
 from packhorse.define.durations import Size
 from packhorse.define.durations import size as bytes_of
-from packhorse.define.introspection import caller, refusal
+from packhorse.define.introspection import caller, definition_error
 from packhorse.errors import TooLarge, UnsupportedMedia
 
 KIND = re.compile(r"\.[^\s/,;]{1,30}|[a-z]+/(?:\*|[a-z0-9][a-z0-9.+-]*)")
 
-ACCEPT, MOST = "x-accept", "x-max-bytes"
+ACCEPT, MAX_BYTES = "x-accept", "x-max-bytes"
 """How JSON Schema is told; it has no words of its own for it."""
 
 
@@ -28,27 +28,29 @@ class Accepts:
     def __init__(self, *kinds: str, size: Size | None = None) -> None:
         wrong = [kind for kind in kinds if not KIND.fullmatch(str(kind).lower())]
         if wrong:
-            raise refusal(f'{wrong[0]!r} is no kind of file: write ".onnx", "image/png" or "image/*"', caller()[0])
+            raise definition_error(
+                f'{wrong[0]!r} is no kind of file: write ".onnx", "image/png" or "image/*"', caller()[0]
+            )
         self.kinds = tuple(kind.lower() for kind in kinds)
         try:
             self.size = None if size is None else bytes_of(size)
         except ValueError as error:
-            raise refusal(str(error), caller()[0]) from error
+            raise definition_error(str(error), caller()[0]) from error
 
     @classmethod
-    def said(cls, schema: Mapping[str, Any]) -> Accepts:
+    def from_schema(cls, schema: Mapping[str, Any]) -> Accepts:
         """Of the schema of a file."""
-        return cls(*schema.get(ACCEPT, ()), size=schema.get(MOST))
+        return cls(*schema.get(ACCEPT, ()), size=schema.get(MAX_BYTES))
 
     def schema(self) -> dict[str, Any]:
         accept = {ACCEPT: list(self.kinds)} if self.kinds else {}
-        return accept if self.size is None else {**accept, MOST: self.size}
+        return accept if self.size is None else {**accept, MAX_BYTES: self.size}
 
     def check(self, field: str, name: str, media_type: str = "") -> None:
         """Raises UnsupportedMedia that names the field and what it takes."""
         given = {media_type.partition(";")[0].strip().lower(), mimetypes.guess_type(name)[0] or ""}
-        if self.kinds and not any(_is_of(kind, name.lower(), given) for kind in self.kinds):
-            raise UnsupportedMedia(f"{field} must be {_or(self.kinds)}, and {name} is not.", field=field)
+        if self.kinds and not any(_matches(kind, name.lower(), given) for kind in self.kinds):
+            raise UnsupportedMedia(f"{field} must be {_join_or(self.kinds)}, and {name} is not.", field=field)
 
     def check_size(self, field: str, size: int) -> None:
         if self.size is not None and size > self.size:
@@ -70,16 +72,16 @@ def accepts_in(hint: Any) -> Accepts | None:
     return next((found for each in inside if (found := accepts_in(each)) is not None), None)
 
 
-def limited(schema: Mapping[str, Any], accepts: Accepts) -> dict[str, Any]:
+def add_accepts(schema: Mapping[str, Any], accepts: Accepts) -> dict[str, Any]:
     """The schema of a parameter that is a file, or several, with what it accepts in it."""
     if "anyOf" in schema:
-        return {**schema, "anyOf": [p if p.get("type") == "null" else limited(p, accepts) for p in schema["anyOf"]]}
+        return {**schema, "anyOf": [p if p.get("type") == "null" else add_accepts(p, accepts) for p in schema["anyOf"]]}
     if isinstance(schema.get("items"), dict):
-        return {**schema, "items": limited(schema["items"], accepts)}
+        return {**schema, "items": add_accepts(schema["items"], accepts)}
     return {**schema, **accepts.schema()}
 
 
-def _is_of(kind: str, name: str, given: set[str]) -> bool:
+def _matches(kind: str, name: str, given: set[str]) -> bool:
     if kind.startswith("."):
         return name.endswith(kind)
     if kind.endswith("/*"):
@@ -87,6 +89,6 @@ def _is_of(kind: str, name: str, given: set[str]) -> bool:
     return kind in given
 
 
-def _or(kinds: tuple[str, ...]) -> str:
+def _join_or(kinds: tuple[str, ...]) -> str:
     *first, last = kinds
     return f"{', '.join(first)} or {last}" if first else last

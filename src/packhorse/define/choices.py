@@ -11,7 +11,7 @@ from packhorse.core.json import ANY, values_at
 from packhorse.core.plan import Path
 from packhorse.define.fields import fields_of, has_fields
 from packhorse.define.introspection import alternatives
-from packhorse.define.validation import Mistake
+from packhorse.define.validation import FieldError
 
 Choice = str | int
 
@@ -28,7 +28,7 @@ class Choices:
         self._find = find
 
     @cached_property
-    def known(self) -> list[Choice]:
+    def values(self) -> list[Choice]:
         """Raises ValueError if there is none, and whatever the function raises."""
         known = list(dict.fromkeys(self._find()))
         if not known or not all(isinstance(choice, str | int) for choice in known):
@@ -38,21 +38,21 @@ class Choices:
 
 def choices_of(type: type[Any]) -> dict[Path, Choices]:
     """Where values of a parameter type have choices. TypeError where nobody could say which values they are for."""
-    return {path: here for field in fields_of(type) for path, here in _in(field.hint, (field.name,), (type,))}
+    return {path: here for field in fields_of(type) for path, here in _find(field.hint, (field.name,), (type,))}
 
 
-def _in(hint: Any, path: Path, inside: tuple[Any, ...]) -> Iterator[tuple[Path, Choices]]:
+def _find(hint: Any, path: Path, inside: tuple[Any, ...]) -> Iterator[tuple[Path, Choices]]:
     if get_origin(hint) is Annotated:
         base, *notes = get_args(hint)
         noted = next((note for note in notes if isinstance(note, Choices)), None)
-        yield from ((path, noted),) if noted is not None else _in(base, path, inside)
+        yield from ((path, noted),) if noted is not None else _find(base, path, inside)
     elif has_fields(hint):
         if hint in inside:  # it has none, or their places would have been found without end
             return
         for field in fields_of(hint):
-            yield from _in(field.hint, (*path, field.name), (*inside, hint))
+            yield from _find(field.hint, (*path, field.name), (*inside, hint))
     elif (parts := alternatives(hint)) != (hint,):
-        within = [each for part in parts for each in _in(part, path, inside)]
+        within = [each for part in parts for each in _find(part, path, inside)]
         if within and len([part for part in parts if part is not NoneType]) > 1:
             raise TypeError(
                 f"choices cannot be for one alternative of several, as in {hint}; only None may be beside them"
@@ -60,43 +60,43 @@ def _in(hint: Any, path: Path, inside: tuple[Any, ...]) -> Iterator[tuple[Path, 
         yield from within
     else:
         for each in get_args(hint):
-            yield from _in(each, (*path, ANY), inside)
+            yield from _find(each, (*path, ANY), inside)
 
 
-def offered(schema: Mapping[str, Any], path: Path, choices: Choices) -> dict[str, Any]:
+def add_choices(schema: Mapping[str, Any], path: Path, choices: Choices) -> dict[str, Any]:
     """The schema with the choices in it, at the end of the path. TypeError if they have no place there."""
     defs = dict(schema.get("$defs", {}))
-    whole = _offered(schema, path, choices, defs)
+    whole = _add(schema, path, choices, defs)
     return {**whole, "$defs": defs} if defs else whole
 
 
-def _offered(schema: Mapping[str, Any], path: Path, choices: Choices, defs: dict[str, Any]) -> dict[str, Any]:
+def _add(schema: Mapping[str, Any], path: Path, choices: Choices, defs: dict[str, Any]) -> dict[str, Any]:
     if "$ref" in schema:
         name = str(schema["$ref"]).rpartition("/")[2]
-        defs[name] = _offered(defs[name], path, choices, defs)
+        defs[name] = _add(defs[name], path, choices, defs)
         return dict(schema)
     if "anyOf" in schema:
-        parts = [p if p.get("type") == "null" else _offered(p, path, choices, defs) for p in schema["anyOf"]]
+        parts = [p if p.get("type") == "null" else _add(p, path, choices, defs) for p in schema["anyOf"]]
         return {**schema, "anyOf": parts}
     if path and path[0] in schema.get("properties", {}):
-        inner = _offered(schema["properties"][path[0]], path[1:], choices, defs)
+        inner = _add(schema["properties"][path[0]], path[1:], choices, defs)
         return {**schema, "properties": {**schema["properties"], path[0]: inner}}
     for name in ("items", "additionalProperties") if path else ("items",):  # of a list as a whole: of its elements
         if isinstance(schema.get(name), dict):
-            return {**schema, name: _offered(schema[name], path[1:], choices, defs)}
+            return {**schema, name: _add(schema[name], path[1:], choices, defs)}
     if schema.get("type") not in ("string", "integer"):
         raise TypeError("choices are for texts and whole numbers")
-    return {**schema, "enum": choices.known}
+    return {**schema, "enum": choices.values}
 
 
-def not_offered(path: Path, value: Any, choices: Choices) -> Iterator[Mistake]:
+def choice_errors(path: Path, value: Any, choices: Choices) -> Iterator[FieldError]:
     for given in values_at(value, [path]):
-        if any(each is not None and each not in choices.known for each in _single(given)):
-            yield one_of(named(path), choices.known)
+        if any(each is not None and each not in choices.values for each in _single(given)):
+            yield one_of(field_name(path), choices.values)
             return
 
 
-def named(path: Path) -> str:
+def field_name(path: Path) -> str:
     return ".".join(path).replace(f".{ANY}", "[]")
 
 
@@ -108,5 +108,5 @@ def _single(value: Any) -> Iterator[Any]:
         yield value
 
 
-def one_of(field: str, choices: Iterable[object]) -> Mistake:
+def one_of(field: str, choices: Iterable[object]) -> FieldError:
     return {"field": field, "message": f"It must be one of {', '.join(map(str, choices))}"}

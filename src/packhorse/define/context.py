@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import logging
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sized
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
+
+from msgspec import Struct
+
+from packhorse.core import error_codes
 
 T = TypeVar("T")
 
@@ -58,3 +63,25 @@ class Context(ABC):
         for done, element in enumerate(iterable, start=1):
             yield element
             self.progress(done, total, message)
+
+
+class Later(Struct, frozen=True):
+    """Returned: call the stage again in so many seconds. Not counted as an attempt.
+
+    A stage that does so is annotated ``-> X | Later``; what needs it is given the ``X``.
+    """
+
+    seconds: float
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.seconds) or self.seconds < 0:
+            raise ValueError(f"Later takes seconds from now, not {self.seconds!r}")
+
+
+class Permanent(Exception):
+    """Raised: the job has failed, and another attempt would fail in the same way."""
+
+    def __init__(self, message: str, code: str = error_codes.PERMANENT) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code

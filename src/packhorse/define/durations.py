@@ -24,7 +24,7 @@ def seconds(value: Duration) -> float:
     if isinstance(value, timedelta):
         found: float | None = value.total_seconds()
     elif isinstance(value, str):
-        found = _written(value)
+        found = _parse(value)
     else:
         found = _number(value)
     if found is None or not math.isfinite(found) or found < 0:
@@ -42,7 +42,7 @@ def size(value: Size) -> int:
 
 
 @lru_cache(maxsize=256)
-def _written(text: str) -> float | None:
+def _parse(text: str) -> float | None:
     if _WHOLE.fullmatch(text.strip()):
         return sum(float(number) * UNITS[unit] for number, unit in _PART.findall(text))
     return _number(text)

@@ -17,14 +17,14 @@ F = TypeVar("F")
 
 DRIVE = re.compile(r"[A-Za-z]:[/\\]")
 
-LONGEST_NAME = 255
+MAX_NAME = 255
 """Bytes. What file systems allow for one name."""
-LONGEST_PATH = 1024
+MAX_PATH = 1024
 """Bytes of a name with its folders."""
-LONGEST_SUFFIX = 32
+MAX_SUFFIX = 32
 """Bytes. A suffix up to here is kept when a name has to be cut; past it, it is hardly one."""
 
-LONGEST_KEYED = 600
+MAX_KEY = 600
 """Bytes of a name at the end of a key: before it stand a prefix and the id of a job."""
 
 ODD = re.compile(r'[\x00-\x1f\x7f-\x9f%\\:*?"<>|\u2028\u2029\ud800-\udfff\ufffe\uffff]')
@@ -43,7 +43,7 @@ class File:
         self.path = Path(path)
         self.made_by: tuple[str, str] | None = None
         """Job and artifact, if it is on no machine yet."""
-        self.name = sanitised(self.path.name if name is None else name)
+        self.name = sanitize_name(self.path.name if name is None else name)
         self._sha256: str | None = None
 
     @classmethod
@@ -89,7 +89,7 @@ class File:
         from pydantic_core import core_schema
 
         def read(value: Any, info: Any) -> File:
-            return value if isinstance(value, File) else referred(value, (info.context or {}).get("files", ()))
+            return value if isinstance(value, File) else file_at(value, (info.context or {}).get("files", ()))
 
         return core_schema.with_info_plain_validator_function(read)
 
@@ -101,7 +101,7 @@ class File:
 SCHEMA = {"type": "string", "format": "binary"}
 
 
-def referred(value: object, files: Sequence[F]) -> F:
+def file_at(value: object, files: Sequence[F]) -> F:
     """What the number in ``{"$file": n}`` stands for. Raises ValueError if it is no such thing or stands for none."""
     match value:
         case {"$file": int(n), **rest} if not rest and not isinstance(n, bool):
@@ -113,66 +113,64 @@ def referred(value: object, files: Sequence[F]) -> F:
 
 def disposition(name: str) -> str:
     """Content-Disposition for a file of any name (RFC 6266): a plain form for the old, the real one for the rest."""
-    name = sanitised(name)
+    name = sanitize_name(name)
     plain = "".join(c if " " <= c <= "~" and c not in '"\\%' else "_" for c in name)
     return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(name, safe='')}"
 
 
-def sanitised(name: str) -> str:
+def sanitize_name(name: str) -> str:
     """A client's file name made safe to store, show and download: one name, no path, nothing invisible, never empty."""
     last = next((part for part in reversed(name.replace("\\", "/").split("/")) if part.strip(". \t")), "")
     seen = "".join(c for c in last if unicodedata.category(c) not in {"Cc", "Cs", "Zl", "Zp"} and c not in BIDI)
-    return _cut(_trimmed(unicodedata.normalize("NFC", seen))) or "file"
+    return _shorten(_trim(unicodedata.normalize("NFC", seen))) or "file"
 
 
-def placed(name: str) -> str:
+def artifact_name(name: str) -> str:
     """The name of an artifact, which may have folders, each part made safe. InvalidInput if it leads elsewhere."""
     parts = name.replace("\\", "/").split("/")
     if name.startswith(("/", "\\")) or ".." in parts or DRIVE.match(name):
         raise InvalidInput(
             f"An artifact cannot be called {name!r}: it is named within its stage, without / at the start or .."
         )
-    safe = "/".join(sanitised(part) for part in parts if part not in ("", "."))
+    safe = "/".join(sanitize_name(part) for part in parts if part not in ("", "."))
     if not safe:
         raise InvalidInput(f"An artifact needs a name, and {name!r} is none.")
-    if len(safe.encode()) > LONGEST_PATH:
-        raise InvalidInput(
-            f"The name of an artifact has at most {LONGEST_PATH} bytes, and this has {len(safe.encode())}."
-        )
+    if len(safe.encode()) > MAX_PATH:
+        raise InvalidInput(f"The name of an artifact has at most {MAX_PATH} bytes, and this has {len(safe.encode())}.")
     return safe
 
 
-def keyed(name: str) -> str:
+def artifact_key(name: str) -> str:
     """The name of an artifact as the end of a key in any object store; two names never make one."""
-    safe = _quoted(name)
+    safe = _quote_odd(name)
     parts = safe.split("/")
-    if len(safe.encode()) <= LONGEST_KEYED and max(len(part.encode()) for part in parts) <= LONGEST_NAME:
+    if len(safe.encode()) <= MAX_KEY and max(len(part.encode()) for part in parts) <= MAX_NAME:
         return safe
-    return f"{parts[0][:50]}/{hashed(name)}"
+    return f"{parts[0][:50]}/{hash_name(name)}"
 
 
-def hashed(name: str) -> str:
+def hash_name(name: str) -> str:
     """A short name instead of one that is too much for a key: always the same, with its suffix, and without folders."""
-    suffix = Path(_quoted(name).rpartition("/")[2]).suffix
+    suffix = Path(_quote_odd(name).rpartition("/")[2]).suffix
     digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:32]
-    return f"{digest}{suffix if suffix.isascii() and len(suffix) <= LONGEST_SUFFIX else ''}"
+    return f"{digest}{suffix if suffix.isascii() and len(suffix) <= MAX_SUFFIX else ''}"
 
 
-def _quoted(name: str) -> str:
+def _quote_odd(name: str) -> str:
     return ODD.sub(lambda found: quote(found[0], safe="", errors="surrogatepass"), name)
 
 
-def _trimmed(name: str) -> str:
+def _trim(name: str) -> str:
     while name != (bare := name.strip().lstrip(".")):
         name = bare
     return name
 
 
-def _cut(name: str) -> str:
-    if len(name.encode()) <= LONGEST_NAME:
+def _shorten(name: str) -> str:
+    if len(name.encode()) <= MAX_NAME:
         return name
     stem, dot, suffix = name.rpartition(".")
-    if not stem or len(suffix.encode()) > LONGEST_SUFFIX:
+    if not stem or len(suffix.encode()) > MAX_SUFFIX:
         stem, dot, suffix = name, "", ""
-    room = LONGEST_NAME - len((dot + suffix).encode())
+    room = MAX_NAME - len((dot + suffix).encode())
     return stem.encode()[:room].decode(errors="ignore").rstrip() + dot + suffix

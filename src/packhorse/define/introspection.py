@@ -19,7 +19,7 @@ Scope = Mapping[str, Any]
 
 def require_function(value: Any) -> None:
     if not callable(value) or not hasattr(inspect.unwrap(value), "__code__"):
-        raise refusal(f"Only a function can be decorated, not {value!r}", caller()[0])
+        raise definition_error(f"Only a function can be decorated, not {value!r}", caller()[0])
 
 
 def place_of(function: Callable[..., Any]) -> str:
@@ -36,11 +36,11 @@ def caller() -> tuple[str, Scope]:
     return _place(frame.f_code.co_filename, frame.f_lineno), frame.f_locals
 
 
-def refusal(sentence: str, place: str) -> DefinitionError:
+def definition_error(sentence: str, place: str) -> DefinitionError:
     return DefinitionError(f"{sentence.rstrip('.')}. See {place}", place=place)
 
 
-def checked_name(name: Any) -> str:
+def check_name(name: Any) -> str:
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise ValueError(
             f"{name!r} cannot be a name: use up to 63 letters, digits, - and _, the first a letter or a digit"

@@ -3,14 +3,46 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
-from packhorse.core import publish_path
+from packhorse.core import plan, publish_path
+from packhorse.core.error_codes import CODE_PATTERN
 from packhorse.core.plan import TERMINAL, Backoff, Status
-from packhorse.define.auto_retry import NEVER, Revive
 from packhorse.define.durations import Duration, Size, seconds, size
-from packhorse.define.introspection import checked_name
+from packhorse.define.introspection import check_name
+
+NEVER = plan.Revive()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Revive:
+    """A policy: runs that fail with one of these codes are retried without a person.
+
+    ``Revive(codes=("HTTP_500", "TIMEOUT"), times=3, backoff="5m", budget=100, per="1h")``: up to three times each,
+    after five minutes, then ten, then twenty; of failures with one fingerprint at most a hundred in any hour.
+    """
+
+    codes: Sequence[str]
+    times: int = 3
+    backoff: Duration = 300.0
+    budget: int = 100
+    per: Duration = 3_600.0
+
+    def to_plan(self) -> plan.Revive:
+        """As it is in a plan. Raises ValueError."""
+        codes = (self.codes,) if isinstance(self.codes, str) else tuple(self.codes)
+        for code in codes:
+            if not CODE_PATTERN.fullmatch(str(code)):
+                raise ValueError(f"revive: {code!r} is not a code such as HTTP_500")
+        return plan.Revive(
+            codes,
+            check_int("revive: times", self.times, 1),
+            _positive("revive: backoff", seconds(self.backoff)),
+            check_int("revive: budget", self.budget, 1),
+            _positive("revive: per", seconds(self.per)),
+        )
 
 
 class StageOptions(TypedDict, total=False):
@@ -76,11 +108,11 @@ class ScheduleOptions(TypedDict, total=False):
     """Kept with it and shown with it, not looked at."""
 
 
-OF_STAGES = ("retries", "backoff", "timeout")
-OF_PIPELINES = ("deadline", "keep", "pending", "revive")
+STAGE_DEFAULTS = ("retries", "backoff", "timeout")
+PIPELINE_DEFAULTS = ("deadline", "keep", "pending", "revive")
 
 
-def left_open(given: Mapping[str, Any], names: tuple[str, ...]) -> tuple[str, ...]:
+def unset_options(given: Mapping[str, Any], names: tuple[str, ...]) -> tuple[str, ...]:
     """What nobody said, and the deployment's settings therefore decide."""
     return tuple(name for name in names if name not in given)
 
@@ -106,14 +138,14 @@ def stage_limits(
 ) -> dict[str, Any]:
     """The fields of a `StagePlan`. Raises ValueError."""
     return {
-        "queue": checked_name(queue),
-        "retries": whole("retries", retries, 0),
+        "queue": check_name(queue),
+        "retries": check_int("retries", retries, 0),
         "backoff": _backoff(backoff),
         "timeout": _positive("timeout", seconds(timeout)),
         "stall": None if stall is None else _positive("stall", seconds(stall)),
         "memory": None if memory is None else int(_positive("memory", size(memory))),
         "weight": _positive("weight", weight),
-        "elements": whole("elements", elements, 1),
+        "elements": check_int("elements", elements, 1),
     }
 
 
@@ -135,32 +167,32 @@ def pipeline_limits(
     if slot is not None and one_per is None:
         raise ValueError('slot= says what is admitted one at a time, so it needs one_per="user"')
     return {
-        "slot": None if one_per is None else checked_name(name if slot is None else slot),
+        "slot": None if one_per is None else check_name(name if slot is None else slot),
         "keep": {} if keep is None else _keep(keep),
         "deadline": _positive("deadline", seconds(deadline)),
         "pending": _positive("pending", seconds(pending)),
-        "revive": NEVER if revive is None else revive.planned(),
+        "revive": NEVER if revive is None else revive.to_plan(),
         "publish": "" if publish is None else publish_path.check_pattern(publish),
-        "outputs": {word("outputs", name): stage for name, stage in (outputs or {}).items()},
+        "outputs": {check_label("outputs", name): stage for name, stage in (outputs or {}).items()},
     }
 
 
-def whole(what: str, value: Any, least: int, most: float = math.inf) -> int:
+def check_int(what: str, value: Any, least: int, most: float = math.inf) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         bound = f"at least {least}" if most == math.inf else f"from {least} to {most}"
         raise ValueError(f"{what} must be a whole number, {bound}, not {value!r}")
     return value
 
 
-def statuses(given: Mapping[str, str]) -> dict[Status, str]:
+def check_statuses(given: Mapping[str, str]) -> dict[Status, str]:
     """What an app calls the statuses. Raises ValueError."""
     known = [status.value for status in Status]
     if not {*given} <= {*known}:
         raise ValueError(f"statuses= is about {', '.join(known)}; {sorted(given)} has other names")
-    return {Status(status): word("statuses", called) for status, called in given.items()}
+    return {Status(status): check_label("statuses", called) for status, called in given.items()}
 
 
-def word(what: str, value: Any) -> str:
+def check_label(what: str, value: Any) -> str:
     if not isinstance(value, str) or not 0 < len(value) <= 63 or not value.isprintable():
         raise ValueError(f"{what}= has {value!r}, which is no word of up to 63 characters")
     return value

@@ -8,13 +8,13 @@ from typing import Any, dataclass_transform
 import msgspec
 
 from packhorse.define import pydantic
-from packhorse.define.accepts import ANYTHING, Accepts, accepts_in, limited
-from packhorse.define.choices import choices_of, named, not_offered, offered
+from packhorse.define.accepts import ANYTHING, Accepts, accepts_in, add_accepts
+from packhorse.define.choices import add_choices, choice_errors, choices_of, field_name
 from packhorse.define.fields import Many, fields_of, files_in
-from packhorse.define.files import File, referred
+from packhorse.define.files import File, file_at
 from packhorse.define.schemas import schema_of, unknown_names
-from packhorse.define.secrets import Secret, revived, secrets_in
-from packhorse.define.validation import UNDECODABLE, Mistake, invalid, mistakes_in, unknown
+from packhorse.define.secrets import Secret, secrets_in, to_secret
+from packhorse.define.validation import UNDECODABLE, FieldError, field_errors, invalid, unknown_fields
 from packhorse.errors import DefinitionError, InvalidInput
 
 NOT_VALID = "The parameters are not valid"
@@ -70,14 +70,14 @@ class Schema:
     def json_schema(self) -> dict[str, Any]:
         return self._schema
 
-    def published(self) -> dict[str, Any]:
+    def published_schema(self) -> dict[str, Any]:
         """With the choices that are known on this machine. Raises DefinitionError that names the parameter."""
         schema = self._schema
         for path, choices in self._choices.items():
             try:
-                schema = offered(schema, path, choices)
+                schema = add_choices(schema, path, choices)
             except Exception as error:  # broad: the function that knows the choices is the user's
-                raise DefinitionError(f"the choices of {named(path)!r} cannot be had: {error!r}") from error
+                raise DefinitionError(f"the choices of {field_name(path)!r} cannot be had: {error!r}") from error
         return schema
 
     def encode(self, value: object) -> tuple[bytes, list[tuple[str, int, File]]]:
@@ -135,27 +135,27 @@ class Schema:
 
         def revive(hint: Any, value: Any) -> Any:
             if hint is File:
-                return referred(value, files)
+                return file_at(value, files)
             if hint is Secret:
-                return revived(value)
+                return to_secret(value)
             return pydantic.parse(hint, msgspec.json.encode(value)) if pydantic.is_model(hint) else value
 
         try:
             given = msgspec.json.decode(data)
             surplus = unknown_names(given, self._schema)
             if surplus:
-                raise invalid(NOT_VALID, [m for name, known in surplus.items() for m in unknown([name], known)])
+                raise invalid(NOT_VALID, [m for name, known in surplus.items() for m in unknown_fields([name], known)])
             if is_worker and (mistakes := list(self._unchosen(given))):
                 raise invalid(NOT_VALID, mistakes)
             if pydantic.is_model(self.type):
                 return pydantic.parse(self.type, data, files)
             return msgspec.json.decode(data, type=self.type, dec_hook=revive)
         except UNDECODABLE as error:
-            raise invalid(NOT_VALID, mistakes_in(error)) from error
+            raise invalid(NOT_VALID, field_errors(error)) from error
 
-    def _unchosen(self, given: Any) -> Iterator[Mistake]:
+    def _unchosen(self, given: Any) -> Iterator[FieldError]:
         for path, choices in self._choices.items():
-            yield from not_offered(path, given, choices)
+            yield from choice_errors(path, given, choices)
 
     def _places(self, plain: Mapping[str, Any], files: Sequence[File]) -> list[tuple[str, int, File]]:
         """Which parameter each file belongs to. Fields are written in their order, so the numbers rise."""
@@ -177,7 +177,7 @@ def _accepts(hints: Mapping[str, Any], files: Mapping[str, Many]) -> dict[str, A
 
 def _with(schema: dict[str, Any], accepts: Mapping[str, Accepts]) -> dict[str, Any]:
     properties = {
-        name: limited(part, accepts[name]) if name in accepts else part
+        name: add_accepts(part, accepts[name]) if name in accepts else part
         for name, part in schema.get("properties", {}).items()
     }
     return {**schema, "properties": properties} if accepts else schema

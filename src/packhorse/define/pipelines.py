@@ -13,19 +13,19 @@ from packhorse.core import json
 from packhorse.core.plan import Definition, Plan, Status, check_plan, fingerprint
 from packhorse.define.context import Context
 from packhorse.define.fields import fields_of
-from packhorse.define.introspection import Scope, caller, checked_name, hint, place_of, refusal, require_function
+from packhorse.define.introspection import Scope, caller, check_name, definition_error, hint, place_of, require_function
 from packhorse.define.options import (
-    OF_PIPELINES,
-    OF_STAGES,
+    PIPELINE_DEFAULTS,
+    STAGE_DEFAULTS,
     PipelineOptions,
     StageOptions,
     check_names,
-    left_open,
     pipeline_limits,
     stage_limits,
+    unset_options,
 )
 from packhorse.define.params import Schema
-from packhorse.define.stages import Stage, markers_of, planned, returned
+from packhorse.define.stages import Stage, markers_of, plan_stage, result_type
 from packhorse.define.submit import JobHandle, SubmitOptions, Submitter, options_from
 from packhorse.errors import DefinitionError
 
@@ -51,13 +51,13 @@ class Pipeline(Generic[P]):
         described = limits.pop("description", None)
         try:
             check_names(options, PipelineOptions, "a pipeline")
-            self.name = checked_name(name)
-            self._limits = pipeline_limits(name, **limits) | {"unset": left_open(limits, OF_PIPELINES)}
+            self.name = check_name(name)
+            self._limits = pipeline_limits(name, **limits) | {"unset": unset_options(limits, PIPELINE_DEFAULTS)}
             self.schema = Schema(params)
-            _refuse_taken(field.name for field in fields_of(params))
+            _check_reserved(field.name for field in fields_of(params))
             self.description: str = described or self.schema.json_schema().get("description", "")
         except (ValueError, TypeError, DefinitionError) as error:
-            raise refusal(f"Pipeline {name!r}: {error}", self.place) from error
+            raise definition_error(f"Pipeline {name!r}: {error}", self.place) from error
 
     @property
     def stage(self) -> StageDecorator[P]:
@@ -71,15 +71,15 @@ class Pipeline(Generic[P]):
         try:
             check_plan(plan)
         except DefinitionError as error:
-            raise refusal(error.message, self.place) from error
+            raise definition_error(error.message, self.place) from error
         return replace(plan, fingerprint=fingerprint(plan))
 
     def definition(self, app: str) -> Definition:
         plan = self.plan()
         try:
-            schema = self.schema.published()
+            schema = self.schema.published_schema()
         except DefinitionError as error:
-            raise refusal(f"Pipeline {self.name!r}: {error}", self.place) from error
+            raise definition_error(f"Pipeline {self.name!r}: {error}", self.place) from error
         return Definition(
             app=app,
             pipeline=self.name,
@@ -104,19 +104,25 @@ class Pipeline(Generic[P]):
         mine = self.stages.values()
         for marker in stage.markers.values():
             if marker.stage not in mine:
-                raise refusal(f"{_title(self, stage.name)} needs {marker.stage!r} of another pipeline", stage.place)
+                raise definition_error(
+                    f"{_title(self, stage.name)} needs {marker.stage!r} of another pipeline", stage.place
+                )
         twin = next((other for other in mine if other.name.lower() == stage.name.lower()), None)
         if twin is not None:
-            raise refusal(f"{_title(self, stage.name)} has the name of {twin.name!r} at {twin.place}", stage.place)
+            raise definition_error(
+                f"{_title(self, stage.name)} has the name of {twin.name!r} at {twin.place}", stage.place
+            )
         try:
             check_plan(Plan(self.name, (*(other.plan for other in mine), stage.plan)))
         except DefinitionError as error:
-            raise refusal(error.message, stage.place) from error
+            raise definition_error(error.message, stage.place) from error
         self.stages[stage.name] = stage
 
     def _submitter(self) -> Submitter:
         if self.submitter is None:
-            raise refusal(f"Pipeline {self.name!r} belongs to no app, so there is nowhere to submit to", self.place)
+            raise definition_error(
+                f"Pipeline {self.name!r} belongs to no app, so there is nowhere to submit to", self.place
+            )
         return self.submitter
 
     def __repr__(self) -> str:
@@ -149,15 +155,15 @@ def _stage_of(
     limits: dict[str, Any] = dict(options)
     name = limits.pop("name", function.__name__)
     place = place_of(function)
-    left = {"unset": left_open(limits, OF_STAGES)}
+    left = {"unset": unset_options(limits, STAGE_DEFAULTS)}
     try:
         check_names(options, StageOptions, "a stage")
         markers = markers_of(function)
         _check_second(pipeline, function, scope)
-        plan = planned(pipeline.name, checked_name(name), function, markers, stage_limits(**limits) | left)
-        return Stage(function, plan, place=place, markers=markers, returns=returned(function, scope))
+        plan = plan_stage(pipeline.name, check_name(name), function, markers, stage_limits(**limits) | left)
+        return Stage(function, plan, place=place, markers=markers, returns=result_type(function, scope))
     except (TypeError, ValueError, NameError) as error:
-        raise refusal(f"{_title(pipeline, name)}: {error}", place) from error
+        raise definition_error(f"{_title(pipeline, name)}: {error}", place) from error
 
 
 def _check_second(pipeline: Pipeline[Any], function: Callable[..., Any], scope: Scope) -> None:
@@ -169,12 +175,12 @@ def _check_second(pipeline: Pipeline[Any], function: Callable[..., Any], scope: 
             raise TypeError(f"parameter {second!r} must be {pipeline.params.__name__}, not {written.__name__}")
 
 
-TAKEN = frozenset({"pipeline", "user_id", "parameters", "priority", "delay", "metadata"})
+RESERVED = frozenset({"pipeline", "user_id", "parameters", "priority", "delay", "metadata"})
 """What a submitted form calls its own parts; a parameter of such a name could not be told from them."""
 
 
-def _refuse_taken(names: Iterable[str]) -> None:
-    taken = sorted(TAKEN.intersection(names))
+def _check_reserved(names: Iterable[str]) -> None:
+    taken = sorted(RESERVED.intersection(names))
     if taken:
         raise ValueError(f"a parameter cannot be called {taken[0]!r}, which a submit itself has")
 

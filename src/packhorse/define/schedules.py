@@ -8,14 +8,14 @@ from typing import Any
 
 from packhorse.core.schedules import Declared, Terms, check_terms
 from packhorse.define.durations import seconds
-from packhorse.define.introspection import caller, checked_name, refusal
+from packhorse.define.introspection import caller, check_name, definition_error
 from packhorse.define.options import ScheduleOptions, check_names
 from packhorse.define.pipelines import Pipeline
 from packhorse.define.signature import Submits
 from packhorse.errors import InvalidInput
 
 
-def declared(
+def declare_schedule(
     id: str, what: Pipeline[Any] | Submits[..., Any], params: object, cron: str, options: ScheduleOptions
 ) -> Declared:
     try:
@@ -33,9 +33,9 @@ def declared(
             labels=dict(options.get("labels", {})),
         )
         check_terms(terms, time.time())
-        return Declared(checked_name(id), terms)
+        return Declared(check_name(id), terms)
     except (ValueError, TypeError, InvalidInput) as error:
-        raise refusal(f"Schedule {id!r}: {error}", caller()[0]) from error
+        raise definition_error(f"Schedule {id!r}: {error}", caller()[0]) from error
 
 
 def _pipeline(what: Pipeline[Any] | Submits[..., Any]) -> Pipeline[Any]:

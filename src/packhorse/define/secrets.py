@@ -56,14 +56,14 @@ class Secret:
         """Lets a pydantic model have a Secret. Called by pydantic only, so the import costs nobody else."""
         from pydantic_core import core_schema
 
-        return core_schema.no_info_plain_validator_function(revived)
+        return core_schema.no_info_plain_validator_function(to_secret)
 
     @classmethod
     def __get_pydantic_json_schema__(cls, _schema: Any, _handler: Any) -> dict[str, Any]:
         return dict(SCHEMA)
 
 
-def revived(value: Any) -> Secret:
+def to_secret(value: Any) -> Secret:
     """Raises ValueError that does not say what it was."""
     if isinstance(value, Secret):
         return value

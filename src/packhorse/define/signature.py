@@ -10,13 +10,19 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, overlo
 
 import msgspec
 
-from packhorse.define.context import Context
-from packhorse.define.introspection import Scope, caller, checked_name, hint, place_of, refusal, require_function
-from packhorse.define.options import OF_STAGES, JobOptions, PipelineOptions, check_names, left_open, stage_limits
-from packhorse.define.outcomes import Later
+from packhorse.define.context import Context, Later
+from packhorse.define.introspection import Scope, caller, check_name, definition_error, hint, place_of, require_function
+from packhorse.define.options import (
+    STAGE_DEFAULTS,
+    JobOptions,
+    PipelineOptions,
+    check_names,
+    stage_limits,
+    unset_options,
+)
 from packhorse.define.params import params_type
 from packhorse.define.pipelines import Pipeline
-from packhorse.define.stages import Stage, planned, returned
+from packhorse.define.stages import Stage, plan_stage, result_type
 from packhorse.define.submit import JobHandle, SubmitOptions
 
 C = ParamSpec("C")
@@ -99,18 +105,18 @@ class JobDecorator:
         if function is None:
             return JobDecorator(self._adopt, {**self._options, **options})
         require_function(function)
-        made = _made(function, self._options, caller()[1])
+        made = _make_job(function, self._options, caller()[1])
         self._adopt(made.pipeline)
         return made
 
 
-def _made(function: Callable[..., Any], options: JobOptions, scope: Scope) -> Function[..., ..., Any]:
+def _make_job(function: Callable[..., Any], options: JobOptions, scope: Scope) -> Function[..., ..., Any]:
     place = place_of(function)
     rest: dict[str, Any] = dict(options)
     name = rest.pop("name", function.__name__)
     about = {key: rest.pop(key) for key in PipelineOptions.__annotations__ if key in rest}
     about.setdefault("description", inspect.getdoc(function) or "")
-    left = {"unset": left_open(rest, OF_STAGES)}
+    left = {"unset": unset_options(rest, STAGE_DEFAULTS)}
     signature = inspect.signature(function)
     has_context = _has_context(function, signature, scope)
     own = list(signature.parameters.values())[has_context:]
@@ -118,16 +124,16 @@ def _made(function: Callable[..., Any], options: JobOptions, scope: Scope) -> Fu
         check_names(options, JobOptions, "a job")
         fields = {parameter.name: _field(function, parameter, scope) for parameter in own}
         params = params_type(function.__name__, function.__module__, fields)
-        plan = planned(checked_name(name), name, function, {}, stage_limits(**rest) | left)
-        returns = returned(function, scope)
+        plan = plan_stage(check_name(name), name, function, {}, stage_limits(**rest) | left)
+        returns = result_type(function, scope)
     except (TypeError, ValueError, NameError) as error:
-        raise refusal(f"Job {name!r}: {error}", place) from error
+        raise definition_error(f"Job {name!r}: {error}", place) from error
     pipeline = Pipeline(name, params, place=place, **about)
-    pipeline.add(Stage(_unpacking(function, own, has_context), plan, place=place, markers={}, returns=returns))
+    pipeline.add(Stage(_as_stage(function, own, has_context), plan, place=place, markers={}, returns=returns))
     return Function(function, pipeline, signature.replace(parameters=own))
 
 
-def _unpacking(function: Callable[..., Any], own: list[inspect.Parameter], has_context: bool) -> Callable[..., Any]:
+def _as_stage(function: Callable[..., Any], own: list[inspect.Parameter], has_context: bool) -> Callable[..., Any]:
     """The function as a stage: it gets its parameters one by one instead of in one object."""
     by_place = [p.name for p in own if p.kind is p.POSITIONAL_ONLY]
     by_name = [p.name for p in own if p.kind is not p.POSITIONAL_ONLY]

@@ -9,9 +9,9 @@ from types import NoneType
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, overload
 
 from packhorse.core.plan import Need, StagePlan, fingerprint
+from packhorse.define.context import Later
 from packhorse.define.files import File
-from packhorse.define.introspection import Scope, alternatives, caller, hint, refusal
-from packhorse.define.outcomes import Later
+from packhorse.define.introspection import Scope, alternatives, caller, definition_error, hint
 from packhorse.define.values import check_type, decode_result
 from packhorse.errors import DefinitionError
 
@@ -62,7 +62,7 @@ class Stage(Generic[Q, R_co]):
 
         ``given`` has per parameter the one result (``needs``), the one element (``each``) or all results (``gather``).
         """
-        return {name: marker.filled(given[name]) for name, marker in self.markers.items()}
+        return {name: marker.value(given[name]) for name, marker in self.markers.items()}
 
     def __repr__(self) -> str:
         return f"<stage {self.plan.kind} at {self.place}>"
@@ -80,7 +80,7 @@ class Marker:
     def need(self, parameter: str) -> Need:
         return Need(parameter, self.stage.name, self.how)
 
-    def filled(self, given: Sequence[Document]) -> object:
+    def value(self, given: Sequence[Document]) -> object:
         what = f"The result of {self.stage.name}"
         values = [decode_result(data, self.item, files, what) for data, files in given]
         if self.how == "gather":
@@ -112,7 +112,7 @@ def each(stage: Any) -> Any:
     if isinstance(stage, Marker) and stage.how == "gather":
         return Marker("each", stage.stage, stage.item)
     if _stage(stage, "each").plan.over is not None:
-        raise _misused(f"{stage.name!r} runs once per element itself, so write each(gather({stage.name}))")
+        raise _error(f"{stage.name!r} runs once per element itself, so write each(gather({stage.name}))")
     return Marker("each", stage, _item(stage))
 
 
@@ -139,7 +139,7 @@ def markers_of(function: Callable[..., Any]) -> dict[str, Marker]:
     return {parameter.name: parameter.default for parameter in rest}
 
 
-def planned(
+def plan_stage(
     pipeline: str, name: str, function: Callable[..., Any], markers: Mapping[str, Marker], limits: Mapping[str, Any]
 ) -> StagePlan:
     needs = tuple(marker.need(parameter) for parameter, marker in markers.items())
@@ -154,7 +154,7 @@ def planned(
     )
 
 
-def returned(function: Callable[..., Any], scope: Scope) -> Any:
+def result_type(function: Callable[..., Any], scope: Scope) -> Any:
     """The type of the function's result, without `Later`. Raises TypeError if it cannot be kept and read back."""
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise TypeError("a stage returns its result, it cannot yield")
@@ -170,7 +170,7 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 
 def _stage(stage: object, marker: str) -> Stage[..., Any]:
     if not isinstance(stage, Stage):
-        raise _misused(f"{marker}(...) takes a stage, not {type(stage).__name__}")
+        raise _error(f"{marker}(...) takes a stage, not {type(stage).__name__}")
     return stage
 
 
@@ -180,9 +180,9 @@ def _item(stage: Stage[..., Any]) -> Any:
         return Any
     origin, inside = get_origin(stage.returns) or stage.returns, get_args(stage.returns)
     if origin not in (list, tuple, Sequence) or (origin is tuple and inside[1:] != (...,)):
-        raise _misused(f"each({stage.name}) needs a stage that returns a list, and it returns {stage.returns}")
+        raise _error(f"each({stage.name}) needs a stage that returns a list, and it returns {stage.returns}")
     return inside[0] if inside else Any
 
 
-def _misused(sentence: str) -> DefinitionError:
-    return refusal(sentence, caller()[0])
+def _error(sentence: str) -> DefinitionError:
+    return definition_error(sentence, caller()[0])

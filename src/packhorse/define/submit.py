@@ -10,10 +10,10 @@ from msgspec import Struct, field
 from packhorse.core import json
 from packhorse.core.models import Event, Failure
 from packhorse.core.plan import Status
+from packhorse.define.context import Later
 from packhorse.define.durations import Duration, seconds
-from packhorse.define.options import check_names, whole
-from packhorse.define.outcomes import Later
-from packhorse.define.validation import NUL, invalid, nul_in, quoted
+from packhorse.define.options import check_int, check_names
+from packhorse.define.validation import NUL, find_nul, invalid, quote_short
 from packhorse.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
-MOST_URGENT = 1000
+MAX_PRIORITY = 1000
 """Bounds priority both ways: a store may pack it and the time into one number."""
-LONGEST_TEXT = 255
+MAX_TEXT = 255
 
 
 class SubmitOptions(TypedDict, total=False):
@@ -58,19 +58,19 @@ def options_from(**given: Unpack[SubmitOptions]) -> Options:
     priority, delay = given.get("priority", 0), given.get("delay", 0.0)
     about = "user"
     try:
-        _text(user)
+        _check_text(user)
         about = "priority"
-        whole("it", priority, -MOST_URGENT, MOST_URGENT)
+        check_int("it", priority, -MAX_PRIORITY, MAX_PRIORITY)
         about = "delay"
         delay = seconds(delay)
         about = "key"
         if key is not None:
-            _text(key)
+            _check_text(key)
         about = "metadata"
         plain: Any = json.decode(json.encode(metadata)) if metadata else None
     except (ValueError, TypeError) as error:
         raise InvalidInput(f"{about}: {error}.", errors=[{"field": about, "message": str(error)}]) from error
-    if plain and (mistakes := list(nul_in(plain, "metadata"))):
+    if plain and (mistakes := list(find_nul(plain, "metadata"))):
         raise invalid("The request is not valid", mistakes)
     return Options(user=user, priority=priority, delay=delay, key=key, metadata=dict(metadata or {}))
 
@@ -152,8 +152,8 @@ class Submitter(Protocol):
     async def a_submit(self, pipeline: Pipeline[Any], params: object, options: Options) -> JobHandle[Any]: ...
 
 
-def _text(value: Any) -> None:
-    if not isinstance(value, str) or not 0 < len(value) <= LONGEST_TEXT:
-        raise ValueError(f"expected a text of 1 to {LONGEST_TEXT} characters, not {quoted(value)}")
+def _check_text(value: Any) -> None:
+    if not isinstance(value, str) or not 0 < len(value) <= MAX_TEXT:
+        raise ValueError(f"expected a text of 1 to {MAX_TEXT} characters, not {quote_short(value)}")
     if "\0" in value:
         raise ValueError(NUL)

@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from packhorse.define import pydantic
-from packhorse.define.files import File, referred
+from packhorse.define.files import File, file_at
 from packhorse.define.schemas import schema_of
 from packhorse.define.secrets import Secret
-from packhorse.define.validation import UNDECODABLE, invalid, mistakes_in
+from packhorse.define.validation import UNDECODABLE, field_errors, invalid
 from packhorse.errors import InvalidInput
 
 REFERENCE = "$file"
@@ -50,7 +50,7 @@ def encode_result(value: object, who: str = "The stage") -> tuple[bytes, list[Fi
 
     try:
         found = msgspec.to_builtins(value, enc_hook=plain, str_keys=True)
-        data = msgspec.json.encode(_renamed(found, lambda key: REFERENCE if key == mark else _escaped(key)))
+        data = msgspec.json.encode(_rename_keys(found, lambda key: REFERENCE if key == mark else _escape(key)))
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(f"{who} returned a value of type {_name(value)} that cannot be kept: {error}.") from error
     for file in files:
@@ -62,12 +62,12 @@ def encode_result(value: object, who: str = "The stage") -> tuple[bytes, list[Fi
 def decode_result(data: bytes, type: Any, files: Sequence[Any], what: str = "The result") -> Any:
     """The value as ``type``, with ``files[n]`` where the numbers were. For `Any`, the files may be anything."""
     try:
-        value = _referred(msgspec.json.decode(data), files)
+        value = _fill_files(msgspec.json.decode(data), files)
         if type is Any:
             return value
-        return msgspec.convert(value, type, dec_hook=lambda hint, inner: _revived(hint, inner, files), str_keys=True)
+        return msgspec.convert(value, type, dec_hook=lambda hint, inner: _revive(hint, inner, files), str_keys=True)
     except UNDECODABLE as error:
-        raise invalid(f"{what} is not what its type says", mistakes_in(error)) from error
+        raise invalid(f"{what} is not what its type says", field_errors(error)) from error
 
 
 def element(data: bytes, files: Sequence[F], index: int) -> tuple[bytes, list[F]]:
@@ -80,34 +80,34 @@ def element(data: bytes, files: Sequence[F], index: int) -> tuple[bytes, list[F]
         if not isinstance(value, dict):
             return value
         if REFERENCE in value:
-            kept.append(referred(value, files))
+            kept.append(file_at(value, files))
             return {REFERENCE: len(kept) - 1}
         return {key: renumbered(inner) for key, inner in value.items()}
 
     return msgspec.json.encode(renumbered(msgspec.json.decode(data)[index])), kept
 
 
-def _renamed(value: Any, rename: Callable[[str], str]) -> Any:
+def _rename_keys(value: Any, rename: Callable[[str], str]) -> Any:
     if isinstance(value, dict):
-        return {rename(key): _renamed(inner, rename) for key, inner in value.items()}
-    return [_renamed(inner, rename) for inner in value] if isinstance(value, list | tuple) else value
+        return {rename(key): _rename_keys(inner, rename) for key, inner in value.items()}
+    return [_rename_keys(inner, rename) for inner in value] if isinstance(value, list | tuple) else value
 
 
-def _escaped(key: str) -> str:
+def _escape(key: str) -> str:
     return f"${key}" if _LIKE_ONE.fullmatch(key) else key
 
 
-def _referred(value: Any, files: Sequence[Any]) -> Any:
+def _fill_files(value: Any, files: Sequence[Any]) -> Any:
     if isinstance(value, list):
-        return [_referred(inner, files) for inner in value]
+        return [_fill_files(inner, files) for inner in value]
     if not isinstance(value, dict):
         return value
     if REFERENCE in value:
-        return referred(value, files)
-    return {key[1:] if _ESCAPED.fullmatch(key) else key: _referred(inner, files) for key, inner in value.items()}
+        return file_at(value, files)
+    return {key[1:] if _ESCAPED.fullmatch(key) else key: _fill_files(inner, files) for key, inner in value.items()}
 
 
-def _revived(hint: Any, value: Any, files: Sequence[Any]) -> Any:
+def _revive(hint: Any, value: Any, files: Sequence[Any]) -> Any:
     return pydantic.revive(hint, value, files) if pydantic.is_model(hint) else value
 
 

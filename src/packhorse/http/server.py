@@ -25,7 +25,7 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 from packhorse import log as telemetry
 from packhorse.auth.caller import caller_of
 from packhorse.errors import PackhorseError, SettingError
-from packhorse.factory import opened, opened_destinations
+from packhorse.factory import destinations_from, open_both
 from packhorse.http.auth_middleware import Gate, is_local
 from packhorse.http.middleware import Observed
 from packhorse.http.openapi import OpenApiFile
@@ -121,8 +121,8 @@ async def wake(app: Litestar) -> None:
     """Open what the routes work with."""
     settings: Settings = app.state.settings
     try:
-        destinations = opened_destinations(settings)
-        store, blobs = await opened(settings)
+        destinations = destinations_from(settings)
+        store, blobs = await open_both(settings)
     except Exception as error:
         app.state.failure = error  # the server only knows that it did not start
         raise

@@ -16,7 +16,14 @@ from packhorse.define.accepts import ANYTHING, Accepts
 from packhorse.define.choices import one_of
 from packhorse.define.files import SCHEMA as FILE
 from packhorse.define.schemas import unknown_names
-from packhorse.define.validation import UNDECODABLE, Mistake, decode_json, some, unknown, unknown_pipeline
+from packhorse.define.validation import (
+    UNDECODABLE,
+    FieldError,
+    decode_json,
+    list_some,
+    unknown_fields,
+    unknown_pipeline,
+)
 from packhorse.errors import InvalidInput
 from packhorse.store.base import Registry
 
@@ -40,7 +47,7 @@ class Published:
         self._properties: Json = self._schema.get("properties", {})
         files = {name: found for name, part in self._properties.items() if (found := self._file(part)) is not None}
         self.files = {name: how for name, (how, _) in files.items()}
-        self._accepts = {name: Accepts.said(schema) for name, (_, schema) in files.items()}
+        self._accepts = {name: Accepts.from_schema(schema) for name, (_, schema) in files.items()}
         self._validator = jsonschema_rs.validator_for(
             self._schema,
             validate_formats=True,
@@ -75,7 +82,7 @@ class Published:
             return self._one(texts[0], schema)
         return [self._one(text, _item(array, i)) for i, text in enumerate(texts)]
 
-    def mistakes(self, values: Json) -> list[Mistake]:
+    def mistakes(self, values: Json) -> list[FieldError]:
         """What is wrong with parameters in which each file is a text."""
         if self._validator.is_valid(values):
             return []
@@ -188,17 +195,17 @@ class Catalog:
 def _choice(names: Sequence[str]) -> str:
     if not names:
         return "No pipeline is published; a worker publishes its own when it starts."
-    return f"Which pipeline? There is {some(names)}."
+    return f"Which pipeline? There is {list_some(names)}."
 
 
-def _mistakes(error: jsonschema_rs.ValidationError, surplus: Mapping[str, Sequence[str]]) -> list[Mistake]:
+def _mistakes(error: jsonschema_rs.ValidationError, surplus: Mapping[str, Sequence[str]]) -> list[FieldError]:
     path = _path(error.instance_path)
     match error.kind:
         case jsonschema_rs.ValidationErrorKind.Required():
             return [{"field": _joined(path, error.kind.property), "message": "This is required"}]
         case jsonschema_rs.ValidationErrorKind.AdditionalProperties():
             names = [_joined(path, name) for name in error.kind.unexpected]
-            return [mistake for name in names for mistake in unknown([name], surplus.get(name, ()))]
+            return [mistake for name in names for mistake in unknown_fields([name], surplus.get(name, ()))]
         case jsonschema_rs.ValidationErrorKind.Enum():
             return [one_of(path, error.kind.options)]
     return [{"field": path, "message": error.message}]

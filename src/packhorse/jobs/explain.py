@@ -56,7 +56,7 @@ def reasons(job: Job, around: Around, now: float) -> list[Reason]:
     if job.status.is_terminal:
         return list(_of_ended(job, around))
     if job.stopping is not None:
-        count = len(job.running())
+        count = len(job.running_tasks())
         last = "stage that still runs" if count == 1 else f"{count} stages that still run"
         found = [Reason("STOPPING", f"the job is being stopped, and ends with the {last}")]
         stages = zip(job.plan.stages, job.stages, strict=True)

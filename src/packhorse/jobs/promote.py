@@ -8,7 +8,7 @@ from typing import Protocol
 
 from packhorse.blobs.base import Blobs
 from packhorse.core.models import Artifact, Stored
-from packhorse.define.files import keyed
+from packhorse.define.files import artifact_key
 from packhorse.errors import BlobExists, PathRefused, PromoteFailed
 from packhorse.jobs.artifacts import few_at_a_time
 
@@ -41,7 +41,7 @@ async def promote(
     """Copy what is not there yet. Whoever is killed meanwhile, or calls twice, leaves nothing behind but copies."""
 
     async def copy(made: Artifact) -> None:
-        key = f"{job_id}/{keyed(made.name)}"
+        key = f"{job_id}/{artifact_key(made.name)}"
         if not await destination.has(key, made.file, is_known=is_known):
             await destination.put(key, made.file, lambda: proven(blobs, made.file))
 

@@ -14,7 +14,7 @@ from hashlib import sha256
 from packhorse.blobs.base import Blobs, is_key
 from packhorse.core import json, publish_path
 from packhorse.core.models import Artifact, Job, Result, Stored, TaskId
-from packhorse.define.files import hashed, keyed
+from packhorse.define.files import artifact_key, hash_name
 from packhorse.errors import BlobExists, BlobNotFound, CorruptRecord
 from packhorse.store.base import Store
 
@@ -134,8 +134,8 @@ class Publisher:
 
 def _named(to: str, name: str) -> str:
     """Below a long path there may be no room for a name for which there was beside its job."""
-    key = keyed(name)
-    return key if is_key(f"{to}/{key}") else hashed(name)
+    key = artifact_key(name)
+    return key if is_key(f"{to}/{key}") else hash_name(name)
 
 
 def _marks(to: str) -> str:

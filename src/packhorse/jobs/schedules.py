@@ -14,7 +14,7 @@ from packhorse.core.plan import Plan
 from packhorse.core.redaction import MASK, restore_masked
 from packhorse.core.schedules import Misfire, Overlap, Terms
 from packhorse.define.durations import seconds
-from packhorse.define.validation import NOT_VALID, invalid, nul_in
+from packhorse.define.validation import NOT_VALID, find_nul, invalid
 from packhorse.errors import TooLarge
 from packhorse.jobs.catalog import Published
 from packhorse.jobs.encryption import encryptor
@@ -93,7 +93,7 @@ def _check(pipeline: Published, given: Mapping[str, Any]) -> None:
     mistakes = [
         *({"field": name, "message": "A schedule cannot hold files"} for name in files),
         *pipeline.mistakes(given),
-        *nul_in(given),
+        *find_nul(given),
         *({"field": name, "message": "These dots only stand for a secret"} for name in masks),
     ]
     if mistakes:

@@ -15,11 +15,11 @@ from packhorse.core import json, lifecycle
 from packhorse.core.models import Firing, Input, Job, Spec, Stored
 from packhorse.core.plan import Plan, fill_plan, fingerprint
 from packhorse.core.schedules import Run
-from packhorse.crashpoints import passing
+from packhorse.crashpoints import reach
 from packhorse.define.accepts import ANYTHING, Accepts
-from packhorse.define.files import sanitised
+from packhorse.define.files import sanitize_name
 from packhorse.define.submit import Options
-from packhorse.define.validation import invalid, nul_in
+from packhorse.define.validation import find_nul, invalid
 from packhorse.errors import (
     AlreadySubmitted,
     BlobError,
@@ -109,7 +109,7 @@ class Intake:
         if len(parameters) > self._settings.parameters_limit:
             raise TooLarge(field="parameters", limit=self._settings.parameters_limit)
         _refuse_nul(tenant, parameters)
-        passing("admit.objects.after")
+        reach("admit.objects.after")
         plan = fill_plan(plan, self._settings.defaults)
         sealing = encryptor(self._settings.secret_key)
         fingerprint = ""  # only a key is ever compared by it
@@ -138,7 +138,7 @@ class Intake:
         except StoreError as error:
             refusal = error
         if refusal is None:
-            passing("admit.job.after")
+            reach("admit.job.after")
             return change.after
         self._is_kept = isinstance(refusal, UnknownOutcome)
         return await self._refused(refusal, fingerprint)
@@ -166,7 +166,7 @@ class Intake:
         return job
 
     def _named(self, parameter: str, name: str) -> tuple[str, str]:
-        name = sanitised(name)
+        name = sanitize_name(name)
         return artifacts.input_key(self.job_id, parameter, self._counts.get(parameter, 0), name), name
 
     def _took(self, parameter: str, name: str, key: str, size: int, sha256: str) -> dict[str, int]:
@@ -187,8 +187,8 @@ class Intake:
 
 def _refuse_nul(tenant: str, parameters: bytes) -> None:
     """Here, because every door leads through here."""
-    found = list(nul_in(tenant, "tenant_id")) if "\0" in tenant else []
+    found = list(find_nul(tenant, "tenant_id")) if "\0" in tenant else []
     if b"\\u0000" in parameters:  # as JSON writes it; or somebody has written just that
-        found += nul_in(json.decode(parameters))
+        found += find_nul(json.decode(parameters))
     if found:
         raise invalid("The parameters are not valid", found)

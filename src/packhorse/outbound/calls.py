@@ -21,7 +21,7 @@ from packhorse.errors import OutboundFailed
 from packhorse.outbound import urls
 from packhorse.outbound.addresses import Address, Allow
 from packhorse.outbound.decompress import SUPPORTED, unpacker
-from packhorse.outbound.dns import resolved
+from packhorse.outbound.dns import resolve
 from packhorse.outbound.guard import Guard, Policy, Resolve
 from packhorse.outbound.urls import Target
 from packhorse.version import VERSION
@@ -60,7 +60,7 @@ class Answer:
         unpack = unpacker(self.headers.get("content-encoding", ""), self.host)
         if said.isdigit() and int(said) > self._limit:
             raise self._too_large()
-        with _translated(self.host):
+        with _translate_errors(self.host):
             async for raw in self._response.aiter_raw():
                 came += len(raw)
                 if came > self._limit:
@@ -85,7 +85,7 @@ class Outbound:
         allow: Allow = Allow(),
         policy: Policy = Policy(),
         *,
-        resolve: Resolve = resolved,
+        resolve: Resolve = resolve,
         trust: ssl.SSLContext | None = None,
     ) -> None:
         self._policy = policy
@@ -94,54 +94,54 @@ class Outbound:
 
     def check(self, url: str) -> None:
         """Raise `BlockedAddress` for what will never be called, as far as that can be told without asking anybody."""
-        self._guard.check(urls.read(url))
+        self._guard.check(urls.parse_url(url))
 
     @asynccontextmanager
     async def call(
         self, method: str, url: str, *, headers: Mapping[str, str] | None = None, body: bytes = b""
     ) -> AsyncIterator[Answer]:
         """The answer, whatever its status. Raises `BlockedAddress` or `OutboundFailed`."""
-        asked = _Asked(method, urls.read(url), dict(headers or {}), body)
+        call = _Call(method, urls.parse_url(url), dict(headers or {}), body)
         limit = asyncio.timeout(self._policy.total)
         try:
             async with limit, AsyncExitStack() as opened:
-                yield await self._answered(asked, opened)
+                yield await self._follow(call, opened)
         except TimeoutError:
             if not limit.expired():
                 raise
-            raise OutboundFailed(code="TIMEOUT", host=asked.target.host, reason="it took too long") from None
+            raise OutboundFailed(code="TIMEOUT", host=call.target.host, reason="it took too long") from None
 
-    async def _answered(self, asked: _Asked, opened: AsyncExitStack) -> Answer:
+    async def _follow(self, call: _Call, opened: AsyncExitStack) -> Answer:
         for _ in range(self._policy.redirects + 1):
-            response = await self._sent(asked, opened)
+            response = await self._send(call, opened)
             place = response.headers.get("location")
             if response.status_code not in REDIRECTS or place is None or not self._policy.redirects:
-                return Answer(response, asked.target, self._policy)
+                return Answer(response, call.target, self._policy)
             await opened.aclose()
-            asked = asked.moved(response.status_code, place)
+            call = call.redirect(response.status_code, place)
         raise OutboundFailed(
             code="TOO_MANY_REDIRECTS",
-            host=asked.target.host,
+            host=call.target.host,
             reason=f"it sent us on more than {self._policy.redirects} times",
         )
 
-    async def _sent(self, asked: _Asked, opened: AsyncExitStack) -> httpx2.Response:
-        host = asked.target.host
-        addresses = (await self._guard.addresses(asked.target))[:ADDRESSES]
-        with _translated(host):
-            response = await self._connected(asked, addresses, opened)
+    async def _send(self, call: _Call, opened: AsyncExitStack) -> httpx2.Response:
+        host = call.target.host
+        addresses = (await self._guard.addresses(call.target))[:ADDRESSES]
+        with _translate_errors(host):
+            response = await self._connect(call, addresses, opened)
         if sum(len(name) + len(value) for name, value in response.headers.raw) > self._policy.headers:
             raise OutboundFailed(code="TOO_LARGE", host=host, reason="its headers are too large")
         return response
 
-    async def _connected(self, asked: _Asked, addresses: list[Address], opened: AsyncExitStack) -> httpx2.Response:
+    async def _connect(self, call: _Call, addresses: list[Address], opened: AsyncExitStack) -> httpx2.Response:
         """By the first address at which anybody listens. Nothing has been sent to those before it."""
         for address in addresses:
             transport = await opened.enter_async_context(
                 httpx2.AsyncHTTPTransport(verify=self._context(), trust_env=False)
             )
             try:
-                response = await transport.handle_async_request(self._request(asked, address))
+                response = await transport.handle_async_request(self._request(call, address))
             except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
                 if address == addresses[-1] or _is_tls(error):
                     raise
@@ -150,16 +150,16 @@ class Outbound:
             return response
         raise AssertionError("there is always an address")
 
-    def _request(self, asked: _Asked, address: Address) -> httpx2.Request:
-        target, policy = asked.target, self._policy
+    def _request(self, call: _Call, address: Address) -> httpx2.Request:
+        target, policy = call.target, self._policy
         host = f"[{address}]" if address.version == 6 else str(address)
         fixed = {"Host": target.authority, "Accept-Encoding": SUPPORTED, "Connection": "close"}
         waits = {"connect": policy.connect, "read": policy.silence, "write": policy.silence, "pool": policy.connect}
         return httpx2.Request(
-            asked.method,
+            call.method,
             httpx2.URL(scheme=target.scheme, host=host, port=target.port, raw_path=target.path.encode("ascii")),
-            headers={"User-Agent": f"packhorse/{VERSION}", **asked.headers, **fixed},
-            content=asked.body or None,
+            headers={"User-Agent": f"packhorse/{VERSION}", **call.headers, **fixed},
+            content=call.body or None,
             extensions={"timeout": waits, "sni_hostname": target.host},
         )
 
@@ -169,17 +169,17 @@ class Outbound:
         return self._trust
 
 
-class _Asked(Struct, frozen=True):
+class _Call(Struct, frozen=True):
     method: str
     target: Target
     headers: dict[str, str]
     body: bytes
 
-    def moved(self, status: int, place: str) -> _Asked:
+    def redirect(self, status: int, place: str) -> _Call:
         """The call that a redirect asks for. The new address is checked like the first."""
-        here, there = self.target, urls.read(urljoin(self.target.url, place))
+        here, there = self.target, urls.parse_url(urljoin(self.target.url, place))
         if here.scheme == "https" and there.scheme != "https":
-            raise self._refused("it sent us on from https to http")
+            raise self._redirect_error("it sent us on from https to http")
         is_read = status == 303 or (status in (301, 302) and self.method == "POST")
         moved = replace(self, target=there)
         if is_read and self.method != "HEAD":
@@ -187,11 +187,11 @@ class _Asked(Struct, frozen=True):
         if here.origin == there.origin:
             return moved
         if moved.body:
-            raise self._refused("it sent us on to another host with what was meant for this one")
+            raise self._redirect_error("it sent us on to another host with what was meant for this one")
         kept = {name: value for name, value in moved.headers.items() if name.lower() in HARMLESS}
         return replace(moved, headers=kept)
 
-    def _refused(self, reason: str) -> OutboundFailed:
+    def _redirect_error(self, reason: str) -> OutboundFailed:
         return OutboundFailed(code="BAD_REDIRECT", host=self.target.host, reason=reason)
 
 
@@ -200,7 +200,7 @@ def _without_content(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 @contextmanager
-def _translated(host: str) -> Iterator[None]:
+def _translate_errors(host: str) -> Iterator[None]:
     """What the transport raises, as what we raise."""
     try:
         yield
@@ -208,11 +208,11 @@ def _translated(host: str) -> Iterator[None]:
         reason = "what should be sent is no HTTP"
         raise OutboundFailed(code="BAD_HEADER", host=host, reason=reason) from None  # the other one quotes the headers
     except httpx2.TransportError as error:
-        code, reason = _meaning(error)
+        code, reason = _describe(error)
         raise OutboundFailed(code=code, host=host, reason=reason) from error
 
 
-def _meaning(error: httpx2.TransportError) -> tuple[str, str]:
+def _describe(error: httpx2.TransportError) -> tuple[str, str]:
     if isinstance(error, httpx2.TimeoutException):
         return "TIMEOUT", "it was silent for too long"
     if _is_tls(error):

@@ -24,7 +24,7 @@ _shares: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, asyncio.Semaphor
 
 
 @contextmanager
-def asked_by(owner: str) -> Iterator[None]:
+def lookup_with(owner: str) -> Iterator[None]:
     """Who chose the names that are looked up in here. What nobody is named for has no share, but all threads."""
     before = _owner.set(owner)
     try:
@@ -33,16 +33,16 @@ def asked_by(owner: str) -> Iterator[None]:
         _owner.reset(before)
 
 
-async def resolved(host: str) -> Sequence[Address]:
+async def resolve(host: str) -> Sequence[Address]:
     """By this machine's resolver; none for a name that nobody knows."""
     try:
-        found = await asyncio.wrap_future(await _begun(host))
+        found = await asyncio.wrap_future(await _start(host))
     except (OSError, UnicodeError):
         return []
     return list(dict.fromkeys(ipaddress.ip_address(at[4][0]) for at in found))
 
 
-async def _begun(host: str) -> Future[Any]:
+async def _start(host: str) -> Future[Any]:
     owner = _owner.get()
     if not owner:
         return _threads.submit(_lookup, host)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import ssl
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -13,11 +14,11 @@ from urllib.parse import urlencode
 from msgspec import Struct
 
 from packhorse.define.durations import Duration, Size, seconds, size
+from packhorse.errors import OutboundFailed
 from packhorse.outbound import urls
 from packhorse.outbound.addresses import Allow
 from packhorse.outbound.calls import Answer, Outbound
 from packhorse.outbound.guard import Policy
-from packhorse.outbound.headers import is_sendable, require
 
 NOT_MODIFIED = 304
 BATCH = 256 * 1024
@@ -109,12 +110,12 @@ class Fetcher:
         conditions = {"If-None-Match": etag, "If-Modified-Since": modified}
         asked = {name: value for name, value in conditions.items() if value and is_sendable(value)}
         given = dict(headers or {})
-        require(given, urls.read(url).host)
+        check_headers(given, urls.parse_url(url).host)
         async with self._outbound.call("GET", _with(url, params), headers={**given, **asked}) as answer:
             is_unchanged = answer.status == NOT_MODIFIED and bool(asked)
             if not is_unchanged:
                 answer.require()
-            written = 0 if is_unchanged else await _written(answer, to)
+            written = 0 if is_unchanged else await _write(answer, to)
             return Fetched(answer.status, answer.url, dict(answer.headers), written, is_unchanged)
 
 
@@ -125,7 +126,7 @@ def _with(url: str, params: Mapping[str, str] | None) -> str:
     return f"{before}{'&' if '?' in before else '?'}{urlencode(params)}"
 
 
-async def _written(answer: Answer, to: Path) -> int:
+async def _write(answer: Answer, to: Path) -> int:
     """Nothing is left of what did not come whole."""
     written, held = 0, bytearray()
     file = to.open("wb")  # before the try: what cannot be opened is not ours to remove
@@ -143,3 +144,30 @@ async def _written(answer: Answer, to: Path) -> int:
             os.unlink(to)
         raise
     return written
+
+
+RESERVED_HEADERS = frozenset({"host", "content-length", "transfer-encoding", "connection", "accept-encoding"})
+"""Those that belong to the call itself: another value would make it a different call, or none."""
+
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE = re.compile(r"([\x21-\x7e]([\t\x20-\x7e]*[\x21-\x7e])?)?")
+
+
+def is_sendable(value: str) -> bool:
+    """A key that was pasted with its line end is not."""
+    return _VALUE.fullmatch(value) is not None
+
+
+def check_headers(headers: Mapping[str, str], host: str) -> None:
+    """Raise ``BAD_HEADER`` with the name alone: values are keys, and the transport would quote them in its error."""
+    for name, value in headers.items():
+        if not _NAME.fullmatch(name) or name.lower() in RESERVED_HEADERS:
+            raise _bad_header(host, f"a header {name[:40]!r} cannot be sent along")
+        if not is_sendable(value):
+            raise _bad_header(
+                host, f"what stands in the header {name[:40]!r} cannot be sent; is there a line end in it?"
+            )
+
+
+def _bad_header(host: str, reason: str) -> OutboundFailed:
+    return OutboundFailed(code="BAD_HEADER", host=host, reason=reason)

@@ -11,8 +11,8 @@ from msgspec import Struct
 from packhorse.errors import BlockedAddress
 from packhorse.outbound.addresses import HOST, Address, ends_in_number
 
-LONGEST = 2048
-LONGEST_HOST = 253
+MAX_URL = 2048
+MAX_HOST = 253
 PORTS = {"https": 443, "http": 80}
 UNREADABLE = re.compile(r"[\x00-\x20\x7f\\]")
 """What browsers, libraries and servers disagree about."""
@@ -42,10 +42,10 @@ class Target(Struct, frozen=True):
         return f"{self.scheme}://{self.authority}{self.path}"
 
 
-def read(url: str) -> Target:
+def parse_url(url: str) -> Target:
     """Raises `BlockedAddress` for all that is not plainly a scheme, a host and a path."""
-    if len(url) > LONGEST:
-        raise BlockedAddress(host="The address", reason=f"it is longer than {LONGEST} characters")
+    if len(url) > MAX_URL:
+        raise BlockedAddress(host="The address", reason=f"it is longer than {MAX_URL} characters")
     if UNREADABLE.search(url):
         raise BlockedAddress(host="The address", reason="it has a space, a backslash or a control character in it")
     try:
@@ -74,7 +74,7 @@ def _host(netloc: str) -> tuple[str, Address | None]:
     host = netloc.partition(":")[0].lower()
     if not host.isascii():
         raise BlockedAddress(host="The host", reason="a name with other letters is written in its xn-- form")
-    if len(host) > LONGEST_HOST or not HOST.fullmatch(host):  # so no percent signs, and no dot at the end
+    if len(host) > MAX_HOST or not HOST.fullmatch(host):  # so no percent signs, and no dot at the end
         raise BlockedAddress(host="The host", reason="it is not the name of a host")
     if not ends_in_number(host):
         return host, None

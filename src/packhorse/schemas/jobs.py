@@ -8,7 +8,7 @@ from packhorse.core import json, publish_path
 from packhorse.core.models import Artifact, Failure, Job, Result, Spec, Stopping, Stored, TaskId
 from packhorse.core.plan import Status, keep_periods
 from packhorse.core.redaction import mask
-from packhorse.define.files import keyed
+from packhorse.define.files import artifact_key
 from packhorse.define.values import decode_result
 from packhorse.schemas.progress import (
     PositionDocument,
@@ -345,7 +345,7 @@ def _published(job: Job, results: Results) -> str | None:
 
 
 def _promoted_keys(job: Job, results: Results) -> list[str]:
-    return [f"{to}/{keyed(artifact.name)}" for to in job.promoted for artifact in result_files(job, results)]
+    return [f"{to}/{artifact_key(artifact.name)}" for to in job.promoted for artifact in result_files(job, results)]
 
 
 def _error(error: Failure | None) -> ErrorDocument | None:

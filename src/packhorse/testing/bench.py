@@ -12,9 +12,9 @@ from functools import partial
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, Unpack, overload
 
+from packhorse.define.context import Later
 from packhorse.define.durations import Duration, seconds
 from packhorse.define.files import File
-from packhorse.define.outcomes import Later
 from packhorse.define.pipelines import Pipeline
 from packhorse.define.signature import Submits
 from packhorse.define.submit import SubmitOptions, options_from

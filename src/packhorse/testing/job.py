@@ -7,8 +7,8 @@ from typing import Any, Generic, TypeVar, cast, overload
 
 from packhorse.core.models import Event, Failure, Job
 from packhorse.core.plan import Status
+from packhorse.define.context import Later
 from packhorse.define.files import File
-from packhorse.define.outcomes import Later
 from packhorse.define.signature import Function
 from packhorse.define.stages import Stage
 from packhorse.errors import JobNotFound, NotFinished

@@ -20,7 +20,7 @@ from packhorse.core import error_codes, json, lifecycle
 from packhorse.core.changes import Change
 from packhorse.core.models import Failure, Job, Result
 from packhorse.core.redaction import redact, redact_json, secret_forms
-from packhorse.crashpoints import passing
+from packhorse.crashpoints import reach
 from packhorse.errors import (
     BlobError,
     Conflict,
@@ -160,7 +160,7 @@ class Attempt:
         """
         self.task = asyncio.current_task()
         self._free = free
-        passing("attempt.claimed")
+        reach("attempt.claimed")
         try:
             verb = await self._outcome()
             self.has_returned = True
@@ -176,7 +176,7 @@ class Attempt:
         finally:
             self.has_returned = True
             self._leave_slot()
-            passing("attempt.settled")
+            reach("attempt.settled")
             if self._ending is not None:
                 await self._ending
             if self._may_have_scratch and os.path.lexists(self._scratch):  # noqa: ASYNC240 (a question to the kernel)
@@ -261,7 +261,7 @@ class Attempt:
         finally:
             for line in self._throttle.remainder() if self._throttle is not None else ():
                 self._write(line)
-        passing("attempt.done")
+        reach("attempt.done")
         if self.why is Why.LOST:
             return None
         match outcome:
@@ -291,7 +291,7 @@ class Attempt:
             self.began = self.moved_at = time.monotonic()
             self._call = child.run(self._message(child.number(), parameters, arguments, previous), self)
             self.is_sent = True
-            passing("attempt.sent")
+            reach("attempt.sent")
             outcome = await self._call.outcome
             if isinstance(outcome, Returned):
                 self._may_have_scratch = outcome.has_scratch or self._has_inputs
@@ -359,7 +359,7 @@ class Attempt:
         except InvalidInput as error:
             await self._discard()
             return self._fail(error_codes.INVALID_RESULT, str(error), permanent=True)
-        passing("attempt.published")
+        reach("attempt.published")
         finish = self._does(lifecycle.finish, result=result, width=returned.width)
         heir = self._tools.heir(self.claim)
         if heir is None:

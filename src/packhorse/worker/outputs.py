@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from packhorse.blobs.base import Blobs
 from packhorse.core.models import Artifact, Result, Stored
 from packhorse.core.redaction import MASK, MIN_SECRET, longest_first, partial_secret_length, redact
-from packhorse.define.files import LONGEST_NAME, placed, sanitised
+from packhorse.define.files import MAX_NAME, artifact_name, sanitize_name
 from packhorse.errors import InvalidInput
 from packhorse.jobs.artifacts import content_type, few_at_a_time, output_prefix, safe_suffix
 from packhorse.store.base import Claim
@@ -29,8 +29,8 @@ async def publish(blobs: Blobs, claim: Claim, scratch: Path | str, document: Doc
     put = _Uploads(blobs, claim, scratch)
     # Names came from a child, and will be those of files in another attempt's scratch.
     named = [
-        *((path, sanitised(name)) for path, name in document.files),
-        *((each.path, placed(each.name)) for each in made),
+        *((path, sanitize_name(name)) for path, name in document.files),
+        *((each.path, artifact_name(each.name)) for each in made),
     ]
     found = await few_at_a_time(put.file, [put.named(Path(path), name) for path, name in named])
     return Result(document.value, tuple(found[: len(document.files)]), tuple(found[len(document.files) :]))
@@ -81,10 +81,10 @@ def redact_filename(name: str, secrets: Sequence[str]) -> str:
     if not secrets:
         return name
     parts = (
-        sanitised(part) for secret in secrets for part in SLASH.split(secret) if len(part.strip(". ")) >= MIN_SECRET
+        sanitize_name(part) for secret in secrets for part in SLASH.split(secret) if len(part.strip(". ")) >= MIN_SECRET
     )
     looked_for = longest_first(text for text in (*secrets, *parts) if len(text) >= MIN_SECRET)
-    was_cut = any(len(part.encode()) > LONGEST_NAME - MARGIN for part in name.split("/"))
+    was_cut = any(len(part.encode()) > MAX_NAME - MARGIN for part in name.split("/"))
     name = redact(name, looked_for)
     return "/".join(_redact_cut(part, looked_for) for part in name.split("/")) if was_cut else name
 

@@ -110,7 +110,7 @@ async def test_a_result_stays_when_the_job_is_tidied_and_goes_when_it_is_retried
     async with pg._connections.transaction() as session:
         await session.run("UPDATE @delayed SET not_before = 0")
     job = await finish(pg, await claim_one(pg), Result(b"1"))
-    job = await made(pg, lifecycle.tidied(job, now=pg.now()))
+    job = await made(pg, lifecycle.tidy(job, now=pg.now()))
     assert (await row_of(raw, job))["result"] == "1"
 
     job = await made(pg, lifecycle.retry(job, stage="*", now=pg.now()))

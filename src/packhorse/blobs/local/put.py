@@ -29,7 +29,7 @@ before: whoever finds no mark syncs, so no put returns that relies on a folder w
 
 BLOCK = 512 * 1024
 """Bytes that go to a thread at a time. A put holds two such blocks: one is written while the next comes in."""
-FEW = 32
+MAX_PENDING = 32
 """Pieces of a block that are not worth joining."""
 FLUSH = 32 * 1024 * 1024
 """Bytes after which the disk is asked to begin. Left to itself, a system with much memory writes nothing before the
@@ -65,7 +65,7 @@ class Put:
         self._waiting.append(chunk)
         return self._held >= BLOCK
 
-    def taken(self) -> list[bytes]:
+    def pending(self) -> list[bytes]:
         """What is waiting, for `write`."""
         self.unflushed += self._held
         pieces, self._waiting, self._held = self._waiting, [], 0
@@ -75,14 +75,14 @@ class Put:
         return Sum(size=self._size, sha256=self._sha256.hexdigest())
 
     def open(self) -> None:
-        with tree.entered(self._root, [PARTIAL], make=True) as (_, partials):
+        with tree.enter_folders(self._root, [PARTIAL], make=True) as (_, partials):
             self._fd = os.open(self._partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400, dir_fd=partials)
         os.fchmod(self._fd, 0o444)  # not above, where the mask of the process has a say
 
     def write(self, pieces: Sequence[bytes]) -> None:
         """Large pieces as they are: to join them first would copy every byte once more, and hold up the loop."""
         assert self._fd is not None
-        for data in pieces if len(pieces) <= FEW else [b"".join(pieces)]:
+        for data in pieces if len(pieces) <= MAX_PENDING else [b"".join(pieces)]:
             self._sha256.update(data)
             rest = memoryview(data)
             while rest:
@@ -97,7 +97,7 @@ class Put:
         assert self._fd is not None
         self.write(pieces)
         os.fsync(self._fd)
-        crashpoints.passing("blob.put.written")
+        crashpoints.reach("blob.put.written")
         for tries_left in reversed(range(TRIES)):
             try:
                 self._give_name()
@@ -121,8 +121,8 @@ class Put:
 
     def _give_name(self) -> None:
         with (
-            tree.entered(self._root, [PARTIAL]) as (root, partials),
-            tree.entered(self._root, self._folder, make=True) as folders,
+            tree.enter_folders(self._root, [PARTIAL]) as (root, partials),
+            tree.enter_folders(self._root, self._folder, make=True) as folders,
         ):
             try:
                 _move(self._partial, partials, self._name, folders[-1], lock=root)
@@ -138,11 +138,11 @@ class Put:
         if fd is not None:
             with suppress(OSError):
                 os.close(fd)
-            with suppress(OSError, BlobUnavailable), tree.entered(self._root, [PARTIAL]) as (_, partials):
+            with suppress(OSError, BlobUnavailable), tree.enter_folders(self._root, [PARTIAL]) as (_, partials):
                 os.unlink(self._partial, dir_fd=partials)
 
 
-def linked(root: Path, source: str, key: str) -> bool:
+def link_object(root: Path, source: str, key: str) -> bool:
     """Give an object a second name, for nobody writes to it; False where there are no links, or no more of them."""
     *above, old = source.split("/")
     *folder, new = key.split("/")
@@ -150,8 +150,8 @@ def linked(root: Path, source: str, key: str) -> bool:
         with ExitStack() as opened:
             tree.open_object(root, source, opened)  # raises if there is none
             try:
-                sources = opened.enter_context(tree.entered(root, above))
-                folders = opened.enter_context(tree.entered(root, folder, make=True))
+                sources = opened.enter_context(tree.enter_folders(root, above))
+                folders = opened.enter_context(tree.enter_folders(root, folder, make=True))
                 os.link(old, new, src_dir_fd=sources[-1], dst_dir_fd=folders[-1], follow_symlinks=False)
             except FileNotFoundError:  # a delete has pruned the folder since it was made, or taken the object
                 if not tries_left:

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from packhorse import crashpoints
-from packhorse.blobs.base import CHUNK, LARGEST, Sum, checked
-from packhorse.blobs.local import page_cache, tree
-from packhorse.blobs.local.put import FLUSH, Put, linked
+from packhorse.blobs.base import CHUNK, MAX_PIECE, Sum, check_key
+from packhorse.blobs.local import tree
+from packhorse.blobs.local.put import FLUSH, Put, link_object
 from packhorse.blobs.threads import Threads
 from packhorse.errors import BlobUnavailable
 
@@ -50,50 +50,50 @@ class Folder:
         self._folders = tree.Folders()
 
     async def put(self, key: str, chunks: AsyncIterator[bytes], *, limit: int | None = None) -> Sum:
-        put = Put(self._root, checked(key), limit)
-        writing, flushing = _nothing(), _nothing()
-        crashpoints.passing("blob.put.before")
+        put = Put(self._root, check_key(key), limit)
+        writing, flushing = _finished_future(), _finished_future()
+        crashpoints.reach("blob.put.before")
         try:
             await self._run(put.open)
             async for chunk in chunks:
                 if put.take(chunk):
-                    await self._ended(writing)
-                    writing = self._threads.start(put.write, put.taken())
+                    await self._wait(writing)
+                    writing = self._threads.start(put.write, put.pending())
                     if put.unflushed >= FLUSH and flushing.done():
-                        await self._ended(flushing)
+                        await self._wait(flushing)
                         put.unflushed = 0
                         flushing = self._flushes.start(put.flush)
-            await self._ended(writing)
+            await self._wait(writing)
             if not flushing.cancel():  # one that has not begun is of no use any more
-                await self._ended(flushing)
-            await self._run(put.publish, put.taken())
+                await self._wait(flushing)
+            await self._run(put.publish, put.pending())
         except BaseException:  # cancellation too: whatever ended it, nothing is left behind
             await self._threads.run(put.discard, [writing, flushing])
             raise
-        crashpoints.passing("blob.put.after")
+        crashpoints.reach("blob.put.after")
         return put.sum()
 
-    async def _ended(self, work: Future[None]) -> None:
-        with _told():
-            await self._threads.ended(work)
+    async def _wait(self, work: Future[None]) -> None:
+        with _translate_errors():
+            await self._threads.wait(work)
 
     async def put_file(self, key: str, path: Path) -> Sum:
         async with aclosing(self._threads.pieces(path)) as pieces:
             return await self.put(key, pieces)
 
     async def copy(self, source: str, key: str) -> None:
-        checked(source)
-        crashpoints.passing("blob.put.before")
-        if not await self._run(linked, self._root, source, checked(key)):
+        check_key(source)
+        crashpoints.reach("blob.put.before")
+        if not await self._run(link_object, self._root, source, check_key(key)):
             async with aclosing(self.read(source)) as pieces:
                 await self.put(key, pieces)
-        crashpoints.passing("blob.put.after")
+        crashpoints.reach("blob.put.after")
 
     async def read(self, key: str, *, start: int = 0, length: int | None = None) -> AsyncGenerator[bytes]:
         end = sys.maxsize if length is None else min(start + length, sys.maxsize)
         loop, unwaited, size = asyncio.get_running_loop(), 0, CHUNK
         with ExitStack() as opened:
-            fd = await self._run(tree.open_object, self._root, checked(key), opened)
+            fd = await self._run(tree.open_object, self._root, check_key(key), opened)
             while start < end and (piece := await self._piece(fd, min(size, end - start), start)):
                 start += len(piece)
                 turn = loop.create_future()
@@ -101,7 +101,7 @@ class Folder:
                 given = time.monotonic()
                 yield piece
                 unwaited = 0 if turn.done() else unwaited + 1
-                size = LARGEST if unwaited < BURST and time.monotonic() - given < SOON else CHUNK
+                size = MAX_PIECE if unwaited < BURST and time.monotonic() - given < SOON else CHUNK
                 if unwaited:
                     await self._pause(unwaited)
 
@@ -115,32 +115,32 @@ class Folder:
             await asyncio.sleep(PAUSE)
 
     async def _piece(self, fd: int, size: int, start: int) -> bytes:
-        piece = page_cache.read(fd, size, start)
+        piece = tree.read_cached(fd, size, start)
         return await self._run(os.pread, fd, size, start) if piece is None else piece
 
     async def size(self, key: str) -> int | None:
-        return await self._run(tree.size, self._root, checked(key))
+        return await self._run(tree.size, self._root, check_key(key))
 
     async def fetch(self, key: str, to: Path) -> None:
-        await self._run(tree.fetch, self._root, checked(key), to)
+        await self._run(tree.fetch, self._root, check_key(key), to)
 
     async def keys(self, prefix: str, *, after: str | None = None, limit: int = 1000) -> list[str]:
-        return await self._run(tree.keys, self._root, checked(prefix), after or "", limit)
+        return await self._run(tree.keys, self._root, check_key(prefix), after or "", limit)
 
     async def folders(self, prefix: str, *, after: str | None = None, limit: int = 1000) -> list[str]:
-        return await self._run(self._folders.page, self._root, checked(prefix), after or "", limit)
+        return await self._run(self._folders.page, self._root, check_key(prefix), after or "", limit)
 
     async def delete(self, keys: Sequence[str]) -> None:
-        await self._run(tree.delete, self._root, [checked(key) for key in keys])
+        await self._run(tree.delete, self._root, [check_key(key) for key in keys])
 
     async def delete_all(self, prefix: str) -> None:
-        await self._run(tree.delete_all, self._root, checked(prefix))
+        await self._run(tree.delete_all, self._root, check_key(prefix))
 
     async def abandon(self, older_than: float) -> int:
         return await self._run(tree.abandon, self._root, time.time() - older_than)
 
     async def presign(self, key: str, *, seconds: int, filename: str, content_type: str) -> str | None:  # noqa: ARG002
-        checked(key)
+        check_key(key)
         return None
 
     async def close(self) -> None:
@@ -148,14 +148,14 @@ class Folder:
         await self._flushes.close()
 
     async def _run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        with _told():
+        with _translate_errors():
             if not self._made:
                 await self._threads.run(tree.make_root, self._root)
                 self._made = True
             return await self._threads.run(work, *args, **kwargs)
 
 
-def _nothing() -> Future[None]:
+def _finished_future() -> Future[None]:
     """Work that has ended."""
     done: Future[None] = Future()
     done.set_result(None)
@@ -163,7 +163,7 @@ def _nothing() -> Future[None]:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _translate_errors() -> Iterator[None]:
     try:
         yield
     except OSError as error:

@@ -13,10 +13,11 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from heapq import nsmallest
 from itertools import islice
+from mmap import mmap
 from pathlib import Path
 
 from packhorse import crashpoints
-from packhorse.blobs.base import CHUNK, checked
+from packhorse.blobs.base import CHUNK, MAX_PIECE, check_key
 from packhorse.errors import BlobNotFound, BlobUnavailable, PathRefused
 
 PARTIAL = ".partial"
@@ -39,7 +40,7 @@ def make_root(root: Path) -> None:
 
 
 @contextmanager
-def entered(root: Path, folder: Sequence[str], *, make: bool = False) -> Iterator[list[int]]:
+def enter_folders(root: Path, folder: Sequence[str], *, make: bool = False) -> Iterator[list[int]]:
     """Descriptors of the root and of each folder on the way down, the last one last."""
     with ExitStack() as opened:
         try:
@@ -74,7 +75,7 @@ def if_there() -> Iterator[None]:
 
 def open_object(root: Path, key: str, opened: ExitStack) -> int:
     *folder, name = key.split("/")
-    with if_there(), entered(root, folder) as folders:
+    with if_there(), enter_folders(root, folder) as folders:
         return open_file(name, opened, os.O_NOFOLLOW, dir_fd=folders[-1])
     raise BlobNotFound(key=key)
 
@@ -112,7 +113,7 @@ def fetch(root: Path, key: str, to: Path) -> None:
 def _copy(fd: int, to: Path) -> None:
     with open(fd, "rb", closefd=False) as source, open(to, "xb") as target:
         try:
-            if not _cloned(fd, target.fileno()):
+            if not _clone(fd, target.fileno()):
                 shutil.copyfileobj(source, target, CHUNK)
             os.fchmod(target.fileno(), 0o444)
         except BaseException:
@@ -120,7 +121,7 @@ def _copy(fd: int, to: Path) -> None:
             raise
 
 
-def _cloned(source: int, target: int) -> bool:
+def _clone(source: int, target: int) -> bool:
     """Share the bytes until one of them is written to, where the file system can: as cheap as a link."""
     with suppress(OSError):
         fcntl.ioctl(target, FICLONE, source)
@@ -131,7 +132,7 @@ def _cloned(source: int, target: int) -> bool:
 def keys(root: Path, prefix: str, after: str, limit: int) -> list[str]:
     with (
         if_there(),
-        entered(root, prefix.split("/")) as folders,
+        enter_folders(root, prefix.split("/")) as folders,
         closing(_walk(folders[-1], prefix + "/", after)) as found,
     ):
         return list(islice(found, limit))
@@ -166,7 +167,7 @@ class Folders:
 
     def page(self, root: Path, prefix: str, after: str, limit: int) -> list[str]:
         found: list[str] = []
-        with self._lock, if_there(), entered(root, prefix.split("/")) as folders:
+        with self._lock, if_there(), enter_folders(root, prefix.split("/")) as folders:
             if not after or self._at != (prefix, after):
                 self._ahead.clear()
             while len(found) < limit:
@@ -188,7 +189,7 @@ def _next_folders(fd: int, after: str, limit: int) -> list[str]:
 
 def _is_there(fd: int, prefix: str, name: str) -> bool:
     with suppress(PathRefused), if_there():
-        checked(f"{prefix}/{name}")
+        check_key(f"{prefix}/{name}")
         return stat.S_ISDIR(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode)
     return False
 
@@ -200,7 +201,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 def _is_ours(entry: os.DirEntry[str], at: str) -> bool:
     """Whether it is a file, or a folder of files, that can be asked for."""
     with suppress(PathRefused):
-        checked(at + entry.name)
+        check_key(at + entry.name)
         return _is_folder(entry) or entry.is_file(follow_symlinks=False)
     return False
 
@@ -208,15 +209,15 @@ def _is_ours(entry: os.DirEntry[str], at: str) -> bool:
 def delete(root: Path, keys: Sequence[str]) -> None:
     for key in keys:
         *folder, name = key.split("/")
-        with if_there(), entered(root, folder) as folders:
+        with if_there(), enter_folders(root, folder) as folders:
             os.unlink(name, dir_fd=folders[-1])
-            crashpoints.passing("blob.delete.after")
+            crashpoints.reach("blob.delete.after")
         prune(root, folder)
 
 
 def delete_all(root: Path, prefix: str) -> None:
     folder = prefix.split("/")
-    with if_there(), entered(root, folder) as folders:
+    with if_there(), enter_folders(root, folder) as folders:
         _empty(folders[-1])
     prune(root, folder)
 
@@ -234,14 +235,14 @@ def _empty(fd: int) -> None:
                     os.rmdir(name, dir_fd=fd)
             else:
                 os.unlink(name, dir_fd=fd)
-                crashpoints.passing("blob.delete.after")
+                crashpoints.reach("blob.delete.after")
 
 
 def prune(root: Path, folder: Sequence[str]) -> None:
     """Remove the folder and those above it as far as they are empty; one that stays hurts nobody."""
     for depth in range(len(folder), 0, -1):
         try:
-            with entered(root, folder[: depth - 1]) as folders:
+            with enter_folders(root, folder[: depth - 1]) as folders:
                 os.rmdir(folder[depth - 1], dir_fd=folders[-1])
         except FileNotFoundError:
             continue
@@ -252,10 +253,41 @@ def prune(root: Path, folder: Sequence[str]) -> None:
 def abandon(root: Path, before: float) -> int:
     """By age alone: whether a process lives cannot be told from its number, which another container may have given."""
     gone = 0
-    with if_there(), entered(root, [PARTIAL]) as (_, partials), os.scandir(partials) as entries:
+    with if_there(), enter_folders(root, [PARTIAL]) as (_, partials), os.scandir(partials) as entries:
         for entry in entries:
             with if_there():
                 if entry.stat(follow_symlinks=False).st_mtime <= before:
                     os.unlink(entry.name, dir_fd=partials)
                     gone += 1
     return gone
+
+
+# Bytes that are in memory already, read without a thread.
+
+
+NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
+"""Linux alone can be asked not to wait."""
+
+
+class _Pages(threading.local):
+    def __init__(self) -> None:
+        self.buffer = mmap(-1, MAX_PIECE)
+
+
+_pages = _Pages()
+"""Whole pages, used again and again: copying from the cache to any other address takes up to twice as long."""
+
+
+def read_cached(fd: int, size: int, start: int) -> bytes | None:
+    """Up to so many bytes; None if the disk would have to be waited for, or there may be no more.
+
+    Whatever else is wrong is left to be found by whoever waits: not every file system can tell. So is the end: Linux
+    5.9 and 5.10 may say none where there are some.
+    """
+    if NOWAIT is None:
+        return None
+    buffer = _pages.buffer
+    try:
+        return buffer[: os.preadv(fd, [memoryview(buffer)[:size]], start, NOWAIT)] or None
+    except OSError:
+        return None

@@ -8,14 +8,14 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from msgspec import Struct
 
-from packhorse.blobs.base import checked
+from packhorse.blobs.base import check_key
 from packhorse.errors import PathRefused, SettingError
 
 OPTIONS = frozenset({"endpoint", "region", "path_style"})
 
 REGION = "us-east-1"
 
-LONGEST_PREFIX = 128
+MAX_PREFIX = 128
 """Bytes, with its slash: what a key leaves of the 1024 that S3 takes."""
 
 
@@ -45,7 +45,7 @@ def address(url: str, env: Mapping[str, str]) -> Address:
         parts = urlsplit(url)
         given = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
         prefix = unquote(parts.path).strip("/")
-        if prefix and len(checked(prefix).encode()) >= LONGEST_PREFIX:
+        if prefix and len(check_key(prefix).encode()) >= MAX_PREFIX:
             raise PathRefused(key=prefix)
     except (ValueError, PathRefused):
         _refuse("must be s3://BUCKET/PREFIX")

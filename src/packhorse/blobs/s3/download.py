@@ -15,7 +15,7 @@ from obstore.store import S3Store
 
 from packhorse.blobs.base import CHUNK
 from packhorse.blobs.s3.address import Address, Keys
-from packhorse.blobs.s3.http import LONGEST_PAUSE, PAUSE, Patience
+from packhorse.blobs.s3.http import MAX_PAUSE, PAUSE, Patience
 from packhorse.errors import BlobNotFound, BlobUnavailable
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Reading:
             address.bucket,
             prefix=address.prefix.rstrip("/") or None,
             config=config,
-            # Its patience counts from the first byte to the last, whoever is slow. Ours is `_waited`.
+            # Its patience counts from the first byte to the last, whoever is slow. Ours is `_wait`.
             client_options={
                 "allow_http": True,
                 "timeout": timedelta(days=1),
@@ -57,7 +57,7 @@ class Reading:
         tries = _Tries(key, self._patience)
         while True:
             try:
-                return await self._waited(obstore.head_async(self._store, key))
+                return await self._wait(obstore.head_async(self._store, key))
             except (BaseError, OSError) as error:
                 await tries.next(error)
 
@@ -74,11 +74,11 @@ class Reading:
             try:
                 if end is not None:
                     options["range"] = (start, end)
-                found = await self._waited(obstore.get_async(self._store, key, options=options))
+                found = await self._wait(obstore.get_async(self._store, key, options=options))
                 options["if_match"] = found.meta["e_tag"]
                 end = found.meta["size"] if end is None else end
                 stream = aiter(found.stream(CHUNK))
-                while (piece := await self._waited(anext(stream, None))) is not None:
+                while (piece := await self._wait(anext(stream, None))) is not None:
                     start += len(piece)
                     for at in range(0, len(piece), CHUNK):
                         yield bytes(memoryview(piece)[at : at + CHUNK])
@@ -88,7 +88,7 @@ class Reading:
             except (BaseError, OSError) as error:
                 await tries.next(error)
 
-    async def _waited(self, answer: Awaitable[T]) -> T:
+    async def _wait(self, answer: Awaitable[T]) -> T:
         async with asyncio.timeout(self._patience.silence):
             return await answer
 
@@ -109,4 +109,4 @@ class _Tries:
         if isinstance(error, FINAL) or time.monotonic() > self._end:
             raise BlobUnavailable(reason=reason) from error
         await asyncio.sleep(self._pause * uniform(0.5, 1))  # noqa: S311 (not a secret)
-        self._pause = min(2 * self._pause, LONGEST_PAUSE)
+        self._pause = min(2 * self._pause, MAX_PAUSE)

@@ -24,7 +24,7 @@ from packhorse.blobs.s3.address import Address, Keys
 from packhorse.errors import BlobUnavailable
 from packhorse.tls import trust
 
-PAUSE, LONGEST_PAUSE = 0.05, 1.0
+PAUSE, MAX_PAUSE = 0.05, 1.0
 """Seconds before the second try, doubling; each time a random part of it, so that not all come back at once."""
 
 AGAIN = frozenset({408, 429, 500, 502, 503, 504})
@@ -112,7 +112,7 @@ class Signed:
 
         Without a key it is the bucket that is asked.
         """
-        path, asked = self._path(key), written(query or {})
+        path, asked = self._path(key), encode_query(query or {})
         summed = {**(headers or {}), "content-length": str(sum(map(len, body)))} | _sums(body)
         end, pause = time.monotonic() + (0 if self._is_down else self._patience.seconds), PAUSE
         while True:
@@ -133,9 +133,9 @@ class Signed:
                 self._is_down = True
                 raise BlobUnavailable(reason=reason)
             time.sleep(wait)
-            pause = min(2 * pause, LONGEST_PAUSE)
+            pause = min(2 * pause, MAX_PAUSE)
 
-    def named(self, key: str) -> str:
+    def copy_source(self, key: str) -> str:
         """As a copy names what it is made of."""
         return quote(f"/{self._address.bucket}/{self._address.prefix}{key}", safe="/~")
 
@@ -153,8 +153,8 @@ class Signed:
         }
         if keys.token:
             asked["X-Amz-Security-Token"] = keys.token
-        proof = self._proof(keys, at, ["GET", path, written(asked), f"host:{self._host}", "", "host", UNSIGNED])
-        return f"{self._address.host}{path}?{written(asked)}&X-Amz-Signature={proof}"
+        proof = self._proof(keys, at, ["GET", path, encode_query(asked), f"host:{self._host}", "", "host", UNSIGNED])
+        return f"{self._address.host}{path}?{encode_query(asked)}&X-Amz-Signature={proof}"
 
     def _once(self, method: str, path: str, query: str, headers: Mapping[str, str], body: Sequence[bytes]) -> Answer:
         keys, at = self._keys, _stamp(self._now())
@@ -187,7 +187,7 @@ class Signed:
         return hmac.digest(secret, f"AWS4-HMAC-SHA256\n{at}\n{self._scope(at)}\n{asked}".encode(), "sha256").hex()
 
 
-def written(query: Mapping[str, str]) -> str:
+def encode_query(query: Mapping[str, str]) -> str:
     return "&".join(sorted(f"{quote(name, safe='~')}={quote(value, safe='~')}" for name, value in query.items()))
 
 

@@ -10,7 +10,7 @@ from xml.etree.ElementTree import Element
 from xml.sax.saxutils import escape
 
 from packhorse import crashpoints
-from packhorse.blobs.base import checked
+from packhorse.blobs.base import check_key
 from packhorse.blobs.s3.http import Signed
 from packhorse.blobs.s3.upload import GONE
 from packhorse.errors import BlobUnavailable, PathRefused
@@ -57,12 +57,12 @@ class Bucket:
 
     def delete(self, keys: Sequence[str]) -> None:
         for start in range(0, len(keys), PAGE):
-            objects = [f"<Object><Key>{_escaped(self._prefix + key)}</Key></Object>" for key in keys[start:][:PAGE]]
+            objects = [f"<Object><Key>{_escape(self._prefix + key)}</Key></Object>" for key in keys[start:][:PAGE]]
             body = f"<Delete><Quiet>true</Quiet>{''.join(objects)}</Delete>".encode()
             answer = self._signed.ask("POST", None, query={"delete": ""}, body=[body])
             for error in answer.document().iter("Error"):
                 raise BlobUnavailable(reason=error.findtext("Code"))
-            crashpoints.passing("blob.delete.after")
+            crashpoints.reach("blob.delete.after")
 
     def delete_all(self, prefix: str) -> None:
         """Page by page, whatever it is: what is purged must be gone."""
@@ -117,9 +117,9 @@ def _plain(page: Element, text: str | None) -> str:
 def _is_ours(key: str) -> bool:
     """Whether it can be asked for. A stranger's name, or the mark of a folder that some tools make, can not."""
     with suppress(PathRefused):
-        return bool(checked(key))
+        return bool(check_key(key))
     return False
 
 
-def _escaped(key: str) -> str:
+def _escape(key: str) -> str:
     return escape(key, {"\r": "&#13;", "\n": "&#10;", "\t": "&#9;"})

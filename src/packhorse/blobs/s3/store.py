@@ -15,7 +15,7 @@ from contextlib import aclosing, suppress
 from pathlib import Path
 
 from packhorse import crashpoints
-from packhorse.blobs.base import Sum, checked
+from packhorse.blobs.base import Sum, check_key
 from packhorse.blobs.s3.address import Address, Keys
 from packhorse.blobs.s3.download import Reading
 from packhorse.blobs.s3.http import Patience, Signed
@@ -37,22 +37,22 @@ class S3:
         self._reading = Reading(address, keys, patience)
 
     async def put(self, key: str, chunks: AsyncIterator[bytes], *, limit: int | None = None) -> Sum:
-        upload = Upload(self._signed, checked(key), limit)
+        upload = Upload(self._signed, check_key(key), limit)
         sending: Future[None] | None = None
-        crashpoints.passing("blob.put.before")
+        crashpoints.reach("blob.put.before")
         try:
             async for chunk in chunks:
                 if upload.take(chunk):
                     if sending:
-                        await self._threads.ended(sending)
-                    sending = self._threads.start(upload.send, upload.taken())
+                        await self._threads.wait(sending)
+                    sending = self._threads.start(upload.send, upload.pending())
             if sending:
-                await self._threads.ended(sending)
-            await self._threads.run(upload.publish, upload.taken())
+                await self._threads.wait(sending)
+            await self._threads.run(upload.publish, upload.pending())
         except BaseException:  # cancellation too: whatever ended it, nothing is left behind
             await self._threads.run(upload.discard, sending)
             raise
-        crashpoints.passing("blob.put.after")
+        crashpoints.reach("blob.put.after")
         return upload.sum()
 
     async def put_file(self, key: str, path: Path) -> Sum:
@@ -60,9 +60,9 @@ class S3:
             return await self.put(key, pieces)
 
     async def copy(self, source: str, key: str) -> None:
-        checked(source)
-        upload = Upload(self._signed, checked(key), None)
-        crashpoints.passing("blob.put.before")
+        check_key(source)
+        upload = Upload(self._signed, check_key(key), None)
+        crashpoints.reach("blob.put.before")
         try:
             await self._threads.run(upload.copy, source)
         except BaseException as error:  # cancellation too: whatever ended it, nothing is left behind
@@ -70,10 +70,10 @@ class S3:
             if isinstance(error, BlobNotFound):
                 await self._look(source)
             raise
-        crashpoints.passing("blob.put.after")
+        crashpoints.reach("blob.put.after")
 
     async def read(self, key: str, *, start: int = 0, length: int | None = None) -> AsyncGenerator[bytes]:
-        async with aclosing(self._reading.pieces(checked(key), start, length)) as pieces:
+        async with aclosing(self._reading.pieces(check_key(key), start, length)) as pieces:
             try:
                 async for piece in pieces:
                     yield piece
@@ -83,7 +83,7 @@ class S3:
 
     async def size(self, key: str) -> int | None:
         try:
-            return (await self._reading.head(checked(key)))["size"]
+            return (await self._reading.head(check_key(key)))["size"]
         except BlobNotFound:
             await self._look(key)
             return None
@@ -104,23 +104,23 @@ class S3:
                 partial.unlink()
 
     async def keys(self, prefix: str, *, after: str | None = None, limit: int = 1000) -> list[str]:
-        return await self._threads.run(self._bucket.keys, checked(prefix), after or "", limit)
+        return await self._threads.run(self._bucket.keys, check_key(prefix), after or "", limit)
 
     async def folders(self, prefix: str, *, after: str | None = None, limit: int = 1000) -> list[str]:
-        return await self._threads.run(self._bucket.folders, checked(prefix), after or "", limit)
+        return await self._threads.run(self._bucket.folders, check_key(prefix), after or "", limit)
 
     async def delete(self, keys: Sequence[str]) -> None:
-        await self._threads.run(self._bucket.delete, [checked(key) for key in keys])
+        await self._threads.run(self._bucket.delete, [check_key(key) for key in keys])
 
     async def delete_all(self, prefix: str) -> None:
-        await self._threads.run(self._bucket.delete_all, checked(prefix))
+        await self._threads.run(self._bucket.delete_all, check_key(prefix))
 
     async def abandon(self, older_than: float) -> int:
         return await self._threads.run(self._bucket.abandon, older_than)
 
     async def presign(self, key: str, *, seconds: int, filename: str, content_type: str) -> str | None:
         query = {"response-content-disposition": disposition(filename), "response-content-type": content_type}
-        return self._signed.link(checked(key), query, seconds=seconds)
+        return self._signed.link(check_key(key), query, seconds=seconds)
 
     async def close(self) -> None:
         await self._threads.close()

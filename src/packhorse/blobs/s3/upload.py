@@ -25,8 +25,8 @@ from packhorse.errors import BlobExists, BlobNotFound, BlobUnavailable, TooLarge
 
 PART = 5 * 1024 * 1024
 """Bytes of a part, the least that S3 takes. A put holds two of them: one on its way, one being filled."""
-MOST_PARTS = 10_000
-COPIED = 64 * 1024 * 1024
+MAX_PARTS = 10_000
+COPY_PART = 64 * 1024 * 1024
 """Bytes that a server copies per request: it may be silent meanwhile, and who is silent for long is given up."""
 
 TOKEN = "x-amz-meta-packhorse-put"  # noqa: S105 (the name of a header)
@@ -50,7 +50,7 @@ class Upload:
 
     def take(self, chunk: bytes) -> bool:
         """Whether enough is waiting now to be sent as a part."""
-        most = PART * MOST_PARTS if self._limit is None else min(self._limit, PART * MOST_PARTS)
+        most = PART * MAX_PARTS if self._limit is None else min(self._limit, PART * MAX_PARTS)
         self._size += len(chunk)
         if self._size > most:
             raise TooLarge(field=self._key.rpartition("/")[2], limit=most)
@@ -58,7 +58,7 @@ class Upload:
         self._waiting.append(chunk)
         return self._held >= PART
 
-    def taken(self) -> list[bytes]:
+    def pending(self) -> list[bytes]:
         """What is waiting, for `send`."""
         pieces, self._waiting, self._held = self._waiting, [], 0
         return pieces
@@ -76,17 +76,17 @@ class Upload:
         size = int(head.headers.get("content-length", 0))
         if head.code:
             raise BlobNotFound(key=source)
-        if size <= COPIED:
+        if size <= COPY_PART:
             kept = {TOKEN: self._token, "x-amz-metadata-directive": "REPLACE", "if-none-match": "*"}
             self._is_asked = True
-            return self._conclude(self._copied(source, None, kept))
-        for start in range(0, size, COPIED):
-            part = {"x-amz-copy-source-range": f"bytes={start}-{min(start + COPIED, size) - 1}"}
-            self._tags.append(self._copied(source, self._part(), part).document().findtext("ETag") or "")
+            return self._conclude(self._copy_part(source, None, kept))
+        for start in range(0, size, COPY_PART):
+            part = {"x-amz-copy-source-range": f"bytes={start}-{min(start + COPY_PART, size) - 1}"}
+            self._tags.append(self._copy_part(source, self._part(), part).document().findtext("ETag") or "")
         return self.publish([])
 
-    def _copied(self, source: str, query: Mapping[str, str] | None, headers: Mapping[str, str]) -> Answer:
-        asked = {"x-amz-copy-source": self._signed.named(source), **headers}
+    def _copy_part(self, source: str, query: Mapping[str, str] | None, headers: Mapping[str, str]) -> Answer:
+        asked = {"x-amz-copy-source": self._signed.copy_source(source), **headers}
         answer = self._signed.ask("PUT", self._key, query=query, headers=asked, expect=TAKEN | MISSING)
         if answer.code in MISSING:
             raise BlobNotFound(key=source)
@@ -104,7 +104,7 @@ class Upload:
         """Send the rest and give the object its name."""
         if self._id is not None and pieces:
             self.send(pieces)
-        crashpoints.passing("blob.put.written")
+        crashpoints.reach("blob.put.written")
         self._is_asked = True
         if self._id is None:
             self._count(pieces)

@@ -6,7 +6,7 @@ from typing import Any
 
 from packhorse.cli import output as printing
 from packhorse.cli.options import Output, Pace, Places, settings_from
-from packhorse.settings import PREFIX, meanings, shown
+from packhorse.settings import PREFIX, descriptions, printable
 
 
 def config(*, output: Output = Output(), pace: Pace = Pace(), places: Places = Places()) -> None:
@@ -14,9 +14,9 @@ def config(*, output: Output = Output(), pace: Pace = Pace(), places: Places = P
     loaded = settings_from(pace, places)
     found = [
         {"name": PREFIX + name.upper(), "value": value, "origin": loaded.origins[name]}
-        for name, value in shown(loaded.settings).items()
+        for name, value in printable(loaded.settings).items()
     ]
-    meaning = meanings()
+    meaning = descriptions()
     if output.json:
         printing.document([{**each, "meaning": meaning[each["name"]]} for each in found])
         return

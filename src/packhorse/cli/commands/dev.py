@@ -14,7 +14,7 @@ from packhorse.cli.reloader import Watched
 from packhorse.cli.supervisor import Kept
 from packhorse.core.text import plural
 from packhorse.errors import PackhorseError
-from packhorse.factory import opened
+from packhorse.factory import open_both
 from packhorse.ports import require_free
 from packhorse.settings import Settings, keep_secret_key
 from packhorse.worker.describe import describe
@@ -80,7 +80,7 @@ class Dev:
         loaded = {app: (await describe(app)).files for app in self._workers}
         if not self._settings.secret_key:
             keep_secret_key()
-        store, blobs = await opened(self._settings)
+        store, blobs = await open_both(self._settings)
         await store.close()
         await blobs.close()
         return loaded

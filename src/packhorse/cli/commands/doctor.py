@@ -15,7 +15,7 @@ from packhorse.blobs.base import Blobs
 from packhorse.cli import output as printing
 from packhorse.cli.options import Output, Places, settings_from
 from packhorse.errors import PackhorseError
-from packhorse.factory import is_absent, open_store, opened_blobs
+from packhorse.factory import blobs_from, is_absent, open_store
 from packhorse.settings import Loaded, Settings, without_secrets
 from packhorse.store.base import Finding
 
@@ -85,7 +85,7 @@ async def _blobs(settings: Settings, *, is_named: bool) -> list[Finding]:
     if is_absent(settings.blobs) and not is_named:
         return [Finding("files", True, place, "there is no folder yet; the first file makes it", "files")]
     try:
-        blobs = opened_blobs(settings)
+        blobs = blobs_from(settings)
         try:
             await _probe(blobs)
         finally:

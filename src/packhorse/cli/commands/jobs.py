@@ -15,7 +15,7 @@ from packhorse.cli.options import Chosen, JobId, Remote, Whole
 from packhorse.client import Client, Json
 from packhorse.core import json
 from packhorse.core.text import percent
-from packhorse.define.validation import some
+from packhorse.define.validation import list_some
 
 TERMINAL = watching.EXIT.keys()
 BY_ITSELF = frozenset({"QUEUED", "NOT_BEFORE"})
@@ -93,7 +93,9 @@ def logs(
         job = named(client, job)
         stages = client.get(job)["stages"]
         if stage is not None and stage not in stages:
-            raise CycloptsError(msg=f"There is no stage {stage!r}; there is {some(stages)}.", command_chain=["logs"])
+            raise CycloptsError(
+                msg=f"There is no stage {stage!r}; there is {list_some(stages)}.", command_chain=["logs"]
+            )
         for line in (_live if follow else _written)(client, job, stage, tail):
             if remote.json:
                 output.document(line)

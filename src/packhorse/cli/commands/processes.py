@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from packhorse import log
 from packhorse.cli.options import SAMPLE, Pace, Places, settings_from
-from packhorse.factory import opened
+from packhorse.factory import open_both
 from packhorse.settings import Settings
 from packhorse.worker.describe import describe
 from packhorse.worker.worker import Worker, tune_gc
@@ -52,7 +52,7 @@ def worker(file: str | None = None, /, *, pace: Pace = Pace(), places: Places = 
 
 
 async def work(settings: Settings) -> None:
-    store, blobs = await opened(settings)
+    store, blobs = await open_both(settings)
     try:
         worker = Worker(store, blobs, settings, await describe(settings.app))
         stop, hurry = asyncio.Event(), asyncio.Event()

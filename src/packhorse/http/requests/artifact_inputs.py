@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from packhorse.auth.caller import Caller
-from packhorse.define.validation import NOT_VALID, Mistake, invalid
+from packhorse.define.validation import NOT_VALID, FieldError, invalid
 from packhorse.errors import BlobNotFound, Forbidden, NotFound
 from packhorse.http.requests.multipart import MOST_PARTS
 from packhorse.http.services import Tools
@@ -20,7 +20,7 @@ REFERENCE = re.compile(r"job:(?P<job_id>[^/]{1,100})/artifacts/(?P<name>.{1,1024
 UNSENT = "A file has to be sent as a part of a form, with a file name, or be named as job:{id}/artifacts/{name}"
 
 
-def mistakes(pipeline: Published, values: Mapping[str, Any]) -> list[Mistake]:
+def mistakes(pipeline: Published, values: Mapping[str, Any]) -> list[FieldError]:
     """Where a text stands for a file and names none that a job could have made."""
     if not pipeline.files:
         return []

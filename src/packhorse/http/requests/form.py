@@ -8,16 +8,16 @@ from contextlib import aclosing
 from typing import Any, NamedTuple
 
 from packhorse.define.accepts import ANYTHING
-from packhorse.define.files import sanitised
+from packhorse.define.files import sanitize_name
 from packhorse.define.validation import (
     NO_PARAMETER,
     NOT_VALID,
     UNDECODABLE,
-    Mistake,
+    FieldError,
     decode_json,
+    field_errors,
     invalid,
-    mistakes_in,
-    unknown,
+    unknown_fields,
 )
 from packhorse.errors import InvalidInput, TooLarge
 from packhorse.http.requests.body import Body
@@ -93,14 +93,14 @@ class Form:
             pipeline.accepts(name).check(name, file.name, file.media_type)
             pipeline.accepts(name).check_size(name, self._intake.inputs[file.reference["$file"]].file.size)
 
-    def _misplaced(self, pipeline: Published, given: Values) -> list[Mistake]:
+    def _misplaced(self, pipeline: Published, given: Values) -> list[FieldError]:
         texts = self._texts.keys() - TEXTS - VALUES
         strange = {name for name in texts | self._files.keys() if not pipeline.takes(name)}
         doubled = given.keys() & (texts | self._files.keys()) | texts & self._files.keys()
         doubled |= {name for name, files in self._files.items() if len(files) > 1 and pipeline.files.get(name) == "one"}
         doubled |= {name for name in texts - strange if len(self._texts[name]) > 1 and not pipeline.is_list(name)}
         return [
-            *unknown(sorted(strange), pipeline.names),
+            *unknown_fields(sorted(strange), pipeline.names),
             *_each(doubled, "This is given twice"),
             *_each(self._files.keys() - pipeline.files.keys() - strange, "This is not a file"),
         ]
@@ -124,7 +124,7 @@ class Form:
             first = await anext(chunks, b"")
             if not first and not filename:  # how a browser says that no file was chosen
                 return
-            accepts.check(part.name, sanitised(filename), part.media_type)
+            accepts.check(part.name, sanitize_name(filename), part.media_type)
             try:
                 reference = await self._intake.upload(part.name, filename, _following(first, chunks), accepts)
             except TooLarge as error:  # the object store calls it by its key
@@ -135,7 +135,7 @@ class Form:
     def _admit(self, name: str) -> None:
         """What cannot be right is refused before it is stored."""
         if self._pipeline is not None and not self._pipeline.takes(name):
-            raise invalid(NOT_VALID, unknown([name], self._pipeline.names))
+            raise invalid(NOT_VALID, unknown_fields([name], self._pipeline.names))
         if not NAME.fullmatch(name):
             raise invalid(NOT_VALID, [{"field": name, "message": NO_PARAMETER}])
         how = "many" if self._pipeline is None else self._pipeline.files.get(name)
@@ -159,7 +159,7 @@ def _arranged(pipeline: Published, files: Mapping[str, list[Any]]) -> Values:
     return {name: each[0] if pipeline.files[name] == "one" else each for name, each in files.items()}
 
 
-def _each(names: set[str], message: str) -> list[Mistake]:
+def _each(names: set[str], message: str) -> list[FieldError]:
     return [{"field": name, "message": message} for name in sorted(names)]
 
 
@@ -176,7 +176,7 @@ def _value(name: str, data: bytes) -> Any:
     except UNDECODABLE as error:
         if name == "priority":  # no JSON anybody would have meant: what is wrong with the text is said as in JSON
             return _text(name, data)
-        raise invalid(NOT_VALID, [{**each, "field": name} for each in mistakes_in(error)]) from error
+        raise invalid(NOT_VALID, [{**each, "field": name} for each in field_errors(error)]) from error
 
 
 async def _following(first: bytes, rest: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:

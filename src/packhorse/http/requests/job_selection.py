@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from packhorse.auth.caller import Caller
 from packhorse.core.plan import Status
-from packhorse.define.validation import NOT_VALID, NUL, Mistake, invalid
+from packhorse.define.validation import NOT_VALID, NUL, FieldError, invalid
 from packhorse.http.requests.failure_selection import time_from
 from packhorse.http.routes.jobs import wanted
 from packhorse.store.base import Filter
@@ -88,7 +88,7 @@ def capped(filter: Filter, until: float) -> Filter:
     return replace(filter, created_until=until if filter.created_until is None else min(until, filter.created_until))
 
 
-def _wrong(given: Meant) -> list[Mistake]:
+def _wrong(given: Meant) -> list[FieldError]:
     found = []
     if len(given.ids) > MOST_IDS:
         found.append({"field": "ids", "message": f"There are more than {MOST_IDS}"})

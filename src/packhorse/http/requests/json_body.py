@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 from litestar import Request
 
-from packhorse.define.validation import NOT_VALID, UNDECODABLE, decode_json, invalid, mistakes_in, unknown
+from packhorse.define.validation import NOT_VALID, UNDECODABLE, decode_json, field_errors, invalid, unknown_fields
 from packhorse.errors import InvalidInput, Malformed, TooLarge, UnsupportedMedia
 from packhorse.http.requests.body import Body
 from packhorse.settings import Settings
@@ -26,7 +26,7 @@ def members(data: bytes) -> dict[str, Any]:
     try:
         given = decode_json(data)
     except UNDECODABLE as error:
-        raise Malformed(reason=f"as JSON, {mistakes_in(error)[0]['message']}") from error
+        raise Malformed(reason=f"as JSON, {field_errors(error)[0]['message']}") from error
     if not isinstance(given, dict):
         raise InvalidInput("The body must be a JSON object.", field="")
     return given
@@ -36,11 +36,11 @@ def converted(given: Mapping[str, Any], shape: type[S]) -> S:
     """Raises InvalidInput that names what is wrong; for a name there is not, with those there are."""
     known = shape.__struct_fields__
     if surplus := [name for name in given if name not in known]:
-        raise invalid(NOT_VALID, unknown(surplus, known))
+        raise invalid(NOT_VALID, unknown_fields(surplus, known))
     try:
         return msgspec.convert(given, shape)
     except UNDECODABLE as error:
-        raise invalid(NOT_VALID, mistakes_in(error)) from error
+        raise invalid(NOT_VALID, field_errors(error)) from error
 
 
 async def asked(request: Request[Any, Any, Any], settings: Settings, shape: type[S]) -> S:

@@ -12,7 +12,7 @@ from litestar import Request
 from litestar.handlers.base import BaseRouteHandler
 from litestar.params import QueryParameter
 
-from packhorse.define.validation import NUL, Mistake, invalid, unknown
+from packhorse.define.validation import NUL, FieldError, invalid, unknown_fields
 
 LARGEST = 2**53 - 1
 """What every program and every store can count to."""
@@ -34,7 +34,7 @@ async def check(request: Request[Any, Any, Any]) -> None:
         return
     given = [name for name, _ in request.query_params.multi_items()]
     known = _known(request.route_handler)
-    mistakes = unknown((name for name in given if name not in known), known)
+    mistakes = unknown_fields((name for name in given if name not in known), known)
     mistakes += [{"field": name, "message": "This is given twice"} for name in {*given} if given.count(name) > 1]
     mistakes += [{"field": name, "message": NUL} for name, value in request.query_params.multi_items() if "\0" in value]
     mistakes += _misread(request)
@@ -42,7 +42,7 @@ async def check(request: Request[Any, Any, Any]) -> None:
         raise invalid("The query is not valid", mistakes)
 
 
-def _misread(request: Request[Any, Any, Any]) -> list[Mistake]:
+def _misread(request: Request[Any, Any, Any]) -> list[FieldError]:
     """What would be read as something that nobody has meant: null as nothing given, 20260101 as seconds since 1970."""
     parameters = request.route_handler.parsed_fn_signature.parameters
     found = []

@@ -12,7 +12,7 @@ from typing import IO, Any, cast
 from packhorse.blobs.base import Blobs
 from packhorse.core import json
 from packhorse.core.models import Artifact
-from packhorse.define.files import sanitised
+from packhorse.define.files import sanitize_name
 from packhorse.http.responses.download import Content, pieces
 
 LOCAL, EXTRA, SIZES, CENTRAL, END, END64 = 30, 20, 24, 46, 22, 76
@@ -62,7 +62,7 @@ def length(artifacts: Sequence[Artifact]) -> int:
 
 def _inside(name: str) -> str:
     """The name in the archive, from which nobody's unzip can be led elsewhere."""
-    return "/".join(sanitised(part) for part in name.split("/"))
+    return "/".join(sanitize_name(part) for part in name.split("/"))
 
 
 class _Out(io.RawIOBase):

@@ -19,7 +19,7 @@ from packhorse.core import json, lifecycle
 from packhorse.core.changes import Change
 from packhorse.core.models import Job
 from packhorse.core.plan import Status
-from packhorse.define.validation import quoted, some
+from packhorse.define.validation import list_some, quote_short
 from packhorse.errors import InvalidInput, JobNotFound, NotAllowed, SlotTaken, TooLarge, TooSlow, UnsupportedMedia
 from packhorse.http.openapi import answering, refusing, taking
 from packhorse.http.requests.json_body import asked
@@ -273,7 +273,9 @@ HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 def _check_stage(job: Job, stage: str | None) -> None:
     if stage is not None and stage not in job.plan.index:
-        raise InvalidInput(f"There is no stage {quoted(stage)}; there is {some(job.plan.index)}.", field="stage")
+        raise InvalidInput(
+            f"There is no stage {quote_short(stage)}; there is {list_some(job.plan.index)}.", field="stage"
+        )
 
 
 def _text(lines: list[Line]) -> str:

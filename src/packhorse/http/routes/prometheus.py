@@ -30,7 +30,7 @@ TEXT = answering(str, "text/plain", "Prometheus's text format.")
 @get("/metrics", scope="operate", shared=True, responses={**refusing(), 200: TEXT})
 async def scrape(tools: NamedDependency[Tools]) -> ASGIApp:
     """What this server process has done and is doing, for Prometheus."""
-    body = metrics.written(await _of_the_store(tools))
+    body = metrics.render_metrics(await _of_the_store(tools))
     return ASGIResponse(body=body, media_type=metrics.MEDIA_TYPE, headers={"Cache-Control": "no-store"})
 
 

@@ -14,7 +14,7 @@ from packhorse.auth.caller import Caller
 from packhorse.core import lifecycle
 from packhorse.core.models import Job
 from packhorse.core.plan import Status
-from packhorse.define.validation import quoted, some
+from packhorse.define.validation import list_some, quote_short
 from packhorse.errors import BlobUnavailable, InvalidInput, NotAllowed, NotFinished, PromoteFailed
 from packhorse.http.openapi import refusing, taking
 from packhorse.http.requests.json_body import asked
@@ -70,7 +70,7 @@ def _destination(tools: Tools, name: str | None) -> Destination:
     if name is None:
         return next(iter(tools.destinations.values()))
     if name not in tools.destinations:
-        message = f"There is no destination {quoted(name)}; there is {some(tools.destinations)}."
+        message = f"There is no destination {quote_short(name)}; there is {list_some(tools.destinations)}."
         raise InvalidInput(message, field="destination")
     return tools.destinations[name]
 

@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from packhorse.auth.caller import Caller
 from packhorse.core import schedules as rules
 from packhorse.core.schedules import Move, Schedule, Terms, check_terms
-from packhorse.define.introspection import checked_name
-from packhorse.define.validation import NOT_VALID, Gathered, invalid
+from packhorse.define.introspection import check_name
+from packhorse.define.validation import NOT_VALID, ErrorCollector, invalid
 from packhorse.errors import (
     EditedMeanwhile,
     NotAllowed,
@@ -86,7 +86,7 @@ async def put_schedule(
     With `dry_run` it stays as it is: the answer says what would become of it, and `changes` what would be different.
     """
     wanted, written = await _wanted(request, tools)
-    early, pipeline = Gathered(), None
+    early, pipeline = ErrorCollector(), None
     with early:
         _check_id(schedule_id)
     with early:
@@ -96,7 +96,7 @@ async def put_schedule(
 
     def decide(found: Schedule | None, now: float, author: str) -> Move:
         kept = None if found is None else found.terms
-        gathered, parameters = early.and_more(), b"{}"
+        gathered, parameters = early.copy(), b"{}"
         if pipeline is not None:
             with gathered:
                 parameters = accept_parameters(pipeline, wanted, written, tools.settings, caller.tenant, kept)
@@ -308,7 +308,9 @@ async def _wanted(request: Asking, tools: Tools) -> tuple[ScheduleRequest, bytes
     return wanted, bytes(written)
 
 
-def _terms(gathered: Gathered, wanted: ScheduleRequest, pipeline: str, parameters: bytes, caller: Caller) -> Terms:
+def _terms(
+    gathered: ErrorCollector, wanted: ScheduleRequest, pipeline: str, parameters: bytes, caller: Caller
+) -> Terms:
     """Where something is wrong with a field, with anything in its place."""
     user, window = "-", 0.0
     with gathered:
@@ -337,6 +339,6 @@ async def _why(request: Asking, tools: Tools) -> Why:
 
 def _check_id(schedule_id: str) -> None:
     try:
-        checked_name(schedule_id)
+        check_name(schedule_id)
     except ValueError as error:
         raise invalid(NOT_VALID, [{"field": "schedule_id", "message": str(error)}]) from error

@@ -14,8 +14,8 @@ from packhorse.auth.headers import first
 from packhorse.core import json
 from packhorse.core.lifecycle import once_key, slot_key
 from packhorse.core.models import Job, Spec
-from packhorse.define.submit import MOST_URGENT, Options, options_from
-from packhorse.define.validation import NOT_VALID, Mistake, invalid
+from packhorse.define.submit import MAX_PRIORITY, Options, options_from
+from packhorse.define.validation import NOT_VALID, FieldError, invalid
 from packhorse.errors import (
     BlobUnavailable,
     InvalidInput,
@@ -51,7 +51,7 @@ class Asked(Struct):
     pipeline: str | None = None
     user_id: str | None = None
     parameters: dict[str, Any] = field(default_factory=dict)
-    priority: Annotated[int, Meta(extra_json_schema={"minimum": -MOST_URGENT, "maximum": MOST_URGENT})] = 0
+    priority: Annotated[int, Meta(extra_json_schema={"minimum": -MAX_PRIORITY, "maximum": MAX_PRIORITY})] = 0
     delay: float | str = 0.0
     metadata: dict[str, Any] = field(default_factory=dict)
 
@@ -223,6 +223,6 @@ NAMES = {"user": "user_id", "key": "Idempotency-Key"}
 """What Python calls differently."""
 
 
-def _refuse(mistakes: list[Mistake]) -> None:
+def _refuse(mistakes: list[FieldError]) -> None:
     if mistakes:
         raise invalid(NOT_VALID, mistakes)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from packhorse.crashpoints import passing
+from packhorse.crashpoints import reach
 from packhorse.errors import StoreError, StoreUnavailable, UnknownOutcome
 from packhorse.store.postgres.address import Address
 
@@ -118,7 +118,7 @@ class Session:
         if not self.is_to_begin or self._is_pooled or _has_news(self.connection):
             return await self.fetch(statement, *values)
         self.is_to_begin = False
-        passing("store.write.open")
+        reach("store.write.open")
         self.is_committing = True
         try:
             found = await self.connection.fetch(self._name(statement), *values)
@@ -152,7 +152,7 @@ class Session:
         """If anything was begun."""
         if not self.connection.is_in_transaction():
             return
-        passing("store.write.open")
+        reach("store.write.open")
         self.is_committing = True
         said = await self.connection.execute("COMMIT")
         self.is_committing = False
@@ -240,7 +240,7 @@ class Connections:
     async def transaction(self) -> AsyncIterator[Session]:
         """What is done in it is made whole, and durable when this is left."""
         async with self.session() as session:
-            passing("store.write.before")
+            reach("store.write.before")
             session.is_to_begin = True
             try:
                 yield session
@@ -250,7 +250,7 @@ class Connections:
             finally:
                 session.is_to_begin = False
             await session.commit()
-            passing("store.write.after")
+            reach("store.write.after")
 
     async def read(self, question: Callable[[Session], Awaitable[T]]) -> T:
         """What the question finds."""

@@ -11,7 +11,7 @@ from msgspec import Struct
 from redis.asyncio.connection import Connection, parse_url
 
 from packhorse.errors import SettingError
-from packhorse.settings import KEYS, without_secrets
+from packhorse.settings import REDIS_PREFIX, without_secrets
 
 TIMEOUT = 5.0
 """Seconds to wait for an answer. A server that syncs every commit to a slow disk needs one or two of them."""
@@ -42,7 +42,7 @@ class Address(Struct, frozen=True):
         return f"{{{name}}}{self.prefix[len(name) :]}"
 
 
-def address(url: str, prefix: str = KEYS) -> Address:
+def address(url: str, prefix: str = REDIS_PREFIX) -> Address:
     """Read ``redis://``, ``rediss://``, ``unix://``, ``redis+cluster://a,b`` or ``redis+sentinel://a,b/master``.
 
     The same with ``valkey`` for ``redis``. In the query, ``prefix`` and ``timeout`` are ours, the rest is redis-py's.

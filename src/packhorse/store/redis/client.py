@@ -29,7 +29,7 @@ from redis.exceptions import (
     TryAgainError,
 )
 
-from packhorse.crashpoints import passing
+from packhorse.crashpoints import reach
 from packhorse.errors import StoreError, StoreUnavailable, UnknownOutcome
 from packhorse.store.redis.address import Address
 
@@ -114,7 +114,7 @@ class Link:
         Raises `StoreUnavailable` if it was certainly not carried out, `UnknownOutcome` if a write may have been.
         """
         if is_write:
-            passing("store.write.before")
+            reach("store.write.before")
         for _ in range(HOPS):
             try:
                 reply = await self._once(command, is_write=is_write)
@@ -122,7 +122,7 @@ class Link:
                 self._go_to({"host": moved.host or self._host(), "port": moved.port})
                 continue
             if is_write:
-                passing("store.write.after")
+                reach("store.write.after")
             return reply
         raise StoreUnavailable(f"Redis: the cluster sends us round in circles ({self.address.name}).")
 
@@ -165,7 +165,7 @@ class Link:
                 packed = connection.pack_command(*command)
                 await connection.send_packed_command(packed, check_health=False)
                 if is_write:
-                    passing("store.write.open")
+                    reach("store.write.open")
                 return await connection.read_response(disconnect_on_error=False)
         except (MovedError, NoScriptError):
             raise

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Self
 
 from packhorse.errors import StoreUnavailable
-from packhorse.settings import KEYS
+from packhorse.settings import REDIS_PREFIX
 from packhorse.store.redis import check
 from packhorse.store.redis.address import Address, address
 from packhorse.store.redis.client import Link
@@ -26,7 +26,7 @@ class Handle:
         """What has to be done before the link is closed, in this order."""
 
     @classmethod
-    async def open(cls, url: str, prefix: str = KEYS, clock: Callable[[], float] | None = None) -> Self:
+    async def open(cls, url: str, prefix: str = REDIS_PREFIX, clock: Callable[[], float] | None = None) -> Self:
         """A handle on the server at the URL, whose ``?prefix=`` wins over the one given. Its clock is the server's."""
         store = cls(address(url, prefix), clock)
         try:

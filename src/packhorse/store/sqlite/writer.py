@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import apsw
 
-from packhorse.crashpoints import passing
+from packhorse.crashpoints import reach
 from packhorse.errors import PackhorseError, StoreUnavailable, UnknownOutcome
 from packhorse.store.sqlite.connection import NotAdded, Session
 
@@ -77,7 +77,7 @@ class Writer:
 
     def _transact(self, db: Session, operations: list[Operation[Any]]) -> list[Any]:
         """Outcomes, an exception being one of them."""
-        passing("store.write.before")
+        reach("store.write.before")
         try:
             db.begin()
         except apsw.Error as error:
@@ -88,13 +88,13 @@ class Writer:
         except Exception as error:  # broad: a member could not be taken back, or the end failed; nobody's work may stay
             _roll_back(db)
             return [StoreUnavailable(str(error)) for _ in operations]
-        passing("store.write.open")
+        reach("store.write.open")
         try:
             db.execute("COMMIT")
         except apsw.Error as error:
             _roll_back(db)
             return [_unknown(error) for _ in operations]
-        passing("store.write.after")
+        reach("store.write.after")
         return outcomes
 
     @staticmethod

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from packhorse.define.accepts import ACCEPT, MOST
+from packhorse.define.accepts import ACCEPT, MAX_BYTES
 from packhorse.define.files import SCHEMA as FILE
 from packhorse.define.secrets import SCHEMA as SECRET
 
@@ -66,7 +66,7 @@ def _field(name: str, schema: Json, defs: Json, is_required: bool) -> Field:
         "" if kind in ("secret", "file", "files") else _shown(default, kind),
         _choices(part, kind),
         ",".join(_file(part, defs).get(ACCEPT, ())),
-        _file(part, defs).get(MOST),
+        _file(part, defs).get(MAX_BYTES),
         part.get("minimum", part.get("exclusiveMinimum")),
         part.get("maximum", part.get("exclusiveMaximum")),
         "1" if part.get("type") == "integer" else "any",

@@ -8,7 +8,7 @@ import socket
 import sys
 
 from packhorse.core import json
-from packhorse.define.loader import load
+from packhorse.define.registry import load
 from packhorse.errors import PackhorseError
 from packhorse.worker.child.messages import Broken, framed, sayable
 from packhorse.worker.child.prctl import die_with_parent

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from packhorse.core import error_codes, json
+from packhorse.define.context import Later, Permanent
 from packhorse.define.files import File
-from packhorse.define.outcomes import Later, Permanent
 from packhorse.define.pipelines import Pipeline
 from packhorse.define.stages import Stage
 from packhorse.define.values import encode_result

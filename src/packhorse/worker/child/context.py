@@ -12,7 +12,7 @@ from pathlib import Path
 
 from packhorse.core import json
 from packhorse.define.context import Context
-from packhorse.define.files import File, placed
+from packhorse.define.files import File, artifact_name
 from packhorse.worker.child.messages import FromChild, Made, Moved, Run, sayable
 from packhorse.worker.child.truncate import beginning
 
@@ -92,7 +92,7 @@ class ChildContext(Context):
             self._send(moved)
 
     def artifact(self, name: str, content: Path | str | bytes) -> None:
-        name = placed(name)
+        name = artifact_name(name)
         last = name.rpartition("/")[2]
         if isinstance(content, bytes):
             path = self._place(last)
