@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -12,9 +11,8 @@ from packhorse.blobs.base import Blobs
 from packhorse.jobs.encryption import encryptor
 from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Store
-from packhorse.worker.attempt import Tools
+from packhorse.worker.attempt import Resources
 from packhorse.worker.child.messages import Document, Returned, Run, Stop
-from packhorse.worker.inputs import previous_result
 from packhorse.worker.pool import Pool
 from packhorse.worker.process import Call, ChildDied, Listener, Outcome
 from packhorse.worker.reporter import Reporter
@@ -108,18 +106,17 @@ class PuppetPool:
         child.end()
 
 
-def tools(store: Store, blobs: Blobs, transact: Transactor, scratch: Path, pool: PuppetPool) -> Tools:
-    return Tools(
+def resources(store: Store, blobs: Blobs, transact: Transactor, scratch: Path, pool: PuppetPool) -> Resources:
+    return Resources(
+        store=store,
         blobs=blobs,
         transact=transact,
         pool=cast(Pool, pool),
         reporter=Reporter(store, log_limit=10_000, samples=10),
+        encryptor=encryptor("k" * 40),
         scratch=scratch,
-        now=store.now,
-        luck=lambda: 0.0,
         grace=0.0,
         result_limit=1000,
         log_rate=1000,
-        encryptor=encryptor("k" * 40),
-        recall=partial(previous_result, store),
+        luck=lambda: 0.0,
     )

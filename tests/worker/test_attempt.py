@@ -17,6 +17,7 @@ from packhorse.core.plan import Status
 from packhorse.errors import BlobUnavailable, CorruptRecord, StoreUnavailable, UnknownOutcome
 from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Claim, Store
+from packhorse.testing.inline import carry
 from packhorse.worker import outputs
 from packhorse.worker.attempt import Attempt, Why
 from packhorse.worker.child.messages import Made, Moved, Postponed, Raised, Run
@@ -26,7 +27,7 @@ from tests.contract.builders import ONE, ONLY, attempt_of, cancel, claim_one, he
 from tests.contract.schedules import claimed, created, fired
 from tests.worker.builders import lose, objects, put
 from tests.worker.faulty import Faults
-from tests.worker.puppets import Act, Puppet, PuppetPool, dies, returns, returns_files, tools
+from tests.worker.puppets import Act, Puppet, PuppetPool, dies, resources, returns, returns_files
 
 
 class Stand:
@@ -39,9 +40,12 @@ class Stand:
         self.claimed = claimed
         self.puppet = Puppet(act)
         self.pool = PuppetPool(self.puppet)
-        self.tools = tools(store, blobs, transact, scratch, self.pool)
-        self.attempt = Attempt(claimed, self.tools)
+        self.resources = resources(store, blobs, transact, scratch, self.pool)
+        self.attempt = Attempt(claimed, self.resources)
         self.scratch = scratch / claimed.token
+
+    async def carry(self) -> None:
+        await carry(self.attempt)
 
     async def job(self) -> Job:
         return await held(self.store, self.claimed.job.id)
@@ -76,7 +80,7 @@ async def test_what_a_stage_returned_is_recorded_and_its_scratch_is_gone(
 ) -> None:
     on = stand(await started(store), returns_files("a.txt"))
 
-    await on.attempt.carry()
+    await on.carry()
 
     [result] = (await store.results([on.claimed.job.id]))[on.claimed.job.id].values()
     assert (await on.job()).status is Status.COMPLETED
@@ -94,7 +98,7 @@ async def test_a_stage_is_told_who_it_runs_for_and_finds_its_inputs(
     read: list[str] = []
     on = stand(await claim_one(store), lambda run, _: read.append(Path(run.parameters.files[0][0]).read_text()))
 
-    carrying = asyncio.create_task(on.attempt.carry())
+    carrying = asyncio.create_task(on.carry())
     await on.puppet.has_begun.wait()
     on.attempt.stop(Why.LEAVING)
     await carrying
@@ -110,12 +114,12 @@ async def test_a_stage_of_a_scheduled_job_is_told_its_tick_and_what_the_run_befo
 ) -> None:
     schedule, run = await claimed(store, await created(store), store.now() + 1.0)
     await fired(store, run)
-    await stand(await claim_one(store), returns(b'"first"')).attempt.carry()
+    await stand(await claim_one(store), returns(b'"first"')).carry()
     _, run = await claimed(store, schedule, store.now() + 2.0)
     await fired(store, run)
     on = stand(await claim_one(store), returns())
 
-    await on.attempt.carry()
+    await on.carry()
 
     [told] = on.puppet.runs
     assert (told.schedule, told.tick, told.previous) == ("nightly", run.tick, b'"first"')
@@ -135,7 +139,7 @@ async def test_a_failure_is_recorded_with_its_code(
 ) -> None:
     on = stand(await started(store), act)
 
-    await on.attempt.carry()
+    await on.carry()
 
     assert (await on.error()).code == code
     assert (await on.job()).status is (Status.FAILED if is_last else Status.RUNNING)
@@ -144,7 +148,7 @@ async def test_a_failure_is_recorded_with_its_code(
 async def test_a_stage_that_asked_to_be_called_later_spends_no_attempt(store: Store, stand: MakeStand) -> None:
     on = stand(await started(store), lambda run, _: Postponed(run.call, 5.0))
 
-    await on.attempt.carry()
+    await on.carry()
 
     assert attempt_of(await on.job()) == 0
     assert (await words(store, on.claimed.job.id))[-1] == "retrying"
@@ -157,7 +161,7 @@ async def test_an_attempt_that_was_ended_for_its_own_sake_is_counted(
     store: Store, stand: MakeStand, why: Why, code: str
 ) -> None:
     on = stand(await started(store), lambda _run, _: None)
-    carrying = asyncio.create_task(on.attempt.carry())
+    carrying = asyncio.create_task(on.carry())
     await on.puppet.has_begun.wait()
 
     on.attempt.stop(why)
@@ -169,7 +173,7 @@ async def test_an_attempt_that_was_ended_for_its_own_sake_is_counted(
 
 async def test_an_attempt_whose_worker_leaves_is_handed_back_uncounted(store: Store, stand: MakeStand) -> None:
     on = stand(await started(store), lambda _run, _: None)
-    carrying = asyncio.create_task(on.attempt.carry())
+    carrying = asyncio.create_task(on.carry())
     await on.puppet.has_begun.wait()
 
     on.attempt.stop(Why.LEAVING)
@@ -181,7 +185,7 @@ async def test_an_attempt_whose_worker_leaves_is_handed_back_uncounted(store: St
 
 async def test_an_attempt_of_a_cancelled_job_ends_the_job(store: Store, stand: MakeStand) -> None:
     on = stand(await started(store), lambda _run, _: None)
-    carrying = asyncio.create_task(on.attempt.carry())
+    carrying = asyncio.create_task(on.carry())
     await on.puppet.has_begun.wait()
     await cancel(store, on.claimed.job.id)
 
@@ -193,7 +197,7 @@ async def test_an_attempt_of_a_cancelled_job_ends_the_job(store: Store, stand: M
 
 async def test_the_first_reason_to_end_it_counts(store: Store, stand: MakeStand) -> None:
     on = stand(await started(store), lambda _run, _: None)
-    carrying = asyncio.create_task(on.attempt.carry())
+    carrying = asyncio.create_task(on.carry())
     await on.puppet.has_begun.wait()
 
     on.attempt.stop(Why.TIMEOUT)
@@ -209,7 +213,7 @@ async def test_the_first_reason_to_end_it_counts(store: Store, stand: MakeStand)
 async def test_a_stage_whose_lease_is_lost_before_it_begins_is_never_run(store: Store, stand: MakeStand) -> None:
     on = stand(await started(store), returns())
     on.pool.may_give.clear()
-    carrying = asyncio.create_task(on.attempt.carry())
+    carrying = asyncio.create_task(on.carry())
     await on.pool.is_asked.wait()
     taken = await lose(store, on.claimed)
 
@@ -233,7 +237,7 @@ async def test_while_its_files_are_stored_an_attempt_has_no_hold_on_the_process_
         return await publish(*args)
 
     monkeypatch.setattr(outputs, "publish", publishing)
-    await on.attempt.carry()
+    await on.carry()
 
     assert held == [None]
     assert (await on.job()).status is Status.COMPLETED
@@ -246,7 +250,7 @@ async def test_what_becomes_of_a_stage_after_its_lease_was_lost_is_neither_publi
     on = stand(await started(store), lambda _run, _: None)
     on.puppet.at_end = at_end
     taken = await lose(store, on.claimed)
-    carrying = asyncio.create_task(on.attempt.carry())
+    carrying = asyncio.create_task(on.carry())
     await on.puppet.has_begun.wait()
 
     on.attempt.stop(Why.LOST)
@@ -264,10 +268,10 @@ async def test_a_late_attempt_leaves_nothing_and_does_not_touch_what_the_next_on
     first = await started(store)
     await lose(store, first)
     on = stand(await claim_one(store), returns_files("a.txt"))
-    await on.attempt.carry()
+    await on.carry()
     done, there = await on.job(), await objects(blobs)
 
-    await stand(first, returns_files("a.txt")).attempt.carry()
+    await stand(first, returns_files("a.txt")).carry()
 
     assert done.status is Status.COMPLETED
     assert await on.job() == done
@@ -282,7 +286,7 @@ async def test_an_outcome_is_told_when_the_store_is_back(store: Store, stand: Ma
     faults.refuse("get", StoreUnavailable, times=2)
     faults.refuse("commit", StoreUnavailable, times=2)
 
-    await on.attempt.carry()
+    await on.carry()
 
     assert (await on.job()).status is Status.COMPLETED
 
@@ -291,7 +295,7 @@ async def test_a_slot_is_free_while_the_outcome_cannot_be_told(store: Store, sta
     on = stand(await started(store), returns())
     hold = faults.hold("commit")
 
-    carrying = asyncio.create_task(on.attempt.carry())
+    carrying = asyncio.create_task(on.carry())
     await hold.arrived.wait()
 
     assert on.attempt.has_returned
@@ -305,7 +309,7 @@ async def test_an_outcome_whose_answer_was_lost_is_recorded_once_and_keeps_its_f
     on = stand(await started(store), returns_files("a.txt"))
     faults.lose_answer("commit", UnknownOutcome)
 
-    await on.attempt.carry()
+    await on.carry()
 
     [result] = (await store.results([on.claimed.job.id]))[on.claimed.job.id].values()
     assert len(faults.args("commit")) == 1
@@ -324,7 +328,7 @@ async def test_inputs_that_cannot_be_had_fail_the_attempt_not_the_job(
     blob_faults.refuse("fetch", lambda: BlobUnavailable(reason="away"))
     on = stand(await claim_one(store), returns())
 
-    await on.attempt.carry()
+    await on.carry()
 
     assert on.puppet.runs == []
     assert (await on.error()).code == "BLOB_UNAVAILABLE"
@@ -336,7 +340,7 @@ async def test_a_job_whose_record_is_broken_fails_for_good_and_says_so(store: St
     trouble = CorruptRecord(what="spec", job_id=claimed.job.id, reason="it is missing")
     on = stand(replace(claimed, trouble=trouble), returns())
 
-    await on.attempt.carry()
+    await on.carry()
 
     assert on.puppet.runs == []
     assert await on.error() == Failure("CORRUPT", str(trouble), stage="only", permanent=True)
@@ -350,7 +354,7 @@ async def test_files_that_cannot_be_stored_fail_the_attempt_and_leave_nothing(
     blob_faults.after("put_file", lambda: asyncio.sleep(0))
     blob_faults.refuse("put_file", lambda: BlobUnavailable(reason="full"))
 
-    await on.attempt.carry()
+    await on.carry()
 
     assert (await on.error()).code == "BLOB_UNAVAILABLE"
     assert await objects(blobs) == []
@@ -367,7 +371,7 @@ async def test_a_file_outside_scratch_fails_the_job_for_good_and_leaves_nothing(
 
     on = stand(await started(store), act)
 
-    await on.attempt.carry()
+    await on.carry()
 
     job = await on.job()
     assert job.status is Status.FAILED
@@ -385,7 +389,7 @@ async def test_what_a_stage_reports_reaches_the_store(store: Store, stand: MakeS
 
     on.attempt.moved(Moved(1, 3.0, 4.0, "three of four"))
     on.attempt.said("a line")
-    await on.tools.reporter.flush()
+    await on.resources.reporter.flush()
 
     told = (await store.progress([claimed.job.id]))[claimed.job.id][ONLY]
     assert (told.current, told.total, told.message, told.peak) == (3.0, 4.0, "three of four", 0.75)
@@ -398,11 +402,11 @@ async def test_a_number_that_is_none_does_not_keep_others_from_being_heard(
 ) -> None:
     claimed, other = await started(store), await started(store)
     on, beside = stand(claimed, returns()), stand(other, returns())
-    beside.tools.reporter = on.tools.reporter
+    beside.resources.reporter = on.resources.reporter
 
     on.attempt.moved(Moved(1, odd, odd, "lost count"))
     beside.attempt.moved(Moved(1, 1.0, 2.0, "halfway"))
-    await on.tools.reporter.flush()
+    await on.resources.reporter.flush()
 
     told = await store.progress([claimed.job.id, other.job.id])
     assert told[other.job.id][ONLY].peak == 0.5
@@ -414,8 +418,8 @@ async def test_a_flood_of_lines_is_cut_and_counted(store: Store, stand: MakeStan
 
     on.attempt.said("short")
     on.attempt.said("y" * 1001)  # more than a second may bring
-    await on.attempt.carry()
-    await on.tools.reporter.flush()
+    await on.carry()
+    await on.resources.reporter.flush()
 
     lines = [found.text for found in await store.lines(on.claimed.job.id)]
     assert lines == ["short", "... 1 lines held back ..."]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -15,10 +14,13 @@ from packhorse.core.models import Result, TaskId
 from packhorse.core.plan import Plan, Status
 from packhorse.errors import StoreUnavailable, UnknownOutcome
 from packhorse.jobs.transact import Transactor
+from packhorse.settings import Settings
 from packhorse.store.base import Claim, Store
 from packhorse.worker import attempt
 from packhorse.worker.attempt import Attempt
-from packhorse.worker.handoff import Heir, heir
+from packhorse.worker.describe import Description
+from packhorse.worker.handoff import next_task
+from packhorse.worker.worker import Worker
 from tests.contract.builders import (
     CHAIN,
     FAN,
@@ -41,7 +43,7 @@ from tests.contract.builders import (
     words,
 )  # fmt: skip
 from tests.worker.faulty import Faults
-from tests.worker.puppets import Puppet, PuppetPool, returns, tools
+from tests.worker.puppets import Puppet, PuppetPool, resources, returns
 
 BIE = TaskId("bie")
 DIAMOND = plan(
@@ -56,31 +58,33 @@ OVER = plan(
 HERE = {"default": frozenset(KINDS)}
 
 
-class Slot:
-    """One attempt in one slot: what becomes of the slot, in order."""
+class Slot(Worker):
+    """A worker that runs one attempt, and writes down what becomes of its slot, in order."""
 
-    def __init__(self, store: Store, blobs: Blobs, transact: Transactor, scratch: Path, claimed: Claim) -> None:
+    def __init__(self, store: Store, blobs: Blobs, scratch: Path, claimed: Claim) -> None:
+        super().__init__(store, blobs, Settings(scratch=str(scratch)), Description((), HERE))
         self.log: list[Claim | str] = []
-        self.is_leaving = False
-        made = tools(store, blobs, transact, scratch, PuppetPool(Puppet(returns(b"7"))))
-        made.heir, made.begin = self._heir, self.log.append
-        self._now = store.now
-        self._attempt = Attempt(claimed, made)
+        self._handoffs.worker = "w"
+        self._resources = resources(store, blobs, Transactor(store), scratch, PuppetPool(Puppet(returns(b"7"))))
+        self._attempt = Attempt(claimed, self._resources, self._handoffs.after(claimed))
 
     async def carry(self) -> None:
-        await self._attempt.carry(lambda: self.log.append("free"))
+        await self._run(self._attempt)
 
     def begun(self) -> list[Claim]:
         return [each for each in self.log if isinstance(each, Claim)]
 
-    def _heir(self, claim: Claim) -> Heir | None:
-        at = heir(claim, HERE)
-        if at is None:
-            return None
-        return Heir(
-            claim, at, kinds=KINDS, token=secrets.token_hex(8), worker="w", lease=15.0, now=self._now,
-            may_start=lambda: not self.is_leaving,
-        )  # fmt: skip
+    def leave(self) -> None:
+        self._slots.is_draining = True
+
+    def _begin(self, claim: Claim) -> Attempt:
+        self.log.append(claim)
+        return self._attempt
+
+    def _free_slot(self, attempt: Attempt) -> None:
+        if attempt.has_slot:
+            self.log.append("free")
+        super()._free_slot(attempt)
 
 
 @pytest.fixture(autouse=True)
@@ -90,7 +94,7 @@ def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def slot(store: Store, shaky: Store, blobs: Blobs, folder: Path) -> Callable[[Claim], Slot]:
-    return lambda claimed: Slot(shaky, blobs, Transactor(shaky), folder / "scratch", claimed)
+    return lambda claimed: Slot(shaky, blobs, folder / "scratch", claimed)
 
 
 # Who may follow
@@ -101,7 +105,7 @@ async def next_of(store: Store, plan: Plan, *done: str, kinds: Mapping[str, froz
     await submit(store, plan)
     for _ in done:
         await finish(store, await claim_one(store))
-    return heir(await claim_one(store), kinds)
+    return next_task(await claim_one(store), kinds)
 
 
 async def test_the_stage_that_needs_only_this_one_may_follow(store: Store) -> None:
@@ -116,7 +120,7 @@ async def test_who_needs_a_stage_beside_this_one_cannot_follow(store: Store) -> 
     await submit(store, DIAMOND)
     await finish(store, await claim_one(store))
 
-    assert [heir(await claim_one(store), HERE) for _ in range(2)] == [None, None]
+    assert [next_task(await claim_one(store), HERE) for _ in range(2)] == [None, None]
 
 
 async def test_what_this_one_was_given_is_there_for_the_next(store: Store) -> None:
@@ -131,11 +135,11 @@ async def test_elements_have_no_heir_and_are_none(store: Store) -> None:
     await submit(store, FAN)
     claimed = await claim_one(store)
 
-    assert heir(claimed, HERE) is None
+    assert next_task(claimed, HERE) is None
     await finish(store, claimed, Result(b"[1]"), width=1)
     last = await claim_one(store)
     assert last.task == page(0)
-    assert heir(last, HERE) is None
+    assert next_task(last, HERE) is None
 
 
 async def test_a_gathered_result_that_was_given_is_there_for_the_next(store: Store) -> None:
@@ -145,7 +149,7 @@ async def test_a_gathered_result_that_was_given_is_there_for_the_next(store: Sto
     claimed = await claim_one(store)
 
     assert (claimed.job.id, claimed.task) == (job.id, TaskId("book"))
-    assert heir(claimed, HERE) == TaskId("index")
+    assert next_task(claimed, HERE) == TaskId("index")
 
 
 async def test_a_stage_of_another_queue_waits_for_a_slot_there(store: Store) -> None:
@@ -158,7 +162,7 @@ async def test_a_stage_that_this_worker_does_not_have_is_left_to_others(store: S
     await submit(store, CHAIN)
     claimed = await claim_one(store)
 
-    assert heir(claimed, {"default": frozenset({claimed.job.plan.stage("onnx").kind})}) is None
+    assert next_task(claimed, {"default": frozenset({claimed.job.plan.stage("onnx").kind})}) is None
 
 
 # How it goes
@@ -249,7 +253,7 @@ async def test_what_was_claimed_by_another_meanwhile_is_not_taken_for_ours(
 
 async def test_who_is_leaving_starts_nothing_more(store: Store, slot: Callable[[Claim], Slot]) -> None:
     here = slot(await started(store, CHAIN))
-    here.is_leaving = True
+    here.leave()
 
     await here.carry()
 

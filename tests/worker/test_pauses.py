@@ -68,7 +68,7 @@ async def test_a_queue_that_is_paused_while_it_is_served_starts_nothing_more(tmp
             return await starts(site, under_way) == ["first"] or None
 
         async def is_heeded() -> bool | None:
-            return "slow" in worker._paused or None
+            return "slow" in worker._slots.paused or None
 
         async def is_through() -> bool | None:
             return (await site.job(under_way)).stage("first").status is Status.COMPLETED or None

@@ -471,7 +471,7 @@ async def test_a_worker_that_drains_begins_no_further_stage_of_a_chain(tmp_path:
     stop.set()
 
     async def is_draining() -> bool | None:
-        return worker._is_draining or None
+        return worker.is_draining or None
 
     await until(is_draining, 40, chains.site.log_text)
     chains.flag.touch()

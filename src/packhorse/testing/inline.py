@@ -98,6 +98,14 @@ class InlinePool(Pool):
         self.hand.ask()
 
 
+async def carry(attempt: Attempt) -> None:
+    """All steps of an attempt that nothing follows: each stage is claimed."""
+    try:
+        await attempt.settle(await attempt.run())
+    finally:
+        await attempt.close()
+
+
 class InlineAttempt:
     """An attempt under way: since when, how far, and what limits it."""
 

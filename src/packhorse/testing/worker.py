@@ -27,8 +27,8 @@ from packhorse.store.base import Claim, Lease, Report, Store
 from packhorse.testing.capture import hearing
 from packhorse.testing.environment import Clock, Place
 from packhorse.testing.faults import Mishap, Moment, Script
-from packhorse.testing.inline import Code, InlineAttempt, InlineContext, InlinePool, Interrupt, awaited, called
-from packhorse.worker.attempt import Attempt, Tools, Why
+from packhorse.testing.inline import Code, InlineAttempt, InlineContext, InlinePool, Interrupt, awaited, called, carry
+from packhorse.worker.attempt import Attempt, Resources, Why
 from packhorse.worker.child.call import Outcome
 from packhorse.worker.child.messages import Run
 from packhorse.worker.process import Call, ChildDied
@@ -161,10 +161,10 @@ class InlineWorker:
 
     def _carry(self, claim: Claim) -> None:
         hands = InlinePool()
-        attempt = Attempt(claim, self._tools(hands))
+        attempt = Attempt(claim, self._resources(hands))
         carried = InlineAttempt(attempt, hands.hand, self._clock.now, self._place.settings.lease)
         self._running[attempt.lease] = carried
-        carrying = self._place.begin(attempt.carry())
+        carrying = self._place.begin(carry(attempt))
         given = hands.hand.take(carrying)
         outcome: Outcome | ChildDied = ChildDied("was interrupted by the test")
         try:
@@ -180,20 +180,20 @@ class InlineWorker:
             self._wait(self.reporter.flush())
         self._meet(carried, Moment.AFTER)
 
-    def _tools(self, hands: InlinePool) -> Tools:
+    def _resources(self, pool: InlinePool) -> Resources:
         settings = self._place.settings
-        return Tools(
+        return Resources(
+            store=self._store,
             blobs=self._blobs,
             transact=self._transact,
-            pool=hands,
+            pool=pool,
             reporter=self.reporter,
+            encryptor=encryptor(settings.secret_key),
             scratch=Path(settings.scratch),
-            now=self._clock,
-            luck=self._luck,
             grace=settings.grace,
             result_limit=settings.result_limit,
             log_rate=sys.maxsize,  # lines per second mean nothing while the clock stands still
-            encryptor=encryptor(settings.secret_key),
+            luck=self._luck,
         )
 
     async def _answer(self, call: Call, outcome: Outcome | ChildDied) -> None:

@@ -1,9 +1,10 @@
-"""The claims of a worker: the tokens of its attempts, and claims whose answer from the store was lost."""
+"""What a worker claims: its slots by queue, the tokens of its attempts, and claims whose answer was lost."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 
@@ -17,6 +18,44 @@ TOKEN_SIZE = 16
 TOKENS_AT_ONCE = 256
 """Tokens made of one call to the system, which costs more than all the rest."""
 BATCH = 100
+
+
+class Slots:
+    """How many attempts a worker may have at a time, and has, by queue."""
+
+    def __init__(self, sizes: dict[str, int]) -> None:
+        self.sizes = sizes
+        self.busy: Counter[str] = Counter()
+        self.paused: frozenset[str] = frozenset()
+        """Queues in which nothing is started. What runs, runs on."""
+        self.is_draining = False
+        self.exhausted: set[str] = set()
+        """Queues whose last claim found fewer tasks than there were free slots."""
+
+    def free(self) -> dict[str, int]:
+        """Those to claim for: none in a paused queue."""
+        return {
+            queue: 0 if queue in self.paused else max(0, size - self.busy[queue]) for queue, size in self.sizes.items()
+        }
+
+    def may_start(self, queue: str) -> bool:
+        return not self.is_draining and queue not in self.paused
+
+    def note_claim(self, wanted: Mapping[str, int], found: Mapping[str, int]) -> bool:
+        """Whether to claim again at once: a queue had as much as was wanted, and has a slot that became free."""
+        asked = [queue for queue, want in wanted.items() if want > 0]
+        short = {queue for queue in asked if found.get(queue, 0) < wanted[queue]}
+        self.exhausted = self.exhausted.difference(asked) | short
+        free = self.free()
+        return any(free[queue] > 0 for queue in asked if queue not in short)
+
+
+def limit_total(wanted: Mapping[str, int], most: int) -> dict[str, int]:
+    """At most that many in all, the first queues first."""
+    given: dict[str, int] = {}
+    for queue, want in wanted.items():
+        given[queue] = max(0, min(want, most - sum(given.values())))
+    return given
 
 
 def tokens() -> Iterator[str]:

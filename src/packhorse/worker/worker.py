@@ -1,4 +1,4 @@
-"""The supervisor: claims due tasks, has children run them, keeps their leases, and runs no user code itself."""
+"""The supervisor: claims due tasks, lets child processes run them, renews their leases. It runs no user code itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Collection, Coroutine, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,22 +38,21 @@ from packhorse.jobs.transact import Transactor
 from packhorse.log import log, trace
 from packhorse.settings import Settings
 from packhorse.store.base import Claim, Lease, Renewal, Store, WorkerCard
-from packhorse.worker.attempt import Attempt, Tools, Why
-from packhorse.worker.claims import hand_back_orphans, tokens
+from packhorse.worker.attempt import LOST, Attempt, Outcome, Resources, Why
+from packhorse.worker.claims import Slots, hand_back_orphans, limit_total, tokens
 from packhorse.worker.describe import Description
-from packhorse.worker.handoff import Heir, heir
-from packhorse.worker.inputs import previous_result
+from packhorse.worker.handoff import Handoffs
 from packhorse.worker.limits import Limits, settled_in
 from packhorse.worker.pool import Pool
 from packhorse.worker.reporter import Reporter
 from packhorse.worker.worker_info import Heartbeat, WorkerInfo, check_queues, new_card
 
 POLL = 0.25
-"""Seconds after which a worker looks for due tasks even if nothing told it to: a delay ends without a commit."""
+"""Seconds after which a worker claims even if no commit woke it: a delay ends without a commit."""
 RELOAD = 1.0
-"""Seconds between tries to load an app that cannot be loaded any more."""
+"""Seconds between tries to load an app that could not be loaded."""
 PAUSES = 0.5
-"""Seconds between looks at which queues are paused."""
+"""Seconds between reads of which queues are paused."""
 RETRY = 0.5
 """Seconds between tries while the store is away."""
 GC_THRESHOLD = 20_000
@@ -67,27 +65,21 @@ class Worker:
         self._blobs = blobs
         self._settings = settings
         self._kinds = described.kinds
-        self._kinds_of = {queue: tuple(kinds) for queue, kinds in described.queues.items()}
         self._sharing = described.sharing
         self._definitions: Sequence[Definition] = described.definitions
         self._schedules: Sequence[Declared] = described.schedules
         check_queues(settings.queues, list(described.queues))
-        self._queues = settings.queues or dict.fromkeys(described.queues, settings.slots)
+        self._slots = Slots(settings.queues or dict.fromkeys(described.queues, settings.slots))
         self._tokens = tokens()
         self._running: dict[Lease, Attempt] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._busy: Counter[str] = Counter()
-        self._exhausted: set[str] = set()
-        """Queues whose last claim found less than there were slots for."""
         self._wake = asyncio.Event()
         self._claiming_now = asyncio.Lock()
-        self._paused: frozenset[str] = frozenset()
-        self._is_draining = False
         self._is_away = False
         self._is_unsure = False
-        """A claim has failed: it may have been made all the same."""
+        """A claim has failed. The store may have made it all the same."""
         self._claimed_at = time.monotonic()
-        self.card = new_card(self._queues, self._kinds, Path(settings.scratch))
+        self.card = new_card(self._slots.sizes, self._kinds, Path(settings.scratch))
         self._info = WorkerInfo(self.card, store.now)
         self._stats = StatsCounter(store)
         self._transact = Transactor(store, self._stats.ended)
@@ -102,27 +94,32 @@ class Worker:
             said=log.printed,
         )
         self._limits = Limits(self._running, self._pool, self._reporter, store.now)
-        self._tools = Tools(
+        self._handoffs = Handoffs(
+            self._slots,
+            {queue: tuple(kinds) for queue, kinds in described.queues.items()},
+            self._tokens,
+            worker=self.card.id,
+            lease=settings.lease,
+            now=store.now,
+        )
+        self._resources = Resources(
+            store=store,
             blobs=blobs,
             transact=self._transact,
             pool=self._pool,
             reporter=self._reporter,
+            encryptor=encryptor(settings.secret_key),
             scratch=Path(self.card.scratch),
-            now=store.now,
-            luck=random.random,
             grace=settings.grace,
             result_limit=settings.result_limit,
             log_rate=settings.log_rate,
-            encryptor=encryptor(settings.secret_key),
-            heir=self._heir,
-            begin=self._begin,
-            recall=partial(previous_result, store),
+            luck=random.random,
         )
 
     async def run(self, stop: asyncio.Event, hurry: asyncio.Event | None = None) -> None:
-        """Work until ``stop`` is set, then drain: finish what can be finished in time, hand back the rest.
+        """Work until ``stop`` is set, then drain: finish what can be finished in time, and hand back the rest.
 
-        ``hurry`` ends the draining: the rest is handed back at once.
+        ``hurry`` ends the draining early.
         """
         Path(self.card.scratch).mkdir(parents=True)  # noqa: ASYNC240 (once, at the start)
         await self._pool.open()
@@ -130,14 +127,14 @@ class Worker:
         await declare(self._store, self._schedules, self._definitions, encryptor(self._settings.secret_key))
         await self._store.enroll(self._card_now())
         await self._look_at_pauses()
-        log.worker_started(self.card.id, self._queues)
+        log.worker_started(self.card.id, self._slots.sizes)
         loops = [asyncio.create_task(loop) for loop in self._loops()]
         stopped: asyncio.Task[Any] = asyncio.create_task(stop.wait())
         try:
             await asyncio.wait([*loops, stopped], return_when=asyncio.FIRST_COMPLETED)
             for loop in loops:
                 if loop.done() and not stop.is_set():
-                    loop.result()  # a loop never ends by itself: raise what ended it
+                    loop.result()  # a loop ends only by an error: raise it
             await self._drain(hurry or asyncio.Event())
         finally:
             for loop in [*loops, stopped]:
@@ -147,18 +144,18 @@ class Worker:
 
     @property
     def is_draining(self) -> bool:
-        return self._is_draining
+        return self._slots.is_draining
 
     def claim_age(self) -> float:
-        """Seconds since the loop that claims has last moved."""
+        """Seconds since the claim loop last went round."""
         return time.monotonic() - self._claimed_at
 
     def slots(self) -> list[tuple[str, int, int]]:
         """By queue: in use, and in all."""
-        return [(queue, self._busy[queue], slots) for queue, slots in self._queues.items()]
+        return [(queue, self._slots.busy[queue], size) for queue, size in self._slots.sizes.items()]
 
     def _loops(self) -> list[Coroutine[Any, Any, None]]:
-        hold = 2 * self._settings.lease  # of errands: what a dead worker had is taken up as soon as its stages are
+        hold = 2 * self._settings.lease  # of errands: those of a dead worker are taken over as soon as its stages are
         duties: list[BackgroundTask] = [
             Reaper(self._store, self._transact, self._settings.lease),
             DeadWorkers(self._store, self._transact, self.card, self._settings.lease),
@@ -192,7 +189,7 @@ class Worker:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            if self._is_draining:
+            if self._slots.is_draining:
                 return
             try:
                 async with self._claiming_now:
@@ -210,44 +207,31 @@ class Worker:
             if has_more:
                 self._wake.set()
 
-    def _free(self) -> dict[str, int]:
-        """Slots by queue; none in one that is paused."""
-        return {
-            queue: 0 if queue in self._paused else max(0, slots - self._busy[queue])
-            for queue, slots in self._queues.items()
-        }
-
     async def _claim(self) -> bool:
-        """Take on what there is a slot and a process for; whether to ask again at once.
+        """Claim what there is a slot and a process for; return whether to claim again at once.
 
-        What no process can be started for would be handed back, only to be claimed again at once.
+        A stage for which no process can be started would be handed back, only to be claimed again at once.
         """
         room = self._pool.room()
         if room is None:
-            return await self._take(self._free(), self._kinds)
-        has_more = room.is_shared and await self._take(self._free(), self._sharing)
-        waiting = sum(not attempt.is_sent for attempt in self._running.values())  # who is idle may be meant for them
-        alone = _within(self._free(), room.alone - waiting)
+            return await self._take(self._slots.free(), self._kinds)
+        has_more = room.is_shared and await self._take(self._slots.free(), self._sharing)
+        waiting = sum(not attempt.is_sent for attempt in self._running.values())  # they may get those that are idle
+        alone = limit_total(self._slots.free(), room.alone - waiting)
         return await self._take(alone, self._kinds - self._sharing) or has_more
 
-    async def _take(self, wants: Mapping[str, int], kinds: Collection[str]) -> bool:
-        """Whether a queue had as much as was wanted, and has a slot that became free meanwhile."""
-        if not any(wants.values()):
+    async def _take(self, wanted: Mapping[str, int], kinds: Collection[str]) -> bool:
+        if not any(wanted.values()):
             return False
-        claims = await self._store.claim(wants, kinds, self._start)
+        claims = await self._store.claim(wanted, kinds, self._start)
         self._transact.learn(claim.job for claim in claims)
-        found = Counter(self._begin(claim).plan.queue for claim in claims)
-        asked = [queue for queue, want in wants.items() if want > 0]
-        short = {queue for queue in asked if found[queue] < wants[queue]}
-        self._exhausted = self._exhausted.difference(asked) | short
-        free = self._free()
-        return any(free[queue] > 0 for queue in asked if queue not in short)
+        return self._slots.note_claim(wanted, Counter(self._begin(claim).plan.queue for claim in claims))
 
     async def _reloading(self) -> None:
-        """In a loop of its own: an app may take a minute to fail, and who is warm can take on stages meanwhile."""
+        """In a loop of its own: an app may take a minute to fail, and warm processes can run stages meanwhile."""
         while True:
             await asyncio.sleep(RELOAD)
-            if self._pool.room() is not None and any(self._free().values()):
+            if self._pool.room() is not None and any(self._slots.free().values()):
                 await self._pool.reload()
                 self._wake.set()
 
@@ -261,29 +245,10 @@ class Worker:
             now=self._store.now(),
         )
 
-    def _heir(self, claim: Claim) -> Heir | None:
-        at = heir(claim, self._kinds_of)
-        if at is None:
-            return None
-        queue = claim.job.plan.stage(at.stage).queue
-        return Heir(
-            claim,
-            at,
-            kinds=self._kinds_of[queue],
-            token=next(self._tokens),
-            worker=self.card.id,
-            lease=self._settings.lease,
-            now=self._store.now,
-            may_start=partial(self._may_start, queue),
-        )
-
-    def _may_start(self, queue: str) -> bool:
-        return not self._is_draining and queue not in self._paused
-
     def _begin(self, claim: Claim) -> Attempt:
-        attempt = Attempt(claim, self._tools)
+        attempt = Attempt(claim, self._resources, self._handoffs.after(claim))
         self._running[attempt.lease] = attempt
-        self._busy[attempt.plan.queue] += 1
+        self._slots.busy[attempt.plan.queue] += 1
         self._tasks.add(asyncio.create_task(self._carry(attempt)))
         metrics.attempts_started_at(claim.job.plan.pipeline, attempt.plan.name).inc()
         self._stats.began(claim, attempt.plan.queue)
@@ -291,24 +256,44 @@ class Worker:
 
     async def _carry(self, attempt: Attempt) -> None:
         began = time.monotonic()
+        outcome = Outcome(LOST)
         try:
             trace(attempt.claim.job.trace_id)
             log.attempt_began(attempt.lease, attempt.number)
-            await attempt.carry(partial(self._free_slot, attempt.plan.queue))
-            log.attempt_ended(attempt.lease, attempt.outcome, time.monotonic() - began, attempt.fault)
+            outcome = await self._run(attempt)
+            log.attempt_ended(attempt.lease, outcome.name, time.monotonic() - began, outcome.fault)
         finally:
-            metrics.attempts_ended_as(attempt.claim.job.plan.pipeline, attempt.plan.name, attempt.outcome).inc()
-            self._stats.carried(attempt.claim, attempt.plan.queue, attempt.outcome, time.monotonic() - began)
+            metrics.attempts_ended_as(attempt.claim.job.plan.pipeline, attempt.plan.name, outcome.name).inc()
+            self._stats.carried(attempt.claim, attempt.plan.queue, outcome.name, time.monotonic() - began)
             del self._running[attempt.lease]
             if attempt.task is not None:
                 self._tasks.discard(attempt.task)  # nobody waits for one that has come so far
-            if attempt.leaves_more:
+            if outcome.leaves_more:
                 self._wake.set()
 
-    def _free_slot(self, queue: str) -> None:
-        """What has come since the last claim of an exhausted queue is told by `_watching`, a free slot or not."""
-        self._busy[queue] -= 1
-        if queue not in self._exhausted or self._pool.room() is not None:
+    async def _run(self, attempt: Attempt) -> Outcome:
+        """Free the slot as early as possible: before the commit, unless the commit may start the next stage in it."""
+        try:
+            ending = await attempt.run()
+            if ending.handoff is None:
+                self._free_slot(attempt)
+            outcome = await attempt.settle(ending)
+            if outcome.following is not None:  # without an await in between: nothing else may get the slot
+                self._free_slot(attempt)
+                self._begin(outcome.following)
+            return outcome
+        finally:
+            self._free_slot(attempt)
+            await attempt.close()
+
+    def _free_slot(self, attempt: Attempt) -> None:
+        """New tasks of an exhausted queue come with a commit, for which `_watching` wakes the claim loop."""
+        if not attempt.has_slot:
+            return
+        attempt.has_slot = False
+        queue = attempt.plan.queue
+        self._slots.busy[queue] -= 1
+        if queue not in self._slots.exhausted or self._pool.room() is not None:
             self._wake.set()
 
     async def _pausing(self) -> None:
@@ -316,18 +301,17 @@ class Worker:
             await asyncio.sleep(PAUSES)
             try:
                 await self._look_at_pauses()
-            except StoreError as error:  # what was paused stays so until we hear otherwise
+            except StoreError as error:  # paused queues stay paused meanwhile
                 await self._away(error)
 
     async def _look_at_pauses(self) -> None:
-        """A queue that is paused is claimed from no more; what runs, runs on."""
         paused = frozenset(pause.queue for pause in await self._store.pauses())
-        if self._paused - paused:
+        if self._slots.paused - paused:
             self._wake.set()
-        self._paused = paused
+        self._slots.paused = paused
 
     async def _watching(self) -> None:
-        """Somebody committed something: there may be work, or a job of ours may have to stop."""
+        """After each commit of anybody: there may be work, or a job of ours may have to stop."""
         mark: int | None = None
         cursor: int | None = None
         seen: set[Lease] = set()
@@ -342,9 +326,9 @@ class Worker:
                 await self._away(error)
 
     async def _look(self, touched: Collection[str] | None, seen: Collection[Lease]) -> set[Lease]:
-        """Look at those that were touched, and at all that were not seen before; return who is seen now.
+        """Check the attempts whose jobs were touched, and all that are not in ``seen``; return those seen now.
 
-        The cursor has moved past whatever befell an attempt before it had settled in.
+        The cursor is past whatever happened to an attempt before it had settled in.
         """
         here = [attempt.lease for attempt in settled_in(self._running.values())]
         leases = [each for each in here if touched is None or each.job_id in touched or each not in seen]
@@ -355,7 +339,7 @@ class Worker:
     # Keeping.
 
     async def _renewing(self) -> None:
-        """Never from anything that runs user code, and all leases in one call."""
+        """All leases in one call, and never from a process that runs user code."""
         while True:
             await asyncio.sleep(self._settings.lease / 3)
             try:
@@ -369,9 +353,10 @@ class Worker:
                 await self._away(error)
 
     def _card_now(self) -> WorkerCard:
-        """Without slots while no process can be started: who asks why a job waits shall not be told to be patient."""
-        queues = self._queues if self._pool.room() is None else dict.fromkeys(self._queues, 0)
-        return self._info.card(queues, self._busy, self._running.values(), is_draining=self._is_draining)
+        """With no slots while no process can be started, so that the explanation of a waiting job says so."""
+        slots = self._slots
+        queues = slots.sizes if self._pool.room() is None else dict.fromkeys(slots.sizes, 0)
+        return self._info.card(queues, slots.busy, self._running.values(), is_draining=slots.is_draining)
 
     def _heed(self, renewal: Renewal) -> None:
         for leases, why in ((renewal.lost, Why.LOST), (renewal.stopping, Why.STOPPED)):
@@ -389,9 +374,9 @@ class Worker:
     # Leaving.
 
     async def _drain(self, hurry: asyncio.Event) -> None:
-        self._is_draining = True
+        self._slots.is_draining = True
         log.worker_drains(len(self._running), self._settings.drain)
-        async with self._claiming_now:  # what is being claimed at this moment is ours, too, and must not be stranded
+        async with self._claiming_now:  # a claim under way is ours, too, and must not be stranded
             pass
         ends: list[asyncio.Future[Any]] = [asyncio.gather(*self._tasks, return_exceptions=True)]
         ends.append(asyncio.ensure_future(hurry.wait()))
@@ -421,11 +406,3 @@ def tune_gc() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD, *gc.get_threshold()[1:])
-
-
-def _within(wants: Mapping[str, int], most: int) -> dict[str, int]:
-    """No more than that many in all, the first queues first."""
-    given: dict[str, int] = {}
-    for queue, want in wants.items():
-        given[queue] = max(0, min(want, most - sum(given.values())))
-    return given
