@@ -123,13 +123,14 @@ class _Wrapper:
             return found
 
         async def call(*args: Any, **options: Any) -> Any:
-            return await self._faults.go(_full_name(name, args), args, lambda: found(*args, **options))
+            return await self._faults.go(self._full_name(name, args), args, lambda: found(*args, **options))
 
         return call
 
-
-def _full_name(name: str, args: tuple[Any, ...]) -> str:
-    """Calls about records are told apart by the kind of record: ``put delivery``, ``scan endpoint``."""
-    if name in ("fetch", "scan", "take"):
-        return f"{name} {args[0]}"
-    return f"put {args[0][0].kind}" if name == "put" and args[0] else name
+    def _full_name(self, name: str, args: tuple[Any, ...]) -> str:
+        """Calls of a store about records are named by the kind of record, too: ``put delivery``, ``scan endpoint``."""
+        if not hasattr(self._real, "commit"):
+            return name
+        if name in ("fetch", "scan", "take"):
+            return f"{name} {args[0]}"
+        return f"put {args[0][0].kind}" if name == "put" and args[0] else name
