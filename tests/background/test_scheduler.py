@@ -26,6 +26,7 @@ from packhorse.jobs.encryption import encryptor
 from packhorse.jobs.transact import Transactor
 from packhorse.settings import Settings, load
 from packhorse.store.base import Filter, Store
+from packhorse.store.collections import schedules as schedule_records
 from packhorse.store.sqlite import SqliteStore
 from tests.contract.builders import ONE, SLOTTED, UNKNOWN, cancel, claim_one, fail, finish, submit
 from tests.contract.schedules import claimed, created, terms, torn
@@ -60,7 +61,7 @@ async def publish(store: Store, plan: Plan) -> None:
 
 async def runs(store: Store, id: str = "nightly") -> list[Run]:
     """Oldest first."""
-    return (await store.runs("default", id))[::-1]
+    return (await schedule_records.runs(store, "default", id))[::-1]
 
 
 async def jobs(store: Store) -> list[Job]:
@@ -68,7 +69,7 @@ async def jobs(store: Store) -> list[Job]:
 
 
 async def found(store: Store, id: str = "nightly") -> Schedule:
-    schedule = await store.schedule("default", id)
+    schedule = await schedule_records.get(store, "default", id)
     assert schedule is not None
     return schedule
 
@@ -122,7 +123,7 @@ async def test_a_run_whose_scheduler_died_is_carried_on_by_another(store: Store,
     clock.now = schedule.next_at or 0.0
     move = schedules.claim(schedule, clock.now, HOLD)
     assert move is not None
-    await store.move(move)
+    await schedule_records.move(store, move)
 
     await duty.tick()
     before = await jobs(store)
@@ -139,7 +140,7 @@ async def test_who_comes_back_late_makes_no_second_job(store: Store, duty: Sched
     clock.now = schedule.next_at or 0.0
     move = schedules.claim(schedule, clock.now, HOLD)
     assert move is not None
-    await store.move(move)
+    await schedule_records.move(store, move)
     await tick(duty, clock, HOLD)
 
     await duty._carried(move.runs[0])
@@ -152,10 +153,10 @@ async def test_a_deleted_job_does_not_make_room_for_a_second_one_of_its_tick(
 ) -> None:
     await created(store)
     clock.forward(1.0)
-    [schedule] = await store.upcoming(clock.now, 1)
+    [schedule] = await schedule_records.upcoming(store, clock.now, 1)
     move = schedules.claim(schedule, clock.now, HOLD)
     assert move is not None
-    await store.move(move)
+    await schedule_records.move(store, move)
     await duty._carried(move.runs[0])
     [job] = await jobs(store)
     ended = await cancel(store, job.id)
@@ -224,7 +225,7 @@ async def test_a_run_whose_scheduler_died_is_carried_on_only_in_time(
 
 async def test_a_run_that_had_to_wait_is_carried_on_however_late(store: Store, duty: Scheduler, clock: Clock) -> None:
     schedule = await created(store, cron="0 0 * * *", overlap="queue")
-    await store.move(schedules.run_now(schedule, clock.now))
+    await schedule_records.move(store, schedules.run_now(schedule, clock.now))
     await duty.tick()
     clock.now = schedule.next_at or 0.0
     await duty.tick()
@@ -248,7 +249,7 @@ async def test_a_clock_that_was_set_back_fires_no_tick_again(store: Store, duty:
     clock.forward(-4.0)
     move = schedules.realign(await found(store), clock.now)
     assert move is not None
-    await store.move(move)
+    await schedule_records.move(store, move)
     for _ in range(8):
         await tick(duty, clock, 0.5)
 
@@ -283,7 +284,9 @@ async def test_queued_runs_wait_for_each_other_and_not_more_than_so_many(
         await tick(duty, clock)
     waiting = [run.status for run in await runs(store)]
     schedule = await found(store)
-    await store.move(schedules.edit(schedule, terms(active=False), author="k", reason="", now=clock.now))
+    await schedule_records.move(
+        store, schedules.edit(schedule, terms(active=False), author="k", reason="", now=clock.now)
+    )
 
     order = []
     for _ in range(schedules.MAX_WAITING + 1):
@@ -348,7 +351,7 @@ async def test_a_run_whose_job_is_gone_holds_nobody_up(store: Store, duty: Sched
     await tick(duty, clock)
     [run] = await runs(store)
     lost = schedules.close_run(run, "fired", "", clock.now)
-    await store.put_run(run, replace(lost, job_id=UNKNOWN))
+    await schedule_records.put_run(store, run, replace(lost, job_id=UNKNOWN))
 
     await tick(duty, clock)
 
@@ -392,7 +395,7 @@ async def test_a_run_that_waits_goes_with_its_schedule(store: Store, duty: Sched
     await created(store, overlap="queue")
     await tick(duty, clock)
     await tick(duty, clock)
-    await store.move(schedules.end(await found(store), author="k", reason="", now=clock.now))
+    await schedule_records.move(store, schedules.end(await found(store), author="k", reason="", now=clock.now))
 
     await tick(duty, clock, WAIT + HOLD)
 
@@ -425,7 +428,9 @@ async def test_a_store_that_is_away_costs_no_tick(store: Store, blobs: Blobs, se
 async def poisoned(store: Store, id: str) -> None:
     """The server that took it knows the zone, this worker's tables do not."""
     made = await created(store, id)
-    await store.move(Move(made, replace(made, terms=terms(zone="America/Newtown"), stamp=made.stamp + 1)))
+    await schedule_records.move(
+        store, Move(made, replace(made, terms=terms(zone="America/Newtown"), stamp=made.stamp + 1))
+    )
 
 
 async def test_one_that_cannot_be_claimed_stops_no_other(
@@ -439,7 +444,7 @@ async def test_one_that_cannot_be_claimed_stops_no_other(
     left = await created(store, "left", cron="0 * * * *")
     move = schedules.claim(replace(left, next_at=clock.now), clock.now)
     assert move is not None
-    await store.move(replace(move, before=left))
+    await schedule_records.move(store, replace(move, before=left))
     clock.forward(0.5)
 
     for _ in range(3):
@@ -457,7 +462,7 @@ async def test_one_that_could_not_be_claimed_is_tried_again(
     faults = Faults()
     shaky = Scheduler(wrapped(store, faults), blobs, settings, Transactor(store))
     await created(store)
-    faults.refuse("move", lambda: StoreUnavailable("away"))
+    faults.refuse("put", lambda: StoreUnavailable("away"))
 
     await tick(shaky, clock)
     await shaky.tick()
@@ -506,14 +511,14 @@ async def test_the_round_goes_past_one_that_it_cannot_look_after(
     monkeypatch.setattr(scheduler, "LAP", 0.0)
     await poisoned(store, "bad")
     gone = await created(store, "gone")
-    await store.move(schedules.end(gone, author="k", reason="", now=clock.now))
+    await schedule_records.move(store, schedules.end(gone, author="k", reason="", now=clock.now))
     clock.forward(settings.runs_keep + 10.0)
     bad = await found(store, "bad")
-    await store.move(Move(bad, replace(bad, next_at=clock.now + 100.0, stamp=bad.stamp + 1)))
+    await schedule_records.move(store, Move(bad, replace(bad, next_at=clock.now + 100.0, stamp=bad.stamp + 1)))
 
     await duty.tick()
 
-    assert await store.schedule("default", "gone") is None
+    assert await schedule_records.get(store, "default", "gone") is None
 
 
 # Looking after all of them
@@ -526,7 +531,7 @@ async def test_old_runs_and_ended_schedules_go(
     await created(store)
     await tick(duty, clock)
     await cancel(store, (await jobs(store))[0].id)
-    await store.move(schedules.end(await found(store), author="k", reason="", now=clock.now))
+    await schedule_records.move(store, schedules.end(await found(store), author="k", reason="", now=clock.now))
 
     await tick(duty, clock)
     kept = await runs(store)
@@ -534,7 +539,7 @@ async def test_old_runs_and_ended_schedules_go(
 
     assert [run.status for run in kept] == ["cancelled"]
     assert await runs(store) == []
-    assert await store.schedule("default", "nightly") is None
+    assert await schedule_records.get(store, "default", "nightly") is None
 
 
 async def test_the_round_finds_a_tick_that_the_clock_has_left_behind(
@@ -570,15 +575,17 @@ async def test_declared_schedules_are_made_once_however_many_workers_start(store
 
     await asyncio.gather(*(declare(each, declared, DEFINITIONS, encryptor("")) for each in (store, other, store)))
 
-    assert [each.id for each in await store.schedules("default")] == ["hourly", "nightly"]
-    assert [each.version for each in await store.revisions("default", "nightly")] == [1]
+    assert [each.id for each in await schedule_records.list_all(store, "default")] == ["hourly", "nightly"]
+    assert [each.version for each in await schedule_records.revisions(store, "default", "nightly")] == [1]
     assert not (await found(store)).is_adrift
 
 
 async def test_what_a_person_has_changed_survives_a_deploy(store: Store) -> None:
     await declare(store, [Declared("nightly", terms())], DEFINITIONS, encryptor(""))
     mine: Any = terms(user="cleo")
-    await store.move(schedules.edit(await found(store), mine, author="k1", reason="", now=store.now()))
+    await schedule_records.move(
+        store, schedules.edit(await found(store), mine, author="k1", reason="", now=store.now())
+    )
 
     await declare(store, [Declared("nightly", terms(user="dora"))], DEFINITIONS, encryptor(""))
 

@@ -10,6 +10,7 @@ from packhorse.core import schedules
 from packhorse.core.models import Firing, Job
 from packhorse.core.schedules import Move, Run, Schedule, Terms
 from packhorse.store.base import Store
+from packhorse.store.collections import schedules as schedule_records
 from tests.contract.builders import made, submission
 
 EVERY_SECOND = "* * * * * *"
@@ -27,21 +28,21 @@ def creation(id: str = "nightly", *, tenant: str = "default", now: float, **opti
 
 async def created(store: Store, id: str = "nightly", **options: Any) -> Schedule:
     move = creation(id, **{"now": store.now(), **options})
-    await store.move(move)
+    await schedule_records.move(store, move)
     return move.after
 
 
 async def torn(store: Store, id: str, **options: Any) -> None:
     """A schedule that nobody can read any more."""
     made = await created(store, id, **options)
-    await store.move(Move(made, replace(made, stamp=made.stamp + 1, created_at="torn")))
+    await schedule_records.move(store, Move(made, replace(made, stamp=made.stamp + 1, created_at="torn")))
 
 
 async def claimed(store: Store, schedule: Schedule, now: float, hold: float = 0.0) -> tuple[Schedule, Run]:
     """The schedule moved on, and the run of the tick that was due."""
     move = schedules.claim(schedule, now, hold)
     assert move is not None
-    await store.move(move)
+    await schedule_records.move(store, move)
     return move.after, move.runs[0]
 
 
@@ -54,6 +55,12 @@ async def fired(store: Store, run: Run, **options: Any) -> Job:
 
 
 async def again(store: Store, run: Run) -> Run:
-    found = await store.run(run.tenant, run.schedule, run.tick)
+    found = await schedule_records.run(store, run.tenant, run.schedule, run.tick)
+    assert found is not None
+    return found
+
+
+async def stored(store: Store, id: str = "nightly") -> Schedule:
+    found = await schedule_records.get(store, "default", id)
     assert found is not None
     return found

@@ -6,6 +6,7 @@ from packhorse.core import schedules
 from packhorse.core.models import Job, Result
 from packhorse.core.schedules import Schedule
 from packhorse.store.base import Store
+from packhorse.store.collections import schedules as schedule_records
 from packhorse.worker.inputs import previous_result
 from tests.contract.builders import claim_one, fail, finish, marked, submit
 from tests.contract.schedules import claimed, created, fired, terms
@@ -29,7 +30,7 @@ async def test_a_run_is_told_what_the_last_one_that_went_well_returned(store: St
     first = await due(store, schedule)
     before_any = await previous_result(store, first)
     await finish(store, await claim_one(store), Result(b'{"etag":"1"}'))
-    found = await store.schedule("default", "nightly")
+    found = await schedule_records.get(store, "default", "nightly")
     assert found is not None
     schedule, _ = await ran(store, found, b'{"etag":"2"}')
     schedule, _ = await ran(store, schedule, None)
@@ -44,7 +45,7 @@ async def test_a_run_is_told_what_the_last_one_that_went_well_returned(store: St
 async def test_an_edit_begins_anew(store: Store) -> None:
     schedule, _ = await ran(store, await created(store), b"1")
     move = schedules.edit(schedule, terms(user="bob"), author="k1", reason="", now=schedule.last_at)
-    await store.move(move)
+    await schedule_records.move(store, move)
 
     assert await previous_result(store, await due(store, move.after)) == b""
 

@@ -12,6 +12,7 @@ from packhorse.core.models import Firing
 from packhorse.core.schedules import Run
 from packhorse.errors import Conflict, CorruptRecord
 from packhorse.store.base import Store
+from packhorse.store.collections import schedules as schedule_records
 from tests.contract.builders import (
     HOPELESS,
     cancel,
@@ -22,7 +23,7 @@ from tests.contract.builders import (
     refused,
     submission,
 )
-from tests.contract.schedules import MIDNIGHT, again, claimed, created, creation, fired, terms, torn
+from tests.contract.schedules import MIDNIGHT, again, claimed, created, creation, fired, stored, terms, torn
 from tests.contract.stores import Clock
 
 # Schedules
@@ -39,22 +40,22 @@ async def test_a_schedule_is_read_back_whole_from_another_handle(store: Store, o
         labels={"team": "ä"},
     )
 
-    await store.move(move)
+    await schedule_records.move(store, move)
 
-    assert await other.schedule("default", "nightly") == move.after
-    assert await other.revisions("default", "nightly") == [move.revision]
-    assert await other.schedule("acme", "nightly") is None
+    assert await schedule_records.get(other, "default", "nightly") == move.after
+    assert await schedule_records.revisions(other, "default", "nightly") == [move.revision]
+    assert await schedule_records.get(other, "acme", "nightly") is None
 
 
 async def test_an_id_is_made_once_in_each_tenant(store: Store, other: Store) -> None:
     first = await created(store)
 
     with pytest.raises(Conflict):
-        await other.move(creation(now=1.0))
+        await schedule_records.move(other, creation(now=1.0))
     foreign = await created(other, tenant="acme")
 
-    assert await store.schedule("default", "nightly") == first
-    assert await store.schedule("acme", "nightly") == foreign
+    assert await schedule_records.get(store, "default", "nightly") == first
+    assert await schedule_records.get(store, "acme", "nightly") == foreign
 
 
 async def test_those_that_cannot_be_read_hide_no_others(store: Store) -> None:
@@ -63,14 +64,14 @@ async def test_those_that_cannot_be_read_hide_no_others(store: Store) -> None:
     for n in range(3):
         await created(store, f"good{n}", now=2.0 + n)
 
-    listed = await store.schedules("default", limit=2)
-    rest = await store.schedules("default", after=("default", listed[-1].id), limit=2)
-    upcoming = await store.upcoming(100.0, 2)
+    listed = await schedule_records.list_all(store, "default", limit=2)
+    rest = await schedule_records.list_all(store, "default", after=("default", listed[-1].id), limit=2)
+    upcoming = await schedule_records.upcoming(store, 100.0, 2)
 
     assert [each.id for each in [*listed, *rest]] == ["good0", "good1", "good2"]
     assert [each.id for each in upcoming] == ["good0", "good1"]
     with pytest.raises(CorruptRecord):
-        await store.schedule("default", "bad0")
+        await schedule_records.get(store, "default", "bad0")
 
 
 async def test_of_two_edits_of_one_version_one_is_made(store: Store, other: Store) -> None:
@@ -79,13 +80,15 @@ async def test_of_two_edits_of_one_version_one_is_made(store: Store, other: Stor
         schedules.edit(before, terms(user=user), author=user, reason="", now=store.now()) for user in ("ann", "ben")
     )
 
-    outcomes = await asyncio.gather(store.move(mine), other.move(theirs), return_exceptions=True)
+    outcomes = await asyncio.gather(
+        schedule_records.move(store, mine), schedule_records.move(other, theirs), return_exceptions=True
+    )
 
     kept = mine if outcomes[0] is None else theirs
     assert [type(outcome) for outcome in outcomes].count(Conflict) == 1
-    assert await store.schedule("default", "nightly") == kept.after
-    assert [each.version for each in await store.revisions("default", "nightly")] == [2, 1]
-    assert (await store.revisions("default", "nightly"))[0] == kept.revision
+    assert await schedule_records.get(store, "default", "nightly") == kept.after
+    assert [each.version for each in await schedule_records.revisions(store, "default", "nightly")] == [2, 1]
+    assert (await schedule_records.revisions(store, "default", "nightly"))[0] == kept.revision
 
 
 async def test_a_refused_move_leaves_no_version_and_no_run_behind(store: Store) -> None:
@@ -95,29 +98,29 @@ async def test_a_refused_move_leaves_no_version_and_no_run_behind(store: Store) 
     assert stale.runs
 
     with pytest.raises(Conflict):
-        await store.move(stale)
+        await schedule_records.move(store, stale)
     fresh = schedules.edit(moved, terms(user="ben"), author="k", reason="", now=100.0)
     with pytest.raises(Conflict):  # the schedule is as it was read, but one of the runs is there
-        await store.move(replace(fresh, runs=(replace(run, tick=7.0), run)))
+        await schedule_records.move(store, replace(fresh, runs=(replace(run, tick=7.0), run)))
 
-    assert await store.schedule("default", "nightly") == moved
-    assert [each.version for each in await store.revisions("default", "nightly")] == [1]
-    assert await store.runs("default", "nightly") == [run]
+    assert await schedule_records.get(store, "default", "nightly") == moved
+    assert [each.version for each in await schedule_records.revisions(store, "default", "nightly")] == [1]
+    assert await schedule_records.runs(store, "default", "nightly") == [run]
 
 
 async def test_schedules_come_by_id_for_one_tenant_or_for_all(store: Store) -> None:
     for tenant, id in (("default", "b"), ("acme", "c"), ("default", "a"), ("default", "c")):
         await created(store, id, tenant=tenant)
 
-    own = await store.schedules("default", limit=2)
-    rest = await store.schedules("default", after=("default", own[-1].id))
-    everything = await store.schedules(limit=10)
+    own = await schedule_records.list_all(store, "default", limit=2)
+    rest = await schedule_records.list_all(store, "default", after=("default", own[-1].id))
+    everything = await schedule_records.list_all(store, limit=10)
 
     assert [each.id for each in own + rest] == ["a", "b", "c"]
     assert sorted((each.tenant, each.id) for each in everything) == [
         ("acme", "c"), ("default", "a"), ("default", "b"), ("default", "c"),
     ]  # fmt: skip
-    assert await store.schedules("nobody") == []
+    assert await schedule_records.list_all(store, "nobody") == []
 
 
 async def test_pages_of_all_schedules_leave_none_out(store: Store) -> None:
@@ -126,7 +129,7 @@ async def test_pages_of_all_schedules_leave_none_out(store: Store) -> None:
         await created(store, id, tenant=tenant)
 
     found: list[tuple[str, str]] = []
-    while page := await store.schedules(after=found[-1] if found else None, limit=2):
+    while page := await schedule_records.list_all(store, after=found[-1] if found else None, limit=2):
         found += [(each.tenant, each.id) for each in page]
 
     assert sorted(found) == sorted(every)
@@ -138,37 +141,36 @@ async def test_upcoming_are_those_with_the_earliest_tick_and_no_paused_ones(stor
     await created(store, "paused", now=1_000_000.0, active=False)
 
     assert early.next_at is not None
-    assert await store.upcoming(6_000_000.0, 10) == [early, late]
-    assert await store.upcoming(6_000_000.0, 1) == [early]
-    assert await store.upcoming(early.next_at, 10) == [early]
-    assert await store.upcoming(early.next_at - 0.001, 10) == []
+    assert await schedule_records.upcoming(store, 6_000_000.0, 10) == [early, late]
+    assert await schedule_records.upcoming(store, 6_000_000.0, 1) == [early]
+    assert await schedule_records.upcoming(store, early.next_at, 10) == [early]
+    assert await schedule_records.upcoming(store, early.next_at - 0.001, 10) == []
 
     moved, _ = await claimed(store, early, 5_000_000.0)
-    assert await store.upcoming(6_000_000.0, 10) == [late, moved]
+    assert await schedule_records.upcoming(store, 6_000_000.0, 10) == [late, moved]
 
 
 async def test_versions_come_newest_first_and_in_pages(store: Store, other: Store) -> None:
     schedule = await created(store)
     for n in range(3):
         move = schedules.edit(schedule, terms(user=f"u{n}"), author="k", reason=f"r{n}", now=store.now())
-        await store.move(move)
+        await schedule_records.move(store, move)
         schedule = move.after
 
-    assert [each.version for each in await other.revisions("default", "nightly", limit=2)] == [4, 3]
-    assert [each.version for each in await other.revisions("default", "nightly", before=3)] == [2, 1]
-    assert await other.revisions("default", "unknown") == []
+    assert [each.version for each in await schedule_records.revisions(other, "default", "nightly", limit=2)] == [4, 3]
+    assert [each.version for each in await schedule_records.revisions(other, "default", "nightly", before=3)] == [2, 1]
+    assert await schedule_records.revisions(other, "default", "unknown") == []
 
 
 async def test_old_versions_are_dropped(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    for place in ("sqlite", "postgres", "redis"):
-        monkeypatch.setattr(f"packhorse.store.{place}.scheduling.VERSIONS", 2)
+    monkeypatch.setattr(schedule_records, "MAX_VERSIONS", 2)
     schedule = await created(store)
     for n in range(3):
         move = schedules.edit(schedule, terms(user=f"u{n}"), author="k", reason="", now=store.now())
-        await store.move(move)
+        await schedule_records.move(store, move)
         schedule = move.after
 
-    assert [each.version for each in await store.revisions("default", "nightly")] == [4, 3]
+    assert [each.version for each in await schedule_records.revisions(store, "default", "nightly")] == [4, 3]
 
 
 # Runs
@@ -179,12 +181,12 @@ async def test_a_tick_is_claimed_by_one_of_many(store: Store, other: Store) -> N
     moves = [sure_move(schedules.claim(schedule, 100.0)) for _ in range(10)]
 
     outcomes = await asyncio.gather(
-        *((store, other)[n % 2].move(move) for n, move in enumerate(moves)), return_exceptions=True
+        *(schedule_records.move((store, other)[n % 2], move) for n, move in enumerate(moves)), return_exceptions=True
     )
 
     assert outcomes.count(None) == 1
     assert [type(each) for each in outcomes].count(Conflict) == 9
-    assert [run.tick for run in await store.runs("default", "nightly")] == [100.0]
+    assert [run.tick for run in await schedule_records.runs(store, "default", "nightly")] == [100.0]
 
 
 async def test_a_run_is_read_back_whole_from_another_handle(store: Store, other: Store) -> None:
@@ -192,17 +194,17 @@ async def test_a_run_is_read_back_whole_from_another_handle(store: Store, other:
     moved, run = await claimed(store, schedule, 100.0, hold=3.25)
     late, last = await claimed(store, moved, 1_000.0)
     manual = schedules.run_now(late, 1_000.123457)
-    await other.move(manual)
+    await schedule_records.move(other, manual)
 
-    assert await other.run("default", "nightly", 100.0) == run
-    assert await other.runs("default", "nightly", before=101.0) == [run]
-    assert await other.runs("default", "nightly", limit=2) == [*manual.runs, last]
+    assert await schedule_records.run(other, "default", "nightly", 100.0) == run
+    assert await schedule_records.runs(other, "default", "nightly", before=101.0) == [run]
+    assert await schedule_records.runs(other, "default", "nightly", limit=2) == [*manual.runs, last]
     assert last.tick == 1_000.0
-    assert (await other.run("default", "nightly", 101.0)) == Run(
-        "default", "nightly", 101.0, 1, "missed", until=999.0, count=899,
+    assert (await schedule_records.run(other, "default", "nightly", 101.0)) == Run(
+        "default", "nightly", 101.0, 1, "missed", until=999.0, count=899, n=2,
         message="Nobody was there to run them in time: 899 ticks until 1970-01-01T00:16:39Z.",
     )  # fmt: skip
-    assert await other.run("default", "nightly", 102.0) is None
+    assert await schedule_records.run(other, "default", "nightly", 102.0) is None
 
 
 async def test_runs_come_newest_first_in_pages_or_only_the_open_ones(store: Store) -> None:
@@ -210,23 +212,26 @@ async def test_runs_come_newest_first_in_pages_or_only_the_open_ones(store: Stor
     for now in (100.0, 101.0):
         schedule, _ = await claimed(store, schedule, now)
     _, run = await claimed(store, schedule, 102.0)
-    await store.put_run(run, schedules.close_run(run, "skipped", "busy", 103.0))
+    await schedule_records.put_run(store, run, schedules.close_run(run, "skipped", "busy", 103.0))
 
-    assert [each.tick for each in await store.runs("default", "nightly", limit=2)] == [102.0, 101.0]
-    assert [each.tick for each in await store.runs("default", "nightly", before=101.0)] == [100.0]
-    assert [each.tick for each in await store.runs("default", "nightly", open_only=True)] == [101.0, 100.0]
-    assert await store.runs("acme", "nightly") == []
+    assert [each.tick for each in await schedule_records.runs(store, "default", "nightly", limit=2)] == [102.0, 101.0]
+    assert [each.tick for each in await schedule_records.runs(store, "default", "nightly", before=101.0)] == [100.0]
+    assert [each.tick for each in await schedule_records.runs(store, "default", "nightly", open_only=True)] == [
+        101.0,
+        100.0,
+    ]
+    assert await schedule_records.runs(store, "acme", "nightly") == []
 
 
 async def test_of_two_decisions_on_a_run_the_first_stands(store: Store, other: Store) -> None:
     _, run = await claimed(store, await created(store, now=99.5), 100.0)
     first, second = (schedules.close_run(run, "skipped", why, 101.0) for why in ("first", "second"))
 
-    await store.put_run(run, first)
+    await schedule_records.put_run(store, run, first)
     with pytest.raises(Conflict):
-        await other.put_run(run, second)
+        await schedule_records.put_run(other, run, second)
 
-    assert await other.run("default", "nightly", 100.0) == first
+    assert await schedule_records.run(other, "default", "nightly", 100.0) == first
 
 
 async def test_a_run_is_taken_when_it_is_due_by_the_stores_clock_and_by_one(timed: Store, clock: Clock) -> None:
@@ -234,12 +239,12 @@ async def test_a_run_is_taken_when_it_is_due_by_the_stores_clock_and_by_one(time
     clock.forward(10.0)
     _, run = await claimed(timed, schedule, clock.now, hold=3.0)
 
-    assert await timed.take_runs(10, 5.0) == []
+    assert await schedule_records.take_runs(timed, 10, 5.0) == []
     clock.forward(3.0)
-    taken = await timed.take_runs(10, 5.0)
-    none = await timed.take_runs(10, 5.0)
+    taken = await schedule_records.take_runs(timed, 10, 5.0)
+    none = await schedule_records.take_runs(timed, 10, 5.0)
     clock.forward(5.0)
-    again = await timed.take_runs(10, 5.0)
+    again = await schedule_records.take_runs(timed, 10, 5.0)
 
     assert [(each.tick, each.due_at) for each in taken] == [(run.tick, clock.now)]
     assert none == []
@@ -251,7 +256,7 @@ async def test_many_takers_take_each_run_once(store: Store, other: Store) -> Non
     for id in ids:
         await claimed(store, await created(store, id, now=99.5), 100.0)
 
-    taken = await asyncio.gather(*((store, other)[n % 2].take_runs(5, 60.0) for n in range(8)))
+    taken = await asyncio.gather(*(schedule_records.take_runs((store, other)[n % 2], 5, 60.0) for n in range(8)))
 
     assert sorted(run.schedule for runs in taken for run in runs) == sorted(ids)
 
@@ -260,10 +265,10 @@ async def test_who_took_a_run_late_cannot_decide_with_what_was_read_before(timed
     schedule = await created(timed)
     clock.forward(10.0)
     _, run = await claimed(timed, schedule, clock.now)
-    await timed.take_runs(10, 5.0)
+    await schedule_records.take_runs(timed, 10, 5.0)
 
     with pytest.raises(Conflict):
-        await timed.put_run(run, schedules.close_run(run, "skipped", "late", clock.now))
+        await schedule_records.put_run(timed, run, schedules.close_run(run, "skipped", "late", clock.now))
 
 
 # Jobs of runs
@@ -277,8 +282,8 @@ async def test_the_commit_of_a_job_tells_its_run(store: Store, other: Store) -> 
     found = await again(other, run)
     assert job.firing == Firing("nightly", 100.0)
     assert (found.status, found.job_id, found.trace_id, found.due_at) == ("fired", job.id, "t1", None)
-    assert await other.take_runs(10, 5.0) == []
-    assert await other.runs("default", "nightly", open_only=True) == [found]
+    assert await schedule_records.take_runs(other, 10, 5.0) == []
+    assert await schedule_records.runs(other, "default", "nightly", open_only=True) == [found]
 
 
 async def test_a_run_never_has_two_jobs(store: Store, other: Store) -> None:
@@ -305,7 +310,7 @@ async def test_two_jobs_for_one_run_in_one_commit_are_one(store: Store) -> None:
 
 async def test_a_run_that_was_skipped_gets_no_job(store: Store) -> None:
     _, run = await claimed(store, await created(store, now=99.5), 100.0)
-    await store.put_run(run, schedules.close_run(run, "skipped", "busy", 101.0))
+    await schedule_records.put_run(store, run, schedules.close_run(run, "skipped", "busy", 101.0))
     change = submission(now=store.now(), firing=Firing(run.schedule, run.tick), stamp=run.stamp)
 
     assert isinstance(await refused(store, change), Conflict)
@@ -331,7 +336,7 @@ async def test_the_end_of_the_job_ends_its_run_in_the_same_commit(store: Store) 
     assert (failed.status, failed.message) == ("failed", "INVALID: It can never work.")
     assert failed.ended_at == broken.completed_at
     assert stop.status == "cancelled"
-    assert await store.runs("default", "nightly", open_only=True) == []
+    assert await schedule_records.runs(store, "default", "nightly", open_only=True) == []
 
 
 async def test_a_retry_opens_the_run_again(store: Store) -> None:
@@ -352,13 +357,13 @@ async def test_the_end_of_a_job_whose_run_was_purged_is_made_all_the_same(store:
     await fired(store, run)
     claim = await claim_one(store)
     found = await again(store, run)
-    await store.put_run(found, replace(found, status="failed", stamp=found.stamp + 1))
-    await store.trim_runs("default", "nightly", older_than=1000.0, keep=10)
+    await schedule_records.put_run(store, found, replace(found, status="failed", stamp=found.stamp + 1))
+    await schedule_records.trim_runs(store, await stored(store), older_than=1000.0, keep=10)
 
     done = await finish(store, claim)
 
     assert done.status.value == "completed"
-    assert await store.run("default", "nightly", 100.0) is None
+    assert await schedule_records.run(store, "default", "nightly", 100.0) is None
 
 
 # Clean-up
@@ -370,34 +375,34 @@ async def test_old_runs_and_those_beyond_the_limit_go_unless_they_are_open(store
     for now in range(100, 106):
         schedule, run = await claimed(store, schedule, float(now))
         if now != 100:
-            await store.put_run(run, schedules.close_run(run, "skipped", "", 200.0))
+            await schedule_records.put_run(store, run, schedules.close_run(run, "skipped", "", 200.0))
             ended.append(run.tick)
 
-    await store.trim_runs("default", "nightly", older_than=102.0, keep=10)
-    after_age = [run.tick for run in await store.runs("default", "nightly")]
-    await store.trim_runs("default", "nightly", older_than=0.0, keep=2)
+    await schedule_records.trim_runs(store, await stored(store), older_than=102.0, keep=10)
+    after_age = [run.tick for run in await schedule_records.runs(store, "default", "nightly")]
+    await schedule_records.trim_runs(store, await stored(store), older_than=0.0, keep=2)
 
     assert after_age == [105.0, 104.0, 103.0, 102.0, 100.0]
-    assert [run.tick for run in await store.runs("default", "nightly")] == [105.0, 104.0, 100.0]
+    assert [run.tick for run in await schedule_records.runs(store, "default", "nightly")] == [105.0, 104.0, 100.0]
 
 
 async def test_an_ended_schedule_goes_with_its_versions_when_it_has_no_run_left(store: Store) -> None:
     schedule, run = await claimed(store, await created(store, now=99.5), 100.0)
     move = schedules.end(schedule, author="k", reason="", now=100.5)
-    await store.move(move)
+    await schedule_records.move(store, move)
 
-    await store.drop_schedule(move.after)
-    assert await store.schedule("default", "nightly") == move.after
+    await schedule_records.drop(store, move.after)
+    assert await schedule_records.get(store, "default", "nightly") == move.after
 
-    await store.put_run(run, schedules.close_run(run, "skipped", "", 101.0))
-    await store.trim_runs("default", "nightly", older_than=1000.0, keep=10)
-    await store.drop_schedule(schedule)  # not as it is now
-    assert await store.schedule("default", "nightly") == move.after
+    await schedule_records.put_run(store, run, schedules.close_run(run, "skipped", "", 101.0))
+    await schedule_records.trim_runs(store, await stored(store), older_than=1000.0, keep=10)
+    await schedule_records.drop(store, schedule)  # not as it is now
+    assert await schedule_records.get(store, "default", "nightly") == move.after
 
-    await store.drop_schedule(move.after)
-    assert await store.schedule("default", "nightly") is None
-    assert await store.schedules("default") == []
-    assert await store.revisions("default", "nightly") == []
+    await schedule_records.drop(store, move.after)
+    assert await schedule_records.get(store, "default", "nightly") is None
+    assert await schedule_records.list_all(store, "default") == []
+    assert await schedule_records.revisions(store, "default", "nightly") == []
 
 
 def sure_move(move: schedules.Move | None) -> schedules.Move:

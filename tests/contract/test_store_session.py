@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from packhorse.core.records import LogEntry, Put
-from packhorse.core.schedules import Run
 from packhorse.errors import StoreUnavailable
 from packhorse.store.base import Filter, Finding, Pause, Store
 from packhorse.store.health import Lost
@@ -16,13 +15,11 @@ from packhorse.store.statistics import Reading, Tally
 from tests.contract.builders import KINDS, ONLY, UNKNOWN, card, claim, held, starter, submission, submit
 from tests.contract.failures import ALL, BY_ANN, errand
 from tests.contract.keys import key, session
-from tests.contract.schedules import creation
 from tests.contract.stores import Clock, OpenStore
 
 LIMIT = 10.0
 """Seconds after which a call is taken for one that never ends."""
 
-RUN = Run("default", "s", 1.0, 1)
 
 CALLS: dict[str, Callable[[Store], Awaitable[object]]] = {
     "commit": lambda store: store.commit([submission(now=1.0)]),
@@ -97,17 +94,6 @@ CALLS: dict[str, Callable[[Store], Awaitable[object]]] = {
     "orders": lambda store: store.orders("default"),
     "order": lambda store: store.order("o"),
     "drop_orders": lambda store: store.drop_orders("o", 1),
-    "move": lambda store: store.move(creation(now=1.0)),
-    "schedule": lambda store: store.schedule("default", "s"),
-    "schedules": lambda store: store.schedules(),
-    "upcoming": lambda store: store.upcoming(1.0, 1),
-    "revisions": lambda store: store.revisions("default", "s"),
-    "runs": lambda store: store.runs("default", "s"),
-    "run": lambda store: store.run("default", "s", 1.0),
-    "put_run": lambda store: store.put_run(RUN, RUN),
-    "take_runs": lambda store: store.take_runs(1, 1.0),
-    "trim_runs": lambda store: store.trim_runs("default", "s", older_than=1.0, keep=1),
-    "drop_schedule": lambda store: store.drop_schedule(creation(now=1.0).after),
     "tally": lambda store: store.tally({Tally(60, 60, "p", "q", "finish"): 1}),
     "tallied": lambda store: store.tallied(60, 0.0),
     "read": lambda store: store.read(Reading(60)),

@@ -7,10 +7,22 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from packhorse.core import lifecycle, schedules
-from packhorse.core.changes import MarkRun, RunUndecided
+from packhorse.core import json, lifecycle, schedules
+from packhorse.core.changes import NoteRecord, RecordIs
 from packhorse.core.models import Firing
-from packhorse.core.schedules import LATE, MAX_WAITING, Move, Overlap, Run, Schedule, check_terms, diff_terms
+from packhorse.core.schedules import (
+    LATE,
+    MAX_WAITING,
+    Move,
+    NotedRun,
+    Overlap,
+    Run,
+    Schedule,
+    check_terms,
+    diff_terms,
+    run_index,
+    run_ref,
+)
 from packhorse.errors import InvalidInput, NotAllowed
 from tests.contract.builders import ONE, SPEC, sure
 from tests.contract.schedules import terms
@@ -46,7 +58,7 @@ def test_a_tick_is_claimed_with_the_version_of_that_moment() -> None:
 
     assert move.after.next_at == NOON + 1.0
     assert (move.after.last_at, move.after.version) == (NOON, 1)
-    assert move.runs == (Run("default", "nightly", NOON, 1, due_at=NOON),)
+    assert move.runs == (Run("default", "nightly", NOON, 1, due_at=NOON, n=1),)
 
 
 def test_of_many_missed_ticks_one_is_run_and_the_rest_is_one_record() -> None:
@@ -244,11 +256,16 @@ def test_who_may_go_while_another_is_not_over(overlap: Overlap, others: list[Run
 # The job of a run
 
 
+def note(said: NotedRun, *, is_open: bool = True) -> NoteRecord:
+    index = run_index("default", "nightly", NOON, is_open=is_open)
+    return NoteRecord(run_ref("default", "nightly", NOON), json.encode(said), index)
+
+
 def test_a_job_for_a_tick_holds_only_if_nobody_else_decided_and_tells_the_run() -> None:
     change = lifecycle.submit(ONE, SPEC, job_id="j", user="ann", now=NOON, firing=Firing("nightly", NOON), stamp=7)
 
-    assert RunUndecided("nightly", NOON, 7) in change.guards
-    assert MarkRun("nightly", NOON, "fired") in change.effects
+    assert RecordIs(run_ref("default", "nightly", NOON), 7) in change.guards
+    assert note(NotedRun("fired", "j", "")) in change.effects
     assert change.after.firing == Firing("nightly", NOON)
 
 
@@ -257,7 +274,7 @@ def test_a_job_that_nobody_scheduled_tells_no_run() -> None:
 
     ended = sure(lifecycle.cancel(job, now=NOON + 1))
 
-    assert not [effect for effect in ended.effects if isinstance(effect, MarkRun)]
+    assert not [effect for effect in ended.effects if isinstance(effect, NoteRecord)]
 
 
 def test_the_end_of_a_job_is_the_end_of_its_run_and_a_retry_opens_it() -> None:
@@ -267,5 +284,5 @@ def test_the_end_of_a_job_is_the_end_of_its_run_and_a_retry_opens_it() -> None:
     ended = sure(lifecycle.cancel(job, now=NOON + 1))
     again = sure(lifecycle.retry(ended.after, now=NOON + 2))
 
-    assert MarkRun("nightly", NOON, "cancelled", "", NOON + 0.5, NOON + 1) in ended.effects
-    assert MarkRun("nightly", NOON, "fired") in again.effects
+    assert note(NotedRun("cancelled", "j", "", "", NOON + 0.5, NOON + 1), is_open=False) in ended.effects
+    assert note(NotedRun("fired", "j", "")) in again.effects

@@ -17,6 +17,7 @@ from packhorse.define.registry import load
 from packhorse.errors import SecretUnreadable
 from packhorse.jobs.encryption import encryptor
 from packhorse.store.base import Store
+from packhorse.store.collections import schedules as schedule_records
 from tests.contract.schedules import terms
 from tests.http.conftest import publish
 from tests.http.processes import SAMPLE, Place
@@ -45,7 +46,7 @@ async def put(http: Http, version: int | None = None, cron: str = "0 3 * * *", *
 
 async def opened(store: Store) -> Json:
     """What a stage would be given."""
-    found = await store.schedule("default", "nightly")
+    found = await schedule_records.get(store, "default", "nightly")
     assert found is not None
     plain: Json = json.decode(encryptor(KEY).open(found.terms.parameters, PLAN, "default"))
     return plain
@@ -54,7 +55,11 @@ async def opened(store: Store) -> Json:
 async def everything(http: Http, store: Store) -> str:
     paths = ("", "/nightly", "/nightly/versions", "/nightly/versions/1", "/nightly/runs")
     told = [(await http.get(f"schedules{path}")).text for path in paths]
-    kept = [await store.schedules(), await store.revisions("default", "nightly"), await store.audited()]
+    kept = [
+        await schedule_records.list_all(store),
+        await schedule_records.revisions(store, "default", "nightly"),
+        await store.audited(),
+    ]
     return "".join(told) + repr(kept) + json.encode(kept).decode()
 
 
@@ -69,11 +74,11 @@ async def test_a_secret_is_shown_as_dots_and_kept_encrypted(http: Http, store: S
 
 async def test_who_sends_the_dots_back_leaves_the_secret_as_it_is(http: Http, store: Store) -> None:
     await put(http, name="n", password=CANARY)
-    before = await store.schedule("default", "nightly")
+    before = await schedule_records.get(store, "default", "nightly")
 
     edited = await put(http, 1, cron="0 4 * * *", name="m", password=MASK)
 
-    after = await store.schedule("default", "nightly")
+    after = await schedule_records.get(store, "default", "nightly")
     assert edited.status_code == 200, edited.text
     assert before is not None
     assert after is not None
@@ -104,7 +109,7 @@ async def test_a_changed_secret_is_told_without_its_values_and_rolls_back(http: 
 async def test_a_secret_that_cannot_be_read_any_more_can_be_replaced(http: Http, store: Store) -> None:
     sealed = encryptor("another, older key of the deployment").seal(b'{"name":"n","password":"old"}', PLAN, "default")
     old = terms(pipeline="log_in", parameters=sealed)
-    await store.move(schedules.create("default", "nightly", old, author="k", now=store.now()))
+    await schedule_records.move(store, schedules.create("default", "nightly", old, author="k", now=store.now()))
 
     kept = await put(http, 1, name="n", password=MASK)
     replaced = await put(http, 1, name="n", password=CANARY)
@@ -118,12 +123,12 @@ async def test_dots_that_stand_for_nothing_are_refused(http: Http, store: Store)
 
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["field"] == "password"
-    assert await store.schedules() == []
+    assert await schedule_records.list_all(store) == []
 
 
 async def test_something_encrypted_is_taken_from_nobody(http: Http, store: Store) -> None:
     await put(http, name="n", password=CANARY)
-    found = await store.schedule("default", "nightly")
+    found = await schedule_records.get(store, "default", "nightly")
     assert found is not None
     sealed: Any = json.decode(found.terms.parameters)["password"]
 
@@ -140,13 +145,13 @@ async def test_a_secret_that_code_declares_is_encrypted_once_and_makes_no_new_ve
         await declare(store, [declared], DEFINITIONS, encryptor(KEY))
 
     other = Declared("nightly", replace(declared.terms, parameters=parameters.replace(b"0123", b"3210")))
-    once = await store.revisions("default", "nightly")
+    once = await schedule_records.revisions(store, "default", "nightly")
     await declare(store, [other], DEFINITIONS, encryptor(KEY))
 
     assert [(each.version, each.author) for each in once] == [(1, CODE)]
     assert CANARY.encode() not in once[0].terms.parameters
     assert (await opened(store))["password"] == "canary-3210456789"
-    assert [each.version for each in await store.revisions("default", "nightly")] == [2, 1]
+    assert [each.version for each in await schedule_records.revisions(store, "default", "nightly")] == [2, 1]
 
 
 async def test_a_schedule_whose_secret_cannot_be_kept_is_not_declared(store: Store) -> None:
@@ -156,4 +161,4 @@ async def test_a_schedule_whose_secret_cannot_be_kept_is_not_declared(store: Sto
         store, [Declared("nightly", terms(pipeline="log_in", parameters=parameters))], DEFINITIONS, encryptor("")
     )
 
-    assert await store.schedules() == []
+    assert await schedule_records.list_all(store) == []

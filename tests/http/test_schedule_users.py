@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from packhorse.core.schedules import Move
 from packhorse.factory import open_store
 from packhorse.store.base import Store
+from packhorse.store.collections import schedules as schedule_records
 from tests.http.conftest import publish
 from tests.http.keyed import asking, key
 from tests.http.processes import Place
@@ -97,10 +98,10 @@ async def test_nobody_goes_back_to_a_version_for_another_user(site: Site, bob: H
 
 
 async def test_nobody_goes_back_to_what_the_code_declares_for_another_user(site: Site, bob: Headers) -> None:
-    kept = await site.store.schedule("acme", "x")
+    kept = await schedule_records.get(site.store, "acme", "x")
     assert kept is not None
     declared = replace(kept, declared=replace(kept.terms, user="ann"), stamp=kept.stamp + 1)
-    await site.store.move(Move(kept, declared))
+    await schedule_records.move(site.store, Move(kept, declared))
 
     refused = await site.http.post("schedules/x/reset", headers=bob)
 

@@ -16,6 +16,7 @@ from packhorse.core.schedules import Declared
 from packhorse.define.registry import load
 from packhorse.jobs.encryption import encryptor
 from packhorse.store.base import Store
+from packhorse.store.collections import schedules as schedule_records
 from tests.contract.schedules import claimed, fired, terms
 from tests.http.conftest import publish
 from tests.http.keyed import audited
@@ -114,14 +115,14 @@ async def test_of_two_people_who_edit_at_once_one_is_told_and_nothing_is_lost(ht
 
 async def test_an_edit_is_made_though_ticks_are_claimed_meanwhile(http: Http, store: Store) -> None:
     await made(http, cron="* * * * * *")
-    schedule = await store.schedule("default", "nightly")
+    schedule = await schedule_records.get(store, "default", "nightly")
     assert schedule is not None
     await claimed(store, schedule, store.now() + 2.0)
 
     answer = await put(http, match='"1"', cron="0 4 * * *")
 
     assert answer.status_code == 200
-    assert len(await store.runs("default", "nightly")) > 0
+    assert len(await schedule_records.runs(store, "default", "nightly")) > 0
 
 
 async def test_every_version_says_who_when_why_and_what_it_changed(http: Http) -> None:
@@ -151,7 +152,7 @@ async def test_a_rollback_is_a_version_with_the_very_bytes_of_the_old_one(http: 
 
     answer = await http.post("schedules/nightly/rollback", json={"version": 1, "reason": "it was better"})
 
-    third, _, first = await store.revisions("default", "nightly")
+    third, _, first = await schedule_records.revisions(store, "default", "nightly")
     assert answer.status_code == 200
     assert first.terms.parameters == third.terms.parameters == b'{"b":  2.0,\n "a": 1e0}'
     assert third.terms == first.terms
@@ -197,20 +198,20 @@ async def test_running_now_leaves_a_run_of_its_own(http: Http, store: Store) -> 
 
     assert (answer.status_code, answer.json()["manual"], answer.json()["status"]) == (202, True, "due")
     assert runs == [answer.json()]
-    assert len(await store.take_runs(10, 5.0)) == 1
+    assert len(await schedule_records.take_runs(store, 10, 5.0)) == 1
 
 
 async def test_runs_show_how_their_job_stands_and_where_its_result_is(http: Http, store: Store) -> None:
     move = schedules.create("default", "beat", terms(), author="k", now=99.5)
-    await store.move(move)
+    await schedule_records.move(store, move)
     _, run = await claimed(store, move.after, 100.0)
     job = await fired(store, run, trace_id="t1")
 
     [live] = (await http.get("schedules/beat/runs")).json()["items"]
-    found = await store.run("default", "beat", 100.0)
+    found = await schedule_records.run(store, "default", "beat", 100.0)
     assert found is not None
     ended = replace(found, status="completed", started_at=101.0, ended_at=102.5, stamp=found.stamp + 1)
-    await store.put_run(found, ended)
+    await schedule_records.put_run(store, found, ended)
     [over] = (await http.get("schedules/beat/runs")).json()["items"]
 
     assert (live["status"], live["output_url"]) == ("pending", None)
@@ -367,7 +368,7 @@ async def test_a_dry_run_tells_what_an_edit_would_do_and_does_nothing(http: Http
         {"field": "cron", "old": "30 2 * * *", "new": "0 4 * * *"},
     ]
     assert (await http.get("schedules/nightly")).json() == before
-    assert len(await store.revisions("default", "nightly")) == 1
+    assert len(await schedule_records.revisions(store, "default", "nightly")) == 1
 
 
 async def test_a_dry_run_of_a_new_schedule_makes_none(http: Http) -> None:
@@ -432,5 +433,5 @@ async def test_parameters_that_say_the_same_stay_as_they_were_spelled(http: Http
 
     assert await changes(b'{"a":1,"b":2}', "1") == []
     assert await changes(b'{"a":1.0,"b":2}', "2") == ["parameters"]
-    found = await store.revisions("default", "nightly")
+    found = await schedule_records.revisions(store, "default", "nightly")
     assert [each.terms.parameters for each in found[::-1]] == [b'{ "b": 2, "a": 1 }'] * 2 + [b'{"a":1.0,"b":2}']

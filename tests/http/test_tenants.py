@@ -13,6 +13,7 @@ from packhorse.auth import issue
 from packhorse.http.server import build
 from packhorse.settings import Settings
 from packhorse.store.base import Store
+from packhorse.store.collections import schedules as schedule_records
 from tests.contract.failures import failing, id_of, only_group, wrong
 from tests.http.conftest import publish
 from tests.http.keyed import BASE, asking, bearer, key
@@ -169,8 +170,8 @@ async def test_what_was_tried_has_changed_nothing(http: Http, store: Store, acme
 
 async def all_of(store: Store, acme: Acme) -> tuple[Any, ...]:
     names = acme.names
-    runs = await store.runs("acme", names["schedule_id"])
-    schedule = await store.schedule("acme", names["schedule_id"])
+    runs = await schedule_records.runs(store, "acme", names["schedule_id"])
+    schedule = await schedule_records.get(store, "acme", names["schedule_id"])
     return await store.get([names["job_id"]]), await store.keys([names["key_id"]]), schedule, runs
 
 

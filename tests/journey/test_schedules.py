@@ -17,6 +17,7 @@ from packhorse.core.models import Job
 from packhorse.core.schedules import Overlap, Run, Schedule, Terms
 from packhorse.errors import Conflict
 from packhorse.store.base import Store
+from packhorse.store.collections import schedules as schedule_records
 from tests.journey.site import Site, until
 from tests.journey.test_crashpoints import WHILE_SCHEDULING, died
 
@@ -28,7 +29,7 @@ EVERY_SECOND = "* * * * * *"
 async def create(store: Store, id: str, **options: object) -> Schedule:
     given = {"pipeline": "beat", "parameters": b'{"mark":"one"}', "cron": EVERY_SECOND, "user": "ann"}
     move = schedules.create("default", id, Terms(**{**given, **options}), author="ann", now=store.now())  # type: ignore[arg-type]
-    await store.move(move)
+    await schedule_records.move(store, move)
     return move.after
 
 
@@ -39,25 +40,25 @@ async def edit(store: Store, id: str, **changes: object) -> Schedule:
             found, replace(found.terms, **changes), author="ben", reason="in the middle", now=store.now()
         )
         try:
-            await store.move(move)
+            await schedule_records.move(store, move)
         except Conflict:  # a tick was claimed meanwhile
             continue
         return move.after
 
 
 async def schedule_of(store: Store, id: str) -> Schedule:
-    found = await store.schedule("default", id)
+    found = await schedule_records.get(store, "default", id)
     assert found is not None
     return found
 
 
 async def runs_of(store: Store, id: str) -> list[Run]:
-    return (await store.runs("default", id, limit=10_000))[::-1]
+    return (await schedule_records.runs(store, "default", id, limit=10_000))[::-1]
 
 
 async def quiet(site: Site, store: Store, ids: tuple[str, ...]) -> None:
     async def look() -> bool | None:
-        left = [run for id in ids for run in await store.runs("default", id, open_only=True)]
+        left = [run for id in ids for run in await schedule_records.runs(store, "default", id, open_only=True)]
         return None if left else True
 
     await until(look, 90, lambda: f"some runs are never over\n{site.log_text()[-3000:]}")
@@ -203,7 +204,7 @@ async def test_what_the_code_declares_is_there_when_a_worker_starts(site: Site) 
     await published(site, store)
 
     async def look() -> Schedule | None:
-        return await store.schedule("default", "declared")
+        return await schedule_records.get(store, "default", "declared")
 
     found = await until(look, 60, lambda: f"nothing was declared\n{site.log_text()[-3000:]}")
     assert found.declared == found.terms

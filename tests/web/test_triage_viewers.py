@@ -12,6 +12,7 @@ from litestar.testing import AsyncTestClient
 from packhorse.factory import open_store
 from packhorse.http.server import build
 from packhorse.store.base import Store
+from packhorse.store.collections import schedules as schedule_records
 from tests.contract.failures import failing, only_group, wrong
 from tests.http.conftest import publish
 from tests.http.keyed import key
@@ -98,7 +99,7 @@ async def test_who_may_only_read_can_do_nothing_else(http: Http, store: Store, p
     answer = await http.post(path.format(group=group), data=form, headers=await key(store, "acme", "read"))
 
     assert answer.status_code == 403
-    found = await store.schedule("acme", "of-ann")
+    found = await schedule_records.get(store, "acme", "of-ann")
     assert found is not None
     assert (found.version, found.ended_at) == (1, None)
     assert await store.orders("acme") == []
@@ -153,7 +154,7 @@ async def test_a_form_that_is_sent_torn_is_refused_as_a_page(http: Http, store: 
     answers["torn version"] = (await http.post("/schedules/of-ann/edit", data=edited, headers=operator)).status_code
 
     assert {path: status for path, status in answers.items() if not 400 <= status < 500} == {}
-    found = await store.schedule("acme", "of-ann")
+    found = await schedule_records.get(store, "acme", "of-ann")
     assert found is not None
     assert found.version == 1
     assert (await store.failure_group("acme", group)).open == 2  # type: ignore[union-attr]

@@ -13,6 +13,7 @@ from packhorse.errors import Conflict, NoSecretKey, SecretUnreadable
 from packhorse.jobs.encryption import Encryptor
 from packhorse.log import log
 from packhorse.store.base import Store
+from packhorse.store.collections import schedules as schedule_records
 
 TENANT = "default"
 """Whose they are: an app knows of no tenants."""
@@ -33,7 +34,7 @@ async def declare(
 async def _declare(store: Store, declared: Declared, plans: Mapping[str, Plan], sealing: Encryptor) -> None:
     """Read, decide, write; look again while another worker that starts just now is faster."""
     while True:
-        found, now = await store.schedule(TENANT, declared.id), store.now()
+        found, now = await schedule_records.get(store, TENANT, declared.id), store.now()
         terms = _sealed(declared.terms, found, plans[declared.terms.pipeline], sealing)
         if found is None:
             move = schedules.create(TENANT, declared.id, terms, author=schedules.CODE, now=now, declared=terms)
@@ -43,7 +44,7 @@ async def _declare(store: Store, declared: Declared, plans: Mapping[str, Plan], 
                 return
             move = changed
         try:
-            await store.move(move)
+            await schedule_records.move(store, move)
         except Conflict:
             continue
         return

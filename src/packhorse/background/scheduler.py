@@ -37,6 +37,7 @@ from packhorse.jobs.transact import Transactor
 from packhorse.log import log, new_trace, traced
 from packhorse.settings import Settings
 from packhorse.store.base import Store
+from packhorse.store.collections import schedules as schedule_records
 from packhorse.store.tolerant_reads import get_readable, plans_of
 
 T = TypeVar("T")
@@ -74,13 +75,13 @@ class Scheduler:
     async def tick(self) -> float:
         now = self._store.now()
         shunned = self._still_shunned()
-        upcoming = await self._store.upcoming(now + POLL, BATCH + len(shunned))
+        upcoming = await schedule_records.upcoming(self._store, now + POLL, BATCH + len(shunned))
         due = [
             each for each in upcoming if each.next_at is not None and each.next_at <= now and _key(each) not in shunned
         ]
         random.shuffle(due)  # several schedulers that wake together should not all begin with the same
         claimed = await _all(self._claimed(schedule) for schedule in due)
-        taken = await self._store.take_runs(BATCH, HOLD)
+        taken = await schedule_records.take_runs(self._store, BATCH, HOLD)
         await _all(self._carried(run) for run in [*(run for runs in claimed for run in runs), *taken])
         await self._look_over()
         return self._pause(upcoming, is_full=len(due) >= BATCH or len(taken) == BATCH)
@@ -115,7 +116,7 @@ class Scheduler:
         if move is None:
             return []
         try:
-            await self._store.move(move)
+            await schedule_records.move(self._store, move)
         except Conflict:
             await self._stumbled(schedule)
             return []
@@ -127,13 +128,13 @@ class Scheduler:
 
     async def _stumbled(self, schedule: Schedule) -> None:
         """Another was faster; or the clock was set back, and there are runs for these ticks."""
-        found = await self._store.schedule(schedule.tenant, schedule.id)
+        found = await schedule_records.get(self._store, schedule.tenant, schedule.id)
         if found is not None and found.stamp == schedule.stamp:
             await self._moved(schedules.pass_over(schedule))
 
     async def _moved(self, move: Move) -> None:
         try:
-            await self._store.move(move)
+            await schedule_records.move(self._store, move)
         except Conflict:
             return  # whoever was faster has seen to it
 
@@ -149,8 +150,9 @@ class Scheduler:
                 log.duty_failed(f"schedule {run.schedule}", error)
 
     async def _carry(self, run: Run) -> None:
-        schedule = await self._store.schedule(run.tenant, run.schedule)
-        pinned = await self._store.revisions(run.tenant, run.schedule, before=run.version + 1, limit=1)
+        schedule = await schedule_records.get(self._store, run.tenant, run.schedule)
+        before = run.version + 1
+        pinned = await schedule_records.revisions(self._store, run.tenant, run.schedule, before=before, limit=1)
         if schedule is None or schedule.ended_at is not None:
             await self._skip(run, "The schedule was deleted.")
         elif not pinned or pinned[0].version != run.version:
@@ -176,7 +178,7 @@ class Scheduler:
 
     async def _others(self, run: Run) -> tuple[list[Run], float]:
         """The schedule's other runs that are not over, oldest first; and since when the last of them has had a job."""
-        found = (await self._store.runs(run.tenant, run.schedule, limit=BATCH, open_only=True))[::-1]
+        found = (await schedule_records.runs(self._store, run.tenant, run.schedule, limit=BATCH, open_only=True))[::-1]
         fired = [each.job_id for each in found if each.job_id is not None]
         jobs = await get_readable(self._store, fired)  # without those that cannot be read: they may well be active
         others = []
@@ -185,7 +187,7 @@ class Scheduler:
                 continue
             if each.job_id in jobs and jobs[each.job_id] is None:
                 lost = schedules.close_run(each, "failed", "Its job is not there any more.", self._store.now())
-                await self._store.put_run(each, lost)
+                await schedule_records.put_run(self._store, each, lost)
             else:
                 others.append(each)
         return others, max((job.created_at for job in jobs.values() if job is not None), default=run.tick)
@@ -210,7 +212,7 @@ class Scheduler:
         """Whoever is the first to wait now looks soon; those behind look when they are called."""
         for waiting in [each for each in others if each.status == "due"][:1]:
             for _ in range(TRIES):  # it may just be looking itself
-                run = await self._store.run(waiting.tenant, waiting.schedule, waiting.tick)
+                run = await schedule_records.run(self._store, waiting.tenant, waiting.schedule, waiting.tick)
                 if run is None or run.status != "due":
                     return
                 with suppress(Conflict):
@@ -218,18 +220,19 @@ class Scheduler:
                     return
 
     async def _skip(self, run: Run, why: str) -> None:
-        await self._store.put_run(run, schedules.close_run(run, "skipped", why, self._store.now()))
+        await schedule_records.put_run(self._store, run, schedules.close_run(run, "skipped", why, self._store.now()))
         log.tick_skipped(run.schedule, why)
 
     async def _miss(self, run: Run) -> None:
-        await self._store.put_run(run, schedules.close_run(run, "missed", schedules.MISSED, self._store.now()))
+        missed = schedules.close_run(run, "missed", schedules.MISSED, self._store.now())
+        await schedule_records.put_run(self._store, run, missed)
         log.ticks_missed(run.schedule, run.count, schedules.MISSED)
 
     async def _wait(self, run: Run, why: str, since: float) -> None:
         """The longer what it waits for has been there, the longer it may well be."""
         now = self._store.now()
         pause = min(LONGEST_WAIT, max(WAIT, (now - since) / 10))
-        await self._store.put_run(run, schedules.postpone_run(run, why, now + pause))
+        await schedule_records.put_run(self._store, run, schedules.postpone_run(run, why, now + pause))
 
     async def _cancel(self, run: Run) -> None:
         assert run.job_id is not None
@@ -257,7 +260,7 @@ class Scheduler:
         at, after = _bookmarked(await self._store.bookmark(ROUND))
         if abs(now - at) < LAP:  # another worker did
             return
-        page = await self._store.schedules(after=after, limit=BATCH)
+        page = await schedule_records.list_all(self._store, after=after, limit=BATCH)
         last = (page[-1].tenant, page[-1].id) if len(page) == BATCH else None
         await self._store.set_bookmark(ROUND, json.encode([now, last]).decode())
         oldest = now - self._settings.runs_keep
@@ -268,9 +271,9 @@ class Scheduler:
                 log.duty_failed(f"schedule {schedule.id}", error)
 
     async def _look_after(self, schedule: Schedule, now: float, oldest: float) -> None:
-        await self._store.trim_runs(schedule.tenant, schedule.id, older_than=oldest, keep=self._settings.runs_limit)
+        await schedule_records.trim_runs(self._store, schedule, older_than=oldest, keep=self._settings.runs_limit)
         if schedule.ended_at is not None and schedule.ended_at < oldest:
-            await self._store.drop_schedule(schedule)
+            await schedule_records.drop(self._store, schedule)
         elif (move := schedules.realign(schedule, now)) is not None:
             await self._moved(move)
 

@@ -52,14 +52,6 @@ class KeyUnused(Struct, frozen=True, tag=True):
     key: str
 
 
-class RunUndecided(Struct, frozen=True, tag=True):
-    """The run of this tick still carries this stamp: nobody has decided on it since it was read."""
-
-    schedule: str
-    tick: float
-    stamp: int
-
-
 class RecordIs(Struct, frozen=True, tag=True):
     """The record carries this stamp; 0: there is none. Refused with `Conflict` otherwise."""
 
@@ -67,7 +59,7 @@ class RecordIs(Struct, frozen=True, tag=True):
     stamp: int
 
 
-Guard = Holds | Overdue | Waiting | Foremost | SlotFree | KeyUnused | RunUndecided | RecordIs
+Guard = Holds | Overdue | Waiting | Foremost | SlotFree | KeyUnused | RecordIs
 
 
 class MakeDue(Struct, frozen=True, tag=True):
@@ -129,17 +121,6 @@ class DropStages(Struct, frozen=True, tag=True):
     stages: tuple[str, ...]
 
 
-class MarkRun(Struct, frozen=True, tag=True):
-    """Tell the run of the tick that this job was made for how the job stands. One that was purged is told nothing."""
-
-    schedule: str
-    tick: float
-    status: str
-    message: str = ""
-    started_at: float | None = None
-    ended_at: float | None = None
-
-
 class RecordFailure(Struct, frozen=True, tag=True):
     """Keep the failure, and count it in its group: both, or neither, with the status that it is about."""
 
@@ -186,7 +167,6 @@ Effect = (
     | RememberKey
     | KeepResult
     | DropStages
-    | MarkRun
     | RecordFailure
     | SettleFailures
     | PutRecord

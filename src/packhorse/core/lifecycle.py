@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from msgspec.structs import replace
 
-from packhorse.core import error_codes, failures
+from packhorse.core import error_codes, failures, json
 from packhorse.core.backoff import retry_delay
 from packhorse.core.changes import (
     Change,
@@ -27,13 +27,13 @@ from packhorse.core.changes import (
     KeepSpec,
     KeyUnused,
     MakeDue,
-    MarkRun,
+    NoteRecord,
     Overdue,
     PutRecord,
     RecordFailure,
+    RecordIs,
     ReleaseSlot,
     RememberKey,
-    RunUndecided,
     SettleFailures,
     SlotFree,
     TakeBack,
@@ -55,6 +55,7 @@ from packhorse.core.models import (
     TaskId,
 )
 from packhorse.core.plan import Need, Plan, StagePlan, Status, purge_at
+from packhorse.core.schedules import NotedRun, RunStatus, run_index, run_ref, run_status
 from packhorse.core.webhooks import job_delivery, put_delivery
 from packhorse.errors import JobNotFound, LeaseLost, NotAllowed
 
@@ -140,7 +141,7 @@ def submit(
     if slot is not None:
         draft.require(SlotFree(slot)).do(TakeSlot(slot))
     if firing is not None:
-        draft.require(RunUndecided(firing.schedule, firing.tick, stamp)).mark_run("fired")
+        draft.require(RecordIs(run_ref(tenant, firing.schedule, firing.tick), stamp)).note_run("fired")
     draft.do(KeepSpec(spec)).say("submitted", pipeline=plan.pipeline, user_id=user)
     draft.advance(not_before)
     return replace(draft.change(), before=None)
@@ -290,7 +291,7 @@ def retry(
         promoted=(),
         not_before=now,
     )
-    draft.mark_run("fired")
+    draft.note_run("fired")
     for i in range(len(job.stages)):
         draft.stages[i] = _again(job, i, redo)
     if job.status is FAILED:
@@ -455,15 +456,18 @@ class _Draft:
             self.do(SettleFailures(FailureStatus.RETRIED, FailureStatus.RESOLVED))
         facts = _error_facts(error) if error is not None and status is FAILED else {}
         self.say(status.value, run=run, **facts)
-        self.mark_run(status.value, f"{facts['code']}: {facts['message']}" if facts else "")
+        self.note_run(run_status(status), f"{facts['code']}: {facts['message']}" if facts else "")
 
-    def mark_run(self, status: str, message: str = "") -> None:
-        """A schedule is told how its job stands, in the same step."""
-        if (firing := self.before.firing) is not None:
+    def note_run(self, status: RunStatus, message: str = "") -> None:
+        """Tell the run of the tick that this job was made for how the job stands, in the same step."""
+        job = self.before
+        if (firing := job.firing) is not None:
             is_over = status != "fired"
-            started_at = self.fields.get("started_at", self.before.started_at) if is_over else None
+            started_at = self.fields.get("started_at", job.started_at) if is_over else None
             ended_at = self.now if is_over else None
-            self.do(MarkRun(firing.schedule, firing.tick, status, message, started_at, ended_at))
+            noted = NotedRun(status, job.id, job.trace_id, message, started_at, ended_at)
+            at = job.tenant, firing.schedule, firing.tick
+            self.do(NoteRecord(run_ref(*at), json.encode(noted), run_index(*at, is_open=not is_over)))
 
     def _so_far(self) -> Job:
         return replace(self.before, stages=tuple(self.stages))

@@ -6,6 +6,7 @@ without reading. It is found by its id, by the index entries it was put with, an
 
 from __future__ import annotations
 
+import struct
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -87,4 +88,5 @@ class LogEntry(NamedTuple):
 
 def time_place(at: float, id: str = "") -> str:
     """A place that sorts by time, then by id. Without an id it lies before all of that time."""
-    return f"{max(at, 0.0):020.6f} {id}"
+    [bits] = struct.unpack(">Q", struct.pack(">d", at))
+    return f"{bits ^ (2**64 - 1 if bits >> 63 else 1 << 63):016x} {id}"

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, get_args
+from urllib.parse import quote
 
 from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
 from packhorse.core import cron
 from packhorse.core.plan import Status
+from packhorse.core.records import IndexEntry, Ref, time_place
 from packhorse.errors import InvalidInput, NotAllowed
 
 LATE = 60.0
@@ -69,6 +71,8 @@ class Schedule(Struct, frozen=True, omit_defaults=True):
     """The tick to be claimed next; None while it is paused or ended."""
     last_at: float = 0.0
     """The last tick that was claimed."""
+    runs: int = 0
+    """How many runs it has had."""
     declared: Terms | None = None
     """What the app's code says. People's edits win over it."""
     created_at: float = 0.0
@@ -95,7 +99,7 @@ class Revision(Struct, frozen=True):
     reason: str = ""
 
 
-class Run(Struct, frozen=True):
+class Run(Struct, frozen=True, omit_defaults=True):
     """What became of a tick; of many that nobody claimed in time, one for all of them."""
 
     tenant: str
@@ -115,10 +119,23 @@ class Run(Struct, frozen=True):
     until: float | None = None
     """The last of several missed ticks, of which ``tick`` is the first."""
     count: int = 1
+    n: int = 0
+    """Counts the runs of its schedule, in the order of their ticks."""
 
     @property
     def is_open(self) -> bool:
         return self.status in OPEN
+
+
+class NotedRun(Struct, frozen=True, omit_defaults=True):
+    """What the commit of its job says of a run."""
+
+    status: RunStatus
+    job_id: str
+    trace_id: str
+    message: str = ""
+    started_at: float | None = None
+    ended_at: float | None = None
 
 
 class Declared(Struct, frozen=True):
@@ -198,8 +215,9 @@ def claim(schedule: Schedule, now: float, hold: float = 0.0) -> Move | None:
             runs.append(_missed_run(schedule, tick, _before(schedule, tick, last)))
     else:
         runs.append(_missed_run(schedule, tick, last))
-    moved = replace(schedule, stamp=schedule.stamp + 1, last_at=last)
-    return Move(schedule, replace(moved, next_at=_next(moved, max(now, last))), runs=tuple(runs))
+    moved = replace(schedule, stamp=schedule.stamp + 1, last_at=last, runs=schedule.runs + len(runs))
+    numbered = tuple(replace(run, n=moved.runs - i) for i, run in enumerate(runs))  # the newest comes first
+    return Move(schedule, replace(moved, next_at=_next(moved, max(now, last))), runs=numbered)
 
 
 def is_too_late(run: Run, terms: Terms, now: float) -> bool:
@@ -230,8 +248,9 @@ def realign(schedule: Schedule, now: float) -> Move | None:
 def run_now(schedule: Schedule, now: float) -> Move:
     """A run beside the ticks. It has a moment of its own, and none of a cron line falls between two seconds."""
     _check_alive(schedule, "run")
-    run = _run(schedule, round(now, 6), due_at=now)
-    return Move(schedule, replace(schedule, stamp=schedule.stamp + 1), runs=(replace(run, is_manual=True),))
+    moved = replace(schedule, stamp=schedule.stamp + 1, runs=schedule.runs + 1)
+    run = replace(_run(schedule, round(now, 6), due_at=now), is_manual=True, n=moved.runs)
+    return Move(schedule, moved, runs=(run,))
 
 
 # Versions.
@@ -336,6 +355,30 @@ def run_status(status: Status) -> RunStatus:
     """What the run of a job that has ended is called."""
     word: RunStatus = status.value  # type: ignore[assignment]
     return word
+
+
+RUN = "run"
+"""The kind of record that keeps a run."""
+
+
+def schedule_key(tenant: str, id: str) -> str:
+    """Tenant and id in one text, escaped, so that no name can spell another tenant's schedule."""
+    return f"{_escape(tenant)}/{_escape(id)}"
+
+
+def run_ref(tenant: str, schedule: str, tick: float) -> Ref:
+    return Ref(RUN, f"{schedule_key(tenant, schedule)}/{tick!r}")
+
+
+def run_index(tenant: str, schedule: str, tick: float, *, is_open: bool) -> tuple[IndexEntry, ...]:
+    """All runs of a schedule by tick, and those that are not over."""
+    key, place = schedule_key(tenant, schedule), time_place(tick)
+    entries = IndexEntry(f"all/{key}", place), IndexEntry(f"open/{key}", place)
+    return entries if is_open else entries[:1]
+
+
+def _escape(name: str) -> str:
+    return quote(name, safe="", errors="backslashreplace")
 
 
 def iso(tick: float) -> str:

@@ -39,7 +39,6 @@ from packhorse.store.keys import Keys as Keys
 from packhorse.store.keys import Session as Session
 from packhorse.store.keys import Sessions as Sessions
 from packhorse.store.keys import Spent as Spent
-from packhorse.store.schedules import Schedules as Schedules
 from packhorse.store.statistics import Statistics
 
 Decide = Callable[[Job, TaskId], Change | None]
@@ -392,7 +391,7 @@ class Records(Protocol):
         """The newest entries numbered below ``before``, newest first; of the whole log, or of one topic."""
 
 
-class Governed(Keys, Sessions, Audit, Counters, Schedules, Failures, Errands, Statistics, Vitals, Protocol):
+class Governed(Keys, Sessions, Audit, Counters, Failures, Errands, Statistics, Vitals, Protocol):
     """All that is beside jobs and their work."""
 
 

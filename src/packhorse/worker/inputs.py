@@ -14,6 +14,7 @@ from packhorse.errors import CorruptRecord, SchemaTooNew, StoreError
 from packhorse.jobs.artifacts import few_at_a_time
 from packhorse.schemas.jobs import result_to_json
 from packhorse.store.base import Claim, Store
+from packhorse.store.collections import schedules as schedule_records
 from packhorse.worker.child.messages import Argument, Document
 
 RUNS = 50
@@ -91,8 +92,8 @@ async def _find_previous(store: Store, job: Job) -> bytes:
     if job.firing is None:
         return NOTHING
     schedule, tick = job.firing.schedule, job.firing.tick
-    mine = await store.run(job.tenant, schedule, tick)
-    runs = [] if mine is None else await store.runs(job.tenant, schedule, before=tick, limit=RUNS)
+    mine = await schedule_records.run(store, job.tenant, schedule, tick)
+    runs = [] if mine is None else await schedule_records.runs(store, job.tenant, schedule, before=tick, limit=RUNS)
     last = next((run for run in runs if run.status == "completed" and run.job_id), None)
     if mine is None or last is None or last.version != mine.version or last.job_id is None:
         return NOTHING

@@ -10,6 +10,7 @@ from packhorse.core.schedules import Move, Schedule
 from packhorse.errors import Conflict, EditedMeanwhile, ScheduleNotFound
 from packhorse.http.routes.schedules import known
 from packhorse.http.services import Tools
+from packhorse.store.collections import schedules as schedule_records
 
 SOMEBODY_HERE = "local"
 """Who edits where nobody needs a key."""
@@ -39,7 +40,7 @@ async def moved(
         if is_trial:
             return move
         try:
-            await tools.store.move(move)
+            await schedule_records.move(tools.store, move)
         except Conflict:
             continue
         _tell(tools, caller, move)

@@ -44,6 +44,7 @@ from packhorse.schemas.schedules import (
     schedule_to_json,
     version_to_json,
 )
+from packhorse.store.collections import schedules as schedule_records
 
 SOMEBODY_HERE = "local"
 """Who edits where nobody needs a key."""
@@ -84,12 +85,14 @@ async def list_schedules(
 ) -> SchedulesPage:
     """Schedules by id. `next` is the cursor of the next page."""
     after = None if cursor is None else (caller.tenant, cursor)
-    found = await tools.store.schedules(caller.tenant, after=after, limit=limit + 1)
+    found = await schedule_records.list_all(tools.store, caller.tenant, after=after, limit=limit + 1)
     seen = [each for each in found[:limit] if (deleted or each.ended_at is None) and may_see(caller, each)]
     following = found[limit - 1].id if len(found) > limit else None
     items = [schedule_to_json(each) for each in seen]
     if runs:
-        pages = await asyncio.gather(*(tools.store.runs(caller.tenant, each.id, limit=runs) for each in seen))
+        pages = await asyncio.gather(
+            *(schedule_records.runs(tools.store, caller.tenant, each.id, limit=runs) for each in seen)
+        )
         for item, page in zip(items, await _shown_runs(tools, caller, pages, base_of(request)), strict=True):
             item["runs"] = page
     return {"items": items, "next": following}
@@ -130,7 +133,7 @@ async def list_versions(
 ) -> VersionsPage:
     """Every version, newest first: who made it, when, why, and what it changed. A key of one user sees those for it."""
     await schedule_of(tools, caller, schedule_id)
-    found = await tools.store.revisions(caller.tenant, schedule_id, before=before, limit=limit + 1)
+    found = await schedule_records.revisions(tools.store, caller.tenant, schedule_id, before=before, limit=limit + 1)
     pairs = list(zip(found, [*found[1:], None], strict=True))[:limit]
     items = [version_to_json(made, _seen(caller, before)) for made, before in pairs if may_see(caller, made)]
     return {"items": items, "next": found[limit - 1].version if len(found) > limit else None}
@@ -147,7 +150,7 @@ async def get_version(
     """One version."""
     await schedule_of(tools, caller, schedule_id)
     found = await revision_of(tools, caller, schedule_id, version)
-    before = await tools.store.revisions(caller.tenant, schedule_id, before=version, limit=1)
+    before = await schedule_records.revisions(tools.store, caller.tenant, schedule_id, before=version, limit=1)
     return version_to_json(found, _seen(caller, before[0] if before else None))
 
 
@@ -179,7 +182,7 @@ async def list_runs(
 ) -> RunsPage:
     """What became of each tick, the newest first. A key of one user sees the runs of versions for it."""
     await schedule_of(tools, caller, schedule_id)
-    found = await tools.store.runs(caller.tenant, schedule_id, before=before, limit=limit + 1)
+    found = await schedule_records.runs(tools.store, caller.tenant, schedule_id, before=before, limit=limit + 1)
     [items] = await _shown_runs(tools, caller, [found[:limit]], base_of(request))
     return {"items": items, "next": found[limit - 1].tick if len(found) > limit else None}
 
@@ -199,7 +202,7 @@ ROUTES = [
 
 
 async def known(tools: Tools, caller: Caller, schedule_id: str) -> Schedule | None:
-    found = None if "\0" in schedule_id else await tools.store.schedule(caller.tenant, schedule_id)
+    found = None if "\0" in schedule_id else await schedule_records.get(tools.store, caller.tenant, schedule_id)
     if found is not None and not may_see(caller, found):
         raise ScheduleNotFound(schedule_id=schedule_id[:100])
     return found
@@ -216,7 +219,7 @@ async def revision_of(tools: Tools, caller: Caller, schedule_id: str, version: i
     """One for a user whom the caller may not act for, and a missing one look the same."""
     found = []
     if 0 < version < LARGEST:
-        found = await tools.store.revisions(caller.tenant, schedule_id, before=version + 1, limit=1)
+        found = await schedule_records.revisions(tools.store, caller.tenant, schedule_id, before=version + 1, limit=1)
     if not found or found[0].version != version or not may_see(caller, found[0]):
         raise VersionNotFound(schedule_id=schedule_id, version=version)
     return found[0]
@@ -241,7 +244,9 @@ async def _seen_versions(tools: Tools, caller: Caller, runs: Sequence[Run]) -> C
     if caller.user is None or not runs:
         return versions
     newest, size = max(versions), max(versions) - min(versions) + 1
-    found = await tools.store.revisions(caller.tenant, runs[0].schedule, before=newest + 1, limit=size)
+    found = await schedule_records.revisions(
+        tools.store, caller.tenant, runs[0].schedule, before=newest + 1, limit=size
+    )
     return {each.version for each in found if may_see(caller, each)}
 
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from packhorse.core import json as wire
-from packhorse.core.changes import Change, MarkRun, RecordFailure, SettleFailures
+from packhorse.core.changes import Change, RecordFailure, SettleFailures
 from packhorse.core.models import Job, TaskId
 from packhorse.core.plan import Status
 from packhorse.errors import CorruptRecord
@@ -41,7 +41,6 @@ class Batch:
         """The record, and the value in it."""
         self.due: dict[Entry, float] = {}
         self.leases: dict[Key, tuple[str, str, float]] = {}
-        self.runs: dict[tuple[str, str, float], tuple[Any, ...]] = {}
         self.due_drops: set[Entry] = set()
         self.delayed_drops: set[tuple[Any, ...]] = set()
         self.lease_drops: dict[Key, str | None] = {}
@@ -78,10 +77,6 @@ class Batch:
         task = change.before.task(at) if change.before is not None and not is_due else None
         if task is not None and task.ready_at is not None:
             self.delayed_drops.add((task.ready_at, *key))
-
-    def mark_run(self, job: Job, effect: MarkRun) -> None:
-        said = (effect.status, rows.clean(effect.message), job.id, job.trace_id, effect.started_at, effect.ended_at)
-        self.runs[job.tenant, effect.schedule, effect.tick] = said
 
     def drop_stages(self, job_id: str, stages: Iterable[str]) -> None:
         self.stage_drops |= {(job_id, stage) for stage in stages}
@@ -158,7 +153,6 @@ class Batch:
             entries=columns((*key, not_before) for key, not_before in self.due.items()),
             slots=columns((s, id) for s, id in facts.slots.items() if facts.stored_slots.get(s) != id),
             keys=columns((key, *kept) for key, kept in facts.keys.items() if facts.stored_keys.get(key) != kept),
-            runs=columns((*at, *said) for at, said in sorted(self.runs.items(), key=lambda item: item[0])),
             feed=[touched] if touched else [],
         )  # fmt: skip
         for timed in ("leases", "entries"):

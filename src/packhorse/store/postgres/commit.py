@@ -20,7 +20,6 @@ from packhorse.core.changes import (
     KeepSpec,
     KeyUnused,
     MakeDue,
-    MarkRun,
     NoteRecord,
     Overdue,
     PutRecord,
@@ -28,7 +27,6 @@ from packhorse.core.changes import (
     RecordIs,
     ReleaseSlot,
     RememberKey,
-    RunUndecided,
     SettleFailures,
     SlotFree,
     TakeBack,
@@ -177,9 +175,6 @@ def _check(guard: Guard, job: Job, facts: Facts) -> None:
         case SlotFree(slot):
             if facts.slots.get(slot, job.id) != job.id:
                 raise SlotTaken(active_job_id=facts.slots[slot])
-        case RunUndecided(schedule, tick, stamp):
-            if facts.runs.get((job.tenant, schedule, tick)) != stamp:
-                raise Conflict("Somebody else has decided on the run of this tick.", job_id=job.id)
         case RecordIs(ref, stamp):
             if facts.records.get(ref, 0) != stamp:
                 raise Conflict(f"The {ref.kind} changed in the meantime.", job_id=job.id, kind=ref.kind, id=ref.id)
@@ -230,9 +225,6 @@ def _apply(effect: Effect, body: bytes, change: Change, facts: Facts, batch: Bat
             batch.results[(job.id, *task)] = (body, result.value)
         case DropStages(stages):
             batch.drop_stages(job.id, stages)
-        case MarkRun():
-            batch.mark_run(job, effect)
-            facts.runs.pop((job.tenant, effect.schedule, effect.tick), None)  # by now it has another stamp
         case RecordFailure() | SettleFailures():
             batch.failures.append((job.id, effect))
         case PutRecord() | NoteRecord() | DropRecord():

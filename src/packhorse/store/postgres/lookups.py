@@ -13,7 +13,6 @@ from packhorse.core.changes import (
     Overdue,
     RecordIs,
     RememberKey,
-    RunUndecided,
     SlotFree,
     TakeSlot,
     Waiting,
@@ -45,13 +44,6 @@ FROM unnest($1::text[], $2::text[], $3::int4[], $4::uuid[], $5::text[], $6::int4
     AS asked (queue, kind, rank, job_id, stage, element)
 JOIN @due AS due USING (queue, kind, rank, job_id, stage, element)
 ORDER BY job_id, stage, element FOR UPDATE OF due
-"""
-
-RUNS = """
-SELECT run.tenant, run.schedule, run.tick, run.stamp
-FROM unnest($1::text[], $2::text[], $3::float8[]) AS asked (tenant, schedule, tick)
-JOIN @runs AS run USING (tenant, schedule, tick)
-ORDER BY run.tenant, run.schedule, run.tick FOR UPDATE OF run
 """
 
 # The most urgent of each kind that is ready, and of what was delayed until now. Nothing is locked: it is for fairness.
@@ -104,8 +96,6 @@ class Facts:
         self.stored_slots: dict[str, str] = {}
         self.stored_keys: dict[str, tuple[str, str]] = {}
         """What the rows that we hold say; by the end they have to say what the facts say."""
-        self.runs: dict[tuple[str, str, float], int] = {}
-        """By tenant, schedule and tick, the stamp."""
         self.records: dict[Ref, int] = {}
         """The stamp; 0 for one that is not there."""
         self.trusted: dict[Key, str] = {}
@@ -125,7 +115,6 @@ class Facts:
         await self._look_at_heads(session, changes, clock)
         await self._look_at_keys(session, changes)
         await self._look_at_slots(session, changes)
-        await self._look_at_runs(session, changes)
         await self._look_at_records(session, changes)
 
     def cover(self, change: Change) -> bool:
@@ -213,17 +202,6 @@ class Facts:
                 self.stored_slots[row["slot"]] = str(row["job_id"])
                 if not row["was_free"]:
                     self.slots[row["slot"]] = self.stored_slots[row["slot"]]
-
-    async def _look_at_runs(self, session: Session, changes: Iterable[Change]) -> None:
-        asked = {
-            (change.after.tenant, guard.schedule, guard.tick)
-            for change in changes
-            for guard in change.guards
-            if isinstance(guard, RunUndecided)
-        }
-        if asked:
-            for tenant, schedule, tick, stamp in await session.fetch(RUNS, *zip(*sorted(asked), strict=True)):
-                self.runs[tenant, schedule, tick] = stamp
 
     async def _look_at_records(self, session: Session, changes: Iterable[Change]) -> None:
         asked = {guard for change in changes for guard in change.guards if isinstance(guard, RecordIs)}

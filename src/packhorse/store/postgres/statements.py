@@ -140,13 +140,6 @@ PARTS = {
     "keys": """
         INSERT INTO @idempotency SELECT * FROM unnest(%::text[], %::uuid[], %::text[]) AS n
         ON CONFLICT (key) DO UPDATE SET job_id = excluded.job_id, fingerprint = excluded.fingerprint""",
-    "runs": """
-        UPDATE @runs AS r SET status = n.status, message = n.message, job_id = n.job_id, trace_id = n.trace_id,
-            started_at = n.started_at, ended_at = n.ended_at, due_at = NULL, stamp = r.stamp + 1
-        FROM unnest(%::text[], %::text[], %::float8[], %::text[], %::text[], %::uuid[], %::text[], %::float8[],
-            %::float8[])
-            AS n (tenant, schedule, tick, status, message, job_id, trace_id, started_at, ended_at)
-        WHERE (r.tenant, r.schedule, r.tick) = (n.tenant, n.schedule, n.tick)""",
     **RECORD_PARTS,
     "feed": "INSERT INTO @feed VALUES (pg_current_xact_id(), %::uuid[])",
     "due_drops": f"""

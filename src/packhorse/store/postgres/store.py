@@ -50,7 +50,6 @@ from packhorse.store.postgres.commit import Member
 from packhorse.store.postgres.lookups import entry
 from packhorse.store.postgres.observing import Observing
 from packhorse.store.postgres.statements import Outdated
-from packhorse.store.postgres.timetable import Timetable
 from packhorse.store.postgres.troubles import Troubles
 
 Outcome = PackhorseError | None
@@ -70,7 +69,7 @@ RIVALS = 0.5
 """Seconds for which claims lock first after one has come too late."""
 
 
-class PostgresStore(Observing, Timetable, Troubles):
+class PostgresStore(Observing, Troubles):
     def __init__(self, address: Address, clock: Callable[[], float] | None = None) -> None:
         super().__init__(address, clock)
         self._commits: Group[Member, Outcome] = self._group(self._make)

@@ -56,7 +56,6 @@ _pack = msgspec.msgpack.Encoder().encode
 WRITES = frozenset(
     {
         "append", "audit", "claim", "commit", "errands", "log", "put", "renew", "report", "spend", "take_records",
-        "take_runs",
     }
 )  # fmt: skip
 LIBRARIES = {"commit": ("lib", "record_lib"), "put": ("lib", "record_lib"), "take_records": ("lib", "record_lib")}

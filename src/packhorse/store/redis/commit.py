@@ -22,7 +22,6 @@ from packhorse.core.changes import (
     KeepSpec,
     KeyUnused,
     MakeDue,
-    MarkRun,
     NoteRecord,
     Overdue,
     PutRecord,
@@ -30,7 +29,6 @@ from packhorse.core.changes import (
     RecordIs,
     ReleaseSlot,
     RememberKey,
-    RunUndecided,
     SettleFailures,
     SlotFree,
     TakeBack,
@@ -159,8 +157,6 @@ def _guarded(guard: Guard, job_id: str, facts: list[str]) -> PackhorseError:
             return AlreadySubmitted(job_id=other, fingerprint=fingerprint)
         case SlotFree():
             return SlotTaken(active_job_id=facts[0])
-        case RunUndecided():
-            return Conflict("Somebody else has decided on the run of this tick.", job_id=job_id)
         case RecordIs(ref):
             return Conflict(f"The record {ref.kind} {ref.id} has changed.", job_id=job_id)
 
@@ -183,8 +179,6 @@ def _guard(guard: Guard, job: Job, reservation: str | None) -> Op:
             return ["unused", keys.idempotency(key)]
         case SlotFree(slot):
             return ["free", keys.slot(slot), job.id]
-        case RunUndecided(schedule, tick, stamp):
-            return ["same", keys.run(job.tenant, schedule, tick), "stamp", str(stamp)]
         case RecordIs(ref, stamp):
             return ["record_is", *ref, str(stamp)]
 
@@ -272,10 +266,6 @@ def _apply(effect: Effect, change: Change, ops: list[Op]) -> None:
         case DropStages(stages):
             for stage in stages:
                 _drop(change.before or job, stage, ops)
-        case MarkRun(schedule, tick, status, message, started_at, ended_at):
-            of = (keys.run(job.tenant, schedule, tick), keys.config(job.tenant, schedule, "open"))
-            times = ["" if at is None else repr(at) for at in (started_at, ended_at)]
-            ops.append(["mark", *of, repr(tick), status, message, job.id, job.trace_id, *times])
         case RecordFailure():
             ops += failure_operations.recorded(effect)
         case SettleFailures():

@@ -87,16 +87,6 @@ def tenant_audit(tenant: str) -> str:
     return f"audit:of:{quote(tenant, safe='')}"
 
 
-def config(tenant: str, schedule: str, what: str = "") -> str:
-    """A schedule; or its versions, runs, and runs that are not over."""
-    return f"config:{pair(tenant, schedule)}" + (f":{what}" if what else "")
-
-
-def run(tenant: str, schedule: str, tick: float) -> str:
-    """What became of a tick."""
-    return config(tenant, schedule, f"run:{tick!r}")
-
-
 # Failures: one hash of them, and sorted sets of their ids, which are in the order of time.
 
 FAILING = "failures:tenants"

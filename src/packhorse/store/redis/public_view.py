@@ -6,6 +6,7 @@ And keys that people read, written with the records that they show.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 from msgspec import Struct
 
@@ -13,9 +14,8 @@ from packhorse.core import json
 from packhorse.core.models import Event, Job, Stage
 from packhorse.core.plan import Status
 from packhorse.core.records import Drop, Put
-
-RECORD_VIEWS: Mapping[str, Callable[[Sequence[Put | Drop]], list[list[str]]]] = {}
-"""By kind of record: the commands, keys without the prefix, that show people the writes of one `put`."""
+from packhorse.core.schedules import Schedule
+from packhorse.errors import CorruptRecord
 
 ANNOUNCED = {
     "stage_started": "info", "retrying": "info", "cancelling": "info", "cancelled": "info",
@@ -80,6 +80,35 @@ def stage(stage: Stage, has_elements: bool, at: float) -> list[str]:
 def ended(job: Job) -> str:
     """Its item in ``queue:done``."""
     return json.encode({"job_id": job.id, "status": job.status.value, "pipeline": job.plan.pipeline}).decode()
+
+
+def show_schedules(writes: Sequence[Put | Drop]) -> list[list[str]]:
+    """``config:{tenant}/{schedule}``: a hash with what people edit."""
+    commands = []
+    for write in writes:
+        if isinstance(write, Drop):
+            commands.append(["DEL", f"config:{write.id}"])
+            continue
+        with suppress(CorruptRecord):  # who asks for it is told
+            schedule = json.record(write.body, Schedule)
+            terms = schedule.terms
+            fields = {
+                "job_id": schedule.id,
+                "active": "1" if terms.active else "0",
+                "pipeline": terms.pipeline,
+                "cron": terms.cron,
+                "zone": terms.zone,
+                "params": terms.parameters.decode(),
+                "version": str(schedule.version),
+                "updated_at": repr(schedule.updated_at),
+                "next_at": "" if schedule.next_at is None else repr(schedule.next_at),
+            }
+            commands.append(["HSET", f"config:{write.id}", *(text for pair in fields.items() for text in pair)])
+    return commands
+
+
+RECORD_VIEWS: Mapping[str, Callable[[Sequence[Put | Drop]], list[list[str]]]] = {"schedule": show_schedules}
+"""By kind of record: the commands, keys without the prefix, that show people the writes of one `put`."""
 
 
 def show_records(writes: Sequence[Put | Drop]) -> list[list[str]]:

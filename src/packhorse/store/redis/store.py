@@ -31,7 +31,6 @@ from packhorse.store.redis.claim import Claimer
 from packhorse.store.redis.commit import Member
 from packhorse.store.redis.observing import Observing
 from packhorse.store.redis.records import RecordStore
-from packhorse.store.redis.timetable import Timetable
 from packhorse.store.redis.troubles import Troubles
 from packhorse.store.redis.watch import Watch
 
@@ -41,7 +40,7 @@ FEED = "5000"
 NEEDS_PLAN = b"plan"
 
 
-class RedisStore(Observing, Timetable, Troubles, RecordStore):
+class RedisStore(Observing, Troubles, RecordStore):
     def __init__(self, address: Address, clock: Callable[[], float] | None = None) -> None:
         super().__init__(address, clock)
         self._claim = Claimer(self._link, self.now, self._write, self._plans)

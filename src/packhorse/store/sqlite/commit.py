@@ -21,7 +21,6 @@ from packhorse.core.changes import (
     KeepSpec,
     KeyUnused,
     MakeDue,
-    MarkRun,
     NoteRecord,
     Overdue,
     PutRecord,
@@ -29,7 +28,6 @@ from packhorse.core.changes import (
     RecordIs,
     ReleaseSlot,
     RememberKey,
-    RunUndecided,
     SettleFailures,
     SlotFree,
     TakeBack,
@@ -38,7 +36,7 @@ from packhorse.core.changes import (
 )
 from packhorse.core.models import Job, TaskId
 from packhorse.errors import AlreadySubmitted, Conflict, LeaseLost, PackhorseError, SlotTaken, StoreError
-from packhorse.store.sqlite import failures, records, rows, schedules
+from packhorse.store.sqlite import failures, records, rows
 from packhorse.store.sqlite.connection import Session
 from packhorse.store.sqlite.rows import Plans
 from packhorse.store.sqlite.writer import alone, is_careful
@@ -180,9 +178,6 @@ def _check(db: Session, guard: Guard, job: Job, now: float) -> None:
             row = db.execute("SELECT job_id FROM slots WHERE slot = ?", (slot,)).fetchone()
             if row is not None and row[0] != job.id:
                 raise SlotTaken(active_job_id=row[0])
-        case RunUndecided():
-            if not schedules.is_undecided(db, job, guard):
-                raise Conflict("Somebody else has decided on the run of this tick.", job_id=job.id)
         case RecordIs(ref, stamp):
             if records.stamp(db, ref) != stamp:
                 raise Conflict(f"The {ref.kind} {ref.id} has changed.", kind=ref.kind, id=ref.id, job_id=job.id)
@@ -277,10 +272,6 @@ def _drop_stages(db: Session, effect: DropStages, change: Change, _now: float) -
         db.execute("DELETE FROM progress WHERE job_id = ? AND stage = ?", (change.after.id, stage))
 
 
-def _mark_run(db: Session, effect: MarkRun, change: Change, _now: float) -> None:
-    schedules.mark(db, change.after, effect)
-
-
 def _record_failure(db: Session, effect: RecordFailure, _change: Change, _now: float) -> None:
     failures.record(db, effect.failure)
 
@@ -312,7 +303,6 @@ APPLY: Mapping[type[Effect], Callable[[Session, Any, Change, float], None]] = {
     RememberKey: _remember_key,
     KeepResult: _keep_result,
     DropStages: _drop_stages,
-    MarkRun: _mark_run,
     RecordFailure: _record_failure,
     SettleFailures: _settle_failures,
     PutRecord: _put_record,

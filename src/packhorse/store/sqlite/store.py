@@ -34,7 +34,6 @@ from packhorse.store.base import (
 )
 from packhorse.store.sqlite import claim, commit, maintenance, notes, reads, records, statistics
 from packhorse.store.sqlite.observing import Observing
-from packhorse.store.sqlite.timetable import Timetable
 from packhorse.store.sqlite.troubles import Troubles
 
 EAGER, PATIENT = 0.002, 0.02
@@ -42,7 +41,7 @@ EAGER, PATIENT = 0.002, 0.02
 QUIET = 1.0
 
 
-class SqliteStore(Observing, Timetable, Troubles):
+class SqliteStore(Observing, Troubles):
     # Jobs
 
     async def commit(self, changes: Sequence[Change]) -> list[PackhorseError | None]:

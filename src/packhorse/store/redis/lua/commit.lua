@@ -231,14 +231,6 @@ local verbs = {
   release = function(slot, job)
     if call('GET', P .. slot) == job then call('DEL', P .. slot) end
   end,
-  mark = function(run, open, tick, status, message, job, trace, started, ended)
-    if call('EXISTS', P .. run) == 0 then return end  -- its schedule keeps no runs as old as this one
-    call('HSET', P .. run, 'status', status, 'message', message, 'job_id', job, 'trace_id', trace,
-      'started_at', started, 'ended_at', ended, 'due_at', '')
-    call('HINCRBY', P .. run, 'stamp', 1)
-    call('ZREM', P .. 'config:due', run)
-    if status == 'fired' then call('ZADD', P .. open, tick, run) else call('ZREM', P .. open, run) end
-  end,
   -- Left out where its stamp, its job or the record it needs is not there: the rest of the change is made.
   put_record = function(kind, id, stamp, body, index, lane, due, attempts, job, needs_kind, needs_id)
     if stamp ~= '' and stamp_of(kind, id) ~= tonumber(stamp) then return end
