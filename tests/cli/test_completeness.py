@@ -22,7 +22,7 @@ ELSEWHERE = {
 
 
 def test_every_call_has_a_command() -> None:
-    source = "\n".join(path.read_text() for path in Path(packhorse.cli.__file__).parent.glob("*.py"))
+    source = "\n".join(path.read_text() for path in Path(packhorse.cli.__file__).parent.rglob("*.py"))
     calls = {name for name in dir(Client) if not name.startswith("_")}
 
     made = set(re.findall(r"\bclient\.(\w+)\b", source))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from packhorse.cli.job_ref import NEWEST, named
+from packhorse.cli.job_ref import NEWEST, resolve_job
 from packhorse.client import Client
 from tests.cli.conftest import Tell
 from tests.http.conftest import publish
@@ -139,8 +139,8 @@ class Counting:
 def test_a_whole_id_costs_nothing_and_a_part_of_one_no_more_the_more_jobs_there_are() -> None:
     whole, part = Counting(), Counting()
 
-    named(whole, "019a8b2c-0000-7000-8000-000000000000")  # type: ignore[arg-type]
-    named(part, "019a8b2c")  # type: ignore[arg-type]
+    resolve_job(whole, "019a8b2c-0000-7000-8000-000000000000")  # type: ignore[arg-type]
+    resolve_job(part, "019a8b2c")  # type: ignore[arg-type]
 
     assert whole.limits == []
     assert len(part.limits) == 2

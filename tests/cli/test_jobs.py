@@ -10,8 +10,8 @@ from typing import cast
 
 import pytest
 
-from packhorse.cli.commands.results import tried
-from packhorse.cli.follow import ended, followed
+from packhorse.cli.commands.results import check_target
+from packhorse.cli.follow import follow_job, report_end
 from packhorse.client import Client, Json
 from tests.cli.conftest import Tell
 from tests.cli.house import LONGEST, Dev, until
@@ -104,7 +104,7 @@ def test_a_result_that_cannot_be_written_is_told_without_a_trace(ask: Tell, shar
 def test_trying_a_place_leaves_nothing_there(tmp_path: Path) -> None:
     (tmp_path / "old.txt").write_text("as it was")
 
-    found = [tried(f"{tmp_path}/{name}") for name in ("new.txt", "old.txt", "folder/")]
+    found = [check_target(f"{tmp_path}/{name}") for name in ("new.txt", "old.txt", "folder/")]
 
     assert [path.name for path in found] == ["new.txt", "old.txt", "folder"]
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["folder", "old.txt"]
@@ -114,7 +114,7 @@ def test_trying_a_place_leaves_nothing_there(tmp_path: Path) -> None:
 def test_an_error_of_no_stage_is_said_without_one(capsys: pytest.CaptureFixture[str]) -> None:
     error = {"code": "DEADLINE", "message": "The job did not end before its deadline.", "stage": None}
 
-    code = ended({"job_id": "J", "status": "failed", "error": error})
+    code = report_end({"job_id": "J", "status": "failed", "error": error})
 
     assert code == 1
     assert "Job J failed: DEADLINE: The job did not end" in capsys.readouterr().err
@@ -138,7 +138,7 @@ class Retried:
 def test_a_job_that_is_retried_while_it_is_followed_is_followed_on() -> None:
     client = Retried()
 
-    job = followed(cast(Client, client), "J")
+    job = follow_job(cast(Client, client), "J")
 
     assert job is not None
     assert job["status"] == "completed"

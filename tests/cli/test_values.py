@@ -9,7 +9,7 @@ import pytest
 from cyclopts import CycloptsError
 
 from packhorse import File, Params
-from packhorse.cli.values import MOST, grouped, parameters_from
+from packhorse.cli.values import MOST, group_words, parameters_from
 from packhorse.define import Schema
 from packhorse.errors import InvalidInput
 
@@ -71,13 +71,13 @@ SCHEMA = Schema(Everything).json_schema()
     ],
 )
 def test_a_value_is_what_the_schema_says(words: list[str], found: dict[str, Any]) -> None:
-    assert parameters_from(grouped(words), SCHEMA) == (found, {})
+    assert parameters_from(group_words(words), SCHEMA) == (found, {})
 
 
 def test_a_file_is_named_by_its_path() -> None:
     words = ["model=@m.onnx", "images=@a.png", "images=@b.png"]
 
-    values, files = parameters_from(grouped(words), SCHEMA)
+    values, files = parameters_from(group_words(words), SCHEMA)
 
     assert values == {}
     assert files == {"model": Path("m.onnx"), "images": [Path("a.png"), Path("b.png")]}
@@ -86,7 +86,7 @@ def test_a_file_is_named_by_its_path() -> None:
 def test_a_file_may_be_named_without_the_sign() -> None:
     words = ["model=m.onnx", "images=a.png", "images=@b.png"]
 
-    assert parameters_from(grouped(words), SCHEMA)[1] == {
+    assert parameters_from(group_words(words), SCHEMA)[1] == {
         "model": Path("m.onnx"),
         "images": [Path("a.png"), Path("b.png")],
     }
@@ -127,15 +127,15 @@ def test_a_file_that_says_nothing_is_refused(tmp_path: Path) -> None:
 
 
 def test_one_file_for_a_list_is_a_list_of_one() -> None:
-    assert parameters_from(grouped(["images=@a.png"]), SCHEMA)[1] == {"images": [Path("a.png")]}
+    assert parameters_from(group_words(["images=@a.png"]), SCHEMA)[1] == {"images": [Path("a.png")]}
 
 
 def test_a_second_value_for_what_takes_one_is_refused() -> None:
     with pytest.raises(InvalidInput, match="number was given 2 times"):
-        parameters_from(grouped(["number=1", "number=2"]), SCHEMA)
+        parameters_from(group_words(["number=1", "number=2"]), SCHEMA)
 
 
 @pytest.mark.parametrize("word", ["text", "=1", ""])
 def test_a_word_without_a_name_is_a_mistake_in_usage(word: str) -> None:
     with pytest.raises(CycloptsError, match="is not NAME=VALUE"):
-        grouped([word])
+        group_words([word])

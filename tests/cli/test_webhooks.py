@@ -117,4 +117,4 @@ def test_a_message_that_waits_has_a_row() -> None:
         "error": "HTTP_500",
     }
 
-    assert webhooks._waiting(delivery) == ("j.1.e", 2, "2026-01-01T00:00:00Z", "HTTP_500")
+    assert webhooks._delivery_row(delivery) == ("j.1.e", 2, "2026-01-01T00:00:00Z", "HTTP_500")

@@ -259,7 +259,7 @@ def test_a_job_without_an_id_is_not_asked_for(kind: str) -> None:
     ]
     with opened(kind, "http://127.0.0.1:9") as client:
         for call in calls:
-            with pytest.raises(InvalidInput, match="A job is named by its id, and this is empty"):
+            with pytest.raises(InvalidInput, match="The job id is empty"):
                 call(client)
 
 
@@ -267,6 +267,6 @@ def test_a_job_without_an_id_is_not_asked_for(kind: str) -> None:
 def test_an_artifact_without_a_name_is_not_asked_for(name: str) -> None:
     with (
         Client("http://127.0.0.1:9") as client,
-        pytest.raises(InvalidInput, match="An artifact is asked for by its name, and this is empty"),
+        pytest.raises(InvalidInput, match="The artifact name is empty"),
     ):
         client.artifact("01a1de8a-dac9-7252-af02-b5b5a003b862", name, Path())

@@ -291,7 +291,7 @@ def test_promoting_and_tokens_are_asked_for_as_the_routes_want_it(listening: tup
         client.token("j", "1h")
         assert client.tokens("j") == []
         client.revoke("j", "t/1")
-        with pytest.raises(InvalidInput, match="A token is named by its id"):
+        with pytest.raises(InvalidInput, match="The token id is empty"):
             client.revoke("j", " ")
 
     assert [(method, path.removeprefix("/api/v1/jobs/j")) for method, path, _ in heard] == [

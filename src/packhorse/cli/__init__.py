@@ -1,4 +1,4 @@
-"""Saying: the command line. Errors become sentences and exit codes here, and nowhere else in it."""
+"""The command line. Turns errors into messages and exit codes, in this one place."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ def run(arguments: Sequence[str]) -> int:
         sys.stdout.flush()
     except CycloptsError as error:
         command = " ".join(["packhorse", *(error.command_chain or ())])
-        told = Told("usage", "Usage", str(error), f"See how it is used: {command} --help")
-        return told.said(arguments, USAGE)
+        report = ErrorReport("usage", "Usage", str(error), f"See how it is used: {command} --help")
+        return report.print(arguments, USAGE)
     except PackhorseError as error:
-        return _told(error).said(arguments, error.exit_code)
+        return _report(error).print(arguments, error.exit_code)
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:  # the reader, such as head, has enough
+    except BrokenPipeError:  # the reader, such as head, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     return code or 0
 
 
-class Told(Struct):
-    """An error as it is told: as sentences, or as JSON to who asked for JSON."""
+class ErrorReport(Struct):
+    """An error as it is printed: as sentences, or as JSON with ``--json``."""
 
     type: str
     title: str
@@ -52,7 +52,7 @@ class Told(Struct):
     hint: str
     errors: Sequence[dict[str, str]] = ()
 
-    def said(self, arguments: Sequence[str], code: int) -> int:
+    def print(self, arguments: Sequence[str], code: int) -> int:
         if "--json" in arguments:
             print(msgspec.json.encode({"error": self}).decode(), file=sys.stderr)
         else:
@@ -60,10 +60,10 @@ class Told(Struct):
         return code
 
     def _fields(self) -> list[str]:
-        """What is wrong with each field, unless the message says it."""
+        """The errors of each field that the message does not contain."""
         return [f"  {each['field']}: {each['message']}" for each in self.errors if each["message"] not in self.detail]
 
 
-def _told(error: PackhorseError) -> Told:
+def _report(error: PackhorseError) -> ErrorReport:
     errors = error.errors if isinstance(error, InvalidInput) else ()
-    return Told(error.type(), error.title(), error.message, error.hint, errors)
+    return ErrorReport(error.type(), error.title(), error.message, error.hint, errors)

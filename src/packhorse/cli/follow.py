@@ -1,4 +1,4 @@
-"""A job while it runs: a bar per stage on a terminal, a line per step elsewhere, and the exit code it comes to."""
+"""Follows a running job: a bar per stage on a terminal, a line per step elsewhere; and the exit code."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Board(Protocol):
     def tell(self, event: Json) -> None: ...
 
 
-def followed(client: Client, job_id: str, *, json: bool = False) -> Json | None:
-    """The job when it has ended, and was not started again before we could look; None if the person has gone away."""
+def follow_job(client: Client, job_id: str, *, json: bool = False) -> Json | None:
+    """The job once it has ended; None if the user pressed Ctrl-C. A job retried meanwhile is followed further."""
     after = 0
     try:
         with _board(json) as board:
@@ -42,22 +42,22 @@ def followed(client: Client, job_id: str, *, json: bool = False) -> Json | None:
                 if job["status"] in EXIT:
                     return job
     except KeyboardInterrupt:
-        output.said(f"The job goes on. Follow it again with: packhorse show {job_id} --follow")
+        output.message(f"The job goes on. Follow it again with: packhorse show {job_id} --follow")
         return None
 
 
-def ended(job: Json) -> int:
-    """Say how it ended, with the next thing to do."""
+def report_end(job: Json) -> int:
+    """Print how the job ended and what to do next; return the exit code."""
     job_id, error = job["job_id"], job["error"] or {}
     match job["status"]:
         case "completed":
-            output.said(f"Job {job_id} is completed. Its result: packhorse result {job_id}")
+            output.message(f"Job {job_id} is completed. Its result: packhorse result {job_id}")
         case "failed":
             where = f" in {error['stage']}" if error.get("stage") else ""  # a deadline is no stage's
-            output.said(f"Job {job_id} failed{where}: {error.get('code')}: {error.get('message')}")
-            output.said(f"See what it printed: packhorse logs {job_id}; then: packhorse retry {job_id}")
+            output.message(f"Job {job_id} failed{where}: {error.get('code')}: {error.get('message')}")
+            output.message(f"See what it printed: packhorse logs {job_id}; then: packhorse retry {job_id}")
         case "cancelled":
-            output.said(f"Job {job_id} was cancelled. Start it again with: packhorse retry {job_id}")
+            output.message(f"Job {job_id} was cancelled. Start it again with: packhorse retry {job_id}")
     return EXIT[job["status"]]
 
 
@@ -84,13 +84,13 @@ class Documents:
 
 
 class Lines:
-    """For a log file: what happened, not how far it is."""
+    """For a log file: events, no progress."""
 
     def tell(self, event: Json) -> None:
         if event["type"] in STEPS:
             data = event["data"]
             why = data.get("message") or data.get("why")
-            output.said(STEPS[event["type"]].format(where=place(data), why=why, run=data.get("run")))
+            output.message(STEPS[event["type"]].format(where=place(data), why=why, run=data.get("run")))
 
 
 class Bars:
@@ -113,7 +113,7 @@ class Bars:
         self._progress.stop()
 
     def tell(self, event: Json) -> None:
-        """What carries the state of the stages moves the bars. The end carries none, and nothing after it does."""
+        """Events with the state of the stages move the bars. The last event has none, so completion fills every bar."""
         for name, stage in (event["data"].get("stages") or {}).items():
             self._move(name, stage)
         if event["type"] == "completed":

@@ -1,4 +1,4 @@
-"""Which job is meant: by its whole id, or by the beginning or end of one, as lists and pages show it."""
+"""Finds a job by its id, or by the beginning or end of it, as lists and pages show it."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from packhorse.errors import InvalidInput
 WHOLE = 32
 """Hexadecimal digits of an id."""
 SHORTEST = 4
-"""Digits that name a job: fewer are a slip, and one of the commands deletes."""
+"""Minimum number of digits: fewer are likely a typo, and `delete` uses this too."""
 NEWEST = 200
-"""Jobs among which an end is looked for: no index knows it."""
+"""How many of the newest jobs are searched by the end of their id, which has no index."""
 ENDING = 8
-"""Digits of an end that name a job: with fewer, an older one that is not looked at might well end the same."""
+"""Minimum number of digits for an end: with fewer, an older job could have the same end."""
 SHOWN = 5
-"""Jobs that are told apart where several are meant."""
+"""Matching jobs that the error lists."""
 
 
-def named(client: Client, text: str) -> str:
-    """The id of the only job whose id begins or ends so. What names none is left for the server to say so."""
+def resolve_job(client: Client, text: str) -> str:
+    """The id of the only job whose id begins or ends with the text; the text itself if there is none."""
     digits = text.strip("… ").replace("-", "").lower()
     if not SHORTEST <= len(digits) < WHOLE or not set(digits) <= set("0123456789abcdef"):
         return text
@@ -29,7 +29,7 @@ def named(client: Client, text: str) -> str:
     found = {job["job_id"]: job for job in below if _digits(job).startswith(digits)}
     found |= {job["job_id"]: job for job in newest if _digits(job).endswith(digits)}
     if len(found) > 1:
-        raise InvalidInput(f"{text} may be several jobs: {_told([*found.values()])}.", field="job")
+        raise InvalidInput(f"{text} may be several jobs: {_list_jobs([*found.values()])}.", field="job")
     return next(iter(found), text)
 
 
@@ -38,11 +38,11 @@ def _digits(job: Json) -> str:
 
 
 def _after(digits: str) -> str:
-    """The id behind the last that begins so; there is none behind the very last."""
+    """The id after the last one with this beginning; there is none after the highest id."""
     digits = f"{min(int(digits.ljust(WHOLE, 'f'), 16) + 1, 16**WHOLE - 1):0{WHOLE}x}"
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
-def _told(jobs: list[Json]) -> str:
+def _list_jobs(jobs: list[Json]) -> str:
     shown = [f"{job['job_id']} ({job['pipeline']}, {job['status']})" for job in jobs[:SHOWN]]
     return ", ".join([*shown, "and more"] if len(jobs) > SHOWN else shown)

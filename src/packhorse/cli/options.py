@@ -55,7 +55,7 @@ class Remote(Output):
 
     def client(self) -> Client:
         """Waits where the server says when to come again, and says so."""
-        return Client(self.url, on_wait=output.waiting)
+        return Client(self.url, on_wait=output.report_wait)
 
 
 @Parameter(name="*")
@@ -72,8 +72,8 @@ class Chosen:
     until: str | None = None
     "Only those created before then."
 
-    def asked(self) -> dict[str, Any]:
-        """As the client calls it."""
+    def filters(self) -> dict[str, Any]:
+        """Arguments for the client."""
         found = asdict(self)
         return {"created_from": found.pop("since"), "created_until": found.pop("until"), **found}
 

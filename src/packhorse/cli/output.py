@@ -1,4 +1,4 @@
-"""What is printed where: data on the standard output, everything said about it on the standard error."""
+"""Printing: data goes to standard output, messages go to standard error."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from packhorse.core import json
 from packhorse.errors import PackhorseError
 
 WIDE = 400
-"""Columns when nobody looks: a table that is piped into something must not be cut to a terminal's width."""
+"""Columns if the output is not a terminal: a piped table must not be cut."""
 
 NARROW = 24
-"""Columns that the last column of a table has at least."""
+"""Minimum width of the last column of a table."""
 
 STYLES = {"completed": "green", "failed": "red", "cancelled": "yellow", "running": "cyan", "pending": "dim"}
 STYLES |= {"alive": "green", "draining": "yellow", "silent": "red", "lost": "red", "paused": "yellow", "BAD": "red"}
@@ -47,7 +47,7 @@ def plain(text: str) -> None:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Only the last column is wrapped; the others are whole, and wider than the terminal if they must."""
+    """Wraps only the last column; the others keep their width even if the terminal is narrower."""
     shown = Table(box=None, pad_edge=False, header_style="bold")
     cells = [[cell(value) for value in row] for row in rows]
     width = NARROW
@@ -73,26 +73,26 @@ def cell(value: object) -> Text:
 
 
 def prose(text: str) -> str:
-    """Without the backticks around names, which a terminal has no face for; one that stands alone is somebody's own."""
+    """Remove backticks around names; a single backtick stays."""
     return re.sub(r"`([^`]*)`", r"\1", text)
 
 
-def said(message: str) -> None:
-    err().print(Text(message))
+def message(text: str) -> None:
+    err().print(Text(text))
 
 
-def waiting(seconds: float, error: PackhorseError) -> None:
-    said(f"{error.message} Waiting {seconds:.0f} s, as the server asks.")
+def report_wait(seconds: float, error: PackhorseError) -> None:
+    message(f"{error.message} Waiting {seconds:.0f} s, as the server asks.")
 
 
-def forwarded(name: str, text: str) -> None:
-    """A line of one of our processes, with its name in front."""
+def forward(name: str, text: str) -> None:
+    """Print lines of a child process with its name in front."""
     for each in text.splitlines():
         line(name, each)
 
 
 def line(name: str, text: str) -> None:
-    """A line that overwrites itself, as progress bars do, as it looked last; its end may be that of Windows."""
+    """Print one line. Of a line that overwrites itself, as a progress bar does, print the last state."""
     text = text.removesuffix("\r")
     out().print(Text.assemble((f"{name:6} ", ROLES.get(name, "cyan")), ("│ ", "dim"), Text.from_ansi(text)))
 

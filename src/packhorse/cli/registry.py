@@ -102,6 +102,4 @@ COMMANDS = (
 
 for place, (group, name, where, meaning) in enumerate(COMMANDS):
     app.command(where, name=name, help=meaning, group=group, sort_key=place)
-app.command(
-    "packhorse.cli.commands.completion_values:names", name="names", help="What completion asks the server.", show=False
-)
+app.command("packhorse.cli.commands.completion:names", name="names", help="Names for completion.", show=False)

@@ -53,7 +53,7 @@ class Watched:
             return
         folder = self._folder.resolve()
         if self._imported is None:
-            yield from _packaged(folder)
+            yield from _package_files(folder)
             return
         for each in {folder, *self._imported}:
             yield from each.glob("*.py")
@@ -82,7 +82,7 @@ def _is_foreign(parts: tuple[str, ...]) -> bool:
     return any(part in NOT_THEIRS or part.startswith(".") for part in parts)
 
 
-def _packaged(folder: Path) -> Iterator[Path]:
+def _package_files(folder: Path) -> Iterator[Path]:
     yield from folder.glob("*.py")
     for package in folder.glob("*/__init__.py"):
-        yield from _packaged(package.parent)
+        yield from _package_files(package.parent)

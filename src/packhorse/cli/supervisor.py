@@ -96,7 +96,7 @@ class Kept:
         # A pipe of our own: asyncio's wait() would wait for everybody who inherited its pipe.
         ours, theirs = os.pipe()
         try:
-            process = await self._started(theirs)
+            process = await self._start(theirs)
         finally:
             os.close(theirs)
         self._processes.add(process)
@@ -110,7 +110,7 @@ class Kept:
         forwarding.cancel()
         return code
 
-    async def _started(self, output: int) -> Process:
+    async def _start(self, output: int) -> Process:
         return await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",

@@ -17,33 +17,33 @@ Schema = Mapping[str, Any]
 
 
 MOST = 16 * 1024 * 1024
-"""Bytes of a file that are sent as a text: more than any server takes, and a film is soon named by mistake."""
+"""Largest file, in bytes, that is sent as text: a guard against naming a large file by mistake."""
 
 
 def parameters_from(
     given: Mapping[str, list[str]], schema: Schema
 ) -> tuple[dict[str, Any], dict[str, Path | list[Path]]]:
-    """Values, and files. A value that does not fit is left as it is: the server says best what is wrong with it."""
+    """Values, and files. A value that does not fit its type stays text: the server then reports the error."""
     values: dict[str, Any] = {}
     files: dict[str, Path | list[Path]] = {}
     for name, texts in given.items():
         kinds = list(_kinds(schema.get("properties", {}).get(name, {}), schema.get("$defs", {})))
         items = [item for kind in kinds if kind.get("type") == "array" for item in _items(kind, schema)]
-        if any(map(_is_file, [*items, *kinds])) and all(map(_is_made, texts)):
+        if any(map(_is_file, [*items, *kinds])) and all(map(_is_artifact, texts)):
             values[name] = texts if any(map(_is_file, items)) else _only(name, texts)
         elif any(map(_is_file, items)):
             files[name] = [_path(text) for text in texts]
         elif any(map(_is_file, kinds)):
             files[name] = _path(_only(name, texts))
         else:
-            said = [_said(name, text) for text in texts]
+            said = [_text(name, text) for text in texts]
             is_elements = items and not (len(said) == 1 and _is_array(said[0]))
             values[name] = [_value(text, items) for text in said] if is_elements else _value(_only(name, said), kinds)
     return values, files
 
 
-def grouped(words: Sequence[str], *command: str) -> dict[str, list[str]]:
-    """What each name was given to this command."""
+def group_words(words: Sequence[str], *command: str) -> dict[str, list[str]]:
+    """The values of each name, from NAME=VALUE words."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for word in words:
         name, equals, value = word.partition("=")
@@ -63,8 +63,8 @@ def _path(text: str) -> Path:
     return Path(text.removeprefix("@")).expanduser()
 
 
-def _said(name: str, text: str) -> str:
-    """The text itself; after ``@``, what the file of this name says. ``@@`` is an ``@`` that the text begins with."""
+def _text(name: str, text: str) -> str:
+    """The text itself; after ``@``, the content of that file. ``@@`` stands for a leading ``@``."""
     if not text.startswith("@"):
         return text
     if text.startswith("@@"):
@@ -117,8 +117,8 @@ def _is_file(kind: Schema) -> bool:
     return kind.get("format") == "binary"
 
 
-def _is_made(text: str) -> bool:
-    """Whether it names an artifact of an earlier job; a path that looks like it can be written with ``@``."""
+def _is_artifact(text: str) -> bool:
+    """Whether it names an artifact of an earlier job. Write a path that looks like one with ``@``."""
     return text.startswith("job:") and "/artifacts/" in text
 
 

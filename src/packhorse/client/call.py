@@ -1,26 +1,30 @@
-"""What a client asks, as a value: described once, sent by the plain and by the asynchronous client alike."""
+"""One request as a value, so that both clients share every description; and when a request is repeated."""
 
 from __future__ import annotations
 
+import inspect
+import re
+import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import update_wrapper
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import httpx2
 import msgspec
 
-from packhorse.client.problems import checked, reaching
-from packhorse.client.retry import SAFE
+from packhorse.client.problems import decode_answer, translate_errors
 from packhorse.client.upload import Form
-from packhorse.errors import InvalidInput, UnknownOutcome, Unreachable
+from packhorse.errors import InvalidInput, PackhorseError, UnknownOutcome, Unreachable
 from packhorse.settings import Settings, load
 from packhorse.tls import trust
 from packhorse.version import VERSION
 
 Json = dict[str, Any]
 T = TypeVar("T")
+M = TypeVar("M", bound=Callable[..., Any])
 
 BASE = "/api/v1"
 LOCAL = "http://127.0.0.1:3003"
@@ -34,15 +38,25 @@ STORING = 600.0
 PAUSES = (0.2, 0.5, 1.0)
 """Seconds before a call that may be repeated is sent again: as long as a server behind a proxy takes to be replaced."""
 LOST = (Unreachable, UnknownOutcome)
-"""Nobody knows whether it was done."""
+"""The outcome of the request is unknown."""
 
 NO_PROXY = {"all://127.0.0.1": None, "all://localhost": None, "all://[::1]": None}
 """A proxy from the environment could not reach this machine's own server."""
 
+WAIT = 30.0
+"""Default for how many seconds one call waits in all."""
+WAITED_FOR = frozenset({429, 503})
+SAFE = frozenset({"GET", "DELETE"})
+LEAST = 0.1
+
+OnWait = Callable[[float, PackhorseError], None]
+
+SELF = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
 
 @dataclass(frozen=True)
 class Call(Generic[T]):
-    """One request, and how its answer is read."""
+    """One request, and how to read its answer."""
 
     method: str
     url: str
@@ -54,15 +68,15 @@ class Call(Generic[T]):
     patience: float = READ
     """Seconds for the answer."""
     pauses: tuple[float, ...] = ()
-    """How often, and after how long, it may be sent again when the answer is lost."""
+    """Seconds before each repeat if the answer is lost; empty if it must not be repeated."""
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether it comes to the same if it is sent twice: a submit does by its key."""
+        """Whether sending it twice has the same effect as once. A submit is repeatable through its idempotency key."""
         return self.method in SAFE or bool(self.pauses)
 
-    def asked(self) -> dict[str, Any]:
-        """As httpx takes it, without the form's body: that is read one way here and another way there."""
+    def request(self) -> dict[str, Any]:
+        """Arguments for httpx, without the body of a form: the two clients read it differently."""
         headers = dict(self.headers)
         content = None
         if self.form is not None:
@@ -79,13 +93,13 @@ class Call(Generic[T]):
             "timeout": httpx2.Timeout(READ, connect=CONNECT, read=self.patience),
         }
 
-    def answered(self, response: httpx2.Response) -> T:
-        return self.read(checked(response))
+    def result(self, response: httpx2.Response) -> T:
+        return self.read(decode_answer(response))
 
 
 @dataclass(frozen=True)
 class Fetch(Generic[T]):
-    """A file to be written, or, where the answer is none, a value: the path in the one case, the value in the other."""
+    """A download: a path if the answer is a file, else the decoded value."""
 
     url: str
     to: Path
@@ -99,8 +113,8 @@ Pages = Callable[[str | None], Call[Json]]
 """The call for the page at a cursor."""
 
 
-class Where:
-    """Which server, and who asks."""
+class Server:
+    """Which server to call, with which key."""
 
     def __init__(self, url: str | None, key: str | None) -> None:
         settings = load().settings
@@ -109,14 +123,13 @@ class Where:
         self._serve = None if named else _address(settings)
         self._key = (settings.key if key is None else key).strip()
         if not (self._key.isascii() and self._key.isprintable()) or " " in self._key:
-            raise InvalidInput("This cannot be a key: it holds characters that no key has.", field="key")
+            raise InvalidInput("This is not a key: it contains characters that no key has.", field="key")
 
-    def reaching(self) -> AbstractContextManager[None]:
-        """In it, silence is an error that says where nobody answers."""
-        return reaching(self.url, self._serve)
+    def translate_errors(self) -> AbstractContextManager[None]:
+        return translate_errors(self.url, self._serve)
 
     def options(self) -> dict[str, Any]:
-        """For a client of httpx."""
+        """Arguments for a client of httpx."""
         headers = {"User-Agent": f"packhorse/{VERSION}"}
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
@@ -130,11 +143,45 @@ class Where:
 
 
 def _with_scheme(url: str) -> str:
-    """``localhost:3003`` is what a person means by http://localhost:3003."""
+    """``localhost:3003`` means http://localhost:3003."""
     return url if "://" in url else f"http://{url}"
 
 
 def _address(settings: Settings) -> str:
-    """Where `packhorse serve` listens, for who asks from this machine."""
+    """Where `packhorse serve` listens, as seen from this machine."""
     host = "127.0.0.1" if settings.host in ("", "0.0.0.0", "::") else settings.host  # noqa: S104 (we ask there)
     return f"http://{f'[{host}]' if ':' in host else host}:{settings.port}"
+
+
+class RetryBudget:
+    """How long one call may still wait for a server that said when to try again."""
+
+    def __init__(self, limit: float, on_wait: OnWait | None, *, is_repeatable: bool) -> None:
+        self._until = time.monotonic() + limit
+        self._on_wait = on_wait
+        self._is_repeatable = is_repeatable
+
+    def wait(self, error: PackhorseError) -> float:
+        """Seconds until the next try. Raises the error if that is too late, or if a repeat may have a second effect."""
+        seconds = error.retry_after
+        if not self._is_repeatable or error.status not in WAITED_FOR or seconds is None:
+            raise error
+        seconds = max(seconds, LEAST)
+        if time.monotonic() + seconds > self._until:
+            raise error
+        if self._on_wait is not None:
+            self._on_wait(seconds, error)
+        return seconds
+
+
+def copy_signature(method: M, describe: Callable[..., Any], returns: str | None = None) -> M:
+    """Give a method the name, docstring and signature of its description, for `help` and the docs.
+
+    ``returns`` is the return type, if it is not the type parameter of the description's.
+    """
+    update_wrapper(method, describe)
+    found = inspect.signature(describe)
+    returned = returns or re.sub(r"^\w+\[(.*)\]$", r"\1", str(found.return_annotation))
+    signature = found.replace(parameters=[SELF, *found.parameters.values()], return_annotation=returned)
+    method.__signature__ = signature  # type: ignore[attr-defined]
+    return method

@@ -1,4 +1,4 @@
-"""Results on their way here: written aside, checked against the server's sum, and then given their name in one step."""
+"""Downloads: written to a temporary file, checked against the server's digest, then renamed."""
 
 from __future__ import annotations
 
@@ -25,49 +25,49 @@ def is_file(response: httpx2.Response) -> bool:
     return "content-disposition" in response.headers
 
 
-class Arrival:
-    """A file as it comes in. Whatever goes wrong before `kept`, leaving the context removes what there is of it."""
+class IncomingFile:
+    """A file being downloaded. Leaving the context without `finish` removes it."""
 
     def __init__(self, response: httpx2.Response, to: Path) -> None:
         self._url = str(response.url)
-        self._said = response.headers.get("repr-digest")
+        self._expected = response.headers.get("repr-digest")
         self._to = _unused(to / filename(response.headers["content-disposition"])) if to.is_dir() else to
         self._to.parent.mkdir(parents=True, exist_ok=True)
-        fd, self._aside = tempfile.mkstemp(prefix=".packhorse-", dir=self._to.parent)
+        fd, self._temporary = tempfile.mkstemp(prefix=".packhorse-", dir=self._to.parent)
         self._file = open(fd, "wb")  # noqa: SIM115 (closed when this is left)
-        self._summed = sha256()
+        self._digest = sha256()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
-        with suppress(FileNotFoundError):  # it has its name
-            os.unlink(self._aside)
+        with suppress(FileNotFoundError):  # it was renamed
+            os.unlink(self._temporary)
 
     def add(self, piece: bytes) -> None:
-        self._summed.update(piece)
+        self._digest.update(piece)
         self._file.write(piece)
 
-    def kept(self) -> Path:
-        """Give it its name, in one step, if it is what the server says it sent."""
+    def finish(self) -> Path:
+        """Check the digest and give the file its name."""
         self._file.close()
-        digest = b64encode(self._summed.digest()).decode()
-        if self._said is not None and self._said != f"sha-256=:{digest}:":
-            raise Unreachable("The file was changed on its way here; try again.", url=self._url)
-        os.chmod(self._aside, 0o666 & ~_mask())
-        os.replace(self._aside, self._to)
+        digest = b64encode(self._digest.digest()).decode()
+        if self._expected is not None and self._expected != f"sha-256=:{digest}:":
+            raise Unreachable("The file was corrupted during the download; try again.", url=self._url)
+        os.chmod(self._temporary, 0o666 & ~_mask())
+        os.replace(self._temporary, self._to)
         return self._to
 
 
 def _unused(path: Path) -> Path:
-    """A name that the server chose never takes the place of a file that is there: ``a.jpg``, then ``a (1).jpg``."""
+    """Never overwrites an existing file with a name that the server chose: ``a.jpg``, then ``a (1).jpg``."""
     names = chain([path], (path.with_name(f"{path.stem} ({n}){path.suffix}") for n in count(1)))
     return next(each for each in names if not each.exists())
 
 
 def filename(disposition: str) -> str:
-    """The name in a Content-Disposition, made safe: a server must not choose where we write."""
+    """The name in a Content-Disposition, sanitised: the server must not choose the folder."""
     extended = re.search(r"filename\*=UTF-8''([^;\s]+)", disposition, re.IGNORECASE)
     if extended:
         return sanitize_name(unquote(extended[1]))

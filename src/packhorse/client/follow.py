@@ -1,4 +1,4 @@
-"""Following a job's events over connections that come and go: what to ask next, and when to give up. Sends nothing."""
+"""Follows a job's events across lost connections: what to request next, and when to give up. Sends nothing itself."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ TERMINAL = frozenset({"completed", "failed", "cancelled"})
 UNNUMBERED = frozenset({"snapshot", "progress", "log", "gap"})
 
 SILENCE = 40.0
-"""Seconds without a byte after which a connection is given up: the server pings every 15."""
+"""Seconds without a byte after which the client reconnects; the server pings every 15."""
 TRIES = 8
 PAUSE = 0.5
-"""Seconds between connections, more each time: 14 in all before we give up, longer than a restart takes."""
+"""Seconds between connections, growing each time: 14 in all before giving up, longer than a restart takes."""
 
 
 class Follow:
-    """Whoever drives it waits for `pause`, connects with `asked`, and hands each message to `read` while `goes_on`."""
+    """The client waits for `pause`, connects with `request`, and passes each message to `read` while `goes_on`."""
 
     def __init__(self, url: str, after: int, *, timeout: float | None = None, log: bool = True) -> None:
         self._url = url
         self._after = after
         self._until = None if timeout is None else time.monotonic() + timeout
-        self._asks = {"log": log, "log_after": 0}
+        self._query = {"log": log, "log_after": 0}
         self._last = 0
-        """The number of the newest event when the snapshot was made: nothing before it ends the job for good."""
+        """Number of the newest event in the snapshot. An end before it was followed by a retry."""
         self._is_over = False
         self._was_there = False
         self._failures = 0
@@ -39,26 +39,26 @@ class Follow:
         return not self._is_over and self._left() > 0
 
     def pause(self) -> float:
-        """Seconds before the next connection, which counts as a failure until something comes: a server that goes
-        away may end it properly."""
+        """Seconds before the next connection. It counts as a failure until a message arrives: a server that shuts
+        down may end it without an error."""
         pause = max(0.0, min(PAUSE * self._failures, self._left()))
         self._failures += 1
         return pause
 
-    def asked(self) -> dict[str, Any]:
+    def request(self) -> dict[str, Any]:
         return {
             "method": "GET",
             "url": self._url,
             "headers": {"Accept": "text/event-stream", "Last-Event-ID": str(self._after)},
-            "params": self._asks,
+            "params": self._query,
             "timeout": httpx2.Timeout(5.0, read=min(SILENCE, max(0.05, self._left()))),
         }
 
     def connected(self) -> None:
         self._was_there = True
 
-    def lost(self, error: Unreachable) -> None:
-        """Raises the error if trying again makes no sense: nobody was ever there, or too long nobody is."""
+    def connection_lost(self, error: Unreachable) -> None:
+        """Raises the error if no connection ever succeeded, or after too many failures in a row."""
         if self._left() > 0 and (not self._was_there or self._failures >= TRIES):
             raise error
 
@@ -70,7 +70,7 @@ class Follow:
                 self._last = data["last_event"]
                 self._is_over = data["status"] in TERMINAL and self._after >= self._last
             elif message.event == "log":
-                self._asks["log_after"] = data["n"]
+                self._query["log_after"] = data["n"]
             return {"n": None, "type": message.event, "data": data}
         self._after = int(message.id)
         self._is_over = message.event in TERMINAL and self._after >= self._last

@@ -1,4 +1,4 @@
-"""Turns a problem back into the error it was, and a silence into `Unreachable`."""
+"""Turns a problem document back into the error that the server raised, and a failed connection into `Unreachable`."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ MEMBERS = frozenset({"type", "title", "status", "detail", "hint"})
 
 
 @contextmanager
-def reaching(url: str, serve: str | None = None) -> Iterator[None]:
-    """``serve`` is where `packhorse serve` would be, if nobody said which server is meant."""
+def translate_errors(url: str, serve: str | None = None) -> Iterator[None]:
+    """``serve``: the address of a local `packhorse serve`, for the hint if no server was named."""
     try:
         yield
     except httpx2.LocalProtocolError as error:  # ours: the body was not as long as we had said
@@ -30,8 +30,8 @@ def reaching(url: str, serve: str | None = None) -> Iterator[None]:
         ) from error
 
 
-def checked(response: httpx2.Response) -> Any:
-    """The JSON of a good answer, None of an empty one. The body must have been read."""
+def decode_answer(response: httpx2.Response) -> Any:
+    """The JSON of a successful response, None if it is empty. The body must have been read."""
     if not response.is_success:
         raise error_of(response)
     if not response.content:
@@ -39,28 +39,28 @@ def checked(response: httpx2.Response) -> Any:
     try:
         return msgspec.json.decode(response.content)
     except msgspec.DecodeError:
-        raise _other(response) from None
+        raise _not_packhorse(response) from None
 
 
 def error_of(response: httpx2.Response) -> PackhorseError:
-    found = _decoded(response)
+    found = _json_or_none(response)
     if not isinstance(found, dict) or not str(found.get("type", "")).startswith(URN):
-        return _other(response)
+        return _not_packhorse(response)
     facts = {name: value for name, value in found.items() if name not in MEMBERS}
     named = KNOWN.get(found["type"].removeprefix(URN), PackhorseError)
     error = named(str(found.get("detail") or found.get("title") or named.type()), **facts)
-    error.hint = str(found.get("hint", error.hint))  # a newer server may know better
+    error.hint = str(found.get("hint", error.hint))  # a newer server may have a better one
     said = response.headers.get("retry-after", "")
     error.retry_after = float(said) if said.isascii() and said.isdigit() and len(said) < 7 else None
     return error
 
 
-def _other(response: httpx2.Response) -> Unreachable:
+def _not_packhorse(response: httpx2.Response) -> Unreachable:
     said = f"{response.status_code} {response.reason_phrase}"
     return Unreachable(f"What answers at {response.url} is not packhorse: {said}.", url=str(response.url))
 
 
-def _decoded(response: httpx2.Response) -> Any:
+def _json_or_none(response: httpx2.Response) -> Any:
     try:
         return msgspec.json.decode(response.content)
     except msgspec.DecodeError:

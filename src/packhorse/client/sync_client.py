@@ -11,53 +11,51 @@ from typing import Concatenate, ParamSpec, Self, TypeVar
 import httpx2
 
 from packhorse.client import download
-from packhorse.client.call import LOST, Call, Fetch, Json, Pages, Where
+from packhorse.client.call import LOST, WAIT, Call, Fetch, Json, Pages, RetryBudget, Server, copy_signature
 from packhorse.client.calls import bulk, jobs, operations
 from packhorse.client.calls import failures as failing
 from packhorse.client.calls import schedules as scheduling
 from packhorse.client.follow import Follow
-from packhorse.client.problems import checked, error_of
-from packhorse.client.retry import WAIT, Patience
-from packhorse.client.signatures import shown_as
+from packhorse.client.problems import decode_answer, error_of
 from packhorse.errors import PackhorseError, StoreUnavailable, TooMany, Unreachable
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _asking(describe: Callable[P, Call[T]]) -> Callable[Concatenate[Client, P], T]:
+def _call(describe: Callable[P, Call[T]]) -> Callable[Concatenate[Client, P], T]:
     def ask(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return self._ask(describe(*args, **kwargs))
 
-    return shown_as(ask, describe)
+    return copy_signature(ask, describe)
 
 
-def _fetching(describe: Callable[P, Fetch[T]]) -> Callable[Concatenate[Client, P], T]:
+def _download_call(describe: Callable[P, Fetch[T]]) -> Callable[Concatenate[Client, P], T]:
     def fetch(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return self._fetch(describe(*args, **kwargs))
 
-    return shown_as(fetch, describe)
+    return copy_signature(fetch, describe)
 
 
-def _following(describe: Callable[P, Follow]) -> Callable[Concatenate[Client, P], Iterator[Json]]:
+def _stream_call(describe: Callable[P, Follow]) -> Callable[Concatenate[Client, P], Iterator[Json]]:
     def follow(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[Json]:
         return self._follow(describe(*args, **kwargs))
 
-    return shown_as(follow, describe, "Iterator[Json]")
+    return copy_signature(follow, describe, "Iterator[Json]")
 
 
-def _paging(describe: Callable[P, Pages]) -> Callable[Concatenate[Client, P], Iterator[Json]]:
+def _pages_call(describe: Callable[P, Pages]) -> Callable[Concatenate[Client, P], Iterator[Json]]:
     def iterate(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[Json]:
         return self._iterate(describe(*args, **kwargs))
 
-    return shown_as(iterate, describe, "Iterator[Json]")
+    return copy_signature(iterate, describe, "Iterator[Json]")
 
 
-def _changing(describe: Callable[P, Pages]) -> Callable[Concatenate[Client, P], Json]:
+def _bulk_call(describe: Callable[P, Pages]) -> Callable[Concatenate[Client, P], Json]:
     def change(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> Json:
         return self._change(describe(*args, **kwargs))
 
-    return shown_as(change, describe, "Json")
+    return copy_signature(change, describe, "Json")
 
 
 class Client:
@@ -80,11 +78,11 @@ class Client:
         wait: float = WAIT,
         on_wait: Callable[[float, PackhorseError], None] | None = None,
     ) -> None:
-        self._where = Where(url, key)
-        self.url = self._where.url
+        self._server = Server(url, key)
+        self.url = self._server.url
         self._wait, self._on_wait = wait, on_wait
-        with self._where.reaching():
-            self._http = httpx2.Client(**self._where.options())
+        with self._server.translate_errors():
+            self._http = httpx2.Client(**self._server.options())
 
     def __enter__(self) -> Self:
         return self
@@ -96,17 +94,17 @@ class Client:
         """Close its connections."""
         self._http.close()
 
-    pipelines = _asking(jobs.pipelines)
-    submit = _asking(jobs.submit)
-    get = _asking(jobs.get)
-    explain = _asking(jobs.explain)
-    estimate = _asking(jobs.estimate)
-    history = _asking(jobs.history)
-    metrics = _asking(jobs.metrics)
-    list = _asking(jobs.page)
-    iterate = _paging(jobs.every)
-    events = _following(jobs.events)
-    log = _asking(jobs.log)
+    pipelines = _call(jobs.pipelines)
+    submit = _call(jobs.submit)
+    get = _call(jobs.get)
+    explain = _call(jobs.explain)
+    estimate = _call(jobs.estimate)
+    history = _call(jobs.history)
+    metrics = _call(jobs.metrics)
+    list = _call(jobs.page)
+    iterate = _pages_call(jobs.every)
+    events = _stream_call(jobs.events)
+    log = _call(jobs.log)
 
     def wait(self, job_id: str, timeout: float | None = None) -> Json:
         """The job when it has ended, or as it is after ``timeout`` seconds: look at the status of what you get."""
@@ -115,88 +113,88 @@ class Client:
                 pass
         return self.get(job_id)
 
-    cancel = _asking(jobs.cancel)
-    retry = _asking(jobs.retry)
-    delete = _asking(jobs.delete)
-    count = _asking(bulk.count)
-    cancel_jobs = _changing(bulk.cancel_jobs)
-    retry_jobs = _changing(bulk.retry_jobs)
-    delete_jobs = _changing(bulk.delete_jobs)
-    promote = _asking(jobs.promote)
-    destinations = _asking(jobs.destinations)
-    me = _asking(jobs.me)
-    tokens = _asking(jobs.tokens)
-    token = _asking(jobs.token)
-    revoke = _asking(jobs.revoke)
-    artifacts = _asking(jobs.artifacts)
-    result = _fetching(jobs.result)
-    artifact = _fetching(jobs.artifact)
+    cancel = _call(jobs.cancel)
+    retry = _call(jobs.retry)
+    delete = _call(jobs.delete)
+    count = _call(bulk.count)
+    cancel_jobs = _bulk_call(bulk.cancel_jobs)
+    retry_jobs = _bulk_call(bulk.retry_jobs)
+    delete_jobs = _bulk_call(bulk.delete_jobs)
+    promote = _call(jobs.promote)
+    destinations = _call(jobs.destinations)
+    me = _call(jobs.me)
+    tokens = _call(jobs.tokens)
+    token = _call(jobs.token)
+    revoke = _call(jobs.revoke)
+    artifacts = _call(jobs.artifacts)
+    result = _download_call(jobs.result)
+    artifact = _download_call(jobs.artifact)
 
-    queues = _asking(operations.queues)
-    pause = _asking(operations.pause)
-    resume = _asking(operations.resume)
-    workers = _asking(operations.workers)
-    stats = _asking(operations.stats)
-    health = _asking(operations.health)
-    keys = _asking(operations.keys)
-    key = _asking(operations.key)
-    create_key = _asking(operations.create_key)
-    rotate_key = _asking(operations.rotate_key)
-    revoke_key = _asking(operations.revoke_key)
-    key_limits = _asking(operations.key_limits)
-    audit = _asking(operations.audit)
-    webhooks = _asking(operations.webhooks)
-    add_webhook = _asking(operations.add_webhook)
-    remove_webhook = _asking(operations.remove_webhook)
-    test_webhook = _asking(operations.test_webhook)
-    deliveries = _asking(operations.deliveries)
+    queues = _call(operations.queues)
+    pause = _call(operations.pause)
+    resume = _call(operations.resume)
+    workers = _call(operations.workers)
+    stats = _call(operations.stats)
+    health = _call(operations.health)
+    keys = _call(operations.keys)
+    key = _call(operations.key)
+    create_key = _call(operations.create_key)
+    rotate_key = _call(operations.rotate_key)
+    revoke_key = _call(operations.revoke_key)
+    key_limits = _call(operations.key_limits)
+    audit = _call(operations.audit)
+    webhooks = _call(operations.webhooks)
+    add_webhook = _call(operations.add_webhook)
+    remove_webhook = _call(operations.remove_webhook)
+    test_webhook = _call(operations.test_webhook)
+    deliveries = _call(operations.deliveries)
 
-    schedules = _paging(scheduling.every)
-    schedule = _asking(scheduling.get)
-    put_schedule = _asking(scheduling.put)
-    delete_schedule = _asking(scheduling.delete)
-    pause_schedule = _asking(scheduling.pause)
-    resume_schedule = _asking(scheduling.resume)
-    reset_schedule = _asking(scheduling.reset)
-    rollback_schedule = _asking(scheduling.rollback)
-    run_schedule = _asking(scheduling.run)
-    schedule_runs = _asking(scheduling.runs)
-    schedule_versions = _asking(scheduling.versions)
-    schedule_version = _asking(scheduling.version)
-    diff_schedule = _asking(scheduling.diff)
-    preview_schedule = _asking(scheduling.preview)
-    failures = _asking(failing.failures)
-    failure = _asking(failing.failure)
-    failure_groups = _paging(failing.failure_groups)
-    failure_group = _asking(failing.failure_group)
-    retry_failures = _asking(failing.retry_failures)
-    dismiss_failures = _asking(failing.dismiss_failures)
-    failure_orders = _asking(failing.failure_orders)
-    failure_order = _asking(failing.failure_order)
+    schedules = _pages_call(scheduling.every)
+    schedule = _call(scheduling.get)
+    put_schedule = _call(scheduling.put)
+    delete_schedule = _call(scheduling.delete)
+    pause_schedule = _call(scheduling.pause)
+    resume_schedule = _call(scheduling.resume)
+    reset_schedule = _call(scheduling.reset)
+    rollback_schedule = _call(scheduling.rollback)
+    run_schedule = _call(scheduling.run)
+    schedule_runs = _call(scheduling.runs)
+    schedule_versions = _call(scheduling.versions)
+    schedule_version = _call(scheduling.version)
+    diff_schedule = _call(scheduling.diff)
+    preview_schedule = _call(scheduling.preview)
+    failures = _call(failing.failures)
+    failure = _call(failing.failure)
+    failure_groups = _pages_call(failing.failure_groups)
+    failure_group = _call(failing.failure_group)
+    retry_failures = _call(failing.retry_failures)
+    dismiss_failures = _call(failing.dismiss_failures)
+    failure_orders = _call(failing.failure_orders)
+    failure_order = _call(failing.failure_order)
 
     def _ask(self, call: Call[T]) -> T:
-        patience = Patience(self._wait, self._on_wait, is_repeatable=call.is_repeatable)
+        budget = RetryBudget(self._wait, self._on_wait, is_repeatable=call.is_repeatable)
         for pause in call.pauses:
             try:
-                return self._in_time(lambda: self._once(call), patience)
+                return self._with_retries(lambda: self._once(call), budget)
             except LOST:
                 time.sleep(pause)
-        return self._in_time(lambda: self._once(call), patience)
+        return self._with_retries(lambda: self._once(call), budget)
 
-    def _in_time(self, ask: Callable[[], T], patience: Patience) -> T:
+    def _with_retries(self, ask: Callable[[], T], budget: RetryBudget) -> T:
         while True:
             try:
                 return ask()
             except (TooMany, StoreUnavailable) as error:
-                time.sleep(patience.wait(error))
+                time.sleep(budget.wait(error))
 
     def _once(self, call: Call[T]) -> T:
-        asked = call.asked()
+        request = call.request()
         if call.form is not None:
-            asked["content"] = call.form.sent()
-        with self._where.reaching():
-            response = self._http.request(**asked)
-        return call.answered(response)
+            request["content"] = call.form.chunks()
+        with self._server.translate_errors():
+            response = self._http.request(**request)
+        return call.result(response)
 
     def _iterate(self, pages: Pages) -> Iterator[Json]:
         cursor = None
@@ -207,24 +205,24 @@ class Client:
                 return
 
     def _change(self, pages: Pages) -> Json:
-        so_far = bulk.added(None, self._ask(pages(None)))
+        so_far = bulk.add_page(None, self._ask(pages(None)))
         while so_far["next"] is not None:
-            so_far = bulk.added(so_far, self._ask(pages(so_far["next"])))
+            so_far = bulk.add_page(so_far, self._ask(pages(so_far["next"])))
         return so_far
 
     def _fetch(self, fetch: Fetch[T]) -> T:
-        patience = Patience(self._wait, self._on_wait, is_repeatable=True)
-        return self._in_time(lambda: self._fetched(fetch), patience)
+        budget = RetryBudget(self._wait, self._on_wait, is_repeatable=True)
+        return self._with_retries(lambda: self._fetch_once(fetch), budget)
 
-    def _fetched(self, fetch: Fetch[T]) -> T:
-        with self._where.reaching(), self._http.stream("GET", fetch.url) as response:
+    def _fetch_once(self, fetch: Fetch[T]) -> T:
+        with self._server.translate_errors(), self._http.stream("GET", fetch.url) as response:
             if not response.is_success:
                 response.read()
                 raise error_of(response)
             if not download.is_file(response):
                 response.read()
-                return fetch.value(checked(response))
-            return fetch.value(_arrived(response, fetch.to))
+                return fetch.value(decode_answer(response))
+            return fetch.value(_save(response, fetch.to))
 
     def _follow(self, follow: Follow) -> Generator[Json]:
         while follow.goes_on:
@@ -232,10 +230,10 @@ class Client:
             try:
                 yield from self._connection(follow)
             except Unreachable as error:
-                follow.lost(error)
+                follow.connection_lost(error)
 
     def _connection(self, follow: Follow) -> Generator[Json]:
-        with self._where.reaching(), self._http.stream(**follow.asked()) as response:
+        with self._server.translate_errors(), self._http.stream(**follow.request()) as response:
             if not response.is_success:
                 response.read()
                 raise error_of(response)
@@ -246,8 +244,8 @@ class Client:
                     return
 
 
-def _arrived(response: httpx2.Response, to: Path) -> Path:
-    with download.Arrival(response, to) as arrival:
+def _save(response: httpx2.Response, to: Path) -> Path:
+    with download.IncomingFile(response, to) as file:
         for piece in response.iter_bytes(download.CHUNK):
-            arrival.add(piece)
-        return arrival.kept()
+            file.add(piece)
+        return file.finish()

@@ -1,4 +1,4 @@
-"""Files on their way to the server: read while they are sent, never held, and from the start again if need be."""
+"""Uploads: files are read while they are sent, never held in memory, and again from the start if repeated."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Content = str | os.PathLike[str] | bytes | BinaryIO
 Sent = Content | File | tuple[str, Content]
 """A path, bytes or an open file, as it is or with the name it shall have."""
 Files = Mapping[str, Sent | Sequence[Sent]]
-Told = Callable[[int, int], None]
+OnProgress = Callable[[int, int], None]
 """Called with bytes sent so far, and in all."""
 
 CHUNK = 256 * 1024
@@ -37,20 +37,20 @@ def fields(asked: Mapping[str, Any]) -> dict[str, str]:
 class Form:
     """A multipart form of known length. Raises InvalidInput for what cannot be read."""
 
-    def __init__(self, fields: Mapping[str, str], files: Files, tell: Told | None) -> None:
+    def __init__(self, fields: Mapping[str, str], files: Files, tell: OnProgress | None) -> None:
         self._boundary = secrets.token_hex(16)
         self._fields = [(self._head(name), value.encode()) for name, value in fields.items()]
         parts = [_part(name, each) for name, given in files.items() for each in _several(given)]
         self._parts = [(self._head(part.parameter, part.name), part) for part in parts]
         self._total = sum(part.size for part in parts)
-        self._tell = tell or _nobody
+        self._tell = tell or _ignore
 
     def headers(self) -> dict[str, str]:
         fields = sum(len(head) + len(value) + 2 for head, value in self._fields)
         length = fields + sum(len(head) + part.size + 2 for head, part in self._parts) + len(self._end())
         return {"Content-Type": f"multipart/form-data; boundary={self._boundary}", "Content-Length": str(length)}
 
-    def sent(self) -> Iterator[bytes]:
+    def chunks(self) -> Iterator[bytes]:
         """All of it, from the start."""
         done = 0
         with closing(self._pieces()) as pieces:
@@ -60,7 +60,7 @@ class Form:
                 if of_file:
                     self._tell(done, self._total)
 
-    async def a_sent(self) -> AsyncIterator[bytes]:
+    async def async_chunks(self) -> AsyncIterator[bytes]:
         """The same; files are read in a thread, so that nobody else in the loop waits for the disk."""
         done = 0
         pieces = self._pieces()
@@ -81,7 +81,7 @@ class Form:
             yield head + value + b"\r\n", 0
         for head, part in self._parts:
             yield head, 0
-            with part.opened() as file:
+            with part.open() as file:
                 while piece := file.read(CHUNK):
                     yield piece, len(piece)
             yield b"\r\n", 0
@@ -106,7 +106,7 @@ class _Part:
     start: int = 0
 
     @contextmanager
-    def opened(self) -> Iterator[BinaryIO]:
+    def open(self) -> Iterator[BinaryIO]:
         if not isinstance(self.content, Path):
             self.content.seek(self.start)
             yield self.content  # open it was, open it stays
@@ -162,5 +162,5 @@ def _quoted(name: str) -> str:
     return name.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")
 
 
-def _nobody(_sent: int, _total: int) -> None:
+def _ignore(_sent: int, _total: int) -> None:
     pass

@@ -1,13 +1,26 @@
-"""`packhorse completion`: what makes a shell complete our commands, options and their values."""
+"""`packhorse completion` prints a completion script; the script calls `packhorse names` for names on the server."""
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
+from itertools import islice
 from typing import Literal
 
+from packhorse.cli import output
+from packhorse.cli.options import Remote
 from packhorse.cli.registry import app
+from packhorse.client import Client
+from packhorse.errors import PackhorseError
+
+PATIENCE = 1.0
+"""Seconds that `names` takes at most: somebody has pressed Tab."""
+MOST = 200
+"""Schedules that are offered."""
 
 VERBS = ("show", "put", "pause", "resume", "reset", "delete", "run", "runs", "history", "diff", "rollback")
 BEHIND: Mapping[str, str] = {
@@ -106,12 +119,40 @@ def _zsh(text: str) -> str:
 
 def _fish(text: str) -> str:
     for option, kind in OPTIONS.items():
-        text = re.sub(f"-l {option[2:]} -r ", f"-l {option[2:]} -x -a {_asked(kind)} ", text)
-    text = re.sub("(using_command stats' -l queue) -r ", rf"\1 -x -a {_asked('queues')} ", text)
-    behind = [f"'__fish_packhorse_behind {words}' -f -a {_asked(kind)}" for words, kind in BEHIND.items()]
-    behind.append(f"__fish_packhorse_behind_put -f -a {_asked('pipelines')}")
+        text = re.sub(f"-l {option[2:]} -r ", f"-l {option[2:]} -x -a {_names_command(kind)} ", text)
+    text = re.sub("(using_command stats' -l queue) -r ", rf"\1 -x -a {_names_command('queues')} ", text)
+    behind = [f"'__fish_packhorse_behind {words}' -f -a {_names_command(kind)}" for words, kind in BEHIND.items()]
+    behind.append(f"__fish_packhorse_behind_put -f -a {_names_command('pipelines')}")
     return text + FISH + "".join(f"complete -c packhorse -n {each}\n" for each in behind)
 
 
-def _asked(kind: str) -> str:
+def _names_command(kind: str) -> str:
     return f"'(packhorse names {kind} 2>/dev/null)'"
+
+
+def names(kind: Literal["pipelines", "queues", "schedules"], /, *, remote: Remote = Remote()) -> None:
+    """Print the names that the server knows, one a line; nothing if it does not answer at once.
+
+    Parameters
+    ----------
+    kind
+        Of what.
+    """
+    signal.signal(signal.SIGALRM, lambda *_: os._exit(0))
+    signal.setitimer(signal.ITIMER_REAL, PATIENCE)
+    try:
+        with suppress(PackhorseError), Client(remote.url, wait=0) as client:
+            for name in _names(client, kind):
+                output.plain(name)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _names(client: Client, kind: str) -> list[str]:
+    match kind:
+        case "pipelines":
+            return [each["name"] for each in client.pipelines()]
+        case "queues":
+            return [each["name"] for each in client.queues()]
+        case _:
+            return [each["schedule_id"] for each in islice(client.schedules(), MOST)]

@@ -20,11 +20,11 @@ def config(*, output: Output = Output(), pace: Pace = Pace(), places: Places = P
     if output.json:
         printing.document([{**each, "meaning": meaning[each["name"]]} for each in found])
         return
-    rows = [(each["name"], _written(each["value"]), each["origin"], meaning[each["name"]]) for each in found]
+    rows = [(each["name"], _env_text(each["value"]), each["origin"], meaning[each["name"]]) for each in found]
     printing.table(("setting", "value", "origin", "meaning"), rows)
 
 
-def _written(value: Any) -> str:
+def _env_text(value: Any) -> str:
     """As it would be written in the environment."""
     if isinstance(value, dict):
         return ",".join(f"{name}={count}" for name, count in value.items())

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from packhorse.cli import USAGE
 from packhorse.cli.options import SAMPLE, Places, flags_of, settings_from
-from packhorse.cli.output import forwarded
+from packhorse.cli.output import forward
 from packhorse.cli.reloader import Watched
 from packhorse.cli.supervisor import Kept
 from packhorse.core.text import plural
@@ -53,9 +53,9 @@ class Dev:
     def __init__(self, settings: Settings, apps: Sequence[str], flags: Sequence[str], drain: Sequence[str]) -> None:
         self._settings = settings
         self._over = asyncio.Event()
-        self._serve = Kept("serve", ["serve", "--keyless", "--port", str(settings.port), *flags], forwarded)
+        self._serve = Kept("serve", ["serve", "--keyless", "--port", str(settings.port), *flags], forward)
         self._workers = {
-            app: Kept("worker" if len(apps) == 1 else f"worker {app}", ["worker", app, *drain, *flags], forwarded)
+            app: Kept("worker" if len(apps) == 1 else f"worker {app}", ["worker", app, *drain, *flags], forward)
             for app in apps
         }
 
@@ -100,9 +100,9 @@ class Dev:
                 break
             await asyncio.sleep(KNOCK)
         apps = ", ".join(self._workers)
-        forwarded("dev", f"{apps} {plural(len(self._workers), 'runs', 'run')} at http://{host}:{port}; Ctrl-C ends it")
+        forward("dev", f"{apps} {plural(len(self._workers), 'runs', 'run')} at http://{host}:{port}; Ctrl-C ends it")
         if str(port) != PORT:
-            forwarded("dev", f"other commands find it with: export PACKHORSE_URL=http://{host}:{port}")
+            forward("dev", f"other commands find it with: export PACKHORSE_URL=http://{host}:{port}")
 
     async def _watch(self, app: str, loaded: Sequence[str]) -> None:
         watched = Watched(app, loaded)
@@ -114,8 +114,8 @@ class Dev:
                 described = await describe(app)
             except PackhorseError as error:
                 watched.knows(None)
-                forwarded("dev", f"{error.message}\nThe worker is restarted when it can be loaded again.")
+                forward("dev", f"{error.message}\nThe worker is restarted when it can be loaded again.")
                 continue
             watched.knows(described.files)
-            forwarded("dev", "the code has changed: what starts from now on runs the new one")
+            forward("dev", "the code has changed: what starts from now on runs the new one")
             self._workers[app].start()

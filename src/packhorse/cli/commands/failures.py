@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from cyclopts import App, Group, Parameter
 
 from packhorse.cli import output
-from packhorse.cli.job_ref import named
+from packhorse.cli.job_ref import resolve_job
 from packhorse.cli.options import Remote, Whole
 from packhorse.client import Client, Json
 
@@ -45,13 +45,13 @@ class Chosen:
     until: str | None = None
     "Before this time."
 
-    def asked(self) -> dict[str, Any]:
+    def filters(self) -> dict[str, Any]:
         found = asdict(self)
         return {"fingerprint": found.pop("group"), "error_code": found.pop("code"), **found}
 
 
 @app.default
-def listed(
+def list_failures(
     *,
     chosen: Chosen = Chosen(),
     status: str | None = None,
@@ -71,14 +71,14 @@ def listed(
         How many at most.
     """
     with Client(remote.url) as client:
-        job = None if job is None else named(client, job)
-        found = client.failures(**chosen.asked(), status=status, job_id=job, limit=limit)
+        job = None if job is None else resolve_job(client, job)
+        found = client.failures(**chosen.filters(), status=status, job_id=job, limit=limit)
     if remote.json:
         output.document(found)
     elif found["items"]:
         output.table(COLUMNS, map(_failure, found["items"]))
     else:
-        output.said("There are no such failures.")
+        output.message("There are no such failures.")
 
 
 @app.command
@@ -101,7 +101,7 @@ def groups(*, dismissed: bool = False, limit: Whole = 50, remote: Remote = Remot
         columns = (*counted, "pipeline", "stage", "code", "message")
         output.table(columns, map(_group, found))
     else:
-        output.said("There are no failures.")
+        output.message("There are no failures.")
 
 
 @app.command
@@ -118,7 +118,7 @@ def show(name: Name, /, *, remote: Remote = Remote()) -> None:
     if remote.json:
         output.document(found)
     else:
-        output.facts({key.replace("_", " "): _told(value) for key, value in found.items() if value is not None})
+        output.facts({key.replace("_", " "): _cell(value) for key, value in found.items() if value is not None})
 
 
 @app.command
@@ -141,8 +141,8 @@ def retry(
         Only tell how many they are, and which are the newest.
     """
     with Client(remote.url) as client:
-        found = client.retry_failures(failures, **chosen.asked(), pace=pace, dry_run=dry_run)
-    _ordered(found, remote, "retried")
+        found = client.retry_failures(failures, **chosen.filters(), pace=pace, dry_run=dry_run)
+    _print_order(found, remote, "retried")
 
 
 @app.command
@@ -161,8 +161,8 @@ def dismiss(
         Only tell how many they are, and which are the newest.
     """
     with Client(remote.url) as client:
-        found = client.dismiss_failures(failures, reason=reason, **chosen.asked(), dry_run=dry_run)
-    _ordered(found, remote, "dismissed")
+        found = client.dismiss_failures(failures, reason=reason, **chosen.filters(), dry_run=dry_run)
+    _print_order(found, remote, "dismissed")
 
 
 @app.command
@@ -186,10 +186,10 @@ def orders(order: str | None = None, /, *, limit: Whole = 20, remote: Remote = R
     if rows:
         output.table(("order", "kind", "at", "by", "done", "left", "state"), map(_order, rows))
     else:
-        output.said("Nothing was ordered.")
+        output.message("Nothing was ordered.")
 
 
-def _ordered(found: Json, remote: Remote, what: str) -> None:
+def _print_order(found: Json, remote: Remote, what: str) -> None:
     if remote.json:
         output.document(found)
         return
@@ -200,7 +200,7 @@ def _ordered(found: Json, remote: Remote, what: str) -> None:
             output.table(COLUMNS, map(_failure, found["first"]))
         return
     output.plain(f"{count} will be {what}: order {found['order']['order_id']}.")
-    output.said(f"See how far it is with: packhorse failures orders {found['order']['order_id']}")
+    output.message(f"See how far it is with: packhorse failures orders {found['order']['order_id']}")
 
 
 def _failure(found: Json) -> tuple[object, ...]:
@@ -232,5 +232,5 @@ def _when(at: str) -> str:
     return at[:19].replace("T", " ")
 
 
-def _told(value: object) -> object:
+def _cell(value: object) -> object:
     return ", ".join(f"{k} {v}" for k, v in value.items() if v) if isinstance(value, dict) else value

@@ -9,7 +9,7 @@ from pathlib import Path
 from string import Template
 
 from packhorse.cli import output
-from packhorse.cli.commands.results import writing
+from packhorse.cli.commands.results import translate_os_errors
 from packhorse.errors import WouldOverwrite
 
 NAMES = ("pipelines.py", "test_pipelines.py", "pyproject.toml", "README.md", ".gitignore")
@@ -29,15 +29,15 @@ def init(folder: Path = Path(), /) -> None:
     for path in written:
         if path.exists() or path.is_symlink():
             raise WouldOverwrite(path=str(path))
-    with writing(str(folder)):
+    with translate_os_errors(str(folder)):
         folder.mkdir(parents=True, exist_ok=True)
         for path, text in written.items():
             with path.open("x", encoding="utf-8") as file:
                 file.write(text)
             output.plain(str(path))
-    output.said("\nNext, in two terminals:")
+    output.message("\nNext, in two terminals:")
     for command in ("packhorse dev", "packhorse submit count text=@README.md --wait --output ."):
-        output.said("  " + _there(folder, command))
+        output.message("  " + _in_folder(folder, command))
 
 
 def text_of(name: str, folder: Path) -> str:
@@ -50,5 +50,5 @@ def _name(folder: Path) -> str:
     return name[:63].rstrip("-") or NAMELESS
 
 
-def _there(folder: Path, command: str) -> str:
+def _in_folder(folder: Path, command: str) -> str:
     return command if folder == Path() else f"cd {shlex.quote(str(folder))} && {command}"

@@ -9,7 +9,7 @@ from typing import Any
 from cyclopts import CycloptsError
 
 from packhorse.cli import follow, output
-from packhorse.cli.job_ref import named
+from packhorse.cli.job_ref import resolve_job
 from packhorse.cli.options import Chosen, JobId, Remote
 from packhorse.client import Client, Json
 from packhorse.core.text import plural
@@ -43,11 +43,11 @@ def cancel(
         Do it to all that are found, without which they are only counted.
     """
     with remote.client() as client:
-        jobs = tuple(named(client, each) for each in jobs)
+        jobs = tuple(resolve_job(client, each) for each in jobs)
         if len(jobs) == 1 and not dry_run and not _is_named(chosen, all):
-            _changed(client.cancel(jobs[0]), remote)
+            _print_job(client.cancel(jobs[0]), remote)
             return 0
-        return _many("cancel", client.cancel_jobs, _asked(jobs, chosen, all), dry_run, yes, remote)
+        return _many("cancel", client.cancel_jobs, _selection(jobs, chosen, all), dry_run, yes, remote)
 
 
 def retry(
@@ -75,13 +75,13 @@ def retry(
         Do it to all that are found, without which they are only counted.
     """
     with remote.client() as client:
-        jobs = tuple(named(client, each) for each in jobs)
+        jobs = tuple(resolve_job(client, each) for each in jobs)
         if len(jobs) == 1 and not dry_run and not _is_named(chosen, all):
-            _retried(client, jobs[0], stage, remote)
+            _retry_one(client, jobs[0], stage, remote)
             return 0
         if stage is not None:
             raise CycloptsError(msg="A stage is named for one job, given by its id.", command_chain=["retry"])
-        return _many("retry", client.retry_jobs, _asked(jobs, chosen, all), dry_run, yes, remote)
+        return _many("retry", client.retry_jobs, _selection(jobs, chosen, all), dry_run, yes, remote)
 
 
 def delete(
@@ -106,20 +106,20 @@ def delete(
         Do it to all that are found, without which they are only counted.
     """
     with remote.client() as client:
-        jobs = tuple(named(client, each) for each in jobs)
+        jobs = tuple(resolve_job(client, each) for each in jobs)
         if len(jobs) == 1 and not dry_run and not _is_named(chosen, all):
             client.delete(jobs[0])
-            _deleted(jobs[0], remote)
+            _print_deleted(jobs[0], remote)
             return 0
-        return _many("delete", client.delete_jobs, _asked(jobs, chosen, all), dry_run, yes, remote)
+        return _many("delete", client.delete_jobs, _selection(jobs, chosen, all), dry_run, yes, remote)
 
 
 def _is_named(chosen: Chosen, all: bool) -> bool:
     return all or any(asdict(chosen).values())
 
 
-def _asked(jobs: tuple[str, ...], chosen: Chosen, all: bool) -> dict[str, Any]:
-    return {"ids": jobs, "all": all, **chosen.asked()}
+def _selection(jobs: tuple[str, ...], chosen: Chosen, all: bool) -> dict[str, Any]:
+    return {"ids": jobs, "all": all, **chosen.filters()}
 
 
 def _many(verb: str, ask: Callable[..., Json], asked: dict[str, Any], dry_run: bool, yes: bool, remote: Remote) -> int:
@@ -137,26 +137,26 @@ def _many(verb: str, ask: Callable[..., Json], asked: dict[str, Any], dry_run: b
             output.plain(f"{number} left alone: {WHY.get(why, why)}.")
     if not is_trial or dry_run:
         return 0
-    output.said("Nothing was done yet. To do it, add: --yes")
+    output.message("Nothing was done yet. To do it, add: --yes")
     return UNSURE
 
 
-def _retried(client: Client, job: str, stage: str | None, remote: Remote) -> None:
+def _retry_one(client: Client, job: str, stage: str | None, remote: Remote) -> None:
     before = client.get(job)
     after = client.retry(job, stage)
-    _changed(after, remote)
+    _print_job(after, remote)
     if after["run"] == before["run"]:
-        output.said("It is active, and was left alone.")
+        output.message("It is active, and was left alone.")
 
 
-def _deleted(job: str, remote: Remote) -> None:
+def _print_deleted(job: str, remote: Remote) -> None:
     if remote.json:
         output.document({"job_id": job, "deleted": True})
     else:
         output.plain(f"Job {job} is deleted.")
 
 
-def _changed(job: Json, remote: Remote) -> None:
+def _print_job(job: Json, remote: Remote) -> None:
     if remote.json:
         output.document(job)
         return

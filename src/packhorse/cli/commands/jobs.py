@@ -9,8 +9,8 @@ from cyclopts import CycloptsError, Parameter
 
 from packhorse.cli import follow as watching
 from packhorse.cli import output
-from packhorse.cli.commands.results import listed
-from packhorse.cli.job_ref import named
+from packhorse.cli.commands.results import print_artifacts
+from packhorse.cli.job_ref import resolve_job
 from packhorse.cli.options import Chosen, JobId, Remote, Whole
 from packhorse.client import Client, Json
 from packhorse.core import json
@@ -36,7 +36,7 @@ def jobs(*, chosen: Chosen = Chosen(), count: bool = False, limit: Whole = 20, r
         How many at most.
     """
     with remote.client() as client:
-        page = client.count(**chosen.asked()) if count else client.list(**chosen.asked(), limit=limit)
+        page = client.count(**chosen.filters()) if count else client.list(**chosen.filters(), limit=limit)
     if remote.json:
         output.document(page)
     elif count:
@@ -45,7 +45,7 @@ def jobs(*, chosen: Chosen = Chosen(), count: bool = False, limit: Whole = 20, r
         columns = ("job", "pipeline", "user", "status", "progress", "stage", "created")
         output.table(columns, map(_row, page["items"]))
     else:
-        output.said("There are no such jobs. Submit one with: packhorse submit PIPELINE")
+        output.message("There are no such jobs. Submit one with: packhorse submit PIPELINE")
 
 
 def show(job: JobId, /, *, follow: bool = False, remote: Remote = Remote()) -> int:
@@ -59,12 +59,12 @@ def show(job: JobId, /, *, follow: bool = False, remote: Remote = Remote()) -> i
         Show progress until it has ended; the exit code is 0 completed, 1 failed, 4 cancelled.
     """
     with remote.client() as client:
-        job = named(client, job)
+        job = resolve_job(client, job)
         if not follow:
-            _shown(client, job, remote)
+            _print_job(client, job, remote)
             return 0
-        found = watching.followed(client, job, json=remote.json)
-    return watching.DETACHED if found is None else watching.ended(found)
+        found = watching.follow_job(client, job, json=remote.json)
+    return watching.DETACHED if found is None else watching.report_end(found)
 
 
 def logs(
@@ -90,13 +90,13 @@ def logs(
         Begin with the last so many lines.
     """
     with remote.client() as client:
-        job = named(client, job)
+        job = resolve_job(client, job)
         stages = client.get(job)["stages"]
         if stage is not None and stage not in stages:
             raise CycloptsError(
                 msg=f"There is no stage {stage!r}; there is {list_some(stages)}.", command_chain=["logs"]
             )
-        for line in (_live if follow else _written)(client, job, stage, tail):
+        for line in (_live if follow else _log_lines)(client, job, stage, tail):
             if remote.json:
                 output.document(line)
             else:
@@ -114,7 +114,7 @@ def promote(job: JobId, /, *, to: str | None = None, remote: Remote = Remote()) 
         The name of the place, where the server has several.
     """
     with remote.client() as client:
-        promoted = client.promote(named(client, job), to)
+        promoted = client.promote(resolve_job(client, job), to)
     if remote.json:
         output.document(promoted)
     else:
@@ -132,10 +132,10 @@ def pipelines(*, remote: Remote = Remote()) -> None:
         rows = [(each["name"], each["app"], _usage(each["schema"]), each["description"]) for each in found]
         output.table(("pipeline", "app", "parameters", "meaning"), rows)
     else:
-        output.said("No pipeline is published. A worker publishes its own when it starts: packhorse worker FILE")
+        output.message("No pipeline is published. A worker publishes its own when it starts: packhorse worker FILE")
 
 
-def _written(client: Client, job_id: str, stage: str | None, tail: int | None) -> Iterator[Json]:
+def _log_lines(client: Client, job_id: str, stage: str | None, tail: int | None) -> Iterator[Json]:
     after = _before(client, job_id, stage, tail)
     while items := client.log(job_id, after, stage)["items"]:
         yield from items
@@ -173,7 +173,7 @@ def _row(job: Json) -> tuple[object, ...]:
     return job["job_id"], job["pipeline"], job["user_id"], job["status"], how_far, job["stage"], created
 
 
-def _shown(client: Client, job_id: str, remote: Remote) -> None:
+def _print_job(client: Client, job_id: str, remote: Remote) -> None:
     job = client.get(job_id)
     if remote.json:
         output.document(job)
@@ -184,7 +184,7 @@ def _shown(client: Client, job_id: str, remote: Remote) -> None:
         output.facts({"parameters": json.encode(job["parameters"]).decode()})
     _stages(job, client.metrics(job_id))
     if made := client.artifacts(job_id):
-        listed(made)
+        print_artifacts(made)
     if job["status"] not in TERMINAL:
         reasons = client.explain(job_id)
         for reason in reasons:

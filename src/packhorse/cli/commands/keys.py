@@ -64,18 +64,18 @@ def create(
     if settings.key:
         _refuse_tenant(tenant)
         with remote.client() as client:
-            _given(client.create_key(scopes, name=name, user_id=user, expires_in=expires), remote)
+            _print_key(client.create_key(scopes, name=name, user_id=user, expires_in=expires), remote)
         return
 
     async def straight(store: Store) -> Json:
-        lasting = None if expires is None else _lasting("expires", expires)
+        lasting = None if expires is None else _duration("expires", expires)
         key, text = await issue.create(
             store, tenant or "default", scopes, by=OPERATOR, name=name, user=user, lasting=lasting
         )
         await _tell(store, settings, "key.created", key)
         return {**key_to_json(key), "key": text}
 
-    _given(_with_store(settings, straight), remote)
+    _print_key(_with_store(settings, straight), remote)
 
 
 @app.command(name="list")
@@ -116,11 +116,11 @@ def show(key: str, /, *, places: Places = Places(), remote: Remote = Remote()) -
     settings = settings_from(places).settings
     if settings.key:
         with remote.client() as client:
-            found = client.key(_named(key))
+            found = client.key(_key_id(key))
     else:
 
         async def straight(store: Store) -> Json:
-            return {**key_to_json(await issue.find(store, _named(key)))}
+            return {**key_to_json(await issue.find(store, _key_id(key)))}
 
         found = _with_store(settings, straight)
     if remote.json:
@@ -143,16 +143,16 @@ def rotate(key: str, /, *, overlap: str = "0s", places: Places = Places(), remot
     settings = settings_from(places).settings
     if settings.key:
         with remote.client() as client:
-            _given(client.rotate_key(_named(key), overlap=overlap), remote)
+            _print_key(client.rotate_key(_key_id(key), overlap=overlap), remote)
         return
 
     async def straight(store: Store) -> Json:
-        old = await issue.find(store, _named(key))
-        new, text = await issue.rotate(store, old, by=OPERATOR, overlap=_lasting("overlap", overlap))
+        old = await issue.find(store, _key_id(key))
+        new, text = await issue.rotate(store, old, by=OPERATOR, overlap=_duration("overlap", overlap))
         await _tell(store, settings, "key.rotated", new, replaces=old.id)
         return {**key_to_json(new), "key": text}
 
-    _given(_with_store(settings, straight), remote)
+    _print_key(_with_store(settings, straight), remote)
 
 
 @app.command
@@ -167,11 +167,11 @@ def revoke(key: str, /, *, places: Places = Places(), remote: Remote = Remote())
     settings = settings_from(places).settings
     if settings.key:
         with remote.client() as client:
-            ended = client.revoke_key(_named(key))
+            ended = client.revoke_key(_key_id(key))
     else:
 
         async def straight(store: Store) -> Json:
-            found = await issue.revoke(store, (await issue.find(store, _named(key))).id, by=OPERATOR)
+            found = await issue.revoke(store, (await issue.find(store, _key_id(key))).id, by=OPERATOR)
             await _tell(store, settings, "key.revoked", found)
             return {**key_to_json(found)}
 
@@ -179,7 +179,7 @@ def revoke(key: str, /, *, places: Places = Places(), remote: Remote = Remote())
     if remote.json:
         output.document(ended)
     else:
-        output.said(f"Key {ended['key_id']} has ended.")
+        output.message(f"Key {ended['key_id']} has ended.")
 
 
 @app.command
@@ -192,7 +192,7 @@ def limits(key: str, /, *, remote: Remote = Remote()) -> None:
         Its id.
     """
     with remote.client() as client:
-        found = client.key_limits(_named(key))
+        found = client.key_limits(_key_id(key))
     if remote.json:
         output.document({"items": found, "next": None})
         return
@@ -225,14 +225,14 @@ def audit(*, limit: Whole = 50, places: Places = Places(), remote: Remote = Remo
 
 
 def _with_store(settings: Settings, act: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
-    async def acted() -> T:
+    async def run() -> T:
         store = await open_store(settings.store, settings.prefix)
         try:
             return await act(store)
         finally:
             await store.close()
 
-    return asyncio.run(acted())
+    return asyncio.run(run())
 
 
 async def _tell(store: Store, settings: Settings, event: str, key: Key, **details: str) -> None:
@@ -248,18 +248,18 @@ def _refuse_tenant(tenant: str | None) -> None:
         )
 
 
-def _lasting(name: str, text: str) -> float:
+def _duration(name: str, text: str) -> float:
     try:
         return seconds(text)
     except ValueError as error:
         raise InvalidInput(f"{error}.", field=name) from error
 
 
-def _given(made: Json, remote: Remote) -> None:
+def _print_key(made: Json, remote: Remote) -> None:
     if remote.json:
         output.document(made)
         return
-    output.said(f"Key {made['key_id']} of tenant {made['tenant_id']} may {', '.join(made['scopes'])}. Keep it safe:")
+    output.message(f"Key {made['key_id']} of tenant {made['tenant_id']} may {', '.join(made['scopes'])}. Keep it safe:")
     output.plain(made["key"])
 
 
@@ -276,7 +276,7 @@ def _line(entry: Json) -> Sequence[object]:
     return (*(entry[name] for name in facts), details)
 
 
-def _named(text: str) -> str:
+def _key_id(text: str) -> str:
     """The id, also where somebody gives the whole key: it must not be printed back."""
     presented = keys.read(text)
     return text if presented is None else presented.id

@@ -30,7 +30,7 @@ def queues(*, remote: Remote = Remote()) -> None:
         columns = ("queue", "ready", "oldest", "running", "workers", "slots", "per minute", "waited", "paused")
         output.table(columns, map(_row, found))
     else:
-        output.said("There are no queues. A worker publishes its pipelines when it starts: packhorse worker FILE")
+        output.message("There are no queues. A worker publishes its pipelines when it starts: packhorse worker FILE")
 
 
 def pause(queue: Queue, /, *, reason: str = "", remote: Remote = Remote()) -> None:
@@ -44,7 +44,7 @@ def pause(queue: Queue, /, *, reason: str = "", remote: Remote = Remote()) -> No
         Why; whoever waits is told.
     """
     with remote.client() as client:
-        _changed(client.pause(queue, reason), remote)
+        _print_queue(client.pause(queue, reason), remote)
 
 
 def resume(queue: Queue, /, *, remote: Remote = Remote()) -> None:
@@ -56,24 +56,24 @@ def resume(queue: Queue, /, *, remote: Remote = Remote()) -> None:
         Its name.
     """
     with remote.client() as client:
-        _changed(client.resume(queue), remote)
+        _print_queue(client.resume(queue), remote)
 
 
 def _row(each: Json) -> tuple[object, ...]:
     oldest = seconds(each["oldest_seconds"]) if each["ready"] else ""
     waited = percentiles(each["wait_seconds"]) if each["wait_seconds"]["p50"] is not None else ""
     served = (each["running"], each["workers"], each["slots"], f"{each['per_minute']:g}")
-    return each["name"], each["ready"], oldest, *served, waited, _paused(each)
+    return each["name"], each["ready"], oldest, *served, waited, _pause_text(each)
 
 
-def _changed(queue: Json, remote: Remote) -> None:
+def _print_queue(queue: Json, remote: Remote) -> None:
     if remote.json:
         output.document(queue)
     else:
         output.plain(f"Queue {queue['name']} is {'paused' if queue['paused'] else 'served'}.")
 
 
-def _paused(queue: Json) -> str:
+def _pause_text(queue: Json) -> str:
     pause = queue["paused"]
     if pause is None:
         return ""

@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 
 from packhorse.cli import output as printing
-from packhorse.cli.job_ref import named
+from packhorse.cli.job_ref import resolve_job
 from packhorse.cli.options import ArtifactName, JobId, Remote
 from packhorse.client import Client, Json
 from packhorse.core import json as wire
@@ -30,7 +30,7 @@ def result(job: JobId, /, *, output: str = ".", remote: Remote = Remote()) -> No
     """
     to = target(output)
     with remote.client() as client:
-        kept(client, named(client, job), to, json=remote.json)
+        save_result(client, resolve_job(client, job), to, json=remote.json)
 
 
 def artifacts(job: JobId, name: ArtifactName = None, /, *, output: str = ".", remote: Remote = Remote()) -> None:
@@ -47,20 +47,20 @@ def artifacts(job: JobId, name: ArtifactName = None, /, *, output: str = ".", re
     """
     to = None if name is None else target(output)
     with remote.client() as client:
-        job = named(client, job)
+        job = resolve_job(client, job)
         if name is not None and to is not None:
-            _said(client.artifact(job, name, to), json=remote.json)
+            _print_path(client.artifact(job, name, to), json=remote.json)
             return
         found = client.artifacts(job)
     if remote.json:
         printing.document({"items": found, "next": None})
     elif found:
-        listed(found)
+        print_artifacts(found)
     else:
-        printing.said("The job has made no files.")
+        printing.message("The job has made no files.")
 
 
-def listed(found: Sequence[Json]) -> None:
+def print_artifacts(found: Sequence[Json]) -> None:
     """A table of artifacts."""
     rows = [(each["name"], _size(each["size_bytes"]), each["content_type"]) for each in found]
     printing.table(("artifact", "size", "type"), rows)
@@ -69,15 +69,15 @@ def listed(found: Sequence[Json]) -> None:
 def target(output: str) -> Path:
     """Where a result goes. A name that ends in a slash is a folder, and made if it is not there."""
     path = Path(output).expanduser()
-    with writing(output):
+    with translate_os_errors(output):
         (path if output.endswith(os.sep) else path.parent).mkdir(parents=True, exist_ok=True)
     return path
 
 
-def tried(output: str) -> Path:
+def check_target(output: str) -> Path:
     """The same, tried out before the job: it may take hours, and then it would be too late to hear that it cannot."""
     path = target(output)
-    with writing(output):
+    with translate_os_errors(output):
         if path.is_file():
             path.open("ab").close()
         if path.is_dir() or path.is_file() or not path.exists():  # a device is written to as it is
@@ -85,22 +85,22 @@ def tried(output: str) -> Path:
     return path
 
 
-def kept(client: Client, job_id: str, output: Path, *, json: bool) -> None:
+def save_result(client: Client, job_id: str, output: Path, *, json: bool) -> None:
     """Write the result where it was asked for; one without files is a value, and printed if no file was named."""
-    with writing(str(output)):  # a disk may be full by now
+    with translate_os_errors(str(output)):  # a disk may be full by now
         found = client.result(job_id, output)
     if isinstance(found, Path):
-        _said(found, json=json)
+        _print_path(found, json=json)
     elif output.is_dir():
         printing.document(found)
     else:
-        with writing(str(output)):
+        with translate_os_errors(str(output)):
             output.write_bytes(wire.encode(found) + b"\n")
-        printing.said(f"Written to {output}.")
+        printing.message(f"Written to {output}.")
 
 
 @contextmanager
-def writing(output: str) -> Iterator[None]:
+def translate_os_errors(output: str) -> Iterator[None]:
     """What the file system refuses, as a sentence."""
     try:
         yield
@@ -109,7 +109,7 @@ def writing(output: str) -> Iterator[None]:
         raise InvalidInput(f"Nothing can be written to {output}: {why}.", field="output") from error
 
 
-def _said(path: Path, *, json: bool) -> None:
+def _print_path(path: Path, *, json: bool) -> None:
     printing.document({"path": str(path)}) if json else printing.plain(str(path))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Annotated, Any, Literal
 
 from cyclopts import App, Group, Parameter
@@ -9,8 +10,7 @@ from cyclopts import App, Group, Parameter
 from packhorse.cli import output
 from packhorse.cli.commands.submit import schema_of
 from packhorse.cli.options import Remote, Whole
-from packhorse.cli.schedule_output import changed, clock, difference, next_of, shown, state, tried
-from packhorse.cli.values import grouped, parameters_from
+from packhorse.cli.values import group_words, parameters_from
 from packhorse.client import Client, Json
 from packhorse.core import text
 from packhorse.errors import InvalidInput, ScheduleNotFound
@@ -30,7 +30,7 @@ Values = Annotated[str, Parameter(name="NAME=VALUE")]
 
 @app.default
 @app.command(name="list")
-def listed(*, deleted: bool = False, remote: Remote = Remote()) -> None:
+def list_schedules(*, deleted: bool = False, remote: Remote = Remote()) -> None:
     """List schedules: what is run when, and when next.
 
     Parameters
@@ -43,10 +43,10 @@ def listed(*, deleted: bool = False, remote: Remote = Remote()) -> None:
     if remote.json:
         output.document({"items": found, "next": None})
     elif found:
-        rows = [(s["schedule_id"], s["pipeline"], s["cron"], s["when"], next_of(s), state(s)) for s in found]
+        rows = [(s["schedule_id"], s["pipeline"], s["cron"], s["when"], _clock(s["next_at"]), _state(s)) for s in found]
         output.table(("schedule", "pipeline", "cron", "when", "next", "state"), rows)
     else:
-        output.said("There are no schedules. Make one with: packhorse schedules put ID PIPELINE --cron '0 3 * * *'")
+        output.message("There are no schedules. Make one with: packhorse schedules put ID PIPELINE --cron '0 3 * * *'")
 
 
 @app.command
@@ -59,7 +59,7 @@ def show(schedule: ScheduleId, /, *, remote: Remote = Remote()) -> None:
         Its id.
     """
     with remote.client() as client:
-        shown(client.schedule(schedule), remote)
+        _print_schedule(client.schedule(schedule), remote)
 
 
 @app.command
@@ -116,12 +116,12 @@ def put(
     given = {"cron": cron, "zone": zone, "user": user, "overlap": overlap, "misfire": misfire, "window": window}
     said: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     with remote.client() as client:
-        found = _known(client, schedule)
+        found = _schedule_or_none(client, schedule)
         said = {**_current(found), **said}
         said["pipeline"] = pipeline or said.get("pipeline")
         if "cron" not in said or said["pipeline"] is None:
             raise InvalidInput("A new schedule needs a pipeline and --cron.", field="cron")
-        added, files = parameters_from(grouped(values, "schedules", "put"), schema_of(client, said["pipeline"]))
+        added, files = parameters_from(group_words(values, "schedules", "put"), schema_of(client, said["pipeline"]))
         if files:
             raise InvalidInput("A schedule cannot hold files.", field=next(iter(files)))
         said["parameters"] = {**said.get("parameters", {}), **added}
@@ -129,7 +129,7 @@ def put(
             said["labels"] = {**said.get("labels", {}), **dict(_pair(each) for each in labels)}
         seen = version if version is not None or found is None else found["version"]
         made = client.put_schedule(schedule, **said, reason=reason, version=seen, dry_run=dry_run)
-    (tried if dry_run else shown)(made, remote)
+    (_print_trial if dry_run else _print_schedule)(made, remote)
 
 
 @app.command
@@ -144,7 +144,7 @@ def pause(schedule: ScheduleId, /, *, reason: str = "", remote: Remote = Remote(
         Why; the version says so.
     """
     with remote.client() as client:
-        changed(client.pause_schedule(schedule, reason), remote)
+        _print_change(client.pause_schedule(schedule, reason), remote)
 
 
 @app.command
@@ -159,7 +159,7 @@ def resume(schedule: ScheduleId, /, *, reason: str = "", remote: Remote = Remote
         Why; the version says so.
     """
     with remote.client() as client:
-        changed(client.resume_schedule(schedule, reason), remote)
+        _print_change(client.resume_schedule(schedule, reason), remote)
 
 
 @app.command
@@ -174,7 +174,7 @@ def reset(schedule: ScheduleId, /, *, reason: str = "", remote: Remote = Remote(
         Why; the version says so.
     """
     with remote.client() as client:
-        changed(client.reset_schedule(schedule, reason), remote)
+        _print_change(client.reset_schedule(schedule, reason), remote)
 
 
 @app.command
@@ -189,7 +189,7 @@ def delete(schedule: ScheduleId, /, *, reason: str = "", remote: Remote = Remote
         Why; the version says so.
     """
     with remote.client() as client:
-        changed(client.delete_schedule(schedule, reason), remote)
+        _print_change(client.delete_schedule(schedule, reason), remote)
 
 
 @app.command
@@ -206,7 +206,7 @@ def run(schedule: ScheduleId, /, *, remote: Remote = Remote()) -> None:
     if remote.json:
         output.document(made)
     else:
-        output.said(f"Look what becomes of it with: packhorse schedules runs {schedule}")
+        output.message(f"Look what becomes of it with: packhorse schedules runs {schedule}")
 
 
 @app.command
@@ -226,12 +226,12 @@ def runs(schedule: ScheduleId, /, *, limit: Whole = 20, remote: Remote = Remote(
         output.document(found)
     elif found["items"]:
         rows = [
-            (clock(r["tick"]), r["version"], r["status"], r["duration_ms"], r["job_id"] or "", r["message"])
+            (_clock(r["tick"]), r["version"], r["status"], r["duration_ms"], r["job_id"] or "", r["message"])
             for r in found["items"]
         ]
         output.table(("tick", "version", "status", "ms", "job", "message"), rows)
     else:
-        output.said("It has not fired yet.")
+        output.message("It has not fired yet.")
 
 
 @app.command
@@ -251,7 +251,14 @@ def history(schedule: ScheduleId, /, *, limit: Whole = 20, remote: Remote = Remo
         output.document(found)
         return
     rows = [
-        (v["version"], clock(v["at"]), v["author"], v["action"], v["reason"], ", ".join(map(difference, v["changes"])))
+        (
+            v["version"],
+            _clock(v["at"]),
+            v["author"],
+            v["action"],
+            v["reason"],
+            ", ".join(map(_difference, v["changes"])),
+        )
         for v in found["items"]
     ]
     output.table(("version", "at", "by", "what", "why", "changes"), rows)
@@ -277,7 +284,7 @@ def diff(schedule: ScheduleId, old: Whole, new: Whole, /, *, remote: Remote = Re
     elif found:
         output.table(("field", "old", "new"), [(d["field"], d["old"], d["new"]) for d in found])
     else:
-        output.said("They say the same.")
+        output.message("They say the same.")
 
 
 @app.command
@@ -294,7 +301,7 @@ def rollback(schedule: ScheduleId, to: Whole, /, *, reason: str = "", remote: Re
         Why; the version says so.
     """
     with remote.client() as client:
-        changed(client.rollback_schedule(schedule, to, reason), remote)
+        _print_change(client.rollback_schedule(schedule, to, reason), remote)
 
 
 @app.command
@@ -313,11 +320,13 @@ def preview(cron: str, /, *, zone: str = "UTC", remote: Remote = Remote()) -> No
     if remote.json:
         output.document({"items": found, "next": None})
     else:
-        output.said(f"{text.describe_schedule(cron, zone)}:")
-        output.table(("local time", "UTC", "", ""), [(m["local"], clock(m["at"]), m["mark"], m["note"]) for m in found])
+        output.message(f"{text.describe_schedule(cron, zone)}:")
+        output.table(
+            ("local time", "UTC", "", ""), [(m["local"], _clock(m["at"]), m["mark"], m["note"]) for m in found]
+        )
 
 
-def _known(client: Client, schedule: str) -> Json | None:
+def _schedule_or_none(client: Client, schedule: str) -> Json | None:
     try:
         found = client.schedule(schedule)
     except ScheduleNotFound:
@@ -337,3 +346,57 @@ def _pair(text: str) -> tuple[str, str]:
     if not equals or not name:
         raise InvalidInput(f"--label {text} is not NAME=VALUE.", field="labels")
     return name, value
+
+
+def _print_schedule(schedule: Json, remote: Remote) -> None:
+    if remote.json:
+        output.document(schedule)
+        return
+    facts = {
+        "schedule": schedule["schedule_id"],
+        "version": f"{schedule['version']}, by {schedule['updated_by']} at {_clock(schedule['updated_at'])}",
+        "state": _state(schedule),
+        "next": _clock(schedule["next_at"]),
+        "when": schedule["when"],
+        "cron": f"{schedule['cron']} ({schedule['zone']})",
+        "pipeline": schedule["pipeline"],
+        "user": schedule["user_id"],
+        "overlap": schedule["overlap"],
+        "misfire": schedule["misfire"],
+        **{f"  {name}": value for name, value in schedule["parameters"].items()},
+        **{f"label {name}": value for name, value in schedule["labels"].items()},
+    }
+    drift = islice(schedule["drift"] or (), 20)
+    output.facts({**facts, **{f"drift {each['field']}": _difference(each) for each in drift}})
+
+
+def _print_change(schedule: Json, remote: Remote) -> None:
+    if remote.json:
+        output.document(schedule)
+    else:
+        output.plain(f"Schedule {schedule['schedule_id']} is {_state(schedule)}, at version {schedule['version']}.")
+
+
+def _print_trial(schedule: Json, remote: Remote) -> None:
+    """What an edit would do."""
+    if remote.json:
+        output.document(schedule)
+        return
+    output.plain(f"Schedule {schedule['schedule_id']} would be at version {schedule['version']}: {schedule['when']}.")
+    if schedule["changes"]:
+        output.table(("field", "old", "new"), [(d["field"], d["old"], d["new"]) for d in schedule["changes"]])
+
+
+def _state(schedule: Json) -> str:
+    if schedule["deleted_at"] is not None:
+        return "deleted"
+    drift = ", differs from the code" if schedule["drift"] else ""
+    return ("active" if schedule["active"] else "paused") + drift
+
+
+def _difference(change: Json) -> str:
+    return f"{change['field']}: {change['old']} -> {change['new']}"
+
+
+def _clock(at: str | None) -> str:
+    return "" if at is None else at[:19].replace("T", " ")

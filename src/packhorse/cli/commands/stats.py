@@ -19,7 +19,7 @@ def workers(*, remote: Remote = Remote()) -> None:
     elif found:
         output.table(("worker", "state", "seen", "slots", "cpu", "memory", "in hand"), map(worker_row, found))
     else:
-        output.said("There are no workers. Start one with: packhorse worker FILE")
+        output.message("There are no workers. Start one with: packhorse worker FILE")
 
 
 def stats(

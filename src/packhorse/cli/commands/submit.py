@@ -9,9 +9,9 @@ from cyclopts import CycloptsError, Parameter
 
 from packhorse.cli import follow
 from packhorse.cli import output as printing
-from packhorse.cli.commands.results import kept, tried
+from packhorse.cli.commands.results import check_target, save_result
 from packhorse.cli.options import Remote, Whole
-from packhorse.cli.values import grouped, parameters_from
+from packhorse.cli.values import group_words, parameters_from
 from packhorse.client import Client, Json
 from packhorse.define.durations import seconds
 from packhorse.define.validation import unknown_pipeline
@@ -52,40 +52,40 @@ def submit(
         Wait, and write the result to this file, or into this folder/.
     """
     wait_before = _seconds(delay)
-    words = grouped(values, "submit")
-    to = None if output is None else tried(output)
+    words = group_words(values, "submit")
+    to = None if output is None else check_target(output)
     with remote.client() as client:
         parameters, files = parameters_from(words, schema_of(client, pipeline))
         job = client.submit(
             pipeline, parameters, files=files, user=user, priority=priority, delay=wait_before, key=key
         )  # fmt: skip
         if wait or to is not None:
-            return _awaited(client, job, to, remote)
-    _shown(job, remote)
+            return _wait_and_report(client, job, to, remote)
+    _print_job(job, remote)
     return 0
 
 
-def _awaited(client: Client, job: Json, output: Path | None, remote: Remote) -> int:
-    printing.said(f"Job {job['job_id']} is submitted.")
-    found = follow.followed(client, job["job_id"])
+def _wait_and_report(client: Client, job: Json, output: Path | None, remote: Remote) -> int:
+    printing.message(f"Job {job['job_id']} is submitted.")
+    found = follow.follow_job(client, job["job_id"])
     if found is None:
         return follow.DETACHED
-    code = follow.ended(found)
+    code = follow.report_end(found)
     if remote.json:
         printing.document(found)
     if code == 0 and output is not None:
-        kept(client, job["job_id"], output, json=remote.json)
+        save_result(client, job["job_id"], output, json=remote.json)
     elif code == 0 and not remote.json:
         printing.plain(job["job_id"])
     return code
 
 
-def _shown(job: Json, remote: Remote) -> None:
+def _print_job(job: Json, remote: Remote) -> None:
     if remote.json:
         printing.document(job)
         return
     printing.plain(job["job_id"])
-    printing.said(f"Follow it with: packhorse show {job['job_id']} --follow")
+    printing.message(f"Follow it with: packhorse show {job['job_id']} --follow")
 
 
 def schema_of(client: Client, pipeline: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cyclopts import App
 
 from packhorse.cli import output
-from packhorse.cli.job_ref import named
+from packhorse.cli.job_ref import resolve_job
 from packhorse.cli.options import JobId, Remote
 from packhorse.client import Json
 
@@ -24,15 +24,15 @@ def create(job: JobId, /, *, expires: str | None = None, remote: Remote = Remote
         After how long it ends, as 1d.
     """
     with remote.client() as client:
-        job = named(client, job)
+        job = resolve_job(client, job)
         made = client.token(job, expires_in=expires)
         made = {**made, "url": f"{client.url}/p/{made['key']}"}
     if remote.json:
         output.document(made)
         return
-    output.said(f"Token {made['key_id']} is for job {job} only, until {made['ends_at']}. Keep it safe:")
+    output.message(f"Token {made['key_id']} is for job {job} only, until {made['ends_at']}. Keep it safe:")
     output.plain(made["key"])
-    output.said(f"The page for the person who waits: {made['url']}")
+    output.message(f"The page for the person who waits: {made['url']}")
 
 
 @app.command(name="list")
@@ -45,13 +45,13 @@ def list_tokens(job: JobId, /, *, remote: Remote = Remote()) -> None:
         Its id, or the beginning of it; or the end, of one of the newest 200.
     """
     with remote.client() as client:
-        found = client.tokens(named(client, job))
+        found = client.tokens(resolve_job(client, job))
     if remote.json:
         output.document({"items": found, "next": None})
     elif found:
         output.table(("token", "created", "ends"), map(_row, found))
     else:
-        output.said(f"There are no tokens. Make one with: packhorse tokens create {job}")
+        output.message(f"There are no tokens. Make one with: packhorse tokens create {job}")
 
 
 @app.command
@@ -66,11 +66,11 @@ def revoke(job: JobId, token: str, /, *, remote: Remote = Remote()) -> None:
         The id of the token.
     """
     with remote.client() as client:
-        ended = client.revoke(named(client, job), token)
+        ended = client.revoke(resolve_job(client, job), token)
     if remote.json:
         output.document(ended)
     else:
-        output.said(f"Token {ended['key_id']} has ended.")
+        output.message(f"Token {ended['key_id']} has ended.")
 
 
 def _row(token: Json) -> tuple[object, ...]:

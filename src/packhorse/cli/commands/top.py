@@ -43,14 +43,14 @@ def top(*, once: bool = False, remote: Remote = Remote()) -> None:
     """
     with Client(remote.url) as client:
         if remote.json:
-            output.document(_looked(client))
+            output.document(_read(client))
         elif once or not sys.stdout.isatty():
-            output.out().print(_page(_looked(client)))
+            output.out().print(_page(_read(client)))
         else:
             _watch(client)
 
 
-def _looked(client: Client) -> Json:
+def _read(client: Client) -> Json:
     """One look: a few calls, none of which costs more the more jobs there are."""
     return {
         "stats": client.stats(window=RECENT),
@@ -66,7 +66,7 @@ def _watch(client: Client) -> None:
     with _keys() as leaves, Live(page, console=output.out(), screen=True, auto_refresh=False) as live:
         while not leaves(0.0):
             try:
-                page = _page(_looked(client))
+                page = _page(_read(client))
             except Unreachable as error:
                 page = Text(f"{error.message} Trying again.", style="red")
             live.update(page, refresh=True)
@@ -116,8 +116,8 @@ def _page(found: Json) -> RenderableType:
     parts += _section(
         "workers", ("worker", "state", "seen", "slots", "cpu", "memory", "in hand"), map(worker_row, found["workers"])
     )
-    parts += _section("running", ("job", "pipeline", "user", "stage", "", ""), map(_running, found["running"]))
-    parts += _section("failed last", ("job", "pipeline", "when", "why"), map(_failed, found["failed"]))
+    parts += _section("running", ("job", "pipeline", "user", "stage", "", ""), map(_running_row, found["running"]))
+    parts += _section("failed last", ("job", "pipeline", "when", "why"), map(_failed_row, found["failed"]))
     return Group(*parts)
 
 
@@ -145,12 +145,12 @@ def _queues(found: Json) -> Iterator[Sequence[object]]:
         yield each["name"], each["ready"], oldest, running, f"{each['per_minute']:g}", waited, paused
 
 
-def _running(job: Json) -> Sequence[object]:
+def _running_row(job: Json) -> Sequence[object]:
     bar = ProgressBar(total=100.0, completed=job["progress"], width=20)
     return job["job_id"], job["pipeline"], job["user_id"], job["stage"], bar, percent(job["progress"])
 
 
-def _failed(job: Json) -> Sequence[object]:
+def _failed_row(job: Json) -> Sequence[object]:
     error = job["error"] or {}
     return (
         job["job_id"],

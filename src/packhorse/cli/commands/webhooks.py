@@ -25,7 +25,7 @@ WebhookId = Annotated[str, Parameter(validator=_id)]
 
 @app.default
 @app.command(name="list")
-def listed(*, remote: Remote = Remote()) -> None:
+def list_webhooks(*, remote: Remote = Remote()) -> None:
     """List where ended jobs are told, and what has become of it."""
     with remote.client() as client:
         found = client.webhooks()
@@ -34,7 +34,7 @@ def listed(*, remote: Remote = Remote()) -> None:
     elif found:
         output.table(("webhook", "created", "state", "url"), map(_row, found))
     else:
-        output.said("There are no webhooks. Make one with: packhorse webhooks add URL")
+        output.message("There are no webhooks. Make one with: packhorse webhooks add URL")
 
 
 @app.command
@@ -52,7 +52,7 @@ def add(url: str, /, *, remote: Remote = Remote()) -> None:
         output.document(made)
         return
     output.facts({"webhook": made["webhook_id"], "secret": made["secret"]})
-    output.said("The secret is shown this once: keep it where the receiver can read it.")
+    output.message("The secret is shown this once: keep it where the receiver can read it.")
 
 
 @app.command
@@ -73,7 +73,7 @@ def remove(webhook: WebhookId, /, *, remote: Remote = Remote()) -> None:
 
 
 @app.command(name="test")
-def tried(webhook: WebhookId, /, *, remote: Remote = Remote()) -> int:
+def send_test(webhook: WebhookId, /, *, remote: Remote = Remote()) -> int:
     """Send a message now; the exit code is 1 if it is not taken.
 
     Parameters
@@ -104,12 +104,12 @@ def deliveries(webhook: WebhookId, /, *, remote: Remote = Remote()) -> None:
     if remote.json:
         output.document({"items": found, "next": None})
     elif found:
-        output.table(("message", "tries", "next", "error"), map(_waiting, found))
+        output.table(("message", "tries", "next", "error"), map(_delivery_row, found))
     else:
-        output.said("Nothing waits to be sent: what was taken is gone.")
+        output.message("Nothing waits to be sent: what was taken is gone.")
 
 
-def _waiting(delivery: Json) -> tuple[object, ...]:
+def _delivery_row(delivery: Json) -> tuple[object, ...]:
     return delivery["id"], delivery["attempts"], delivery["next_at"], delivery["error"] or ""
 
 

@@ -1,4 +1,4 @@
-"""What is asked about many jobs at once, each described once for both clients."""
+"""Calls about many jobs at once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from packhorse.client.call import BASE, PAUSES, Call, Json, Pages
-from packhorse.client.calls.jobs import whole
+from packhorse.client.calls.jobs import document
 
 
 def count(
@@ -20,7 +20,7 @@ def count(
     """How many jobs there are, counted up to 1000: ``{"count", "is_at_least"}``."""
     query = {"user_id": user, "status": status, "pipeline": pipeline}
     times = {"created_from": created_from, "created_until": created_until}
-    return Call("GET", f"{BASE}/jobs/count", whole, query={**query, **times})
+    return Call("GET", f"{BASE}/jobs/count", document, query={**query, **times})
 
 
 def cancel_jobs(
@@ -34,10 +34,10 @@ def cancel_jobs(
     created_until: str | None = None,
     dry_run: bool = False,
 ) -> Pages:
-    """Cancel those of these ids, or every active job that has what is named; with ``all``, every one there is.
+    """Cancel the jobs with these ids, or every active job that matches the filters; with ``all``, every active job.
 
-    ``{"count", "left": {why: number}, "named": [...]}``, once all is done; with ``dry_run`` nothing is done, and the
-    answer says how many it would be.
+    ``{"count", "left": {why: number}, "named": [...]}``, when all is done; with ``dry_run`` nothing changes, and the
+    answer says how many jobs match.
     """
     times = {"created_from": created_from, "created_until": created_until}
     return _pages("cancel", ids, dry_run, all=all, user_id=user, status=status, pipeline=pipeline, **times)
@@ -54,7 +54,7 @@ def retry_jobs(
     created_until: str | None = None,
     dry_run: bool = False,
 ) -> Pages:
-    """The same, to start a new run of failed and cancelled jobs from what has not finished."""
+    """Start a new run of failed and cancelled jobs; arguments as for `cancel_jobs`. Finished stages are kept."""
     times = {"created_from": created_from, "created_until": created_until}
     return _pages("retry", ids, dry_run, all=all, user_id=user, status=status, pipeline=pipeline, **times)
 
@@ -70,27 +70,27 @@ def delete_jobs(
     created_until: str | None = None,
     dry_run: bool = False,
 ) -> Pages:
-    """The same, to delete jobs that have ended, with their files."""
+    """Delete jobs that have ended, with their files; arguments as for `cancel_jobs`."""
     times = {"created_from": created_from, "created_until": created_until}
     return _pages("delete", ids, dry_run, all=all, user_id=user, status=status, pipeline=pipeline, **times)
 
 
 def _pages(verb: str, ids: Sequence[str], dry_run: bool, **filter: str | bool | None) -> Pages:
-    """Said twice it is done once, so that a lost answer is asked for again."""
-    asked: Json = {name: value for name, value in filter.items() if value not in (None, False)}
-    asked |= {"ids": [*ids]} if ids else {}
-    asked |= {"dry_run": True} if dry_run else {}
+    """Repeatable: a second request with the same cursor changes nothing more."""
+    body: Json = {name: value for name, value in filter.items() if value not in (None, False)}
+    body |= {"ids": [*ids]} if ids else {}
+    body |= {"dry_run": True} if dry_run else {}
     return lambda cursor: Call(
         "POST",
         f"{BASE}/jobs/{verb}",
-        whole,
-        json=asked if cursor is None else {**asked, "cursor": cursor},
+        document,
+        json=body if cursor is None else {**body, "cursor": cursor},
         pauses=PAUSES,
     )
 
 
-def added(so_far: Json | None, answer: Json) -> Json:
-    """What all answers come to until now."""
+def add_page(so_far: Json | None, answer: Json) -> Json:
+    """The sum of all answers so far."""
     if so_far is None:
         return answer
     left: dict[str, int] = dict(Counter(so_far["left"]) + Counter(answer["left"]))

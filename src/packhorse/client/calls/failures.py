@@ -1,4 +1,4 @@
-"""What is asked about failures, each described once for both clients."""
+"""Calls about failures."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from packhorse.client.call import BASE, Call, Json, Pages
-from packhorse.client.calls.jobs import whole
+from packhorse.client.calls.jobs import document
 from packhorse.errors import InvalidInput
 
 
@@ -39,26 +39,26 @@ def failures(
         "cursor": cursor,
         "limit": limit,
     }
-    return Call("GET", f"{BASE}/failures", whole, query=query)
+    return Call("GET", f"{BASE}/failures", document, query=query)
 
 
 def failure(failure_id: str) -> Call[Json]:
     """One failure."""
-    return Call("GET", _named("", failure_id, "failure"), whole)
+    return Call("GET", _named("", failure_id, "failure"), document)
 
 
 def failure_groups(*, dismissed: bool | None = None, trend: bool = False, limit: int | None = None) -> Pages:
-    """Every group of failures, the last seen first, page after page as they are asked for.
+    """Every group of failures, the last seen first, fetched in pages as you iterate.
 
-    ``dismissed`` chooses those that are, or the others; with ``trend`` each says how many there were hour by hour.
+    ``dismissed`` selects dismissed groups, or the others; with ``trend`` each has its counts by hour.
     """
     query: Json = {"dismissed": dismissed, "trend": trend or None, "limit": limit}
-    return lambda cursor: Call("GET", f"{BASE}/failures/groups", whole, query={**query, "cursor": cursor})
+    return lambda cursor: Call("GET", f"{BASE}/failures/groups", document, query={**query, "cursor": cursor})
 
 
 def failure_group(fingerprint: str, *, trend: bool = False) -> Call[Json]:
-    """One group of failures; with ``trend`` also how many there were in each of the last 24 hours."""
-    return Call("GET", _named("groups/", fingerprint, "group"), whole, query={"trend": trend or None})
+    """One group of failures; with ``trend`` also its counts in each of the last 24 hours."""
+    return Call("GET", _named("groups/", fingerprint, "group"), document, query={"trend": trend or None})
 
 
 def retry_failures(
@@ -74,12 +74,12 @@ def retry_failures(
     pace: float | None = None,
     dry_run: bool = False,
 ) -> Call[Json]:
-    """Have open failures retried: by their ids, or all that have what is named, ``pace`` of them a second.
+    """Retry open failures: by their ids, or all that match the filters, ``pace`` of them a second.
 
     ``{"count", "is_at_least", "first": [...], "order": {...}}``; with ``dry_run`` nothing is ordered.
     """
     chosen = _chosen(ids, fingerprint, pipeline, error_code, user, schedule, since, until)
-    return Call("POST", f"{BASE}/failures/retry", whole, json={**chosen, "pace": pace, "dry_run": dry_run})
+    return Call("POST", f"{BASE}/failures/retry", document, json={**chosen, "pace": pace, "dry_run": dry_run})
 
 
 def dismiss_failures(
@@ -95,19 +95,19 @@ def dismiss_failures(
     until: str | None = None,
     dry_run: bool = False,
 ) -> Call[Json]:
-    """Dismiss open failures with a reason; a group that is dismissed is revived no more until it is seen again."""
+    """Dismiss open failures with a reason. A dismissed group is not retried automatically until it is seen again."""
     chosen = _chosen(ids, fingerprint, pipeline, error_code, user, schedule, since, until)
-    return Call("POST", f"{BASE}/failures/dismiss", whole, json={**chosen, "reason": reason, "dry_run": dry_run})
+    return Call("POST", f"{BASE}/failures/dismiss", document, json={**chosen, "reason": reason, "dry_run": dry_run})
 
 
 def failure_orders(*, cursor: str | None = None, limit: int | None = None) -> Call[Json]:
-    """One page of what was ordered about failures, newest first, and how far it is."""
-    return Call("GET", f"{BASE}/failures/orders", whole, query={"cursor": cursor, "limit": limit})
+    """One page of bulk retries and dismissals, newest first, with their progress."""
+    return Call("GET", f"{BASE}/failures/orders", document, query={"cursor": cursor, "limit": limit})
 
 
 def failure_order(order_id: str) -> Call[Json]:
     """One order: ``{"order_id", "kind", "done", "left", "named", "ended_at", ...}``."""
-    return Call("GET", _named("orders/", order_id, "order"), whole)
+    return Call("GET", _named("orders/", order_id, "order"), document)
 
 
 def _chosen(ids: Sequence[str], *named: str | None) -> Json:
@@ -118,5 +118,5 @@ def _chosen(ids: Sequence[str], *named: str | None) -> Json:
 
 def _named(where: str, name: str, what: str) -> str:
     if not name.strip():
-        raise InvalidInput(f"The {what} is asked for by its name, and this is empty.", field=what)
+        raise InvalidInput(f"The {what} id is empty.", field=what)
     return f"{BASE}/failures/{where}{quote(name, safe='')}"

@@ -1,6 +1,6 @@
-"""Every call of the HTTP interface, described once. Answers are the JSON as it came, problems the errors they were.
+"""Calls about jobs. Answers are the JSON as the server sent it; a problem raises the error that the server raised.
 
-What stands here are the methods of `Client` and, as coroutines, of `AsyncClient`; the docstrings are theirs.
+Each function describes one method of `Client` and, as a coroutine, of `AsyncClient`; its docstring is theirs.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import uuid_utils
 
 from packhorse.client.call import BASE, PAUSES, READ, STORING, Call, Fetch, Json, Pages
 from packhorse.client.follow import Follow
-from packhorse.client.upload import Files, Form, Told, fields
+from packhorse.client.upload import Files, Form, OnProgress, fields
 from packhorse.errors import InvalidInput
 
 
 def pipelines() -> Call[Sequence[Json]]:
-    """What can be submitted: name, description, JSON Schema of the parameters, stages."""
+    """The pipelines: name, description, JSON Schema of the parameters, stages."""
     return Call("GET", f"{BASE}/pipelines", items)
 
 
@@ -36,30 +36,30 @@ def submit(
     key: str | None = None,
     metadata: Mapping[str, Any] | None = None,
     wait: float | None = None,
-    on_progress: Told | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Call[Json]:
     """The job. ``pipeline`` may be None if the server has one.
 
     Files are paths, bytes, open files or ``(filename, one of these)``, a list of them where the parameter is a list;
-    they are streamed, whatever their size, and ``on_progress`` is called with bytes sent so far, and in all. ``wait``
-    is how many seconds the server may take to answer with a job that has ended. An answer that is lost is asked for
-    again under the same key, which gives the same job; ``key`` is for those who want to ask again themselves.
+    they are streamed, whatever their size, and ``on_progress`` is called with the bytes sent so far and in total.
+    ``wait`` is how many seconds the server may wait for the job to end before it answers. If the answer is lost, the
+    client repeats the request with the same idempotency key and gets the same job; pass ``key`` to repeat it yourself.
     """
-    asked: Json = {"parameters": dict(parameters or {})}
-    asked |= {"priority": priority} if priority else {}
-    asked |= {"delay": delay} if delay else {}
-    asked |= {"metadata": dict(metadata)} if metadata else {}
+    body: Json = {"parameters": dict(parameters or {})}
+    body |= {"priority": priority} if priority else {}
+    body |= {"delay": delay} if delay else {}
+    body |= {"metadata": dict(metadata)} if metadata else {}
     headers = {"Idempotency-Key": str(uuid_utils.uuid7()) if key is None else key}
     if wait is not None:
-        headers["Prefer"] = f"wait={ceil(wait)}"  # it is told in whole seconds
+        headers["Prefer"] = f"wait={ceil(wait)}"  # the header has whole seconds
     return Call(
         "POST",
         f"{BASE}/jobs",
-        whole,
+        document,
         query={"pipeline": pipeline, "user_id": user},
         headers=headers,
-        json=asked,
-        form=Form(fields(asked), files, on_progress) if files else None,
+        json=body,
+        form=Form(fields(body), files, on_progress) if files else None,
         patience=(STORING if files else READ) + (wait or 0),
         pauses=PAUSES,
     )
@@ -67,22 +67,22 @@ def submit(
 
 def get(job_id: str) -> Call[Json]:
     """One job."""
-    return Call("GET", _job(job_id), whole)
+    return Call("GET", _job(job_id), document)
 
 
 def explain(job_id: str) -> Call[Sequence[Json]]:
-    """Why it is not running now: ``{"code", "message"}`` each, none if it is."""
+    """Why it is not running now: a list of ``{"code", "message"}``, empty if it is running."""
     return Call("GET", _job(job_id) + "/explain", _member("reasons"))
 
 
 def estimate(job_id: str) -> Call[Json]:
-    """How much longer it will run: ``{"seconds", "ends_at", "runs", "stages"}``, seconds None if nobody can tell."""
-    return Call("GET", _job(job_id) + "/estimate", whole)
+    """How much longer it will run: ``{"seconds", "ends_at", "runs", "stages"}``, ``seconds`` None if unknown."""
+    return Call("GET", _job(job_id) + "/estimate", document)
 
 
 def history(job_id: str, after: int = 0, limit: int | None = None) -> Call[Json]:
     """What has happened so far, one page: ``{"items": [{"n", "type", "at", ...}], "next": number or None}``."""
-    return Call("GET", _job(job_id) + "/history", whole, query={"after": after or None, "limit": limit})
+    return Call("GET", _job(job_id) + "/history", document, query={"after": after or None, "limit": limit})
 
 
 def metrics(job_id: str) -> Call[Sequence[Json]]:
@@ -101,7 +101,7 @@ def page(
     limit: int | None = None,
 ) -> Call[Json]:
     """One page, newest first: ``{"items": [...], "next": cursor or None}``. Times are ISO."""
-    asked = {
+    query = {
         "user_id": user,
         "status": status,
         "pipeline": pipeline,
@@ -110,7 +110,7 @@ def page(
         "cursor": cursor,
         "limit": limit,
     }
-    return Call("GET", f"{BASE}/jobs", whole, query=asked)
+    return Call("GET", f"{BASE}/jobs", document, query=query)
 
 
 def every(
@@ -122,14 +122,14 @@ def every(
     created_until: str | None = None,
     limit: int | None = None,
 ) -> Pages:
-    """Every job, newest first, page after page of ``limit`` jobs as they are asked for."""
+    """Every job, newest first, fetched in pages of ``limit`` jobs as you iterate."""
     filters: Json = {"user": user, "status": status, "pipeline": pipeline, "limit": limit}
     times: Json = {"created_from": created_from, "created_until": created_until}
     return lambda cursor: page(**filters, **times, cursor=cursor)
 
 
 def events(job_id: str, after: int = 0) -> Follow:
-    """``{"n", "type", "data"}`` each, until the job has ended; a lost connection is taken up again.
+    """``{"n", "type", "data"}`` each, until the job has ended; reconnects if the connection is lost.
 
     First a ``snapshot`` whose data is the job, then what happened after event number ``after``. ``n`` is None for
     what is not history: snapshot, progress, log, gap.
@@ -146,20 +146,20 @@ def log(
 ) -> Call[Json]:
     """One page: ``{"items": [{"n", "stage", "element", "attempt", "at", "text"}], "next": number or None}``.
 
-    With ``newest``, the last lines that are there.
+    With ``newest``, the last lines.
     """
-    asked = {"after": after or None, "stage": stage, "limit": limit, "newest": "true" if newest else None}
-    return Call("GET", _job(job_id) + "/log", whole, query=asked)
+    query = {"after": after or None, "stage": stage, "limit": limit, "newest": "true" if newest else None}
+    return Call("GET", _job(job_id) + "/log", document, query=query)
 
 
 def cancel(job_id: str) -> Call[Json]:
     """Cancel now, or ask the worker to."""
-    return Call("POST", _job(job_id) + "/cancel", whole)
+    return Call("POST", _job(job_id) + "/cancel", document)
 
 
 def retry(job_id: str, stage: str | None = None) -> Call[Json]:
     """Start a new run: from what failed, from ``stage``, or of everything (``*``)."""
-    return Call("POST", _job(job_id) + "/retry", whole, query={"stage": stage})
+    return Call("POST", _job(job_id) + "/retry", document, query={"stage": stage})
 
 
 def delete(job_id: str) -> Call[None]:
@@ -168,44 +168,44 @@ def delete(job_id: str) -> Call[None]:
 
 
 def promote(job_id: str, destination: str | None = None) -> Call[Json]:
-    """Copy the result files to a permanent place: the one of that name among the server's, else the first."""
-    return Call("POST", _job(job_id) + "/promote", whole, json={"destination": destination} if destination else None)
+    """Copy the result files to the named destination; default: the server's first."""
+    return Call("POST", _job(job_id) + "/promote", document, json={"destination": destination} if destination else None)
 
 
 def destinations() -> Call[Sequence[Json]]:
-    """Where results can be promoted to: ``{"name"}`` each, the usual place first."""
+    """Where results can be promoted to: a list of ``{"name"}``, the default first."""
     return Call("GET", f"{BASE}/destinations", items)
 
 
 def me() -> Call[Json]:
-    """What your key is good for: ``{"key_id", "tenant_id", "allowed", "user_id", "job_id"}``."""
-    return Call("GET", f"{BASE}/me", whole)
+    """Who you are and what your key allows: ``{"key_id", "tenant_id", "allowed", "user_id", "job_id"}``."""
+    return Call("GET", f"{BASE}/me", document)
 
 
 def tokens(job_id: str) -> Call[Sequence[Json]]:
-    """The tokens that were given out for this job, without what is secret of them."""
+    """The tokens of this job, without their secrets."""
     return Call("GET", _job(job_id) + "/tokens", items)
 
 
 def token(job_id: str, expires_in: float | str | None = None) -> Call[Json]:
-    """A token for the person who waits: it can read and cancel this job. Its secret is told this once."""
-    asked = None if expires_in is None else {"expires_in": expires_in}
-    return Call("POST", _job(job_id) + "/tokens", whole, json=asked)
+    """A token with which its holder can read and cancel this job. Its secret is shown only once."""
+    body = None if expires_in is None else {"expires_in": expires_in}
+    return Call("POST", _job(job_id) + "/tokens", document, json=body)
 
 
 def revoke(job_id: str, token_id: str) -> Call[Json]:
     """End a token of this job now."""
     if not token_id.strip():
-        raise InvalidInput("A token is named by its id, and this is empty.", field="token_id")
-    return Call("DELETE", f"{_job(job_id)}/tokens/{quote(token_id, safe='')}", whole)
+        raise InvalidInput("The token id is empty.", field="token_id")
+    return Call("DELETE", f"{_job(job_id)}/tokens/{quote(token_id, safe='')}", document)
 
 
 def result(job_id: str, to: str | PathLike[str]) -> Fetch[Path | Any]:
     """The result. If it is a file (several: a zip) it is written to ``to`` and its path returned; else the value.
 
-    If ``to`` is a folder, or ends with a slash, the file gets the name the server gives it, or, if that is taken, one
-    beside it. It appears whole or not at all, and only if its
-    sum is what the server says.
+    If ``to`` is a folder, or ends with a slash, the file gets the name the server gives it, with a number added if
+    that name is taken. It appears only when it is complete and
+    its digest matches the server's.
     """
     return Fetch(_job(job_id) + "/result", _place(to))
 
@@ -216,14 +216,14 @@ def artifacts(job_id: str) -> Call[Sequence[Json]]:
 
 
 def artifact(job_id: str, name: str, to: str | PathLike[str]) -> Fetch[Path]:
-    """The same as `result` for one file that a stage made."""
+    """Download one file that a stage produced, as `result` does."""
     if not name.strip("/ "):
-        raise InvalidInput("An artifact is asked for by its name, and this is empty.", field="name")
+        raise InvalidInput("The artifact name is empty.", field="name")
     return Fetch(f"{_job(job_id)}/artifacts/{quote(name)}", _place(to))
 
 
 def _place(to: str | PathLike[str]) -> Path:
-    """What ends with a slash is meant to be a folder, and is made one."""
+    """A path that ends with a slash is a folder, which is created."""
     if isinstance(to, str) and to.endswith("/"):
         Path(to).mkdir(parents=True, exist_ok=True)
     return Path(to)
@@ -231,7 +231,7 @@ def _place(to: str | PathLike[str]) -> Path:
 
 def _job(job_id: str) -> str:
     if not job_id.strip():
-        raise InvalidInput("A job is named by its id, and this is empty.", field="job_id")
+        raise InvalidInput("The job id is empty.", field="job_id")
     return f"{BASE}/jobs/{quote(job_id, safe='')}"
 
 
@@ -239,7 +239,7 @@ def _member(name: str) -> Callable[[Any], Any]:
     return lambda answer: answer[name]
 
 
-def whole(answer: Any) -> Any:
+def document(answer: Any) -> Any:
     return answer
 
 

@@ -1,4 +1,4 @@
-"""What is asked about schedules, each described once for both clients."""
+"""Calls about schedules."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import Any
 from urllib.parse import quote
 
 from packhorse.client.call import BASE, Call, Json, Pages
-from packhorse.client.calls.jobs import items, whole
+from packhorse.client.calls.jobs import document, items
 from packhorse.errors import InvalidInput
 
 
 def every(*, deleted: bool = False, runs: int | None = None) -> Pages:
-    """Every schedule, by id; with so many of its last ``runs``, if asked for, and with ``deleted`` also those."""
+    """Every schedule, by id; with its last ``runs`` if given, and deleted ones too with ``deleted``."""
     query: Json = {"deleted": deleted or None, "runs": runs}
-    return lambda cursor: Call("GET", f"{BASE}/schedules", whole, query={**query, "cursor": cursor})
+    return lambda cursor: Call("GET", f"{BASE}/schedules", document, query={**query, "cursor": cursor})
 
 
 def get(schedule_id: str) -> Call[Json]:
     """One schedule."""
-    return Call("GET", _schedule(schedule_id), whole)
+    return Call("GET", _schedule(schedule_id), document)
 
 
 def put(
@@ -39,12 +39,12 @@ def put(
     version: int | None = None,
     dry_run: bool = False,
 ) -> Call[Json]:
-    """Make a schedule; or, of one there is, the version after ``version``, which is the one you have seen.
+    """Create a schedule, or, if it exists, a new version that replaces ``version``, the one you have seen.
 
-    What you do not say is set to its default. Raises `VersionNeeded`, or `EditedMeanwhile` if another was faster.
-    With ``dry_run`` it stays as it is: you are told what would become of it, with its ``changes``.
+    What you leave out is set to its default. Raises `VersionNeeded`, or `EditedMeanwhile` if somebody else edited it.
+    With ``dry_run`` nothing is stored: the answer is what the schedule would be, with its ``changes``.
     """
-    asked: Json = {
+    body: Json = {
         "cron": cron,
         "pipeline": pipeline,
         "parameters": dict(parameters or {}),
@@ -58,53 +58,53 @@ def put(
         "reason": reason,
         "dry_run": dry_run,
     }
-    return Call("PUT", _schedule(schedule_id), whole, headers=_seen(version), json=asked)
+    return Call("PUT", _schedule(schedule_id), document, headers=_seen(version), json=body)
 
 
 def delete(schedule_id: str, reason: str = "", version: int | None = None) -> Call[Json]:
-    """Fire it no more. What has happened can be looked at until it is purged."""
-    return Call("DELETE", _schedule(schedule_id), whole, headers=_seen(version), json={"reason": reason})
+    """Delete it. Its versions and runs can be read until they are purged."""
+    return Call("DELETE", _schedule(schedule_id), document, headers=_seen(version), json={"reason": reason})
 
 
 def pause(schedule_id: str, reason: str = "", version: int | None = None) -> Call[Json]:
-    """Let no tick fire until it is resumed."""
+    """Run no tick until it is resumed."""
     return _edit(schedule_id, "pause", reason, version)
 
 
 def resume(schedule_id: str, reason: str = "", version: int | None = None) -> Call[Json]:
-    """Go on, with the next tick."""
+    """Resume with the next tick."""
     return _edit(schedule_id, "resume", reason, version)
 
 
 def reset(schedule_id: str, reason: str = "", version: int | None = None) -> Call[Json]:
-    """Make it what the app's code declares, again."""
+    """Reset it to what the app's code declares."""
     return _edit(schedule_id, "reset", reason, version)
 
 
 def rollback(schedule_id: str, to: int, reason: str = "", version: int | None = None) -> Call[Json]:
-    """Make the version ``to`` the newest again: a new version, with exactly what that one said."""
-    asked = {"version": to, "reason": reason}
-    return Call("POST", _schedule(schedule_id) + "/rollback", whole, headers=_seen(version), json=asked)
+    """Create a new version with exactly the content of version ``to``."""
+    body = {"version": to, "reason": reason}
+    return Call("POST", _schedule(schedule_id) + "/rollback", document, headers=_seen(version), json=body)
 
 
 def run(schedule_id: str) -> Call[Json]:
-    """Run it now, beside its ticks."""
-    return Call("POST", _schedule(schedule_id) + "/run", whole)
+    """Run it now, in addition to its ticks."""
+    return Call("POST", _schedule(schedule_id) + "/run", document)
 
 
 def runs(schedule_id: str, before: float | None = None, limit: int | None = None) -> Call[Json]:
     """One page, the newest tick first: ``{"items": [...], "next": moment or None}``."""
-    return Call("GET", _schedule(schedule_id) + "/runs", whole, query={"before": before, "limit": limit})
+    return Call("GET", _schedule(schedule_id) + "/runs", document, query={"before": before, "limit": limit})
 
 
 def versions(schedule_id: str, before: int | None = None, limit: int | None = None) -> Call[Json]:
     """One page, newest first: ``{"items": [...], "next": number or None}``; each with what it changed."""
-    return Call("GET", _schedule(schedule_id) + "/versions", whole, query={"before": before, "limit": limit})
+    return Call("GET", _schedule(schedule_id) + "/versions", document, query={"before": before, "limit": limit})
 
 
 def version(schedule_id: str, number: int) -> Call[Json]:
     """One version."""
-    return Call("GET", f"{_schedule(schedule_id)}/versions/{number}", whole)
+    return Call("GET", f"{_schedule(schedule_id)}/versions/{number}", document)
 
 
 def diff(schedule_id: str, old: int, new: int) -> Call[Sequence[Json]]:
@@ -118,7 +118,7 @@ def preview(cron: str, zone: str = "UTC") -> Call[Sequence[Json]]:
 
 
 def _edit(schedule_id: str, verb: str, reason: str, version: int | None) -> Call[Json]:
-    return Call("POST", f"{_schedule(schedule_id)}/{verb}", whole, headers=_seen(version), json={"reason": reason})
+    return Call("POST", f"{_schedule(schedule_id)}/{verb}", document, headers=_seen(version), json={"reason": reason})
 
 
 def _seen(version: int | None) -> dict[str, str]:
@@ -127,5 +127,5 @@ def _seen(version: int | None) -> dict[str, str]:
 
 def _schedule(schedule_id: str) -> str:
     if not schedule_id.strip():
-        raise InvalidInput("A schedule is named by its id, and this is empty.", field="schedule_id")
+        raise InvalidInput("The schedule id is empty.", field="schedule_id")
     return f"{BASE}/schedules/{quote(schedule_id, safe='')}"
