@@ -1,7 +1,7 @@
-"""Every error packhorse raises, once: its docstring is its message, its facts are keywords, its status is beside it.
+"""Every error packhorse raises: its docstring is the message, keywords are facts, HTTP status and hint are beside it.
 
 PackhorseError
-├── Refused                 the caller asked for something that cannot be had
+├── Refused                 the caller asked for something packhorse cannot or will not do
 │   ├── InvalidInput        ├── UnknownPipeline  ├── TooLarge  ├── UnsupportedMedia  ├── KeyReused
 │   ├── Malformed           the request cannot be read at all
 │   ├── TooSlow  ├── WrongMethod  ├── Foreign  ├── Unauthorized  ├── Forbidden  ├── RangeNotSatisfiable
@@ -9,28 +9,28 @@ PackhorseError
 │   ├── NotFound            ├── JobNotFound  ├── ArtifactNotFound  ├── KeyNotFound  ├── WebhookNotFound
 │   │                       ├── QueueNotFound  ├── ScheduleNotFound  ├── VersionNotFound
 │   │                       ├── FailureNotFound  ├── FailureGroupNotFound  └── OrderNotFound
-│   ├── VersionNeeded       an edit must say which version it is of
-│   ├── EditedMeanwhile     and that must be the one there is
-│   ├── NoSecretKey         a webhook cannot be signed
-│   ├── NotAllowed          the job's status does not admit the verb
+│   ├── VersionNeeded       an edit must name the version it is based on
+│   ├── EditedMeanwhile     the edit is based on an older version
+│   ├── NoSecretKey         webhooks cannot be signed, secrets cannot be encrypted
+│   ├── NotAllowed          the job's status does not allow the action
 │   │   └── NotFinished
-│   ├── SlotTaken           the user has an active job already
-│   └── WouldOverwrite      a file is there that `packhorse init` would write
-├── Conflict                the state moved between deciding and committing; look again
-│   ├── LeaseLost           another attempt has taken over, or the job was ended
-│   └── AlreadySubmitted    this idempotency key has a job
-├── DefinitionError         a pipeline in the user's file cannot work
+│   ├── SlotTaken           the user already has an active job
+│   └── WouldOverwrite      `packhorse init` would overwrite a file
+├── Conflict                the job changed between read and commit; read it again
+│   ├── LeaseLost           another attempt has taken over, or the job has ended
+│   └── AlreadySubmitted    this idempotency key already belongs to a job
+├── DefinitionError         a pipeline in the user's code is not valid
 ├── SettingError            a setting is unknown or malformed
 │   └── PortTaken
 ├── StoreError
 │   ├── StoreUnavailable    ├── UnknownOutcome  ├── SchemaTooNew  └── CorruptRecord
 ├── BlobError
 │   ├── BlobUnavailable     ├── BlobNotFound  ├── BlobExists  ├── PathRefused
-│   └── PromoteFailed       a permanent place did not take a copy
-├── OutboundFailed          an address that a user chose could not be called; `code` says why
-│   └── BlockedAddress      and must not be
-└── Unreachable             the client got no answer from the server
-    └── NoneNamed           and was not told which one is meant
+│   └── PromoteFailed       copying results to their permanent destination failed
+├── OutboundFailed          a request to an address that a user chose failed; `code` says why
+│   └── BlockedAddress      that address is not allowed
+└── Unreachable             the server does not answer the client
+    └── NoneNamed           at the default address: none was configured
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class PackhorseError(Exception):
     status: ClassVar[int] = 500
     exit_code: ClassVar[int] = 1
     hint: str = ""
-    """The next thing a person can do about it; the CLI prints it last. Facts are filled in as in the message."""
+    """What a person can do next. The CLI prints it last; facts are filled in as in the message."""
     retry_after: float | None = None
-    """Seconds after which the server that answered with it wants to be asked again."""
+    """Seconds after which the caller may retry."""
 
     def __init__(self, message: str | None = None, /, **facts: Any) -> None:
         self.facts = facts
@@ -57,12 +57,12 @@ class PackhorseError(Exception):
 
     @classmethod
     def type(cls) -> str:
-        """The stable word for this error in problems, JSON output and docs: ``slot-taken``."""
+        """The stable name of this error in problems, JSON output and docs: ``slot-taken``."""
         return "".join("-" + c.lower() if c.isupper() else c for c in cls.__name__).lstrip("-")
 
     @classmethod
     def title(cls) -> str:
-        """The same for people: ``Slot taken``."""
+        """The name for people: ``Slot taken``."""
         return cls.type().replace("-", " ").capitalize()
 
 
@@ -88,11 +88,11 @@ class InvalidInput(Refused):
 class UnknownPipeline(InvalidInput):
     """There is no pipeline named {pipeline!r}."""
 
-    hint = "A worker publishes its pipelines when it starts: is one running with the file that defines it?"
+    hint = "Workers publish their pipelines when they start. Start one with the file that defines this pipeline."
 
 
 class TooLarge(InvalidInput):
-    """{field} is larger than the {limit} bytes allowed."""
+    """{field} is too large (limit {limit} bytes)."""
 
     status = 413
 
@@ -101,13 +101,13 @@ class UnsupportedMedia(InvalidInput):
     """The body must be JSON or multipart/form-data."""
 
     status = 415
-    hint = "Say which it is: `Content-Type: application/json`, or a form, whose boundary goes with it."
+    hint = "Set Content-Type to application/json, or to multipart/form-data with its boundary."
 
 
 class KeyReused(InvalidInput):
     """This idempotency key was used for a different request."""
 
-    hint = "Use a new key for a new request; repeat the first body to get the first job."
+    hint = "Use a new key for a new request. To get the first job again, repeat the first request unchanged."
 
 
 class Malformed(Refused):
@@ -115,69 +115,70 @@ class Malformed(Refused):
 
 
 class TooSlow(Refused):
-    """The body came too slowly to go on waiting for it."""
+    """The request body arrived too slowly."""
 
     status = 408
+    hint = "Send the request again over a faster connection."
 
 
 class WrongMethod(Refused):
-    """This address does not take {method}."""
+    """Method {method} is not allowed for this address."""
 
     status = 405
 
 
 class Foreign(Refused):
-    """Only this machine's own addresses are served: {name} was {value!r}."""
+    """Without keys, only requests to this machine's own addresses are served: {name} was {value!r}."""
 
     status = 403
-    hint = "Use http://localhost or http://127.0.0.1 with the port the server listens on."
+    hint = "Use http://localhost or http://127.0.0.1 with the server's port."
 
 
 class Unauthorized(Refused):
-    """This needs a key: {reason}."""
+    """An API key is required: {reason}."""
 
     status = 401
-    hint = "Send it as `Authorization: Bearer ph_…`, or set PACKHORSE_KEY. Make one with: packhorse keys create"
+    hint = "Send it as `Authorization: Bearer ph_…` or set PACKHORSE_KEY. Create one with: packhorse keys create"
 
 
 class Forbidden(Refused):
-    """This needs a key with the scope {scope}."""
+    """This request needs a key with the scope {scope}."""
 
     status = 403
 
 
 class TooMany(Refused):
-    """This is more than is allowed: {reason}."""
+    """A limit was exceeded: {reason}."""
 
     status = 429
 
 
 class TooManyDownloads(TooMany):
-    """{limit} downloads are under way, and more may not be at a time."""
+    """Too many concurrent downloads (limit {limit}). Retry when one has finished."""
 
 
 class RateExceeded(TooMany):
-    """Only {limit} of these may begin in {window} seconds."""
+    """Too many requests (limit {limit} in {window} seconds). Retry later."""
 
 
 class TooManyStreams(TooMany):
-    """{limit} streams of events are open with this key, and more may not be."""
+    """Too many open event streams for this key (limit {limit}). Close one first."""
 
 
 class QuotaExceeded(TooMany):
-    """Only {limit} bytes may be downloaded in {window} seconds, and this would be more."""
+    """This download would exceed the quota of {limit} bytes in {window} seconds."""
 
-    hint = "A file that is larger than that can be fetched in parts, with Range."
+    hint = "Retry later, or fetch the file in parts with Range requests."
 
 
 class RangeNotSatisfiable(Refused):
-    """The file has {size} bytes, and none where the range begins."""
+    """The range starts past the end of the file ({size} bytes)."""
 
     status = 416
 
 
 class NotFound(Refused):
-    """There is nothing here."""
+    """There is nothing at this address."""
 
     status = 404
 
@@ -185,7 +186,7 @@ class NotFound(Refused):
 class JobNotFound(NotFound):
     """There is no job {job_id!r}."""
 
-    hint = "See the jobs there are with: packhorse jobs"
+    hint = "List the jobs with: packhorse jobs"
 
 
 class KeyNotFound(NotFound):
@@ -199,98 +200,98 @@ class ArtifactNotFound(NotFound):
 class WebhookNotFound(NotFound):
     """There is no webhook {webhook_id!r}."""
 
-    hint = "See those there are with: packhorse webhooks"
+    hint = "List the webhooks with: packhorse webhooks"
 
 
 class ScheduleNotFound(NotFound):
     """There is no schedule {schedule_id}."""
 
-    hint = "See them with: packhorse schedules"
+    hint = "List the schedules with: packhorse schedules"
 
 
 class VersionNotFound(NotFound):
-    """Schedule {schedule_id} has no version {version}, or does not keep it any more."""
+    """Schedule {schedule_id} has no version {version}, or no longer keeps it."""
 
 
 class VersionNeeded(Refused):
-    """There is a schedule {schedule_id} already: say which version you have seen, with If-Match."""
+    """Schedule {schedule_id} already exists. To change it, send the version you have read as If-Match."""
 
     status = 428
-    hint = "Look at it, and send the ETag you were given as If-Match."
+    hint = "Read the schedule, and send its ETag as If-Match."
 
 
 class EditedMeanwhile(Refused):
-    """The schedule {schedule_id} is not at the version you have seen: it is at version {version}."""
+    """Schedule {schedule_id} was changed since you read it: it is now at version {version}."""
 
     status = 412
-    hint = "Look at it again, and decide anew: what the other has changed would be lost."
+    hint = "Read it again and repeat your change, so that the other change is not lost."
 
 
 class FailureNotFound(NotFound):
     """There is no failure {failure_id!r}."""
 
-    hint = "See those there are with: packhorse failures"
+    hint = "List the failures with: packhorse failures"
 
 
 class FailureGroupNotFound(NotFound):
-    """There is no group of failures {fingerprint!r}."""
+    """There is no failure group {fingerprint!r}."""
 
-    hint = "See those there are with: packhorse failures groups"
+    hint = "List the failure groups with: packhorse failures groups"
 
 
 class OrderNotFound(NotFound):
     """There is no order {order_id!r}."""
 
-    hint = "See those there are with: packhorse failures orders"
+    hint = "List the orders with: packhorse failures orders"
 
 
 class NoSecretKey(Refused):
-    """There is no secret key here to sign webhooks and encrypt secrets with."""
+    """No secret key is configured to sign webhooks and encrypt secrets with."""
 
     status = 409
-    hint = "Set PACKHORSE_SECRET_KEY to the same 32 random bytes for every server and worker: openssl rand -base64 32"
+    hint = "Set PACKHORSE_SECRET_KEY to the same 32 random bytes on every server and worker: openssl rand -base64 32"
 
 
 class SecretUnreadable(PackhorseError):
-    """A secret parameter cannot be read: {reason}."""
+    """A secret parameter cannot be decrypted: {reason}."""
 
-    hint = "Give every server and worker the PACKHORSE_SECRET_KEY that the job was submitted with, or submit it again."
+    hint = "Give every server and worker the PACKHORSE_SECRET_KEY that the job was submitted with, or resubmit the job."
 
 
 class QueueNotFound(NotFound):
-    """No pipeline and no worker uses a queue named {queue!r}."""
+    """No pipeline or worker uses a queue named {queue!r}."""
 
-    hint = "See the queues there are with: packhorse queues"
+    hint = "List the queues with: packhorse queues"
 
 
 class NotAllowed(Refused):
-    """A {status} job cannot be asked to {verb}."""
+    """Cannot {verb} a {status} job."""
 
     status = 409
 
 
 class NotFinished(NotAllowed):
-    """Job {job_id} is {status}; it has no result."""
+    """Job {job_id} is {status} and has no result."""
 
-    hint = "See how it stands with: packhorse show {job_id}"
+    hint = "Check its progress with: packhorse show {job_id}"
 
 
 class SlotTaken(Refused):
-    """Job {active_job_id} is still active, and only one may be at a time."""
+    """Job {active_job_id} is still active, and only one is allowed at a time."""
 
     status = 409
-    hint = "Wait for it, or cancel it: packhorse cancel {active_job_id}"
+    hint = "Wait until it has ended, or cancel it: packhorse cancel {active_job_id}"
 
 
 class WouldOverwrite(Refused):
-    """{path} is there already, and nothing is overwritten."""
+    """{path} already exists, and packhorse init overwrites nothing."""
 
     status = 409
-    hint = "Name another folder: packhorse init FOLDER"
+    hint = "Choose another folder: packhorse init FOLDER"
 
 
 class Conflict(PackhorseError):
-    """The job changed in the meantime."""
+    """The job was changed in the meantime."""
 
     status = 409
 
@@ -300,27 +301,27 @@ class LeaseLost(Conflict):
 
 
 class AlreadySubmitted(Conflict):
-    """This idempotency key has job {job_id}."""
+    """This idempotency key already belongs to job {job_id}."""
 
 
 class DefinitionError(PackhorseError):
-    """The pipeline cannot work as written."""
+    """The pipeline definition is not valid."""
 
     status = 500
     exit_code = 2
 
 
 class SettingError(PackhorseError):
-    """The setting {name} cannot be {value!r}."""
+    """Setting {name} cannot be {value!r}."""
 
     exit_code = 2
-    hint = "See every setting and where its value comes from: packhorse config"
+    hint = "List every setting and where its value comes from with: packhorse config"
 
 
 class PortTaken(SettingError):
-    """Port {port} of {host} is taken: something else listens there."""
+    """Port {port} on {host} is already in use."""
 
-    hint = "Choose another port with --port, or end what listens there."
+    hint = "Choose another port with --port, or stop the process that uses this one."
 
 
 class StoreError(PackhorseError):
@@ -333,15 +334,15 @@ class StoreError(PackhorseError):
 class StoreUnavailable(StoreError):
     """The store does not answer."""
 
-    hint = "Look at it with: packhorse doctor"
+    hint = "Check it with: packhorse doctor"
 
 
 class UnknownOutcome(StoreError):
-    """The store's answer was lost: the change may or may not have been made."""
+    """The store's reply was lost: the change may or may not have been made."""
 
 
 class SchemaTooNew(StoreError):
-    """The store has schema {found}, made by a newer packhorse; this one knows {known}."""
+    """The store has schema {found}, which is newer than this packhorse supports ({known})."""
 
     hint = "Upgrade packhorse here, or point PACKHORSE_STORE at another store."
 
@@ -351,7 +352,7 @@ class CorruptRecord(StoreError):
 
     status = 500
     exit_code = 1
-    hint = "Trying again will not help. The other jobs are not touched by it."
+    hint = "Retrying does not help. Other jobs are not affected."
 
 
 class BlobError(PackhorseError):
@@ -372,13 +373,13 @@ class BlobNotFound(BlobError):
 
 
 class BlobExists(BlobError):
-    """The object {key!r} is already there, and objects are never overwritten."""
+    """Object {key!r} already exists, and objects are never overwritten."""
 
     status = 409
 
 
 class PathRefused(BlobError):
-    """{key!r} is not a name an object may have."""
+    """{key!r} is not a valid object key."""
 
     status = 422
 
@@ -386,47 +387,47 @@ class PathRefused(BlobError):
 class PromoteFailed(BlobError):
     """The files could not be copied: {reason}."""
 
-    hint = "Nothing was recorded. Ask again: what has been copied already is not copied twice."
+    hint = "Nothing was recorded. Retry: files that were already copied are not copied again."
 
 
 class OutboundFailed(PackhorseError):
-    """{host} could not be called: {reason}."""
+    """The request to {host} failed: {reason}."""
 
     status = 502
     exit_code = 5
 
     def __init__(self, message: str | None = None, /, *, code: str = "UNREACHABLE", **facts: Any) -> None:
         super().__init__(message, code=code, **facts)
-        self.code = code  # a stable word, such as TIMEOUT, TOO_LARGE or HTTP_404
+        self.code = code  # a stable code, such as TIMEOUT, TOO_LARGE or HTTP_404
 
 
 class BlockedAddress(OutboundFailed):
-    """{host} must not be called: {reason}."""
+    """Requests to {host} are not allowed: {reason}."""
 
     status = 422
     exit_code = 3
-    hint = "Use a public address. An operator can allow another with PACKHORSE_OUTBOUND_ALLOW."
+    hint = "Use a public address. An operator can allow this one with PACKHORSE_OUTBOUND_ALLOW."
 
     def __init__(self, message: str | None = None, /, *, code: str = "BLOCKED_ADDRESS", **facts: Any) -> None:
         super().__init__(message, code=code, **facts)
 
 
 class Unreachable(PackhorseError):
-    """No packhorse answers at {url}."""
+    """No packhorse server answers at {url}."""
 
     status = 503
     exit_code = 5
-    hint = "Start one with: packhorse dev (or set PACKHORSE_URL)"
+    hint = "Start one with: packhorse dev. If one runs at another address, set PACKHORSE_URL."
 
 
 class NoneNamed(Unreachable):
-    """No packhorse answers at {url}, where `packhorse dev` listens; no other address was named."""
+    """No packhorse server answers at {url}, the address of `packhorse dev`. No other address is configured."""
 
-    hint = "Start one with: packhorse dev. If packhorse serve runs, say so: --url {serve}, or PACKHORSE_URL={serve}"
+    hint = "Start one with: packhorse dev. If packhorse serve runs, use --url {serve} or set PACKHORSE_URL={serve}"
 
 
 class _Lenient(string.Formatter):
-    """A message whose fact was left out names the gap instead of failing while an error is being raised."""
+    """Writes ? for a missing fact: formatting must not fail while an error is raised."""
 
     def get_value(self, key: int | str, _args: Any, kwargs: Any) -> Any:
         return kwargs.get(str(key), "?")

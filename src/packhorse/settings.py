@@ -1,7 +1,7 @@
-"""Every setting, once: its name, type, default and meaning; and where each value came from.
+"""Every setting: name, type, default, description, and where its value comes from.
 
-Flags win over the environment, which wins over `.env`, which wins over `[tool.packhorse]` in pyproject.toml. A name
-that is not a setting is refused, because a misspelt limit that is silently ignored is worse than none.
+Flags override the environment, which overrides `.env`, which overrides `[tool.packhorse]` in pyproject.toml. Unknown
+names are rejected, so that a misspelt limit is not silently ignored.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from packhorse.log import FORMATS, LEVELS
 from packhorse.outbound.addresses import Allow
 
 REDIS_PREFIX = "packhorse:"
-"""What every key in a Redis begins with, unless a deployment says otherwise."""
+"""Default prefix of every key in Redis."""
 PREFIX = "PACKHORSE_"
 POSITIVE = frozenset(
     {
@@ -51,25 +51,25 @@ FLAGS = {"1": True, "yes": True, "true": True, "on": True, "0": False, "no": Fal
 FOLDER = ".packhorse"
 HIDDEN = "***"
 MIN_SECRET_KEY = 32
-"""Characters that a secret key has at least: so many can be guessed by nobody."""
+"""Minimum length of a secret key in characters, so that it cannot be guessed."""
 KEY_FILE = f"{FOLDER}/secret-key"
-"""Where `packhorse dev` keeps a secret key for those who have set none; who works in the same folder finds it."""
+"""Where `packhorse dev` stores a generated secret key. Every process started in the same folder reads it."""
 
 
 def queues(text: str) -> dict[str, int]:
-    """``onnx=2,bie=1``; a name alone means one slot."""
+    """Parse ``onnx=2,bie=1``. A name without a number means one slot."""
     found: dict[str, int] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, _, count = part.partition("=")
         if not re.fullmatch(r"[A-Za-z0-9_-]{1,63}", name) or not (count or "1").isdigit() or int(count or 1) < 1:
-            raise ValueError(f"{part!r} is not NAME=SLOTS")
+            raise ValueError(f"{part!r} is not NAME=SLOTS, such as onnx=2")
         found[name] = int(count or 1)
     return found
 
 
 def port(text: str) -> int:
     if not text.isdigit() or int(text) > 65_535:
-        raise ValueError(f"{text!r} is not a port")
+        raise ValueError(f"{text!r} is not a port number from 0 to 65535")
     return int(text)
 
 
@@ -87,7 +87,7 @@ def proxies(text: str) -> str:
 
 def secret_text(text: str) -> str:
     if 0 < len(text) < MIN_SECRET_KEY:
-        raise ValueError(f"a secret has at least {MIN_SECRET_KEY} characters")
+        raise ValueError(f"a secret key needs at least {MIN_SECRET_KEY} characters")
     return text
 
 
@@ -114,126 +114,152 @@ def _optional_seconds(text: str) -> float | None:
 def _word(words: Sequence[str]) -> Callable[[str], str]:
     def parse(text: str) -> str:
         if text.lower() not in words:
-            raise ValueError(f"it is one of {', '.join(words)}")
+            raise ValueError(f"it must be one of {', '.join(words)}")
         return text.lower()
 
     return parse
 
 
-def _setting(default: Any, meaning: str, parse: Callable[[str], Any] = str, *, secret: bool = False) -> Any:
+def _setting(default: Any, description: str, parse: Callable[[str], Any] = str, *, secret: bool = False) -> Any:
     make = default if callable(default) else lambda: default
-    return field(default_factory=make, repr=not secret, metadata={"meaning": meaning, "parse": parse, "secret": secret})
+    return field(
+        default_factory=make, repr=not secret, metadata={"description": description, "parse": parse, "secret": secret}
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    app: str = _setting("", "file.py or module:attribute with the pipelines; empty: the built-in sample")
-    store: str = _setting(lambda: f"sqlite://{Path.cwd() / FOLDER / 'packhorse.db'}", "where jobs are remembered")
-    prefix: str = _setting(REDIS_PREFIX, "what every key in a Redis begins with; {braces} name the slot of a cluster")
-    blobs: str = _setting(lambda: f"file://{Path.cwd() / FOLDER / 'blobs'}", "where files are kept")
-    s3_access_key: str = _setting("", "key for a bucket; empty: AWS_ACCESS_KEY_ID, which stages are given too")
-    s3_secret_key: str = _setting("", "its secret; empty: AWS_SECRET_ACCESS_KEY", secret=True)
-    scratch: str = _setting(lambda: str(Path.cwd() / FOLDER / "scratch"), "folder in which running stages work")
-    url: str = _setting("", "the server that the command line and the client talk to")
-    key: str = _setting("", "API key that the command line and the client show to that server", secret=True)
-    host: str = _setting("127.0.0.1", "address to listen on")
+    app: str = _setting("", "Pipelines to run, as file.py or module:attribute. Empty: the built-in sample")
+    store: str = _setting(
+        lambda: f"sqlite://{Path.cwd() / FOLDER / 'packhorse.db'}",
+        "URL of the store for jobs: sqlite:///path, postgresql://… or redis://…",
+    )
+    prefix: str = _setting(REDIS_PREFIX, "Prefix of every key in Redis. {braces} choose the hash slot in a cluster")
+    blobs: str = _setting(
+        lambda: f"file://{Path.cwd() / FOLDER / 'blobs'}",
+        "URL of the object store for files: file:///path or s3://bucket",
+    )
+    s3_access_key: str = _setting(
+        "", "Access key ID for the S3 bucket. Empty: AWS_ACCESS_KEY_ID, which stages can read too"
+    )
+    s3_secret_key: str = _setting("", "Secret access key for the S3 bucket. Empty: AWS_SECRET_ACCESS_KEY", secret=True)
+    scratch: str = _setting(
+        lambda: str(Path.cwd() / FOLDER / "scratch"), "Folder for the working directories of running stages"
+    )
+    url: str = _setting("", "URL of the server that the command line and the Python client call")
+    key: str = _setting("", "API key that the command line and the Python client send", secret=True)
+    host: str = _setting("127.0.0.1", "Address to listen on")
     log_format: str = _setting(
-        "text", "how serve and worker write their log: text, or json, a line per event", _word(FORMATS)
+        "text", "Log format of serve and worker: text, or json with one object per line", _word(FORMATS)
     )
     log_level: str = _setting(
-        "info", "from which level on: debug (with a line per request), info, warning, error", _word(LEVELS)
+        "info", "Lowest log level: debug (adds one line per request), info, warning or error", _word(LEVELS)
     )
-    metrics_port: int = _setting(0, "port of a worker's own /metrics, on the same address; 0: none", port)
-    port: int = _setting(3002, "port to listen on; dev uses 3003", port)
-    keyless: bool = _setting(False, "serve without keys, and this machine only: what dev does", flag)
+    metrics_port: int = _setting(0, "Port of a worker's own /metrics endpoint, on the same address. 0: off", port)
+    port: int = _setting(3002, "Port to listen on. dev uses 3003", port)
+    keyless: bool = _setting(False, "Serve without API keys, to this machine only, as dev does", flag)
     trust_proxy: str = _setting(
-        "", "addresses or networks of proxies whose X-Forwarded-For is believed, as 10.0.0.0/8", proxies
+        "", "Addresses or networks of proxies whose X-Forwarded-For is trusted, such as 10.0.0.0/8", proxies
     )
-    api_limit: int = _setting(30_000, "requests of one key in 5 minutes; 0: any number", int)
-    streams_limit: int = _setting(
-        2500, "streams of events that one key may have open on one server; 0: any number", int
-    )
-    failed_limit: int = _setting(20, "requests without a good key from one address in a minute; 0: any number", int)
-    session: float = _setting(43_200.0, "seconds for which a browser that has logged in stays so", seconds)
-    audit_keep: int = _setting(100_000, "lines of audit kept; the oldest go first", int)
+    api_limit: int = _setting(30_000, "Maximum requests per key in 5 minutes. 0: unlimited", int)
+    streams_limit: int = _setting(2500, "Maximum open event streams per key on one server. 0: unlimited", int)
+    failed_limit: int = _setting(20, "Maximum requests without a valid key per address in a minute. 0: unlimited", int)
+    session: float = _setting(43_200.0, "Lifetime of a browser session, in seconds", seconds)
+    audit_keep: int = _setting(100_000, "Number of audit entries to keep. The oldest are deleted first", int)
     queues: dict[str, int] = _setting(  # noqa: RUF009 (a default factory, made by _is)
-        dict, "slots per queue of a worker, as onnx=2,bie=1; empty: every queue of its app", queues
+        dict, "Slots per queue of a worker, such as onnx=2,bie=1. Empty: every queue of its app", queues
     )
-    slots: int = _setting(lambda: os.cpu_count() or 1, "slots of a queue whose number is not given", int)
-    lease: float = _setting(15.0, "seconds after which a silent worker is given up; renewed every third of it", seconds)
-    grace: float = _setting(10.0, "seconds a stage has between being asked to stop and being killed", seconds)
-    drain: float = _setting(30.0, "seconds a worker that was told to stop lets its stages finish", seconds)
-    recycle: int = _setting(1000, "stages a process runs before it is replaced", int)
-    recycle_memory: int = _setting(0, "bytes above which a process is replaced after its stage; 0: never", size)
-    retries: int = _setting(3, "attempts after the first, where a stage does not say", int)
-    backoff: float = _setting(1.0, "wait before the second attempt, doubling, where a stage does not say", seconds)
-    backoff_cap: float = _setting(60.0, "the longest such wait", seconds)
-    timeout: float = _setting(600.0, "limit of one attempt, where a stage does not say", seconds)
-    deadline: float = _setting(86_400.0, "limit of a whole run, where a pipeline does not say", seconds)
+    slots: int = _setting(lambda: os.cpu_count() or 1, "Slots of a queue for which no number is given", int)
+    lease: float = _setting(
+        15.0,
+        "Seconds without a sign of life after which a worker counts as lost. It renews every third of that",
+        seconds,
+    )
+    grace: float = _setting(10.0, "Seconds between asking a stage to stop and killing its process", seconds)
+    drain: float = _setting(30.0, "Seconds a stopping worker waits for its running stages to finish", seconds)
+    recycle: int = _setting(1000, "Number of stages a process runs before the worker replaces it", int)
+    recycle_memory: int = _setting(
+        0, "Memory in bytes above which the worker replaces a process after its stage. 0: never", size
+    )
+    retries: int = _setting(3, "Default number of retries of a stage after the first attempt", int)
+    backoff: float = _setting(
+        1.0, "Default delay before the first retry of a stage. It doubles with each retry", seconds
+    )
+    backoff_cap: float = _setting(60.0, "Maximum delay between retries of a stage", seconds)
+    timeout: float = _setting(600.0, "Default time limit for one attempt of a stage", seconds)
+    deadline: float = _setting(86_400.0, "Default time limit for a whole run", seconds)
     pending: float = _setting(
-        86_400.0, "time in which a worker must start a run, else it fails, where a pipeline does not say", seconds
+        86_400.0, "Default time limit for a run to be started by a worker. After that it fails", seconds
     )
-    keep: float = _setting(7 * 86_400.0, "how long ended jobs are kept, where a pipeline does not say", seconds)
-    keep_completed: float | None = _setting(None, "the same for completed jobs alone; empty: as all", _optional_seconds)
-    keep_failed: float | None = _setting(None, "the same for failed jobs alone; empty: as all", _optional_seconds)
-    keep_cancelled: float | None = _setting(None, "the same for cancelled jobs alone; empty: as all", _optional_seconds)
-    failures_keep: float = _setting(
-        30 * 86_400.0, "how long failures are kept, whatever becomes of their jobs", seconds
-    )
+    keep: float = _setting(7 * 86_400.0, "Default retention of ended jobs", seconds)
+    keep_completed: float | None = _setting(None, "Retention of completed jobs. Empty: as keep", _optional_seconds)
+    keep_failed: float | None = _setting(None, "Retention of failed jobs. Empty: as keep", _optional_seconds)
+    keep_cancelled: float | None = _setting(None, "Retention of cancelled jobs. Empty: as keep", _optional_seconds)
+    failures_keep: float = _setting(30 * 86_400.0, "Retention of failure records, independent of their jobs", seconds)
     revive_codes: tuple[str, ...] = _setting(
         (),
-        "codes of failures that are retried by themselves, as HTTP_500,TIMEOUT, where a pipeline does not say",
+        "Default failure codes that are retried automatically, such as HTTP_500,TIMEOUT",
         codes,
     )
-    revive_times: int = _setting(3, "how often one job is", int)
-    revive_backoff: float = _setting(300.0, "wait before the first time, doubling", seconds)
-    revive_budget: int = _setting(100, "how many failures of one fingerprint are in the time below", int)
-    revive_per: float = _setting(3_600.0, "that time", seconds)
+    revive_times: int = _setting(3, "Maximum automatic retries per job", int)
+    revive_backoff: float = _setting(
+        300.0, "Delay before the first automatic retry. It doubles with each retry", seconds
+    )
+    revive_budget: int = _setting(100, "Maximum automatic retries per failure fingerprint within revive_per", int)
+    revive_per: float = _setting(3_600.0, "Time window for revive_budget", seconds)
     alert_command: str = _setting(
-        "", "program, with its arguments, that is told of new kinds of failures: JSON on its input", command
+        "", "Command to run for each new kind of failure. It receives JSON on standard input", command
     )
-    result_limit: int = _setting(256 * 1024, "bytes of a stage's result besides its files", size)
-    parameters_limit: int = _setting(256 * 1024, "bytes of a job's parameters besides its files", size)
-    file_limit: int = _setting(2 * 1024**3, "bytes of one uploaded file", size)
-    wait_limit: float = _setting(60.0, "the longest that a submit with `Prefer: wait` is answered late", seconds)
-    body_silence: float = _setting(30.0, "seconds without a byte after which the sender of a body is given up", seconds)
-    body_rate: int = _setting(1024, "bytes per second that a sender must come to on the whole, after that time", size)
-    log_limit: int = _setting(1024**2, "bytes of log kept per job; the oldest lines go first", size)
+    result_limit: int = _setting(256 * 1024, "Maximum size of a stage's result in bytes, without its files", size)
+    parameters_limit: int = _setting(256 * 1024, "Maximum size of a job's parameters in bytes, without its files", size)
+    file_limit: int = _setting(2 * 1024**3, "Maximum size of one uploaded file in bytes", size)
+    wait_limit: float = _setting(
+        60.0, "Maximum seconds that a submit with `Prefer: wait` waits for the result", seconds
+    )
+    body_silence: float = _setting(30.0, "Seconds without data after which the server drops an upload", seconds)
+    body_rate: int = _setting(1024, "Minimum average bytes per second of an upload, checked after body_silence", size)
+    log_limit: int = _setting(1024**2, "Maximum log size per job in bytes. The oldest lines are deleted first", size)
     log_rate: int = _setting(
-        256 * 1024, "bytes of output per second a stage may add to its log; the rest is counted, not kept", size
+        256 * 1024, "Maximum output of a stage to its log in bytes per second. More is counted, but not kept", size
     )
-    downloads_at_once: int = _setting(10, "downloads of one key at once; 0: any number", int)
-    downloads_per_10s: int = _setting(5, "downloads a key may begin in ten seconds; 0: any number", int)
-    downloads_per_minute: int = _setting(20, "downloads a key may begin in a minute; 0: any number", int)
-    download_bytes_per_hour: int = _setting(1024**3, "bytes a key may download in an hour; 0: any number", size)
-    download_bytes_per_day: int = _setting(6 * 1024**3, "bytes a key may download in 24 hours; 0: any number", size)
-    download_timeout: float = _setting(300.0, "limit of one download; 0: none", seconds)
-    promote_to: str = _setting("", "where promoted results go: s3://, file:/// or https://; several as NAME=ADDRESS,…")
-    promote_token_url: str = _setting("", "where an HTTP file service's tokens come from (OAuth 2 client credentials)")
-    promote_client_id: str = _setting("", "who we are there")
-    promote_client_secret: str = _setting("", "its secret", secret=True)
-    promote_scope: str = _setting("", "the scope asked for; empty: none")
-    promote_timeout: float = _setting(60.0, "seconds without an answer of the file service that end a try", seconds)
-    samples: int = _setting(100, "CPU and memory samples kept per job", int)
+    downloads_at_once: int = _setting(10, "Maximum concurrent downloads per key. 0: unlimited", int)
+    downloads_per_10s: int = _setting(5, "Maximum downloads started per key in 10 seconds. 0: unlimited", int)
+    downloads_per_minute: int = _setting(20, "Maximum downloads started per key in a minute. 0: unlimited", int)
+    download_bytes_per_hour: int = _setting(1024**3, "Maximum bytes downloaded per key in an hour. 0: unlimited", size)
+    download_bytes_per_day: int = _setting(
+        6 * 1024**3, "Maximum bytes downloaded per key in 24 hours. 0: unlimited", size
+    )
+    download_timeout: float = _setting(300.0, "Time limit for one download. 0: none", seconds)
+    promote_to: str = _setting(
+        "", "Destinations of promoted results: s3://, file:/// or https://; several as NAME=URL,…"
+    )
+    promote_token_url: str = _setting("", "Token endpoint of the HTTP file service (OAuth 2 client credentials)")
+    promote_client_id: str = _setting("", "OAuth client ID for the HTTP file service")
+    promote_client_secret: str = _setting("", "OAuth client secret for the HTTP file service", secret=True)
+    promote_scope: str = _setting("", "OAuth scope to request. Empty: none")
+    promote_timeout: float = _setting(
+        60.0, "Seconds without a response after which a call to the HTTP file service fails", seconds
+    )
+    samples: int = _setting(100, "Number of CPU and memory samples to keep per job", int)
     secret_key: str = _setting(
         "",
-        "what secret parameters are encrypted with, and the secrets of webhooks made from; the same everywhere",
+        "Key that encrypts secret parameters and signs webhooks. The same on every server and worker",
         secret_text,
         secret=True,
     )
     outbound_allow: str = _setting(
         "",
-        "hosts and networks that webhooks may go to though they are not public, as hooks.internal,10.1.0.0/16",
+        "Hosts and networks that webhooks may call although they are not public, such as hooks.internal,10.1.0.0/16",
         allow_list,
     )
-    runs_keep: float = _setting(30 * 86_400.0, "how long schedules remember what became of their ticks", seconds)
-    runs_limit: int = _setting(10_000, "ticks that one schedule remembers; the oldest go first", int)
-    sweep: float = _setting(5.0, "seconds between clean-ups of expired jobs and unreferenced files", seconds)
-    orphan_after: float = _setting(2 * 86_400.0, "age at which objects that no job refers to are deleted", seconds)
+    runs_keep: float = _setting(30 * 86_400.0, "Retention of the runs of schedules", seconds)
+    runs_limit: int = _setting(10_000, "Maximum number of runs to keep per schedule. The oldest are deleted first", int)
+    sweep: float = _setting(5.0, "Seconds between clean-ups of expired jobs and unreferenced files", seconds)
+    orphan_after: float = _setting(2 * 86_400.0, "Age at which objects that no job refers to are deleted", seconds)
 
     @cached_property
     def defaults(self) -> Defaults:
-        """What applies where a pipeline does not say. Made once: every admission asks."""
+        """Values for options that a pipeline leaves open. Cached, because every submit reads them."""
         backoff = Backoff(self.backoff, max(self.backoff, self.backoff_cap))
         said = zip(sorted(TERMINAL), (self.keep_cancelled, self.keep_completed, self.keep_failed), strict=True)
         kept = {status: seconds for status, seconds in said if seconds is not None}
@@ -251,7 +277,7 @@ class Settings:
 class Loaded:
     settings: Settings
     origins: Mapping[str, str]
-    """For each setting, where its value came from."""
+    """Where the value of each setting comes from."""
 
 
 def load(
@@ -275,7 +301,7 @@ def load(
 
 
 def keep_secret_key(folder: Path | None = None) -> None:
-    """Make the file with a secret key, unless there is one."""
+    """Create the file with a random secret key, unless it exists."""
     path = (folder or Path.cwd()) / KEY_FILE
     path.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):
@@ -285,12 +311,12 @@ def keep_secret_key(folder: Path | None = None) -> None:
 
 
 def descriptions() -> dict[str, str]:
-    """What each setting is for, by its name in the environment."""
-    return {PREFIX + each.name.upper(): each.metadata["meaning"] for each in fields(Settings)}
+    """The description of each setting, by its name in the environment."""
+    return {PREFIX + each.name.upper(): each.metadata["description"] for each in fields(Settings)}
 
 
 def printable(settings: Settings) -> dict[str, Any]:
-    """Every value as it may be printed: secrets, and those in an address, as asterisks."""
+    """Every value as it may be printed: secrets, also those inside a URL, become asterisks."""
     found: dict[str, Any] = {}
     for each in fields(Settings):
         value = getattr(settings, each.name)
@@ -304,7 +330,7 @@ HARMLESS = "endpoint|region|path_style|schema|statement_cache_size|prefix|timeou
 
 
 def without_secrets(address: str) -> str:
-    """The address without a password before the host, and without what its query says besides what is harmless."""
+    """The URL with asterisks for its password and for all query values except harmless ones."""
     address = re.sub(r"(?<=://)([^:/?#@]*):.*@", rf"\1:{HIDDEN}@", address)
     return re.sub(rf"(?<=[?&])(?!(?:{HARMLESS})=)([^=&#]*)=[^&#]*", rf"\1={HIDDEN}", address)
 
@@ -312,26 +338,27 @@ def without_secrets(address: str) -> str:
 def _parse(name: str, value: Any, origin: str) -> Any:
     known = {each.name: each for each in fields(Settings)}
     if name not in known:
-        close = ", ".join(get_close_matches(name, known)) or ", ".join(known)
-        raise SettingError(f"There is no setting {name!r} ({origin}); there is {close}.", name=name, value=value)
+        close = get_close_matches(name, known)
+        hint = f"Did you mean {' or '.join(close)}?" if close else f"Known settings: {', '.join(known)}."
+        raise SettingError(f"Unknown setting {name!r} ({origin}). {hint}", name=name, value=value)
     if not isinstance(value, str):
         value = _as_text(value)
-    told = HIDDEN if known[name].metadata["secret"] else value
+    shown = HIDDEN if known[name].metadata["secret"] else value
     try:
         parsed = known[name].metadata["parse"](value)
     except ValueError as error:
         raise SettingError(
-            f"The setting {name} ({origin}) cannot be {told!r}: {error}.", name=name, value=told
+            f"Setting {name} ({origin}) cannot be {shown!r}: {error}.", name=name, value=shown
         ) from error
     if name in POSITIVE and parsed <= 0:
-        raise SettingError(f"The setting {name} ({origin}) must be more than zero.", name=name, value=value)
+        raise SettingError(f"Setting {name} ({origin}) must be greater than zero.", name=name, value=value)
     if isinstance(parsed, int) and parsed < 0:
-        raise SettingError(f"The setting {name} ({origin}) must not be negative.", name=name, value=value)
+        raise SettingError(f"Setting {name} ({origin}) must not be negative.", name=name, value=value)
     return parsed
 
 
 def _as_text(value: Any) -> str:
-    """As it would be in the environment."""
+    """The value as it would be written in the environment."""
     if isinstance(value, Mapping):
         return ",".join(f"{k}={v}" for k, v in value.items())
     if isinstance(value, list | tuple):
@@ -361,5 +388,5 @@ def _from_pyproject(folder: Path) -> dict[str, Any]:
     try:
         found = tomllib.loads(path.read_text()).get("tool", {}).get("packhorse", {})
     except tomllib.TOMLDecodeError as error:
-        raise SettingError(f"{path} cannot be read: {error}.", name="app", value="") from error
+        raise SettingError(f"{path} is not valid TOML: {error}.", name="app", value="") from error
     return {name.replace("-", "_"): value for name, value in found.items()}

@@ -29,14 +29,14 @@ def test_it_names_every_setting_with_its_meaning(tell: Tell) -> None:
 
     for each in fields(Settings):
         assert f"PACKHORSE_{each.name.upper()} " in said.out
-        assert each.metadata["meaning"] in said.out
+        assert each.metadata["description"] in said.out
 
 
 def test_a_flag_is_checked_like_any_setting(tell: Tell) -> None:
     said = tell("config", "--queue", "onnx=0")
 
     assert said.code == 2
-    assert "The setting queues (flag) cannot be 'onnx=0'" in said.err
+    assert "Setting queues (flag) cannot be 'onnx=0'" in said.err
 
 
 def test_secrets_are_not_printed(tell: Tell) -> None:

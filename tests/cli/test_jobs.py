@@ -260,7 +260,7 @@ def test_an_unknown_job_is_refused_with_the_way_to_the_known_ones(ask: Tell) -> 
         said = ask(command, "01a1de8a-dac9-7252-af02-b5b5a003b862")
 
         assert (said.code, said.out) == (3, "")
-        assert said.last_line == "See the jobs there are with: packhorse jobs"
+        assert said.last_line == "List the jobs with: packhorse jobs"
 
 
 def test_jobs_are_listed_by_what_was_asked_for(ask: Tell) -> None:
@@ -487,7 +487,7 @@ def test_a_result_that_is_not_there_yet_is_refused(ask: Tell) -> None:
     said = ask("result", job_id)
 
     assert said.code == 3
-    assert said.last_line == f"See how it stands with: packhorse show {job_id}"
+    assert said.last_line == f"Check its progress with: packhorse show {job_id}"
 
 
 def test_pipelines_are_listed_with_their_parameters(ask: Tell, shared: Dev) -> None:

@@ -74,7 +74,7 @@ def test_an_edit_of_a_version_that_is_over_is_refused(ask: Tell) -> None:
     said = ask("schedules", "put", "stale", "--cron", "30 5 * * *", "--version", "1")
 
     assert said.code == 3
-    assert "it is at version 2" in said.err
+    assert "it is now at version 2" in said.err
     assert ask("schedules", "show", "stale", "--json").json["cron"] == "30 3 * * *"
 
 

@@ -93,8 +93,8 @@ def test_no_server_exits_5_and_says_how_to_start_one(tell: Tell, command: str) -
     said = tell(*command.split(), "--url", url)
 
     assert (said.code, said.out) == (5, "")
-    assert f"No packhorse answers at {url}" in said.err
-    assert said.last_line == "Start one with: packhorse dev (or set PACKHORSE_URL)"
+    assert f"No packhorse server answers at {url}" in said.err
+    assert said.last_line == "Start one with: packhorse dev. If one runs at another address, set PACKHORSE_URL."
 
 
 def test_no_server_where_none_was_named_says_which_was_tried_and_how_to_name_another(
@@ -108,10 +108,13 @@ def test_no_server_where_none_was_named_says_which_was_tried_and_how_to_name_ano
     named = tell("jobs", env={"PACKHORSE_URL": url})
 
     assert (said.code, other.code, named.code) == (5, 5, 5)
-    assert f"No packhorse answers at {url}, where `packhorse dev` listens; no other address was named." in said.err
-    assert "--url http://127.0.0.1:3002, or PACKHORSE_URL=http://127.0.0.1:3002" in said.last_line
+    assert (
+        f"No packhorse server answers at {url}, the address of `packhorse dev`. No other address is configured."
+        in said.err
+    )
+    assert "--url http://127.0.0.1:3002 or set PACKHORSE_URL=http://127.0.0.1:3002" in said.last_line
     assert "PACKHORSE_URL=http://127.0.0.1:8123" in other.last_line
-    assert "no other address" not in named.err
+    assert "No other address" not in named.err
 
 
 @pytest.mark.parametrize("command", ["config", "doctor", "worker", "dev", "jobs"])
@@ -119,8 +122,8 @@ def test_an_unknown_setting_is_refused_by_every_command(tell: Tell, command: str
     said = tell(command, env={"PACKHORSE_LEESE": "1"})
 
     assert said.code == 2
-    assert "There is no setting 'leese' (environment)" in said.err
-    assert said.last_line == "See every setting and where its value comes from: packhorse config"
+    assert "Unknown setting 'leese' (environment)" in said.err
+    assert said.last_line == "List every setting and where its value comes from with: packhorse config"
 
 
 @pytest.mark.parametrize("command", ["dev", "serve"])
@@ -130,8 +133,8 @@ def test_a_taken_port_is_refused_before_anything_starts(tell: Tell, command: str
         said = tell(command, "--port", str(port))
 
     assert said.code == 2
-    assert f"Port {port} of 127.0.0.1 is taken" in said.err
-    assert said.last_line == "Choose another port with --port, or end what listens there."
+    assert f"Port {port} on 127.0.0.1 is already in use" in said.err
+    assert said.last_line == "Choose another port with --port, or stop the process that uses this one."
     assert list(Path().iterdir()) == []
 
 

@@ -81,7 +81,7 @@ def test_an_address_inside_is_refused_with_the_way_out(ask: Tell) -> None:
 
     assert (said.code, said.last_line) == (
         3,
-        "Use a public address. An operator can allow another with PACKHORSE_OUTBOUND_ALLOW.",
+        "Use a public address. An operator can allow this one with PACKHORSE_OUTBOUND_ALLOW.",
     )
 
 
@@ -90,7 +90,7 @@ def test_a_webhook_that_is_not_there_is_told_with_how_to_list_them(ask: Tell, co
     missing = ask("webhooks", command, "nope")
     empty = ask("webhooks", command, " ")
 
-    assert (missing.code, missing.last_line) == (3, "See those there are with: packhorse webhooks")
+    assert (missing.code, missing.last_line) == (3, "List the webhooks with: packhorse webhooks")
     assert empty.code == 2
 
 

@@ -147,7 +147,7 @@ def test_a_cancel_of_what_is_stopped_already_changes_nothing(job: Job) -> None:
 
 @pytest.mark.parametrize("job", [completed(), failed(running(), ONLY, error=HOPELESS)])
 def test_a_job_that_ended_otherwise_cannot_be_cancelled(job: Job) -> None:
-    with pytest.raises(NotAllowed, match=f"A {job.status} job cannot be asked to cancel"):
+    with pytest.raises(NotAllowed, match=f"Cannot cancel a {job.status} job"):
         lifecycle.cancel(job, now=LATER)
 
 

@@ -113,17 +113,20 @@ def test_facts_stand_beside_the_message() -> None:
         "type": "urn:packhorse:too-large",
         "title": "Too large",
         "status": 413,
-        "detail": "model is larger than the 5 bytes allowed.",
+        "detail": "model is too large (limit 5 bytes).",
         "field": "model",
         "limit": 5,
-        "errors": [{"field": "model", "message": "model is larger than the 5 bytes allowed."}],
+        "errors": [{"field": "model", "message": "model is too large (limit 5 bytes)."}],
     }
 
 
 def test_the_next_thing_to_do_stands_there_with_the_id_it_is_about() -> None:
-    assert error_to_json(SlotTaken(active_job_id="j1"))["hint"] == "Wait for it, or cancel it: packhorse cancel j1"
     assert (
-        error_to_json(NotFinished(job_id="j2", status="failed"))["hint"] == "See how it stands with: packhorse show j2"
+        error_to_json(SlotTaken(active_job_id="j1"))["hint"]
+        == "Wait until it has ended, or cancel it: packhorse cancel j1"
+    )
+    assert (
+        error_to_json(NotFinished(job_id="j2", status="failed"))["hint"] == "Check its progress with: packhorse show j2"
     )
     assert "hint" not in error_to_json(TooLarge(field="model", limit=5))
 
@@ -134,14 +137,14 @@ def test_no_fact_takes_the_place_of_a_member() -> None:
     )
 
     assert (found["status"], found["title"]) == (500, "Corrupt record")
-    assert found["hint"].startswith("Trying again will not help")
+    assert found["hint"].startswith("Retrying does not help")
 
 
 async def test_the_client_hands_the_hint_on(running: Server) -> None:
     with Client(running.url) as client, pytest.raises(UnknownPipeline, match="there is add, convert, ") as refused:
         client.submit("nope", {})
 
-    assert refused.value.hint.startswith("A worker publishes its pipelines")
+    assert refused.value.hint.startswith("Workers publish their pipelines")
     assert refused.value.facts.keys() == {"pipeline", "field", "errors", "trace_id"}
 
 

@@ -29,7 +29,7 @@ def test_an_address_others_can_reach_is_refused(host: str) -> None:
 
 
 def test_a_port_that_is_taken_is_refused(server: Server) -> None:
-    with pytest.raises(SettingError, match="listens there"):
+    with pytest.raises(SettingError, match="already in use"):
         check_address(Settings(port=server.port))
 
 

@@ -203,7 +203,7 @@ async def test_a_newer_schema_is_refused_with_a_sentence_and_not_touched(url: st
     with pytest.raises(SchemaTooNew) as refusal:
         await PostgresStore.open(url)
 
-    assert refusal.value.message == f"The store has schema 9999, made by a newer packhorse; this one knows {KNOWN}."
+    assert refusal.value.message == f"The store has schema 9999, which is newer than this packhorse supports ({KNOWN})."
     assert await raw.fetch(TABLES, schema_of(url)) == before
 
 

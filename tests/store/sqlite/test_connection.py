@@ -175,7 +175,7 @@ async def test_a_newer_database_is_refused_with_a_sentence_and_not_touched(path:
     with pytest.raises(SchemaTooNew) as refusal:
         await SqliteStore.open(path)
 
-    assert refusal.value.message == f"The store has schema 9999, made by a newer packhorse; this one knows {KNOWN}."
+    assert refusal.value.message == f"The store has schema 9999, which is newer than this packhorse supports ({KNOWN})."
     assert db.pragma("user_version") == 9_999
     assert db.execute("SELECT name, sql FROM sqlite_schema").fetchall() == before
     db.close()

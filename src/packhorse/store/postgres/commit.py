@@ -177,7 +177,7 @@ def _check(guard: Guard, job: Job, facts: Facts) -> None:
                 raise SlotTaken(active_job_id=facts.slots[slot])
         case RecordIs(ref, stamp):
             if facts.records.get(ref, 0) != stamp:
-                raise Conflict(f"The {ref.kind} changed in the meantime.", job_id=job.id, kind=ref.kind, id=ref.id)
+                raise Conflict(f"The {ref.kind} was changed in the meantime.", job_id=job.id, kind=ref.kind, id=ref.id)
 
 
 def _encoded(effect: Effect) -> bytes:

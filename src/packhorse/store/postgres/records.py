@@ -247,7 +247,7 @@ class _Held:
                 holds = each.stamp in (None, stamp) and worker not in self._busy
             case _:
                 holds = stamp > 0
-        return None if holds else Conflict(f"The {ref.kind} changed in the meantime.", kind=ref.kind, id=ref.id)
+        return None if holds else Conflict(f"The {ref.kind} was changed in the meantime.", kind=ref.kind, id=ref.id)
 
     def add(self, each: Write) -> int:
         """Write it, too; returns its stamp afterwards."""
