@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from packhorse.auth.client_address import limited_as, networks, true_address
+from packhorse.auth.headers import client_address, networks, rate_limit_address
 
 OURS = "10.0.0.0/8, 127.0.0.1, fd00::/8"
 
@@ -30,11 +30,11 @@ OURS = "10.0.0.0/8, 127.0.0.1, fd00::/8"
     ],
 )
 def test_the_last_proxy_that_is_trusted_says_who_it_was(peer: str, forwarded: list[str], found: str) -> None:
-    assert true_address(peer, forwarded, networks(OURS)) == found
+    assert client_address(peer, forwarded, networks(OURS)) == found
 
 
 def test_nobody_is_trusted_unless_named() -> None:
-    assert true_address("10.0.0.1", ["198.51.100.1"], networks("")) == "10.0.0.1"
+    assert client_address("10.0.0.1", ["198.51.100.1"], networks("")) == "10.0.0.1"
 
 
 @pytest.mark.parametrize("text", ["nonsense", "10.0.0.1/8", "10.0.0.0/99"])
@@ -44,6 +44,6 @@ def test_what_is_no_network_is_refused(text: str) -> None:
 
 
 def test_all_addresses_of_one_customer_count_as_one() -> None:
-    assert limited_as("2001:db8:1:2::1") == limited_as("2001:db8:1:2:ffff::1")
-    assert limited_as("2001:db8:1:2::1") != limited_as("2001:db8:1:3::1")
-    assert limited_as("198.51.100.1") != limited_as("198.51.100.2")
+    assert rate_limit_address("2001:db8:1:2::1") == rate_limit_address("2001:db8:1:2:ffff::1")
+    assert rate_limit_address("2001:db8:1:2::1") != rate_limit_address("2001:db8:1:3::1")
+    assert rate_limit_address("198.51.100.1") != rate_limit_address("198.51.100.2")

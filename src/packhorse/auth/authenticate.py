@@ -1,4 +1,4 @@
-"""Where a request shows its key, and is let in, or told why not."""
+"""Authenticates a request by its key or session cookie, and counts failed attempts."""
 
 from __future__ import annotations
 
@@ -7,24 +7,22 @@ import time
 from litestar.types import HTTPScope
 from msgspec.structs import replace
 
-from packhorse.auth import charges, cookies, keys, sessions
+from packhorse.auth import cookies, keys, sessions
 from packhorse.auth.audit_log import Auditor
 from packhorse.auth.caller import OPERATOR, Caller, granted
-from packhorse.auth.charges import Limit
-from packhorse.auth.client_address import limited_as, networks, true_address
 from packhorse.auth.cookies import FAILED_LOGINS
-from packhorse.auth.headers import every
+from packhorse.auth.headers import client_address, header_values, networks, rate_limit_address
 from packhorse.auth.keyring import Keyring
-from packhorse.auth.rate_limits import WINDOW, Rates
+from packhorse.auth.rate_limits import WINDOW, Limit, Rates, limit_headers, refusal
 from packhorse.errors import RateExceeded, Unauthorized
 from packhorse.settings import Settings
 from packhorse.store.base import Charge, Key, Spent, Store
 
 BEARER = "bearer "
 FAILURES = 60.0
-"""Seconds in which failed attempts of one address are counted."""
+"""Window, in seconds, in which failed attempts of one address are counted."""
 MOST = 10_000
-"""Addresses remembered as having failed too often. Past that the store is asked."""
+"""Blocked addresses that are remembered here; for more, the store decides."""
 
 
 class Door:
@@ -40,60 +38,60 @@ class Door:
 
     def address(self, scope: HTTPScope) -> str:
         peer = scope["client"][0] if scope["client"] else ""
-        return true_address(peer, every(scope["headers"], b"x-forwarded-for"), self._trusted)
+        return client_address(peer, header_values(scope["headers"], b"x-forwarded-for"), self._trusted)
 
     async def caller(self, scope: HTTPScope) -> Caller:
-        """Raises Unauthorized, or RateExceeded for who failed too often."""
+        """Raises `Unauthorized`, or `RateExceeded` after too many failed attempts."""
         address = self.address(scope)
-        presented = every(scope["headers"], b"authorization")
+        presented = header_values(scope["headers"], b"authorization")
         if not presented and (cookie := cookies.session(scope)) is not None:
-            return await self._logged_in(scope, cookie, address)
+            return await self._session_caller(scope, cookie, address)
         if not presented:
-            raise await self._failed("key.missing", address, "none was sent")
+            raise await self._refused("key.missing", address, "none was sent")
         text = presented[0]
         found = keys.read(text[len(BEARER) :].strip()) if text[: len(BEARER)].lower() == BEARER else None
         if found is None or len(presented) > 1:
             mark = keys.fingerprint(", ".join(presented))
-            said = f"what was sent is not a whole one; {keys.LOOKS}"
-            raise await self._failed("key.malformed", address, said, fingerprint=mark)
+            reason = f"what was sent is not a whole one; {keys.LOOKS}"
+            raise await self._refused("key.malformed", address, reason, fingerprint=mark)
         key = await self._keyring.get(found.id)
         if key is None or not keys.is_same(key, found):
             mark = found.digest[:12]
-            raise await self._failed("key.wrong", address, "what was sent is not known", key=key, fingerprint=mark)
+            raise await self._refused("key.wrong", address, "what was sent is not known", key=key, fingerprint=mark)
         if not self._keyring.is_live(key):
-            raise await self._failed("key.ended", address, "what was sent has ended", key=key)
+            raise await self._refused("key.ended", address, "what was sent has ended", key=key)
         caller = _caller(key, address)
         self._audit.tell("key.accepted", caller)
         return caller
 
-    async def _logged_in(self, scope: HTTPScope, cookie: str, address: str) -> Caller:
-        """A session that has ended is nobody's failed attempt: pages that were left open ask again and again."""
+    async def _session_caller(self, scope: HTTPScope, cookie: str, address: str) -> Caller:
+        """A session that has ended does not count as a failed attempt: pages left open keep sending requests."""
         cookies.check_origin(scope)
         session = await sessions.find(self._store, cookie)
         if session is None:
             mark = keys.fingerprint(cookie)
-            raise await self._failed("session.wrong", address, "there is no such session", fingerprint=mark)
+            raise await self._refused("session.wrong", address, "there is no such session", fingerprint=mark)
         key = await self._keyring.get(session.key_id)
         if session.is_ended or self._store.now() >= session.ends_at or key is None or not self._keyring.is_live(key):
             raise Unauthorized(reason="the session has ended")
         return replace(_caller(key, address), session=session.id)
 
-    async def admitted(self, caller: Caller) -> dict[str, str]:
-        """Headers that say what is left. Raises RateExceeded if this client has asked too often."""
+    async def admit(self, caller: Caller) -> dict[str, str]:
+        """Count the request; return the headers that say what is left. Raises `RateExceeded`."""
         if self.rates is None:
             return {}
         standing = await self.rates.admit(caller.client)
         spent = Spent(0.0, None if standing.is_admitted else 0, (standing.left,), standing.wait)
-        if (refused := charges.refusal([self.limit], spent)) is not None:
+        if (refused := refusal([self.limit], spent)) is not None:
             self._audit.tell("api.refused", caller, why="rate")
             raise refused
-        return charges.headers([self.limit], spent)
+        return limit_headers([self.limit], spent)
 
     def _refuse_blocked(self, address: str) -> None:
-        if self._blocked.get(limited_as(address), 0.0) > time.monotonic():
-            raise self._too_often(self._blocked[limited_as(address)] - time.monotonic())
+        if self._blocked.get(rate_limit_address(address), 0.0) > time.monotonic():
+            raise self._too_often(self._blocked[rate_limit_address(address)] - time.monotonic())
 
-    async def _failed(
+    async def _refused(
         self, event: str, address: str, reason: str, *, key: Key | None = None, fingerprint: str = ""
     ) -> Unauthorized | RateExceeded:
         if event != "key.missing":
@@ -101,10 +99,10 @@ class Door:
         who = Caller(OPERATOR, frozenset(), address=address) if key is None else _caller(key, address)
         self._audit.tell(event, who, **({"fingerprint": fingerprint} if fingerprint else {}))
         if self._failed_limit and event != "key.missing":
-            charge = Charge(f"ratelimit:{FAILED_LOGINS}:{limited_as(address)}", 1, self._failed_limit, FAILURES)
+            charge = Charge(f"ratelimit:{FAILED_LOGINS}:{rate_limit_address(address)}", 1, self._failed_limit, FAILURES)
             spent = await self._store.spend([charge])
             if spent.refused is not None:
-                self._block(limited_as(address), spent.wait)
+                self._block(rate_limit_address(address), spent.wait)
                 self._audit.tell("key.blocked", who)
                 return self._too_often(spent.wait)
         return Unauthorized(reason=reason)
@@ -118,7 +116,7 @@ class Door:
 
     def _too_often(self, wait: float) -> RateExceeded:
         limit = Limit(FAILED_LOGINS, self._failed_limit, FAILURES, "requests", RateExceeded)
-        refused = charges.refusal([limit], Spent(0.0, 0, (0,), wait))
+        refused = refusal([limit], Spent(0.0, 0, (0,), wait))
         assert isinstance(refused, RateExceeded)
         return refused
 

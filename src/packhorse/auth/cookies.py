@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from litestar.types import HTTPScope
 
-from packhorse.auth.headers import every
+from packhorse.auth.headers import header_values
 from packhorse.errors import Foreign
 
 COOKIE = "packhorse_session"
@@ -28,7 +28,7 @@ OURS = frozenset({"same-origin", "none"})
 def session(scope: HTTPScope) -> str | None:
     """Looked for by hand: other servers of this host have cookies too, and none of them may hide ours."""
     ours = session_cookie(scope)
-    for line in every(scope["headers"], b"cookie"):
+    for line in header_values(scope["headers"], b"cookie"):
         for each in line.split(";"):
             name, _, value = each.strip().partition("=")
             if name == ours:
@@ -40,10 +40,10 @@ def check_origin(scope: HTTPScope) -> None:
     """Raises Foreign for a write that a page of another site has asked for, or nobody knows which."""
     if scope["method"] in SAFE:
         return
-    sites = every(scope["headers"], b"sec-fetch-site")
+    sites = header_values(scope["headers"], b"sec-fetch-site")
     if sites and not OURS.issuperset(sites):
         raise _foreign("Sec-Fetch-Site", sites)
-    origins, hosts = every(scope["headers"], b"origin"), every(scope["headers"], b"host")
+    origins, hosts = header_values(scope["headers"], b"origin"), header_values(scope["headers"], b"host")
     if not sites and (len(origins) != 1 or len(hosts) != 1 or urlsplit(origins[0]).netloc != hosts[0]):
         raise _foreign("Origin", origins)
 

@@ -1,41 +1,83 @@
-"""How often one client may ask, counted in the store for all processes together.
+"""Limits: how they are charged, the RateLimit headers, and how often one client may send requests.
 
-A write to the store per request would cost more than most requests do. So a process takes its allowance from the
-store a little at a time, and gives back what it did not use: never more than the limit is let in, on all machines
-together, and a hundredth of it at most lies idle for a moment.
+The store counts for all processes together. A write per request would cost more than most requests do, so a process
+takes its allowance from the store in portions and gives back what it did not use: all processes together never admit
+more than the limit, and at most a hundredth of it is unused for a moment.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
-from packhorse.errors import StoreError
-from packhorse.store.base import Charge, Store
+from packhorse.errors import StoreError, TooMany
+from packhorse.store.base import Charge, Spent, Store
 
 WINDOW = 300.0
 PORTIONS = 100
 IDLE = 5.0
-"""Seconds after which an allowance that was not used up is given back."""
+"""Seconds after which an unused allowance is given back."""
+SOON = 1.0
+"""Retry-After for a limit on concurrent requests: nobody knows when one ends."""
+
+
+class Limit(NamedTuple):
+    name: str
+    """As in the headers and in the counter's name."""
+    most: int
+    window: float
+    unit: Literal["requests", "content-bytes", "concurrent-requests"]
+    error: type[TooMany]
+
+    def charge(self, whose: str, amount: int) -> Charge:
+        kind = "quota" if self.unit == "content-bytes" else "ratelimit"
+        return Charge(f"{kind}:{self.name}:{whose}", amount, self.most, self.window)
+
+
+def limit_headers(limits: Sequence[Limit], spent: Spent) -> dict[str, str]:
+    """The RateLimit headers (draft-ietf-httpapi-ratelimit-headers); empty without limits."""
+    if not limits:
+        return {}
+    policies = [_policy(each) for each in limits]
+    states = [
+        f'"{each.name}";r={left}' + (f";t={_wait(each, spent)}" if n == spent.refused else "")
+        for n, (each, left) in enumerate(zip(limits, spent.left, strict=True))
+    ]
+    return {"RateLimit-Policy": ", ".join(policies), "RateLimit": ", ".join(states)}
+
+
+def refusal(limits: Sequence[Limit], spent: Spent) -> TooMany | None:
+    """The error to raise, if one of these charges exceeded its limit."""
+    if spent.refused is None:
+        return None
+    limit = limits[spent.refused]
+    wait = _wait(limit, spent)
+    response_headers = {**limit_headers(limits, spent), "Retry-After": str(wait)}
+    return limit.error(
+        policy=limit.name, limit=limit.most, window=round(limit.window), retry_after=wait, headers=response_headers
+    )
 
 
 @dataclass
 class Allowance:
-    """What this process may still let in of one client."""
+    """How many requests of one client this process may still admit."""
 
     left: int = 0
     taken_at: float = 0.0
-    """The receipt: by the store's clock."""
+    """By the store's clock; a refund names it."""
     used_at: float = 0.0
     known_left: int = 0
-    """What the store had left besides, when it was asked."""
+    """What was left in the store when the portion was taken."""
     blocked_until: float = 0.0
 
 
 @dataclass(frozen=True)
 class Standing:
-    """What a client is told in its headers."""
+    """Whether a request is admitted, and what the headers say."""
 
     is_admitted: bool
     left: int
@@ -69,7 +111,7 @@ class Rates:
             await self.give_back(idle=IDLE)
 
     async def give_back(self, idle: float = 0.0) -> None:
-        """Return what was taken of clients that have not asked for so long. Lost at worst: it is only a limit."""
+        """Return the allowances of clients that have been idle that long. A failure loses them: it is only a limit."""
         before = time.monotonic() - idle
         for client, allowance in list(self._clients.items()):
             if allowance.used_at > before or self._turns[client].locked():
@@ -95,3 +137,12 @@ class Rates:
 
     def charge(self, client: str, amount: int) -> Charge:
         return Charge(f"ratelimit:client:{client}", amount, self._limit, self._window)
+
+
+def _policy(limit: Limit) -> str:
+    window = "" if limit.unit == "concurrent-requests" else f";w={math.ceil(limit.window)}"
+    return f'"{limit.name}";q={limit.most};qu="{limit.unit}"{window}'
+
+
+def _wait(limit: Limit, spent: Spent) -> int:
+    return math.ceil(SOON if limit.unit == "concurrent-requests" else max(SOON, spent.wait))

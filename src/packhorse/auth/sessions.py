@@ -1,6 +1,6 @@
-"""Logging in to the pages: a secret of its own for a browser, so that the key itself is not kept there.
+"""Sessions of browsers that logged in: a secret of their own, so that the browser does not keep the key.
 
-It looks like a key and is none: what is sent as a key is not looked up among sessions, nor the other way round.
+A session's secret looks like a key but is none: keys are never looked up among sessions, nor the other way round.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from packhorse.store.base import Key, Session, Store
 
 
 async def begin(store: Store, key: Key, lasting: float) -> tuple[Session, str]:
-    """The session and, this once, its text. It ends with the key, if that ends before."""
+    """The session and its secret, which is not stored. The session ends no later than the key."""
     now = store.now()
     minted, text = keys.mint(key.tenant, key.scopes, now=now, by=key.id)
     ends_at = min(now + lasting, key.ends_at or now + lasting)
@@ -20,7 +20,7 @@ async def begin(store: Store, key: Key, lasting: float) -> tuple[Session, str]:
 
 
 async def find(store: Store, text: str) -> Session | None:
-    """The session, though it may have ended; None for what is none, or is not known any more."""
+    """The session, which may have ended; None if there is none."""
     presented = keys.read(text)
     session = None if presented is None else await store.session(presented.id)
     if presented is None or session is None or not keys.is_digest(session.digest, presented):

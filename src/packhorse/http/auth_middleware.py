@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from packhorse.auth.caller import LOCAL, NOBODY, UNMARKED, Caller, check
 from packhorse.auth.cookies import OURS, SAFE, check_origin
-from packhorse.auth.headers import Headers, every
+from packhorse.auth.headers import Headers, header_values
 from packhorse.errors import Forbidden, Foreign
 from packhorse.http.requests import query
 from packhorse.http.responses.problems import problem
@@ -56,7 +56,7 @@ class Gate:
             caller = NOBODY
         else:
             caller = await tools.door.caller(scope)
-            left = await tools.door.admitted(caller)
+            left = await tools.door.admit(caller)
         try:
             check(caller, marks, scope["path_params"])  # a guard of Litestar's would be given a copy of the route
         except Forbidden as error:
@@ -123,15 +123,15 @@ def is_local(host: str) -> bool:
 
 
 def _check(method: str, headers: Headers) -> None:
-    hosts = every(headers, b"host")
+    hosts = header_values(headers, b"host")
     if len(hosts) != 1 or not _is_local_address(HOST, hosts[0]):
         raise Foreign(name="Host", value=", ".join(hosts)[:100])
     if method in SAFE:
         return
-    sites = every(headers, b"sec-fetch-site")
+    sites = header_values(headers, b"sec-fetch-site")
     if not OURS.issuperset(sites):
         raise Foreign(name="Sec-Fetch-Site", value=", ".join(sites)[:100])
-    for origin in every(headers, b"origin"):
+    for origin in header_values(headers, b"origin"):
         # A page of another port of this machine is not ours either, unless the browser itself takes it for us: that
         # is a front end's own server, which passes requests on under our name.
         if not _is_local_address(ORIGIN, origin) or not (sites or _is_at(origin, hosts[0])):

@@ -12,7 +12,7 @@ from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Receive, Scope, Send
 
 from packhorse import metrics
-from packhorse.auth.headers import first
+from packhorse.auth.headers import first_header
 from packhorse.auth.keys import PREFIX
 from packhorse.log import log, new_span, new_trace, traced
 
@@ -66,7 +66,7 @@ class _Request:
         """0: no response was sent, because the client left or the server stopped."""
         self._received = self._sent = 0
         self._open: set[str] = set()
-        self._is_upload = (first(scope["headers"], b"content-type") or "").lower().startswith("multipart/")
+        self._is_upload = (first_header(scope["headers"], b"content-type") or "").lower().startswith("multipart/")
 
     @property
     def method(self) -> str:
@@ -121,9 +121,9 @@ class _Request:
     def _started(self, message: Any) -> Any:
         self._status = message["status"]
         headers = message["headers"]
-        if (first(headers, b"content-type") or "").startswith("text/event-stream"):
+        if (first_header(headers, b"content-type") or "").startswith("text/event-stream"):
             self._enter("stream")
-        elif first(headers, b"content-disposition") is not None:
+        elif first_header(headers, b"content-disposition") is not None:
             self._enter("download")
         return {**message, "headers": [*headers, *self.trace.headers()]}
 

@@ -15,10 +15,9 @@ from typing import Any
 
 from litestar.types import Receive, Scope, Send
 
-from packhorse.auth import charges as limits
 from packhorse.auth.audit_log import Auditor
 from packhorse.auth.caller import Caller
-from packhorse.auth.charges import Limit
+from packhorse.auth.rate_limits import Limit, limit_headers, refusal
 from packhorse.errors import (
     BlobError,
     BlobUnavailable,
@@ -76,9 +75,9 @@ class Downloads:
             each.charge(caller.client or NOBODY, size if each.unit == "content-bytes" else 1) for each in self.limits
         ]
         spent = await self._spend(charges)
-        if (refused := limits.refusal(self.limits, spent)) is not None:
+        if (refused := refusal(self.limits, spent)) is not None:
             raise refused
-        return Admitted(spent, charges, limits.headers(self.limits, spent))
+        return Admitted(spent, charges, limit_headers(self.limits, spent))
 
     async def settle(self, caller: Caller, admitted: Admitted, unsent: int) -> None:
         """Give back the permit and the bytes that did not leave. When a download began stays counted."""

@@ -10,7 +10,7 @@ from litestar.datastructures import State
 from msgspec import Meta, Struct, field
 
 from packhorse.auth.caller import Caller
-from packhorse.auth.headers import first
+from packhorse.auth.headers import first_header
 from packhorse.core import json
 from packhorse.core.lifecycle import once_key, slot_key
 from packhorse.core.models import Job, Spec
@@ -95,14 +95,16 @@ async def submit(request: Request[Any, Any, State]) -> Answer[JobDocument]:
     body = Body(request.receive, tools.settings)
     try:
         async with Intake(tools.store, tools.blobs, tools.settings) as intake:
-            key = first(sent, b"idempotency-key")
-            shape = await Submission(tools, caller, intake, query, key).job(body, first(sent, b"content-type") or "")
+            key = first_header(sent, b"idempotency-key")
+            shape = await Submission(tools, caller, intake, query, key).job(
+                body, first_header(sent, b"content-type") or ""
+            )
     except Exception:
-        if body.is_begun or first(sent, b"expect") is None:  # else reading on would ask for what nobody wants
+        if body.is_begun or first_header(sent, b"expect") is None:  # else reading on would ask for what nobody wants
             await body.drain()
         raise
     headers = {"Location": f"{scope['root_path']}{scope['path'].rstrip('/')}/{shape['job_id']}"}
-    prefer = first(sent, b"prefer")
+    prefer = first_header(sent, b"prefer")
     seconds = None if prefer is None else prefer_wait.wanted(prefer, tools.settings.wait_limit)
     if seconds is None:
         return Answer(shape, 202, headers)
