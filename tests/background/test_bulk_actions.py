@@ -11,10 +11,12 @@ from msgspec.structs import replace
 from packhorse import crashpoints
 from packhorse.background.bulk_actions import BATCH, HOLD, NAMED, POLL, SOONEST, BulkActions
 from packhorse.core import failures as rules
+from packhorse.core.errands import Errand
 from packhorse.errors import StoreError
 from packhorse.jobs.transact import Transactor
 from packhorse.schemas.orders import LeftFailure, Order, order_from_errand, order_to_errand
-from packhorse.store.base import Errand, FailureFilter, Store
+from packhorse.store.base import FailureFilter, Store
+from packhorse.store.collections.errands import add_errand, get_order, take_errands
 from tests.contract.builders import SLOTTED, claim_one, fail, finish, held, marked, started
 from tests.contract.failures import (
     ALL,
@@ -47,12 +49,12 @@ async def give(store: Store, kind: str = "retry", **facts: Any) -> str:
     wanted = facts.pop("wanted", None if "ids" in facts else ALL)
     order = Order(kind, store.now(), "ann", wanted=wanted, **facts)  # type: ignore[arg-type]
     errand = order_to_errand(order, "default", "0001")
-    await store.add_errand(errand)
+    await add_errand(store, errand)
     return errand.id
 
 
 async def state(store: Store, order_id: str) -> Order:
-    errand = await store.order(order_id)
+    errand = await get_order(store, order_id)
     assert errand is not None
     return order_from_errand(errand)
 
@@ -110,14 +112,14 @@ async def test_an_order_that_cannot_be_carried_out_keeps_no_other_from_it(
     if trouble == "failing":
         bad = replace(order_to_errand(Order("retry", 0.0, "ann", wanted=ALL), "default", "0001"), due_at=clock.now)
         faults.refuse("failures", lambda: StoreError("always"))
-    await store.add_errand(bad)
+    await add_errand(store, bad)
     id = await give(store, ids=(id_of(job),))
 
     await duty.tick()
 
     assert (await state(store, id)).ended_at is not None
     assert (await held(store, job.id)).run == 2
-    put_back = await store.order(bad.id)
+    put_back = await get_order(store, bad.id)
     assert put_back is not None
     assert put_back.due_at == clock.now + SOONEST * 2
 
@@ -250,7 +252,7 @@ async def test_who_dies_after_the_retries_neither_loses_nor_doubles_any(
     if is_mended_meanwhile:
         for _ in jobs:
             await finish(store, await claim_one(store))
-    assert await store.take_errands("order", 1, HOLD) == []
+    assert await take_errands(store, "order", 1, HOLD) == []
     clock.forward(HOLD)
 
     done = await carried_out(store, BulkActions(store, Transactor(store)), clock, id)

@@ -7,10 +7,11 @@ from typing import Any
 
 from packhorse.core import failures as rules
 from packhorse.core import lifecycle
+from packhorse.core.errands import Errand
 from packhorse.core.failures import FailureGroup
 from packhorse.core.models import FailedRun, Failure, FailureStatus, Job, Settled
 from packhorse.core.plan import Plan
-from packhorse.store.base import Errand, FailureFilter, Store
+from packhorse.store.base import FailureFilter, Store
 from tests.contract.builders import ONE, claim, claim_one, fail, finish, made, started, submit
 
 OPEN, RETRIED, RESOLVED, DISMISSED = FailureStatus

@@ -13,7 +13,7 @@ from packhorse.store.base import Filter, Finding, Pause, Store
 from packhorse.store.health import Lost
 from packhorse.store.statistics import Reading, Tally
 from tests.contract.builders import KINDS, ONLY, UNKNOWN, card, claim, held, starter, submission, submit
-from tests.contract.failures import ALL, BY_ANN, errand
+from tests.contract.failures import ALL, BY_ANN
 from tests.contract.keys import key, session
 from tests.contract.stores import Clock, OpenStore
 
@@ -88,12 +88,6 @@ CALLS: dict[str, Callable[[Store], Awaitable[object]]] = {
     "dismiss_failures": lambda store: store.dismiss_failures([UNKNOWN], BY_ANN),
     "dismiss_group": lambda store: store.dismiss_group("default", "f", BY_ANN),
     "forget_failures": lambda store: store.forget_failures(1.0, 1),
-    "add_errand": lambda store: store.add_errand(errand()),
-    "take_errands": lambda store: store.take_errands("order", 1, 1.0),
-    "settle_errand": lambda store: store.settle_errand(errand(), due_at=None),
-    "orders": lambda store: store.orders("default"),
-    "order": lambda store: store.order("o"),
-    "drop_orders": lambda store: store.drop_orders("o", 1),
     "tally": lambda store: store.tally({Tally(60, 60, "p", "q", "finish"): 1}),
     "tallied": lambda store: store.tallied(60, 0.0),
     "read": lambda store: store.read(Reading(60)),

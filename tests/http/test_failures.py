@@ -12,6 +12,7 @@ from packhorse.background.bulk_actions import BulkActions
 from packhorse.core.failures import MAX_TIMES
 from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Store
+from packhorse.store.collections.errands import list_orders
 from tests.contract.failures import BY_ANN, failing, failing_many, id_of, only_group, wrong
 from tests.http.conftest import publish
 from tests.http.keyed import asking, audited, key
@@ -194,7 +195,7 @@ async def test_a_dismissal_needs_a_reason(http: Http, store: Store, reason: str 
 
     assert answer.status_code == 422
     assert [each["field"] for each in answer.json()["errors"]] == ["reason"]
-    assert await store.orders("default") == []
+    assert await list_orders(store, "default") == []
 
 
 @pytest.mark.parametrize("path", ["failures/nope", "failures/groups/nope", "failures/orders/nope"])
@@ -260,7 +261,7 @@ async def test_what_is_ordered_is_audited(keyed: Http, store: Store) -> None:
     entries = await audited(store, 2, "acme")
     [entry] = [each for each in entries if each.event == "failures.dismissed"]
     assert (entry.details["count"], entry.details["reason"]) == (1, "known")
-    [order] = await store.orders("acme")
+    [order] = await list_orders(store, "acme")
     assert entry.details["order_id"] == order.id
 
 

@@ -146,7 +146,7 @@ async def test_a_stray_that_cannot_be_withdrawn_keeps_nothing_else_from_being_do
     assert stuck in await published(blobs)
     assert other not in await published(blobs)
     assert (await store.bookmark(PUBLISHED) or "").startswith(RESTING)
-    assert {"trim", "drop_orders", "forget_failures"} <= {*faults.names()}
+    assert {"trim", "scan errand", "forget_failures"} <= {*faults.names()}
     assert "abandon" in blob_faults.names()
 
 

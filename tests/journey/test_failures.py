@@ -15,6 +15,7 @@ from packhorse.core.models import FailedRun, FailureStatus
 from packhorse.runtime import Handle
 from packhorse.schemas.orders import Order, order_from_errand, order_to_errand
 from packhorse.store.base import FailureFilter
+from packhorse.store.collections.errands import add_errand, get_order
 from tests.contract.failures import assert_counted
 from tests.journey.places import PLACES
 from tests.journey.serving import served
@@ -50,7 +51,7 @@ async def ordered(site: Site, **facts: Any) -> str:
     errand = order_to_errand(
         Order("retry", store.now(), "ann", wanted=wanted, **facts), "default", secrets.token_hex(4)
     )
-    await store.add_errand(errand)
+    await add_errand(store, errand)
     return errand.id
 
 
@@ -58,7 +59,7 @@ async def carried_out(site: Site, order_id: str) -> Order:
     store = await site.store()
 
     async def look() -> Order | None:
-        errand = await store.order(order_id)
+        errand = await get_order(store, order_id)
         order = None if errand is None else order_from_errand(errand)
         return order if order is not None and order.ended_at is not None else None
 

@@ -13,6 +13,7 @@ from packhorse.factory import open_store
 from packhorse.http.server import build
 from packhorse.store.base import Store
 from packhorse.store.collections import schedules as schedule_records
+from packhorse.store.collections.errands import list_orders
 from tests.contract.failures import failing, only_group, wrong
 from tests.http.conftest import publish
 from tests.http.keyed import key
@@ -102,7 +103,7 @@ async def test_who_may_only_read_can_do_nothing_else(http: Http, store: Store, p
     found = await schedule_records.get(store, "acme", "of-ann")
     assert found is not None
     assert (found.version, found.ended_at) == (1, None)
-    assert await store.orders("acme") == []
+    assert await list_orders(store, "acme") == []
 
 
 async def test_what_is_anothers_is_not_there(http: Http, store: Store) -> None:

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from packhorse.background.bulk_actions import run_or_postpone
 from packhorse.core import json
 from packhorse.core.backoff import webhook_delay
+from packhorse.core.errands import Alarm, Errand
 from packhorse.core.webhooks import NO_JOB, Delivery
 from packhorse.crashpoints import reach
 from packhorse.host import child_environment
@@ -28,7 +29,8 @@ from packhorse.jobs.webhook_targets import webhook_targets
 from packhorse.log import log
 from packhorse.schemas.failures import group_to_json
 from packhorse.schemas.timestamps import iso
-from packhorse.store.base import Alarm, Charge, Errand, Store
+from packhorse.store.base import Charge, Store
+from packhorse.store.collections.errands import settle_errand, take_errands
 from packhorse.store.collections.webhooks import post_deliveries
 
 BATCH = 1000
@@ -55,7 +57,7 @@ class Alerts:
         self._luck = luck
 
     async def tick(self) -> float:
-        taken = await self._store.take_errands("alert", BATCH, self._hold)
+        taken = await take_errands(self._store, "alert", BATCH, self._hold)
         told: list[tuple[Errand, Alarm]] = []
         for errand in taken:
             await run_or_postpone(self._store, [errand], _read(errand, told))
@@ -116,7 +118,7 @@ class Alerts:
     ) -> None:
         async def settle(errand: Errand, alarm: Alarm) -> None:
             body = json.encode(replace(alarm, is_posted=alarm.is_posted or is_posted))
-            await self._store.settle_errand(errand, due_at=due_at, body=body)
+            await settle_errand(self._store, errand, due_at=due_at, body=body)
 
         await asyncio.gather(*(settle(*each) for each in told))
 

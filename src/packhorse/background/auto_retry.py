@@ -7,10 +7,12 @@ from urllib.parse import quote
 from packhorse.background.bulk_actions import check_failed, run_or_postpone, tried
 from packhorse.core import lifecycle
 from packhorse.core.changes import Change
+from packhorse.core.errands import Errand
 from packhorse.core.models import FailedRun, FailureStatus, Job
 from packhorse.crashpoints import reach
 from packhorse.jobs.transact import Transactor
-from packhorse.store.base import Charge, Errand, Store
+from packhorse.store.base import Charge, Store
+from packhorse.store.collections.errands import settle_errand, take_errands
 
 POLICY = "policy"
 """In whose name it is done."""
@@ -31,14 +33,14 @@ class AutoRetry:
         self._hold = hold
 
     async def tick(self) -> float:
-        taken = await self._store.take_errands("revive", BATCH, self._hold)
+        taken = await take_errands(self._store, "revive", BATCH, self._hold)
         for errand in taken:
             await run_or_postpone(self._store, [errand], self._revive(errand))
         return 0.0 if len(taken) == BATCH else POLL
 
     async def _revive(self, errand: Errand) -> None:
         wait = await self._tried(errand)
-        await self._store.settle_errand(errand, due_at=None if wait is None else self._store.now() + wait)
+        await settle_errand(self._store, errand, due_at=None if wait is None else self._store.now() + wait)
 
     async def _tried(self, errand: Errand) -> float | None:
         """Seconds until it is tried once more, None if it is done with."""

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from packhorse.core import json, lifecycle
 from packhorse.core.changes import Change
+from packhorse.core.errands import Errand
 from packhorse.core.models import FailedRun, FailureStatus, Job, Settled
 from packhorse.core.plan import Status
 from packhorse.crashpoints import reach
@@ -22,7 +23,8 @@ from packhorse.errors import CorruptRecord, JobNotFound, NotAllowed, SchemaTooNe
 from packhorse.jobs.transact import Transactor, Verb
 from packhorse.log import log
 from packhorse.schemas.orders import LeftFailure, Order, Why, order_from_errand
-from packhorse.store.base import Errand, Store
+from packhorse.store.base import Store
+from packhorse.store.collections.errands import settle_errand, take_errands
 
 BATCH = 100
 """Failures of one step at most."""
@@ -48,7 +50,7 @@ class BulkActions:
         self._hold = hold
 
     async def tick(self) -> float:
-        taken = await self._store.take_errands("order", AT_ONCE, self._hold)
+        taken = await take_errands(self._store, "order", AT_ONCE, self._hold)
         for errand in taken:
             await run_or_postpone(self._store, [errand], self._step(errand))
         return 0.0 if taken else POLL
@@ -61,10 +63,10 @@ class BulkActions:
         now = self._store.now()
         if is_last:
             after = replace(after, ended_at=now)
-            await self._store.settle_errand(errand, due_at=None, body=json.encode(after), is_kept=True)
+            await settle_errand(self._store, errand, due_at=None, body=json.encode(after), is_kept=True)
             return
         pause = 0.0 if order.pace is None else size / order.pace
-        await self._store.settle_errand(errand, due_at=now + pause, body=json.encode(after))
+        await settle_errand(self._store, errand, due_at=now + pause, body=json.encode(after))
 
     async def _page(self, errand: Errand, order: Order, size: int) -> tuple[dict[str, FailedRun | None], bool]:
         """The next failures, by id, and whether they are the last."""
@@ -157,7 +159,7 @@ async def _put_back(store: Store, errands: Sequence[Errand]) -> None:
     for errand in errands:
         pause = min(LATEST, SOONEST * 2 ** min(errand.attempts, 10))
         try:
-            await store.settle_errand(errand, due_at=store.now() + pause)
+            await settle_errand(store, errand, due_at=store.now() + pause)
         except Exception as error:  # broad, as above; it is due again by itself
             log.duty_failed(f"errand {errand.id}", error)
             return

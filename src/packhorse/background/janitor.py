@@ -20,6 +20,7 @@ from packhorse.jobs import artifacts
 from packhorse.jobs.publish import Publisher
 from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Store
+from packhorse.store.collections.errands import drop_orders
 from packhorse.store.collections.webhooks import drop_endpoints
 
 BATCH = 100
@@ -77,7 +78,7 @@ class Janitor:
     async def _forget(self) -> int:
         """Failures have a time of their own: they stay when their job goes. Orders about them are kept as long."""
         until = self._store.now() - self._failures_keep
-        await self._store.drop_orders(failures.first_id(until), BATCH)
+        await drop_orders(self._store, failures.first_id(until), BATCH)
         return await self._store.forget_failures(until, BATCH)
 
     async def _purge(self, job: Job) -> None:

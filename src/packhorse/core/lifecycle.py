@@ -40,6 +40,7 @@ from packhorse.core.changes import (
     TakeSlot,
     Waiting,
 )
+from packhorse.core.errands import new_revival, put_errand
 from packhorse.core.models import (
     Event,
     Failure,
@@ -451,7 +452,10 @@ class _Draft:
             self.do(PutRecord(put_delivery(job_delivery(self.before.id, run, endpoint, self.now))))
         error: Failure | None = self.fields.get("error", self.before.error)
         if status is FAILED and error is not None:
-            self.do(RecordFailure(failures.failed_run(self._so_far(), error, run, self.now)))
+            failure = failures.failed_run(self._so_far(), error, run, self.now)
+            self.do(RecordFailure(failure))
+            if (revival := new_revival(failure)) is not None:
+                self.do(PutRecord(put_errand(revival)))
         if status is COMPLETED and run > 1:
             self.do(SettleFailures(FailureStatus.RETRIED, FailureStatus.RESOLVED))
         facts = _error_facts(error) if error is not None and status is FAILED else {}

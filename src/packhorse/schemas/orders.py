@@ -6,9 +6,10 @@ from typing import Literal, TypedDict
 from msgspec import Struct, field
 
 from packhorse.core import failures, json
+from packhorse.core.errands import Errand
 from packhorse.schemas.failures import FailureDocument
 from packhorse.schemas.timestamps import iso
-from packhorse.store.base import Errand, FailureFilter
+from packhorse.store.base import FailureFilter
 
 Kind = Literal["retry", "dismiss"]
 

@@ -21,9 +21,6 @@ from packhorse.core.plan import Definition as Definition
 from packhorse.core.plan import Status
 from packhorse.core.records import Drop, LogEntry, Put, Record
 from packhorse.errors import CorruptRecord, PackhorseError
-from packhorse.store.failures import Alarm as Alarm
-from packhorse.store.failures import Errand as Errand
-from packhorse.store.failures import Errands as Errands
 from packhorse.store.failures import FailureFilter as FailureFilter
 from packhorse.store.failures import FailureGroup as FailureGroup
 from packhorse.store.failures import Failures as Failures
@@ -391,7 +388,7 @@ class Records(Protocol):
         """The newest entries numbered below ``before``, newest first; of the whole log, or of one topic."""
 
 
-class Governed(Keys, Sessions, Audit, Counters, Failures, Errands, Statistics, Vitals, Protocol):
+class Governed(Keys, Sessions, Audit, Counters, Failures, Statistics, Vitals, Protocol):
     """All that is beside jobs and their work."""
 
 

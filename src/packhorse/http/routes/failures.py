@@ -50,6 +50,7 @@ from packhorse.schemas.orders import (
     order_to_json,
 )
 from packhorse.store.base import FailureFilter, FailureGroup
+from packhorse.store.collections import errands
 
 FIRST = 10
 """Failures that are shown of those that an order is about."""
@@ -139,7 +140,7 @@ async def list_orders(
 ) -> OrdersPage:
     """What was ordered to be retried or dismissed, newest first, and how far it is."""
     _check_whole(caller)
-    found = await tools.store.orders(caller.tenant, before=cursor, limit=limit + 1)
+    found = await errands.list_orders(tools.store, caller.tenant, before=cursor, limit=limit + 1)
     following = found[limit - 1].id if len(found) > limit else None
     return {"items": [order_to_json(each.id, order_from_errand(each)) for each in found[:limit]], "next": following}
 
@@ -150,7 +151,7 @@ async def get_order(
 ) -> OrderDocument:
     """One order: how many are done, how many were left as they are, and why."""
     _check_whole(caller)
-    errand = None if "\0" in order_id else await tools.store.order(order_id)
+    errand = None if "\0" in order_id else await errands.get_order(tools.store, order_id)
     if errand is None or errand.tenant != caller.tenant:
         raise OrderNotFound(order_id=order_id[:100])
     return order_to_json(errand.id, order_from_errand(errand))
@@ -244,7 +245,7 @@ async def _ordered(tools: Tools, caller: Caller, kind: Kind, given: Chosen) -> O
         await tools.store.dismiss_group(caller.tenant, group.fingerprint, Settled(now, by, reason))
     order = Order(kind, now, by, reason, tuple(ids), wanted, given.pace, count)
     errand = order_to_errand(order, caller.tenant, secrets.token_hex(4))
-    await tools.store.add_errand(errand)
+    await errands.add_errand(tools.store, errand)
     event = "failures.retried" if kind == "retry" else "failures.dismissed"
     tools.audit.tell(event, caller, order_id=errand.id, count=count, reason=reason)
     return {**answer, "order": order_to_json(errand.id, order)}

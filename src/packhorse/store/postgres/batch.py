@@ -119,7 +119,9 @@ class Batch:
         if late:
             await records.apply(session, late, jobs, clock)
         if self.failures:  # behind the jobs: whoever holds a group waits for no job
-            await failures.write(session, self.failures)
+            alerts = await failures.write(session, self.failures)
+            if alerts:
+                await records.apply(session, alerts, (), clock)
 
     def _drops(self, facts: Facts) -> Parts:
         """What is to go, and names that were only taken to see whether they could be."""

@@ -12,11 +12,10 @@ from msgspec.structs import replace
 
 from packhorse.core import failures as rules
 from packhorse.core import json
-from packhorse.core.changes import RecordFailure, SettleFailures
+from packhorse.core.changes import PutRecord, RecordFailure, SettleFailures
+from packhorse.core.errands import new_alert, put_errand
 from packhorse.core.models import FailedRun, FailureStatus, Settled
-from packhorse.store.base import Errand, FailureFilter, FailureGroup
-from packhorse.store.failures import alert_of, revival_of
-from packhorse.store.postgres import errands
+from packhorse.store.base import FailureFilter, FailureGroup
 from packhorse.store.postgres.connection import Row, Session
 from packhorse.store.postgres.rows import clean, is_id
 
@@ -86,7 +85,7 @@ class Held:
         self._new: list[str] = []
         self._moved: set[str] = set()
         self._gone: set[str] = set()
-        self._errands: list[Errand] = []
+        self.alerts: list[PutRecord] = []
 
     async def hold(self, failures: Iterable[FailedRun]) -> None:
         users = sorted({(each.tenant, each.fingerprint, each.user) for each in failures})
@@ -115,8 +114,8 @@ class Held:
             self._users[user] = self._users.get(user, 0) + 1
         self._kept[failure.id] = (failure, is_counted)
         self._new.append(failure.id)
-        found = (alert_of(failure, alert) if alert is not None else None, revival_of(failure))
-        self._errands += [errand for errand in found if errand is not None]
+        if alert is not None:
+            self.alerts.append(PutRecord(put_errand(new_alert(failure, alert))))
 
     def settle(self, job_id: str, effect: SettleFailures) -> None:
         for failure, _ in list(self._kept.values()):
@@ -154,16 +153,14 @@ class Held:
         await self._put(DROP_GROUPS, [key for key, group in groups if group is None])
         if self._gone:
             await self._session.fetch("DELETE FROM @failures WHERE id = ANY($1::text[])", sorted(self._gone))
-        for errand in self._errands:
-            await errands.add(self._session, errand)
 
     async def _put(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
         if rows:
             await self._session.fetch(statement, *zip(*rows, strict=True))
 
 
-async def write(session: Session, effects: Effects) -> None:
-    """What the changes of a transaction say of failures, behind all else that it writes."""
+async def write(session: Session, effects: Effects) -> list[PutRecord]:
+    """Write what the changes of a transaction say of failures. Returns the alerts that are to be written with it."""
     held = Held(session)
     jobs = sorted({job_id for job_id, effect in effects if isinstance(effect, SettleFailures)})
     before = [_read(row)[0] for row in await session.fetch(OF_JOBS, jobs)] if jobs else []
@@ -176,6 +173,7 @@ async def write(session: Session, effects: Effects) -> None:
         else:
             held.settle(job_id, effect)
     await held.write()
+    return held.alerts
 
 
 async def dismiss(session: Session, ids: Sequence[str], settled: Settled) -> list[str]:

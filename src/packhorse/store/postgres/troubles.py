@@ -1,13 +1,11 @@
-"""The part of the store about what went wrong, and what is still to be done about it."""
+"""The part of the store about what went wrong."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from packhorse.core.models import FailedRun, Settled
-from packhorse.store.base import Errand, FailureFilter, FailureGroup
-from packhorse.store.failures import Sort
-from packhorse.store.postgres import errands
+from packhorse.store.base import FailureFilter, FailureGroup
 from packhorse.store.postgres import failures as failing
 from packhorse.store.postgres.session import Handle
 
@@ -40,28 +38,3 @@ class Troubles(Handle):
 
     async def forget_failures(self, until: float, limit: int) -> int:
         return await self._keep(failing.forget, until, limit)
-
-    # Errands
-
-    async def add_errand(self, errand: Errand) -> None:
-        await self._keep(errands.add, errand)
-
-    async def take_errands(self, sort: Sort, limit: int, seconds: float) -> list[Errand]:
-        """Looked at first: who finds nothing, as most do, need not begin a transaction."""
-        if not await self._read(errands.has_due, sort, self._clock):
-            return []
-        return await self._keep(errands.take, sort, self._clock, limit, seconds)
-
-    async def settle_errand(
-        self, errand: Errand, *, due_at: float | None, body: bytes | None = None, is_kept: bool = False
-    ) -> bool:
-        return await self._keep(errands.settle, errand, due_at, body, is_kept=is_kept)
-
-    async def orders(self, tenant: str, *, before: str | None = None, limit: int = 50) -> list[Errand]:
-        return await self._read(errands.orders, tenant, before, limit)
-
-    async def order(self, id: str) -> Errand | None:
-        return await self._read(errands.order, id)
-
-    async def drop_orders(self, until: str, limit: int) -> int:
-        return await self._keep(errands.drop, until, limit)

@@ -119,18 +119,6 @@ def failure_groups(tenant: str) -> str:
     return f"failures:groups:{tenant}"
 
 
-DONE = "errands:done"
-"""Ids of orders that are done, in the order of age."""
-
-
-def due(sort: str) -> str:
-    return f"errands:due:{sort}"
-
-
-def orders(tenant_name: str) -> str:
-    return f"errands:of:{tenant(tenant_name)}"
-
-
 def kinds(queue: str) -> str:
     """The kinds of stages that use the queue, or have."""
     return f"kinds:{queue}"

@@ -1,13 +1,11 @@
-"""The part of the store about what went wrong, and what is still to be done about it."""
+"""The part of the store about what went wrong."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from packhorse.core.models import FailedRun, Settled
-from packhorse.store.base import Errand, FailureFilter, FailureGroup
-from packhorse.store.failures import Sort
-from packhorse.store.redis import errands
+from packhorse.store.base import FailureFilter, FailureGroup
 from packhorse.store.redis import failures as failing
 from packhorse.store.redis.session import Handle
 
@@ -41,25 +39,3 @@ class Troubles(Handle):
 
     async def forget_failures(self, until: float, limit: int) -> int:
         return await failing.forget(self._link, self._write, until, limit)
-
-    # Errands
-
-    async def add_errand(self, errand: Errand) -> None:
-        await errands.add(self._write, errand)
-
-    async def take_errands(self, sort: Sort, limit: int, seconds: float) -> list[Errand]:
-        return await errands.take(self._link, self.now, sort, limit, seconds)
-
-    async def settle_errand(
-        self, errand: Errand, *, due_at: float | None, body: bytes | None = None, is_kept: bool = False
-    ) -> bool:
-        return await errands.settle(self._write, errand, due_at, body, is_kept=is_kept)
-
-    async def orders(self, tenant: str, *, before: str | None = None, limit: int = 50) -> list[Errand]:
-        return await errands.orders(self._link, tenant, before, limit)
-
-    async def order(self, id: str) -> Errand | None:
-        return await errands.order(self._link, id)
-
-    async def drop_orders(self, until: str, limit: int) -> int:
-        return await errands.drop_done(self._link, self._write, until, limit)

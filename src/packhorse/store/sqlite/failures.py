@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from packhorse.core import failures as rules
 from packhorse.core import json
 from packhorse.core.changes import SettleFailures
+from packhorse.core.errands import new_alert, put_errand
 from packhorse.core.models import FailedRun, FailureStatus, Settled
 from packhorse.store.base import FailureFilter, FailureGroup
-from packhorse.store.failures import alert_of, revival_of
-from packhorse.store.sqlite import errands
+from packhorse.store.sqlite import records
 
 READ = "SELECT body, status, settled, is_counted FROM failures"
 PUT = "INSERT INTO failures VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, ?)"
@@ -41,9 +41,8 @@ def record(db: apsw.Connection, failure: FailedRun) -> None:
         failure.schedule, failure.status.value, is_counted, json.encode(failure),
     )  # fmt: skip
     db.execute(PUT, row)
-    for errand in (alert_of(failure, alert) if alert is not None else None, revival_of(failure)):
-        if errand is not None:
-            errands.add(db, errand)
+    if alert is not None:
+        records.put_if_possible(db, put_errand(new_alert(failure, alert)))
 
 
 def settle(db: apsw.Connection, job_id: str, effect: SettleFailures) -> None:

@@ -1,13 +1,11 @@
-"""The part of the store about what went wrong, and what is still to be done about it."""
+"""The part of the store about what went wrong."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from packhorse.core.models import FailedRun, Settled
-from packhorse.store.base import Errand, FailureFilter, FailureGroup
-from packhorse.store.failures import Sort
-from packhorse.store.sqlite import errands
+from packhorse.store.base import FailureFilter, FailureGroup
 from packhorse.store.sqlite import failures as failing
 from packhorse.store.sqlite.session import Handle
 
@@ -43,30 +41,3 @@ class Troubles(Handle):
         if not await self._read(failing.has_older, until):
             return 0
         return await self._write(lambda db: failing.forget(db, until, limit))
-
-    # Errands
-
-    async def add_errand(self, errand: Errand) -> None:
-        await self._write(lambda db: errands.add(db, errand))
-
-    async def take_errands(self, sort: Sort, limit: int, seconds: float) -> list[Errand]:
-        """Looked at first: who finds nothing, as most do, need not wait for the one writer."""
-        if not await self._read(errands.has_due, sort, self.now()):
-            return []
-        return await self._write(lambda db: errands.take(db, sort, self.now(), limit, seconds))
-
-    async def settle_errand(
-        self, errand: Errand, *, due_at: float | None, body: bytes | None = None, is_kept: bool = False
-    ) -> bool:
-        return await self._write(lambda db: errands.settle(db, errand, due_at, body, is_kept=is_kept))
-
-    async def orders(self, tenant: str, *, before: str | None = None, limit: int = 50) -> list[Errand]:
-        return await self._read(errands.orders, tenant, before, limit)
-
-    async def order(self, id: str) -> Errand | None:
-        return await self._read(errands.order, id)
-
-    async def drop_orders(self, until: str, limit: int) -> int:
-        if not await self._read(errands.has_done, until):
-            return 0
-        return await self._write(lambda db: errands.drop(db, until, limit))

@@ -85,10 +85,6 @@ local guards = {
     local found = call('HGET', P .. 'failures', id)
     if not found or string.match(found, '^[^\t]*') ~= status then return {} end
   end,
-  errand = function(id, attempts)
-    local found = call('HGET', P .. 'errands', id)
-    if not found or string.match(found, '^[^\t]*') ~= attempts then return {} end
-  end,
   record_is = function(kind, id, stamp)
     if stamp_of(kind, id) ~= tonumber(stamp) then return {} end
   end,
@@ -161,10 +157,7 @@ local verbs = {
     call('ZADD', P .. 'failures:of:' .. tenant, 0, id)
     call('SADD', P .. 'failures:tenants', tenant)
     call('HSET', P .. 'job:' .. job, 'failures', (call('HGET', P .. 'job:' .. job, 'failures') or '') .. id .. ' ')
-    if value then
-      call('HSET', P .. 'errands', alert, value)
-      call('ZADD', P .. 'errands:due:alert', at, alert)
-    end
+    if value then put_record('errand', alert, value, '', 'alert', at, '0', '') end
   end,
   settle_failures = function(job, was, to, settled)
     for id in string.gmatch(call('HGET', P .. 'job:' .. job, 'failures') or '', '%S+') do
