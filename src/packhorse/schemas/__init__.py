@@ -1,1 +1,1 @@
-"""The JSON form of everything that leaves packhorse: over HTTP, on pages, in webhooks, from Python."""
+"""JSON documents for HTTP, pages, the CLI and webhooks: per resource its types and the functions that build them."""

@@ -9,8 +9,8 @@ from packhorse.store.base import Line, Sample
 
 
 class HistoryPage(TypedDict):
-    """Events in order, each with ``n``, ``type``, ``at`` and its facts; ``next`` is the number of the last one, null if
-    there are no more.
+    """Events in order, each with ``n``, ``type``, ``at`` and its details. ``next`` is the number of the last event,
+    null on the last page.
     """
 
     items: list[dict[str, Any]]
@@ -29,7 +29,7 @@ class LineDocument(TypedDict):
 
 
 class LinesPage(TypedDict):
-    """``next`` is the number of the last line, null if there are no more."""
+    """``next`` is the number of the last line, null on the last page."""
 
     items: list[LineDocument]
     next: int | None
@@ -42,7 +42,7 @@ class SampleDocument(TypedDict):
 
 
 class SeriesDocument(TypedDict):
-    """What one task has used; CPU in cores."""
+    """CPU (in cores) and memory that one task used."""
 
     stage: str
     element: int

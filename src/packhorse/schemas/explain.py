@@ -33,7 +33,7 @@ class Estimate(Struct, frozen=True):
 
 
 class ReasonDocument(TypedDict):
-    """``ahead`` says how many go before it, up to 1000, where it only waits for its turn."""
+    """``ahead`` is how many tasks are ahead of it, up to 1000, if it only waits for its turn."""
 
     code: str
     message: str
@@ -47,17 +47,17 @@ class ExplainDocument(TypedDict):
 
 
 class StageEstimateDocument(TypedDict):
-    """What is left of a stage, and within which time half of its runs have ended, in seconds."""
+    """How much longer a stage will run, and the median of its earlier runs, in seconds."""
 
     seconds: float | None
     usual_seconds: float | None
 
 
 class EstimateDocument(TypedDict):
-    """How much longer a job will run, in seconds, null where there is nothing to tell from.
+    """How much longer a job will run, in seconds, null if unknown.
 
-    Without the time that stages wait for a worker. It is told from ``runs`` of the last three days at least; 0: from
-    nothing but the progress that the job reports.
+    The time that stages wait for a worker is not included. It is based on at least ``runs`` runs of the last three
+    days; 0 means only on the progress that the job reports.
     """
 
     seconds: float | None
@@ -73,15 +73,15 @@ def reason_to_json(reason: Reason) -> ReasonDocument:
 
 def estimate_to_json(estimate: Estimate, now: float) -> EstimateDocument:
     return {
-        "seconds": _rounded(estimate.seconds),
+        "seconds": _round(estimate.seconds),
         "ends_at": None if estimate.seconds is None else iso(now + estimate.seconds),
         "runs": estimate.runs,
         "stages": {
-            name: {"seconds": _rounded(stage.seconds), "usual_seconds": _rounded(stage.usual)}
+            name: {"seconds": _round(stage.seconds), "usual_seconds": _round(stage.usual)}
             for name, stage in estimate.stages.items()
         },
     }
 
 
-def _rounded(seconds: float | None) -> float | None:
+def _round(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 2)

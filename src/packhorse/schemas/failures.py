@@ -9,7 +9,7 @@ from packhorse.schemas.timestamps import iso
 
 
 class SettledDocument(TypedDict):
-    """What became of a failure: ``run`` is the one it was retried as, ``order_id`` in whose course."""
+    """Who retried or dismissed a failure: ``run`` is the new run, ``order_id`` the bulk action, if any."""
 
     at: str | None
     by: str
@@ -19,7 +19,7 @@ class SettledDocument(TypedDict):
 
 
 class FailureDocument(TypedDict):
-    """A run that failed for good; ``revived`` counts how often its job had been retried by policy before."""
+    """A run that failed for good; ``revived`` counts the automatic retries of its job before it."""
 
     failure_id: str
     fingerprint: str
@@ -43,9 +43,9 @@ class FailureDocument(TypedDict):
 
 
 class TrendDocument(TypedDict):
-    """How many failures there were in each of the last 24 hours, the oldest first.
+    """Failures in each of the last 24 hours, the oldest first.
 
-    Only the newest 200 are counted; what they do not reach back to is null, and ``is_cut`` says so.
+    Only the newest 200 are counted; hours before them are null, and ``is_cut`` is true.
     """
 
     since: str | None
@@ -55,10 +55,7 @@ class TrendDocument(TypedDict):
 
 
 class FailureGroupDocument(TypedDict):
-    """Failures with one fingerprint. With ``has_more_users``, ``users`` is the least there are.
-
-    ``trend`` is only there if it was asked for.
-    """
+    """Failures with one fingerprint. With ``has_more_users``, ``users`` is a lower bound. ``trend`` only on request."""
 
     fingerprint: str
     tenant_id: str
@@ -89,7 +86,7 @@ class FailuresPage(TypedDict):
 
 
 class FailureGroupsPage(TypedDict):
-    """The last seen first."""
+    """The most recently seen first."""
 
     items: list[FailureGroupDocument]
     next: str | None
@@ -112,7 +109,7 @@ def failure_to_json(failure: FailedRun) -> FailureDocument:
         "trace_id": failure.trace_id,
         "schedule_id": failure.schedule,
         "status": failure.status,
-        "settled": _settled(failure.settled),
+        "settled": _settlement_to_json(failure.settled),
         "revived": failure.revived,
         "revived_at_most": failure.times,
         "revives_at": iso(failure.revive_at) if failure.status is FailureStatus.OPEN else None,
@@ -137,7 +134,7 @@ def group_to_json(group: FailureGroup) -> FailureGroupDocument:
         "first_seen": iso(group.first_seen),
         "last_seen": iso(group.last_seen),
         "is_dismissed": group.dismissal is not None,
-        "dismissal": _settled(group.dismissal),
+        "dismissal": _settlement_to_json(group.dismissal),
         "seen_again": iso(group.seen_again),
     }
 
@@ -152,7 +149,7 @@ def trend_to_json(times: Sequence[float], now: float) -> TrendDocument:
     }
 
 
-def _settled(settled: Settled | None) -> SettledDocument | None:
+def _settlement_to_json(settled: Settled | None) -> SettledDocument | None:
     if settled is None:
         return None
     return {

@@ -32,9 +32,7 @@ NO_SPEC = Spec(parameters=b"{}")
 
 
 class InputDocument(TypedDict):
-    """A file that came with the submit. In ``input``, also how many each parameter has that takes several:
-    ``ref_images_count``.
-    """
+    """A submitted file. ``input`` also has the number of files of each list parameter, as ``ref_images_count``."""
 
     parameter: str
     filename: str
@@ -44,7 +42,7 @@ class InputDocument(TypedDict):
 
 
 class ErrorDocument(TypedDict):
-    """What went wrong: why a job failed, or, as ``last_error``, the last attempt that did."""
+    """Why a job failed; as ``last_error``, why its last failed attempt did."""
 
     code: str
     message: str
@@ -54,14 +52,14 @@ class ErrorDocument(TypedDict):
 
 
 class AliasDocument(TypedDict):
-    """A job in the words of its app's users: what they call its status, and the keys of its files by their names."""
+    """The app's own name for the job's status, and the keys of its files by the app's names."""
 
     status: str
     output: dict[str, str | list[str] | None]
 
 
 class JobDocument(PositionDocument):
-    """A job, in the one shape it has everywhere. Times are UTC, ISO 8601; ``keep`` is in seconds, for each end."""
+    """A job. Times are UTC, ISO 8601; ``keep`` says for how many seconds it is kept, by final status."""
 
     job_id: str
     pipeline: str
@@ -107,7 +105,7 @@ class JobDocument(PositionDocument):
 
 
 class ArtifactDocument(TypedDict):
-    """A file that a stage made; its name is ``{stage}/{name}``, of an element ``{stage}/{element}/{name}``."""
+    """A file that a stage produced, named ``{stage}/{name}``, or ``{stage}/{element}/{name}`` for an element."""
 
     name: str
     filename: str
@@ -125,24 +123,24 @@ class JobsPage(TypedDict):
 
 
 class CountDocument(TypedDict):
-    """How many jobs there are; at least, if so."""
+    """How many jobs match; a lower bound if ``is_at_least``."""
 
     count: int
     is_at_least: bool
 
 
 class LeftJobDocument(TypedDict):
-    """A job that was left as it is: it is gone, already so, in another status, or its user's slot is taken."""
+    """A job that was not changed: it is gone, already in that status, in another one, or its user's slot is taken."""
 
     job_id: str
     why: str
 
 
 class ChangedDocument(TypedDict):
-    """How many jobs were changed by this request; in a trial, how many would be (at least, if so), and the newest.
+    """How many jobs this request changed; in a dry run, how many match, and the newest of them.
 
-    ``left`` counts those that were left as they are, by why; ``named`` shows some of them. ``next`` is the cursor with
-    which to go on, null if all is done.
+    ``left`` counts the jobs that were not changed, by reason; ``named`` lists some of them. ``next`` is the cursor to
+    continue with, null when all is done.
     """
 
     count: int
@@ -194,7 +192,7 @@ def job_to_json(job: Job, spec: Spec | None, results: Results, progress: Reporte
         "source_filename": inputs[0]["filename"] if inputs else None,
         "result": result_to_json(job, results) if job.status is Status.COMPLETED else None,
         "result_object_keys": keys,
-        "published_folder": _published(job, results),
+        "published_folder": _published_folder(job, results),
         "promoted": bool(job.promoted),
         "promoted_object_keys": _promoted_keys(job, results),
         "error": _error(job.error),
@@ -338,7 +336,7 @@ def _object_keys(job: Job, results: Results) -> dict[str, str | list[str]]:
     return found
 
 
-def _published(job: Job, results: Results) -> str | None:
+def _published_folder(job: Job, results: Results) -> str | None:
     """Where the job publishes its files soon after it has completed, until a newer job publishes there."""
     has_files = any(result.artifacts for result in results.values())
     return publish_path.publish_folder(job) if job.status is Status.COMPLETED and has_files else None

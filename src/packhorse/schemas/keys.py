@@ -9,7 +9,7 @@ Unit = Literal["requests", "content-bytes", "concurrent-requests"]
 
 
 class KeyDocument(TypedDict):
-    """A key, or a token of one job, without what is secret of it."""
+    """A key, or a token of one job, without its secret."""
 
     key_id: str
     tenant_id: str
@@ -24,7 +24,7 @@ class KeyDocument(TypedDict):
 
 
 class MeDocument(TypedDict):
-    """Who asks. With a token, ``job_id`` is the one job it is good for; ``key_id`` is null where nobody needs a key."""
+    """The caller. With a token, ``job_id`` is the only job it can access; ``key_id`` is null without a key."""
 
     key_id: str | None
     tenant_id: str
@@ -34,7 +34,7 @@ class MeDocument(TypedDict):
 
 
 class MadeKeyDocument(KeyDocument):
-    """A key as it was just made: ``key`` is shown this once."""
+    """A new key: ``key`` is shown only once."""
 
     key: str
 
@@ -45,7 +45,7 @@ class KeysPage(TypedDict):
 
 
 class LimitDocument(TypedDict):
-    """A limit, and how much a key may still spend of it. Of permits to do something at once, there is no window."""
+    """A limit, and what a key has left of it. A limit on concurrent requests has no window."""
 
     name: str
     unit: Unit
@@ -60,7 +60,7 @@ class LimitsPage(TypedDict):
 
 
 class SessionDocument(TypedDict):
-    """A browser that has logged in. ``session`` is what its cookie says."""
+    """A browser session. ``session`` is the value of its cookie."""
 
     session_id: str
     session: str
@@ -68,7 +68,7 @@ class SessionDocument(TypedDict):
 
 
 class AuditDocument(TypedDict):
-    """One line of the audit; ``count`` says how many equal ones it stands for."""
+    """An entry of the audit log; ``count`` is how many equal entries it stands for."""
 
     n: int
     at: str | None

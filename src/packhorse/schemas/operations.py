@@ -1,4 +1,4 @@
-"""Answers about queues, workers, statistics and health."""
+"""Queues, workers, statistics, promotion destinations and health."""
 
 from typing import Literal, TypedDict
 
@@ -12,7 +12,7 @@ class PauseDocument(TypedDict):
 
 
 class PercentilesDocument(TypedDict):
-    """In seconds, right within a fifth; null where there is nothing to tell from."""
+    """In seconds, accurate to a fifth; null without data."""
 
     p50: float | None
     p95: float | None
@@ -20,10 +20,10 @@ class PercentilesDocument(TypedDict):
 
 
 class QueueDocument(TypedDict):
-    """A queue; ``ready`` is counted up to 10000, workers and slots are those that are alive.
+    """A queue; ``ready`` is counted up to 10000; workers and slots count live workers only.
 
-    ``oldest_seconds`` is for how long the foremost of its oldest jobs have been ready; throughput (attempts that ended,
-    per minute) and waits are those of the last five minutes.
+    ``oldest_seconds`` is how long the oldest task has been ready; throughput (ended attempts per minute) and waits are
+    those of the last five minutes.
     """
 
     name: str
@@ -43,7 +43,7 @@ class QueuesPage(TypedDict):
 
 
 class CountsDocument(TypedDict):
-    """Jobs that are kept; of those named in ``capped`` there are more than was counted."""
+    """Stored jobs; counts named in ``capped`` are lower bounds."""
 
     total: int
     active: int
@@ -55,7 +55,7 @@ class CountsDocument(TypedDict):
 
 
 class WindowDocument(TypedDict):
-    """The whole of a series, added up."""
+    """The totals of a series."""
 
     seconds: float
     step_seconds: int
@@ -68,8 +68,8 @@ class WindowDocument(TypedDict):
 
 
 class PointDocument(TypedDict):
-    """A stretch of a series, of ``step_seconds``; ready, oldest and running are the most that was seen, workers the
-    least, null where nobody has looked.
+    """One step of a series, of ``step_seconds``; ready, oldest and running are maxima, workers is the minimum, null
+    without readings.
     """
 
     at: str | None
@@ -84,7 +84,7 @@ class PointDocument(TypedDict):
 
 
 class StatsDocument(TypedDict):
-    """How it goes. ``processed_today`` has ended since midnight, UTC."""
+    """Current numbers and a series. ``processed_today`` counts jobs that ended since midnight, UTC."""
 
     at: str | None
     jobs: CountsDocument
@@ -101,7 +101,7 @@ class StatsDocument(TypedDict):
 
 
 class WorkDocument(TypedDict):
-    """A task that a worker has in hand, or had; ``status`` is what its job has come to since."""
+    """A task that a worker is running, or was; ``status`` is the current status of its job."""
 
     job_id: str
     stage: str
@@ -116,7 +116,7 @@ class ServedDocument(TypedDict):
 
 
 class MachineDocument(TypedDict):
-    """A worker's host; CPU of all cores together, 0 to 1. Not fresh: it was so, longer ago than ten seconds."""
+    """A worker's host; CPU of all cores together, 0 to 1. Not fresh: measured more than ten seconds ago."""
 
     measured_at: str | None
     is_fresh: bool
@@ -127,7 +127,7 @@ class MachineDocument(TypedDict):
 
 
 class LossDocument(TypedDict):
-    """How a worker was lost: ``tasks`` it had in hand were given back, of which ``work`` names the first few."""
+    """How a worker was lost: its ``tasks`` running tasks were released; ``work`` lists the first few."""
 
     missed_at: str | None
     noticed_by: str
@@ -136,7 +136,7 @@ class LossDocument(TypedDict):
 
 
 class WorkerDocument(TypedDict):
-    """A worker. ``silent``: not heard of for a lease; ``lost``: missed by another, and what it held is given back."""
+    """A worker. ``silent``: no heartbeat for a lease; ``lost``: another worker noticed, and its tasks were released."""
 
     worker_id: str
     state: Literal["alive", "draining", "silent", "lost"]
@@ -167,7 +167,7 @@ class DestinationsPage(TypedDict):
 
 
 class FindingDocument(TypedDict):
-    """One line of the self-check. ``stale``: it was so, longer ago than a minute, and nobody has looked since."""
+    """One check. ``stale``: last checked more than a minute ago."""
 
     name: str
     part: str
@@ -178,7 +178,7 @@ class FindingDocument(TypedDict):
 
 
 class FindingsDocument(TypedDict):
-    """``ok`` if every finding is."""
+    """``ok`` if every finding is ``ok``."""
 
     status: Literal["ok", "bad"]
     findings: list[FindingDocument]

@@ -46,14 +46,14 @@ class Order(Struct, frozen=True, omit_defaults=True):
 
 
 class LeftDocument(TypedDict):
-    """A failure that an order has left as it is: its job is gone, or runs, or its user's slot is taken, ..."""
+    """A failure that the order did not change: its job is gone, or runs, or its user's slot is taken, ..."""
 
     failure_id: str
     why: str
 
 
 class AboutDocument(TypedDict):
-    """What the failures of an order have in common."""
+    """The filter of an order."""
 
     fingerprint: str | None
     pipeline: str | None
@@ -65,9 +65,10 @@ class AboutDocument(TypedDict):
 
 
 class OrderDocument(TypedDict):
-    """What was ordered about failures, and how far it is; ``left`` counts by reason, ``named`` shows some of them.
+    """A bulk retry or dismissal of failures, and its progress.
 
-    ``about`` is null if they were named one by one; ``count`` is how many there were when it was given.
+    ``left`` counts failures that were not changed, by reason; ``named`` lists some of them. ``about`` is null if the
+    failures were given by id; ``count`` is how many there were when the order was placed.
     """
 
     order_id: str
@@ -90,7 +91,7 @@ class OrdersPage(TypedDict):
 
 
 class OrderedDocument(TypedDict):
-    """How many open failures it is about (at least, if so), the newest of them, and the order unless it is a trial."""
+    """How many open failures match (a lower bound if ``is_at_least``), the newest, and the order; null in a dry run."""
 
     count: int
     is_at_least: bool

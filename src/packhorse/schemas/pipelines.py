@@ -21,8 +21,8 @@ class PlannedDocument(TypedDict):
 
 
 class PipelineDocument(TypedDict):
-    """What can be submitted; ``schema`` is the JSON Schema of its parameters. ``statuses`` and ``outputs`` are what the
-    app's users call them: see ``alias`` of a job.
+    """A pipeline; ``schema`` is the JSON Schema of its parameters. ``statuses`` and ``outputs`` are the app's own
+    names, see ``alias`` of a job.
     """
 
     name: str

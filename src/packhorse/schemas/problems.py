@@ -11,18 +11,18 @@ RENAMED = {
     "detail": "error_detail",
     "hint": "error_hint",
 }
-"""Facts whose names mean something else in a problem."""
+"""Details whose names have another meaning in a problem."""
 
 
 class MistakeDocument(TypedDict):
-    """What is wrong with one field; the name is empty if it is the whole."""
+    """What is wrong with one field; ``field`` is empty if it concerns the whole body."""
 
     field: str
     message: str
 
 
 class ProblemDocument(TypedDict):
-    """A problem of RFC 9457. Facts of the error, such as ``active_job_id``, stand beside these members."""
+    """A problem of RFC 9457. Details of the error, such as ``active_job_id``, are additional members."""
 
     type: str
     title: str

@@ -1,6 +1,6 @@
 """How far a job and its stages are: percentages, and the documents that show them.
 
-Annotations are evaluated here, as in every module with a TypedDict: one made from strings loses its `NotRequired`.
+No `from __future__ import annotations` here and in the other schemas: it would lose `NotRequired` in a TypedDict.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ ENDED_SHORT = (Status.FAILED, Status.CANCELLED)
 
 
 class ElementsDocument(TypedDict):
-    """How many elements a stage has, and how they stand."""
+    """The elements of a stage, by status."""
 
     total: int
     completed: int
@@ -29,7 +29,7 @@ class ElementsDocument(TypedDict):
 
 
 class StageDocument(TypedDict):
-    """How a stage stands; ``elements`` only of one that runs once per element."""
+    """The state of a stage; ``elements`` only for a stage that runs once per element."""
 
     status: Status
     progress: float

@@ -16,7 +16,7 @@ NAMES: Mapping[str, str] = {"user": "user_id"}
 
 
 class TermsDocument(TypedDict):
-    """What a schedule says: what is run, for whom and when."""
+    """What a schedule runs, for whom and when."""
 
     pipeline: str
     parameters: dict[str, Any]
@@ -31,7 +31,7 @@ class TermsDocument(TypedDict):
 
 
 class DifferenceDocument(TypedDict):
-    """A field that differs; of the parameters each is one, as ``parameters.size``. What is not there is null."""
+    """A field that differs. Each parameter is a field, as ``parameters.size``; null if it is missing."""
 
     field: str
     old: Any
@@ -39,7 +39,7 @@ class DifferenceDocument(TypedDict):
 
 
 class RunDocument(TypedDict):
-    """What became of a tick; of several that nobody was there to run, one for all, with ``count`` and ``until``."""
+    """The outcome of a tick. Consecutive missed ticks share one entry, with ``count`` and ``until``."""
 
     schedule_id: str
     tick: str | None
@@ -58,10 +58,10 @@ class RunDocument(TypedDict):
 
 
 class ScheduleDocument(TermsDocument):
-    """A schedule; ``drift`` is where people have changed what the app's code declares, null if it declares nothing.
+    """A schedule; ``drift`` lists differences from what the app's code declares, null if it declares nothing.
 
-    ``when`` is the cron line in words. ``runs`` are the last ones, in a list that was asked for with them; ``changes``
-    is only there in the answer to a dry run.
+    ``when`` is the cron line in words. ``runs`` are the last runs, in a list requested with them; ``changes`` is only
+    in the answer to a dry run.
     """
 
     schedule_id: str
@@ -88,7 +88,7 @@ class SchedulesPage(TypedDict):
 
 
 class VersionDocument(TermsDocument):
-    """One version of a schedule, who made it why, and what it changed."""
+    """One version of a schedule, its author and reason, and what it changed."""
 
     version: int
     author: str
@@ -99,7 +99,7 @@ class VersionDocument(TermsDocument):
 
 
 class VersionsPage(TypedDict):
-    """Newest first; ``next`` is what to ask for with ``before``, null on the last page."""
+    """Newest first; ``next`` is the ``before`` of the next page, null on the last."""
 
     items: list[VersionDocument]
     next: int | None
@@ -111,14 +111,14 @@ class DifferencePage(TypedDict):
 
 
 class RunsPage(TypedDict):
-    """The newest tick first; ``next`` is what to ask for with ``before``, null on the last page."""
+    """The newest tick first; ``next`` is the ``before`` of the next page, null on the last."""
 
     items: list[RunDocument]
     next: float | None
 
 
 class MomentDocument(TypedDict):
-    """A time that a cron line names; ``at`` is null for a local time that no clock shows."""
+    """A time at which a cron line fires; ``at`` is null for a local time that a clock change skips."""
 
     at: str | None
     local: str
@@ -127,7 +127,7 @@ class MomentDocument(TypedDict):
 
 
 class PreviewPage(TypedDict):
-    """``when`` is the line in words."""
+    """``when`` is the cron line in words."""
 
     when: str
     items: list[MomentDocument]
@@ -191,7 +191,7 @@ def _of_field(name: str, was: Any, now: Any) -> Iterator[DifferenceDocument]:
     after: Any = json.decode(now)
     changed = [key for key in {**before, **after} if before.get(key) != after.get(key)]
     for key in changed:
-        yield {"field": f"parameters.{key}", "old": _masked(before.get(key)), "new": _masked(after.get(key))}
+        yield {"field": f"parameters.{key}", "old": _mask(before.get(key)), "new": _mask(after.get(key))}
     if not changed:  # the same, written differently
         yield {"field": "parameters", "old": None, "new": None}
 
@@ -225,14 +225,14 @@ def moment_to_json(moment: Moment) -> MomentDocument:
 
 def parameters_to_json(stored: bytes) -> dict[str, Any]:
     """With secrets masked. Every document that shows a schedule's parameters gets them here."""
-    parameters: dict[str, Any] = _masked(json.decode(stored))
+    parameters: dict[str, Any] = _mask(json.decode(stored))
     return parameters
 
 
-def _masked(value: Any) -> Any:
+def _mask(value: Any) -> Any:
     """Recognises a secret by its stored form, not by the pipeline's definition: that may have changed since."""
     if is_sealed(value):
         return MASK
     if isinstance(value, dict):
-        return {name: _masked(inner) for name, inner in value.items()}
-    return [_masked(inner) for inner in value] if isinstance(value, list) else value
+        return {name: _mask(inner) for name, inner in value.items()}
+    return [_mask(inner) for inner in value] if isinstance(value, list) else value

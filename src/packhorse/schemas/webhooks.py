@@ -1,4 +1,4 @@
-"""Webhooks and the messages that wait for them."""
+"""Webhooks, and messages that wait to be delivered."""
 
 from typing import TypedDict
 
@@ -8,7 +8,7 @@ from packhorse.store.collections.webhooks import Endpoint
 
 
 class WebhookDocument(TypedDict):
-    """Where a tenant is told of ended jobs; ``reason`` is why it is told no more."""
+    """An address that gets a message when a job of the tenant ends; ``reason`` is why it was ended."""
 
     webhook_id: str
     url: str
@@ -19,7 +19,7 @@ class WebhookDocument(TypedDict):
 
 
 class NewWebhookDocument(WebhookDocument):
-    """The secret is shown this once; with it a receiver can tell that a message is ours."""
+    """The secret is shown only once; a receiver verifies signatures with it."""
 
     secret: str
 
@@ -30,7 +30,7 @@ class WebhooksPage(TypedDict):
 
 
 class DeliveryDocument(TypedDict):
-    """A message that waits to be sent, or to be sent again; ``id`` is its ``webhook-id``."""
+    """A message that waits to be sent or repeated; ``id`` is its ``webhook-id`` header."""
 
     id: str
     job_id: str
@@ -47,7 +47,7 @@ class DeliveriesPage(TypedDict):
 
 
 class TrialDocument(TypedDict):
-    """What became of a message that was sent to try a webhook."""
+    """The outcome of a test message."""
 
     delivered: bool
     status: int | None

@@ -44,7 +44,7 @@ def failures(
 
 def failure(failure_id: str) -> Call[Json]:
     """One failure."""
-    return Call("GET", _named("", failure_id, "failure"), document)
+    return Call("GET", _url("", failure_id, "failure"), document)
 
 
 def failure_groups(*, dismissed: bool | None = None, trend: bool = False, limit: int | None = None) -> Pages:
@@ -58,7 +58,7 @@ def failure_groups(*, dismissed: bool | None = None, trend: bool = False, limit:
 
 def failure_group(fingerprint: str, *, trend: bool = False) -> Call[Json]:
     """One group of failures; with ``trend`` also its counts in each of the last 24 hours."""
-    return Call("GET", _named("groups/", fingerprint, "group"), document, query={"trend": trend or None})
+    return Call("GET", _url("groups/", fingerprint, "group"), document, query={"trend": trend or None})
 
 
 def retry_failures(
@@ -78,7 +78,7 @@ def retry_failures(
 
     ``{"count", "is_at_least", "first": [...], "order": {...}}``; with ``dry_run`` nothing is ordered.
     """
-    chosen = _chosen(ids, fingerprint, pipeline, error_code, user, schedule, since, until)
+    chosen = _selection(ids, fingerprint, pipeline, error_code, user, schedule, since, until)
     return Call("POST", f"{BASE}/failures/retry", document, json={**chosen, "pace": pace, "dry_run": dry_run})
 
 
@@ -96,7 +96,7 @@ def dismiss_failures(
     dry_run: bool = False,
 ) -> Call[Json]:
     """Dismiss open failures with a reason. A dismissed group is not retried automatically until it is seen again."""
-    chosen = _chosen(ids, fingerprint, pipeline, error_code, user, schedule, since, until)
+    chosen = _selection(ids, fingerprint, pipeline, error_code, user, schedule, since, until)
     return Call("POST", f"{BASE}/failures/dismiss", document, json={**chosen, "reason": reason, "dry_run": dry_run})
 
 
@@ -107,16 +107,16 @@ def failure_orders(*, cursor: str | None = None, limit: int | None = None) -> Ca
 
 def failure_order(order_id: str) -> Call[Json]:
     """One order: ``{"order_id", "kind", "done", "left", "named", "ended_at", ...}``."""
-    return Call("GET", _named("orders/", order_id, "order"), document)
+    return Call("GET", _url("orders/", order_id, "order"), document)
 
 
-def _chosen(ids: Sequence[str], *named: str | None) -> Json:
+def _selection(ids: Sequence[str], *named: str | None) -> Json:
     names = ("fingerprint", "pipeline", "error_code", "user_id", "schedule_id", "since", "until")
     found: dict[str, Any] = {name: value for name, value in zip(names, named, strict=True) if value is not None}
     return {**found, "ids": [*ids]} if ids else found
 
 
-def _named(where: str, name: str, what: str) -> str:
+def _url(where: str, name: str, what: str) -> str:
     if not name.strip():
         raise InvalidInput(f"The {what} id is empty.", field=what)
     return f"{BASE}/failures/{where}{quote(name, safe='')}"

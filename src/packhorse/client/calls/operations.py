@@ -32,12 +32,12 @@ def health() -> Call[Json]:
 
 def pause(queue: str, reason: str = "") -> Call[Json]:
     """Start no more tasks from this queue; running ones continue."""
-    return Call("POST", _named("queues", queue) + "/pause", document, json={"reason": reason})
+    return Call("POST", _url("queues", queue) + "/pause", document, json={"reason": reason})
 
 
 def resume(queue: str) -> Call[Json]:
     """Resume a queue."""
-    return Call("POST", _named("queues", queue) + "/resume", document)
+    return Call("POST", _url("queues", queue) + "/resume", document)
 
 
 def keys() -> Call[Sequence[Json]]:
@@ -47,7 +47,7 @@ def keys() -> Call[Sequence[Json]]:
 
 def key(key_id: str) -> Call[Json]:
     """One key of your tenant, also if it has ended, without its secret."""
-    return Call("GET", _named("keys", key_id), document)
+    return Call("GET", _url("keys", key_id), document)
 
 
 def create_key(
@@ -60,17 +60,17 @@ def create_key(
 
 def rotate_key(key_id: str, overlap: float | str = 0.0) -> Call[Json]:
     """A key with the same rights; the old one ends after the overlap."""
-    return Call("POST", _named("keys", key_id) + "/rotate", document, json={"overlap": overlap})
+    return Call("POST", _url("keys", key_id) + "/rotate", document, json={"overlap": overlap})
 
 
 def revoke_key(key_id: str) -> Call[Json]:
     """End a key now."""
-    return Call("DELETE", _named("keys", key_id), document)
+    return Call("DELETE", _url("keys", key_id), document)
 
 
 def key_limits(key_id: str) -> Call[list[Json]]:
     """What a key may still request and download."""
-    return Call("GET", _named("keys", key_id) + "/limits", items)
+    return Call("GET", _url("keys", key_id) + "/limits", items)
 
 
 def audit(before: int | None = None, limit: int | None = None) -> Call[Json]:
@@ -90,20 +90,20 @@ def add_webhook(url: str) -> Call[Json]:
 
 def remove_webhook(webhook_id: str) -> Call[Json]:
     """Send nothing more to this webhook."""
-    return Call("DELETE", _named("webhooks", webhook_id), document)
+    return Call("DELETE", _url("webhooks", webhook_id), document)
 
 
 def test_webhook(webhook_id: str) -> Call[Json]:
     """Send a message now: ``{"delivered", "status", "error"}``."""
-    return Call("POST", _named("webhooks", webhook_id) + "/test", document)
+    return Call("POST", _url("webhooks", webhook_id) + "/test", document)
 
 
 def deliveries(webhook_id: str) -> Call[Sequence[Json]]:
     """The messages that wait to be sent, newest first."""
-    return Call("GET", _named("webhooks", webhook_id) + "/deliveries", items)
+    return Call("GET", _url("webhooks", webhook_id) + "/deliveries", items)
 
 
-def _named(what: str, name: str) -> str:
+def _url(what: str, name: str) -> str:
     if not name.strip():
         raise InvalidInput(f"The name in {what} is empty.", field=what)
     return f"{BASE}/{what}/{quote(name, safe='')}"

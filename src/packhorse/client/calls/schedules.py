@@ -58,12 +58,12 @@ def put(
         "reason": reason,
         "dry_run": dry_run,
     }
-    return Call("PUT", _schedule(schedule_id), document, headers=_seen(version), json=body)
+    return Call("PUT", _schedule(schedule_id), document, headers=_if_match(version), json=body)
 
 
 def delete(schedule_id: str, reason: str = "", version: int | None = None) -> Call[Json]:
     """Delete it. Its versions and runs can be read until they are purged."""
-    return Call("DELETE", _schedule(schedule_id), document, headers=_seen(version), json={"reason": reason})
+    return Call("DELETE", _schedule(schedule_id), document, headers=_if_match(version), json={"reason": reason})
 
 
 def pause(schedule_id: str, reason: str = "", version: int | None = None) -> Call[Json]:
@@ -84,7 +84,7 @@ def reset(schedule_id: str, reason: str = "", version: int | None = None) -> Cal
 def rollback(schedule_id: str, to: int, reason: str = "", version: int | None = None) -> Call[Json]:
     """Create a new version with exactly the content of version ``to``."""
     body = {"version": to, "reason": reason}
-    return Call("POST", _schedule(schedule_id) + "/rollback", document, headers=_seen(version), json=body)
+    return Call("POST", _schedule(schedule_id) + "/rollback", document, headers=_if_match(version), json=body)
 
 
 def run(schedule_id: str) -> Call[Json]:
@@ -118,10 +118,12 @@ def preview(cron: str, zone: str = "UTC") -> Call[Sequence[Json]]:
 
 
 def _edit(schedule_id: str, verb: str, reason: str, version: int | None) -> Call[Json]:
-    return Call("POST", f"{_schedule(schedule_id)}/{verb}", document, headers=_seen(version), json={"reason": reason})
+    return Call(
+        "POST", f"{_schedule(schedule_id)}/{verb}", document, headers=_if_match(version), json={"reason": reason}
+    )
 
 
-def _seen(version: int | None) -> dict[str, str]:
+def _if_match(version: int | None) -> dict[str, str]:
     return {} if version is None else {"If-Match": f'"{version}"'}
 
 
