@@ -260,7 +260,7 @@ class Handle(Generic[R]):
 
 async def _earlier(store: Store, parameter: str, job_id: str, name: str) -> Stored:
     try:
-        return await artifacts.made(store, job_id, name)
+        return await artifacts.find_artifact(store, job_id, name)
     except ArtifactNotFound as error:
         raise InvalidInput(error.message, field=parameter) from error
 

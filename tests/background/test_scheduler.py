@@ -22,7 +22,7 @@ from packhorse.core.models import Firing, Job
 from packhorse.core.plan import Definition, Plan
 from packhorse.core.schedules import Declared, Move, Run, Schedule
 from packhorse.errors import StoreUnavailable
-from packhorse.jobs.encryption import encryptor
+from packhorse.jobs.encryption import get_encryptor
 from packhorse.jobs.transact import Transactor
 from packhorse.settings import Settings, load
 from packhorse.store.base import Filter, Store
@@ -573,7 +573,7 @@ async def test_the_round_is_made_by_one_of_all_workers(
 async def test_declared_schedules_are_made_once_however_many_workers_start(store: Store, other: Store) -> None:
     declared = [Declared("nightly", terms()), Declared("hourly", terms(cron="0 * * * *"))]
 
-    await asyncio.gather(*(declare(each, declared, DEFINITIONS, encryptor("")) for each in (store, other, store)))
+    await asyncio.gather(*(declare(each, declared, DEFINITIONS, get_encryptor("")) for each in (store, other, store)))
 
     assert [each.id for each in await schedule_records.list_all(store, "default")] == ["hourly", "nightly"]
     assert [each.version for each in await schedule_records.revisions(store, "default", "nightly")] == [1]
@@ -581,13 +581,13 @@ async def test_declared_schedules_are_made_once_however_many_workers_start(store
 
 
 async def test_what_a_person_has_changed_survives_a_deploy(store: Store) -> None:
-    await declare(store, [Declared("nightly", terms())], DEFINITIONS, encryptor(""))
+    await declare(store, [Declared("nightly", terms())], DEFINITIONS, get_encryptor(""))
     mine: Any = terms(user="cleo")
     await schedule_records.move(
         store, schedules.edit(await found(store), mine, author="k1", reason="", now=store.now())
     )
 
-    await declare(store, [Declared("nightly", terms(user="dora"))], DEFINITIONS, encryptor(""))
+    await declare(store, [Declared("nightly", terms(user="dora"))], DEFINITIONS, get_encryptor(""))
 
     kept = await found(store)
     assert (kept.terms.user, kept.version) == ("cleo", 2)

@@ -18,7 +18,7 @@ from tests.worker.faulty import Faults
 
 
 @pytest.fixture
-def tallies(shaky: Store) -> StatsCounter:
+def stats(shaky: Store) -> StatsCounter:
     return StatsCounter(shaky)
 
 
@@ -27,22 +27,22 @@ async def counted(store: Store, step: int = MINUTE, queue: str | None = None) ->
 
 
 async def test_an_attempt_is_counted_with_how_long_it_waited_and_took(
-    store: Store, tallies: StatsCounter, clock: Clock
+    store: Store, stats: StatsCounter, clock: Clock
 ) -> None:
     claimed = await started(store)
     clock.forward(3.0)
 
-    tallies.began(claimed, "default")
-    tallies.carried(claimed, "default", "finish", 0.25)
-    await tallies.flush()
+    stats.attempt_started(claimed, "default")
+    stats.attempt_ended(claimed, "default", "finish", 0.25)
+    await stats.flush()
 
     expected = {f"wait:{bucket(3.0)}": 1, "finish": 1, f"run:{bucket(0.25)}": 1}
     assert await counted(store, MINUTE, "default") == await counted(store, QUARTER, "default") == expected
 
 
 async def test_a_job_is_counted_when_its_run_ends_through_the_door(store: Store, clock: Clock) -> None:
-    tallies = StatsCounter(store)
-    transact = Transactor(store, tallies.ended)
+    stats = StatsCounter(store)
+    transact = Transactor(store, stats.run_ended)
     clock.forward(2.0)
     claimed = await started(store)
     never_ran = await submit(store)
@@ -50,7 +50,7 @@ async def test_a_job_is_counted_when_its_run_ends_through_the_door(store: Store,
 
     await transact(claimed.job.id, finishing(store, claimed))
     await transact(never_ran.id, cancelling(store))
-    await tallies.flush()
+    await stats.flush()
 
     found = await counted(store, QUARTER, "")
     assert (found["completed"], found["cancelled"], found[f"run:{bucket(60.0)}"]) == (1, 1, 1)
@@ -68,37 +68,37 @@ async def test_a_step_that_ends_nothing_is_not_counted(store: Store) -> None:
     assert [each.id for each in ended] == [job.id]
 
 
-async def test_what_the_store_did_not_take_is_added_later(store: Store, tallies: StatsCounter, faults: Faults) -> None:
+async def test_what_the_store_did_not_take_is_added_later(store: Store, stats: StatsCounter, faults: Faults) -> None:
     claimed = await started(store)
-    tallies.carried(claimed, "default", "finish", 1.0)
+    stats.attempt_ended(claimed, "default", "finish", 1.0)
     faults.refuse("tally", StoreUnavailable)
     with pytest.raises(StoreUnavailable):
-        await tallies.tick()
+        await stats.tick()
 
-    tallies.carried(claimed, "default", "finish", 1.0)
-    await tallies.tick()
+    stats.attempt_ended(claimed, "default", "finish", 1.0)
+    await stats.tick()
 
     assert (await counted(store))["finish"] == 2
 
 
 async def test_what_may_have_been_written_is_not_written_again(
-    store: Store, tallies: StatsCounter, faults: Faults
+    store: Store, stats: StatsCounter, faults: Faults
 ) -> None:
-    tallies.carried(await started(store), "default", "finish", 1.0)
+    stats.attempt_ended(await started(store), "default", "finish", 1.0)
     faults.lose_answer("tally", UnknownOutcome)
     with pytest.raises(UnknownOutcome):
-        await tallies.tick()
+        await stats.tick()
 
-    await tallies.tick()
+    await stats.tick()
 
     assert (await counted(store))["finish"] == 1
 
 
-async def test_counts_do_not_grow_without_end_while_the_store_is_away(store: Store, tallies: StatsCounter) -> None:
+async def test_counts_do_not_grow_without_end_while_the_store_is_away(store: Store, stats: StatsCounter) -> None:
     claimed = await started(store)
 
     for n in range(MOST + 50):
-        tallies.carried(claimed, "default", f"outcome {n}", 1.0)
-    await tallies.flush()
+        stats.attempt_ended(claimed, "default", f"outcome {n}", 1.0)
+    await stats.flush()
 
     assert len(await counted(store)) == MOST

@@ -70,7 +70,7 @@ async def endpoint(store: Store, url: str, id: str = "e1") -> Endpoint:
 async def turn(messenger: WebhookSender) -> None:
     """One look, and all that comes of it."""
     await messenger.tick()
-    await messenger.quiet()
+    await messenger.wait_idle()
 
 
 def is_signed(asked: Asked, endpoint_id: str = "e1", key: str = KEY) -> bool:
@@ -368,7 +368,7 @@ async def test_a_slow_receiver_holds_nobody_else_up(store: Store, courier: Webho
         under_way = slow.connections
         put_off = [each for each in await list_deliveries(store, "slow", 1000) if each.next_at < store.now() + HOLD]
         gate.set()
-        await courier.quiet()
+        await courier.wait_idle()
 
     assert under_way <= AT_ONCE
     assert put_off

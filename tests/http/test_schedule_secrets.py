@@ -15,7 +15,7 @@ from packhorse.core.redaction import MASK
 from packhorse.core.schedules import CODE, Declared
 from packhorse.define.registry import load
 from packhorse.errors import SecretUnreadable
-from packhorse.jobs.encryption import encryptor
+from packhorse.jobs.encryption import get_encryptor
 from packhorse.store.base import Store
 from packhorse.store.collections import schedules as schedule_records
 from tests.contract.schedules import terms
@@ -48,7 +48,7 @@ async def opened(store: Store) -> Json:
     """What a stage would be given."""
     found = await schedule_records.get(store, "default", "nightly")
     assert found is not None
-    plain: Json = json.decode(encryptor(KEY).open(found.terms.parameters, PLAN, "default"))
+    plain: Json = json.decode(get_encryptor(KEY).decrypt(found.terms.parameters, PLAN, "default"))
     return plain
 
 
@@ -107,7 +107,9 @@ async def test_a_changed_secret_is_told_without_its_values_and_rolls_back(http: 
 
 
 async def test_a_secret_that_cannot_be_read_any_more_can_be_replaced(http: Http, store: Store) -> None:
-    sealed = encryptor("another, older key of the deployment").seal(b'{"name":"n","password":"old"}', PLAN, "default")
+    sealed = get_encryptor("another, older key of the deployment").encrypt(
+        b'{"name":"n","password":"old"}', PLAN, "default"
+    )
     old = terms(pipeline="log_in", parameters=sealed)
     await schedule_records.move(store, schedules.create("default", "nightly", old, author="k", now=store.now()))
 
@@ -142,11 +144,11 @@ async def test_a_secret_that_code_declares_is_encrypted_once_and_makes_no_new_ve
     parameters = json.encode({"name": "n", "password": CANARY})
     declared = Declared("nightly", terms(pipeline="log_in", parameters=parameters))
     for _ in range(2):
-        await declare(store, [declared], DEFINITIONS, encryptor(KEY))
+        await declare(store, [declared], DEFINITIONS, get_encryptor(KEY))
 
     other = Declared("nightly", replace(declared.terms, parameters=parameters.replace(b"0123", b"3210")))
     once = await schedule_records.revisions(store, "default", "nightly")
-    await declare(store, [other], DEFINITIONS, encryptor(KEY))
+    await declare(store, [other], DEFINITIONS, get_encryptor(KEY))
 
     assert [(each.version, each.author) for each in once] == [(1, CODE)]
     assert CANARY.encode() not in once[0].terms.parameters
@@ -158,7 +160,7 @@ async def test_a_schedule_whose_secret_cannot_be_kept_is_not_declared(store: Sto
     parameters = json.encode({"name": "n", "password": CANARY})
 
     await declare(
-        store, [Declared("nightly", terms(pipeline="log_in", parameters=parameters))], DEFINITIONS, encryptor("")
+        store, [Declared("nightly", terms(pipeline="log_in", parameters=parameters))], DEFINITIONS, get_encryptor("")
     )
 
     assert await schedule_records.list_all(store) == []

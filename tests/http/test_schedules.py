@@ -14,7 +14,7 @@ from packhorse.background.declared_schedules import declare
 from packhorse.core import schedules
 from packhorse.core.schedules import Declared
 from packhorse.define.registry import load
-from packhorse.jobs.encryption import encryptor
+from packhorse.jobs.encryption import get_encryptor
 from packhorse.store.base import Store
 from packhorse.store.collections import schedules as schedule_records
 from tests.contract.schedules import claimed, fired, terms
@@ -254,7 +254,7 @@ async def test_runs_and_schedules_come_in_pages(http: Http, store: Store) -> Non
 
 async def test_what_people_changed_of_declared_schedules_is_seen_and_reset(http: Http, store: Store) -> None:
     declared = terms(pipeline="add", parameters=b'{"a":1}', cron="0 3 * * *")
-    await declare(store, [Declared("nightly", declared)], DEFINITIONS, encryptor(""))
+    await declare(store, [Declared("nightly", declared)], DEFINITIONS, get_encryptor(""))
     await edited(http, cron="0 4 * * *", zone="UTC", labels={})
 
     adrift = (await http.get("schedules/nightly")).json()

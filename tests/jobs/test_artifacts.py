@@ -11,7 +11,7 @@ import pytest
 from packhorse.blobs.base import Blobs
 from packhorse.core.models import Artifact, Input, Result, Spec, Stored
 from packhorse.errors import BlobNotFound, InvalidInput
-from packhorse.jobs.artifacts import AT_A_TIME, few_at_a_time, referenced
+from packhorse.jobs.artifacts import AT_A_TIME, few_at_a_time, referenced_keys
 from packhorse.store.base import Claim, Store
 from packhorse.worker.child.messages import Argument, Document, Made
 from packhorse.worker.inputs import Inputs
@@ -70,9 +70,9 @@ def texts(argument: Argument) -> list[list[str]]:
 
 
 async def arguments(blobs: Blobs, scratch: Path, claimed: Claim) -> dict[str, Argument]:
-    materials = Inputs(blobs, scratch)
-    found = materials.arguments(claimed)
-    await materials.bring()
+    inputs = Inputs(blobs, scratch)
+    found = inputs.arguments(claimed)
+    await inputs.fetch()
     return {f"{argument.how} {argument.parameter}": argument for argument in found}
 
 
@@ -80,12 +80,12 @@ async def arguments(blobs: Blobs, scratch: Path, claimed: Claim) -> dict[str, Ar
 
 
 async def test_two_files_of_one_name_lie_in_folders_of_their_own(store: Store, blobs: Blobs, scratch: Path) -> None:
-    inputs = [Input("text", n, await stored(blobs, f"jobs/i/{n}", text)) for n, text in enumerate(["one", "two"])]
-    await submit(store, ONE, Spec(b'[{"$file":0},{"$file":1}]', tuple(inputs)))
+    named = [Input("text", n, await stored(blobs, f"jobs/i/{n}", text)) for n, text in enumerate(["one", "two"])]
+    await submit(store, ONE, Spec(b'[{"$file":0},{"$file":1}]', tuple(named)))
 
-    materials = Inputs(blobs, scratch)
-    document = materials.parameters(await claim_one(store))
-    await materials.bring()
+    inputs = Inputs(blobs, scratch)
+    document = inputs.parameters(await claim_one(store))
+    await inputs.fetch()
 
     paths = [Path(path) for path, _ in document.files]
     assert document.value == b'[{"$file":0},{"$file":1}]'
@@ -100,10 +100,10 @@ async def test_inputs_and_arguments_of_one_name_do_not_meet(store: Store, blobs:
     await submit(store, plan(stage("onnx"), stage("bie", needs("onnx"))), spec)
     await finish(store, await claim_one(store), await one_file(blobs, "onnx", "was made"))
     claimed = await claim_one(store)
-    materials = Inputs(blobs, scratch)
+    inputs = Inputs(blobs, scratch)
 
-    document, [argument] = materials.parameters(claimed), materials.arguments(claimed)
-    await materials.bring()
+    document, [argument] = inputs.parameters(claimed), inputs.arguments(claimed)
+    await inputs.fetch()
 
     assert Path(document.files[0][0]).read_text() == "came in"
     assert texts(argument) == [["was made"]]
@@ -157,11 +157,11 @@ async def test_gathered_results_come_in_the_order_of_the_elements(store: Store, 
 async def test_an_object_that_is_gone_is_told(store: Store, blobs: Blobs, scratch: Path) -> None:
     gone = Stored("jobs/i/gone", "a.txt", 1, "")
     await submit(store, ONE, Spec(b"{}", (Input("text", 0, gone),)))
-    materials = Inputs(blobs, scratch)
-    materials.parameters(await claim_one(store))
+    inputs = Inputs(blobs, scratch)
+    inputs.parameters(await claim_one(store))
 
     with pytest.raises(BlobNotFound):
-        await materials.bring()
+        await inputs.fetch()
 
 
 class Crowd:
@@ -237,7 +237,7 @@ async def test_a_published_file_lies_under_the_token_of_its_attempt(store: Store
     assert (artifact.file.size, artifact.file.content_type) == (3, "text/csv")
     assert artifact.file.key == f"jobs/{claimed.job.id}/output/only/{claimed.token}/0.csv"
     assert await content(blobs, artifact.file.key) == b"a,b"
-    assert referenced({claimed.task: result}) == {artifact.file.key}
+    assert referenced_keys({claimed.task: result}) == {artifact.file.key}
 
 
 async def test_a_result_without_files_publishes_nothing(store: Store, blobs: Blobs, scratch: Path) -> None:

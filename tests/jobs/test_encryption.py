@@ -14,38 +14,38 @@ OPEN = replace(PLAN, secrets=())
 GIVEN = json.encode({"url": "u", "key": "canary-1", "headers": {"A": "canary-2"}})
 
 
-def encryptor(key: str = "k" * 40) -> Encryptor:
+def get_encryptor(key: str = "k" * 40) -> Encryptor:
     return Encryptor(key)
 
 
 def test_what_is_sealed_can_be_opened_and_not_be_read() -> None:
-    sealed = encryptor().seal(GIVEN, PLAN, "acme")
+    sealed = get_encryptor().encrypt(GIVEN, PLAN, "acme")
 
     assert b"canary" not in sealed
     assert json.decode(sealed)["url"] == "u"
-    assert encryptor().open(sealed, PLAN, "acme") == GIVEN
+    assert get_encryptor().decrypt(sealed, PLAN, "acme") == GIVEN
 
 
 def test_the_same_secret_is_sealed_differently_each_time() -> None:
-    assert encryptor().seal(GIVEN, PLAN, "acme") != encryptor().seal(GIVEN, PLAN, "acme")
+    assert get_encryptor().encrypt(GIVEN, PLAN, "acme") != get_encryptor().encrypt(GIVEN, PLAN, "acme")
 
 
 def test_without_secrets_nothing_is_done() -> None:
-    assert encryptor("").seal(GIVEN, OPEN, "acme") == GIVEN
-    assert encryptor("").open(GIVEN, OPEN, "acme") == GIVEN
-    assert encryptor("").marked(GIVEN, OPEN) == json.decode(GIVEN)
+    assert get_encryptor("").encrypt(GIVEN, OPEN, "acme") == GIVEN
+    assert get_encryptor("").decrypt(GIVEN, OPEN, "acme") == GIVEN
+    assert get_encryptor("").fingerprint_secrets(GIVEN, OPEN) == json.decode(GIVEN)
 
 
 def test_without_a_key_secrets_are_not_taken() -> None:
     with pytest.raises(NoSecretKey):
-        encryptor("").seal(GIVEN, PLAN, "acme")
+        get_encryptor("").encrypt(GIVEN, PLAN, "acme")
     with pytest.raises(NoSecretKey):
-        encryptor("").open(encryptor().seal(GIVEN, PLAN, "acme"), PLAN, "acme")
+        get_encryptor("").decrypt(get_encryptor().encrypt(GIVEN, PLAN, "acme"), PLAN, "acme")
 
 
 def test_another_key_opens_nothing_and_says_why() -> None:
     with pytest.raises(SecretUnreadable, match="another key"):
-        encryptor("x" * 40).open(encryptor().seal(GIVEN, PLAN, "acme"), PLAN, "acme")
+        get_encryptor("x" * 40).decrypt(get_encryptor().encrypt(GIVEN, PLAN, "acme"), PLAN, "acme")
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_another_key_opens_nothing_and_says_why() -> None:
 )
 def test_what_is_copied_into_anothers_record_cannot_be_opened(plan: Plan, tenant: str) -> None:
     with pytest.raises(SecretUnreadable, match="damaged"):
-        encryptor().open(encryptor().seal(GIVEN, PLAN, "acme"), plan, tenant)
+        get_encryptor().decrypt(get_encryptor().encrypt(GIVEN, PLAN, "acme"), plan, tenant)
 
 
 def _damaged(sealed: bytes) -> list[bytes]:
@@ -72,24 +72,24 @@ def _damaged(sealed: bytes) -> list[bytes]:
 
 @pytest.mark.parametrize("n", range(8))
 def test_what_is_damaged_is_said_to_be(n: int) -> None:
-    data = _damaged(encryptor().seal(GIVEN, PLAN, "acme"))[n]
+    data = _damaged(get_encryptor().encrypt(GIVEN, PLAN, "acme"))[n]
 
     with pytest.raises(SecretUnreadable):
-        encryptor().open(data, PLAN, "acme")
+        get_encryptor().decrypt(data, PLAN, "acme")
 
 
 def test_dots_are_not_taken_for_a_secret() -> None:
     with pytest.raises(InvalidInput) as refused:
-        encryptor().seal(json.encode({"key": "ok", "headers": {"A": MASK}}), PLAN, "acme")
+        get_encryptor().encrypt(json.encode({"key": "ok", "headers": {"A": MASK}}), PLAN, "acme")
 
     assert [each["field"] for each in refused.value.errors] == ["headers.*"]
 
 
 def test_marks_are_equal_for_equal_secrets_only_and_depend_on_the_key() -> None:
     other = json.encode({"url": "u", "key": "canary-1", "headers": {"A": "canary-3"}})
-    mark = encryptor().marked(GIVEN, PLAN)
+    mark = get_encryptor().fingerprint_secrets(GIVEN, PLAN)
 
     assert "canary" not in repr(mark)
-    assert mark == encryptor().marked(GIVEN, PLAN)
-    assert mark != encryptor().marked(other, PLAN)
-    assert mark != encryptor("x" * 40).marked(GIVEN, PLAN)
+    assert mark == get_encryptor().fingerprint_secrets(GIVEN, PLAN)
+    assert mark != get_encryptor().fingerprint_secrets(other, PLAN)
+    assert mark != get_encryptor("x" * 40).fingerprint_secrets(GIVEN, PLAN)

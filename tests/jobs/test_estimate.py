@@ -10,7 +10,7 @@ from packhorse.background.stats import StatsCounter
 from packhorse.core import lifecycle
 from packhorse.core.histogram import bucket
 from packhorse.core.models import Job
-from packhorse.jobs.estimate import estimated, past
+from packhorse.jobs.estimate import estimate_job, past
 from packhorse.jobs.transact import Transactor
 from packhorse.schemas.explain import Estimate
 from packhorse.store.base import Progress, Store
@@ -38,7 +38,7 @@ def running() -> Job:
 
 def told(job: Job, after: float = 0.0, share: float | None = None) -> Estimate:
     report = {} if share is None else {ONNX: Progress(ONNX, 1, NOW, share, 1.0, "", share)}
-    return estimated(job, report, PAST, NOW + after)
+    return estimate_job(job, report, PAST, NOW + after)
 
 
 def test_stages_in_a_row_take_as_long_as_both() -> None:
@@ -75,7 +75,7 @@ def test_what_takes_longer_than_ever_and_says_nothing_has_no_estimate() -> None:
 
 
 def test_where_nothing_is_known_nothing_is_told() -> None:
-    found = estimated(waiting(), {}, {}, NOW)
+    found = estimate_job(waiting(), {}, {}, NOW)
 
     assert (found.seconds, found.runs) == (None, 0)
 
@@ -88,11 +88,11 @@ def test_a_job_that_is_being_stopped_has_none() -> None:
 
 
 async def test_a_job_that_went_well_is_the_past_of_the_next(store: Store, clock: Clock) -> None:
-    tallies = StatsCounter(store)
+    stats = StatsCounter(store)
     claimed = await started(store)
     clock.forward(40.0)
-    await Transactor(store, tallies.ended)(claimed.job.id, finishing(store, claimed))
-    await tallies.flush()
+    await Transactor(store, stats.run_ended)(claimed.job.id, finishing(store, claimed))
+    await stats.flush()
 
     found = await past(store, claimed.job.plan.pipeline)
 

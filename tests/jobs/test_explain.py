@@ -11,7 +11,7 @@ from packhorse import host
 from packhorse.core import lifecycle
 from packhorse.core.changes import Change
 from packhorse.core.models import Job
-from packhorse.jobs.explain import Around, explained, is_live, reasons
+from packhorse.jobs.explain import Around, explain_job, is_live, reasons
 from packhorse.schemas.explain import Reason
 from packhorse.store.base import Pause, Store, WorkerCard
 from tests.contract.builders import (
@@ -174,9 +174,9 @@ async def test_what_is_around_a_job_is_read_from_the_store(store: Store) -> None
     await submit(store, SLOTTED, user="bob")
     second = await submit(store, SLOTTED, user="ann")
 
-    before = await explained(store, second, lease=15)
+    before = await explain_job(store, second, lease=15)
     await store.pause(replace(OPERATOR, at=store.now()))
-    after = await explained(store, second, lease=15)
+    after = await explain_job(store, second, lease=15)
 
     assert [each.code for each in before + after] == ["QUEUED", "PAUSED"]
     assert before[0].message.endswith("with 1 ahead of it")
@@ -184,10 +184,10 @@ async def test_what_is_around_a_job_is_read_from_the_store(store: Store) -> None
 
 async def test_who_holds_the_slot_of_an_ended_job_is_read_from_the_store(store: Store) -> None:
     ended = await cancel(store, (await submit(store, SLOTTED)).id)
-    free = await explained(store, ended, lease=15)
+    free = await explain_job(store, ended, lease=15)
     holder = await submit(store, SLOTTED)
 
-    found = await explained(store, ended, lease=15)
+    found = await explain_job(store, ended, lease=15)
 
     assert [each.code for each in free] == ["ENDED"]
     assert [each.code for each in found] == ["ENDED", "SLOT_TAKEN"]

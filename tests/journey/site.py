@@ -21,7 +21,7 @@ from packhorse.core.models import Event, Job, TaskId
 from packhorse.core.plan import Status
 from packhorse.define.submit import Options
 from packhorse.errors import StoreUnavailable
-from packhorse.jobs.artifacts import referenced
+from packhorse.jobs.artifacts import referenced_keys
 from packhorse.jobs.transact import Transactor
 from packhorse.runtime import Handle, Runtime
 from packhorse.settings import Settings, load
@@ -248,7 +248,7 @@ class Site:
         specs, results = await store.specs(ids), await store.results(ids)
         wanted = {each.file.key for spec in specs.values() for each in spec.inputs}
         for kept in results.values():
-            wanted |= referenced(kept)
+            wanted |= referenced_keys(kept)
         found: set[str] = set()
         while page := await blobs.keys("jobs", after=max(found, default=None)):
             found |= set(page)

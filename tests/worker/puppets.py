@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import cast
 
 from packhorse.blobs.base import Blobs
-from packhorse.jobs.encryption import encryptor
+from packhorse.jobs.encryption import get_encryptor
 from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Store
 from packhorse.worker.attempt import Resources
@@ -113,7 +113,7 @@ def resources(store: Store, blobs: Blobs, transact: Transactor, scratch: Path, p
         transact=transact,
         pool=cast(Pool, pool),
         reporter=Reporter(store, log_limit=10_000, samples=10),
-        encryptor=encryptor("k" * 40),
+        encryptor=get_encryptor("k" * 40),
         scratch=scratch,
         grace=0.0,
         result_limit=1000,

@@ -19,7 +19,7 @@ from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Claim, Store
 from packhorse.testing.inline import carry
 from packhorse.worker import outputs
-from packhorse.worker.attempt import Attempt, Why
+from packhorse.worker.attempt import Attempt, StopReason
 from packhorse.worker.child.messages import Made, Moved, Postponed, Raised, Run
 from packhorse.worker.process import ChildDied, Listener, Outcome
 from tests.contract.blob_fixtures import content
@@ -100,7 +100,7 @@ async def test_a_stage_is_told_who_it_runs_for_and_finds_its_inputs(
 
     carrying = asyncio.create_task(on.carry())
     await on.puppet.has_begun.wait()
-    on.attempt.stop(Why.LEAVING)
+    on.attempt.stop(StopReason.LEAVING)
     await carrying
 
     [run] = on.puppet.runs
@@ -155,10 +155,11 @@ async def test_a_stage_that_asked_to_be_called_later_spends_no_attempt(store: St
 
 
 @pytest.mark.parametrize(
-    ("why", "code"), [(Why.TIMEOUT, "TIMEOUT"), (Why.STALLED, "STALLED"), (Why.MEMORY, "OUT_OF_MEMORY")]
+    ("why", "code"),
+    [(StopReason.TIMEOUT, "TIMEOUT"), (StopReason.STALLED, "STALLED"), (StopReason.MEMORY, "OUT_OF_MEMORY")],
 )
 async def test_an_attempt_that_was_ended_for_its_own_sake_is_counted(
-    store: Store, stand: MakeStand, why: Why, code: str
+    store: Store, stand: MakeStand, why: StopReason, code: str
 ) -> None:
     on = stand(await started(store), lambda _run, _: None)
     carrying = asyncio.create_task(on.carry())
@@ -176,7 +177,7 @@ async def test_an_attempt_whose_worker_leaves_is_handed_back_uncounted(store: St
     carrying = asyncio.create_task(on.carry())
     await on.puppet.has_begun.wait()
 
-    on.attempt.stop(Why.LEAVING)
+    on.attempt.stop(StopReason.LEAVING)
     await carrying
 
     assert attempt_of(await on.job()) == 0
@@ -189,7 +190,7 @@ async def test_an_attempt_of_a_cancelled_job_ends_the_job(store: Store, stand: M
     await on.puppet.has_begun.wait()
     await cancel(store, on.claimed.job.id)
 
-    on.attempt.stop(Why.STOPPED)
+    on.attempt.stop(StopReason.STOPPED)
     await carrying
 
     assert (await on.job()).status is Status.CANCELLED
@@ -200,8 +201,8 @@ async def test_the_first_reason_to_end_it_counts(store: Store, stand: MakeStand)
     carrying = asyncio.create_task(on.carry())
     await on.puppet.has_begun.wait()
 
-    on.attempt.stop(Why.TIMEOUT)
-    on.attempt.stop(Why.LEAVING)
+    on.attempt.stop(StopReason.TIMEOUT)
+    on.attempt.stop(StopReason.LEAVING)
     await carrying
 
     assert (await on.error()).code == "TIMEOUT"
@@ -217,7 +218,7 @@ async def test_a_stage_whose_lease_is_lost_before_it_begins_is_never_run(store: 
     await on.pool.is_asked.wait()
     taken = await lose(store, on.claimed)
 
-    on.attempt.stop(Why.LOST)
+    on.attempt.stop(StopReason.LOST)
     on.pool.may_give.set()
     await carrying
 
@@ -253,7 +254,7 @@ async def test_what_becomes_of_a_stage_after_its_lease_was_lost_is_neither_publi
     carrying = asyncio.create_task(on.carry())
     await on.puppet.has_begun.wait()
 
-    on.attempt.stop(Why.LOST)
+    on.attempt.stop(StopReason.LOST)
     await carrying
 
     assert faults.calls == []
@@ -366,7 +367,7 @@ async def test_a_file_outside_scratch_fails_the_job_for_good_and_leaves_nothing(
     (folder / "secret.txt").write_text("secret")
 
     def act(run: Run, listener: Listener) -> Outcome | Exception | None:
-        listener.made(Made(run.call, "b.txt", str(folder / "secret.txt")))
+        listener.on_artifact(Made(run.call, "b.txt", str(folder / "secret.txt")))
         return returns_files("a.txt")(run, listener)
 
     on = stand(await started(store), act)
@@ -387,8 +388,8 @@ async def test_what_a_stage_reports_reaches_the_store(store: Store, stand: MakeS
     claimed = await started(store)
     on = stand(claimed, lambda _run, _: None)
 
-    on.attempt.moved(Moved(1, 3.0, 4.0, "three of four"))
-    on.attempt.said("a line")
+    on.attempt.on_progress(Moved(1, 3.0, 4.0, "three of four"))
+    on.attempt.on_line("a line")
     await on.resources.reporter.flush()
 
     told = (await store.progress([claimed.job.id]))[claimed.job.id][ONLY]
@@ -404,8 +405,8 @@ async def test_a_number_that_is_none_does_not_keep_others_from_being_heard(
     on, beside = stand(claimed, returns()), stand(other, returns())
     beside.resources.reporter = on.resources.reporter
 
-    on.attempt.moved(Moved(1, odd, odd, "lost count"))
-    beside.attempt.moved(Moved(1, 1.0, 2.0, "halfway"))
+    on.attempt.on_progress(Moved(1, odd, odd, "lost count"))
+    beside.attempt.on_progress(Moved(1, 1.0, 2.0, "halfway"))
     await on.resources.reporter.flush()
 
     told = await store.progress([claimed.job.id, other.job.id])
@@ -416,8 +417,8 @@ async def test_a_number_that_is_none_does_not_keep_others_from_being_heard(
 async def test_a_flood_of_lines_is_cut_and_counted(store: Store, stand: MakeStand) -> None:
     on = stand(await started(store), returns())
 
-    on.attempt.said("short")
-    on.attempt.said("y" * 1001)  # more than a second may bring
+    on.attempt.on_line("short")
+    on.attempt.on_line("y" * 1001)  # more than a second may bring
     await on.carry()
     await on.resources.reporter.flush()
 

@@ -10,7 +10,7 @@ import pytest
 
 from packhorse import App, Context, File, Later, Params, Permanent, each, gather, needs
 from packhorse.errors import InvalidInput
-from packhorse.worker.child.call import DETAIL, Outcome, prepared, raised, returned
+from packhorse.worker.child.call import DETAIL, Outcome, bind_stage, end_with, end_with_error
 from packhorse.worker.child.context import ChildContext
 from packhorse.worker.child.messages import Argument, Document, Postponed, Raised, Returned, Run, framed
 
@@ -59,9 +59,9 @@ def call(stage: str, scratch: Path, parameters: Document, *arguments: Argument, 
     run = Run(7, code.plan.kind, "job", "ann", "trace", 1, 0, str(scratch), parameters, arguments, limit)
     context = ChildContext(run, lambda _: None)
     try:
-        return returned(code, run, context, prepared(pipeline, code, run, context)())
+        return end_with(code, run, context, bind_stage(pipeline, code, run, context)())
     except BaseException as error:
-        return raised(run, error)
+        return end_with_error(run, error)
 
 
 def end(scratch: Path, value: object, limit: int = 1000) -> Outcome:
@@ -69,9 +69,9 @@ def end(scratch: Path, value: object, limit: int = 1000) -> Outcome:
     _, code = next(pair for pair in app.code.by_kind.values() if pair[1].name == "it")
     run = Run(7, code.plan.kind, "job", "ann", "trace", 1, 0, str(scratch), Document(b"{}"), (), limit)
     try:
-        return returned(code, run, ChildContext(run, lambda _: None), value)
+        return end_with(code, run, ChildContext(run, lambda _: None), value)
     except BaseException as error:
-        return raised(run, error)
+        return end_with_error(run, error)
 
 
 def failed(error: BaseException) -> Raised:
@@ -79,7 +79,7 @@ def failed(error: BaseException) -> Raised:
     try:
         raise error
     except BaseException as caught:
-        return raised(Run(7, "", "", "", "", 1, 0, "", Document(b"{}")), caught)
+        return end_with_error(Run(7, "", "", "", "", 1, 0, "", Document(b"{}")), caught)
 
 
 def document(tmp_path: Path, content: str = "one two", times: str = "1") -> Document:
@@ -165,7 +165,7 @@ def test_it_is_told_whether_the_stage_has_used_its_folder(tmp_path: Path, is_use
     if is_used:
         (context.scratch / "left").touch()
 
-    assert returned(code, run, context, None) == Returned(7, Document(b"null"), None, has_scratch=is_used)
+    assert end_with(code, run, context, None) == Returned(7, Document(b"null"), None, has_scratch=is_used)
 
 
 def test_a_result_over_the_limit_fails_for_good_and_says_what_to_do(tmp_path: Path) -> None:

@@ -52,14 +52,14 @@ class Child:
         )
         theirs.close()
         self._frames = Frames()
-        self._heard: list[FromChild] = []
+        self._dispatch: list[FromChild] = []
 
     def hear(self) -> FromChild:
-        while not self._heard:
+        while not self._dispatch:
             data = self.link.recv(65536)
             assert data, "the child has hung up"
-            self._heard += [from_child(body) for body in self._frames.feed(data)]
-        return self._heard.pop(0)
+            self._dispatch += [from_child(body) for body in self._frames.feed(data)]
+        return self._dispatch.pop(0)
 
     def run(self, stage: str, word: str = "", call: int = 1) -> None:
         self.link.sendall(framed(self.message(stage, word, call)))

@@ -40,7 +40,7 @@ def work() -> int:
 async def test_the_end_of_one_child_leaves_another_that_is_loading_alone(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(SLOW)
     told: list[str] = []
-    pool = Pool(str(tmp_path / "slow.py"), recycle=10, memory=0, grace=1.0, scratch=tmp_path, said=told.append)
+    pool = Pool(str(tmp_path / "slow.py"), recycle=10, memory=0, grace=1.0, scratch=tmp_path, log_line=told.append)
     await pool.open()
     try:
         first = await pool.single()
@@ -63,7 +63,7 @@ async def test_a_child_whose_attempt_is_ended_while_it_is_being_started_is_not_l
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "slow.py").write_text(SLOW)
-    pool = Pool(str(tmp_path / "slow.py"), recycle=10, memory=0, grace=1.0, scratch=tmp_path, said=print)
+    pool = Pool(str(tmp_path / "slow.py"), recycle=10, memory=0, grace=1.0, scratch=tmp_path, log_line=print)
     await pool.open()
     try:
         register, registered = pool._register, list[Child]()
@@ -91,7 +91,7 @@ async def test_a_child_that_cannot_be_waited_for_in_a_thread_is_ended_all_the_sa
         raise RuntimeError("can't start new thread")
 
     (tmp_path / "slow.py").write_text(SLOW)
-    pool = Pool(str(tmp_path / "slow.py"), recycle=10, memory=0, grace=1.0, scratch=tmp_path, said=print)
+    pool = Pool(str(tmp_path / "slow.py"), recycle=10, memory=0, grace=1.0, scratch=tmp_path, log_line=print)
     await pool.open()
     try:
         monkeypatch.setattr(threading.Thread, "start", no_more)
@@ -107,7 +107,7 @@ async def test_a_child_that_cannot_be_waited_for_in_a_thread_is_ended_all_the_sa
 
 async def test_a_child_that_has_ended_is_sent_no_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "slow.py").write_text(SLOW)
-    pool = Pool(str(tmp_path / "slow.py"), recycle=10, memory=0, grace=20.0, scratch=tmp_path, said=print)
+    pool = Pool(str(tmp_path / "slow.py"), recycle=10, memory=0, grace=20.0, scratch=tmp_path, log_line=print)
     sent: list[tuple[int, int]] = []
     kill_group = os.killpg
 
@@ -134,7 +134,7 @@ async def test_a_system_without_processes_is_tried_again_and_leaves_nothing_open
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
     (tmp_path / "slow.py").write_text(SLOW)
-    pool = Pool(str(tmp_path / "slow.py"), recycle=10, memory=0, grace=1.0, scratch=tmp_path, said=print)
+    pool = Pool(str(tmp_path / "slow.py"), recycle=10, memory=0, grace=1.0, scratch=tmp_path, log_line=print)
     await pool.open()
     try:
         there = os.listdir("/proc/self/fd")
@@ -157,7 +157,7 @@ async def test_a_system_without_processes_is_tried_again_and_leaves_nothing_open
 
 async def test_whoever_loads_the_mended_app_takes_the_place_of_one_that_is_idle(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(SLOW)
-    pool = Pool(str(tmp_path / "slow.py"), recycle=10, memory=0, grace=1.0, scratch=tmp_path, said=print)
+    pool = Pool(str(tmp_path / "slow.py"), recycle=10, memory=0, grace=1.0, scratch=tmp_path, log_line=print)
     await pool.open()
     try:
         old = await pool.single()
@@ -175,7 +175,7 @@ async def test_those_who_wait_for_the_shared_process_fail_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "slow.py").write_text("oops(")
-    pool = Pool(str(tmp_path / "slow.py"), recycle=10, memory=0, grace=1.0, scratch=tmp_path, said=print)
+    pool = Pool(str(tmp_path / "slow.py"), recycle=10, memory=0, grace=1.0, scratch=tmp_path, log_line=print)
     started: list[Child] = []
     register = pool._register
 
@@ -196,7 +196,7 @@ async def test_those_who_wait_for_the_shared_process_fail_together(
 
 async def test_a_child_that_has_grown_too_large_is_not_used_again(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(SLOW)
-    pool = Pool(str(tmp_path / "slow.py"), recycle=10, memory=1000, grace=1.0, scratch=tmp_path, said=print)
+    pool = Pool(str(tmp_path / "slow.py"), recycle=10, memory=1000, grace=1.0, scratch=tmp_path, log_line=print)
     await pool.open()
     try:
         child = await pool.single()
@@ -243,16 +243,16 @@ def leave(note: str, flag: str) -> int:
 class Deaf:
     secrets: tuple[str, ...] = ()
 
-    def moved(self, message: Moved) -> None: ...
+    def on_progress(self, message: Moved) -> None: ...
 
-    def made(self, message: Made) -> None: ...
+    def on_artifact(self, message: Made) -> None: ...
 
-    def said(self, text: str) -> None: ...
+    def on_line(self, text: str) -> None: ...
 
 
 async def test_a_daemon_goes_with_its_stage_and_its_warm_child_stays(tmp_path: Path) -> None:
     (tmp_path / "leaving.py").write_text(LEAVING)
-    pool = Pool(str(tmp_path / "leaving.py"), recycle=10, memory=0, grace=1.0, scratch=tmp_path, said=print)
+    pool = Pool(str(tmp_path / "leaving.py"), recycle=10, memory=0, grace=1.0, scratch=tmp_path, log_line=print)
     [kind] = load(str(tmp_path / "leaving.py")).by_kind
 
     async def daemon(child: Child, name: str, flag: str = "") -> tuple[int, Call]:
@@ -288,7 +288,7 @@ async def test_a_daemon_goes_with_its_stage_and_its_warm_child_stays(tmp_path: P
 
 async def test_only_what_a_stage_has_started_is_ended(tmp_path: Path) -> None:
     (tmp_path / "leaving.py").write_text(LEAVING)
-    pool = Pool(str(tmp_path / "leaving.py"), recycle=10, memory=0, grace=1.0, scratch=tmp_path, said=print)
+    pool = Pool(str(tmp_path / "leaving.py"), recycle=10, memory=0, grace=1.0, scratch=tmp_path, log_line=print)
     [kind] = load(str(tmp_path / "leaving.py")).by_kind
     wiped = {"PATH": os.environ["PATH"]}
     with running(new_session=True, env=wiped) as before:
@@ -339,13 +339,13 @@ class Listening(Deaf):
     def __init__(self) -> None:
         self.lines: list[str] = []
 
-    def said(self, text: str) -> None:
+    def on_line(self, text: str) -> None:
         self.lines.append(text)
 
 
 async def test_a_stage_that_closes_its_output_does_not_hear_who_gets_the_number_next(tmp_path: Path) -> None:
     (tmp_path / "quiet.py").write_text(QUIET)
-    pool = Pool(str(tmp_path / "quiet.py"), recycle=10, memory=0, grace=1.0, scratch=tmp_path, said=print)
+    pool = Pool(str(tmp_path / "quiet.py"), recycle=10, memory=0, grace=1.0, scratch=tmp_path, log_line=print)
     [kind] = load(str(tmp_path / "quiet.py")).by_kind
     reading, writing = os.pipe()
     os.set_blocking(reading, False)

@@ -29,7 +29,7 @@ class Ear:
     def secrets(self) -> tuple[str, ...]:
         return (SECRET,)
 
-    def printed(self, line: str) -> None:
+    def on_printed(self, line: str) -> None:
         self.lines.append(line)
 
     def send(self, message: FromChild) -> None:
@@ -124,11 +124,11 @@ class Attempt:
         self.secrets = secrets
         self.lines: list[str] = []
 
-    def moved(self, message: Moved) -> None: ...
+    def on_progress(self, message: Moved) -> None: ...
 
-    def made(self, message: Made) -> None: ...
+    def on_artifact(self, message: Made) -> None: ...
 
-    def said(self, text: str) -> None:
+    def on_line(self, text: str) -> None:
         self.lines.append(text)
 
 

@@ -353,7 +353,7 @@ async def test_a_stage_whose_memory_is_limited_shares_its_process_with_nobody(tm
 async def test_a_cancel_that_comes_before_an_attempt_has_settled_in_is_not_overlooked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "SETTLED_IN", 1.0)
+    monkeypatch.setattr(limits, "START_PERIOD", 1.0)
     monkeypatch.setenv("JOURNEY_LEDGER", str(tmp_path / "ledger"))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     site = Site(tmp_path, lease=600, queues="default=2")  # no renewal comes to the rescue
@@ -361,7 +361,7 @@ async def test_a_cancel_that_comes_before_an_attempt_has_settled_in_is_not_overl
         old = await site.submit("polite", seconds=600)
 
         async def has_settled_in() -> bool | None:
-            return bool(limits.settled_in(worker._running.values())) or None
+            return bool(limits.past_start(worker._running.values())) or None
 
         await until(has_settled_in, 40, site.log_text)
         young = await site.submit("polite", seconds=600)
@@ -522,7 +522,7 @@ async def test_a_sample_that_fails_does_not_end_the_worker(tmp_path: Path, monke
     for name, value in site.env.items():
         monkeypatch.setenv(name, value)
     store, blobs = await site.runtime.open()
-    measured, calls = limits._measured, 0
+    measured, calls = limits._measure, 0
 
     def failing_first(children: list[Child]) -> dict[Child, tuple[float, int]]:
         nonlocal calls
@@ -531,7 +531,7 @@ async def test_a_sample_that_fails_does_not_end_the_worker(tmp_path: Path, monke
             raise RuntimeError("the process table is on fire")
         return measured(children)
 
-    monkeypatch.setattr(limits, "_measured", failing_first)
+    monkeypatch.setattr(limits, "_measure", failing_first)
     monkeypatch.setattr(limits, "SAMPLE", 0.05)
     worker = Worker(store, blobs, site.settings, await describe(site.settings.app))
     stop = asyncio.Event()
@@ -561,9 +561,9 @@ async def test_processes_are_not_looked_at_for_stages_that_are_over_at_once(
         looks += 1
         return {}
 
-    monkeypatch.setattr(limits, "_measured", measured)
+    monkeypatch.setattr(limits, "_measure", measured)
     monkeypatch.setattr(limits, "SAMPLE", 0.001)
-    monkeypatch.setattr(limits, "SETTLED_IN", 60.0)
+    monkeypatch.setattr(limits, "START_PERIOD", 60.0)
     worker = Worker(store, blobs, site.settings, await describe(site.settings.app))
     stop = asyncio.Event()
     running = asyncio.create_task(worker.run(stop))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
-from packhorse.background.bulk_actions import check_failed, run_or_postpone, tried
+from packhorse.background.bulk_actions import check_failed, run_or_postpone, try_verb
 from packhorse.core import lifecycle
 from packhorse.core.changes import Change
 from packhorse.core.errands import Errand
@@ -39,10 +39,10 @@ class AutoRetry:
         return 0.0 if len(taken) == BATCH else POLL
 
     async def _revive(self, errand: Errand) -> None:
-        wait = await self._tried(errand)
+        wait = await self._try_retry(errand)
         await settle_errand(self._store, errand, due_at=None if wait is None else self._store.now() + wait)
 
-    async def _tried(self, errand: Errand) -> float | None:
+    async def _try_retry(self, errand: Errand) -> float | None:
         """Seconds until it is tried once more, None if it is done with."""
         [failure] = await self._store.failures_by_id([errand.id.removeprefix("revive.")])
         if failure is None or failure.status is not FailureStatus.OPEN or failure.budget is None:
@@ -67,7 +67,7 @@ class AutoRetry:
             check_failed(job, failure)
             return lifecycle.retry(job, now=self._store.now(), by=POLICY, is_revival=True)
 
-        return await tried(self._transact, failure, verb)
+        return await try_verb(self._transact, failure, verb)
 
 
 def budget_of(failure: FailedRun, budget: int, per: float) -> Charge:

@@ -85,7 +85,7 @@ class BulkActions:
 
     async def _carry_out(self, errand: Errand, order: Order, page: Mapping[str, FailedRun | None]) -> Order:
         open = [each for each in page.values() if each is not None and each.status is FailureStatus.OPEN]
-        outcomes = await self._retried(errand, order, open) if order.kind == "retry" else {}
+        outcomes = await self._retry_all(errand, order, open) if order.kind == "retry" else {}
         if order.kind == "dismiss":
             settled = Settled(self._store.now(), order.by, order.reason, order=errand.id)
             dismissed = await self._store.dismiss_failures([each.id for each in open], settled)
@@ -107,7 +107,7 @@ class BulkActions:
             named=(*order.named, *left)[:NAMED],
         )
 
-    async def _retried(self, errand: Errand, order: Order, open: Sequence[FailedRun]) -> dict[str, Why | None]:
+    async def _retry_all(self, errand: Errand, order: Order, open: Sequence[FailedRun]) -> dict[str, Why | None]:
         whys = await asyncio.gather(*(self._retry(errand, order, each) for each in open))
         return {each.id: why for each, why in zip(open, whys, strict=True)}
 
@@ -116,7 +116,7 @@ class BulkActions:
             check_failed(job, failure)
             return lifecycle.retry(job, now=self._store.now(), by=order.by, order=errand.id)
 
-        return await tried(self._transact, failure, verb)
+        return await try_verb(self._transact, failure, verb)
 
 
 def check_failed(job: Job, failure: FailedRun) -> None:
@@ -125,7 +125,7 @@ def check_failed(job: Job, failure: FailedRun) -> None:
         raise NotAllowed(verb="retry", status=job.status.value)
 
 
-async def tried(transact: Transactor, failure: FailedRun, verb: Verb) -> Why | None:
+async def try_verb(transact: Transactor, failure: FailedRun, verb: Verb) -> Why | None:
     """Begin the job again; why not, if it cannot be."""
     try:
         await transact(failure.job_id, verb)

@@ -20,22 +20,22 @@ TENANT = "default"
 
 
 async def declare(
-    store: Store, declared: Sequence[Declared], definitions: Sequence[Definition], sealing: Encryptor
+    store: Store, declared: Sequence[Declared], definitions: Sequence[Definition], encryptor: Encryptor
 ) -> None:
     """One that cannot be written down, for want of a key for its secrets, keeps nobody from working."""
     plans = {each.pipeline: json.plan_from(each.plan) for each in definitions}
     for each in declared:
         try:
-            await _declare(store, each, plans, sealing)
+            await _declare(store, each, plans, encryptor)
         except NoSecretKey as error:
             log.duty_failed(f"schedule {each.id}", error)
 
 
-async def _declare(store: Store, declared: Declared, plans: Mapping[str, Plan], sealing: Encryptor) -> None:
+async def _declare(store: Store, declared: Declared, plans: Mapping[str, Plan], encryptor: Encryptor) -> None:
     """Read, decide, write; look again while another worker that starts just now is faster."""
     while True:
         found, now = await schedule_records.get(store, TENANT, declared.id), store.now()
-        terms = _sealed(declared.terms, found, plans[declared.terms.pipeline], sealing)
+        terms = _encrypt_terms(declared.terms, found, plans[declared.terms.pipeline], encryptor)
         if found is None:
             move = schedules.create(TENANT, declared.id, terms, author=schedules.CODE, now=now, declared=terms)
         else:
@@ -50,18 +50,18 @@ async def _declare(store: Store, declared: Declared, plans: Mapping[str, Plan], 
         return
 
 
-def _sealed(terms: Terms, found: Schedule | None, plan: Plan, sealing: Encryptor) -> Terms:
+def _encrypt_terms(terms: Terms, found: Schedule | None, plan: Plan, encryptor: Encryptor) -> Terms:
     """With its secrets encrypted; what was declared before with the same ones is left as it is, byte by byte."""
     if not plan.secrets:
         return terms
     kept = None if found is None else found.declared
-    if kept is not None and kept.pipeline == terms.pipeline and _is_same(kept, terms, plan, sealing):
+    if kept is not None and kept.pipeline == terms.pipeline and _is_same(kept, terms, plan, encryptor):
         return replace(terms, parameters=kept.parameters)
-    return replace(terms, parameters=sealing.seal(terms.parameters, plan, TENANT))
+    return replace(terms, parameters=encryptor.encrypt(terms.parameters, plan, TENANT))
 
 
-def _is_same(kept: Terms, terms: Terms, plan: Plan, sealing: Encryptor) -> bool:
+def _is_same(kept: Terms, terms: Terms, plan: Plan, encryptor: Encryptor) -> bool:
     try:
-        return bool(json.decode(sealing.open(kept.parameters, plan, TENANT)) == json.decode(terms.parameters))
+        return bool(json.decode(encryptor.decrypt(kept.parameters, plan, TENANT)) == json.decode(terms.parameters))
     except SecretUnreadable:  # sealed with a key that is not used any more
         return False

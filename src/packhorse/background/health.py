@@ -15,7 +15,7 @@ from packhorse.blobs.base import Blobs
 from packhorse.core.plan import Status
 from packhorse.core.text import plural
 from packhorse.errors import BlobUnavailable, PackhorseError
-from packhorse.jobs.explain import STUCK, Around, is_live, paused, reasons
+from packhorse.jobs.explain import STUCK, Around, is_live, read_pauses, reasons
 from packhorse.settings import Settings
 from packhorse.store.base import Filter, Finding, Store, WorkerCard
 from packhorse.store.health import Lost
@@ -47,9 +47,9 @@ async def find_in_store(store: Store, settings: Settings) -> list[Finding]:
     return [
         *(replace(each, measured_at=now) for each in await store.check()),
         *_workers(cards, now, settings.lease),
-        *_lost(cards, await store.lost()),
+        *_lost_workers(cards, await store.lost()),
         *_duties(live, now, settings),
-        *_noted(await store.noted(), live, now),
+        *_notes_of_workers(await store.noted(), live, now),
         *await _stuck(store, live),
         *await _definitions(store),
     ]
@@ -72,7 +72,7 @@ async def store_answers(store: Store) -> Finding:
             await store.bookmark("ready")
     except (PackhorseError, TimeoutError) as error:
         return Finding("store", False, "does not answer", _reason(error), "store", store.now())
-    return _answered("store", began, "jobs are remembered here", store.now())
+    return _answer_time("store", began, "jobs are remembered here", store.now())
 
 
 async def files_answer(blobs: Blobs, now: float) -> Finding:
@@ -82,10 +82,10 @@ async def files_answer(blobs: Blobs, now: float) -> Finding:
             await blobs.size("jobs/ready")
     except (PackhorseError, OSError, TimeoutError) as error:
         return Finding("files", False, "do not answer", _reason(error), "files", now)
-    return _answered("files", began, "files are kept here", now)
+    return _answer_time("files", began, "files are kept here", now)
 
 
-def _answered(part: str, began: float, meaning: str, at: float) -> Finding:
+def _answer_time(part: str, began: float, meaning: str, at: float) -> Finding:
     return Finding(part, True, f"answers in {1000 * (time.monotonic() - began):.0f} ms", meaning, part, at)
 
 
@@ -109,7 +109,7 @@ def _workers(cards: Sequence[WorkerCard], now: float, lease: float) -> Iterator[
         yield Finding(f"worker {card.id}", is_ok, f"seen {age:.0f} s ago", meaning, "workers", card.seen_at)
 
 
-def _lost(cards: Iterable[WorkerCard], lost: Iterable[Lost]) -> Iterator[Finding]:
+def _lost_workers(cards: Iterable[WorkerCard], lost: Iterable[Lost]) -> Iterator[Finding]:
     """Of those who are gone: what they had in hand went to others, so that nothing is bad about it any more."""
     there = {card.id for card in cards}
     for each in lost:
@@ -130,7 +130,7 @@ def _duties(live: Sequence[WorkerCard], now: float, settings: Settings) -> Itera
         yield Finding(f"duty {name}", age < longest, f"{age:.0f} s ago", "its last step without fault", "duties", now)
 
 
-def _noted(noted: Iterable[Finding], live: Sequence[WorkerCard], now: float) -> Iterator[Finding]:
+def _notes_of_workers(noted: Iterable[Finding], live: Sequence[WorkerCard], now: float) -> Iterator[Finding]:
     """What workers found of store and files. Where none works, there is nothing to find."""
     for each in noted:
         if each.part in ("store", "files") and live:
@@ -142,7 +142,7 @@ def _noted(noted: Iterable[Finding], live: Sequence[WorkerCard], now: float) -> 
 
 async def _stuck(store: Store, live: Sequence[WorkerCard]) -> list[Finding]:
     """Jobs that will wait until somebody starts the right worker, counted by what they wait for."""
-    around, now = Around(live, await paused(store)), store.now()
+    around, now = Around(live, await read_pauses(store)), store.now()
     counts: Counter[str] = Counter()
     for status in (Status.PENDING, Status.RUNNING):
         for job in await store.find(Filter(status=status), limit=MOST_JOBS):
@@ -175,10 +175,10 @@ class HealthCheck:
     async def tick(self) -> float:
         latest = max((each.measured_at or 0.0 for each in await self._store.noted()), default=0.0)
         if self._store.now() - latest >= PERIOD * 3 / 4:  # somebody else has just looked, otherwise
-            await self._store.note(await self._found())
+            await self._store.note(await self._check())
         return PERIOD
 
-    async def _found(self) -> list[Finding]:
+    async def _check(self) -> list[Finding]:
         store, now = await store_answers(self._store), self._store.now()
         files = await files_answer(self._blobs, now)
         cards = await self._store.workers()

@@ -101,7 +101,7 @@ class Janitor:
         """
         found = await self._outputs(job.id)
         results = (await self._store.results([job.id])).get(job.id, {})
-        kept = artifacts.referenced(results)
+        kept = artifacts.referenced_keys(results)
         [now] = await self._store.get([job.id])
         if now is None or now.version != job.version:
             return
@@ -110,7 +110,7 @@ class Janitor:
         await self._blobs.delete([key for key in found if key not in kept])
         if job.has_litter:
             with suppress(Conflict, Refused):
-                await self._transact(job.id, lambda now: self._tidied(now) if now.version == job.version else None)
+                await self._transact(job.id, lambda now: self._tidy_change(now) if now.version == job.version else None)
 
     async def _publish(self, job: Job, results: Mapping[TaskId, Result]) -> None:
         if (folder := publish_path.publish_folder(job)) is None:
@@ -120,7 +120,7 @@ class Janitor:
         if now is None or now.is_purging:  # and may not have found what was published just after
             await self._publisher.withdraw(folder, job.id)
 
-    def _tidied(self, job: Job) -> Change | None:
+    def _tidy_change(self, job: Job) -> Change | None:
         return lifecycle.tidy(job, now=self._store.now())
 
     async def _outputs(self, job_id: str) -> list[str]:

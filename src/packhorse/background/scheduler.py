@@ -31,7 +31,7 @@ from packhorse.errors import (
     SecretUnreadable,
     SlotTaken,
 )
-from packhorse.jobs.encryption import encryptor
+from packhorse.jobs.encryption import get_encryptor
 from packhorse.jobs.submit import Intake
 from packhorse.jobs.transact import Transactor
 from packhorse.log import log, new_trace, traced
@@ -195,7 +195,7 @@ class Scheduler:
     async def _fire(self, run: Run, terms: Terms) -> None:
         try:
             plan = await self._plan(terms.pipeline)
-            parameters = encryptor(self._settings.secret_key).open(terms.parameters, plan, run.tenant)
+            parameters = get_encryptor(self._settings.secret_key).decrypt(terms.parameters, plan, run.tenant)
             async with Intake(self._store, self._blobs, self._settings) as intake:
                 await intake.admit(
                     plan, parameters, Options(user=terms.user), tenant=run.tenant, origin=ORIGIN, run=run

@@ -39,20 +39,20 @@ class StatsCounter:
         self._store = store
         self._counts: dict[Key, int] = {}
 
-    def began(self, claim: Claim, queue: str) -> None:
+    def attempt_started(self, claim: Claim, queue: str) -> None:
         """An attempt was started, after its task had been ready for so long."""
         task = claim.job.task(claim.task)
         if task is not None and task.ready_at is not None:
             now = self._store.now()
             self._add(_minute(now), claim.job.plan.pipeline, queue, WAIT[bucket(now - task.ready_at)])
 
-    def carried(self, claim: Claim, queue: str, outcome: str, seconds: float) -> None:
+    def attempt_ended(self, claim: Claim, queue: str, outcome: str, seconds: float) -> None:
         """An attempt has ended so, after so long in its slot."""
         minute, pipeline = _minute(self._store.now()), claim.job.plan.pipeline
         self._add(minute, pipeline, queue, outcome)
         self._add(minute, pipeline, queue, RUN[bucket(seconds)])
 
-    def ended(self, job: Job) -> None:
+    def run_ended(self, job: Job) -> None:
         """A run has ended. How long it waited is told of the first only: who retries decides when."""
         minute, pipeline = _minute(self._store.now()), job.plan.pipeline
         self._add(minute, pipeline, "", job.status.value)

@@ -73,7 +73,7 @@ class WebhookSender:
         self._luck = luck
         self._targets = WebhookTargets(store)
         self._lines: dict[str, _Line] = {}
-        self._carried: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def tick(self) -> float:
         targets = await self._targets.all()
@@ -82,7 +82,7 @@ class WebhookSender:
         if not self._secret_key:
             log.webhooks_unsigned(len(targets))
             return UNSIGNED
-        wanted = min(BATCH, MOST - len(self._carried))
+        wanted = min(BATCH, MOST - len(self._tasks))
         if wanted <= 0:
             return POLL
         taken = await take_deliveries(self._store, wanted, HOLD)
@@ -91,33 +91,33 @@ class WebhookSender:
             known = {each.id: each for each in await self._targets.refresh()}
         for delivery in taken:
             task = asyncio.create_task(self._carry(delivery, known.get(delivery.endpoint)))
-            self._carried.add(task)
-            task.add_done_callback(self._carried.discard)
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
         return 0.0 if len(taken) == wanted else POLL
 
-    async def quiet(self) -> None:
+    async def wait_idle(self) -> None:
         """Return when nothing is under way."""
-        while self._carried:
-            await asyncio.wait(self._carried)
+        while self._tasks:
+            await asyncio.wait(self._tasks)
 
     async def close(self) -> None:
         """What does not arrive in time is sent again by somebody else."""
-        if self._carried:
-            await asyncio.wait(self._carried, timeout=LAST_WORDS)
-        for task in self._carried:
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=LAST_WORDS)
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._carried, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _carry(self, delivery: Delivery, endpoint: Endpoint | None) -> None:
         try:
             if endpoint is None:  # it has ended, and its messages with it
                 await settle_delivery(self._store, delivery, next_at=None)
             else:
-                await self._queued(delivery, endpoint)
+                await self._send_in_turn(delivery, endpoint)
         except Exception as error:  # broad: one message must not take its neighbours along; it is due again by itself
             log.duty_failed(f"webhook {delivery.endpoint}", error)
 
-    async def _queued(self, delivery: Delivery, endpoint: Endpoint) -> None:
+    async def _send_in_turn(self, delivery: Delivery, endpoint: Endpoint) -> None:
         line = self._lines.setdefault(endpoint.id, _Line())
         until = time.monotonic() + HOLD - 2 * PATIENCE
         if line.length >= AT_ONCE + LINE:

@@ -27,7 +27,7 @@ MIN_BASE64 = 8
 URLSAFE = str.maketrans("+/", "-_")
 
 
-def is_sealed(value: Any) -> bool:
+def is_encrypted(value: Any) -> bool:
     return isinstance(value, dict) and value.keys() == {SEALED}
 
 

@@ -50,7 +50,7 @@ class Tools:
         self.destinations = destinations or {}
         """Where results are promoted to, the usual one first."""
         self.stats = StatsCounter(store)
-        self.transact = Transactor(store, self.stats.ended)
+        self.transact = Transactor(store, self.stats.run_ended)
         self.catalog = Catalog(store)
         self.feed = Feed(store)
         self.keyring = Keyring(store)

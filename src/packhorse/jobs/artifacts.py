@@ -49,7 +49,7 @@ async def few_at_a_time(work: Callable[[G], Awaitable[T]], given: Iterable[G]) -
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def made(store: Store, job_id: str, name: str) -> Stored:
+async def find_artifact(store: Store, job_id: str, name: str) -> Stored:
     """The file that a job has made under this name. Raises `ArtifactNotFound`."""
     results = (await store.results([job_id])).get(job_id, {})
     for artifact in (artifact for result in results.values() for artifact in result.artifacts):
@@ -58,7 +58,7 @@ async def made(store: Store, job_id: str, name: str) -> Stored:
     raise ArtifactNotFound(job_id=job_id, name=name)
 
 
-def referenced(results: Mapping[Any, Result]) -> set[str]:
+def referenced_keys(results: Mapping[Any, Result]) -> set[str]:
     """The keys of all objects that a job's results refer to."""
     return {artifact.file.key for result in results.values() for artifact in result.artifacts}
 

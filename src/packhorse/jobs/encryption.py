@@ -14,7 +14,7 @@ import msgspec
 from packhorse.core import json
 from packhorse.core.json import replace_at, values_at
 from packhorse.core.plan import Plan
-from packhorse.core.redaction import MASK, SEALED, is_sealed
+from packhorse.core.redaction import MASK, SEALED, is_encrypted
 from packhorse.define.validation import invalid
 from packhorse.errors import NoSecretKey, SecretUnreadable
 
@@ -35,7 +35,7 @@ class Encryptor:
         self._key = hmac.new(secret_key.encode(), b"parameters", hashlib.sha256).digest() if secret_key else b""
         self._name = hashlib.sha256(self._key).hexdigest()[:8]
 
-    def seal(self, parameters: bytes, plan: Plan, tenant: str) -> bytes:
+    def encrypt(self, parameters: bytes, plan: Plan, tenant: str) -> bytes:
         """Raises `NoSecretKey`, and InvalidInput for a mask that somebody took for the secret."""
         if not plan.secrets:
             return parameters
@@ -44,23 +44,27 @@ class Encryptor:
         if copied:
             mistakes = [{"field": ".".join(path), "message": "These dots only stand for a secret"} for path in copied]
             raise invalid("The parameters are not valid", mistakes)
-        return json.encode(replace_at(plain, plan.secrets, lambda secret: self._sealed(secret, plan, tenant)))
+        return json.encode(replace_at(plain, plan.secrets, lambda secret: self._encrypt_value(secret, plan, tenant)))
 
-    def seal_rest(self, parameters: bytes, plan: Plan, tenant: str) -> bytes:
+    def encrypt_rest(self, parameters: bytes, plan: Plan, tenant: str) -> bytes:
         """Seal what is not sealed yet."""
         plain: Any = json.decode(parameters)
         return json.encode(
-            replace_at(plain, plan.secrets, lambda each: each if is_sealed(each) else self._sealed(each, plan, tenant))
+            replace_at(
+                plain,
+                plan.secrets,
+                lambda each: each if is_encrypted(each) else self._encrypt_value(each, plan, tenant),
+            )
         )
 
-    def open(self, parameters: bytes, plan: Plan, tenant: str) -> bytes:
+    def decrypt(self, parameters: bytes, plan: Plan, tenant: str) -> bytes:
         """Raises `NoSecretKey` or `SecretUnreadable`."""
         if not plan.secrets:
             return parameters
         sealed: Any = json.decode(parameters)
-        return json.encode(replace_at(sealed, plan.secrets, lambda secret: self._opened(secret, plan, tenant)))
+        return json.encode(replace_at(sealed, plan.secrets, lambda secret: self._decrypt_value(secret, plan, tenant)))
 
-    def marked(self, parameters: bytes, plan: Plan) -> Any:
+    def fingerprint_secrets(self, parameters: bytes, plan: Plan) -> Any:
         """The parameters with a mark in place of each secret: the same for the same one, and of no use to others."""
         return replace_at(json.decode(parameters), plan.secrets, self._mark)
 
@@ -74,12 +78,12 @@ class Encryptor:
             raise NoSecretKey
         return AESGCM(self._key)
 
-    def _sealed(self, secret: Any, plan: Plan, tenant: str) -> dict[str, str]:
+    def _encrypt_value(self, secret: Any, plan: Plan, tenant: str) -> dict[str, str]:
         nonce = os.urandom(NONCE)
-        data = nonce + self._cipher().encrypt(nonce, json.encode(secret), _bound(plan, tenant))
+        data = nonce + self._cipher().encrypt(nonce, json.encode(secret), _associated_data(plan, tenant))
         return {SEALED: f"{VERSION}.{self._name}.{urlsafe_b64encode(data).decode()}"}
 
-    def _opened(self, sealed: Any, plan: Plan, tenant: str) -> Any:
+    def _decrypt_value(self, sealed: Any, plan: Plan, tenant: str) -> Any:
         from cryptography.exceptions import InvalidTag
 
         cipher = self._cipher()
@@ -88,16 +92,16 @@ class Encryptor:
             if version != VERSION or name != self._name:
                 raise SecretUnreadable(reason="it was encrypted with another key than the one set here")
             raw = urlsafe_b64decode(data)
-            return json.decode(cipher.decrypt(raw[:NONCE], raw[NONCE:], _bound(plan, tenant)))
+            return json.decode(cipher.decrypt(raw[:NONCE], raw[NONCE:], _associated_data(plan, tenant)))
         except (KeyError, TypeError, ValueError, AttributeError, InvalidTag, msgspec.DecodeError) as error:
             raise SecretUnreadable(reason="it is damaged") from error
 
 
 @lru_cache(maxsize=8)
-def encryptor(secret_key: str) -> Encryptor:
+def get_encryptor(secret_key: str) -> Encryptor:
     """Made once: it is asked for with every submit."""
     return Encryptor(secret_key)
 
 
-def _bound(plan: Plan, tenant: str) -> bytes:
+def _associated_data(plan: Plan, tenant: str) -> bytes:
     return json.encode([tenant, plan.pipeline])

@@ -36,7 +36,7 @@ async def past(store: Store, pipeline: str) -> Past:
     return found
 
 
-def estimated(job: Job, reported: Reported, past: Past, now: float) -> Estimate:
+def estimate_job(job: Job, reported: Reported, past: Past, now: float) -> Estimate:
     """The longest way through what is left of the graph."""
     left = {plan.name: _left(job, plan, reported, past.get(plan.name, Counter()), now) for plan in job.plan.stages}
     runs = min((each.runs for each in left.values() if each.seconds), default=0)

@@ -33,21 +33,21 @@ class Around(Struct, frozen=True):
     """The job that has the slot which an ended one would need again."""
 
 
-async def explained(store: Store, job: Job, lease: float) -> list[Reason]:
+async def explain_job(store: Store, job: Job, lease: float) -> list[Reason]:
     now = store.now()
     if job.status.is_terminal:
         holder = None if job.slot is None else await store.holder(job.slot)
         return reasons(job, Around(holder=holder), now)
     ahead = {at.stage: await store.ahead(job, at, limit=MOST_COUNTED) for at in _first_due(job, now)}
-    return reasons(job, Around(await living(store, lease), await paused(store), ahead), now)
+    return reasons(job, Around(await live_workers(store, lease), await read_pauses(store), ahead), now)
 
 
-async def living(store: Store, lease: float) -> list[WorkerCard]:
+async def live_workers(store: Store, lease: float) -> list[WorkerCard]:
     now = store.now()
     return [card for card in await store.workers() if is_live(card, now, lease)]
 
 
-async def paused(store: Store) -> dict[str, Pause]:
+async def read_pauses(store: Store) -> dict[str, Pause]:
     return {pause.queue: pause for pause in await store.pauses()}
 
 

@@ -43,12 +43,12 @@ async def promote(
     async def copy(made: Artifact) -> None:
         key = f"{job_id}/{artifact_key(made.name)}"
         if not await destination.has(key, made.file, is_known=is_known):
-            await destination.put(key, made.file, lambda: proven(blobs, made.file))
+            await destination.put(key, made.file, lambda: read_verified(blobs, made.file))
 
     await few_at_a_time(copy, files)
 
 
-async def proven(blobs: Blobs, file: Stored) -> AsyncGenerator[bytes]:
+async def read_verified(blobs: Blobs, file: Stored) -> AsyncGenerator[bytes]:
     """The bytes of the file. The last piece comes only if they are those it was stored with."""
     summed, last = sha256(), b""
     async for piece in blobs.read(file.key):

@@ -17,7 +17,7 @@ from packhorse.define.durations import seconds
 from packhorse.define.validation import NOT_VALID, find_nul, invalid
 from packhorse.errors import TooLarge
 from packhorse.jobs.catalog import Published
-from packhorse.jobs.encryption import encryptor
+from packhorse.jobs.encryption import get_encryptor
 from packhorse.settings import Settings
 
 LONGEST_REASON = 500
@@ -65,14 +65,16 @@ def accept_parameters(
     """
     if len(written) > settings.parameters_limit:
         raise TooLarge(field="parameters", limit=settings.parameters_limit)
-    plan, sealing = pipeline.plan, encryptor(settings.secret_key)
+    plan, encryptor = pipeline.plan, get_encryptor(settings.secret_key)
     is_kept = before is not None and before.pipeline == plan.pipeline and MASK in _secrets(wanted, plan)
     kept = before.parameters if before is not None and is_kept else b"{}"
-    _check(pipeline, restore_masked(wanted.parameters, json.decode(sealing.open(kept, plan, tenant)), plan.secrets))
+    _check(
+        pipeline, restore_masked(wanted.parameters, json.decode(encryptor.decrypt(kept, plan, tenant)), plan.secrets)
+    )
     stored = written
     if plan.secrets:
         sealed = restore_masked(wanted.parameters, json.decode(kept), plan.secrets)
-        stored = sealing.seal_rest(json.encode(sealed), plan, tenant)
+        stored = encryptor.encrypt_rest(json.encode(sealed), plan, tenant)
     if before is not None and before.pipeline == plan.pipeline and _canonical(stored) == _canonical(before.parameters):
         return before.parameters
     return stored

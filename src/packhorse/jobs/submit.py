@@ -31,7 +31,7 @@ from packhorse.errors import (
     UnknownOutcome,
 )
 from packhorse.jobs import artifacts
-from packhorse.jobs.encryption import encryptor
+from packhorse.jobs.encryption import get_encryptor
 from packhorse.jobs.webhook_targets import webhook_targets
 from packhorse.log import new_trace, trace_id
 from packhorse.settings import Settings
@@ -111,13 +111,13 @@ class Intake:
         _refuse_nul(tenant, parameters)
         reach("admit.objects.after")
         plan = fill_plan(plan, self._settings.defaults)
-        sealing = encryptor(self._settings.secret_key)
+        encryptor = get_encryptor(self._settings.secret_key)
         fingerprint = ""  # only a key is ever compared by it
         if options.key is not None:
-            fingerprint = self._fingerprint(plan, sealing.marked(parameters, plan), options)
+            fingerprint = self._fingerprint(plan, encryptor.fingerprint_secrets(parameters, plan), options)
         change = lifecycle.submit(
             plan,
-            Spec(sealing.seal(parameters, plan, tenant), tuple(self.inputs), options.metadata, origin),
+            Spec(encryptor.encrypt(parameters, plan, tenant), tuple(self.inputs), options.metadata, origin),
             job_id=self.job_id,
             user=options.user,
             tenant=tenant,

@@ -6,7 +6,7 @@ from typing import Any, Literal, NotRequired, TypedDict
 from packhorse.core import json
 from packhorse.core.cron import Mark, Moment
 from packhorse.core.models import Job
-from packhorse.core.redaction import MASK, is_sealed
+from packhorse.core.redaction import MASK, is_encrypted
 from packhorse.core.schedules import Misfire, Overlap, Revision, Run, Schedule, Terms, diff_terms
 from packhorse.core.text import describe_schedule
 from packhorse.schemas.timestamps import iso
@@ -231,7 +231,7 @@ def parameters_to_json(stored: bytes) -> dict[str, Any]:
 
 def _mask(value: Any) -> Any:
     """Recognises a secret by its stored form, not by the pipeline's definition: that may have changed since."""
-    if is_sealed(value):
+    if is_encrypted(value):
         return MASK
     if isinstance(value, dict):
         return {name: _mask(inner) for name, inner in value.items()}

@@ -15,7 +15,7 @@ Say = Callable[[str], None]
 
 
 @contextmanager
-def hearing(say: Say) -> Iterator[None]:
+def capture_output(say: Say) -> Iterator[None]:
     """Give ``say`` each line that is printed or logged until the end of the block.
 
     Of two blocks inside each other, which there are if a hook of one stage has another run, the inner one hears.

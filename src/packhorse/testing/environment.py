@@ -46,10 +46,10 @@ class Place(Runtime):
     def __init__(self, clock: Clock, settings: Settings | None) -> None:
         self._clock = clock
         self._temporary = ExitStack()
-        self.folder = self._made(None)
+        self.folder = self._new_folder(None)
         """For files of any size, and for what a stage may want to execute: in memory, that is often forbidden."""
-        self._database = self._made(_memory(RECORDS)) / "packhorse.db"
-        self._objects = self._made(_memory(OBJECTS)) / "blobs"
+        self._database = self._new_folder(_memory(RECORDS)) / "packhorse.db"
+        self._objects = self._new_folder(_memory(OBJECTS)) / "blobs"
         self._is_closed = False
         settings = settings or Settings()
         super().__init__(
@@ -60,7 +60,7 @@ class Place(Runtime):
             )
         )
 
-    async def _fresh(self) -> tuple[Store, Blobs]:
+    async def _open_both(self) -> tuple[Store, Blobs]:
         return await SqliteStore.open(self._database, self._clock), Folder(self._objects)
 
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
@@ -84,7 +84,7 @@ class Place(Runtime):
         self._is_closed = True
         self._temporary.close()
 
-    def _made(self, where: Path | None) -> Path:
+    def _new_folder(self, where: Path | None) -> Path:
         folder = tempfile.TemporaryDirectory(prefix="packhorse-bench-", dir=where)
         return Path(self._temporary.enter_context(folder))
 

@@ -15,8 +15,8 @@ from typing import Any
 from packhorse.core.plan import StagePlan
 from packhorse.define.pipelines import Pipeline
 from packhorse.define.stages import Stage
-from packhorse.worker.attempt import Attempt, Why
-from packhorse.worker.child.call import Outcome, Stopped, prepared, raised, returned, said
+from packhorse.worker.attempt import Attempt, StopReason
+from packhorse.worker.child.call import Outcome, Stopped, bind_stage, end_with, end_with_error, print_error
 from packhorse.worker.child.context import ChildContext
 from packhorse.worker.child.messages import FromChild, Made, Moved, Raised, Run, Stop
 from packhorse.worker.pool import Pool
@@ -69,7 +69,7 @@ class InlineChild(Child):
         if self.task is not None:
             self.task.get_loop().call_soon_threadsafe(self.task.cancel)
 
-    async def asked(self) -> None:
+    async def wait_until_asked(self) -> None:
         await self._asked.wait()
 
     def take(self, carrying: Future[None]) -> tuple[Run, Call] | None:
@@ -125,20 +125,20 @@ class InlineAttempt:
     def element(self) -> int:
         return self.attempt.lease.task.element
 
-    def limits(self) -> dict[Why, float]:
+    def limits(self) -> dict[StopReason, float]:
         """When it will be ended, and why, unless it has been asked to end already."""
         if self.attempt.why is not None:
             return {}
         stall = math.inf if self.plan.stall is None else self.plan.stall
-        return {Why.STALLED: self.moved_at + stall, Why.TIMEOUT: self.began + self.plan.timeout}
+        return {StopReason.STALLED: self.moved_at + stall, StopReason.TIMEOUT: self.began + self.plan.timeout}
 
-    def overdue(self, now: float) -> Why | None:
+    def overdue(self, now: float) -> StopReason | None:
         return next((why for why, at in self.limits().items() if at <= now), None)
 
-    async def stop(self, why: Why) -> None:
+    async def stop(self, why: StopReason) -> None:
         """Returns when the stage has been told."""
         self.attempt.stop(why)
-        await self.hand.asked()
+        await self.hand.wait_until_asked()
 
 
 class InlineContext(ChildContext):
@@ -171,9 +171,9 @@ class InlineContext(ChildContext):
     def _heard(self, message: FromChild) -> None:
         match message:
             case Moved():
-                self._carried.attempt.moved(message)
+                self._carried.attempt.on_progress(message)
             case Made():
-                self._carried.attempt.made(message)
+                self._carried.attempt.on_artifact(message)
 
 
 Code = tuple[Pipeline[Any], Stage[..., Any]]
@@ -181,38 +181,38 @@ Runs = Callable[[Any], Any]
 """Runs a coroutine to its end, in an event loop for the stages of this bench."""
 
 
-def called(code: Code, run: Run, context: InlineContext, hand: InlineChild, runs: Runs) -> Outcome:
+def call_alone(code: Code, run: Run, context: InlineContext, hand: InlineChild, runs: Runs) -> Outcome:
     """Call the stage as a process of its own would. Raises `ChildDied` if it was ended."""
     pipeline, stage = code
     try:
-        value = prepared(pipeline, stage, run, context)()
+        value = bind_stage(pipeline, stage, run, context)()
         if inspect.isawaitable(value) and stage.is_async:
             value = runs(value)
         if hand.is_asked:  # a process would have been ended, wherever it was
             raise Stopped
-        return returned(stage, run, context, value)
+        return end_with(stage, run, context, value)
     except Stopped:
         raise ChildDied("was ended") from None
     except BaseException as error:  # broad: whatever a stage raises, SystemExit too, is how it ended
         if is_the_tests(error):
             raise
-        said(run, error)
-        return raised(run, error)
+        print_error(run, error)
+        return end_with_error(run, error)
 
 
-async def awaited(code: Code, run: Run, context: InlineContext, hand: InlineChild) -> Outcome:
+async def call_shared(code: Code, run: Run, context: InlineContext, hand: InlineChild) -> Outcome:
     """Call the stage as the process does in which async stages run side by side."""
     pipeline, stage = code
     hand.task = asyncio.current_task()
     try:
-        value = prepared(pipeline, stage, run, context)()
-        return returned(stage, run, context, await value if inspect.isawaitable(value) else value)
+        value = bind_stage(pipeline, stage, run, context)()
+        return end_with(stage, run, context, await value if inspect.isawaitable(value) else value)
     except asyncio.CancelledError:
         return Raised(run.call, "STOPPED", "The stage was asked to stop.", False, "")
     except BaseException as error:  # broad: whatever a stage raises, SystemExit too, is how it ended
         if is_the_tests(error):
             raise
-        said(run, error)
-        return raised(run, error)
+        print_error(run, error)
+        return end_with_error(run, error)
     finally:
         hand.task = None

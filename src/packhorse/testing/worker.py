@@ -21,14 +21,23 @@ from packhorse.core.models import Job, TaskId
 from packhorse.core.plan import Status
 from packhorse.define.pipelines import Pipeline
 from packhorse.define.stages import Stage
-from packhorse.jobs.encryption import encryptor
+from packhorse.jobs.encryption import get_encryptor
 from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Claim, Lease, Report, Store
-from packhorse.testing.capture import hearing
+from packhorse.testing.capture import capture_output
 from packhorse.testing.environment import Clock, Place
 from packhorse.testing.faults import Mishap, Moment, Script
-from packhorse.testing.inline import Code, InlineAttempt, InlineContext, InlinePool, Interrupt, awaited, called, carry
-from packhorse.worker.attempt import Attempt, Resources, Why
+from packhorse.testing.inline import (
+    Code,
+    InlineAttempt,
+    InlineContext,
+    InlinePool,
+    Interrupt,
+    call_alone,
+    call_shared,
+    carry,
+)
+from packhorse.worker.attempt import Attempt, Resources, StopReason
 from packhorse.worker.child.call import Outcome
 from packhorse.worker.child.messages import Run
 from packhorse.worker.process import Call, ChildDied
@@ -121,7 +130,9 @@ class InlineWorker:
         self._heed()
 
     async def _renew(self) -> None:
-        alive = {lease: carried for lease, carried in self._running.items() if carried.attempt.why is not Why.LOST}
+        alive = {
+            lease: carried for lease, carried in self._running.items() if carried.attempt.why is not StopReason.LOST
+        }
         if alive:
             await self._store.renew(list(alive), self._place.settings.lease)
             for carried in alive.values():
@@ -131,7 +142,7 @@ class InlineWorker:
         """Stop what has lost its lease, or whose job is being stopped."""
         if self._running:
             told = self._wait(self._store.standing(list(self._running)))
-            for leases, why in ((told.lost, Why.LOST), (told.stopping, Why.STOPPED)):
+            for leases, why in ((told.lost, StopReason.LOST), (told.stopping, StopReason.STOPPED)):
                 for lease in leases:
                     self._wait(self._running[lease].stop(why))
 
@@ -188,7 +199,7 @@ class InlineWorker:
             transact=self._transact,
             pool=pool,
             reporter=self.reporter,
-            encryptor=encryptor(settings.secret_key),
+            encryptor=get_encryptor(settings.secret_key),
             scratch=Path(settings.scratch),
             grace=settings.grace,
             result_limit=settings.result_limit,
@@ -217,11 +228,11 @@ class InlineWorker:
         return ChildDied("was ended before the stage was called")
 
     def _call(self, carried: InlineAttempt, run: Run, code: Code, context: InlineContext) -> Outcome | ChildDied:
-        with hearing(carried.attempt.said):
+        with capture_output(carried.attempt.on_line):
             try:
                 if carried.hand.is_shared:
-                    return self._run(awaited(code, run, context, carried.hand))
-                return called(code, run, context, carried.hand, self._run)
+                    return self._run(call_shared(code, run, context, carried.hand))
+                return call_alone(code, run, context, carried.hand, self._run)
             except ChildDied as died:
                 return died
 
@@ -232,12 +243,12 @@ class InlineWorker:
                 return ChildDied("was killed by SIGKILL")
             case Mishap.LOSE:
                 self._lost[carried.attempt.lease] = carried.until
-                self._wait(carried.stop(Why.LOST))
+                self._wait(carried.stop(StopReason.LOST))
             case Mishap.STALL:
                 self.work(lambda: carried.hand.is_asked, until=min(limits.values()))
             case Mishap.TIME_OUT:
                 carried.moved_at = math.inf
-                self.work(lambda: carried.hand.is_asked, until=limits[Why.TIMEOUT])
+                self.work(lambda: carried.hand.is_asked, until=limits[StopReason.TIMEOUT])
         return ChildDied("was ended")
 
     def _reported(self, carried: InlineAttempt) -> None:

@@ -71,7 +71,7 @@ LOST = "lost"
 """The outcome of an attempt that has lost its lease: nobody waits for it any more."""
 
 
-class Why(Enum):
+class StopReason(Enum):
     """Why we ended an attempt that would have gone on."""
 
     LOST = "its lease was lost"
@@ -156,7 +156,7 @@ class Attempt:
         self.has_slot = True
         self.has_returned = False
         """Whether the stage is through and its files are stored: only the commit is left."""
-        self.why: Why | None = None
+        self.why: StopReason | None = None
         self.child: Child | None = None
         """The process that runs it, for as long as it does."""
         self.task: asyncio.Task[Any] | None = None
@@ -208,10 +208,10 @@ class Attempt:
         if self._may_have_scratch and os.path.lexists(self._scratch):  # noqa: ASYNC240 (one system call)
             await asyncio.to_thread(shutil.rmtree, self._scratch, ignore_errors=True)
 
-    def stop(self, why: Why) -> None:
+    def stop(self, why: StopReason) -> None:
         """End it now. The first reason counts, except that a lost lease beats all."""
         if self.why is not None or self.has_returned:
-            if why is Why.LOST:
+            if why is StopReason.LOST:
                 self.why = why
             return
         self.why = why
@@ -231,7 +231,7 @@ class Attempt:
 
     # What the child reports while the stage runs.
 
-    def moved(self, message: Moved) -> None:
+    def on_progress(self, message: Moved) -> None:
         self.moved_at = time.monotonic()
         self._has_spoken = True
         who = self.lease
@@ -242,10 +242,10 @@ class Attempt:
         said = redact(message.message, self.secrets)
         self._resources.reporter.report(Report(who.job_id, who.task, who.token, run, now, current, total, said))
 
-    def made(self, message: Made) -> None:
+    def on_artifact(self, message: Made) -> None:
         self._made.append(replace(message, name=redact_filename(message.name, self.secrets)))
 
-    def said(self, text: str) -> None:
+    def on_line(self, text: str) -> None:
         if self._throttle is None:
             self._throttle = Throttle(self._resources.log_rate)
         for line in self._throttle.admit(text):
@@ -284,7 +284,7 @@ class Attempt:
             for line in self._throttle.remainder() if self._throttle is not None else ():
                 self._write(line)
         reach("attempt.done")
-        if self.why is Why.LOST:
+        if self.why is StopReason.LOST:
             return self._end_as(None)
         match outcome:
             case Returned():
@@ -333,8 +333,8 @@ class Attempt:
             raise InvalidInput(
                 f"What the stage needs has {size} bytes besides files; at most {MOST} can be given to it."
             )
-        self._has_inputs = inputs.are_files
-        await inputs.bring()
+        self._has_inputs = inputs.has_files
+        await inputs.fetch()
         previous = (
             b"" if self.claim.job.firing is None else await previous_result(self._resources.store, self.claim.job)
         )
@@ -344,7 +344,7 @@ class Attempt:
         job = self.claim.job
         if not job.plan.secrets:
             return parameters
-        opened = self._resources.encryptor.open(parameters.value, job.plan, job.tenant)
+        opened = self._resources.encryptor.decrypt(parameters.value, job.plan, job.tenant)
         self.secrets = secret_forms(opened, job.plan.secrets)
         return replace(parameters, value=opened)
 
@@ -395,13 +395,13 @@ class Attempt:
     def _stopped(self) -> Ending:
         """Of an attempt whose process we ended, because of itself or of another stage in the same process."""
         match self.why:
-            case Why.LOST:
+            case StopReason.LOST:
                 return self._end_as(None)
-            case Why.TIMEOUT:
+            case StopReason.TIMEOUT:
                 return self._end_as(lifecycle.time_out, luck=self._resources.luck())
-            case Why.STALLED:
+            case StopReason.STALLED:
                 return self._end_as(lifecycle.stall, luck=self._resources.luck())
-            case Why.MEMORY:
+            case StopReason.MEMORY:
                 return self._fail(
                     error_codes.OUT_OF_MEMORY, f"The stage used more than its {(self.plan.memory or 0) >> 20} MiB."
                 )

@@ -1,4 +1,4 @@
-"""What an app defines, as told by a child: the supervisor never imports user code."""
+"""What an app defines, read by a child process: the supervisor never imports user code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from packhorse.core.schedules import Declared
 from packhorse.errors import DefinitionError
 from packhorse.host import child_environment
 from packhorse.worker.pool import may_share
-from packhorse.worker.process import START, waited
+from packhorse.worker.process import START, wait_at_most
 
 
 class Description(Struct, frozen=True):
@@ -32,7 +32,7 @@ class Description(Struct, frozen=True):
         return frozenset().union(*self.queues.values())
 
 
-class _Told(Struct):
+class _Reply(Struct):
     definitions: list[Definition] = []
     schedules: list[Declared] = []
     files: tuple[str, ...] = ()
@@ -57,19 +57,19 @@ async def describe(app: str) -> Description:
     finally:
         if process.returncode is None:
             process.kill()
-            await waited(process.wait(), 1.0)  # this waits for whoever has its output as well
-    told = json.decode(out, _Told) if out else _Told(error=f"{app} ended the process that loads it.")
-    if told.error is not None:
-        raise DefinitionError(told.error)
-    if not told.definitions:
+            await wait_at_most(process.wait(), 1.0)  # this waits for whoever has its output as well
+    reply = json.decode(out, _Reply) if out else _Reply(error=f"{app} ended the process that loads it.")
+    if reply.error is not None:
+        raise DefinitionError(reply.error)
+    if not reply.definitions:
         raise DefinitionError(f"{app} defines no pipeline: add one with app.pipeline(...) or @app.job.")
-    plans = [json.plan_from(definition.plan) for definition in told.definitions]
+    plans = [json.plan_from(definition.plan) for definition in reply.definitions]
     stages = [stage for plan in plans for stage in plan.stages]
     queues = sorted({stage.queue for stage in stages})
     return Description(
-        told.definitions,
+        reply.definitions,
         {queue: frozenset(stage.kind for stage in stages if stage.queue == queue) for queue in queues},
         frozenset(stage.kind for stage in stages if may_share(stage)),
-        told.files,
-        told.schedules,
+        reply.files,
+        reply.schedules,
     )

@@ -26,7 +26,7 @@ NOTHING = b""
 
 
 class Inputs:
-    """Brings what one attempt needs into its scratch folder: name everything, then `bring` it."""
+    """Brings what one attempt needs into its scratch folder: name everything, then `fetch` it."""
 
     def __init__(self, blobs: Blobs, scratch: Path | str) -> None:
         self._blobs = blobs
@@ -41,10 +41,10 @@ class Inputs:
         return tuple([Argument(need.parameter, need.how, self._values(claim, need)) for need in needs])
 
     @property
-    def are_files(self) -> bool:
+    def has_files(self) -> bool:
         return bool(self._wanted)
 
-    async def bring(self) -> None:
+    async def fetch(self) -> None:
         if self._wanted:  # gathering nothing costs as much as sending the stage to its process
             await few_at_a_time(self._fetch, self._wanted)
 

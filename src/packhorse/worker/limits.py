@@ -11,7 +11,7 @@ import psutil
 
 from packhorse.log import log
 from packhorse.store.base import Lease, Sample
-from packhorse.worker.attempt import Attempt, Why
+from packhorse.worker.attempt import Attempt, StopReason
 from packhorse.worker.pool import Pool
 from packhorse.worker.process import Child
 from packhorse.worker.reporter import Reporter
@@ -20,13 +20,13 @@ LOOK = 0.05
 """Seconds between looks at timeouts and stalls."""
 SAMPLE = 1.0
 """Seconds between samples of CPU and memory; a memory limit is checked at the same time."""
-SETTLED_IN = 0.2
+START_PERIOD = 0.2
 """Seconds an attempt has to run before we look whether it should stop: most are through by then."""
 
 
-def settled_in(attempts: Iterable[Attempt]) -> list[Attempt]:
+def past_start(attempts: Iterable[Attempt]) -> list[Attempt]:
     now = time.monotonic()
-    return [attempt for attempt in attempts if now - attempt.began > SETTLED_IN]
+    return [attempt for attempt in attempts if now - attempt.began > START_PERIOD]
 
 
 class Limits:
@@ -38,7 +38,7 @@ class Limits:
         self._reporter = reporter
         self._now = now
 
-    async def limits(self) -> None:
+    async def watch_time(self) -> None:
         while True:
             await asyncio.sleep(LOOK)
             now = time.monotonic()
@@ -46,36 +46,36 @@ class Limits:
                 if not attempt.is_sent:  # loading the app has a limit of its own, and is not the stage's fault
                     continue
                 if now - attempt.began > attempt.plan.timeout:
-                    attempt.stop(Why.TIMEOUT)
+                    attempt.stop(StopReason.TIMEOUT)
                 elif attempt.plan.stall is not None and now - attempt.moved_at > attempt.plan.stall:
-                    attempt.stop(Why.STALLED)
+                    attempt.stop(StopReason.STALLED)
 
-    async def samples(self) -> None:
+    async def watch_memory(self) -> None:
         while True:
             await asyncio.sleep(SAMPLE)
-            if not settled_in(self._running.values()):  # looking at every process of the machine, for nobody
+            if not past_start(self._running.values()):  # looking at every process of the machine, for nobody
                 continue
             try:
-                self._sampled(await asyncio.to_thread(_measured, self._pool.busy()))
+                self._record(await asyncio.to_thread(_measure, self._pool.busy()))
             except Exception as error:  # broad: what cannot be measured must not end what is measured
                 log.duty_failed("sampling", error)
 
-    def _sampled(self, used: Mapping[Child, tuple[float, int]]) -> None:
-        for attempt in settled_in(self._running.values()):
+    def _record(self, used: Mapping[Child, tuple[float, int]]) -> None:
+        for attempt in past_start(self._running.values()):
             if attempt.child is not None and attempt.child in used:
                 cpu, memory = used[attempt.child]
                 attempt.child.memory = memory
                 lease = attempt.lease
                 self._reporter.sample(Sample(lease.job_id, lease.task, self._now(), cpu, memory))
                 if attempt.plan.memory is not None and memory > attempt.plan.memory:
-                    attempt.stop(Why.MEMORY)
+                    attempt.stop(StopReason.MEMORY)
 
 
-def _measured(children: list[Child]) -> dict[Child, tuple[float, int]]:
-    return {child: _used(child.tree()) for child in children}
+def _measure(children: list[Child]) -> dict[Child, tuple[float, int]]:
+    return {child: _usage(child.tree()) for child in children}
 
 
-def _used(tree: list[psutil.Process]) -> tuple[float, int]:
+def _usage(tree: list[psutil.Process]) -> tuple[float, int]:
     """CPU of one core since the last look, and resident memory, of a process and all it started."""
     cpu, memory = 0.0, 0
     for process in tree:

@@ -32,7 +32,7 @@ async def publish(blobs: Blobs, claim: Claim, scratch: Path | str, document: Doc
         *((path, sanitize_name(name)) for path, name in document.files),
         *((each.path, artifact_name(each.name)) for each in made),
     ]
-    found = await few_at_a_time(put.file, [put.named(Path(path), name) for path, name in named])
+    found = await few_at_a_time(put.upload, [put.add(Path(path), name) for path, name in named])
     return Result(document.value, tuple(found[: len(document.files)]), tuple(found[len(document.files) :]))
 
 
@@ -47,14 +47,14 @@ class _Uploads:
         self._names: set[str] = set()
         self._count = 0
 
-    def named(self, path: Path, name: str) -> tuple[Path, Artifact]:
+    def add(self, path: Path, name: str) -> tuple[Path, Artifact]:
         """The artifact it will be, without what only its bytes can tell. The order in which files are named counts."""
         key = f"{self._prefix}/{self._count}{safe_suffix(name)}"
         self._count += 1
         stored = Stored(key, name.rpartition("/")[2], 0, "", content_type(name))
         return path, Artifact(self._named + self._unique(name), stored)
 
-    async def file(self, made: tuple[Path, Artifact]) -> Artifact:
+    async def upload(self, made: tuple[Path, Artifact]) -> Artifact:
         path, artifact = made
         real = path.resolve()
         if not real.is_relative_to(self._scratch) or not real.is_file():

@@ -43,14 +43,14 @@ class Room(NamedTuple):
 
 class Pool:
     def __init__(
-        self, app: str, *, recycle: int, memory: int, grace: float, scratch: Path, said: Callable[[str], None]
+        self, app: str, *, recycle: int, memory: int, grace: float, scratch: Path, log_line: Callable[[str], None]
     ) -> None:
         self._app = app
         self._recycle = recycle
         self._memory = memory
         self._grace = grace
         self._scratch = scratch
-        self._said = said
+        self._log = log_line
         self._idle: list[Child] = []
         self._all: set[Child] = set()
         self._shared: Child | None = None
@@ -72,7 +72,7 @@ class Pool:
         self._guard = await asyncio.create_subprocess_exec(
             sys.executable, "-ISE", guard.__file__, stdin=asyncio.subprocess.PIPE, start_new_session=True
         )
-        self._tell(f"{self._scratch}")
+        self._tell_guard(f"{self._scratch}")
 
     async def single(self) -> Child:
         """A process that runs nothing else."""
@@ -84,11 +84,11 @@ class Pool:
 
     async def shared(self) -> Child:
         """The process in which async stages run side by side."""
-        if (child := self._fit()) is not None:  # nearly always, and a lock is not for nothing
+        if (child := self._usable_shared()) is not None:  # nearly always, and a lock is not for nothing
             return child
         async with self._starting:
             old = self._shared
-            if old is not None and _is_warm(old) and (old is self._fit() or self._broken is not None):
+            if old is not None and _is_warm(old) and (old is self._usable_shared() or self._broken is not None):
                 return old
             if self._broken is not None and self._is_resting():  # who waited for a start needs no failure of his own
                 raise DefinitionError(self._broken)
@@ -97,7 +97,7 @@ class Pool:
                 self._retire_when_empty(old)
             return self._shared
 
-    def _fit(self) -> Child | None:
+    def _usable_shared(self) -> Child | None:
         """The shared process, if it is up and has not run enough yet. Stages here are many and small."""
         child = self._shared
         is_fit = child is not None and _is_warm(child) and child.runs < self._recycle * 100
@@ -167,7 +167,7 @@ class Pool:
                 self._app,
                 shared=shared,
                 env=host.child_environment(),
-                log=self._said,
+                log=self._log,
                 mark=f"{self._brand}.{next(self._numbers)}",
                 born=self._register,
             )
@@ -191,7 +191,7 @@ class Pool:
     def _register(self, child: Child) -> None:
         """As soon as the process is there, long before it is ready: who is not known here is an orphan to be ended."""
         self._all.add(child)
-        self._tell(f"+{child.pid}")
+        self._tell_guard(f"+{child.pid}")
         asyncio.create_task(self._forget(child)).add_done_callback(_no_exception)
 
     async def _forget(self, child: Child) -> None:
@@ -199,7 +199,7 @@ class Pool:
         self._all.discard(child)
         if child in self._idle:
             self._idle.remove(child)
-        self._tell(f"-{child.pid}")
+        self._tell_guard(f"-{child.pid}")
         await self._end_orphans()
 
     def _retire_when_empty(self, child: Child) -> None:
@@ -209,7 +209,7 @@ class Pool:
 
         asyncio.create_task(retire()).add_done_callback(_no_exception)
 
-    def _tell(self, line: str) -> None:
+    def _tell_guard(self, line: str) -> None:
         if self._guard is not None and self._guard.stdin is not None and not self._guard.stdin.is_closing():
             self._guard.stdin.write(line.encode() + b"\n")
 

@@ -65,11 +65,11 @@ class Listener(Protocol):
     secrets: tuple[str, ...]
     """What must not be told of what the call was given."""
 
-    def moved(self, message: Moved) -> None: ...
+    def on_progress(self, message: Moved) -> None: ...
 
-    def made(self, message: Made) -> None: ...
+    def on_artifact(self, message: Made) -> None: ...
 
-    def said(self, text: str) -> None: ...
+    def on_line(self, text: str) -> None: ...
 
 
 class Call:
@@ -193,16 +193,16 @@ class Child:
         if self.transport is not None and not self.transport.is_closing():
             self.transport.write(data)
 
-    def received(self, message: FromChild) -> None:
+    def receive(self, message: FromChild) -> None:
         match message:
             case Ready():
                 _set(self.ready, message)
             case Broken():
                 _set(self.ready, DefinitionError(message.message))
             case _ if (call := self.calls.get(message.call)) is not None:
-                self._heard(call, message)
+                self._dispatch(call, message)
 
-    def _heard(self, call: Call, message: Moved | Made | Said | Outcome) -> None:
+    def _dispatch(self, call: Call, message: Moved | Made | Said | Outcome) -> None:
         match message:
             case Returned() | Raised() | Postponed():
                 del self.calls[call.number]
@@ -211,11 +211,11 @@ class Child:
                     self._output.end()
                 _set(call.outcome, message)
             case Moved():
-                call.listener.moved(message)
+                call.listener.on_progress(message)
             case Made():
-                call.listener.made(message)
+                call.listener.on_artifact(message)
             case Said():
-                call.listener.said(message.text)
+                call.listener.on_line(message.text)
 
     def terminate(self) -> None:
         self.is_ending = True
@@ -224,7 +224,7 @@ class Child:
     async def end(self, grace: float) -> None:
         """SIGTERM to the process group, a grace, SIGKILL; nothing of the group is left when this returns."""
         self.terminate()
-        await waited(self.has_ended.wait(), grace)
+        await wait_at_most(self.has_ended.wait(), grace)
         self._signal(signal.SIGKILL)
         await self.has_ended.wait()
 
@@ -243,12 +243,12 @@ class Child:
             _signal_group(self.pid, number)
 
     async def _watch(self) -> None:
-        code = await _exit_of(self.process)
+        code = await _wait_for_exit(self.process)
         if self.transport is not None:
             self.transport.close()
         self.has_ended.set()
-        died = ChildDied(_how(code))
-        _set(self.ready, DefinitionError(f"The process that loads the app {_how(code)}."))
+        died = ChildDied(_describe_exit(code))
+        _set(self.ready, DefinitionError(f"The process that loads the app {_describe_exit(code)}."))
         for call in list(self.calls.values()):
             self._remembered.add(call.listener.secrets)
             _set(call.outcome, died)
@@ -257,14 +257,14 @@ class Child:
         if self._output is not None:
             self._output.close()
 
-    def printed(self, line: str) -> None:
+    def on_printed(self, line: str) -> None:
         """What is printed belongs to the call that runs; in a shared process, where that cannot be told, to the worker.
 
         Lines may come a moment after the result: they are still the last call's. But they may also be of something
         that an earlier call has left running.
         """
         line = redact(line, self.secrets())
-        (self._listener.said if self._listener is not None else self._log)(line)
+        (self._listener.on_line if self._listener is not None else self._log)(line)
 
     def secrets(self) -> tuple[str, ...]:
         """Of all calls that run, or have ended a moment ago."""
@@ -319,11 +319,11 @@ class _Output(asyncio.Protocol):
             told, self._rest = split_redacted(self._rest, self._child.secrets())
             lines, self._is_cut = [*lines, told] if told else lines, True
         for line in lines:
-            self._child.printed(line)
+            self._child.on_printed(line)
 
     def _end_line(self) -> None:
         if self._rest:
-            self._child.printed(self._rest)
+            self._child.on_printed(self._rest)
         self._rest, self._is_cut = "", False
 
     def _pause(self) -> None:
@@ -348,12 +348,12 @@ class _Wire(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         try:
             for body in self._frames.feed(data):
-                self.child.received(from_child(body))
+                self.child.receive(from_child(body))
         except msgspec.DecodeError:
             self.child._signal(signal.SIGKILL)  # it does not speak our language any more: nothing it says counts
 
 
-async def waited(work: Coroutine[Any, Any, Any], seconds: float) -> None:
+async def wait_at_most(work: Coroutine[Any, Any, Any], seconds: float) -> None:
     """Wait for it, so long at most, also while clearing away in a task that is being cancelled.
 
     There asyncio.timeout ends the task itself when it expires, in the first versions of Python 3.11.
@@ -365,7 +365,7 @@ async def waited(work: Coroutine[Any, Any, Any], seconds: float) -> None:
         waiting.cancel()
 
 
-async def _exit_of(process: subprocess.Popen[bytes]) -> int:
+async def _wait_for_exit(process: subprocess.Popen[bytes]) -> int:
     """Its status, when all of its group has ended.
 
     Waited for in a thread of its own: any number of children may be waited for at once.
@@ -379,7 +379,7 @@ async def _exit_of(process: subprocess.Popen[bytes]) -> int:
                 os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         else:
             process.wait()
-        code = _reaped(process)
+        code = _reap(process)
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to be told
             loop.call_soon_threadsafe(_set, status, code)
 
@@ -388,11 +388,11 @@ async def _exit_of(process: subprocess.Popen[bytes]) -> int:
     except RuntimeError:  # where processes are scarce, so are threads
         while host.born(process.pid) is not None:  # noqa: ASYNC110 (nobody could set an event)
             await asyncio.sleep(WAIT)
-        return _reaped(process)
+        return _reap(process)
     return await status
 
 
-def _reaped(process: subprocess.Popen[bytes]) -> int:
+def _reap(process: subprocess.Popen[bytes]) -> int:
     """The status of a process that has ended. Until it is asked for, the number of its group cannot be another's."""
     _signal_group(process.pid, signal.SIGKILL)  # grandchildren that outlived it
     return process.wait()
@@ -413,7 +413,7 @@ def _set(future: asyncio.Future[Any], value: object) -> None:
         future.set_result(value)
 
 
-def _how(code: int) -> str:
+def _describe_exit(code: int) -> str:
     if code >= 0:
         return f"exited with status {code} and no result"
     with contextlib.suppress(ValueError):

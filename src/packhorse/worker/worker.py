@@ -33,16 +33,16 @@ from packhorse.core.models import Job, TaskId
 from packhorse.core.plan import Definition
 from packhorse.core.schedules import Declared
 from packhorse.errors import StoreError
-from packhorse.jobs.encryption import encryptor
+from packhorse.jobs.encryption import get_encryptor
 from packhorse.jobs.transact import Transactor
 from packhorse.log import log, trace
 from packhorse.settings import Settings
 from packhorse.store.base import Claim, Lease, Renewal, Store, WorkerCard
-from packhorse.worker.attempt import LOST, Attempt, Outcome, Resources, Why
+from packhorse.worker.attempt import LOST, Attempt, Outcome, Resources, StopReason
 from packhorse.worker.claims import Slots, hand_back_orphans, limit_total, tokens
 from packhorse.worker.describe import Description
 from packhorse.worker.handoff import Handoffs
-from packhorse.worker.limits import Limits, settled_in
+from packhorse.worker.limits import Limits, past_start
 from packhorse.worker.pool import Pool
 from packhorse.worker.reporter import Reporter
 from packhorse.worker.worker_info import Heartbeat, WorkerInfo, check_queues, new_card
@@ -82,7 +82,7 @@ class Worker:
         self.card = new_card(self._slots.sizes, self._kinds, Path(settings.scratch))
         self._info = WorkerInfo(self.card, store.now)
         self._stats = StatsCounter(store)
-        self._transact = Transactor(store, self._stats.ended)
+        self._transact = Transactor(store, self._stats.run_ended)
         self._webhooks = WebhookSender(store, outbound_for(settings), settings.secret_key)
         self._reporter = Reporter(store, log_limit=settings.log_limit, samples=settings.samples)
         self._pool = Pool(
@@ -91,7 +91,7 @@ class Worker:
             memory=settings.recycle_memory,
             grace=settings.grace,
             scratch=Path(self.card.scratch),
-            said=log.printed,
+            log_line=log.printed,
         )
         self._limits = Limits(self._running, self._pool, self._reporter, store.now)
         self._handoffs = Handoffs(
@@ -108,7 +108,7 @@ class Worker:
             transact=self._transact,
             pool=self._pool,
             reporter=self._reporter,
-            encryptor=encryptor(settings.secret_key),
+            encryptor=get_encryptor(settings.secret_key),
             scratch=Path(self.card.scratch),
             grace=settings.grace,
             result_limit=settings.result_limit,
@@ -124,9 +124,9 @@ class Worker:
         Path(self.card.scratch).mkdir(parents=True)  # noqa: ASYNC240 (once, at the start)
         await self._pool.open()
         await self._store.publish(self._definitions)
-        await declare(self._store, self._schedules, self._definitions, encryptor(self._settings.secret_key))
-        await self._store.enroll(self._card_now())
-        await self._look_at_pauses()
+        await declare(self._store, self._schedules, self._definitions, get_encryptor(self._settings.secret_key))
+        await self._store.enroll(self._current_card())
+        await self._read_pauses()
         log.worker_started(self.card.id, self._slots.sizes)
         loops = [asyncio.create_task(loop) for loop in self._loops()]
         stopped: asyncio.Task[Any] = asyncio.create_task(stop.wait())
@@ -168,13 +168,19 @@ class Worker:
             self._stats,
             QueueSampler(self._store, self._settings.lease),
             HealthCheck(self._store, self._blobs, self._settings, self.card.id),
-            Heartbeat(self._store, self._card_now, self._settings.lease),
+            Heartbeat(self._store, self._current_card, self._settings.lease),
         ]
-        loops = [self._claiming(), self._reloading(), self._watching(), self._renewing(), self._limits.limits()]
+        loops = [
+            self._claim_loop(),
+            self._reload_loop(),
+            self._watch_loop(),
+            self._renew_loop(),
+            self._limits.watch_time(),
+        ]
         return [
             *loops,
-            self._pausing(),
-            self._limits.samples(),
+            self._pause_loop(),
+            self._limits.watch_memory(),
             self._reporter.work(),
             *(run_forever(duty, self._info.beats) for duty in duties),
         ]
@@ -185,7 +191,7 @@ class Worker:
 
     # Claiming.
 
-    async def _claiming(self) -> None:
+    async def _claim_loop(self) -> None:
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -201,7 +207,7 @@ class Worker:
                 self._claimed_at = time.monotonic()
             except StoreError as error:
                 self._is_unsure = True
-                await self._away(error)
+                await self._report_outage(error)
                 self._wake.set()
                 continue
             if has_more:
@@ -227,7 +233,7 @@ class Worker:
         self._transact.learn(claim.job for claim in claims)
         return self._slots.note_claim(wanted, Counter(self._begin(claim).plan.queue for claim in claims))
 
-    async def _reloading(self) -> None:
+    async def _reload_loop(self) -> None:
         """In a loop of its own: an app may take a minute to fail, and warm processes can run stages meanwhile."""
         while True:
             await asyncio.sleep(RELOAD)
@@ -251,7 +257,7 @@ class Worker:
         self._slots.busy[attempt.plan.queue] += 1
         self._tasks.add(asyncio.create_task(self._carry(attempt)))
         metrics.attempts_started_at(claim.job.plan.pipeline, attempt.plan.name).inc()
-        self._stats.began(claim, attempt.plan.queue)
+        self._stats.attempt_started(claim, attempt.plan.queue)
         return attempt
 
     async def _carry(self, attempt: Attempt) -> None:
@@ -264,7 +270,7 @@ class Worker:
             log.attempt_ended(attempt.lease, outcome.name, time.monotonic() - began, outcome.fault)
         finally:
             metrics.attempts_ended_as(attempt.claim.job.plan.pipeline, attempt.plan.name, outcome.name).inc()
-            self._stats.carried(attempt.claim, attempt.plan.queue, outcome.name, time.monotonic() - began)
+            self._stats.attempt_ended(attempt.claim, attempt.plan.queue, outcome.name, time.monotonic() - began)
             del self._running[attempt.lease]
             if attempt.task is not None:
                 self._tasks.discard(attempt.task)  # nobody waits for one that has come so far
@@ -287,7 +293,7 @@ class Worker:
             await attempt.close()
 
     def _free_slot(self, attempt: Attempt) -> None:
-        """New tasks of an exhausted queue come with a commit, for which `_watching` wakes the claim loop."""
+        """New tasks of an exhausted queue come with a commit, for which `_watch_loop` wakes the claim loop."""
         if not attempt.has_slot:
             return
         attempt.has_slot = False
@@ -296,21 +302,21 @@ class Worker:
         if queue not in self._slots.exhausted or self._pool.room() is not None:
             self._wake.set()
 
-    async def _pausing(self) -> None:
+    async def _pause_loop(self) -> None:
         while True:
             await asyncio.sleep(PAUSES)
             try:
-                await self._look_at_pauses()
+                await self._read_pauses()
             except StoreError as error:  # paused queues stay paused meanwhile
-                await self._away(error)
+                await self._report_outage(error)
 
-    async def _look_at_pauses(self) -> None:
+    async def _read_pauses(self) -> None:
         paused = frozenset(pause.queue for pause in await self._store.pauses())
         if self._slots.paused - paused:
             self._wake.set()
         self._slots.paused = paused
 
-    async def _watching(self) -> None:
+    async def _watch_loop(self) -> None:
         """After each commit of anybody: there may be work, or a job of ours may have to stop."""
         mark: int | None = None
         cursor: int | None = None
@@ -319,52 +325,52 @@ class Worker:
             try:
                 mark = await self._store.changed(mark, POLL, is_working=True)
                 self._wake.set()
-                if settled_in(self._running.values()):
+                if past_start(self._running.values()):
                     cursor, touched = await self._store.touched(cursor)
-                    seen = await self._look(touched, seen)
+                    seen = await self._check_leases(touched, seen)
             except StoreError as error:
-                await self._away(error)
+                await self._report_outage(error)
 
-    async def _look(self, touched: Collection[str] | None, seen: Collection[Lease]) -> set[Lease]:
+    async def _check_leases(self, touched: Collection[str] | None, seen: Collection[Lease]) -> set[Lease]:
         """Check the attempts whose jobs were touched, and all that are not in ``seen``; return those seen now.
 
         The cursor is past whatever happened to an attempt before it had settled in.
         """
-        here = [attempt.lease for attempt in settled_in(self._running.values())]
+        here = [attempt.lease for attempt in past_start(self._running.values())]
         leases = [each for each in here if touched is None or each.job_id in touched or each not in seen]
         if leases:
-            self._heed(await self._store.standing(leases))
+            self._stop_attempts(await self._store.standing(leases))
         return set(here)
 
     # Keeping.
 
-    async def _renewing(self) -> None:
+    async def _renew_loop(self) -> None:
         """All leases in one call, and never from a process that runs user code."""
         while True:
             await asyncio.sleep(self._settings.lease / 3)
             try:
                 if self._running:
-                    self._heed(await self._store.renew(list(self._running), self._settings.lease))
-                await self._store.enroll(self._card_now())
+                    self._stop_attempts(await self._store.renew(list(self._running), self._settings.lease))
+                await self._store.enroll(self._current_card())
                 if self._is_away:
                     self._is_away = False
                     log.store_back()
             except StoreError as error:
-                await self._away(error)
+                await self._report_outage(error)
 
-    def _card_now(self) -> WorkerCard:
+    def _current_card(self) -> WorkerCard:
         """With no slots while no process can be started, so that the explanation of a waiting job says so."""
         slots = self._slots
         queues = slots.sizes if self._pool.room() is None else dict.fromkeys(slots.sizes, 0)
         return self._info.card(queues, slots.busy, self._running.values(), is_draining=slots.is_draining)
 
-    def _heed(self, renewal: Renewal) -> None:
-        for leases, why in ((renewal.lost, Why.LOST), (renewal.stopping, Why.STOPPED)):
+    def _stop_attempts(self, renewal: Renewal) -> None:
+        for leases, why in ((renewal.lost, StopReason.LOST), (renewal.stopping, StopReason.STOPPED)):
             for lease in leases:
                 if lease in self._running:
                     self._running[lease].stop(why)
 
-    async def _away(self, error: StoreError) -> None:
+    async def _report_outage(self, error: StoreError) -> None:
         metrics.store_errors.inc()
         if not self._is_away:
             self._is_away = True
@@ -383,7 +389,7 @@ class Worker:
         await asyncio.wait(ends, timeout=self._settings.drain, return_when=asyncio.FIRST_COMPLETED)
         ends[-1].cancel()
         for attempt in self._running.values():
-            attempt.stop(Why.LEAVING)
+            attempt.stop(StopReason.LEAVING)
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=self._settings.grace + self._settings.lease)
 

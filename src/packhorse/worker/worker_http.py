@@ -37,7 +37,7 @@ class Working(Protocol):
 
 
 @contextmanager
-def scraped(worker: Working, settings: Settings) -> Iterator[None]:
+def serve_status(worker: Working, settings: Settings) -> Iterator[None]:
     """Raises PortTaken, before anything is claimed."""
     if not settings.metrics_port:
         yield
@@ -68,18 +68,18 @@ def _answers(worker: Working) -> Callable[..., Iterable[bytes]]:
     def answer(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         match environ["PATH_INFO"]:
             case "/healthz":
-                return _said(start, "200 OK", "ok")
+                return _respond(start, "200 OK", "ok")
             case "/readyz" if is_ready(worker):
-                return _said(start, "200 OK", "ready")
+                return _respond(start, "200 OK", "ready")
             case "/readyz":
-                return _said(start, "503 Service Unavailable", "it does not claim, or it drains")
+                return _respond(start, "503 Service Unavailable", "it does not claim, or it drains")
         found: Iterable[bytes] = numbers(environ, start)
         return found
 
     return answer
 
 
-def _said(start: Callable[..., Any], status: str, text: str) -> Iterable[bytes]:
+def _respond(start: Callable[..., Any], status: str, text: str) -> Iterable[bytes]:
     start(status, [("Content-Type", "text/plain; charset=utf-8"), ("Cache-Control", "no-store")])
     return [text.encode() + b"\n"]
 

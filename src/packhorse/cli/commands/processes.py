@@ -13,7 +13,7 @@ from packhorse.factory import open_both
 from packhorse.settings import Settings
 from packhorse.worker.describe import describe
 from packhorse.worker.worker import Worker, tune_gc
-from packhorse.worker.worker_http import scraped
+from packhorse.worker.worker_http import serve_status
 
 
 def serve(
@@ -63,7 +63,7 @@ async def work(settings: Settings) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, told_to_stop)
         tune_gc()
-        with scraped(worker, settings):
+        with serve_status(worker, settings):
             await worker.run(stop, hurry)
     finally:
         await store.close()

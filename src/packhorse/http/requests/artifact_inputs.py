@@ -55,7 +55,7 @@ class Earlier:
         assert named is not None  # looked at before
         try:
             job = await self._tools.job(self._caller, named["job_id"])
-            file = await artifacts.made(self._tools.store, job.id, named["name"])
+            file = await artifacts.find_artifact(self._tools.store, job.id, named["name"])
             return await self._intake.copy(name, file, pipeline.accepts(name))
         except (NotFound, BlobNotFound) as error:
             raise invalid(NOT_VALID, [{"field": name, "message": f"There is no {text}"}]) from error

@@ -26,8 +26,8 @@ from packhorse.http.requests.json_body import asked
 from packhorse.http.requests.query import Number
 from packhorse.http.responses import etag
 from packhorse.http.services import Tools
-from packhorse.jobs.estimate import estimated
-from packhorse.jobs.explain import explained
+from packhorse.jobs.estimate import estimate_job
+from packhorse.jobs.explain import explain_job
 from packhorse.schemas.events import HistoryPage, LinesPage, SeriesPage, event_to_json, line_to_json, usage_to_json
 from packhorse.schemas.explain import EstimateDocument, ExplainDocument, estimate_to_json, reason_to_json
 from packhorse.schemas.jobs import JobDocument, JobsPage
@@ -110,7 +110,7 @@ async def explain(
     tools: NamedDependency[Tools], caller: NamedDependency[Caller], job_id: FromPath[str]
 ) -> ExplainDocument:
     """Why the job is not running now: a code and a sentence each, the first to be seen to first; none if it is."""
-    found = await explained(tools.store, await tools.job(caller, job_id), tools.settings.lease)
+    found = await explain_job(tools.store, await tools.job(caller, job_id), tools.settings.lease)
     return {"reasons": [reason_to_json(each) for each in found]}
 
 
@@ -122,7 +122,7 @@ async def estimate(
     job = await tools.job(caller, job_id)
     reported = (await tools.store.progress([job.id])).get(job.id, {})
     now = tools.store.now()
-    return estimate_to_json(estimated(job, reported, await tools.past(job.plan.pipeline), now), now)
+    return estimate_to_json(estimate_job(job, reported, await tools.past(job.plan.pipeline), now), now)
 
 
 @get("/jobs/{job_id:str}/history", scope="read", responses=refusing(JobNotFound))

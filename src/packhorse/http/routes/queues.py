@@ -18,7 +18,7 @@ from packhorse.http.openapi import refusing, taking
 from packhorse.http.requests.json_body import asked
 from packhorse.http.routes.stats import per_minute, waits
 from packhorse.http.services import Tools
-from packhorse.jobs.explain import paused
+from packhorse.jobs.explain import read_pauses
 from packhorse.jobs.stats import RECENT, Figures, by_queue
 from packhorse.schemas.operations import QueueDocument, QueuesPage
 from packhorse.schemas.timestamps import iso
@@ -105,7 +105,7 @@ async def _one(tools: Tools, queue: str) -> QueueDocument:
 
 async def _shown(tools: Tools) -> list[QueueDocument]:
     survey = await queue_stats(tools.store, tools.settings.lease)
-    pauses = await paused(tools.store)
+    pauses = await read_pauses(tools.store)
     figures = await by_queue(tools.store)
     return [
         _queue(queue, survey, figures.get(queue, Figures()), pauses.get(queue))

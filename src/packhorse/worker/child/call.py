@@ -34,14 +34,14 @@ class Stopped(BaseException):
     """Raised inside a stage when its process is asked to end, so that ``finally`` blocks run."""
 
 
-def chosen(kinds: Mapping[str, Code], run: Run) -> Code:
+def find_code(kinds: Mapping[str, Code], run: Run) -> Code:
     """The code to run. A child loads what is on disk now, which may have changed since its worker looked."""
     if run.kind not in kinds:
         raise LookupError(f"The app has no stage {run.kind} any more: its code has changed since the worker started.")
     return kinds[run.kind]
 
 
-def prepared(pipeline: Pipeline[Any], stage: Stage[..., Any], run: Run, context: ChildContext) -> Callable[[], Any]:
+def bind_stage(pipeline: Pipeline[Any], stage: Stage[..., Any], run: Run, context: ChildContext) -> Callable[[], Any]:
     """The stage as a call without arguments. What does not fit its types is INVALID and never retried."""
     params = pipeline.schema.decode(run.parameters.value, _files(run.parameters), is_worker=True)
     given = {each.parameter: [(doc.value, _files(doc)) for doc in each.values] for each in run.arguments}
@@ -49,11 +49,11 @@ def prepared(pipeline: Pipeline[Any], stage: Stage[..., Any], run: Run, context:
     return lambda: stage.function(context, params, **arguments)
 
 
-def returned(stage: Stage[..., Any], run: Run, context: ChildContext, value: object) -> Outcome:
+def end_with(stage: Stage[..., Any], run: Run, context: ChildContext, value: object) -> Outcome:
     if isinstance(value, Later):
         return Postponed(run.call, value.seconds)
     if inspect.isawaitable(value):
-        return raised(run, TypeError(f"{stage.name} returned {value!r}: a stage that awaits must be async def"))
+        return end_with_error(run, TypeError(f"{stage.name} returned {value!r}: a stage that awaits must be async def"))
     data, files = encode_result(value, f"Stage {stage.name!r}")
     if len(data) > run.limit:
         message = f"The stage's result has {len(data)} bytes; at most {run.limit} are kept. Return a File instead."
@@ -62,15 +62,15 @@ def returned(stage: Stage[..., Any], run: Run, context: ChildContext, value: obj
     return Returned(run.call, Document(data, kept), _width(data), context.has_scratch)
 
 
-def said(run: Run, error: BaseException) -> None:
+def print_error(run: Run, error: BaseException) -> None:
     """Into the job's log, where people look first. An error that cannot be printed is told by its kind alone."""
     with contextlib.suppress(Exception):
         sys.stderr.write(_trace(run, error))
 
 
-def raised(run: Run, error: BaseException) -> Raised:
+def end_with_error(run: Run, error: BaseException) -> Raised:
     """Whatever it is, it can be told: an error that cannot would look like a process that died."""
-    code, message, permanent = error_codes.code_of(error), _said(error), False
+    code, message, permanent = error_codes.code_of(error), _describe(error), False
     match error:
         case Permanent():
             code, message, permanent = sayable(error.code), str(error.message), True
@@ -83,7 +83,7 @@ def raised(run: Run, error: BaseException) -> Raised:
     return Raised(run.call, code, truncate.beginning(sayable(message), MESSAGE, run), permanent, detail)
 
 
-def _said(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     try:
         text = str(error)
     except Exception:  # broad: how an error describes itself is the user's code too

@@ -17,7 +17,7 @@ from typing import TextIO, cast
 
 from packhorse.core.redaction import split_redacted
 from packhorse.define.registry import Code
-from packhorse.worker.child.call import chosen, prepared, raised, returned, said
+from packhorse.worker.child.call import bind_stage, end_with, end_with_error, find_code, print_error
 from packhorse.worker.child.context import ChildContext
 from packhorse.worker.child.messages import Frames, FromChild, Raised, Ready, Run, Said, Stop, framed, to_child
 from packhorse.worker.child.truncate import pieces
@@ -76,13 +76,13 @@ class Shared(asyncio.Protocol):
     async def _run(self, run: Run, context: ChildContext) -> None:
         _running.set(run)
         try:
-            pipeline, stage = chosen(self._kinds, run)
-            outcome = returned(stage, run, context, await prepared(pipeline, stage, run, context)())
+            pipeline, stage = find_code(self._kinds, run)
+            outcome = end_with(stage, run, context, await bind_stage(pipeline, stage, run, context)())
         except asyncio.CancelledError:
             outcome = _stopped(run.call)
         except BaseException as error:  # broad: whatever a stage raises, SystemExit too, is how it ended
-            said(run, error)
-            outcome = raised(run, error)
+            print_error(run, error)
+            outcome = end_with_error(run, error)
         for output in self._outputs:
             output.end_line()
         context.flush()

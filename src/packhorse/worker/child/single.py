@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 
 from packhorse.define.registry import Code
-from packhorse.worker.child.call import Stopped, chosen, prepared, raised, returned, said
+from packhorse.worker.child.call import Stopped, bind_stage, end_with, end_with_error, find_code, print_error
 from packhorse.worker.child.context import ChildContext
 from packhorse.worker.child.messages import Frames, FromChild, Ready, Run, framed, to_child
 
@@ -40,17 +40,17 @@ class Single:
     def _run(self, run: Run) -> None:
         context = self._current = ChildContext(run, self._send, later=_later)
         try:
-            pipeline, stage = chosen(self._kinds, run)
-            call = prepared(pipeline, stage, run, context)
+            pipeline, stage = find_code(self._kinds, run)
+            call = bind_stage(pipeline, stage, run, context)
             value = call()
             if stage.is_async:  # it died in company once, so now it runs alone
                 value = asyncio.run(value)
-            outcome = returned(stage, run, context, value)
+            outcome = end_with(stage, run, context, value)
         except Stopped:
             raise
         except BaseException as error:  # broad: whatever a stage raises, SystemExit too, is how it ended
-            said(run, error)
-            outcome = raised(run, error)
+            print_error(run, error)
+            outcome = end_with_error(run, error)
         sys.stdout.flush()
         sys.stderr.flush()
         context.flush()
