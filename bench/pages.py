@@ -26,6 +26,7 @@ from packhorse.factory import open_store
 from packhorse.http.server import build
 from packhorse.settings import Settings
 from packhorse.store.base import Filter, Store
+from packhorse.store.collections import definitions
 
 SECTION = "pages"
 PLANS = [jobs.plan(f"bench{i}") for i in range(5)]
@@ -122,7 +123,7 @@ async def _paths(store: Store) -> dict[str, str]:
 
 async def fill(store: Store, count: int) -> None:
     """Half of them completed, a fiftieth failed, a hundredth cancelled, the rest waiting."""
-    await store.publish([_definition(plan) for plan in PLANS])
+    await definitions.publish(store, [_definition(plan) for plan in PLANS])
     lives = _lives(store, count)
     turn = asyncio.Semaphore(AT_ONCE)
 

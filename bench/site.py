@@ -22,6 +22,7 @@ from packhorse.define.pipelines import Pipeline
 from packhorse.define.submit import Options
 from packhorse.runtime import Runtime
 from packhorse.settings import load
+from packhorse.store.collections import workers
 from packhorse.store.sqlite import SqliteStore
 
 ROOT = Path(__file__).parents[1]
@@ -121,7 +122,7 @@ class Site:
 
     @staticmethod
     async def _is_enrolled(store: SqliteStore, worker: WorkerProcess) -> bool:
-        return any(card.pid == worker.process.pid for card in await store.workers())
+        return any(card.pid == worker.process.pid for card in await workers.list_all(store))
 
     async def submit(self, pipeline: Pipeline[Any], **parameters: Any) -> Submitted:
         n = next(self._numbers)

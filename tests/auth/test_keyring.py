@@ -10,7 +10,9 @@ import pytest
 
 from packhorse.auth import issue, keyring
 from packhorse.auth.keyring import Keyring
-from packhorse.store.base import Key, Store
+from packhorse.core.records import Record
+from packhorse.store.base import Store
+from packhorse.store.collections.keys import Key
 
 
 @pytest.fixture
@@ -33,14 +35,14 @@ async def test_one_that_is_not_there_is_none_until_it_is(store: Store, key: Key)
 async def test_many_requests_at_once_read_the_store_once(
     store: Store, key: Key, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ring, reads, read = Keyring(store), 0, store.keys
+    ring, reads, read = Keyring(store), 0, store.fetch
 
-    async def counted(ids: list[str]) -> list[Key | None]:
+    async def count_reads(kind: str, ids: list[str]) -> list[Record | None]:
         nonlocal reads
         reads += 1
-        return await read(ids)
+        return await read(kind, ids)
 
-    monkeypatch.setattr(store, "keys", counted)
+    monkeypatch.setattr(store, "fetch", count_reads)
     await asyncio.gather(*(ring.get(key.id) for _ in range(50)))
     await ring.get(key.id)
 
@@ -82,7 +84,7 @@ async def test_a_key_that_cannot_be_read_has_ended_and_no_other(
     third, _ = await issue.create(store, "acme", ["read"], by="cli")
     ring = Keyring(store)
     damaged, revoked, kept = (ring.end_of(each.id) for each in (key, other, third))
-    apsw.Connection(str(tmp_path / "packhorse.db")).execute("UPDATE keys SET body = '{}' WHERE id = ?", (key.id,))
+    apsw.Connection(str(tmp_path / "packhorse.db")).execute("UPDATE records SET body = '{}' WHERE id = ?", (key.id,))
     running = asyncio.create_task(ring.run())
     await issue.revoke(store, other.id, by="cli")
 

@@ -8,7 +8,7 @@ import pytest
 
 from packhorse.auth import keys
 from packhorse.errors import InvalidInput
-from packhorse.store.base import Key
+from packhorse.store.collections.keys import Key
 
 NOW = 1_800_000_000.0
 

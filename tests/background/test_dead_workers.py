@@ -14,7 +14,9 @@ from packhorse.background.dead_workers import BATCH, LONG_GONE, DeadWorkers
 from packhorse.core.plan import Status
 from packhorse.errors import StoreUnavailable
 from packhorse.jobs.transact import Transactor
-from packhorse.store.base import Store, WorkerCard
+from packhorse.store.base import Store
+from packhorse.store.collections import workers
+from packhorse.store.collections.workers import WorkerCard
 from tests.contract.builders import LEASE, attempt_of, card, claim, finish, held, plan, stage, started, submit_many
 from tests.contract.stores import Clock
 from tests.worker.faulty import Faults
@@ -48,7 +50,7 @@ def living_card() -> Iterator[WorkerCard]:
 
 
 async def names(store: Store) -> list[str]:
-    return [each.id for each in await store.workers()]
+    return [each.id for each in await workers.list_all(store)]
 
 
 # The dead
@@ -58,7 +60,7 @@ async def test_the_jobs_of_a_dead_worker_are_free_and_counted_and_it_is_forgotte
     store: Store, neighbours: DeadWorkers, dead_card: WorkerCard
 ) -> None:
     claimed = await started(store, worker="w")
-    await store.enroll(dead_card)
+    await workers.enroll(store, dead_card)
 
     await neighbours.tick()
 
@@ -73,7 +75,7 @@ async def test_a_stage_that_killed_its_last_worker_is_not_tried_for_ever(
     store: Store, neighbours: DeadWorkers, dead_card: WorkerCard
 ) -> None:
     claimed = await started(store, plan(stage("only", retries=0)), worker="w")
-    await store.enroll(dead_card)
+    await workers.enroll(store, dead_card)
 
     await neighbours.tick()
 
@@ -85,7 +87,7 @@ async def test_a_stage_that_killed_its_last_worker_is_not_tried_for_ever(
 
 async def test_a_worker_whose_pid_another_process_has_now_is_dead(store: Store, neighbours: DeadWorkers) -> None:
     claimed = await started(store, worker="w")
-    await store.enroll(here("w", born=ME.born - 100.0))
+    await workers.enroll(store, here("w", born=ME.born - 100.0))
 
     await neighbours.tick()
 
@@ -95,7 +97,7 @@ async def test_a_worker_whose_pid_another_process_has_now_is_dead(store: Store, 
 
 async def test_a_host_that_has_another_name_now_is_still_this_host(store: Store, neighbours: DeadWorkers) -> None:
     pid, born_at = dead()
-    await store.enroll(here("w", host="the name before", pid=pid, born=born_at))
+    await workers.enroll(store, here("w", host="the name before", pid=pid, born=born_at))
 
     await neighbours.tick()
 
@@ -106,24 +108,24 @@ async def test_the_jobs_of_a_dead_worker_are_free_before_it_is_forgotten(
     store: Store, neighbours: DeadWorkers, dead_card: WorkerCard, faults: Faults
 ) -> None:
     await started(store, worker="w")
-    await store.enroll(dead_card)
+    await workers.enroll(store, dead_card)
     held_then: list[Any] = []
 
     async def look() -> None:
         held_then.append(await store.held_by("w", 10))
 
-    faults.before("dismiss", look)
+    faults.before("put worker", look)
     await neighbours.tick()
 
     assert held_then == [[]]
-    assert faults.names().index("commit") < faults.names().index("dismiss")
+    assert faults.names().index("commit") < faults.names().index("put worker")
 
 
 async def test_a_dead_worker_whose_jobs_could_not_be_freed_is_remembered_until_they_are(
     store: Store, neighbours: DeadWorkers, dead_card: WorkerCard, faults: Faults
 ) -> None:
     await started(store, worker="w")
-    await store.enroll(dead_card)
+    await workers.enroll(store, dead_card)
     faults.refuse("commit", StoreUnavailable)
 
     with pytest.raises(StoreUnavailable):
@@ -132,7 +134,7 @@ async def test_a_dead_worker_whose_jobs_could_not_be_freed_is_remembered_until_t
     await neighbours.tick()
 
     assert remembered == ["w"]
-    assert "dismiss" not in faults.names()[: faults.names().index("commit") + 1]
+    assert "put worker" not in faults.names()[: faults.names().index("commit") + 1]
     assert await names(store) == []
     assert await store.held_by("w", 10) == []
 
@@ -142,7 +144,7 @@ async def test_more_jobs_than_fit_in_a_batch_are_all_freed(
 ) -> None:
     await submit_many(store, BATCH + 5)
     await claim(store, worker="w")
-    await store.enroll(dead_card)
+    await workers.enroll(store, dead_card)
 
     await neighbours.tick()
 
@@ -154,7 +156,7 @@ async def test_a_stage_that_was_finished_after_we_looked_stays_finished(
     store: Store, neighbours: DeadWorkers, dead_card: WorkerCard, faults: Faults
 ) -> None:
     claimed = await started(store, worker="w")
-    await store.enroll(dead_card)
+    await workers.enroll(store, dead_card)
     faults.after("held_by", lambda: finish(store, claimed))
 
     await neighbours.tick()
@@ -169,7 +171,7 @@ async def test_the_scratch_folder_of_a_dead_worker_is_removed(
     (tmp_path / "w" / "token").mkdir(parents=True)
     (tmp_path / "w" / "token" / "left.bin").write_bytes(b"over")
     pid, born_at = dead()
-    await store.enroll(here("w", pid=pid, born=born_at, scratch=str(tmp_path / "w")))
+    await workers.enroll(store, here("w", pid=pid, born=born_at, scratch=str(tmp_path / "w")))
 
     await neighbours.tick()
 
@@ -183,7 +185,7 @@ async def test_a_living_worker_keeps_what_it_holds(
     store: Store, neighbours: DeadWorkers, living_card: WorkerCard, clock: Clock
 ) -> None:
     claimed = await started(store, worker="w")
-    await store.enroll(living_card)
+    await workers.enroll(store, living_card)
     clock.forward(10 * LONG_GONE * LEASE)
 
     await neighbours.tick()
@@ -199,7 +201,7 @@ async def test_a_worker_of_the_same_host_name_that_cannot_be_seen_from_here_is_n
     pid, born_at = dead()
     claimed = await started(store, worker="w")
     away = here("w", **{"host": ME.host, "pid": pid, "born": born_at, **elsewhere})
-    await store.enroll(away)
+    await workers.enroll(store, away)
 
     await neighbours.tick()
 
@@ -209,7 +211,7 @@ async def test_a_worker_of_the_same_host_name_that_cannot_be_seen_from_here_is_n
 
 async def test_a_worker_does_not_judge_itself(store: Store, transact: Transactor, dead_card: WorkerCard) -> None:
     claimed = await started(store, worker="w")
-    await store.enroll(dead_card)
+    await workers.enroll(store, dead_card)
 
     await DeadWorkers(store, transact, dead_card, LEASE).tick()
 
@@ -220,7 +222,7 @@ async def test_a_worker_does_not_judge_itself(store: Store, transact: Transactor
 async def test_a_silent_worker_of_another_host_is_forgotten_after_a_long_time(
     store: Store, neighbours: DeadWorkers, clock: Clock
 ) -> None:
-    await store.enroll(card("far", boot="elsewhere"))
+    await workers.enroll(store, card("far", boot="elsewhere"))
 
     clock.forward(LONG_GONE * LEASE)
     await neighbours.tick()
@@ -236,7 +238,7 @@ async def test_a_silent_worker_of_another_host_is_remembered_while_it_holds_a_le
     store: Store, neighbours: DeadWorkers, clock: Clock
 ) -> None:
     claimed = await started(store, worker="far")
-    await store.enroll(card("far", boot="elsewhere"))
+    await workers.enroll(store, card("far", boot="elsewhere"))
 
     clock.forward(2 * LONG_GONE * LEASE)
     await neighbours.tick()
@@ -279,11 +281,11 @@ async def test_what_a_dead_worker_held_is_written_down_before_it_is_given_back(
     store: Store, neighbours: DeadWorkers, dead_card: WorkerCard, clock: Clock
 ) -> None:
     claimed = await started(store, worker="w")
-    await store.enroll(dead_card)
+    await workers.enroll(store, dead_card)
 
     await neighbours.tick()
 
-    [lost] = await store.lost()
+    [lost] = await workers.list_lost(store)
     assert (lost.id, lost.pid, lost.by, lost.missed_at, lost.tasks) == ("w", dead_card.pid, "me", clock(), 1)
     assert [(work.job_id, work.task) for work in lost.work] == [(claimed.job.id, claimed.task)]
 
@@ -292,16 +294,16 @@ async def test_a_worker_of_another_host_that_falls_silent_is_missed_once(
     store: Store, listening: DeadWorkers, steady: Steady, faults: Faults
 ) -> None:
     claimed = await started(store, worker="far")
-    await store.enroll(card("far", boot="another"))
+    await workers.enroll(store, card("far", boot="another"))
 
     await watched(listening, steady, LEASE)
-    early = await store.lost()
+    early = await workers.list_lost(store)
     await watched(listening, steady, LEASE)
 
-    [lost] = await store.lost()
+    [lost] = await workers.list_lost(store)
     assert early == []
     assert (lost.id, lost.tasks, [work.job_id for work in lost.work]) == ("far", 1, [claimed.job.id])
-    assert len(faults.args("miss")) == 1
+    assert len(faults.args("put lost_worker")) == 1
     assert await names(store) == ["far"]
 
 
@@ -309,34 +311,34 @@ async def test_a_worker_that_is_heard_of_is_not_missed(
     store: Store, listening: DeadWorkers, steady: Steady, clock: Clock
 ) -> None:
     for _ in range(8):
-        await store.enroll(card("far", boot="another"))
+        await workers.enroll(store, card("far", boot="another"))
         await watched(listening, steady, LEASE / 2)
         clock.forward(LEASE / 2)
 
-    assert await store.lost() == []
+    assert await workers.list_lost(store) == []
 
 
 async def test_nobody_is_blamed_for_a_time_in_which_we_did_not_listen(
     store: Store, listening: DeadWorkers, steady: Steady
 ) -> None:
-    await store.enroll(card("far", boot="another"))
+    await workers.enroll(store, card("far", boot="another"))
     await watched(listening, steady, LEASE / 2)
 
     steady.now += 10 * LEASE  # the store was away, or we were stopped
     await listening.tick()
 
-    assert await store.lost() == []
+    assert await workers.list_lost(store) == []
 
 
 async def test_a_worker_that_came_back_and_fell_silent_again_is_missed_again(
     store: Store, listening: DeadWorkers, steady: Steady, clock: Clock
 ) -> None:
-    await store.enroll(card("far", boot="another"))
+    await workers.enroll(store, card("far", boot="another"))
     await watched(listening, steady, 2 * LEASE)
     clock.forward(100.0)
-    await store.enroll(card("far", boot="another"))
+    await workers.enroll(store, card("far", boot="another"))
 
     await watched(listening, steady, 2 * LEASE)
 
-    [lost] = await store.lost()
+    [lost] = await workers.list_lost(store)
     assert lost.missed_at == clock()

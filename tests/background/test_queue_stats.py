@@ -8,10 +8,11 @@ from msgspec.structs import replace
 
 from packhorse.background.stats import QueueSampler, queue_stats
 from packhorse.core import json
-from packhorse.core.plan import Plan
-from packhorse.store.base import Definition, Store
+from packhorse.core.plan import Definition, Plan
+from packhorse.store.base import Store
+from packhorse.store.collections import definitions, readings, workers
+from packhorse.store.collections.readings import Level
 from packhorse.store.sqlite import SqliteStore
-from packhorse.store.statistics import Level
 from tests.contract.builders import LEASE, ONE, card, claim, plan, stage, submit
 from tests.contract.stores import Clock
 from tests.worker.faulty import Faults
@@ -24,13 +25,13 @@ def defined(of: Plan) -> Definition:
 
 
 async def test_a_queue_is_surveyed_with_what_is_ready_runs_and_has_waited_longest(store: Store, clock: Clock) -> None:
-    await store.publish([defined(ONE), defined(TWO)])
+    await definitions.publish(store, [defined(ONE), defined(TWO)])
     await submit(store, priority=-1)
     clock.forward(30.0)
     await submit(store)
     clock.forward(10.0)
-    await store.enroll(card("w1", queues={"default": 4}, busy={"default": 3}))
-    await store.enroll(card("w2", queues={"default": 2, "cpu": 1}))
+    await workers.enroll(store, card("w1", queues={"default": 4}, busy={"default": 3}))
+    await workers.enroll(store, card("w2", queues={"default": 2, "cpu": 1}))
 
     found = await queue_stats(store, LEASE)
 
@@ -43,13 +44,13 @@ async def test_a_queue_is_surveyed_with_what_is_ready_runs_and_has_waited_longes
 
 
 async def test_a_definition_that_cannot_be_read_hides_no_queue(store: Store) -> None:
-    await store.publish([Definition("app", "torn", b"{", b"{}", "f"), defined(TWO)])
+    await definitions.publish(store, [Definition("app", "torn", b"{", b"{}", "f"), defined(TWO)])
 
     assert list((await queue_stats(store, LEASE)).queues) == ["gpu"]
 
 
 async def test_a_silent_worker_counts_for_nothing(store: Store, clock: Clock) -> None:
-    await store.enroll(card("w1", queues={"default": 4}, busy={"default": 3}))
+    await workers.enroll(store, card("w1", queues={"default": 4}, busy={"default": 3}))
     clock.forward(LEASE + 1)
 
     found = await queue_stats(store, LEASE)
@@ -58,7 +59,7 @@ async def test_a_silent_worker_counts_for_nothing(store: Store, clock: Clock) ->
 
 
 async def test_what_was_claimed_does_not_wait(store: Store) -> None:
-    await store.publish([defined(ONE)])
+    await definitions.publish(store, [defined(ONE)])
     await submit(store)
     await claim(store)
 
@@ -66,7 +67,7 @@ async def test_what_was_claimed_does_not_wait(store: Store) -> None:
 
 
 async def test_a_minute_is_read_once_by_three_workers(store: SqliteStore, clock: Clock, faults: Faults) -> None:
-    await store.publish([defined(ONE)])
+    await definitions.publish(store, [defined(ONE)])
     handles = [await SqliteStore.open(store.path, clock) for _ in range(3)]
     surveyors = [QueueSampler(handle, LEASE) for handle in handles]
 
@@ -74,7 +75,7 @@ async def test_a_minute_is_read_once_by_three_workers(store: SqliteStore, clock:
         waits = await asyncio.gather(*(surveyor.tick() for surveyor in surveyors))
         assert all(0.0 <= wait <= 65.0 for wait in waits)
         clock.forward(60.0)
-    found = await store.readings(0.0)
+    found = await readings.list_since(store, 0.0)
     for handle in handles:
         await handle.close()
 

@@ -177,7 +177,7 @@ async def test_a_clock_that_jumps_back_starts_the_watch_anew(store: Store, watch
 async def test_a_store_that_was_away_costs_nobody_an_attempt(store: Store, watch: Watch, faults: Faults) -> None:
     await watch.over(2 * LEASE)
     claims = [await started(store) for _ in range(5)]
-    for call in ("set_bookmark", "overdue", "expired", "commit"):
+    for call in ("put bookmark", "overdue", "expired", "commit"):
         faults.refuse(call, StoreUnavailable, times=20)
     for _ in range(20):
         watch.forward(1.0)
@@ -198,7 +198,7 @@ async def test_a_store_that_only_answered_questions_for_a_while_costs_nobody_an_
 ) -> None:
     await watch.over(2 * LEASE)
     claims = [await started(store) for _ in range(5)]
-    for call in ("set_bookmark", "commit"):  # as on a full disk
+    for call in ("put bookmark", "commit"):  # as on a full disk
         faults.refuse(call, StoreUnavailable, times=1000)
     for _ in range(40):
         watch.forward(1.0)

@@ -14,7 +14,8 @@ from packhorse.core.changes import Change
 from packhorse.core.models import Failure, Job, Result, Spec, TaskId
 from packhorse.core.plan import Need, Plan, StagePlan, fingerprint
 from packhorse.errors import Conflict
-from packhorse.store.base import Claim, Decide, Filter, Lease, Line, Report, Sample, Store, WorkerCard
+from packhorse.store.base import Claim, Decide, Filter, Lease, Line, Report, Sample, Store
+from packhorse.store.collections.workers import WorkerCard
 
 LEASE = 15.0
 TRIES = 1000

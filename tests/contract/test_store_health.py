@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from packhorse.core.models import TaskId
 from packhorse.store.base import Finding, Store
-from packhorse.store.health import LOST_KEPT, Lost, Machine, Work
+from packhorse.store.collections import findings, workers
+from packhorse.store.collections.workers import LOST_KEPT, Lost, Machine, Work
 from tests.contract.builders import card
 from tests.contract.stores import Clock, OpenStore
 
@@ -21,24 +22,24 @@ FILES = Finding("files", False, "away", "ä · it took too long", "files", 1_800
 
 
 async def test_what_was_found_is_read_back_whole_from_another_handle(store: Store, other: Store) -> None:
-    await store.note([STORE, FILES])
+    await findings.save(store, [STORE, FILES])
 
-    assert await other.noted() == [FILES, STORE]
+    assert await findings.list_all(other) == [FILES, STORE]
 
 
 async def test_what_is_found_later_replaces_what_was_found_of_the_same_part(store: Store, other: Store) -> None:
-    await store.note([STORE, FILES])
+    await findings.save(store, [STORE, FILES])
     well = replace(FILES, is_ok=True, value="ok", measured_at=1_800_000_020.0)
 
-    await other.note([well])
+    await findings.save(other, [well])
 
-    assert await store.noted() == [well, STORE]
+    assert await findings.list_all(store) == [well, STORE]
 
 
 async def test_nothing_was_found_before_anybody_looked(store: Store) -> None:
-    await store.note([])
+    await findings.save(store, [])
 
-    assert await store.noted() == []
+    assert await findings.list_all(store) == []
 
 
 # workers
@@ -54,9 +55,9 @@ async def test_a_card_says_what_a_worker_does_and_how_its_host_is(timed: Store, 
         machine=Machine(8.0, 0.25, 4, 1 << 30, 1 << 33),
     )
 
-    await timed.enroll(busy)
+    await workers.enroll(timed, busy)
 
-    assert await other.workers() == [replace(busy, seen_at=clock())]
+    assert await workers.list_all(other) == [replace(busy, seen_at=clock())]
 
 
 # miss
@@ -72,38 +73,40 @@ async def test_a_lost_worker_is_read_back_whole_from_another_handle(
 ) -> None:
     gone = lost(missed_at=clock(), tasks=2, work=(Work("j1", TaskId("only"), 5.0), Work("j2", TaskId("page", 4), 6.0)))
 
-    await timed.miss(gone)
+    await workers.report_lost(timed, gone)
 
-    assert await (await open_store(clock=clock)).lost() == [gone]
+    assert await workers.list_lost(await open_store(clock=clock)) == [gone]
 
 
 async def test_of_several_who_notice_one_silence_the_first_is_kept(timed: Store, clock: Clock) -> None:
     first = lost(missed_at=clock(), by="first")
-    await timed.miss(first)
+    await workers.report_lost(timed, first)
 
-    await asyncio.gather(*(timed.miss(lost(missed_at=clock() + n, by=f"other {n}")) for n in range(1, 6)))
+    await asyncio.gather(
+        *(workers.report_lost(timed, lost(missed_at=clock() + n, by=f"other {n}")) for n in range(1, 6))
+    )
 
-    assert await timed.lost() == [first]
+    assert await workers.list_lost(timed) == [first]
 
 
 async def test_a_worker_that_came_back_can_be_lost_again(timed: Store, clock: Clock) -> None:
-    await timed.miss(lost(seen_at=clock() - 5.0, missed_at=clock()))
+    await workers.report_lost(timed, lost(seen_at=clock() - 5.0, missed_at=clock()))
     clock.forward(100.0)
     again = lost(seen_at=clock() - 5.0, missed_at=clock(), by="other")
 
-    await timed.miss(again)
+    await workers.report_lost(timed, again)
 
-    assert await timed.lost() == [again]
+    assert await workers.list_lost(timed) == [again]
 
 
 async def test_a_lost_worker_is_listed_for_a_day_the_latest_first(timed: Store, clock: Clock) -> None:
     for id in ("w1", "w2", "w3"):
-        await timed.miss(lost(id, missed_at=clock()))
+        await workers.report_lost(timed, lost(id, missed_at=clock()))
         clock.forward(LOST_KEPT / 4)
-    all_of_them = [each.id for each in await timed.lost()]
+    all_of_them = [each.id for each in await workers.list_lost(timed)]
 
     clock.forward(LOST_KEPT / 4)
     await timed.trim()
 
     assert all_of_them == ["w3", "w2", "w1"]
-    assert [each.id for each in await timed.lost()] == ["w3", "w2"]
+    assert [each.id for each in await workers.list_lost(timed)] == ["w3", "w2"]

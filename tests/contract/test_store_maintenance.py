@@ -8,6 +8,7 @@ from packhorse.core import lifecycle
 from packhorse.core.plan import DEFAULT_KEEP, Status
 from packhorse.errors import Conflict
 from packhorse.store.base import Filter, Store
+from packhorse.store.collections import bookmarks
 from tests.contract.builders import (
     BROKEN,
     ONLY,
@@ -285,20 +286,20 @@ async def test_the_littered_are_cut_at_the_limit(store: Store) -> None:
 
 
 async def test_a_bookmark_is_where_it_was_put(store: Store, other: Store) -> None:
-    assert await other.bookmark("orphans") is None
+    assert await bookmarks.get(other, "orphans") is None
 
-    await store.set_bookmark("orphans", "jobs/ü")
+    await bookmarks.put(store, "orphans", "jobs/ü")
 
-    assert await other.bookmark("orphans") == "jobs/ü"
+    assert await bookmarks.get(other, "orphans") == "jobs/ü"
 
 
 async def test_a_bookmark_moves(store: Store, other: Store) -> None:
-    await store.set_bookmark("orphans", "a")
-    await store.set_bookmark("else", "z")
+    await bookmarks.put(store, "orphans", "a")
+    await bookmarks.put(store, "else", "z")
 
-    await other.set_bookmark("orphans", "b")
+    await bookmarks.put(other, "orphans", "b")
 
-    assert (await store.bookmark("orphans"), await store.bookmark("else")) == ("b", "z")
+    assert (await bookmarks.get(store, "orphans"), await bookmarks.get(store, "else")) == ("b", "z")
 
 
 async def test_trimming_drops_nothing_but_what_serves_watchers(store: Store) -> None:

@@ -245,18 +245,18 @@ async def test_a_record_can_need_another(store: Store) -> None:
 
 
 async def test_a_drop_can_need_that_a_worker_holds_no_lease(store: Store, other: Store) -> None:
-    await store.put([put("w", kind="worker"), put("v", kind="worker")])
+    await store.put([put("w", kind="rider"), put("v", kind="rider")])
     claimed = await started(store, worker="w")
 
     with pytest.raises(Conflict) as caught:
-        await other.put([Drop("worker", "v"), Drop("worker", "w", leaseless="w")])
-    assert (caught.value.facts["kind"], caught.value.facts["id"]) == ("worker", "w")
-    assert None not in await store.fetch("worker", ["v", "w"])
+        await other.put([Drop("rider", "v"), Drop("rider", "w", leaseless="w")])
+    assert (caught.value.facts["kind"], caught.value.facts["id"]) == ("rider", "w")
+    assert None not in await store.fetch("rider", ["v", "w"])
 
-    await other.put([Drop("worker", "v", leaseless="v")])
+    await other.put([Drop("rider", "v", leaseless="v")])
     await made(store, lifecycle.finish(claimed.job, claimed.task, token=claimed.token, result=RESULT, now=store.now()))
-    await other.put([Drop("worker", "w", leaseless="w")])
-    assert await store.fetch("worker", ["v", "w"]) == [None, None]
+    await other.put([Drop("rider", "w", leaseless="w")])
+    assert await store.fetch("rider", ["v", "w"]) == [None, None]
 
 
 async def test_a_job_takes_its_records_along(store: Store, other: Store) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from packhorse.core import json
-from packhorse.store.base import Definition, Store
+from packhorse.core.plan import Definition
+from packhorse.store.base import Store
+from packhorse.store.collections import definitions, workers
 from tests.contract.builders import CHAIN, ONE, card, finish, started
 from tests.contract.stores import Clock
 
@@ -19,37 +21,37 @@ TRAIN = Definition("edge", "train", json.encode(ONE), b"{}", "f2")
 async def test_a_published_definition_is_read_back_whole_with_the_time_of_the_store(
     timed: Store, clock: Clock, other: Store
 ) -> None:
-    await timed.publish([CONVERT])
+    await definitions.publish(timed, [CONVERT])
 
-    assert await other.definitions() == [replace(CONVERT, published_at=clock())]
+    assert await definitions.list_all(other) == [replace(CONVERT, published_at=clock())]
 
 
 async def test_a_definition_that_cannot_be_read_hides_no_other(store: Store) -> None:
-    await store.publish([replace(CONVERT, app=7), TRAIN])
+    await definitions.publish(store, [replace(CONVERT, app=7), TRAIN])
 
-    assert [each.pipeline for each in await store.definitions()] == ["train"]
+    assert [each.pipeline for each in await definitions.list_all(store)] == ["train"]
 
 
 async def test_nothing_is_published_in_an_empty_store(store: Store) -> None:
-    await store.publish([])
+    await definitions.publish(store, [])
 
-    assert await store.definitions() == []
+    assert await definitions.list_all(store) == []
 
 
 async def test_several_pipelines_are_published_side_by_side(store: Store, other: Store) -> None:
-    await store.publish([TRAIN, CONVERT])
-    await other.publish([replace(CONVERT, pipeline="another")])
+    await definitions.publish(store, [TRAIN, CONVERT])
+    await definitions.publish(other, [replace(CONVERT, pipeline="another")])
 
-    assert {each.pipeline for each in await store.definitions()} == {"another", "convert", "train"}
+    assert {each.pipeline for each in await definitions.list_all(store)} == {"another", "convert", "train"}
 
 
 async def test_a_pipeline_published_again_replaces_what_was_there(timed: Store, clock: Clock) -> None:
-    await timed.publish([CONVERT, TRAIN])
+    await definitions.publish(timed, [CONVERT, TRAIN])
     clock.forward(5.0)
 
-    await timed.publish([replace(CONVERT, fingerprint="f3", description="")])
+    await definitions.publish(timed, [replace(CONVERT, fingerprint="f3", description="")])
 
-    found = {each.pipeline: (each.fingerprint, each.published_at) for each in await timed.definitions()}
+    found = {each.pipeline: (each.fingerprint, each.published_at) for each in await definitions.list_all(timed)}
     assert found == {"convert": ("f3", clock()), "train": ("f2", clock() - 5.0)}
 
 
@@ -61,90 +63,90 @@ async def test_an_enrolled_worker_is_read_back_whole_with_the_time_of_the_store(
 ) -> None:
     worker = card(queues={"default": 2, "gpu": 1}, scratch="/tmp/ä", seen_at=1.0)
 
-    await timed.enroll(worker)
+    await workers.enroll(timed, worker)
 
-    assert await other.workers() == [replace(worker, seen_at=clock())]
+    assert await workers.list_all(other) == [replace(worker, seen_at=clock())]
 
 
 async def test_nobody_is_there_before_anybody_came(store: Store) -> None:
-    assert await store.workers() == []
+    assert await workers.list_all(store) == []
 
 
 async def test_enrolling_again_is_a_sign_of_life(timed: Store, clock: Clock) -> None:
-    await timed.enroll(card())
+    await workers.enroll(timed, card())
     clock.forward(5.0)
 
-    await timed.enroll(card())
+    await workers.enroll(timed, card())
 
-    assert [(each.id, each.seen_at) for each in await timed.workers()] == [("w", clock())]
+    assert [(each.id, each.seen_at) for each in await workers.list_all(timed)] == [("w", clock())]
 
 
 async def test_several_workers_are_there_side_by_side(store: Store, other: Store) -> None:
-    await store.enroll(card("w"))
-    await other.enroll(card("w2"))
+    await workers.enroll(store, card("w"))
+    await workers.enroll(other, card("w2"))
 
-    assert {each.id for each in await store.workers()} == {"w", "w2"}
+    assert {each.id for each in await workers.list_all(store)} == {"w", "w2"}
 
 
 async def test_a_dismissed_worker_is_gone_and_its_neighbours_are_not(store: Store, other: Store) -> None:
-    await store.enroll(card("w"))
-    await store.enroll(card("w2"))
+    await workers.enroll(store, card("w"))
+    await workers.enroll(store, card("w2"))
 
-    await store.dismiss("w")
+    await workers.dismiss(store, "w")
 
-    assert [each.id for each in await other.workers()] == ["w2"]
+    assert [each.id for each in await workers.list_all(other)] == ["w2"]
 
 
 async def test_a_worker_that_holds_a_lease_is_not_dismissed(store: Store, other: Store) -> None:
-    await store.enroll(card("w"))
+    await workers.enroll(store, card("w"))
     claimed = await started(store, worker="w")
 
-    await other.dismiss("w")
+    await workers.dismiss(other, "w")
 
-    assert [each.id for each in await store.workers()] == ["w"]
+    assert [each.id for each in await workers.list_all(store)] == ["w"]
     assert await store.held_by("w", limit=10) == [(claimed.job, claimed.task)]
 
 
 async def test_an_overdue_lease_still_keeps_its_worker(timed: Store, clock: Clock) -> None:
-    await timed.enroll(card("w"))
+    await workers.enroll(timed, card("w"))
     await started(timed, worker="w")
     clock.forward(86_400.0)
 
-    await timed.dismiss("w")
+    await workers.dismiss(timed, "w")
 
-    assert [each.id for each in await timed.workers()] == ["w"]
+    assert [each.id for each in await workers.list_all(timed)] == ["w"]
 
 
 async def test_a_worker_whose_last_lease_has_ended_is_dismissed(store: Store) -> None:
-    await store.enroll(card("w"))
+    await workers.enroll(store, card("w"))
     await finish(store, await started(store, worker="w"))
 
-    await store.dismiss("w")
+    await workers.dismiss(store, "w")
 
-    assert await store.workers() == []
+    assert await workers.list_all(store) == []
 
 
 async def test_the_lease_of_another_worker_keeps_nobody(store: Store) -> None:
-    await store.enroll(card("w"))
+    await workers.enroll(store, card("w"))
     await started(store, worker="w2")
 
-    await store.dismiss("w")
+    await workers.dismiss(store, "w")
 
-    assert await store.workers() == []
+    assert await workers.list_all(store) == []
 
 
 async def test_dismissing_somebody_unknown_is_nothing(store: Store) -> None:
-    await store.enroll(card("w"))
+    await workers.enroll(store, card("w"))
 
-    await store.dismiss("nobody")
+    await workers.dismiss(store, "nobody")
 
-    assert [each.id for each in await store.workers()] == ["w"]
+    assert [each.id for each in await workers.list_all(store)] == ["w"]
 
 
 async def test_a_dismissed_worker_may_come_back(store: Store) -> None:
-    await store.enroll(card("w"))
-    await store.dismiss("w")
+    await workers.enroll(store, card("w"))
+    await workers.dismiss(store, "w")
 
-    await store.enroll(card("w"))
+    await workers.enroll(store, card("w"))
 
-    assert [each.id for each in await store.workers()] == ["w"]
+    assert [each.id for each in await workers.list_all(store)] == ["w"]

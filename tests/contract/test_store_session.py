@@ -9,12 +9,10 @@ import pytest
 
 from packhorse.core.records import LogEntry, Put
 from packhorse.errors import StoreUnavailable
-from packhorse.store.base import Filter, Finding, Pause, Store
-from packhorse.store.health import Lost
-from packhorse.store.statistics import Reading, Tally
-from tests.contract.builders import KINDS, ONLY, UNKNOWN, card, claim, held, starter, submission, submit
+from packhorse.store.base import Filter, Store
+from packhorse.store.statistics import Tally
+from tests.contract.builders import KINDS, ONLY, UNKNOWN, claim, held, starter, submission, submit
 from tests.contract.failures import ALL, BY_ANN
-from tests.contract.keys import key, session
 from tests.contract.stores import Clock, OpenStore
 
 LIMIT = 10.0
@@ -39,9 +37,6 @@ CALLS: dict[str, Callable[[Store], Awaitable[object]]] = {
     "held_by": lambda store: store.held_by("w", 1),
     "expired": lambda store: store.expired(1),
     "ahead": lambda store: store.ahead(submission(now=1.0).after, ONLY),
-    "pause": lambda store: store.pause(Pause("default", 1.0, "k")),
-    "resume": lambda store: store.resume("default"),
-    "pauses": lambda store: store.pauses(),
     "report": lambda store: store.report([]),
     "log": lambda store: store.log([], keep=1),
     "sample": lambda store: store.sample([], keep=1),
@@ -50,35 +45,12 @@ CALLS: dict[str, Callable[[Store], Awaitable[object]]] = {
     "samples": lambda store: store.samples(UNKNOWN),
     "changed": lambda store: store.changed(None, 0),
     "touched": lambda store: store.touched(None),
-    "publish": lambda store: store.publish([]),
-    "definitions": lambda store: store.definitions(),
-    "enroll": lambda store: store.enroll(card()),
-    "workers": lambda store: store.workers(),
-    "dismiss": lambda store: store.dismiss("w"),
     "purgeable": lambda store: store.purgeable(1),
     "littered": lambda store: store.littered(1),
     "erase": lambda store: store.erase(UNKNOWN),
     "known": lambda store: store.known([UNKNOWN]),
-    "bookmark": lambda store: store.bookmark("b"),
-    "set_bookmark": lambda store: store.set_bookmark("b", "v"),
     "trim": lambda store: store.trim(),
-    "put": lambda store: store.put([Put("pet", "a", b"1")]),
-    "fetch": lambda store: store.fetch("pet", ["a"]),
-    "scan": lambda store: store.scan("pet", "all"),
-    "take": lambda store: store.take("pet", "lane", 1, 1.0),
-    "append": lambda store: store.append("calls", [LogEntry(b"1")], keep=1),
-    "tail": lambda store: store.tail("calls"),
-    "add_key": lambda store: store.add_key(key()),
-    "keys": lambda store: store.keys([]),
     "failure_times": lambda store: store.failure_times("default", [], since=1.0, limit=1),
-    "add_session": lambda store: store.add_session(session(ends_at=store.now() + 60)),
-    "session": lambda store: store.session("nobody"),
-    "end_session": lambda store: store.end_session("nobody"),
-    "list_keys": lambda store: store.list_keys(None),
-    "job_keys": lambda store: store.job_keys(UNKNOWN),
-    "end_key": lambda store: store.end_key("k", 1.0, "x"),
-    "audit": lambda store: store.audit([], keep=1),
-    "audited": lambda store: store.audited(limit=0),
     "spend": lambda store: store.spend([]),
     "refund": lambda store: store.refund([], 1.0),
     "failures": lambda store: store.failures(ALL),
@@ -90,15 +62,15 @@ CALLS: dict[str, Callable[[Store], Awaitable[object]]] = {
     "forget_failures": lambda store: store.forget_failures(1.0, 1),
     "tally": lambda store: store.tally({Tally(60, 60, "p", "q", "finish"): 1}),
     "tallied": lambda store: store.tallied(60, 0.0),
-    "read": lambda store: store.read(Reading(60)),
-    "readings": lambda store: store.readings(0.0),
     "heads": lambda store: store.heads({"default": ["k"]}),
     "counted": lambda store: store.counted(1),
-    "note": lambda store: store.note([Finding("store", True, "v", "m")]),
-    "noted": lambda store: store.noted(),
-    "miss": lambda store: store.miss(Lost("w", "h", 1, "v", 1.0, 2.0, "x")),
-    "lost": lambda store: store.lost(),
     "ready": lambda store: store.ready({}),
+    "put": lambda store: store.put([Put("pet", "a", b"1")]),
+    "fetch": lambda store: store.fetch("pet", ["a"]),
+    "scan": lambda store: store.scan("pet", "all"),
+    "take": lambda store: store.take("pet", "", 1, 1.0),
+    "append": lambda store: store.append("audit", [LogEntry(b"1")], keep=1),
+    "tail": lambda store: store.tail("audit"),
     "check": lambda store: store.check(),
 }
 

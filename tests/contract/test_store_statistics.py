@@ -9,7 +9,9 @@ import pytest
 
 from packhorse.core.models import TaskId
 from packhorse.store.base import Store
-from packhorse.store.statistics import KEPT, MINUTE, QUARTER, READINGS_KEPT, Counts, Head, Level, Reading, Tally
+from packhorse.store.collections import readings
+from packhorse.store.collections.readings import READINGS_KEPT, Level, Reading
+from packhorse.store.statistics import KEPT, MINUTE, QUARTER, Counts, Head, Tally
 from tests.contract.builders import CHAIN, cancelled, claim, completed, failed, plan, stage, started, submit
 from tests.contract.second_process import second
 from tests.contract.stores import Clock
@@ -133,17 +135,19 @@ def reading(at: float, **options: Any) -> Reading:
 async def test_a_reading_is_read_back_whole_from_another_handle(store: Store, other: Store) -> None:
     whole = reading(store.now(), workers=3, queues={"onnx": Level(7, 1.25, 2, 4), "bie": Level()})
 
-    assert await store.read(whole)
+    assert await readings.add(store, whole)
 
-    assert await other.readings(store.now()) == [whole]
+    assert await readings.list_since(other, store.now()) == [whole]
 
 
 async def test_the_first_of_a_minute_is_kept_and_the_others_are_told(store: Store, other: Store) -> None:
     now = store.now()
 
-    kept = await asyncio.gather(*(handle.read(reading(now, workers=n)) for n, handle in enumerate([store, other] * 5)))
+    kept = await asyncio.gather(
+        *(readings.add(handle, reading(now, workers=n)) for n, handle in enumerate([store, other] * 5))
+    )
 
-    [found] = await store.readings(now)
+    [found] = await readings.list_since(store, now)
     assert kept.count(True) == 1
     assert found.workers == kept.index(True)
 
@@ -151,17 +155,17 @@ async def test_the_first_of_a_minute_is_kept_and_the_others_are_told(store: Stor
 async def test_readings_are_kept_for_72_hours_and_come_oldest_first(timed: Store, clock: Clock) -> None:
     for hours in (0, 30, 30):
         clock.forward(hours * 3600)
-        await timed.read(reading(clock()))
+        await readings.add(timed, reading(clock()))
         await timed.trim()
-    all_of_them = [each.at for each in await timed.readings(0.0)]
+    all_of_them = [each.at for each in await readings.list_since(timed, 0.0)]
 
     clock.forward(13 * 3600)
     await timed.trim()
 
     assert all_of_them == sorted(all_of_them)
     assert len(all_of_them) == 3
-    assert [each.at for each in await timed.readings(0.0)] == all_of_them[1:]
-    assert [each.at for each in await timed.readings(all_of_them[2] + 30.0)] == all_of_them[2:]
+    assert [each.at for each in await readings.list_since(timed, 0.0)] == all_of_them[1:]
+    assert [each.at for each in await readings.list_since(timed, all_of_them[2] + 30.0)] == all_of_them[2:]
 
 
 # heads

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from packhorse.store.base import Store
+from packhorse.store.collections import bookmarks, workers
 from tests.contract.builders import (
     LEASE,
     cancel,
@@ -42,11 +43,11 @@ async def _claimed(store: Store) -> None:
 
 
 async def _enrolled(store: Store) -> None:
-    await store.enroll(card())
+    await workers.enroll(store, card())
 
 
 async def _bookmarked(store: Store) -> None:
-    await store.set_bookmark("here", "now")
+    await bookmarks.put(store, "here", "now")
 
 
 ANYTHING: dict[str, Callable[[Store], Awaitable[object]]] = {

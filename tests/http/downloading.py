@@ -19,7 +19,9 @@ from packhorse.core import json
 from packhorse.core.models import Artifact, Input, Job, Result, Spec, Stored
 from packhorse.factory import open_both
 from packhorse.http.responses.download_limits import Downloads
-from packhorse.store.base import Claim, Entry, Store
+from packhorse.store.base import Claim, Store
+from packhorse.store.collections import audit
+from packhorse.store.collections.audit import Entry
 from tests.contract import builders
 from tests.http.processes import LIMIT, Place, Server, free_port, until
 
@@ -95,7 +97,7 @@ class House:
         """The audit, oldest first."""
 
         async def read(store: Store, _: Blobs) -> list[Entry]:
-            return (await store.audited(limit=1000))[::-1]
+            return (await audit.tail(store, limit=1000))[::-1]
 
         return self.with_both(read)
 

@@ -6,7 +6,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from packhorse.auth import issue
-from packhorse.store.base import Entry, Store
+from packhorse.store.base import Store
+from packhorse.store.collections import audit
+from packhorse.store.collections.audit import Entry
 from tests.http.processes import Place
 from tests.http.unserved import Http, unserved
 from tests.journey.site import until
@@ -34,7 +36,7 @@ async def audited(store: Store, count: int, tenant: str | None = None) -> list[E
     """The entries, oldest first, once there are so many: they are written beside the requests."""
 
     async def look() -> list[Entry] | None:
-        found = await store.audited(tenant, limit=200)
+        found = await audit.tail(store, tenant, limit=200)
         return found[::-1] if len(found) >= count else None
 
     return await until(look, 40, lambda: f"there are not {count} entries")

@@ -14,7 +14,9 @@ from packhorse.auth.audit_log import Auditor
 from packhorse.auth.caller import LOCAL
 from packhorse.errors import StoreUnavailable
 from packhorse.factory import open_store
-from packhorse.store.base import Entry, Store
+from packhorse.store.base import Store
+from packhorse.store.collections import audit as audit_records
+from packhorse.store.collections.audit import Entry
 from tests.journey.site import until
 
 
@@ -39,7 +41,7 @@ async def written(store: Store, count: int) -> list[tuple[str, int]]:
     """The entries, oldest first, once there are so many."""
 
     async def look() -> list[Entry] | None:
-        found = await store.audited()
+        found = await audit_records.tail(store)
         return found[::-1] if len(found) >= count else None
 
     return [(entry.event, entry.count) for entry in await until(look, 40, lambda: f"there are not {count} entries")]
@@ -51,7 +53,7 @@ async def test_what_is_told_is_written_at_once_with_all_its_facts(store: Store) 
 
         assert await written(store, 1) == [("download.started", 1)]
 
-    [entry] = await store.audited()
+    [entry] = await audit_records.tail(store)
     assert (entry.tenant, entry.job_id, entry.details) == ("default", "j", {"bytes": 5})
     assert abs(entry.at - store.now()) < 60
 
@@ -99,7 +101,7 @@ class Away:
         if self.is_away:
             self.refused.set()
             raise StoreUnavailable
-        await self.store.audit(entries, keep=keep)
+        await audit_records.append(self.store, entries, keep=keep)
 
 
 async def test_an_outage_is_waited_out(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,9 @@ import pydantic
 import pytest
 
 from packhorse import App, File, Params
+from packhorse.core import json
 from packhorse.core.plan import Definition
+from packhorse.core.records import Record
 from packhorse.define.pipelines import Pipeline
 from packhorse.errors import InvalidInput, UnknownPipeline
 from packhorse.jobs.catalog import Catalog, Published
@@ -45,9 +47,9 @@ class Registry:
         self.found = list(found)
         self.asked = 0
 
-    async def definitions(self) -> list[Definition]:
+    async def scan(self, kind: str, *_: Any, **__: Any) -> list[Record]:
         self.asked += 1
-        return self.found
+        return [Record(kind, each.pipeline, json.encode(each)) for each in self.found]
 
 
 def catalog(registry: Registry) -> Catalog:

@@ -16,7 +16,9 @@ from packhorse.core.histogram import bucket
 from packhorse.core.models import Failure, TaskId
 from packhorse.jobs.estimate import STAGES
 from packhorse.jobs.transact import Transactor
-from packhorse.store.base import Line, Report, Sample, Store, WorkerCard
+from packhorse.store.base import Line, Report, Sample, Store
+from packhorse.store.collections import workers
+from packhorse.store.collections.workers import WorkerCard
 from packhorse.store.sqlite import SqliteStore
 from packhorse.store.statistics import QUARTER, Tally
 from tests.contract.builders import card
@@ -302,9 +304,9 @@ async def test_a_job_says_what_it_waits_for(http: Http, store: Store) -> None:
     assert job is not None
 
     alone = (await http.get(f"jobs/{job_id}/explain")).json()
-    await store.enroll(alive(store, queues={"default": 2}, kinds=("other/stage#1",)))
+    await workers.enroll(store, alive(store, queues={"default": 2}, kinds=("other/stage#1",)))
     without_code = await codes(http, job_id)
-    await store.enroll(alive(store, queues={"default": 2}, kinds=(job.plan.stages[0].kind,)))
+    await workers.enroll(store, alive(store, queues={"default": 2}, kinds=(job.plan.stages[0].kind,)))
 
     message = "no worker that is alive serves queue `default`"
     assert alone == {"reasons": [{"code": "NO_WORKER", "message": message}]}
@@ -550,7 +552,7 @@ async def test_who_waits_for_its_turn_is_told_how_many_go_before(http: Http, sto
     await submitted(http)
     job_id = await submitted(http)
     plan = (await store.get([job_id]))[0].plan  # type: ignore[union-attr]
-    await store.enroll(card(queues={"default": 1}, kinds=(plan.stages[0].kind,)))
+    await workers.enroll(store, card(queues={"default": 1}, kinds=(plan.stages[0].kind,)))
 
     [reason] = (await http.get(f"jobs/{job_id}/explain")).json()["reasons"]
 

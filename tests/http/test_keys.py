@@ -12,6 +12,7 @@ import pytest
 from packhorse.auth import issue, keyring, keys
 from packhorse.factory import open_store
 from packhorse.store.base import Store
+from packhorse.store.collections import keys as key_records
 from tests.http.conftest import publish
 from tests.http.keyed import asking, audited, bearer, key
 from tests.http.processes import Place, served
@@ -245,7 +246,7 @@ async def test_a_rotated_key_is_the_same_client(http: Http, admin: dict[str, str
 
 async def test_a_key_for_one_user_that_was_made_admin_all_the_same_is_none(http: Http, store: Store) -> None:
     made, text = keys.mint("acme", ["admin"], now=store.now(), by="cli", user="mallory")
-    await store.add_key(made)
+    await key_records.add(store, made)
 
     answers = [
         await http.post("keys", json={"scopes": ["admin"]}, headers=bearer(text)),

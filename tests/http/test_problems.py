@@ -101,7 +101,7 @@ async def test_a_store_that_fails_makes_the_server_unready(http: Http, monkeypat
         raise StoreUnavailable
 
     tools: Tools = http.app.state.tools
-    monkeypatch.setattr(tools.store, "bookmark", broken)
+    monkeypatch.setattr(tools.store, "fetch", broken)
 
     assert (await http.get("http://127.0.0.1/readyz")).status_code == 503
     assert (await http.get("http://127.0.0.1/healthz")).status_code == 200

@@ -9,6 +9,7 @@ import pytest
 from litestar.testing import AsyncTestClient
 
 from packhorse.store.base import Store
+from packhorse.store.collections import pauses, workers
 from tests.contract.builders import card
 from tests.http.conftest import publish
 from tests.http.processes import Place
@@ -35,8 +36,8 @@ async def queues(http: Http) -> dict[str, Any]:
 async def test_queues_are_listed_with_what_waits_and_who_serves_them(http: Http, store: Store) -> None:
     await submitted(http)
     await submitted(http)
-    await store.enroll(card("w1", queues={"default": 2, "other": 1}))
-    await store.enroll(card("w2", queues={"default": 3}))
+    await workers.enroll(store, card("w1", queues={"default": 2, "other": 1}))
+    await workers.enroll(store, card("w2", queues={"default": 3}))
 
     found = await queues(http)
 
@@ -48,7 +49,7 @@ async def test_queues_are_listed_with_what_waits_and_who_serves_them(http: Http,
 async def test_a_paused_queue_says_since_when_by_whom_and_why(http: Http, store: Store) -> None:
     answer = await http.post("queues/default/pause", json={"reason": "the disk is full"})
 
-    [pause] = await store.pauses()
+    [pause] = await pauses.list_all(store)
     assert answer.status_code == 200
     assert answer.json() == (await queues(http))["default"]
     assert answer.json()["paused"]["by"] == pause.by == "local"
@@ -57,7 +58,7 @@ async def test_a_paused_queue_says_since_when_by_whom_and_why(http: Http, store:
 
 
 async def test_a_job_in_a_paused_queue_is_explained(http: Http, store: Store) -> None:
-    await store.enroll(card(queues={"default": 1}, kinds=()))
+    await workers.enroll(store, card(queues={"default": 1}, kinds=()))
     job_id = await submitted(http)
 
     await http.post("queues/default/pause")
@@ -72,12 +73,12 @@ async def test_a_job_in_a_paused_queue_is_explained(http: Http, store: Store) ->
 async def test_a_second_pause_replaces_the_first_and_a_second_resume_does_nothing(http: Http, store: Store) -> None:
     for reason in ("one", "two"):
         await http.post("queues/onnx/pause", json={"reason": reason})
-    reasons = [pause.reason for pause in await store.pauses()]
+    reasons = [pause.reason for pause in await pauses.list_all(store)]
     answers = [await http.post("queues/onnx/resume") for _ in range(2)]
 
     assert reasons == ["two"]
     assert [(each.status_code, each.json()["paused"]) for each in answers] == [(200, None)] * 2
-    assert await store.pauses() == []
+    assert await pauses.list_all(store) == []
 
 
 @pytest.mark.parametrize("verb", ["pause", "resume"])
@@ -85,7 +86,7 @@ async def test_a_queue_nobody_uses_is_404(http: Http, store: Store, verb: str) -
     answer = await http.post(f"queues/defualt/{verb}")
 
     assert (answer.status_code, answer.json()["type"]) == (404, "urn:packhorse:queue-not-found")
-    assert await store.pauses() == []
+    assert await pauses.list_all(store) == []
 
 
 @pytest.mark.parametrize("reason", ["x" * 501, "a\0b", 7])
@@ -94,4 +95,4 @@ async def test_a_reason_is_a_short_text(http: Http, store: Store, reason: object
 
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["field"] == "reason"
-    assert await store.pauses() == []
+    assert await pauses.list_all(store) == []

@@ -17,6 +17,7 @@ from packhorse.define.registry import load
 from packhorse.errors import SecretUnreadable
 from packhorse.jobs.encryption import get_encryptor
 from packhorse.store.base import Store
+from packhorse.store.collections import audit
 from packhorse.store.collections import schedules as schedule_records
 from tests.contract.schedules import terms
 from tests.http.conftest import publish
@@ -58,7 +59,7 @@ async def everything(http: Http, store: Store) -> str:
     kept = [
         await schedule_records.list_all(store),
         await schedule_records.revisions(store, "default", "nightly"),
-        await store.audited(),
+        await audit.tail(store),
     ]
     return "".join(told) + repr(kept) + json.encode(kept).decode()
 

@@ -12,7 +12,10 @@ from litestar.testing import AsyncTestClient
 
 from packhorse.core.histogram import bucket
 from packhorse.store.base import Store
-from packhorse.store.statistics import MINUTE, QUARTER, Level, Reading, Tally
+from packhorse.store.collections import readings
+from packhorse.store.collections import workers as worker_records
+from packhorse.store.collections.readings import Level, Reading
+from packhorse.store.statistics import MINUTE, QUARTER, Tally
 from tests.contract.builders import card
 from tests.http.conftest import publish
 from tests.http.processes import Place
@@ -47,7 +50,7 @@ async def stats(http: Http, **query: str) -> dict[str, Any]:
 async def test_the_overview_says_what_there_is(http: Http, store: Store) -> None:
     await submitted(http)
     await failed(store, await submitted(http))
-    await store.enroll(card("w1", queues={"default": 2}, busy={"default": 1}))
+    await worker_records.enroll(store, card("w1", queues={"default": 2}, busy={"default": 1}))
     await store.tally(tallies(store.now(), {"completed": 5, "failed": 2}))
 
     found = await stats(http)
@@ -112,7 +115,7 @@ async def test_a_series_has_no_more_points_than_can_be_plotted(
     now = store.now()
     for ago in (0, 30, 3500, 4 * 3600, 71 * 3600):
         await store.tally(tallies(now - ago, {"completed": 1}))
-        await store.read(Reading(int((now - ago) // 60) * 60, 2, {"default": Level(7, 1.5, 3, 4)}))
+        await readings.add(store, Reading(int((now - ago) // 60) * 60, 2, {"default": Level(7, 1.5, 3, 4)}))
 
     found = await stats(http, window=window)
 
@@ -130,7 +133,7 @@ async def test_a_series_has_no_more_points_than_can_be_plotted(
 async def test_a_point_shows_the_peak_of_its_readings_and_the_fewest_workers(http: Http, store: Store) -> None:
     at = int((store.now() - 3600) // QUARTER) * QUARTER
     for n, (ready, workers) in enumerate([(1, 3), (80, 1), (2, 3)]):
-        await store.read(Reading(at + 60 * n, workers, {"onnx": Level(ready), "default": Level(5)}))
+        await readings.add(store, Reading(at + 60 * n, workers, {"onnx": Level(ready), "default": Level(5)}))
 
     [point] = [each for each in (await stats(http, window="72h", queue="onnx"))["series"] if each["ready"] is not None]
 
@@ -153,7 +156,7 @@ async def test_a_queue_nobody_uses_is_404(http: Http) -> None:
 
 async def test_a_queue_says_how_long_what_waits_has_waited_and_how_it_went_lately(http: Http, store: Store) -> None:
     await submitted(http)
-    await store.enroll(card("w1", queues={"default": 2}, busy={"default": 2}))
+    await worker_records.enroll(store, card("w1", queues={"default": 2}, busy={"default": 2}))
     now = store.now()
     await store.tally(tallies(now - 60, {"finish": 8, "fail": 2, f"wait:{bucket(0.2)}": 10}, queue="default"))
     await store.tally(tallies(now - 3600, {"finish": 1000}, queue="default"))

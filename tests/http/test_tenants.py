@@ -13,6 +13,7 @@ from packhorse.auth import issue
 from packhorse.http.server import build
 from packhorse.settings import Settings
 from packhorse.store.base import Store
+from packhorse.store.collections import keys
 from packhorse.store.collections import schedules as schedule_records
 from tests.contract.failures import failing, id_of, only_group, wrong
 from tests.http.conftest import publish
@@ -172,7 +173,7 @@ async def all_of(store: Store, acme: Acme) -> tuple[Any, ...]:
     names = acme.names
     runs = await schedule_records.runs(store, "acme", names["schedule_id"])
     schedule = await schedule_records.get(store, "acme", names["schedule_id"])
-    return await store.get([names["job_id"]]), await store.keys([names["key_id"]]), schedule, runs
+    return await store.get([names["job_id"]]), await keys.get(store, [names["key_id"]]), schedule, runs
 
 
 def test_every_operation_of_a_job_is_among_them() -> None:

@@ -12,8 +12,10 @@ from msgspec.structs import replace
 
 from packhorse import host
 from packhorse.core.models import TaskId
-from packhorse.store.base import Finding, Store, WorkerCard
-from packhorse.store.health import Lost, Machine, Work
+from packhorse.store.base import Finding, Store
+from packhorse.store.collections import findings as finding_records
+from packhorse.store.collections import workers as worker_records
+from packhorse.store.collections.workers import Lost, Machine, Work, WorkerCard
 from tests.contract.builders import card
 from tests.http.conftest import publish
 from tests.http.processes import Place
@@ -55,7 +57,7 @@ async def findings(http: Http) -> tuple[str, dict[str, dict[str, Any]]]:
 async def test_a_worker_says_what_it_has_in_hand_and_how_its_host_is(http: Http, store: Store) -> None:
     facts = {"queues": {"default": 2, "onnx": 1}, "busy": {"default": 1}, "kinds": ("a#1",), "started_at": 1.0}
     work = (Work("j1", TaskId("page", 3), 1_800_000_000.0),)
-    await store.enroll(card("w1", **facts, work=work, machine=machine(store)))
+    await worker_records.enroll(store, card("w1", **facts, work=work, machine=machine(store)))
 
     found = (await workers(http))["w1"]
 
@@ -69,22 +71,22 @@ async def test_a_worker_says_what_it_has_in_hand_and_how_its_host_is(http: Http,
 
 
 async def test_a_worker_that_was_told_to_stop_is_draining(http: Http, store: Store) -> None:
-    await store.enroll(card("w1", is_draining=True))
+    await worker_records.enroll(store, card("w1", is_draining=True))
 
     assert (await workers(http))["w1"]["state"] == "draining"
 
 
 async def test_what_a_host_uses_is_stale_after_ten_seconds(http: Http, store: Store) -> None:
-    await store.enroll(card("w1", machine=machine(store, ago=11.0)))
+    await worker_records.enroll(store, card("w1", machine=machine(store, ago=11.0)))
 
     assert (await workers(http))["w1"]["machine"]["is_fresh"] is False
 
 
 async def test_a_worker_whose_process_is_gone_is_not_shown_as_alive(http: Http, store: Store) -> None:
-    await store.enroll(ended_here("w1"))
+    await worker_records.enroll(store, ended_here("w1"))
 
     silent = (await workers(http))["w1"]["state"]
-    await store.miss(Lost("w1", "h", 7, "0", store.now() - 5, store.now(), "w2"))
+    await worker_records.report_lost(store, Lost("w1", "h", 7, "0", store.now() - 5, store.now(), "w2"))
     lost = (await workers(http))["w1"]["state"]
 
     assert (silent, lost) == ("silent", "lost")
@@ -93,7 +95,9 @@ async def test_a_worker_whose_process_is_gone_is_not_shown_as_alive(http: Http, 
 async def test_a_lost_worker_stays_listed_with_what_became_of_its_jobs(http: Http, store: Store) -> None:
     job_id = await submitted(http)
     work = (Work(job_id, TaskId("add"), 1.0), Work("gone-since", TaskId("add"), 1.0))
-    await store.miss(Lost("w9", "far", 7, "0", store.now() - 60, store.now(), "w2", tasks=30, work=work))
+    await worker_records.report_lost(
+        store, Lost("w9", "far", 7, "0", store.now() - 60, store.now(), "w2", tasks=30, work=work)
+    )
     await http.post(f"jobs/{job_id}/cancel")
 
     found = (await workers(http))["w9"]
@@ -107,8 +111,8 @@ async def test_a_lost_worker_stays_listed_with_what_became_of_its_jobs(http: Htt
 
 
 async def test_a_worker_that_came_back_is_not_lost(http: Http, store: Store) -> None:
-    await store.miss(Lost("w1", "h", 7, "0", store.now() - 60, store.now() - 30, "w2"))
-    await store.enroll(card("w1"))
+    await worker_records.report_lost(store, Lost("w1", "h", 7, "0", store.now() - 60, store.now() - 30, "w2"))
+    await worker_records.enroll(store, card("w1"))
 
     found = (await workers(http))["w1"]
 
@@ -129,12 +133,12 @@ async def test_all_is_well_where_store_and_files_answer(http: Http) -> None:
 
 
 async def test_what_workers_found_turns_stale_when_nobody_looks_any_more(http: Http, store: Store) -> None:
-    await store.enroll(card("w1", duties={"reaper": store.now()}))
+    await worker_records.enroll(store, card("w1", duties={"reaper": store.now()}))
     seen = Finding("files", True, "answers in 1 ms", "as w1 sees it", "files", store.now() - 20)
-    await store.note([seen])
+    await finding_records.save(store, [seen])
     _, fresh = await findings(http)
 
-    await store.note([replace(seen, measured_at=store.now() - 61)])
+    await finding_records.save(store, [replace(seen, measured_at=store.now() - 61)])
     status, stale = await findings(http)
 
     assert fresh["files, from a worker"]["state"] == "ok"
@@ -142,8 +146,8 @@ async def test_what_workers_found_turns_stale_when_nobody_looks_any_more(http: H
 
 
 async def test_a_duty_that_nobody_does_is_bad(http: Http, store: Store) -> None:
-    await store.enroll(card("w1", duties={"reaper": store.now() - 90, "janitor": store.now() - 90}))
-    await store.enroll(card("w2", duties={"janitor": store.now() - 5}))
+    await worker_records.enroll(store, card("w1", duties={"reaper": store.now() - 90, "janitor": store.now() - 90}))
+    await worker_records.enroll(store, card("w2", duties={"janitor": store.now() - 5}))
 
     status, found = await findings(http)
 
@@ -152,7 +156,7 @@ async def test_a_duty_that_nobody_does_is_bad(http: Http, store: Store) -> None:
 
 async def test_a_silent_worker_and_jobs_that_nothing_will_start_are_bad(http: Http, store: Store) -> None:
     await submitted(http)
-    await store.enroll(ended_here("w1"))
+    await worker_records.enroll(store, ended_here("w1"))
 
     status, found = await findings(http)
 

@@ -13,7 +13,10 @@ from packhorse.core.changes import Change
 from packhorse.core.models import Job
 from packhorse.jobs.explain import Around, explain_job, is_live, reasons
 from packhorse.schemas.explain import Reason
-from packhorse.store.base import Pause, Store, WorkerCard
+from packhorse.store.base import Store
+from packhorse.store.collections import pauses, workers
+from packhorse.store.collections.pauses import Pause
+from packhorse.store.collections.workers import WorkerCard
 from tests.contract.builders import (
     ONNX,
     RESULT,
@@ -170,12 +173,12 @@ def test_an_ended_job_whose_slot_is_taken_cannot_be_retried() -> None:
 
 
 async def test_what_is_around_a_job_is_read_from_the_store(store: Store) -> None:
-    await store.enroll(card(queues={"default": 1}, kinds=("only",), seen_at=store.now()))
+    await workers.enroll(store, card(queues={"default": 1}, kinds=("only",), seen_at=store.now()))
     await submit(store, SLOTTED, user="bob")
     second = await submit(store, SLOTTED, user="ann")
 
     before = await explain_job(store, second, lease=15)
-    await store.pause(replace(OPERATOR, at=store.now()))
+    await pauses.pause(store, replace(OPERATOR, at=store.now()))
     after = await explain_job(store, second, lease=15)
 
     assert [each.code for each in before + after] == ["QUEUED", "PAUSED"]

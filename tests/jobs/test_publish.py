@@ -14,6 +14,7 @@ from packhorse.core.models import Artifact, Job, Result, Stored
 from packhorse.errors import BlobUnavailable
 from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Store
+from packhorse.store.collections import bookmarks
 from tests.contract.builders import claim_one, finish, held, plan, settled, stage, submit
 from tests.worker.builders import EPOCH, id_at, put
 from tests.worker.faulty import Faults
@@ -145,7 +146,7 @@ async def test_a_stray_that_cannot_be_withdrawn_keeps_nothing_else_from_being_do
 
     assert stuck in await published(blobs)
     assert other not in await published(blobs)
-    assert (await store.bookmark(PUBLISHED) or "").startswith(RESTING)
+    assert (await bookmarks.get(store, PUBLISHED) or "").startswith(RESTING)
     assert {"trim", "scan errand", "forget_failures"} <= {*faults.names()}
     assert "abandon" in blob_faults.names()
 

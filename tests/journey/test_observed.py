@@ -7,7 +7,10 @@ import signal
 
 from packhorse.background.health import HealthCheck, find_in_store, state
 from packhorse.jobs.explain import is_live
-from packhorse.store.health import Lost
+from packhorse.store.collections import findings
+from packhorse.store.collections import readings as reading_records
+from packhorse.store.collections import workers as worker_records
+from packhorse.store.collections.workers import Lost
 from packhorse.store.statistics import MINUTE, QUARTER
 from tests.journey.site import LEASE, Site, until
 
@@ -17,7 +20,9 @@ async def workers_are(site: Site, count: int) -> None:
 
     async def look() -> bool | None:
         now = store.now()
-        return len([card for card in await store.workers() if is_live(card, now, LEASE)]) == count or None
+        return (
+            len([card for card in await worker_records.list_all(store) if is_live(card, now, LEASE)]) == count or None
+        )
 
     await until(look, 60, lambda: f"there are not {count} workers\n{site.log_text()[-2000:]}")
 
@@ -39,7 +44,7 @@ async def test_three_workers_count_every_job_once_and_read_a_minute_once(site: S
     for tally, count in await store.tallied(QUARTER, 0.0, queue=""):
         jobs[tally.name] += count
     outcomes = [(tally.name, count) for tally, count in await store.tallied(QUARTER, 0.0, queue="default")]
-    readings = await store.readings(0.0)
+    readings = await reading_records.list_since(store, 0.0)
     assert jobs["completed"] == 12
     assert sum(count for name, count in outcomes if name == "finish") == 12
     assert sum(count for name, count in outcomes if name == "fail") == 12
@@ -54,7 +59,7 @@ async def test_a_killed_worker_is_lost_and_what_it_had_in_hand_is_done_by_anothe
     await workers_are(site, 2)
     held = await site.submit("polite", seconds=5)
     await site.started(held)
-    cards = await store.workers()
+    cards = await worker_records.list_all(store)
     [holder] = [card for card in cards if await store.held_by(card.id, 10)]
     [other] = [card for card in cards if card != holder]
 
@@ -63,7 +68,7 @@ async def test_a_killed_worker_is_lost_and_what_it_had_in_hand_is_done_by_anothe
     killed.wait()
 
     async def missed() -> Lost | None:
-        return next(iter(await store.lost()), None)
+        return next(iter(await worker_records.list_lost(store)), None)
 
     lost = await until(missed, 60, lambda: f"nobody was missed\n{site.log_text()[-2000:]}")
     job = await site.ended(held)
@@ -102,11 +107,11 @@ async def test_what_workers_find_is_there_for_those_who_only_read(site: Site) ->
     await workers_are(site, 1)
 
     async def noted() -> dict[str, bool] | None:
-        return {each.part: each.is_ok for each in await store.noted()} or None
+        return {each.part: each.is_ok for each in await findings.list_all(store)} or None
 
     found = await until(noted, 60, lambda: f"nothing was found\n{site.log_text()[-2000:]}")
-    before = await store.noted()
+    before = await findings.list_all(store)
     await HealthCheck(store, blobs, site.settings, "me").tick()
 
     assert found == {"store": True, "files": True, "workers": True, "duties": True}
-    assert await store.noted() == before  # it has just been looked at
+    assert await findings.list_all(store) == before  # it has just been looked at

@@ -22,6 +22,7 @@ from packhorse.define.submit import Options
 from packhorse.errors import SettingError, UnknownOutcome
 from packhorse.runtime import Handle
 from packhorse.store.base import Claim, Decide
+from packhorse.store.collections import workers
 from packhorse.store.sqlite import SqliteStore
 from packhorse.worker import limits
 from packhorse.worker.describe import describe
@@ -64,7 +65,7 @@ async def test_a_claim_under_way_when_the_worker_is_told_to_leave_is_not_strande
     job = await site.job(handle)
     assert (job.status, job.retry_count) == (Status.RUNNING, 0)
     assert job.running_tasks() == []
-    assert await store.workers() == []
+    assert await workers.list_all(store) == []
     await store.close()
     await site.close()
 
@@ -139,7 +140,7 @@ async def test_an_app_that_cannot_be_loaded_for_a_while_costs_no_job_an_attempt(
         return any("SyntaxError" in line for line in lines) or None
 
     async def slots() -> list[Mapping[str, int]]:
-        return [card.queues for card in await store.workers()]
+        return [card.queues for card in await workers.list_all(store)]
 
     async def has_none() -> bool | None:
         return await slots() == [{"default": 0}] or None
@@ -171,7 +172,7 @@ async def at_work(site: Site) -> AsyncIterator[Worker]:
     running = asyncio.create_task(worker.run(stop, stop))
 
     async def is_known() -> bool | None:
-        return bool(await store.workers()) or None
+        return bool(await workers.list_all(store)) or None
 
     try:
         await until(is_known, 40, lambda: f"the worker has not started: {running}")

@@ -12,7 +12,9 @@ from packhorse.auth.caller import Caller
 from packhorse.core import json
 from packhorse.errors import StoreError
 from packhorse.log import log, trace_id
-from packhorse.store.base import Entry, Store
+from packhorse.store.base import Store
+from packhorse.store.collections import audit
+from packhorse.store.collections.audit import Entry
 
 FOLDED = frozenset({"accepted", "missing", "malformed", "wrong", "ended", "blocked", "refused", "unavailable"})
 """What somebody may make happen as often as they like: the first is written at once, equal ones are counted."""
@@ -84,7 +86,7 @@ class Auditor:
                 self._left_out = 0
 
     async def _write(self, batch: list[Entry]) -> None:
-        await self._store.audit(batch, keep=self._keep)
+        await audit.append(self._store, batch, keep=self._keep)
         del self._waiting[: len(batch)]
 
     async def close(self) -> None:

@@ -16,7 +16,8 @@ from packhorse.auth.keyring import Keyring
 from packhorse.auth.rate_limits import WINDOW, Limit, Rates, limit_headers, refusal
 from packhorse.errors import RateExceeded, Unauthorized
 from packhorse.settings import Settings
-from packhorse.store.base import Charge, Key, Spent, Store
+from packhorse.store.base import Charge, Spent, Store
+from packhorse.store.collections.keys import Key
 
 BEARER = "bearer "
 FAILURES = 60.0

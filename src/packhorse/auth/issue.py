@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from packhorse.auth import keys
 from packhorse.core.models import Job
 from packhorse.errors import KeyNotFound
-from packhorse.store.base import Key, Store
+from packhorse.store.base import Store
+from packhorse.store.collections import keys as key_records
+from packhorse.store.collections.keys import Key
 
 
 async def create(
@@ -25,7 +27,7 @@ async def create(
     now = store.now()
     ends_at = None if lasting is None else now + lasting
     key, text = keys.mint(tenant, scopes, now=now, by=by, name=name, user=user, ends_at=ends_at)
-    await store.add_key(key)
+    await key_records.add(store, key)
     return key, text
 
 
@@ -42,7 +44,7 @@ async def token(store: Store, job: Job, *, by: str, client: str, lasting: float)
         ends_at=now + lasting,
         client=client,
     )
-    await store.add_key(key)
+    await key_records.add(store, key)
     return key, text
 
 
@@ -61,13 +63,13 @@ async def rotate(store: Store, old: Key, *, by: str, overlap: float) -> tuple[Ke
         ends_at=old.ends_at,
         client=old.client,
     )
-    await store.add_key(key)
-    await store.end_key(old.id, now + overlap, by)
+    await key_records.add(store, key)
+    await key_records.end(store, old.id, now + overlap, by)
     return key, text
 
 
 async def revoke(store: Store, key_id: str, *, by: str) -> Key:
-    ended = await store.end_key(key_id, store.now(), by)
+    ended = await key_records.end(store, key_id, store.now(), by)
     if ended is None:
         raise KeyNotFound(key_id=key_id)
     return ended
@@ -75,7 +77,7 @@ async def revoke(store: Store, key_id: str, *, by: str) -> Key:
 
 async def find(store: Store, key_id: str, tenant: str | None = None) -> Key:
     """A key, no token; of this tenant, if one is named. A foreign one and a missing one look the same."""
-    [key] = [None] if "\0" in key_id else await store.keys([key_id])
+    [key] = [None] if "\0" in key_id else await key_records.get(store, [key_id])
     if key is None or key.job_id is not None or tenant not in (None, key.tenant):
         raise KeyNotFound(key_id=key_id)
     return key

@@ -14,7 +14,9 @@ from weakref import WeakValueDictionary
 
 from packhorse.errors import CorruptRecord, StoreError
 from packhorse.log import log
-from packhorse.store.base import Key, Store
+from packhorse.store.base import Store
+from packhorse.store.collections import keys
+from packhorse.store.collections.keys import Key
 
 FRESH = 0.5
 """Seconds for which what was read of a key is taken for true."""
@@ -71,7 +73,7 @@ class Keyring:
     async def _look(self) -> None:
         watched = dict(self._ends)  # holds them until we are through
         try:
-            found = await self._store.keys(list(watched))
+            found = await keys.get(self._store, list(watched))
         except CorruptRecord:
             found = [await self._readable(key_id) for key_id in watched]
         for key_id, key in zip(watched, found, strict=True):
@@ -82,7 +84,7 @@ class Keyring:
     async def _readable(self, key_id: str) -> Key | None:
         """One that cannot be read has ended; the others have not."""
         try:
-            [key] = await self._store.keys([key_id])
+            [key] = await keys.get(self._store, [key_id])
         except CorruptRecord:
             return None
         return key
@@ -90,7 +92,7 @@ class Keyring:
     async def _read(self, key_id: str) -> Key | None:
         at = time.monotonic()
         try:
-            [key] = await self._store.keys([key_id])
+            [key] = await keys.get(self._store, [key_id])
         finally:
             del self._asked[key_id]
         if key is None:

@@ -15,7 +15,7 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from packhorse.define.validation import invalid, list_some, quote_short
-from packhorse.store.base import Key
+from packhorse.store.collections.keys import Key
 
 PREFIX = "ph_"
 LETTERS = "0123456789abcdefghjkmnpqrstvwxyz"

@@ -15,8 +15,9 @@ from packhorse.core.models import Job, TaskId
 from packhorse.errors import Conflict, Refused
 from packhorse.jobs.transact import Transactor
 from packhorse.log import log
-from packhorse.store.base import Store, WorkerCard
-from packhorse.store.health import MOST_NAMED, Lost, Work
+from packhorse.store.base import Store
+from packhorse.store.collections import workers
+from packhorse.store.collections.workers import MOST_NAMED, Lost, Work, WorkerCard
 
 BATCH = 100
 MOST_COUNTED = 1000
@@ -42,7 +43,7 @@ class DeadWorkers:
         self._silence = Silence(lease, monotonic)
 
     async def tick(self) -> float:
-        cards = [card for card in await self._store.workers() if card.id != self._me.id]
+        cards = [card for card in await workers.list_all(self._store) if card.id != self._me.id]
         silent = self._silence.of(cards)
         for card in cards:
             if self._can_see(card) and not host.is_alive(card.pid, card.born):
@@ -52,7 +53,7 @@ class DeadWorkers:
                 await self._miss(card)
                 self._silence.told(card)
             if not self._can_see(card) and self._store.now() - card.seen_at > LONG_GONE * self._lease:
-                await self._store.dismiss(card.id)
+                await workers.dismiss(self._store, card.id)
         return PERIOD
 
     def _can_see(self, card: WorkerCard) -> bool:
@@ -75,7 +76,7 @@ class DeadWorkers:
                     freed += 1
         if card.scratch:
             await asyncio.to_thread(shutil.rmtree, card.scratch, ignore_errors=True)
-        await self._store.dismiss(card.id)
+        await workers.dismiss(self._store, card.id)
         log.worker_lost(card.id, freed)
 
     async def _miss(self, card: WorkerCard) -> None:
@@ -83,7 +84,7 @@ class DeadWorkers:
         held = await self._store.held_by(card.id, MOST_COUNTED)
         work = tuple(_work(job, task) for job, task in held[:MOST_NAMED])
         facts = (card.id, card.host, card.pid, card.version, card.seen_at)
-        await self._store.miss(Lost(*facts, self._store.now(), self._me.id, len(held), work))
+        await workers.report_lost(self._store, Lost(*facts, self._store.now(), self._me.id, len(held), work))
 
 
 class Silence:

@@ -17,8 +17,10 @@ from packhorse.core.text import plural
 from packhorse.errors import BlobUnavailable, PackhorseError
 from packhorse.jobs.explain import STUCK, Around, is_live, read_pauses, reasons
 from packhorse.settings import Settings
-from packhorse.store.base import Filter, Finding, Store, WorkerCard
-from packhorse.store.health import Lost
+from packhorse.store.base import Filter, Finding, Store
+from packhorse.store.collections import bookmarks, findings, workers
+from packhorse.store.collections import definitions as definition_records
+from packhorse.store.collections.workers import Lost, WorkerCard
 
 PATIENCE = 3.0
 """Seconds that store and files have to answer: whoever asks wants to know of an outage within five."""
@@ -42,14 +44,14 @@ async def find_all(store: Store, blobs: Blobs, settings: Settings) -> list[Findi
 
 async def find_in_store(store: Store, settings: Settings) -> list[Finding]:
     """What the store knows: how it is set up, who works, what workers have found, and what is stuck."""
-    now, cards = store.now(), await store.workers()
+    now, cards = store.now(), await workers.list_all(store)
     live = [card for card in cards if is_live(card, now, settings.lease)]
     return [
         *(replace(each, measured_at=now) for each in await store.check()),
         *_workers(cards, now, settings.lease),
-        *_lost_workers(cards, await store.lost()),
+        *_lost_workers(cards, await workers.list_lost(store)),
         *_duties(live, now, settings),
-        *_notes_of_workers(await store.noted(), live, now),
+        *_notes_of_workers(await findings.list_all(store), live, now),
         *await _stuck(store, live),
         *await _definitions(store),
     ]
@@ -69,7 +71,7 @@ async def store_answers(store: Store) -> Finding:
     began = time.monotonic()
     try:
         async with asyncio.timeout(PATIENCE):
-            await store.bookmark("ready")
+            await bookmarks.get(store, "ready")
     except (PackhorseError, TimeoutError) as error:
         return Finding("store", False, "does not answer", _reason(error), "store", store.now())
     return _answer_time("store", began, "jobs are remembered here", store.now())
@@ -154,7 +156,7 @@ async def _stuck(store: Store, live: Sequence[WorkerCard]) -> list[Finding]:
 
 
 async def _definitions(store: Store) -> list[Finding]:
-    definitions, part = await store.definitions(), "pipelines"
+    definitions, part = await definition_records.list_all(store), "pipelines"
     if not definitions:
         return [Finding("pipelines", True, "none", "a worker publishes its pipelines when it starts", part)]
     return [
@@ -173,15 +175,15 @@ class HealthCheck:
         self._me = me
 
     async def tick(self) -> float:
-        latest = max((each.measured_at or 0.0 for each in await self._store.noted()), default=0.0)
+        latest = max((each.measured_at or 0.0 for each in await findings.list_all(self._store)), default=0.0)
         if self._store.now() - latest >= PERIOD * 3 / 4:  # somebody else has just looked, otherwise
-            await self._store.note(await self._check())
+            await findings.save(self._store, await self._check())
         return PERIOD
 
     async def _check(self) -> list[Finding]:
         store, now = await store_answers(self._store), self._store.now()
         files = await files_answer(self._blobs, now)
-        cards = await self._store.workers()
+        cards = await workers.list_all(self._store)
         live = [card for card in cards if is_live(card, now, self._settings.lease)]
         seen = [replace(each, meaning=f"{each.meaning}, as {self._me} sees it") for each in (store, files)]
         return [*seen, _workers_in_all(cards, live, now), _duties_in_all(live, now, self._settings)]

@@ -20,6 +20,7 @@ from packhorse.jobs import artifacts
 from packhorse.jobs.publish import Publisher
 from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Store
+from packhorse.store.collections import bookmarks
 from packhorse.store.collections.errands import drop_orders
 from packhorse.store.collections.webhooks import drop_endpoints
 
@@ -132,7 +133,7 @@ class Janitor:
 
     async def _orphans(self) -> list[str]:
         """Objects without a job: an upload whose submit was refused or cut off. Oldest first, from where we stopped."""
-        after = await self._store.bookmark(SWEEP)
+        after = await bookmarks.get(self._store, SWEEP)
         folders = await self._blobs.folders("jobs", after=after, limit=BATCH)
         ages = {name: self._age(name) for name in folders}
         old = [name for name, age in ages.items() if age is not None and age > self._orphan_after]
@@ -141,7 +142,7 @@ class Janitor:
         is_young = any(age is not None and age <= self._orphan_after for age in ages.values())
         cursor = folders[-1] if len(folders) == BATCH and not is_young else ""
         if cursor != (after or ""):
-            await self._store.set_bookmark(SWEEP, cursor)
+            await bookmarks.put(self._store, SWEEP, cursor)
         return [f"jobs/{job_id}" for job_id in old if job_id not in known]
 
     async def _lap(self) -> list[PackhorseError]:
@@ -151,7 +152,7 @@ class Janitor:
         tidied and nobody marks that job again. So every job is looked at now and then; seldom, because each look is a
         question to the object store, and only when it is old, because what is young is tidied by its mark.
         """
-        mark = await self._store.bookmark(LAP) or ""
+        mark = await bookmarks.get(self._store, LAP) or ""
         now = self._store.now()
         if mark.startswith(RESTING):
             if now - float(mark.removeprefix(RESTING)) < self._orphan_after:
@@ -163,19 +164,19 @@ class Janitor:
         stuck = await _each(old, self._compare)
         is_young = any(age is not None and age <= self._orphan_after for age in ages.values())
         is_over = is_young or len(folders) < COMPARED
-        await self._store.set_bookmark(LAP, f"{RESTING}{now}" if is_over else folders[-1])
+        await bookmarks.put(self._store, LAP, f"{RESTING}{now}" if is_over else folders[-1])
         return list(stuck.values())
 
     async def _strays(self) -> list[PackhorseError]:
         """What was published by jobs that are no more, a page at a time: who was killed in the middle of it left it."""
-        mark, now = await self._store.bookmark(PUBLISHED) or "", self._store.now()
+        mark, now = await bookmarks.get(self._store, PUBLISHED) or "", self._store.now()
         if mark.startswith(RESTING):
             if now - float(mark.removeprefix(RESTING)) < self._orphan_after:
                 return []
             mark = ""
         found, after = await self._publisher.strays(self._store, mark)
         stuck = await _each(found, self._publisher.withdraw_stray)
-        await self._store.set_bookmark(PUBLISHED, after or f"{RESTING}{now}")
+        await bookmarks.put(self._store, PUBLISHED, after or f"{RESTING}{now}")
         return list(stuck.values())
 
     async def _compare(self, job_id: str) -> None:

@@ -13,6 +13,7 @@ from packhorse.errors import Conflict, Refused
 from packhorse.jobs.transact import Transactor
 from packhorse.log import log, traced
 from packhorse.store.base import Store
+from packhorse.store.collections import bookmarks
 
 BATCH = 100
 WATCH = "reaper"
@@ -37,7 +38,7 @@ class Reaper:
 
     async def tick(self) -> float:
         # A write, because nobody can renew in a store that only answers questions, as on a full disk.
-        await self._store.set_bookmark(WATCH, "")
+        await bookmarks.put(self._store, WATCH, "")
         overdue = await self._store.overdue(BATCH)
         self._look_at_the_clock()  # after the question: had the clock jumped before it, everybody would be overdue
         found = 0

@@ -37,6 +37,7 @@ from packhorse.jobs.transact import Transactor
 from packhorse.log import log, new_trace, traced
 from packhorse.settings import Settings
 from packhorse.store.base import Store
+from packhorse.store.collections import bookmarks, definitions
 from packhorse.store.collections import schedules as schedule_records
 from packhorse.store.tolerant_reads import get_readable, plans_of
 
@@ -243,7 +244,7 @@ class Scheduler:
 
     async def _plan(self, pipeline: str) -> Plan:
         if pipeline not in self._plans or time.monotonic() - self._read_at > FRESH:
-            self._plans = plans_of(await self._store.definitions())
+            self._plans = plans_of(await definitions.list_all(self._store))
             self._read_at = time.monotonic()
         if pipeline not in self._plans:
             raise unknown_pipeline(pipeline, self._plans)
@@ -257,12 +258,12 @@ class Scheduler:
             return
         self._looked_at = time.monotonic()
         now = self._store.now()
-        at, after = _bookmarked(await self._store.bookmark(ROUND))
+        at, after = _bookmarked(await bookmarks.get(self._store, ROUND))
         if abs(now - at) < LAP:  # another worker did
             return
         page = await schedule_records.list_all(self._store, after=after, limit=BATCH)
         last = (page[-1].tenant, page[-1].id) if len(page) == BATCH else None
-        await self._store.set_bookmark(ROUND, json.encode([now, last]).decode())
+        await bookmarks.put(self._store, ROUND, json.encode([now, last]).decode())
         oldest = now - self._settings.runs_keep
         for schedule in page:
             try:

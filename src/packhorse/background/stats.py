@@ -13,12 +13,16 @@ from msgspec import Struct
 
 from packhorse.core.histogram import LAST, bucket
 from packhorse.core.models import Job
-from packhorse.core.plan import Status
+from packhorse.core.plan import Definition, Status
 from packhorse.errors import StoreError, UnknownOutcome
 from packhorse.jobs.estimate import STAGES
 from packhorse.jobs.explain import is_live
-from packhorse.store.base import Claim, Definition, Store, WorkerCard
-from packhorse.store.statistics import MINUTE, QUARTER, Level, Reading, Tally
+from packhorse.store.base import Claim, Store
+from packhorse.store.collections import definitions as definition_records
+from packhorse.store.collections import readings, workers
+from packhorse.store.collections.readings import Level, Reading
+from packhorse.store.collections.workers import WorkerCard
+from packhorse.store.statistics import MINUTE, QUARTER, Tally
 from packhorse.store.tolerant_reads import get_readable, plans_of
 
 PERIOD = 3.0
@@ -144,8 +148,8 @@ class QueueStats(Struct, frozen=True):
 async def queue_stats(store: Store, lease: float) -> QueueStats:
     """Costs the same however many jobs there are."""
     now = store.now()
-    live = [card for card in await store.workers() if is_live(card, now, lease)]
-    kinds = kinds_of(await store.definitions())
+    live = [card for card in await workers.list_all(store) if is_live(card, now, lease)]
+    kinds = kinds_of(await definition_records.list_all(store))
     for queue in (queue for card in live for queue in card.queues):
         kinds.setdefault(queue, set())
     ready = await store.ready(kinds, limit=MOST_COUNTED)
@@ -194,7 +198,7 @@ class QueueSampler:
 
     async def tick(self) -> float:
         at = int(self._store.now() // MINUTE) * MINUTE
-        if not any(reading.at == at for reading in await self._store.readings(at)):
+        if not any(reading.at == at for reading in await readings.list_since(self._store, at)):
             survey = await queue_stats(self._store, self._lease)
-            await self._store.read(Reading(at, len(survey.live), survey.queues))
+            await readings.add(self._store, Reading(at, len(survey.live), survey.queues))
         return max(0.0, at + MINUTE - self._store.now()) + random.uniform(0.0, JITTER)  # noqa: S311

@@ -55,6 +55,7 @@ from packhorse.http.services import Tools, tools_of
 from packhorse.log import log
 from packhorse.ports import require_free
 from packhorse.settings import Settings, load
+from packhorse.store.collections import keys as key_records
 from packhorse.version import VERSION
 from packhorse.web import assets, routes
 from packhorse.web.api_calls import BASE
@@ -127,7 +128,7 @@ async def wake(app: Litestar) -> None:
         app.state.failure = error  # the server only knows that it did not start
         raise
     tools = app.state.tools = Tools(settings, store, blobs, destinations)
-    if not settings.keyless and not await store.list_keys(None, limit=1):
+    if not settings.keyless and not await key_records.list_newest(store, None, limit=1):
         log.no_keys()
     app.state.beside = asyncio.create_task(tools.run())
     app.state.is_open.set()

@@ -25,7 +25,8 @@ from packhorse.define.validation import (
     unknown_pipeline,
 )
 from packhorse.errors import InvalidInput
-from packhorse.store.base import Registry
+from packhorse.store.base import Records
+from packhorse.store.collections import definitions
 
 FRESH = 2.0
 """Seconds for which what was read is taken for true. A name that is not among it is looked for at once."""
@@ -154,8 +155,8 @@ class Published:
 
 
 class Catalog:
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
+    def __init__(self, store: Records) -> None:
+        self._store = store
         self._found: dict[str, Published] = {}
         self._read_at = -FRESH
 
@@ -179,7 +180,7 @@ class Catalog:
     async def _refresh(self, *, always: bool = False) -> None:
         if not always and time.monotonic() - self._read_at < FRESH:
             return
-        found = {definition.pipeline: definition for definition in await self._registry.definitions()}
+        found = {definition.pipeline: definition for definition in await definitions.list_all(self._store)}
         self._found = {name: self._kept(definition) for name, definition in found.items()}
         self._read_at = time.monotonic()
 

@@ -11,7 +11,11 @@ from packhorse import host
 from packhorse.core.models import Job, Stage, TaskId
 from packhorse.core.plan import StagePlan, Status
 from packhorse.schemas.explain import Reason
-from packhorse.store.base import Pause, Store, WorkerCard
+from packhorse.store.base import Store
+from packhorse.store.collections import pauses as pause_records
+from packhorse.store.collections import workers
+from packhorse.store.collections.pauses import Pause
+from packhorse.store.collections.workers import WorkerCard
 
 STUCK = frozenset({"PAUSED", "NO_WORKER", "NO_CODE", "NO_PROCESS"})
 """Reasons that go away only if somebody does something."""
@@ -44,11 +48,11 @@ async def explain_job(store: Store, job: Job, lease: float) -> list[Reason]:
 
 async def live_workers(store: Store, lease: float) -> list[WorkerCard]:
     now = store.now()
-    return [card for card in await store.workers() if is_live(card, now, lease)]
+    return [card for card in await workers.list_all(store) if is_live(card, now, lease)]
 
 
 async def read_pauses(store: Store) -> dict[str, Pause]:
-    return {pause.queue: pause for pause in await store.pauses()}
+    return {pause.queue: pause for pause in await pause_records.list_all(store)}
 
 
 def reasons(job: Job, around: Around, now: float) -> list[Reason]:

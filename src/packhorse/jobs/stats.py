@@ -9,7 +9,9 @@ from msgspec import Struct, field
 
 from packhorse.core.histogram import percentile
 from packhorse.store.base import Store
-from packhorse.store.statistics import MINUTE, QUARTER, Level, Reading, Tally
+from packhorse.store.collections import readings as reading_records
+from packhorse.store.collections.readings import Level, Reading
+from packhorse.store.statistics import MINUTE, QUARTER, Tally
 
 MOST_POINTS = 300
 """Of a series."""
@@ -85,7 +87,7 @@ async def series(store: Store, window: float, *, queue: str | None, pipeline: st
     step = MINUTE if window <= MOST_POINTS * MINUTE else QUARTER
     since = now - window + step  # the stretch that is under way counts as one
     counts = await store.tallied(step, since, queue=queue or "", pipeline=pipeline)
-    return _series(step, since, now, counts, await store.readings(since), queue)
+    return _series(step, since, now, counts, await reading_records.list_since(store, since), queue)
 
 
 def _series(

@@ -3,7 +3,8 @@
 from typing import Any, Literal, TypedDict
 
 from packhorse.schemas.timestamps import iso
-from packhorse.store.base import Entry, Key
+from packhorse.store.collections.audit import Entry
+from packhorse.store.collections.keys import Key
 
 Unit = Literal["requests", "content-bytes", "concurrent-requests"]
 

@@ -24,18 +24,9 @@ from packhorse.errors import CorruptRecord, PackhorseError
 from packhorse.store.failures import FailureFilter as FailureFilter
 from packhorse.store.failures import FailureGroup as FailureGroup
 from packhorse.store.failures import Failures as Failures
-from packhorse.store.health import Finding as Finding
-from packhorse.store.health import Vitals
-from packhorse.store.health import WorkerCard as WorkerCard
-from packhorse.store.keys import Audit as Audit
-from packhorse.store.keys import Charge as Charge
-from packhorse.store.keys import Counters as Counters
-from packhorse.store.keys import Entry as Entry
-from packhorse.store.keys import Key as Key
-from packhorse.store.keys import Keys as Keys
-from packhorse.store.keys import Session as Session
-from packhorse.store.keys import Sessions as Sessions
-from packhorse.store.keys import Spent as Spent
+from packhorse.store.rate_window import Charge as Charge
+from packhorse.store.rate_window import Counters as Counters
+from packhorse.store.rate_window import Spent as Spent
 from packhorse.store.statistics import Statistics
 
 Decide = Callable[[Job, TaskId], Change | None]
@@ -171,13 +162,17 @@ class Sample(Struct, frozen=True):
     memory: int
 
 
-class Pause(Struct, frozen=True):
-    """Nothing of the queue is to be started, and who said so."""
+class Finding(Struct, frozen=True):
+    """One line of the self-check."""
 
-    queue: str
-    at: float
-    by: str
-    reason: str = ""
+    name: str
+    is_ok: bool
+    value: str
+    meaning: str
+    part: str = "settings"
+    """What it is about: store, files, workers, duties, queues, host, or how the store is set up."""
+    measured_at: float | None = None
+    """None for what was looked at just now."""
 
 
 class Jobs(Protocol):
@@ -257,15 +252,6 @@ class Queue(Protocol):
         What was delayed until now may be missing until somebody claims.
         """
 
-    async def pause(self, pause: Pause) -> None:
-        """Keep the word for those who claim to heed: `claim` itself does not ask. Said again, it replaces."""
-
-    async def resume(self, queue: str) -> bool:
-        """Take the word back; whether there was one."""
-
-    async def pauses(self) -> list[Pause]:
-        """By the name of the queue."""
-
 
 class Notes(Protocol):
     """What changes often and is not history: batched, no version, no event."""
@@ -305,21 +291,6 @@ class Watch(Protocol):
         """A cursor, and the ids of the jobs with anything new since ``since``; None for "cannot say, look at all"."""
 
 
-class Registry(Protocol):
-    async def publish(self, definitions: Sequence[Definition]) -> None: ...
-
-    async def definitions(self) -> list[Definition]:
-        """By pipeline. One that cannot be read is told of and left out, until its worker publishes it again."""
-
-    async def enroll(self, card: WorkerCard) -> None:
-        """Say that the worker is there. Repeated as a sign of life."""
-
-    async def workers(self) -> list[WorkerCard]: ...
-
-    async def dismiss(self, worker: str) -> None:
-        """Forget a worker, unless it still holds a lease: who prunes it first would lose track of its jobs."""
-
-
 class Upkeep(Protocol):
     async def purgeable(self, limit: int) -> list[Job]:
         """Ended jobs whose purge time is over, and those whose purge was begun."""
@@ -336,10 +307,6 @@ class Upkeep(Protocol):
     async def known(self, job_ids: Sequence[str]) -> set[str]:
         """Which of these ids have a job."""
 
-    async def bookmark(self, name: str) -> str | None: ...
-
-    async def set_bookmark(self, name: str, value: str) -> None: ...
-
     async def trim(self) -> None:
         """Drop what only serves watchers and is older than any of them waits for, counters whose window is over, and
         statistics past their time."""
@@ -347,6 +314,9 @@ class Upkeep(Protocol):
 
 class Records(Protocol):
     """Everything beside jobs: keys, sessions, schedules, webhooks, workers and so on. See `core/records.py`."""
+
+    def now(self) -> float:
+        """The store's clock, as far as this process knows it."""
 
     async def put(self, writes: Sequence[Put | Drop], *, quiet: bool = False) -> list[int]:
         """Make all of these writes or none, in order; the stamp of each record afterwards, 0 for a dropped one.
@@ -388,11 +358,11 @@ class Records(Protocol):
         """The newest entries numbered below ``before``, newest first; of the whole log, or of one topic."""
 
 
-class Governed(Keys, Sessions, Audit, Counters, Failures, Statistics, Vitals, Protocol):
+class Governed(Records, Counters, Failures, Statistics, Protocol):
     """All that is beside jobs and their work."""
 
 
-class Store(Jobs, Queue, Notes, Watch, Registry, Upkeep, Records, Governed, Protocol):
+class Store(Jobs, Queue, Notes, Watch, Upkeep, Governed, Protocol):
     def now(self) -> float:
         """The store's clock, as far as this process knows it."""
 

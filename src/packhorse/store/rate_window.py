@@ -1,15 +1,58 @@
-"""The arithmetic of sliding windows, for stores that count in Python. Pure: it is handed the time and what is kept."""
+"""Rate limits and quotas: the contract's counters, and the arithmetic of their sliding windows, which does no I/O."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol
 
-from packhorse.store.keys import Charge, Spent
+from msgspec import Struct
 
 BUCKETS = 60
 """A window's buckets. More would let go of what was spent a little sooner, and cost as much more to add up."""
 MARGIN = 0.001
 """Seconds added to a wait, so that who waits exactly so long does not come a rounding too early."""
+
+
+class Charge(NamedTuple):
+    """So much of a limit per window of seconds. With another window it is another counter, whatever its name."""
+
+    name: str
+    """``ratelimit:client:ab12``, ``quota:hour:ab12``: in Redis, the key behind the prefix."""
+    amount: int
+    """0 only looks, and is never refused."""
+    limit: int
+    window: float
+
+
+class Spent(Struct, frozen=True):
+    at: float
+    """The store's clock: the receipt that a refund needs."""
+    refused: int | None
+    """The index of the first charge that did not fit; nothing was added then."""
+    left: tuple[int, ...]
+    """Of each limit, after this. Never below 0."""
+    wait: float
+    """Seconds until the refused charge could fit; 0 if none was refused. One that never can: its whole window."""
+
+
+class Counters(Protocol):
+    """Sliding windows, each kept in `BUCKETS` buckets.
+
+    Every bucket that overlaps the window counts whole, so no stretch of that length ever holds more than the limit.
+    Two processes, two machines: what is admitted is the limit exactly. The counts of the last moment may be lost with
+    the server or the power: they are made at every request, and are not worth a sync of the disk.
+    """
+
+    async def spend(self, charges: Sequence[Charge]) -> Spent:
+        """Add every amount if none goes over its limit, else none: one atomic step, by the store's clock."""
+
+    async def refund(self, charges: Sequence[Charge], at: float) -> None:
+        """Take these amounts back from where a `spend` at ``at`` has put them; never below zero.
+
+        For unsent bytes, and for a permit that is released: a charge of 1 whose window is the longest it may be held,
+        so that it ends by itself if its holder dies.
+        """
+
 
 Counter = tuple[str, float]
 """Name and window."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import NamedTuple, Protocol
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from packhorse.core.models import TaskId
 
@@ -17,8 +17,6 @@ MINUTE, QUARTER = 60, 900
 """Seconds of the two stretches that everything is counted in."""
 KEPT = {MINUTE: 6 * 3600, QUARTER: 72 * 3600}
 """Seconds for which the counts of each are kept: 360 and 288 stretches, so that no plot has to read many more."""
-READINGS_KEPT = 72 * 3600
-"""Seconds for which the reading of each minute is kept."""
 MOST_PAIRS = 1000
 """Tenants' pipelines that are looked at to count jobs, by stores that do not keep the numbers."""
 MOST_RANKS = 10
@@ -35,25 +33,6 @@ class Tally(NamedTuple):
     """Of the stages it is about; empty for whole jobs."""
     name: str
     """An outcome, or a bucket of a histogram."""
-
-
-class Level(Struct, frozen=True, omit_defaults=True):
-    """A queue at one moment."""
-
-    ready: int = 0
-    oldest: float = 0.0
-    """Seconds for which what is longest ready has been waiting."""
-    running: int = 0
-    slots: int = 0
-
-
-class Reading(Struct, frozen=True, omit_defaults=True):
-    """How things stood in one minute, for all who ask later."""
-
-    at: int
-    """The beginning of the minute."""
-    workers: int = 0
-    queues: Mapping[str, Level] = field(default_factory=dict)
 
 
 class Counts(Struct, frozen=True):
@@ -84,12 +63,6 @@ class Statistics(Protocol):
     ) -> list[tuple[Tally, int]]:
         """The counts of stretches that end after ``since``, oldest first; of all queues and pipelines, or of one."""
 
-    async def read(self, reading: Reading) -> bool:
-        """Keep it, unless that minute has one already; whether it was kept."""
-
-    async def readings(self, since: float) -> list[Reading]:
-        """Those of minutes that end after ``since``, oldest first."""
-
     async def heads(self, kinds: Mapping[str, Collection[str]]) -> list[Head]:
         """For each queue, kind and priority the foremost entry that is ready: the one of the oldest job."""
 
@@ -100,10 +73,6 @@ class Statistics(Protocol):
 def first(step: int, since: float, now: float) -> int:
     """The beginning of the first stretch that ends after ``since`` and is still kept."""
     return int(max(since, now - KEPT[step], 0.0) // step) * step
-
-
-def first_minute(since: float, now: float) -> int:
-    return int(max(since, now - READINGS_KEPT, 0.0) // MINUTE) * MINUTE
 
 
 def capped(found: Mapping[str, int], most: int, *, is_all: bool) -> Counts:

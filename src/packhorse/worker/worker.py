@@ -37,7 +37,9 @@ from packhorse.jobs.encryption import get_encryptor
 from packhorse.jobs.transact import Transactor
 from packhorse.log import log, trace
 from packhorse.settings import Settings
-from packhorse.store.base import Claim, Lease, Renewal, Store, WorkerCard
+from packhorse.store.base import Claim, Lease, Renewal, Store
+from packhorse.store.collections import definitions, pauses, workers
+from packhorse.store.collections.workers import WorkerCard
 from packhorse.worker.attempt import LOST, Attempt, Outcome, Resources, StopReason
 from packhorse.worker.claims import Slots, hand_back_orphans, limit_total, tokens
 from packhorse.worker.describe import Description
@@ -123,9 +125,9 @@ class Worker:
         """
         Path(self.card.scratch).mkdir(parents=True)  # noqa: ASYNC240 (once, at the start)
         await self._pool.open()
-        await self._store.publish(self._definitions)
+        await definitions.publish(self._store, self._definitions)
         await declare(self._store, self._schedules, self._definitions, get_encryptor(self._settings.secret_key))
-        await self._store.enroll(self._current_card())
+        await workers.enroll(self._store, self._current_card())
         await self._read_pauses()
         log.worker_started(self.card.id, self._slots.sizes)
         loops = [asyncio.create_task(loop) for loop in self._loops()]
@@ -311,7 +313,7 @@ class Worker:
                 await self._report_outage(error)
 
     async def _read_pauses(self) -> None:
-        paused = frozenset(pause.queue for pause in await self._store.pauses())
+        paused = frozenset(pause.queue for pause in await pauses.list_all(self._store))
         if self._slots.paused - paused:
             self._wake.set()
         self._slots.paused = paused
@@ -351,7 +353,7 @@ class Worker:
             try:
                 if self._running:
                     self._stop_attempts(await self._store.renew(list(self._running), self._settings.lease))
-                await self._store.enroll(self._current_card())
+                await workers.enroll(self._store, self._current_card())
                 if self._is_away:
                     self._is_away = False
                     log.store_back()
@@ -402,7 +404,7 @@ class Worker:
         with contextlib.suppress(StoreError):
             await self._reporter.flush()
             await self._stats.flush()
-            await self._store.dismiss(self.card.id)
+            await workers.dismiss(self._store, self.card.id)
         shutil.rmtree(self.card.scratch, ignore_errors=True)
         log.worker_stopped()
 

@@ -15,8 +15,9 @@ from msgspec.structs import replace
 
 from packhorse import host
 from packhorse.errors import SettingError
-from packhorse.store.base import Store, WorkerCard
-from packhorse.store.health import MOST_NAMED, Machine, Work
+from packhorse.store.base import Store
+from packhorse.store.collections import workers
+from packhorse.store.collections.workers import MOST_NAMED, Machine, Work, WorkerCard
 from packhorse.version import VERSION
 from packhorse.worker.attempt import Attempt
 
@@ -87,7 +88,7 @@ class Heartbeat:
 
     async def tick(self) -> float:
         if self._is_needed:
-            await self._store.enroll(self._card())
+            await workers.enroll(self._store, self._card())
         return PERIOD
 
 

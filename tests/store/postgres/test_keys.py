@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from packhorse.core import json
+from packhorse.store.collections import keys
 from packhorse.store.collections.webhooks import add_endpoint, list_deliveries, settle_delivery, take_deliveries
 from packhorse.store.postgres import PostgresStore
 from packhorse.store.postgres.connection import Session
@@ -23,8 +24,8 @@ async def test_a_schema_of_the_first_version_gets_what_it_lacks(url: str) -> Non
 
     store = await PostgresStore.open(url)
 
-    await store.add_key(key())
-    assert await store.keys([key().id]) == [key()]
+    await keys.add(store, key())
+    assert await keys.get(store, [key().id]) == [key()]
     await store.close()
 
 
@@ -42,10 +43,12 @@ async def test_counters_are_dropped_when_their_window_is_over_and_not_before(
     assert await raw.fetchval("SELECT count(*) FROM counters") == 1
 
 
-@pytest.mark.parametrize("table", ["keys", "records WHERE kind = 'delivery'"])
+@pytest.mark.parametrize(
+    "table", ["records WHERE kind = 'key'", "records WHERE kind = 'delivery'", "record_index WHERE kind = 'key'"]
+)
 async def test_nothing_of_an_erased_job_is_left(pg: PostgresStore, raw: Raw, table: str) -> None:
     job = await told(pg, "e1", "e2")
-    await pg.add_key(key(job_id=job.id))
+    await keys.add(pg, key(job_id=job.id))
     assert await raw.fetchval(f"SELECT count(*) FROM {table}") > 0
 
     await pg.erase((await marked(pg, job)).id)
@@ -98,16 +101,16 @@ async def test_counters_are_locked_in_the_order_of_their_names(pg: PostgresStore
 
 
 async def test_who_ends_a_key_decides_on_what_the_one_before_has_left(pg: PostgresStore, raw: Raw) -> None:
-    await pg.add_key(key())
+    await keys.add(pg, key())
     earlier = key(ends_at=5.0, ended_by="earlier")
     async with raw.transaction():
-        await raw.execute("SELECT 1 FROM keys FOR UPDATE")
-        ending = asyncio.create_task(pg.end_key(key().id, 9.0, "later"))
+        await raw.execute("SELECT 1 FROM records FOR UPDATE")
+        ending = asyncio.create_task(keys.end(pg, key().id, 9.0, "later"))
         await somebody_waits_for(raw)
-        await raw.execute("UPDATE keys SET body = $1", json.encode(earlier))
+        await raw.execute("UPDATE records SET body = $1, stamp = stamp + 1", json.encode(earlier))
 
     assert await ending == earlier
-    assert await pg.keys([key().id]) == [earlier]
+    assert await keys.get(pg, [key().id]) == [earlier]
 
 
 async def test_an_endpoint_that_is_just_ending_is_told_nothing(pg: PostgresStore, raw: Raw) -> None:
@@ -123,9 +126,9 @@ async def test_an_endpoint_that_is_just_ending_is_told_nothing(pg: PostgresStore
 
 
 async def test_names_that_cannot_be_stored_are_unknown(pg: PostgresStore) -> None:
-    assert await pg.keys(["\0", "\ud800"]) == [None, None]
-    assert await pg.end_key("\0", 1.0, "x") is None
-    assert await pg.job_keys("\0") == []
+    assert await keys.get(pg, ["\0", "\ud800"]) == [None, None]
+    assert await keys.end(pg, "\0", 1.0, "x") is None
+    assert await keys.list_of_job(pg, "\0") == []
 
 
 async def test_an_error_is_kept_as_it_is(pg: PostgresStore) -> None:

@@ -8,6 +8,7 @@ import asyncpg
 import pytest
 
 from packhorse.store.base import Line
+from packhorse.store.collections import workers
 from packhorse.store.collections.webhooks import add_endpoint
 from packhorse.store.postgres import PostgresStore
 from tests.contract.builders import ONLY, card, claim, submit
@@ -44,7 +45,7 @@ async def used(url: str) -> None:
     await claim(store)
     await failing(store, wrong("It broke."))
     await store.log([Line(job.id, ONLY, 1, 1.0, "hello")], keep=10)
-    await store.enroll(card())
+    await workers.enroll(store, card())
     await add_endpoint(store, endpoint())
     await store.erase(job.id)
     await store.trim()
@@ -94,5 +95,5 @@ def test_who_is_still_there_when_it_is_given_back_is_cut_off() -> None:
 async def opened(url: str) -> asyncpg.Connection[asyncpg.Record]:
     connection = await asyncpg.connect(url.partition("?")[0])
     schema = url.rpartition("=")[2]
-    await connection.execute(f"BEGIN; INSERT INTO {schema}.bookmarks VALUES ('b', 'v')")
+    await connection.execute(f"BEGIN; INSERT INTO {schema}.slots VALUES ('b', gen_random_uuid())")
     return connection

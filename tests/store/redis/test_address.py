@@ -11,6 +11,7 @@ from redis.asyncio.connection import Connection, SSLConnection, UnixDomainSocket
 from packhorse.errors import SettingError, StoreUnavailable
 from packhorse.factory import open_store
 from packhorse.settings import without_secrets
+from packhorse.store.collections import bookmarks
 from packhorse.store.redis.address import address
 from tests.servers import valkey
 
@@ -140,9 +141,9 @@ async def test_a_missing_driver_says_how_to_get_it(monkeypatch: pytest.MonkeyPat
 async def test_the_wiring_opens_what_a_url_names_under_the_prefix_of_the_settings(scheme: str, prefix: str) -> None:
     store = await open_store(valkey.shared().url(scheme=scheme), prefix)
 
-    await store.set_bookmark("here", "now")
+    await bookmarks.put(store, "here", "now")
 
-    assert await store.bookmark("here") == "now"
+    assert await bookmarks.get(store, "here") == "now"
     await store.close()
     with valkey.shared().client(decode_responses=True) as client:
-        assert client.hgetall(f"{prefix}bookmarks") == {"here": "now"}
+        assert client.hget(f"{prefix}record:bookmark:here", "body") == '"now"'

@@ -8,6 +8,7 @@ import pytest
 import redis
 
 from packhorse.errors import StoreError
+from packhorse.store.collections import audit, keys
 from packhorse.store.collections.webhooks import (
     add_endpoint,
     list_deliveries,
@@ -27,16 +28,20 @@ async def test_every_key_is_behind_the_prefix(server: valkey.Valkey, open_redis:
     store = await open_redis(server.url("prod:"))
 
     job = await told(store, "e1")
-    await store.add_key(key(1))
-    await store.add_key(key(2, job_id=job.id))
-    await store.audit([entry(tenant="a")], keep=10)
+    await keys.add(store, key(1))
+    await keys.add(store, key(2, job_id=job.id))
+    await audit.append(store, [entry(tenant="a")], keep=10)
     await store.spend([charge(1, 5)])
 
     with server.client(decode_responses=True) as client:
         names = list(client.scan_iter(count=1000))
-    assert {"prod:keys", "prod:audit", "prod:due:delivery:", "prod:record:endpoint:e1", "prod:ratelimit:a"} <= set(
-        names
-    )
+    assert {
+        f"prod:record:key:{key(1).id}",
+        "prod:audit",
+        "prod:due:delivery:",
+        "prod:record:endpoint:e1",
+        "prod:ratelimit:a",
+    } <= set(names)
     assert [name for name in names if not name.startswith("prod:")] == []
 
 
@@ -88,37 +93,37 @@ async def test_who_spends_wakes_nobody(redis_store: RedisStore) -> None:
     mark = await redis_store.changed(None, 0)
 
     await redis_store.spend([charge(1, 5)])
-    await redis_store.audit([entry()], keep=10)
+    await audit.append(redis_store, [entry()], keep=10)
 
     assert await redis_store.changed(mark, 0) == mark
 
 
 async def test_an_erased_job_has_left_no_key_behind(redis_store: RedisStore, raw: redis.Redis, prefix: str) -> None:
     job = await told(redis_store, "e1", "e2")
-    await redis_store.add_key(key(job_id=job.id))
-    assert {f"job:{job.id}:keys", f"job:{job.id}:records", "due:delivery:", "keys"} <= found(raw, prefix)
+    await keys.add(redis_store, key(job_id=job.id))
+    assert {f"job:{job.id}:records", "due:delivery:", f"record:key:{key().id}"} <= found(raw, prefix)
 
     await redis_store.erase((await marked(redis_store, job)).id)
 
     left = found(raw, prefix)
     assert [name for name in left if job.id in name or "delivery" in name] == []
-    assert "keys" not in left
+    assert [name for name in left if name.startswith(("record:key:", "index:key:"))] == []
 
 
 async def test_what_a_job_leaves_that_the_server_has_dropped_by_itself_is_trimmed(
     timed_redis: RedisStore, raw: redis.Redis, prefix: str, clock: Clock
 ) -> None:
     job = await told(timed_redis, "e1")
-    await timed_redis.add_key(key(job_id=job.id))
+    await keys.add(timed_redis, key(job_id=job.id))
     assert job.purge_at is not None
     clock.now = job.purge_at
     raw.delete(f"{prefix}job:{job.id}")
 
     await timed_redis.trim()
 
-    assert await timed_redis.keys([key().id]) == [None]
+    assert await keys.get(timed_redis, [key().id]) == [None]
     assert await list_deliveries(timed_redis, "e1") == await take_deliveries(timed_redis, 10, MINUTE) == []
-    assert {f"job:{job.id}:keys", f"job:{job.id}:records"} & found(raw, prefix) == set()
+    assert f"job:{job.id}:records" not in found(raw, prefix)
 
 
 async def test_what_is_done_with_leaves_no_key(redis_store: RedisStore, raw: redis.Redis, prefix: str) -> None:
@@ -145,20 +150,23 @@ async def test_a_job_without_webhooks_leaves_no_delivery(
 async def test_the_audit_goes_on_when_its_last_number_was_lost(
     redis_store: RedisStore, raw: redis.Redis, prefix: str
 ) -> None:
-    await redis_store.audit([entry(), entry()], keep=10)
+    await audit.append(redis_store, [entry(), entry()], keep=10)
     raw.delete(f"{prefix}audit:last")
 
-    await redis_store.audit([entry("later")], keep=10)
+    await audit.append(redis_store, [entry("later")], keep=10)
 
-    assert [(each.n, each.event) for each in await redis_store.audited(limit=2)] == [(3, "later"), (2, "key.accepted")]
+    assert [(each.n, each.event) for each in await audit.tail(redis_store, limit=2)] == [
+        (3, "later"),
+        (2, "key.accepted"),
+    ]
 
 
 async def test_what_the_audit_has_dropped_has_left_the_index_of_its_tenant(
     redis_store: RedisStore, raw: redis.Redis, prefix: str
 ) -> None:
-    await redis_store.audit([entry(tenant="a/b")] * 5, keep=10)
+    await audit.append(redis_store, [entry(tenant="a/b")] * 5, keep=10)
 
-    await redis_store.audit([entry(tenant="c")] * 10, keep=10)
+    await audit.append(redis_store, [entry(tenant="c")] * 10, keep=10)
 
     assert found(raw, prefix) == {"audit", "audit:last", "audit:of:c"}
     assert raw.zcard(f"{prefix}audit:of:c") == 10

@@ -11,9 +11,12 @@ import redis
 
 from packhorse.core.models import Artifact, Result, Stored
 from packhorse.store.base import Finding
-from packhorse.store.health import Lost, Machine
+from packhorse.store.collections import findings, workers
+from packhorse.store.collections import readings as reading_records
+from packhorse.store.collections.readings import Level, Reading
+from packhorse.store.collections.workers import Lost, Machine
 from packhorse.store.redis import RedisStore
-from packhorse.store.statistics import MINUTE, QUARTER, Level, Reading, Tally
+from packhorse.store.statistics import MINUTE, QUARTER, Tally
 from tests.contract.builders import card, completed, fail, failed, finish, line, report, sample, started, submit
 
 HOUR, DAY = 3600, 86_400
@@ -50,7 +53,7 @@ async def test_health_is_there_for_a_minute(redis_store: RedisStore, plain: Plai
     store = Finding("store", True, "answers in 1 ms", "jobs are remembered here", "store", 100.0)
     files = Finding("files", False, "do not answer", "it took too long", "files", 101.0)
 
-    await redis_store.note([store, files])
+    await findings.save(redis_store, [store, files])
 
     services = {part: json.loads(body) for part, body in plain("HGETALL", "health:services").items()}
     assert (plain.kind("health:current"), plain.kind("health:services")) == ("string", "hash")
@@ -65,7 +68,7 @@ async def test_health_is_there_for_a_minute(redis_store: RedisStore, plain: Plai
 async def test_a_worker_is_there_for_a_minute_and_what_its_host_uses_for_ten_seconds(
     redis_store: RedisStore, plain: Plain
 ) -> None:
-    await redis_store.enroll(card("w", machine=Machine(1.0, 0.123, 4, 5_000_000, 8_000_000)))
+    await workers.enroll(redis_store, card("w", machine=Machine(1.0, 0.123, 4, 5_000_000, 8_000_000)))
 
     assert {plain.kind(key) for key in ("health:w", "stats:cpu:current", "stats:memory:current")} == {"string"}
     assert 50 < plain.lasts("health:w") <= 60
@@ -94,7 +97,7 @@ async def test_jobs_are_counted_in_all_and_by_day_and_named_by_what_has_become_o
 async def test_counts_and_readings_last_as_long_as_they_are_kept(redis_store: RedisStore, plain: Plain) -> None:
     at = int(redis_store.now() // QUARTER) * QUARTER
     await redis_store.tally({Tally(step, at, "convert", "onnx", "wait:7"): 3 for step in (MINUTE, QUARTER)})
-    await redis_store.read(Reading(at, 2, {"onnx": Level(5, 1.5)}))
+    await reading_records.add(redis_store, Reading(at, 2, {"onnx": Level(5, 1.5)}))
 
     readings = f"stats:readings:{time.strftime('%Y-%m-%d', time.gmtime(at))}"
     assert {plain.kind(key) for key in (f"stats:minute:{at}", f"stats:quarter:{at}", readings)} == {"hash"}
@@ -110,7 +113,7 @@ async def test_counts_and_readings_last_as_long_as_they_are_kept(redis_store: Re
 
 
 async def test_a_lost_worker_is_there_for_a_day(redis_store: RedisStore, plain: Plain) -> None:
-    await redis_store.miss(Lost("w", "h", 7, "0", 1.0, redis_store.now(), "me", 2))
+    await workers.report_lost(redis_store, Lost("w", "h", 7, "0", 1.0, redis_store.now(), "me", 2))
 
     assert plain.kind("workers:lost") == "hash"
     assert DAY - 60 < plain.lasts("workers:lost") <= DAY

@@ -11,6 +11,7 @@ import redis
 from packhorse.core import lifecycle
 from packhorse.core.models import Artifact, Result, Stored
 from packhorse.core.plan import DEFAULT_KEEP, Status
+from packhorse.store.collections import bookmarks, workers
 from packhorse.store.redis import RedisStore, keys
 from packhorse.store.redis.commit import NET
 from tests.contract.builders import (
@@ -65,8 +66,8 @@ async def lived(store: RedisStore) -> str:
     await store.sample([sample(claimed.job, 1.0)], keep=10)
     result = Result(b'{"$file":0}', (Artifact("out", FILE),))
     job = await finish(store, claimed, result)
-    await store.enroll(card())
-    await store.set_bookmark("here", "now")
+    await workers.enroll(store, card())
+    await bookmarks.put(store, "here", "now")
     return job.id
 
 
@@ -233,10 +234,10 @@ async def test_jobs_are_counted_for_all_time_and_for_the_day(
 async def test_a_worker_is_healthy_for_a_minute_after_it_was_heard_of(
     redis_store: RedisStore, raw: redis.Redis, prefix: str
 ) -> None:
-    await redis_store.enroll(card("w"))
+    await workers.enroll(redis_store, card("w"))
 
     assert 0 < int(raw.ttl(f"{prefix}health:w")) <= 60
-    await redis_store.dismiss("w")
+    await workers.dismiss(redis_store, "w")
     assert raw.exists(f"{prefix}health:w") == 0
 
 

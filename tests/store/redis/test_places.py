@@ -12,6 +12,7 @@ import redis
 
 from packhorse.errors import StoreUnavailable
 from packhorse.store.base import Store
+from packhorse.store.collections import bookmarks
 from packhorse.store.redis import RedisStore
 from tests.contract.builders import claim_one, finish, held, submit
 from tests.contract.stores import quick_folder
@@ -71,9 +72,9 @@ async def test_a_password_is_asked_for(open_redis: OpenRedis) -> None:
 
 async def test_a_database_of_its_own_is_its_own(open_redis: OpenRedis, prefix: str) -> None:
     here, there = [await open_redis(f"redis://127.0.0.1:{valkey.shared().port}/{n}?prefix={prefix}") for n in (0, 3)]
-    await here.set_bookmark("b", "here")
+    await bookmarks.put(here, "b", "here")
 
-    assert await there.bookmark("b") is None
+    assert await bookmarks.get(there, "b") is None
     await works(there)
     with valkey.shared().client(db=3) as client:
         client.flushdb()

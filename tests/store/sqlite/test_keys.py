@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from packhorse.errors import StoreUnavailable
+from packhorse.store.collections import keys
 from packhorse.store.sqlite import SqliteStore
 from packhorse.store.sqlite.connection import connect, migrate, migrations
 from tests.contract.builders import completed, marked
@@ -35,8 +36,8 @@ async def test_a_database_of_the_first_schema_gets_what_it_lacks(path: Path) -> 
 
     store = await SqliteStore.open(path)
 
-    await store.add_key(key())
-    assert await store.keys([key().id]) == [key()]
+    await keys.add(store, key())
+    assert await keys.get(store, [key().id]) == [key()]
     await store.close()
 
 
@@ -101,10 +102,10 @@ async def test_counters_that_cannot_be_opened_are_an_outage(store: SqliteStore, 
         await store.spend([charge(1, 5)])
 
 
-@pytest.mark.parametrize("table", ["keys", "deliveries"])
+@pytest.mark.parametrize("table", ["records", "record_index", "deliveries"])
 async def test_nothing_of_an_erased_job_is_left(store: SqliteStore, table: str) -> None:
     job = await told(store, "e1", "e2")
-    await store.add_key(key(job_id=job.id))
+    await keys.add(store, key(job_id=job.id))
     assert await count(store, table) > 0
 
     await store.erase((await marked(store, job)).id)

@@ -17,7 +17,11 @@ from packhorse.errors import InvalidInput
 from packhorse.factory import open_store
 from packhorse.schemas.keys import audit_entry_to_json, key_to_json
 from packhorse.settings import Settings
-from packhorse.store.base import Entry, Key, Store
+from packhorse.store.base import Store
+from packhorse.store.collections import audit as audit_records
+from packhorse.store.collections import keys as key_records
+from packhorse.store.collections.audit import Entry
+from packhorse.store.collections.keys import Key
 from packhorse.web.widgets import formatting
 
 T = TypeVar("T")
@@ -95,7 +99,7 @@ def list_keys(*, tenant: str | None = None, places: Places = Places(), remote: R
     else:
 
         async def straight(store: Store) -> list[Json]:
-            return [{**key_to_json(key)} for key in await store.list_keys(tenant, limit=200)]
+            return [{**key_to_json(key)} for key in await key_records.list_newest(store, tenant, limit=200)]
 
         found = _with_store(settings, straight)
     if remote.json:
@@ -214,7 +218,7 @@ def audit(*, limit: Whole = 50, places: Places = Places(), remote: Remote = Remo
     else:
 
         async def straight(store: Store) -> list[Json]:
-            return [{**audit_entry_to_json(entry)} for entry in await store.audited(limit=limit)]
+            return [{**audit_entry_to_json(entry)} for entry in await audit_records.tail(store, limit=limit)]
 
         found = _with_store(settings, straight)
     if remote.json:
@@ -237,7 +241,7 @@ def _with_store(settings: Settings, act: Callable[[Store], Coroutine[Any, Any, T
 
 async def _tell(store: Store, settings: Settings, event: str, key: Key, **details: str) -> None:
     entry = Entry(at=store.now(), event=event, tenant=key.tenant, actor=OPERATOR, details={"key_id": key.id, **details})
-    await store.audit([entry], keep=settings.audit_keep)
+    await audit_records.append(store, [entry], keep=settings.audit_keep)
 
 
 def _refuse_tenant(tenant: str | None) -> None:

@@ -30,7 +30,9 @@ from packhorse.schemas.keys import (
     key_to_json,
     limit_to_json,
 )
-from packhorse.store.base import Key
+from packhorse.store.collections import audit as audit_records
+from packhorse.store.collections import keys
+from packhorse.store.collections.keys import Key
 
 BODY = (TooLarge, UnsupportedMedia, TooSlow)
 Before = Annotated[int | None, QueryParameter(ge=1, le=LARGEST)]
@@ -80,7 +82,7 @@ async def list_keys(
     limit: Limit = 50,
 ) -> KeysPage:
     """The keys of this tenant, newest first, ended ones too. Never what is secret of them."""
-    found = await tools.store.list_keys(caller.tenant, before=cursor, limit=limit + 1)
+    found = await keys.list_newest(tools.store, caller.tenant, before=cursor, limit=limit + 1)
     following = found[limit - 1].id if len(found) > limit else None
     return {"items": [key_to_json(each) for each in found[:limit]], "next": following}
 
@@ -163,7 +165,7 @@ async def list_tokens(
 ) -> KeysPage:
     """The tokens that were given out for this job."""
     job = await tools.job(caller, job_id)
-    return {"items": [key_to_json(each) for each in await tools.store.job_keys(job.id)], "next": None}
+    return {"items": [key_to_json(each) for each in await keys.list_of_job(tools.store, job.id)], "next": None}
 
 
 @post(
@@ -199,7 +201,7 @@ async def revoke_token(
 ) -> KeyDocument:
     """End a token now."""
     job = await tools.job(caller, job_id)
-    for token in await tools.store.job_keys(job.id):
+    for token in await keys.list_of_job(tools.store, job.id):
         if token.id == key_id:
             return await _end(tools, caller, token, "token.revoked")
     raise KeyNotFound(key_id=key_id)
@@ -214,7 +216,7 @@ async def audit(
 ) -> AuditPage:
     """Who did what with which key, newest first. `next` is the `before` of the next page."""
     await tools.audit.flush()
-    found = await tools.store.audited(caller.tenant, before=before, limit=limit + 1)
+    found = await audit_records.tail(tools.store, caller.tenant, before=before, limit=limit + 1)
     following = found[limit - 1].n if len(found) > limit else None
     return {"items": [audit_entry_to_json(each) for each in found[:limit]], "next": following}
 

@@ -16,8 +16,10 @@ from packhorse.errors import StoreError
 from packhorse.http.openapi import answering, refusing
 from packhorse.http.services import Tools
 from packhorse.jobs.explain import is_live
-from packhorse.store.base import WorkerCard
-from packhorse.store.statistics import Reading
+from packhorse.store.collections import readings as reading_records
+from packhorse.store.collections import workers
+from packhorse.store.collections.readings import Reading
+from packhorse.store.collections.workers import WorkerCard
 
 FRESH = 180.0
 """Seconds for which a reading is told: after that it is better to say nothing."""
@@ -40,8 +42,8 @@ async def _of_the_store(tools: Tools) -> CollectorRegistry:
     up = Gauge("packhorse_store_up", "Whether the store answers.", registry=found)
     try:
         async with asyncio.timeout(PATIENCE):
-            cards = await tools.store.workers()
-            readings = await tools.store.readings(tools.store.now() - FRESH)
+            cards = await workers.list_all(tools.store)
+            readings = await reading_records.list_since(tools.store, tools.store.now() - FRESH)
     except (StoreError, TimeoutError):
         return found
     up.set(1)

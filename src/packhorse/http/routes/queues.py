@@ -22,8 +22,9 @@ from packhorse.jobs.explain import read_pauses
 from packhorse.jobs.stats import RECENT, Figures, by_queue
 from packhorse.schemas.operations import QueueDocument, QueuesPage
 from packhorse.schemas.timestamps import iso
-from packhorse.store.base import Pause
-from packhorse.store.statistics import Level
+from packhorse.store.collections import pauses as pause_records
+from packhorse.store.collections.pauses import Pause
+from packhorse.store.collections.readings import Level
 
 SOMEBODY_HERE = "local"
 """Who pauses a queue where nobody needs a key."""
@@ -68,7 +69,7 @@ async def pause(
     _check(given.reason)
     await _one(tools, queue)
     by = caller.key_id or SOMEBODY_HERE
-    await tools.store.pause(Pause(queue, tools.store.now(), by, given.reason))
+    await pause_records.pause(tools.store, Pause(queue, tools.store.now(), by, given.reason))
     tools.audit.tell("queue.paused", caller, queue=queue, reason=given.reason)
     return await _one(tools, queue)
 
@@ -90,7 +91,7 @@ async def resume(
     """Go on with this queue; if it was not paused, nothing happens."""
     await asked(request, tools.settings, Nothing)
     await _one(tools, queue)
-    if await tools.store.resume(queue):
+    if await pause_records.resume(tools.store, queue):
         tools.audit.tell("queue.resumed", caller, queue=queue)
     return await _one(tools, queue)
 

@@ -12,6 +12,7 @@ from packhorse.http.openapi import refusing
 from packhorse.http.services import Tools
 from packhorse.schemas.keys import SessionDocument
 from packhorse.schemas.timestamps import iso
+from packhorse.store.collections import sessions as session_records
 
 
 @post("/sessions", scope="read", responses=refusing())
@@ -29,7 +30,7 @@ async def log_in(tools: NamedDependency[Tools], caller: NamedDependency[Caller])
 async def log_out(tools: NamedDependency[Tools], caller: NamedDependency[Caller]) -> None:
     """End the session this is asked with; without one, nothing happens."""
     if caller.session:
-        await tools.store.end_session(caller.session)
+        await session_records.end(tools.store, caller.session)
         tools.audit.tell("session.ended", caller, session_id=caller.session)
 
 

@@ -18,7 +18,8 @@ from packhorse.http.services import Tools
 from packhorse.jobs.stats import Figures, Point, Series, ended, percentiles, series
 from packhorse.schemas.operations import PercentilesDocument, PointDocument, StatsDocument, WindowDocument
 from packhorse.schemas.timestamps import iso
-from packhorse.store.statistics import MINUTE, READINGS_KEPT, Level
+from packhorse.store.collections.readings import READINGS_KEPT, Level
+from packhorse.store.statistics import MINUTE
 
 Window = Annotated[
     str, QueryParameter(description="How far back the series goes, as 10m or 72h, which is the longest.")

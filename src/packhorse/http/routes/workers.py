@@ -21,15 +21,15 @@ from packhorse.schemas.operations import (
     WorkersPage,
 )
 from packhorse.schemas.timestamps import iso
-from packhorse.store.base import WorkerCard
-from packhorse.store.health import Lost, Machine, Work
+from packhorse.store.collections import workers
+from packhorse.store.collections.workers import Lost, Machine, Work, WorkerCard
 
 
 @get("/workers", scope="operate", shared=True, responses=refusing())
 async def list_workers(tools: NamedDependency[Tools]) -> WorkersPage:
     """The workers that are there, and for a day those that were lost, with what became of what they had in hand."""
-    now, cards = tools.store.now(), await tools.store.workers()
-    lost = {each.id: each for each in await tools.store.lost()}
+    now, cards = tools.store.now(), await workers.list_all(tools.store)
+    lost = {each.id: each for each in await workers.list_lost(tools.store)}
     shown = [_there(card, lost.pop(card.id, None), now, tools.settings.lease) for card in cards]
     jobs = await _jobs(tools, [work.job_id for each in lost.values() for work in each.work])
     return {"items": [*shown, *(_gone(each, jobs) for each in lost.values())], "next": None}

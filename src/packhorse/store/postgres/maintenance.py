@@ -6,15 +6,13 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from packhorse.core import json
 from packhorse.core.models import Job, TaskId
-from packhorse.store.base import Definition, Lease, Pause, Renewal, WorkerCard
+from packhorse.store.base import Lease, Renewal
 from packhorse.store.postgres import records, rows
 from packhorse.store.postgres.connection import NOW, Clock, Row, Session
 from packhorse.store.postgres.rows import Plans
-from packhorse.store.tolerant_reads import readable
 
-PER_JOB = ("specs", "results", "events", "leases", "progress", "log", "log_size", "samples", "keys")
+PER_JOB = ("specs", "results", "events", "leases", "progress", "log", "log_size", "samples")
 
 HELD = "unnest($1::uuid[], $2::text[], $3::int4[], $4::text[]) AS n (job_id, stage, element, token)"
 SAID = "l.job_id, l.stage, l.element, l.token"
@@ -154,61 +152,3 @@ async def erase(session: Session, job_id: str) -> None:
 async def known(session: Session, job_ids: Sequence[str]) -> set[str]:
     found = await session.fetch("SELECT id FROM @jobs WHERE id = ANY($1::uuid[])", rows.ids(job_ids))
     return {str(id) for (id,) in found}
-
-
-async def bookmark(session: Session, name: str) -> str | None:
-    value: str | None = await session.value("SELECT value FROM @bookmarks WHERE name = $1", name)
-    return value
-
-
-TOLD = "WITH told AS (INSERT INTO @feed VALUES (pg_current_xact_id(), '{}')) "
-"""Nothing about any job, but who waits for anything at all is woken."""
-
-
-async def set_bookmark(session: Session, name: str, value: str) -> None:
-    put = "INSERT INTO @bookmarks VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
-    await session.fetch(TOLD + put, name, value)
-
-
-async def pause(session: Session, pause: Pause) -> None:
-    put = "INSERT INTO @pauses VALUES ($1, $2) ON CONFLICT (queue) DO UPDATE SET body = excluded.body"
-    await session.fetch(TOLD + put, pause.queue, json.encode(pause))
-
-
-async def resume(session: Session, queue: str) -> bool:
-    return await session.row(TOLD + "DELETE FROM @pauses WHERE queue = $1 RETURNING 1", queue) is not None
-
-
-async def pauses(session: Session) -> list[Pause]:
-    found = await session.fetch("SELECT body FROM @pauses ORDER BY queue")
-    return [json.record(body, Pause) for (body,) in found]
-
-
-async def publish(session: Session, definitions: Sequence[Definition]) -> None:
-    latest = {definition.pipeline: json.encode(definition) for definition in definitions}
-    if latest:
-        put = (
-            "INSERT INTO @definitions SELECT * FROM unnest($1::text[], $2::bytea[]) AS n ORDER BY 1"
-            " ON CONFLICT (pipeline) DO UPDATE SET body = excluded.body"
-        )
-        await session.fetch(TOLD + put, list(latest), list(latest.values()))
-
-
-async def definitions(session: Session) -> list[Definition]:
-    query = 'SELECT pipeline, body FROM @definitions ORDER BY pipeline COLLATE "C"'
-    return list(readable([(name, body) for name, body in await session.fetch(query)], Definition))
-
-
-async def enroll(session: Session, card: WorkerCard) -> None:
-    put = "INSERT INTO @workers VALUES ($1, $2) ON CONFLICT (id) DO UPDATE SET body = excluded.body"
-    await session.fetch(TOLD + put, card.id, json.encode(card))
-
-
-async def workers(session: Session) -> list[WorkerCard]:
-    found = await session.fetch('SELECT body FROM @workers ORDER BY id COLLATE "C"')
-    return [json.record(body, WorkerCard) for (body,) in found]
-
-
-async def dismiss(session: Session, worker: str) -> None:
-    held = "SELECT FROM @leases WHERE worker = $1"
-    await session.fetch(f"DELETE FROM @workers WHERE id = $1 AND NOT EXISTS ({held})", worker)

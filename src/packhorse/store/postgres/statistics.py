@@ -1,14 +1,12 @@
-"""Counts over time, readings, health, and what there is of jobs."""
+"""Counts over time, and of the jobs there are."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 
-from packhorse.core import json
 from packhorse.core.models import TaskId
 from packhorse.core.plan import Status
 from packhorse.store import statistics
-from packhorse.store.health import LOST_KEPT, Finding, Lost
 from packhorse.store.postgres.connection import NOW, Clock, Session
 from packhorse.store.statistics import (
     KEPT,
@@ -16,10 +14,8 @@ from packhorse.store.statistics import (
     MOST_PAIRS,
     MOST_RANKS,
     QUARTER,
-    READINGS_KEPT,
     Counts,
     Head,
-    Reading,
     Tally,
 )
 
@@ -63,19 +59,11 @@ SELECT count(*) FROM (
     ) AS one LIMIT $4
 ) AS few
 """
-MISS = """
-INSERT INTO @lost_workers AS l VALUES ($1, $2, $3, $4) ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at,
-    missed_at = excluded.missed_at, body = excluded.body WHERE excluded.seen_at > l.seen_at
-"""
 TRIM = f"""
 WITH now AS MATERIALIZED (SELECT coalesce($1, {NOW}) AS now), minutes AS (
     DELETE FROM @tallies WHERE step = {MINUTE} AND at < (SELECT now FROM now) - {KEPT[MINUTE] + MINUTE}
-), quarters AS (
-    DELETE FROM @tallies WHERE step = {QUARTER} AND at < (SELECT now FROM now) - {KEPT[QUARTER] + QUARTER}
-), readings AS (
-    DELETE FROM @readings WHERE at < (SELECT now FROM now) - {READINGS_KEPT + MINUTE}
 )
-DELETE FROM @lost_workers WHERE missed_at <= (SELECT now FROM now) - {LOST_KEPT}
+DELETE FROM @tallies WHERE step = {QUARTER} AND at < (SELECT now FROM now) - {KEPT[QUARTER] + QUARTER}
 """
 
 
@@ -90,16 +78,6 @@ async def tallied(
 ) -> list[tuple[Tally, int]]:
     found = await session.fetch(COUNTS, step, at, queue, pipeline)
     return [(Tally(step, at, of, name, what), count) for at, of, name, what, count in found]
-
-
-async def read(session: Session, reading: Reading) -> bool:
-    put = "INSERT INTO @readings VALUES ($1, $2) ON CONFLICT DO NOTHING RETURNING 1"
-    return await session.row(put, reading.at, json.encode(reading)) is not None
-
-
-async def readings(session: Session, at: int) -> list[Reading]:
-    found = await session.fetch("SELECT body FROM @readings WHERE at >= $1 ORDER BY at", at)
-    return [json.record(body, Reading) for (body,) in found]
 
 
 async def heads(session: Session, kinds: Mapping[str, Collection[str]]) -> list[Head]:
@@ -120,28 +98,6 @@ async def counted(session: Session, most: int) -> Counts:
     tenants, pipelines = [row["tenant"] for row in pairs], [row["pipeline"] for row in pairs]
     found = {status.value: await session.value(COUNT, tenants, pipelines, status.value, most + 1) for status in Status}
     return statistics.capped(found, most, is_all=len(pairs) < MOST_PAIRS)
-
-
-async def note(session: Session, findings: Sequence[Finding]) -> None:
-    put = (
-        "INSERT INTO @health SELECT * FROM unnest($1::text[], $2::bytea[]) AS n ORDER BY 1"
-        " ON CONFLICT (part) DO UPDATE SET body = excluded.body"
-    )
-    await session.fetch(put, [each.part for each in findings], [json.encode(each) for each in findings])
-
-
-async def noted(session: Session) -> list[Finding]:
-    found = await session.fetch('SELECT body FROM @health ORDER BY part COLLATE "C"')
-    return [json.record(body, Finding) for (body,) in found]
-
-
-async def miss(session: Session, lost: Lost) -> None:
-    await session.fetch(MISS, lost.id, lost.seen_at, lost.missed_at, json.encode(lost))
-
-
-async def lost(session: Session, now: float) -> list[Lost]:
-    query = 'SELECT body FROM @lost_workers WHERE missed_at > $1 ORDER BY missed_at DESC, id COLLATE "C"'
-    return [json.record(body, Lost) for (body,) in await session.fetch(query, now - LOST_KEPT)]
 
 
 async def trim(session: Session, clock: Clock) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 
 import asyncpg
-from msgspec.structs import replace
 
 from packhorse.core.changes import Change
 from packhorse.core.models import Event, Job, Result, Spec, TaskId
@@ -18,17 +17,14 @@ from packhorse.store.base import (
     Claim,
     Count,
     Decide,
-    Definition,
     Filter,
     Finding,
     Lease,
     Line,
-    Pause,
     Progress,
     Renewal,
     Report,
     Sample,
-    WorkerCard,
     is_own_work,
 )
 from packhorse.store.batching import Group
@@ -199,15 +195,6 @@ class PostgresStore(Observing, Troubles):
     async def ahead(self, job: Job, task: TaskId, *, limit: int = 1000) -> int:
         return await self._read(claim.ahead, entry(job, task), limit, self._clock)
 
-    async def pause(self, pause: Pause) -> None:
-        await self._write(maintenance.pause, pause)
-
-    async def resume(self, queue: str) -> bool:
-        return await self._write(maintenance.resume, queue)
-
-    async def pauses(self) -> list[Pause]:
-        return await self._read(maintenance.pauses)
-
     # Notes
 
     async def report(self, reports: Sequence[Report]) -> None:
@@ -241,24 +228,6 @@ class PostgresStore(Observing, Troubles):
     async def touched(self, since: int | None) -> tuple[int, Collection[str] | None]:
         return await self._read(watch.touched, since)
 
-    # Registry
-
-    async def publish(self, definitions: Sequence[Definition]) -> None:
-        stamped = [replace(definition, published_at=self.now()) for definition in definitions]
-        await self._write(maintenance.publish, stamped)
-
-    async def definitions(self) -> list[Definition]:
-        return await self._read(maintenance.definitions)
-
-    async def enroll(self, card: WorkerCard) -> None:
-        await self._write(maintenance.enroll, replace(card, seen_at=self.now()))
-
-    async def workers(self) -> list[WorkerCard]:
-        return await self._read(maintenance.workers)
-
-    async def dismiss(self, worker: str) -> None:
-        await self._write(maintenance.dismiss, worker)
-
     # Upkeep
 
     async def purgeable(self, limit: int) -> list[Job]:
@@ -272,12 +241,6 @@ class PostgresStore(Observing, Troubles):
 
     async def known(self, job_ids: Sequence[str]) -> set[str]:
         return await self._read(maintenance.known, job_ids)
-
-    async def bookmark(self, name: str) -> str | None:
-        return await self._read(maintenance.bookmark, name)
-
-    async def set_bookmark(self, name: str, value: str) -> None:
-        await self._write(maintenance.set_bookmark, name, value)
 
     async def trim(self) -> None:
         await self._write(watch.trim)

@@ -55,7 +55,7 @@ _pack = msgspec.msgpack.Encoder().encode
 
 WRITES = frozenset(
     {
-        "append", "audit", "claim", "commit", "log", "put", "renew", "report", "spend", "take_records",
+        "append", "claim", "commit", "log", "put", "renew", "report", "spend", "take_records",
     }
 )  # fmt: skip
 LIBRARIES = {"commit": ("lib", "record_lib"), "put": ("lib", "record_lib"), "take_records": ("lib", "record_lib")}

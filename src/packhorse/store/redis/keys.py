@@ -69,24 +69,6 @@ def idempotency(key: str) -> str:
     return f"key:{key}"
 
 
-def tokens(job_id: str) -> str:
-    """Ids of the keys that go with the job."""
-    return f"job:{job_id}:keys"
-
-
-def tenant_keys(tenant: str | None) -> str:
-    """Ids of the keys of a tenant, or of all, but for the tokens of jobs."""
-    return "keys:all" if tenant is None else f"keys:of:{quote(tenant, safe='')}"
-
-
-def session(session_id: str) -> str:
-    return f"session:{session_id}"
-
-
-def tenant_audit(tenant: str) -> str:
-    return f"audit:of:{quote(tenant, safe='')}"
-
-
 # Failures: one hash of them, and sorted sets of their ids, which are in the order of time.
 
 FAILING = "failures:tenants"

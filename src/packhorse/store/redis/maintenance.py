@@ -7,26 +7,20 @@ from typing import Any
 
 import msgspec
 
-from packhorse.core import json
 from packhorse.core.models import Job, TaskId
 from packhorse.errors import PackhorseError
-from packhorse.store.base import Definition, Lease, Pause, Renewal, WorkerCard
+from packhorse.store.base import Lease, Renewal
 from packhorse.store.redis import commit, keys
 from packhorse.store.redis import rows as records
 from packhorse.store.redis.client import Link
 from packhorse.store.redis.clock import ServerClock
 from packhorse.store.redis.commit import Member
 from packhorse.store.redis.rows import FIELDS, Plans
-from packhorse.store.redis.statistics import HEALTH
-from packhorse.store.tolerant_reads import readable
 
 MANY = 200
 """Leases renewed by one script."""
 ENDED = ("purge", "litter", *(keys.index(name) for name in keys.WHOLE))
 """Indexes that an ended job may be in and that are found without its record. From the others `find` takes it."""
-MACHINE = "10"
-"""Seconds for which what a host uses is shown as current."""
-
 _pack = msgspec.msgpack.Encoder().encode
 
 
@@ -142,51 +136,4 @@ def orphaned(job_id: str) -> Member:
 # Pauses
 
 
-def paused(pause: Pause) -> Member:
-    return commit.plain(["HSET", "pauses", pause.queue, json.encode(pause).decode()])
-
-
-def resumed(queue: str) -> Member:
-    return commit.plain(["HDEL", "pauses", queue], guards=[["known", "pauses", queue]])
-
-
-async def pauses(link: Link) -> list[Pause]:
-    [bodies] = await link.ask([["HVALS", "pauses"]])
-    return sorted((json.record(body, Pause) for body in bodies), key=lambda pause: pause.queue)
-
-
 # Registry
-
-
-def published(definitions: Sequence[Definition]) -> Member:
-    return commit.plain(*(["HSET", "definitions", each.pipeline, json.encode(each).decode()] for each in definitions))
-
-
-def enrolled(card: WorkerCard) -> Member:
-    body = json.encode(card).decode()
-    ops = [["HSET", "workers", card.id, body], ["SET", f"health:{card.id}", body, "EX", HEALTH]]
-    if card.machine is not None:  # of the host that was heard of last; each worker's is in its own
-        ops.append(["SET", "stats:cpu:current", f"{100 * card.machine.cpu:.1f}", "EX", MACHINE])
-        ops.append(["SET", "stats:memory:current", str(card.machine.memory), "EX", MACHINE])
-    return commit.plain(*ops)
-
-
-def dismissed(worker: str) -> Member:
-    ops = (["HDEL", "workers", worker], ["DEL", f"health:{worker}"])
-    return commit.plain(*ops, guards=[["idle", worker]])
-
-
-async def definitions(link: Link) -> list[Definition]:
-    [flat] = await link.ask([["HGETALL", "definitions"]])
-    named = zip((name.decode() for name in flat[::2]), flat[1::2], strict=True)
-    return sorted(readable(named, Definition), key=lambda each: each.pipeline)
-
-
-async def workers(link: Link) -> list[WorkerCard]:
-    [bodies] = await link.ask([["HVALS", "workers"]])
-    return sorted((json.record(body, WorkerCard) for body in bodies), key=lambda card: card.id)
-
-
-async def bookmark(link: Link, name: str) -> str | None:
-    [value] = await link.ask([["HGET", "bookmarks", name]])
-    return None if value is None else value.decode()

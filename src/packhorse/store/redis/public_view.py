@@ -5,6 +5,7 @@ And keys that people read, written with the records that they show.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
@@ -16,6 +17,10 @@ from packhorse.core.plan import Status
 from packhorse.core.records import Drop, Put
 from packhorse.core.schedules import Schedule
 from packhorse.errors import CorruptRecord
+from packhorse.store.base import Finding
+from packhorse.store.collections import findings, readings, workers
+from packhorse.store.collections.readings import READINGS_KEPT
+from packhorse.store.collections.workers import WorkerCard
 
 ANNOUNCED = {
     "stage_started": "info", "retrying": "info", "cancelling": "info", "cancelled": "info",
@@ -107,13 +112,75 @@ def show_schedules(writes: Sequence[Put | Drop]) -> list[list[str]]:
     return commands
 
 
-RECORD_VIEWS: Mapping[str, Callable[[Sequence[Put | Drop]], list[list[str]]]] = {"schedule": show_schedules}
-"""By kind of record: the commands, keys without the prefix, that show people the writes of one `put`."""
-
-
 def show_records(writes: Sequence[Put | Drop]) -> list[list[str]]:
     """Commands for the keys that people read, to be carried out in the step that makes these writes."""
     shown = [kind for kind in dict.fromkeys(write.kind for write in writes) if kind in RECORD_VIEWS]
     return [
         command for kind in shown for command in RECORD_VIEWS[kind]([write for write in writes if write.kind == kind])
     ]
+
+
+HEALTH = "60"
+"""Seconds after which a finding, or what a worker says of itself, is not shown as current any more."""
+MACHINE = "10"
+"""Seconds for which what a host uses is shown as current."""
+DAY = 86_400
+
+
+def _show_workers(writes: Sequence[Put | Drop]) -> list[list[str]]:
+    shown: list[list[str]] = []
+    for write in writes:
+        key = f"health:{write.id}"
+        if isinstance(write, Drop):
+            shown.append(["DEL", key])
+            continue
+        shown.append(["SET", key, write.body.decode(), "EX", HEALTH])
+        machine = json.record(write.body, WorkerCard).machine
+        if machine is not None:  # of the host that was heard of last; each worker's is in its own
+            shown.append(["SET", "stats:cpu:current", f"{100 * machine.cpu:.1f}", "EX", MACHINE])
+            shown.append(["SET", "stats:memory:current", str(machine.memory), "EX", MACHINE])
+    return shown
+
+
+def _show_findings(writes: Sequence[Put | Drop]) -> list[list[str]]:
+    """Each part in a field, and whether all is well in a key of its own, for who reads nothing else."""
+    found = [json.record(write.body, Finding) for write in writes if isinstance(write, Put)]
+    worst = next((each for each in found if not each.is_ok), None)
+    current = {"status": "ok" if worst is None else "bad", "part": "" if worst is None else worst.part}
+    at = max((each.measured_at or 0.0 for each in found), default=0.0)
+    return [
+        *(["HSET", "health:services", each.part, json.encode(each).decode()] for each in found),
+        ["EXPIRE", "health:services", HEALTH],
+        ["SET", "health:current", json.encode({**current, "measured_at": at}).decode(), "EX", HEALTH],
+    ]
+
+
+def _show_lost(writes: Sequence[Put | Drop]) -> list[list[str]]:
+    shown = [
+        ["HSET", "workers:lost", write.id, write.body.decode()]
+        if isinstance(write, Put)
+        else ["HDEL", "workers:lost", write.id]
+        for write in writes
+    ]
+    return [*shown, ["EXPIRE", "workers:lost", str(DAY)]]
+
+
+def _show_readings(writes: Sequence[Put | Drop]) -> list[list[str]]:
+    """A hash per day, so that it can expire as a whole."""
+    shown: list[list[str]] = []
+    for write in writes:
+        if isinstance(write, Put):
+            key = f"stats:readings:{time.strftime('%Y-%m-%d', time.gmtime(int(write.id)))}"
+            shown.append(["HSET", key, write.id, write.body.decode()])
+            shown.append(["EXPIRE", key, str(READINGS_KEPT + DAY)])
+    return shown
+
+
+RECORD_VIEWS: Mapping[str, Callable[[Sequence[Put | Drop]], list[list[str]]]] = {
+    "schedule": show_schedules,
+    workers.KIND: _show_workers,
+    workers.LOST: _show_lost,
+    findings.KIND: _show_findings,
+    readings.KIND: _show_readings,
+}
+"""By kind of record: the commands, keys without the prefix, that show people the writes of one `put`."""

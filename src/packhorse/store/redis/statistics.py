@@ -1,31 +1,19 @@
-"""Counts over time, readings, health, and what there is of jobs. What is past its time the server drops by itself."""
+"""Counts over time, and of the jobs there are. The server drops by itself what is past its time."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from packhorse.core import json
-from packhorse.store.health import LOST_KEPT, Finding, Lost
 from packhorse.store.redis import commit, keys
 from packhorse.store.redis.client import Link
 from packhorse.store.redis.commit import Member
-from packhorse.store.redis.writer import Writer
-from packhorse.store.statistics import KEPT, MINUTE, MOST_RANKS, READINGS_KEPT, Counts, Head, Reading, Tally
+from packhorse.store.statistics import KEPT, MINUTE, MOST_RANKS, Counts, Head, Tally
 
-DAY = 86_400
-HEALTH = "60"
-"""Seconds after which what was found of a part, or said by a worker, is not shown as current any more."""
 NAMES = {MINUTE: "minute"}
 
 
 def tallied_in(step: int, at: int) -> str:
     return f"stats:{NAMES.get(step, 'quarter')}:{at}"
-
-
-def _readings_of(at: int) -> str:
-    """A key per day, so that it can go as a whole."""
-    return f"stats:readings:{time.strftime('%Y-%m-%d', time.gmtime(at))}"
 
 
 def tally(counts: Mapping[Tally, int]) -> Member:
@@ -54,19 +42,6 @@ def _stats(step: int, at: int, flat: Sequence[bytes]) -> Iterator[tuple[Tally, i
         yield Tally(step, at, pipeline, queue, name), int(flat[i + 1])
 
 
-def read(reading: Reading) -> Member:
-    key = _readings_of(reading.at)
-    ops = (["HSET", key, str(reading.at), json.encode(reading).decode()], ["EXPIRE", key, str(READINGS_KEPT + DAY)])
-    return commit.plain(*ops, guards=[["fresh", key, str(reading.at)]])
-
-
-async def readings(link: Link, at: int, now: float) -> list[Reading]:
-    days = dict.fromkeys(_readings_of(each) for each in (*range(at, int(now) + MINUTE, DAY), int(now) + MINUTE))
-    answers = await link.ask([["HGETALL", key] for key in days])
-    found = (flat[i + 1] for flat in answers for i in range(0, len(flat), 2) if int(flat[i]) >= at)
-    return sorted((json.record(body, Reading) for body in found), key=lambda reading: reading.at)
-
-
 async def heads(link: Link, kinds: Mapping[str, Collection[str]]) -> list[Head]:
     """Priority by priority, for all queues at once."""
     asked = [(queue, kind, "-inf") for queue, names in kinds.items() for kind in names]
@@ -89,49 +64,3 @@ async def heads(link: Link, kinds: Mapping[str, Collection[str]]) -> list[Head]:
 async def counted(link: Link) -> Counts:
     """The indexes know their size."""
     return Counts(*(await link.ask([["ZCARD", keys.index(name)] for name in keys.WHOLE])))
-
-
-def note(findings: Iterable[Finding]) -> Member:
-    """Each part in a field, and whether all is well in a key of its own, for who reads nothing else."""
-    found = list(findings)
-    worst = next((each for each in found if not each.is_ok), None)
-    current = {"status": "ok" if worst is None else "bad", "part": "" if worst is None else worst.part}
-    at = max((each.measured_at or 0.0 for each in found), default=0.0)
-    ops = [["HSET", "health:services", each.part, json.encode(each).decode()] for each in found]
-    ops += [
-        ["EXPIRE", "health:services", HEALTH],
-        ["SET", "health:current", json.encode({**current, "measured_at": at}).decode(), "EX", HEALTH],
-    ]
-    return commit.plain(*ops)
-
-
-async def noted(link: Link) -> list[Finding]:
-    [bodies] = await link.ask([["HVALS", "health:services"]])
-    return sorted((json.record(body, Finding) for body in bodies), key=lambda each: each.part)
-
-
-async def miss(link: Link, write: Writer, lost: Lost) -> None:
-    """Read, decide, write if it is still as it was read; look again if somebody was faster."""
-    body = json.encode(lost).decode()
-    while True:
-        [kept, *bodies] = await link.ask([["HGET", "workers:lost", lost.id], ["HVALS", "workers:lost"]])
-        if kept is not None and json.record(kept, Lost).seen_at >= lost.seen_at:
-            return
-        guard = ["fresh", "workers:lost", lost.id]
-        if kept is not None:
-            guard = ["same", "workers:lost", lost.id, kept.decode()]
-        old = [each.id for each in _lost(bodies[0]) if each.missed_at <= lost.missed_at - LOST_KEPT]
-        ops = [["HSET", "workers:lost", lost.id, body], ["EXPIRE", "workers:lost", str(int(LOST_KEPT))]]
-        ops += [["HDEL", "workers:lost", *old]] if old else []
-        if not await write.told(commit.plain(*ops, guards=[guard])):
-            return
-
-
-async def lost(link: Link, now: float) -> list[Lost]:
-    [bodies] = await link.ask([["HVALS", "workers:lost"]])
-    found = [each for each in _lost(bodies) if each.missed_at > now - LOST_KEPT]
-    return sorted(found, key=lambda each: (-each.missed_at, each.id))
-
-
-def _lost(bodies: Iterable[bytes]) -> list[Lost]:
-    return [json.record(body, Lost) for body in bodies]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from msgspec.structs import replace
-
 from packhorse.core.changes import Change
 from packhorse.core.models import Event, Job, Result, Spec, TaskId
 from packhorse.errors import Conflict, PackhorseError, StoreError
@@ -13,17 +11,14 @@ from packhorse.store.base import (
     Claim,
     Count,
     Decide,
-    Definition,
     Filter,
     Finding,
     Lease,
     Line,
-    Pause,
     Progress,
     Renewal,
     Report,
     Sample,
-    WorkerCard,
 )
 from packhorse.store.redis import check, commit, maintenance, notes, reads
 from packhorse.store.redis.address import Address
@@ -152,15 +147,6 @@ class RedisStore(Observing, Troubles, RecordStore):
     async def ahead(self, job: Job, task: TaskId, *, limit: int = 1000) -> int:
         return await reads.ahead(self._link, self.now, job, task, limit)
 
-    async def pause(self, pause: Pause) -> None:
-        await self._write.put(maintenance.paused(pause))
-
-    async def resume(self, queue: str) -> bool:
-        return not await self._write.told(maintenance.resumed(queue))
-
-    async def pauses(self) -> list[Pause]:
-        return await maintenance.pauses(self._link)
-
     # Notes
 
     async def report(self, reports: Sequence[Report]) -> None:
@@ -193,24 +179,6 @@ class RedisStore(Observing, Troubles, RecordStore):
     async def touched(self, since: int | None) -> tuple[int, Collection[str] | None]:
         return await self._watch.touched(since)
 
-    # Registry
-
-    async def publish(self, definitions: Sequence[Definition]) -> None:
-        stamped = [replace(definition, published_at=self.now()) for definition in definitions]
-        await self._write.put(*([maintenance.published(stamped)] if stamped else []))
-
-    async def definitions(self) -> list[Definition]:
-        return await maintenance.definitions(self._link)
-
-    async def enroll(self, card: WorkerCard) -> None:
-        await self._write.put(maintenance.enrolled(replace(card, seen_at=self.now())))
-
-    async def workers(self) -> list[WorkerCard]:
-        return await maintenance.workers(self._link)
-
-    async def dismiss(self, worker: str) -> None:
-        await self._write.put(maintenance.dismissed(worker))
-
     # Upkeep
 
     async def purgeable(self, limit: int) -> list[Job]:
@@ -230,12 +198,6 @@ class RedisStore(Observing, Troubles, RecordStore):
     async def known(self, job_ids: Sequence[str]) -> set[str]:
         self._open()
         return await reads.known(self._link, job_ids)
-
-    async def bookmark(self, name: str) -> str | None:
-        return await maintenance.bookmark(self._link, name)
-
-    async def set_bookmark(self, name: str, value: str) -> None:
-        await self._write.put(commit.plain(["HSET", "bookmarks", name, value]))
 
     async def trim(self) -> None:
         """Also what is left of ended jobs that the server has dropped by itself: the objects are the sweep's."""

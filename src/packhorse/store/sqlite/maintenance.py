@@ -7,18 +7,16 @@ from contextlib import suppress
 
 import apsw
 
-from packhorse.core import json
 from packhorse.core.models import Job, TaskId
 from packhorse.errors import CorruptRecord, SchemaTooNew
-from packhorse.store.base import Definition, Lease, Pause, Renewal, WorkerCard
+from packhorse.store.base import Lease, Renewal
 from packhorse.store.sqlite import records, rows
 from packhorse.store.sqlite.rows import COLUMNS, Plans
-from packhorse.store.tolerant_reads import readable
 
 FEED = 10_000
 """Transactions kept in the feed for watchers that are a little behind; who is further behind looks at everything."""
 
-PER_JOB = ("specs", "results", "events", "leases", "progress", "log", "log_size", "samples", "keys")
+PER_JOB = ("specs", "results", "events", "leases", "progress", "log", "log_size", "samples")
 
 
 def renew(db: apsw.Connection, leases: Sequence[Lease], until: float) -> Renewal:
@@ -104,51 +102,5 @@ def known(db: apsw.Connection, job_ids: Sequence[str]) -> set[str]:
     return {job_id for job_id in job_ids if db.execute(query, (job_id,)).fetchone() is not None}
 
 
-def bookmark(db: apsw.Connection, name: str) -> str | None:
-    row = db.execute("SELECT value FROM bookmarks WHERE name = ?", (name,)).fetchone()
-    return None if row is None else str(row[0])
-
-
-def set_bookmark(db: apsw.Connection, name: str, value: str) -> None:
-    db.execute("INSERT OR REPLACE INTO bookmarks VALUES (?, ?)", (name, value))
-
-
 def trim(db: apsw.Connection) -> None:
     db.execute("DELETE FROM feed WHERE seq <= (SELECT max(seq) FROM feed) - ?", (FEED,))
-
-
-def pause(db: apsw.Connection, pause: Pause) -> None:
-    db.execute("INSERT OR REPLACE INTO pauses VALUES (?, ?)", (pause.queue, json.encode(pause)))
-
-
-def resume(db: apsw.Connection, queue: str) -> bool:
-    db.execute("DELETE FROM pauses WHERE queue = ?", (queue,))
-    return db.changes() == 1
-
-
-def pauses(db: apsw.Connection) -> list[Pause]:
-    return [json.record(body, Pause) for (body,) in db.execute("SELECT body FROM pauses ORDER BY queue")]
-
-
-def publish(db: apsw.Connection, definitions: Sequence[Definition]) -> None:
-    for definition in definitions:
-        body = json.encode(definition)
-        db.execute("INSERT OR REPLACE INTO definitions VALUES (?, ?)", (definition.pipeline, body))
-
-
-def definitions(db: apsw.Connection) -> list[Definition]:
-    return list(readable(db.execute("SELECT pipeline, body FROM definitions ORDER BY pipeline"), Definition))
-
-
-def enroll(db: apsw.Connection, card: WorkerCard) -> None:
-    db.execute("INSERT OR REPLACE INTO workers VALUES (?, ?)", (card.id, json.encode(card)))
-
-
-def workers(db: apsw.Connection) -> list[WorkerCard]:
-    return [json.record(body, WorkerCard) for (body,) in db.execute("SELECT body FROM workers ORDER BY id")]
-
-
-def dismiss(db: apsw.Connection, worker: str) -> None:
-    db.execute(
-        "DELETE FROM workers WHERE id = ? AND NOT EXISTS (SELECT 1 FROM leases WHERE worker = ?)", (worker, worker)
-    )

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 
-from packhorse.store.base import Finding
-from packhorse.store.health import Lost
 from packhorse.store.sqlite import statistics
 from packhorse.store.sqlite.governing import Governing
-from packhorse.store.statistics import Counts, Head, Reading, Tally, first, first_minute
+from packhorse.store.statistics import Counts, Head, Tally, first
 
 
 class Observing(Governing):
@@ -22,28 +20,8 @@ class Observing(Governing):
     ) -> list[tuple[Tally, int]]:
         return await self._read(statistics.tallied, step, first(step, since, self.now()), queue, pipeline)
 
-    async def read(self, reading: Reading) -> bool:
-        return await self._write(lambda db: statistics.read(db, reading))
-
-    async def readings(self, since: float) -> list[Reading]:
-        return await self._read(statistics.readings, first_minute(since, self.now()))
-
     async def heads(self, kinds: Mapping[str, Collection[str]]) -> list[Head]:
         return await self._read(statistics.heads, kinds)
 
     async def counted(self, most: int) -> Counts:
         return await self._read(statistics.counted, most)
-
-    # Vitals
-
-    async def note(self, findings: Sequence[Finding]) -> None:
-        await self._write(lambda db: statistics.note(db, findings))
-
-    async def noted(self) -> list[Finding]:
-        return await self._read(statistics.noted)
-
-    async def miss(self, lost: Lost) -> None:
-        await self._write(lambda db: statistics.miss(db, lost))
-
-    async def lost(self) -> list[Lost]:
-        return await self._read(statistics.lost, self.now())

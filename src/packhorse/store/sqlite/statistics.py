@@ -1,18 +1,16 @@
-"""Counts over time, readings, health, and what there is of jobs."""
+"""Counts over time, and of the jobs there are."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 
 import apsw
 
-from packhorse.core import json
 from packhorse.core.models import TaskId
 from packhorse.core.plan import Status
 from packhorse.store import statistics
-from packhorse.store.health import LOST_KEPT, Finding, Lost
-from packhorse.store.statistics import KEPT, MOST_PAIRS, MOST_RANKS, READINGS_KEPT, Counts, Head, Reading, Tally
+from packhorse.store.statistics import KEPT, MOST_PAIRS, MOST_RANKS, Counts, Head, Tally
 
 ADD = """
 INSERT INTO tallies (step, at, queue, pipeline, name, count) VALUES (?, ?, ?, ?, ?, ?)
@@ -28,10 +26,6 @@ ORDER BY rank, job_id, stage, element LIMIT 1
 """
 PAIR = "SELECT tenant, pipeline FROM jobs WHERE (tenant, pipeline) > (?, ?) ORDER BY tenant, pipeline LIMIT 1"
 COUNT = "SELECT count(*) FROM (SELECT 1 FROM jobs WHERE tenant = ? AND pipeline = ? AND status = ? LIMIT ?)"
-MISS = """
-INSERT INTO lost_workers VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET seen_at = excluded.seen_at,
-    missed_at = excluded.missed_at, body = excluded.body WHERE excluded.seen_at > seen_at
-"""
 
 
 def tally(db: apsw.Connection, counts: Mapping[Tally, int]) -> None:
@@ -44,18 +38,6 @@ def tallied(
 ) -> list[tuple[Tally, int]]:
     found = db.execute(COUNTS, (step, at, queue, pipeline))
     return [(Tally(step, int(at), str(of), str(name), str(what)), int(n)) for at, of, name, what, n in found]
-
-
-def read(db: apsw.Connection, reading: Reading) -> bool:
-    db.execute("INSERT INTO readings VALUES (?, ?) ON CONFLICT DO NOTHING", (reading.at, json.encode(reading)))
-    return db.changes() == 1
-
-
-def readings(db: apsw.Connection, at: int) -> list[Reading]:
-    return [
-        json.record(body, Reading)
-        for (body,) in db.execute("SELECT body FROM readings WHERE at >= ? ORDER BY at", (at,))
-    ]
 
 
 def heads(db: apsw.Connection, kinds: Mapping[str, Collection[str]]) -> list[Head]:
@@ -94,26 +76,6 @@ def _pairs(db: apsw.Connection) -> Iterator[tuple[str, str]]:
         yield pair
 
 
-def note(db: apsw.Connection, findings: Sequence[Finding]) -> None:
-    for each in findings:
-        db.execute("INSERT OR REPLACE INTO health VALUES (?, ?)", (each.part, json.encode(each)))
-
-
-def noted(db: apsw.Connection) -> list[Finding]:
-    return [json.record(body, Finding) for (body,) in db.execute("SELECT body FROM health ORDER BY part")]
-
-
-def miss(db: apsw.Connection, lost: Lost) -> None:
-    db.execute(MISS, (lost.id, lost.seen_at, lost.missed_at, json.encode(lost)))
-
-
-def lost(db: apsw.Connection, now: float) -> list[Lost]:
-    query = "SELECT body FROM lost_workers WHERE missed_at > ? ORDER BY missed_at DESC, id"
-    return [json.record(body, Lost) for (body,) in db.execute(query, (now - LOST_KEPT,))]
-
-
 def trim(db: apsw.Connection, now: float) -> None:
     for step, kept in KEPT.items():
         db.execute("DELETE FROM tallies WHERE step = ? AND at < ?", (step, now - kept - step))
-    db.execute("DELETE FROM readings WHERE at < ?", (now - READINGS_KEPT - statistics.MINUTE,))
-    db.execute("DELETE FROM lost_workers WHERE missed_at <= ?", (now - LOST_KEPT,))

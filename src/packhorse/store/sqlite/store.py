@@ -10,7 +10,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import apsw
-from msgspec.structs import replace
 
 from packhorse.core.changes import Change
 from packhorse.core.models import Event, Job, Result, Spec, TaskId
@@ -20,17 +19,14 @@ from packhorse.store.base import (
     Claim,
     Count,
     Decide,
-    Definition,
     Filter,
     Finding,
     Lease,
     Line,
-    Pause,
     Progress,
     Renewal,
     Report,
     Sample,
-    WorkerCard,
 )
 from packhorse.store.sqlite import claim, commit, maintenance, notes, reads, records, statistics
 from packhorse.store.sqlite.observing import Observing
@@ -103,15 +99,6 @@ class SqliteStore(Observing, Troubles):
     async def ready(self, kinds: Mapping[str, Collection[str]], *, limit: int = 1000) -> dict[str, int]:
         return await self._read(claim.ready, kinds, limit)
 
-    async def pause(self, pause: Pause) -> None:
-        await self._write(lambda db: maintenance.pause(db, pause))
-
-    async def resume(self, queue: str) -> bool:
-        return await self._write(lambda db: maintenance.resume(db, queue))
-
-    async def pauses(self) -> list[Pause]:
-        return await self._read(maintenance.pauses)
-
     # Notes
 
     async def report(self, reports: Sequence[Report]) -> None:
@@ -159,24 +146,6 @@ class SqliteStore(Observing, Troubles):
     async def touched(self, since: int | None) -> tuple[int, Collection[str] | None]:
         return await self._read(reads.touched, since)
 
-    # Registry
-
-    async def publish(self, definitions: Sequence[Definition]) -> None:
-        stamped = [replace(definition, published_at=self.now()) for definition in definitions]
-        await self._write(lambda db: maintenance.publish(db, stamped))
-
-    async def definitions(self) -> list[Definition]:
-        return await self._read(maintenance.definitions)
-
-    async def enroll(self, card: WorkerCard) -> None:
-        await self._write(lambda db: maintenance.enroll(db, replace(card, seen_at=self.now())))
-
-    async def workers(self) -> list[WorkerCard]:
-        return await self._read(maintenance.workers)
-
-    async def dismiss(self, worker: str) -> None:
-        await self._write(lambda db: maintenance.dismiss(db, worker))
-
     # Upkeep
 
     async def purgeable(self, limit: int) -> list[Job]:
@@ -190,12 +159,6 @@ class SqliteStore(Observing, Troubles):
 
     async def known(self, job_ids: Sequence[str]) -> set[str]:
         return await self._read(maintenance.known, job_ids)
-
-    async def bookmark(self, name: str) -> str | None:
-        return await self._read(maintenance.bookmark, name)
-
-    async def set_bookmark(self, name: str, value: str) -> None:
-        await self._write(lambda db: maintenance.set_bookmark(db, name, value))
 
     async def trim(self) -> None:
         await self._write(maintenance.trim)

@@ -235,8 +235,6 @@ local verbs = {
   drop_record = drop_record,
   orphan = function(job)
     drop_records_of(job)
-    for _, token in ipairs(call('SMEMBERS', P .. 'job:' .. job .. ':keys')) do call('HDEL', P .. 'keys', token) end
-    call('DEL', P .. 'job:' .. job .. ':keys')
   end,
   announce = announce,
   outside = tell_outside,

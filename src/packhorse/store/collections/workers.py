@@ -1,0 +1,131 @@
+"""Workers: what each says of itself as a sign of life, and which were lost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from packhorse.core import json
+from packhorse.core.models import TaskId
+from packhorse.core.records import Drop, IndexEntry, Put, Record, time_place
+from packhorse.errors import Conflict
+from packhorse.store.base import Records
+from packhorse.store.collections.base import AFTER_ALL, by_id, list_by_id, update
+
+KIND = "worker"
+LOST = "lost_worker"
+
+LOST_KEPT = 86_400.0
+"""Seconds for which a lost worker stays listed."""
+MOST_LOST = 1000
+"""Lost workers listed at most."""
+MOST_NAMED = 20
+"""Tasks of one worker that are named, on its card and when it is lost; the rest is a number."""
+
+
+class Work(Struct, frozen=True):
+    """A task that a worker runs."""
+
+    job_id: str
+    task: TaskId
+    since: float
+
+
+class Machine(Struct, frozen=True):
+    """The host as a worker on it finds it."""
+
+    at: float
+    cpu: float
+    """Of all cores together, 0 to 1, since the last look."""
+    cores: int
+    memory: int
+    """Bytes in use."""
+    memory_total: int
+
+
+class WorkerCard(Struct, frozen=True):
+    """Who a worker is, so precisely that a neighbour on its host can tell whether it is dead; and how it is."""
+
+    id: str
+    host: str
+    boot: str
+    pid_space: str
+    pid: int
+    born: float
+    """The start time of the process: a pid is used again, a pid with its start time is not."""
+    version: str
+    queues: Mapping[str, int]
+    seen_at: float = 0.0
+    scratch: str = ""
+    kinds: tuple[str, ...] = ()
+    """The stages it has code for."""
+    started_at: float = 0.0
+    is_draining: bool = False
+    busy: Mapping[str, int] = field(default_factory=dict)
+    """Slots in use, by queue."""
+    work: tuple[Work, ...] = ()
+    """The first few of what runs there, longest first."""
+    duties: Mapping[str, float] = field(default_factory=dict)
+    """When each of its background roles last did a step without fault."""
+    machine: Machine | None = None
+
+
+class Lost(Struct, frozen=True, omit_defaults=True):
+    """A worker that went silent, and what it had in hand then: all of that is given back."""
+
+    id: str
+    host: str
+    pid: int
+    version: str
+    seen_at: float
+    missed_at: float
+    by: str
+    """The worker that noticed."""
+    tasks: int = 0
+    work: tuple[Work, ...] = ()
+    """The first few of them."""
+
+
+async def enroll(store: Records, card: WorkerCard) -> None:
+    """Announce the worker. Repeated as a sign of life."""
+    body = json.encode(replace(card, seen_at=store.now()))
+    await store.put([Put(KIND, card.id, body, index=by_id(card.id))])
+
+
+async def list_all(store: Records) -> list[WorkerCard]:
+    return [json.record(found.body, WorkerCard) for found in await list_by_id(store, KIND)]
+
+
+async def dismiss(store: Records, worker: str) -> None:
+    """Forget a worker, unless it still holds a lease: whoever sweeps its jobs has to find it."""
+    with suppress(Conflict):
+        await store.put([Drop(KIND, worker, leaseless=worker)], quiet=True)
+
+
+async def report_lost(store: Records, lost: Lost) -> None:
+    """Keep the loss of a worker for a day. Of several who noticed the same silence, the first is kept."""
+
+    def decide(found: Record | None) -> tuple[Put | None, bool]:
+        if found is not None and json.record(found.body, Lost).seen_at >= lost.seen_at:
+            return None, False
+        stamp = 0 if found is None else found.stamp
+        return Put(LOST, lost.id, json.encode(lost), stamp=stamp, index=(_place(lost),)), True
+
+    if await update(store, LOST, lost.id, decide):
+        old = await store.scan(LOST, "time", before=time_place(lost.missed_at - LOST_KEPT), limit=MOST_LOST)
+        with suppress(Conflict):  # one that was lost again meanwhile stays
+            await store.put([Drop(LOST, each.id, stamp=each.stamp) for each in old], quiet=True)
+
+
+async def list_lost(store: Records) -> list[Lost]:
+    """Those lost within a day, the latest first; one that came back since is among them."""
+    past = time_place(store.now() - LOST_KEPT, AFTER_ALL)
+    found = [json.record(each.body, Lost) for each in await store.scan(LOST, "time", after=past, limit=MOST_LOST)]
+    return sorted(found, key=lambda each: (-each.missed_at, each.id))
+
+
+def _place(lost: Lost) -> IndexEntry:
+    return IndexEntry("time", time_place(lost.missed_at, lost.id))
