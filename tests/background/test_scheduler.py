@@ -273,7 +273,7 @@ async def test_a_tick_is_skipped_while_the_run_before_is_not_over(store: Store, 
 
     first, second, third = await runs(store)
     assert [first.status, second.status, third.status] == ["completed", "skipped", "fired"]
-    assert "was not over" in second.message
+    assert "was still active" in second.message
     assert len(await jobs(store)) == 2
 
 

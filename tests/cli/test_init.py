@@ -86,7 +86,7 @@ def test_a_file_that_is_there_keeps_all_from_being_written(tell: Tell, name: str
     said = tell("init", "words")
 
     assert said.code == 3
-    assert said.err.startswith(f"words/{name} is there already")
+    assert said.err.startswith(f"words/{name} already exists")
     assert [path.name for path in there.parent.iterdir()] == [name]
     assert there.read_text() == "mine"
 

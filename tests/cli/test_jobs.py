@@ -450,7 +450,7 @@ def test_an_ended_job_can_be_deleted_and_an_active_one_cannot(ask: Tell, shared:
     assert [each.code for each in said] == [0, 3, 3]
     assert said[0].out.strip() == f"Job {ended} is deleted."
     assert "There is no job" in said[1].err
-    assert "cancel it first" in said[2].err
+    assert "Cancel it first" in said[2].err
     assert ask("show", ended).code == 3
 
 

@@ -202,7 +202,7 @@ async def test_a_run_is_read_back_whole_from_another_handle(store: Store, other:
     assert last.tick == 1_000.0
     assert (await schedule_records.run(other, "default", "nightly", 101.0)) == Run(
         "default", "nightly", 101.0, 1, "missed", until=999.0, count=899, n=2,
-        message="Nobody was there to run them in time: 899 ticks until 1970-01-01T00:16:39Z.",
+        message="No worker ran them in time: 899 ticks until 1970-01-01T00:16:39Z.",
     )  # fmt: skip
     assert await schedule_records.run(other, "default", "nightly", 102.0) is None
 

@@ -249,7 +249,7 @@ def test_a_result_that_is_no_list_fails_the_stage_that_returned_it() -> None:
     change = finish(running(FAN, SPLIT), SPLIT, width=None)
 
     assert change.after.error == Failure(
-        "NOT_A_LIST", "page runs once per element, but split returned no list.", stage="split", permanent=True
+        "NOT_A_LIST", "page runs once per element, but split did not return a list.", stage="split", permanent=True
     )
 
 

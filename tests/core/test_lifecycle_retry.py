@@ -302,7 +302,7 @@ def test_an_active_job_is_left_as_it_is(job: Job, stage: str | None) -> None:
 
 
 def test_a_completed_job_must_be_told_what_to_do_again() -> None:
-    with pytest.raises(NotAllowed, match="name the stage to do again"):
+    with pytest.raises(NotAllowed, match="Name the stage to run again"):
         lifecycle.retry(completed(), now=LATER)
 
 

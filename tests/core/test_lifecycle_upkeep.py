@@ -111,7 +111,7 @@ def test_an_ended_job_that_is_deleted_is_marked_before_its_time(job: Job) -> Non
 
 @pytest.mark.parametrize("job", [submitted(KEPT), running(KEPT), cancelled(running(KEPT))])
 def test_an_active_job_is_cancelled_before_it_is_deleted(job: Job) -> None:
-    with pytest.raises(NotAllowed, match="cancel it first"):
+    with pytest.raises(NotAllowed, match="Cancel it first"):
         lifecycle.delete(job, now=LATER)
 
 

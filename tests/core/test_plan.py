@@ -32,23 +32,23 @@ def test_a_plan_that_can_run_is_accepted(good: Plan) -> None:
     [
         (plan(), "Pipeline 'convert' has no stages."),
         (plan(stage("a"), stage("a")), "Pipeline 'convert' has two stages named 'a'."),
-        (plan(stage("a", needs("b"))), "Stage 'a' of 'convert' needs 'b', which no earlier stage is named."),
+        (plan(stage("a", needs("b"))), "Stage 'a' of 'convert' needs 'b', but no earlier stage has that name."),
         (
             plan(stage("a", needs("b")), stage("b")),
-            "Stage 'a' of 'convert' needs 'b', which no earlier stage is named.",
+            "Stage 'a' of 'convert' needs 'b', but no earlier stage has that name.",
         ),
-        (plan(stage("a", needs("a"))), "Stage 'a' of 'convert' needs 'a', which no earlier stage is named."),
+        (plan(stage("a", needs("a"))), "Stage 'a' of 'convert' needs 'a', but no earlier stage has that name."),
         (
             plan(stage("a"), stage("b", each("a")), stage("c", needs("b"))),
-            "Stage 'b' runs once per element, so 'c' must say gather(b) or each(gather(b)).",
+            "Stage 'b' runs once per element, so 'c' must use gather(b) or each(gather(b)).",
         ),
         (
             plan(stage("a"), stage("b", gather("a"))),
-            "Stage 'a' runs once, so 'b' must say needs(a), not gather.",
+            "Stage 'a' runs once, so 'b' must use needs(a), not gather.",
         ),
         (
             plan(stage("a"), stage("b"), stage("c", each("a"), each("b"))),
-            "Stage 'c' has two each(...) parameters; a stage runs over one list.",
+            "Stage 'c' has two each(...) parameters; it can run over one list only.",
         ),
     ],
 )

@@ -219,7 +219,7 @@ def test_what_the_graph_forbids_is_refused_at_the_stage(convert: Pipeline[Conver
     def wronger(ctx: Context, p: Convert, n: Any = gather(split)) -> None: ...
     def twice(ctx: Context, p: Convert, n: int = each(split), m: int = each(split)) -> None: ...
 
-    for function, sentence in ((wrong, "must say gather"), (wronger, "must say needs"), (twice, "two each")):
+    for function, sentence in ((wrong, "must use gather"), (wronger, "must use needs"), (twice, "two each")):
         with pytest.raises(
             DefinitionError, match=rf"{sentence}.*test_pipelines.py:{function.__code__.co_firstlineno}$"
         ):

@@ -494,7 +494,7 @@ async def test_an_active_job_is_cancelled_before_it_is_deleted(http: Http) -> No
     answer = await http.delete(f"jobs/{job_id}")
 
     assert answer.status_code == 409
-    assert "cancel it first" in answer.json()["detail"]
+    assert "Cancel it first" in answer.json()["detail"]
     assert (await http.get(f"jobs/{job_id}")).json()["status"] == "pending"
 
 

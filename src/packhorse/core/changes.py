@@ -1,4 +1,4 @@
-"""The change that a verb decides on: what must hold, what is done, what is told. Not yet committed; all frozen."""
+"""A change decided by the lifecycle, to be committed by a store: guards, effects and events. Frozen structs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Holds(Struct, frozen=True, tag=True):
 
 
 class Overdue(Struct, frozen=True, tag=True):
-    """The lease carries this token and its time is over by the store's clock."""
+    """The lease carries this token and has expired by the store's clock."""
 
     task: TaskId
     token: str
@@ -31,9 +31,9 @@ class Waiting(Struct, frozen=True, tag=True):
 
 
 class Foremost(Struct, frozen=True, tag=True):
-    """Nothing of these kinds that is more urgent than this task is ready in its queue.
+    """No task of these kinds that is more urgent than this one is ready in its queue.
 
-    For fairness only, so a store may look without locking: what becomes ready a moment later comes too late.
+    For fairness only, so a store may check without a lock.
     """
 
     task: TaskId
@@ -77,7 +77,7 @@ class TakeBack(Struct, frozen=True, tag=True):
 
 
 class Grant(Struct, frozen=True, tag=True):
-    """Give the worker the lease, for so many seconds of the store's clock."""
+    """Give the worker the lease for ``seconds`` by the store's clock."""
 
     task: TaskId
     token: str
@@ -104,7 +104,7 @@ class KeepSpec(Struct, frozen=True, tag=True):
 
 
 class RememberKey(Struct, frozen=True, tag=True):
-    """Keep the idempotency key as long as the job."""
+    """Store the idempotency key as long as the job exists."""
 
     key: str
     fingerprint: str
@@ -116,7 +116,7 @@ class KeepResult(Struct, frozen=True, tag=True):
 
 
 class DropStages(Struct, frozen=True, tag=True):
-    """Forget results and progress of these stages: they will be done again."""
+    """Delete results and progress of these stages: they run again."""
 
     stages: tuple[str, ...]
 

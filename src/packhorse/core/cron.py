@@ -1,10 +1,10 @@
-"""Cron lines in a time zone: when they fire, the same in every process, and what the clock change does to them.
+"""Cron lines in a time zone: when they fire, and what a clock change does to them. The same in every process.
 
 Five fields are minute, hour, day, month and weekday; a sixth in front of them is the second. A line of five fields that
 names its hour fires once on every day it names: at the end of the gap where the clock jumps over its time, and only the
 first time where the clock shows it twice. Everything else follows the clock on the wall.
 
-Times are read from tables that are part of the system; the moment they are asked about is always given.
+Time zone tables come from the system. The current time is always an argument.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ MAX_LINE = 200
 END_OF_CALENDAR = 253_402_300_799.0
 """The end of the year 9999."""
 MAX_SKIPPED = 20
-"""Skipped times that are told of one gap."""
+"""Maximum skipped times reported per gap."""
 MIN_CHANGE_GAP = 2 * 86_400
-"""Seconds in which no clock is moved twice."""
+"""Seconds within which a time zone changes its clock at most once."""
 WALK_SECONDS = 3600.0
-"""Seconds that are walked through tick by tick."""
+"""Longest span in seconds that is searched tick by tick."""
 
 UNREADABLE = (CronSimError, AssertionError, OverflowError, TypeError, ValueError)
-"""What the parser raises for lines that make no sense; not all of it is meant to be told."""
+"""What the parser raises for invalid lines. Only CronSimError carries a message for people."""
 
-MISSING_LINE = "When? A schedule needs a cron line"
-UNKNOWN_ZONE = "There is no such time zone; one is named like Europe/Berlin"
+MISSING_LINE = "A schedule needs a cron line"
+UNKNOWN_ZONE = "Unknown time zone. Use a name such as Europe/Berlin"
 
 Mark = Literal["", "skipped", "moved", "doubled"]
 FieldError = tuple[str, str]
@@ -45,7 +45,7 @@ FieldError = tuple[str, str]
 
 
 class Moment(Struct, frozen=True):
-    """A time that a line names: when it fires, or that it does not."""
+    """A time named by a cron line, and whether it fires then."""
 
     at: float | None
     """None for a local time that does not exist."""
@@ -55,7 +55,7 @@ class Moment(Struct, frozen=True):
 
 
 def check(line: str, zone: str, now: float) -> None:
-    """Raises InvalidInput that names what is wrong; also for a line that never fires."""
+    """Raise InvalidInput with the errors, also for a line that never fires."""
     if found := find_errors(line, zone, now):
         raise _invalid(found)
 
@@ -75,7 +75,7 @@ def _line_error(line: str, zone: str, now: float) -> str | None:
         CronSim(line, datetime.fromtimestamp(now, UTC))
     except UNREADABLE as error:
         why = f": {str(error).lower()}" if isinstance(error, CronSimError) else ""
-        return f"It is no cron line of five or six fields, or names a day that never comes{why}"
+        return f"It is not a valid cron line of five or six fields{why}"
     return "It never fires" if next_tick(line, zone, now) is None else None
 
 
@@ -95,11 +95,11 @@ def next_tick(line: str, zone: str, moment: float) -> float | None:
 
 
 def ticks(line: str, zone: str, moment: float) -> Iterator[float]:
-    """The ticks after that moment, rising, whole seconds; the same ones from whatever moment one asks.
+    """Ticks after that moment, in order, in whole seconds. The result does not depend on the starting moment.
 
-    The line is read by a clock that never jumps, and what that clock names is looked up on the real one, stretch by
-    stretch between two changes. ``done`` is what has been told, ``since`` where the stretch begins, and up to
-    ``steady`` there is no change.
+    CronSim reads the line on a clock that never jumps. Each named time is mapped to the real clock, one span between
+    two clock changes after the other. ``done`` is the last time handled, ``since`` the start of the span, and there is
+    no clock change up to ``steady``.
     """
     where, is_once = zone_of(zone), _is_once(line)
     done = since = floor(moment)
@@ -107,7 +107,7 @@ def ticks(line: str, zone: str, moment: float) -> Iterator[float]:
         offset, steady = _offset(since, where), since
         change = None
         for at in (named - offset for named in _named_after(line, done + offset)):
-            if at > steady:  # looked ahead, once for many ticks
+            if at > steady:  # look ahead once for many ticks
                 change = _change(steady, max(at, steady + MIN_CHANGE_GAP), where)
                 steady = max(at, steady + MIN_CHANGE_GAP) if change is None else change - 1
             if change is not None and at >= change:
@@ -125,11 +125,11 @@ def ticks(line: str, zone: str, moment: float) -> Iterator[float]:
 
 
 def last_tick(line: str, zone: str, moment: float, since: float) -> float:
-    """The last tick up to that moment, ``since`` being an earlier one."""
-    if moment - since > WALK_SECONDS:  # what lies between may be years
+    """The last tick up to that moment. ``since`` is an earlier tick."""
+    if moment - since > WALK_SECONDS:  # the span may be years
         offset = _offset(floor(moment), zone_of(zone))
         back = CronSim(line, _clock(floor(moment) + 1 + offset), reverse=True)
-        for named in islice(back, 5):  # more than one where the clock has changed, and a time does not count
+        for named in islice(back, 5):  # after a clock change the first ones may not count
             start = max(since, _epoch(named) - offset - 2 * WALK_SECONDS)
             if (found := _last(line, zone, start, moment)) is not None:
                 return found
@@ -146,7 +146,7 @@ def _last(line: str, zone: str, start: float, moment: float) -> float | None:
 
 
 def count(line: str, zone: str, first: float, last: float, most: int) -> int:
-    """How many ticks there are from ``first`` to ``last``, both included; counted no further than ``most``."""
+    """Number of ticks from ``first`` to ``last``, both included, at most ``most``."""
     found = 1
     for at in islice(ticks(line, zone, first), most - 1):
         if at > last:
@@ -156,7 +156,7 @@ def count(line: str, zone: str, first: float, last: float, most: int) -> int:
 
 
 def preview(line: str, zone: str, moment: float, wanted: int) -> list[Moment]:
-    """The next times it fires, and between them the local times that are skipped."""
+    """The next ticks, with the local times that are skipped between them."""
     found: list[Moment] = []
     before = moment
     for at in islice(ticks(line, zone, moment), wanted):
@@ -167,7 +167,7 @@ def preview(line: str, zone: str, moment: float, wanted: int) -> list[Moment]:
 
 
 def utc(at: float) -> str:
-    """As people are told of it."""
+    """The time as ISO 8601 in UTC, for people."""
     return datetime.fromtimestamp(int(at), UTC).isoformat().replace("+00:00", "Z")
 
 
@@ -184,7 +184,7 @@ def _describe_tick(line: str, zone: str, at: float) -> Moment:
 
 
 def _skipped_times(line: str, zone: str, before: float, at: float) -> Iterator[Moment]:
-    """Local times that the line names between two ticks, and that no clock shows."""
+    """Local times that the line names between two ticks but that do not exist."""
     last = _local(at, zone).replace(tzinfo=None)
     where = zone_of(zone)
     told = 0
@@ -197,12 +197,12 @@ def _skipped_times(line: str, zone: str, before: float, at: float) -> Iterator[M
 
 
 def _next_named(line: str, local: datetime) -> datetime | None:
-    """The first local time from this one on that the line names."""
+    """The first local time the line names, this one or later."""
     return next((_clock(named) for named in _named_after(line, _epoch(local) - 1)), None)
 
 
 def _named_after(line: str, local: int) -> Iterator[int]:
-    """Local times that the line names, as seconds of a clock that never jumps; to the end of the calendar."""
+    """Local times that the line names, as seconds of a clock that never jumps."""
     try:
         yield from (_epoch(found) for found in CronSim(line, _clock(local)))
     except (OverflowError, ValueError):
@@ -210,18 +210,18 @@ def _named_after(line: str, local: int) -> Iterator[int]:
 
 
 def _is_once(line: str) -> bool:
-    """Whether it names hours of the day: such a line fires once a day for each, however often the clock shows it."""
+    """Whether the line names hours: it then fires once a day for each, even if the clock repeats the hour."""
     minute, hour, *rest = line.split()
     return len(rest) == 3 and not minute.startswith("*") and not hour.startswith("*")
 
 
 def _is_second(at: int, where: tzinfo) -> bool:
-    """Whether the clock shows this time for the second time."""
+    """Whether this is the second occurrence of a repeated local time."""
     return datetime.fromtimestamp(at, where).fold == 1
 
 
 def _change(after: int, until: int, where: tzinfo) -> int | None:
-    """The first moment after the one, and up to the other, at which the clock is moved."""
+    """The first clock change in (after, until], or None."""
     low, offset = after, _offset(after, where)
     while low < until:
         high = min(low + MIN_CHANGE_GAP, until)

@@ -1,4 +1,4 @@
-"""The codes of failures that packhorse itself gives, each with its meaning. A stage may give others."""
+"""Failure codes that packhorse sets, each with its meaning. A stage may set its own."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ NOT_A_LIST, TOO_MANY_ELEMENTS = "NOT_A_LIST", "TOO_MANY_ELEMENTS"
 
 CODES: Mapping[str, str] = {
     EXCEPTION: "The stage raised an exception that has no code of its own.",
-    "HTTP_500": "A server that the stage asked answered 500; the same for every other status, as HTTP_404.",
+    "HTTP_500": "A server that the stage called answered with status 500. Other statuses have codes like HTTP_404.",
     TIMEOUT: "The stage took longer than its timeout, or gave up waiting for something (`TimeoutError`).",
     STALLED: "The stage reported no progress for longer than its `stall`.",
     DEADLINE: "The run did not end before its deadline.",
-    ORPHANED: "No worker started any stage of the run in time: see `pending`.",
-    OUT_OF_MEMORY: "The stage used more memory than its limit, or could not get any (`MemoryError`).",
+    ORPHANED: "No worker started the run in time. See the option `pending`.",
+    OUT_OF_MEMORY: "The stage exceeded its memory limit, or memory could not be allocated (`MemoryError`).",
     CRASHED: "The process of the stage died.",
     WORKER_LOST: "The worker died or went silent while it ran the stage.",
     PERMANENT: "The stage raised `Permanent` without a code.",
-    INVALID: "The parameters are not valid, as only the worker could tell.",
-    INVALID_RESULT: "What the stage returned cannot be kept.",
-    ARGUMENTS_TOO_LARGE: "What the stage needs is too large to be given to it.",
-    NOT_A_LIST: "A stage runs once per element of what another returned, and that was no list.",
-    TOO_MANY_ELEMENTS: "A stage returned more elements than the one that runs over them takes.",
+    INVALID: "The worker found the parameters not valid, for example a choice it does not have.",
+    INVALID_RESULT: "The result of the stage cannot be stored.",
+    ARGUMENTS_TOO_LARGE: "The arguments of the stage are too large to pass to its process.",
+    NOT_A_LIST: "A stage runs once per element of another stage's result, and that result is not a list.",
+    TOO_MANY_ELEMENTS: "A stage returned more elements than the next stage allows.",
     BLOB_UNAVAILABLE: "The object store could not be read or written.",
-    SECRET_UNREADABLE: "A secret parameter cannot be decrypted here: is `PACKHORSE_SECRET_KEY` another one?",
-    INTERNAL: "packhorse itself stumbled over the attempt.",
-    CORRUPT: "What is stored about the job cannot be read.",
+    SECRET_UNREADABLE: "A secret parameter cannot be decrypted. Use the same `PACKHORSE_SECRET_KEY` everywhere.",
+    INTERNAL: "An internal error of packhorse ended the attempt.",
+    CORRUPT: "The stored record of the job cannot be read.",
 }
 
 CODE_PATTERN = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
-"""What an exception may carry as its code: a word in capitals."""
+"""A code that an exception may carry: capitals, digits and underscores."""
 
 
 def code_of(error: BaseException) -> str:
-    """A word that stays the same for what went wrong, whatever the message says this time."""
+    """The stable code for an exception, independent of its message."""
     own = _member(error, "code")
     if isinstance(own, str) and not isinstance(error, SystemExit) and CODE_PATTERN.fullmatch(own):
         return own
@@ -52,7 +52,7 @@ def code_of(error: BaseException) -> str:
 
 
 def _status(error: BaseException) -> int | None:
-    """The status of an answer, as the usual libraries attach it to what they raise."""
+    """The HTTP status that common client libraries attach to their exceptions."""
     for found in (_member(error, "response"), error):
         for name in ("status_code", "status"):
             status = _member(found, name)
@@ -64,5 +64,5 @@ def _status(error: BaseException) -> int | None:
 def _member(value: Any, name: str) -> Any:
     try:
         return getattr(value, name, None)
-    except Exception:  # broad: a property of the user's own may raise anything
+    except Exception:  # broad: a property in the user's code may raise anything
         return None

@@ -1,4 +1,4 @@
-"""Failures of runs: what makes two of them the same, when one is begun again by itself, and how groups count them."""
+"""Failed runs: their fingerprint, when one is retried automatically, and the counts of failure groups."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from packhorse.core.models import FailedRun, Failure, FailureStatus, Job, Settle
 from packhorse.core.plan import Plan
 
 MAX_MESSAGE = 500
-"""Characters of a message kept with a failure; the job has the whole one as long as it is kept."""
+"""Characters of a message kept with a failure. The job keeps the whole message."""
 MAX_REVIVE_DELAY = 86_400.0
 MAX_USERS = 1000
-"""Users of a group that are told apart. Beyond, their number is "so many or more"."""
+"""Users counted per group. Beyond that, the number is a lower bound."""
 MAX_DOUBLINGS = 20
 HOUR = 3600.0
 TREND_HOURS = 24
-"""That a trend looks back."""
+"""Hours that a trend covers."""
 MAX_TIMES = 200
-"""Failures of a group that its trend counts, the newest: however many there are, a list of groups stays quick."""
+"""Newest failures of a group that its trend counts. Bounded, so that a list of groups stays fast."""
 
-# In this order: what is longer is taken for what it is before a part of it is.
+# In this order: longer patterns first, so that they are not replaced in parts.
 VARYING = (
     (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d([.,]\d+)?)?(Z|[+-]\d\d:?\d\d)?"), "<time>"),
     (re.compile(r"\b[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"), "<id>"),
@@ -42,7 +42,7 @@ Alert = Literal["new", "again"]
 
 
 class FailureGroup(Struct, frozen=True, omit_defaults=True):
-    """All failures of a tenant that have one fingerprint, counted as they come and go."""
+    """Counts of all failures of a tenant with the same fingerprint."""
 
     tenant: str
     fingerprint: str
@@ -50,7 +50,7 @@ class FailureGroup(Struct, frozen=True, omit_defaults=True):
     stage: str | None
     code: str
     message: str
-    """Of the first of them."""
+    """Message of the first failure."""
     first_seen: float
     last_seen: float
     open: int = 0
@@ -59,9 +59,9 @@ class FailureGroup(Struct, frozen=True, omit_defaults=True):
     dismissed: int = 0
     users: int = 0
     unlisted: int = 0
-    """Failures whose users were not told apart, for there were too many: there may be more users than ``users``."""
+    """Failures whose users were not counted, because there were too many. ``users`` is then a lower bound."""
     dismissal: Settled | None = None
-    """Set while somebody has dismissed it and it was not seen again since."""
+    """Set while the group is dismissed and has not been seen again."""
     seen_again: float | None = None
     """When it was last seen again after a dismissal."""
 
@@ -71,7 +71,7 @@ class FailureGroup(Struct, frozen=True, omit_defaults=True):
 
     @property
     def seen(self) -> str:
-        """Its place among the groups of its tenant: the text sorts by the time it was last seen."""
+        """Sort key among the groups of its tenant: by the time it was last seen."""
         return seen_at(self.last_seen, self.fingerprint)
 
 
@@ -80,24 +80,25 @@ def seen_at(at: float, fingerprint: str) -> str:
 
 
 def failure_id(at: float, job_id: str, run: int) -> str:
-    """Sorts by time, and is known to whoever knows the failed job."""
+    """Sorts by time, and can be computed from the failed job."""
     return f"{int(at * 1000):012x}-{job_id}-{run}"
 
 
 def first_id(at: float) -> str:
-    """What sorts before every failure of that moment and after every earlier one."""
+    """Sorts before every failure of that moment and after every earlier one."""
     return f"{max(0, int(at * 1000)):012x}-"
 
 
 def time_of(failure_id: str) -> float:
-    """When the failure was, as its id says: to the millisecond."""
+    """The time of a failure, from its id, to the millisecond."""
     return int(failure_id[:12], 16) / 1000
 
 
 def by_hour(times: Sequence[float], now: float) -> list[int | None]:
-    """How many there were in each of the last hours, the oldest first, by the newest times there are.
+    """Failures in each of the last hours, oldest first. ``times`` are the newest failures, newest first.
 
-    If those are not all, only the hours they reach back to are known; in the first of these there may be more.
+    If ``times`` was cut off at MAX_TIMES, hours before its oldest entry are None, and the first known hour is a lower
+    bound.
     """
     counts: list[int | None] = [0] * TREND_HOURS
     for at in times:
@@ -110,7 +111,7 @@ def by_hour(times: Sequence[float], now: float) -> list[int | None]:
 
 
 def normalize(message: str) -> str:
-    """The message without what differs from time to time: numbers, ids, paths, quoted text, times."""
+    """The message with placeholders for what varies: numbers, ids, paths, quoted text, times."""
     text = message[: 2 * MAX_MESSAGE]
     for pattern, word in VARYING:
         text = pattern.sub(word, text)
@@ -123,7 +124,7 @@ def fingerprint(pipeline: str, stage: str | None, code: str, message: str) -> st
 
 
 def failed_run(job: Job, error: Failure, run: int, now: float) -> FailedRun:
-    """The record of a run that failed for good, and whether it is to be begun again by itself."""
+    """The record of a failed run, and when it is retried automatically."""
     policy = job.plan.revive
     is_revived = error.code in policy.codes and job.revived < policy.times
     return FailedRun(
@@ -149,13 +150,13 @@ def failed_run(job: Job, error: Failure, run: int, now: float) -> FailedRun:
 
 
 def revive_delay(plan: Plan, revived: int) -> float:
-    """Seconds before a job that was revived so often is revived once more."""
+    """Seconds before the next automatic retry of a job that has had ``revived`` of them."""
     whole: float = plan.revive.backoff * 2 ** min(revived, MAX_DOUBLINGS)
     return min(MAX_REVIVE_DELAY, whole)
 
 
 def _attempts(job: Job, error: Failure) -> int:
-    """Of the task that failed; of a run that no task has failed, of all of them."""
+    """Attempts of the failed task, or of all tasks if the run failed as a whole."""
     if error.stage is None:
         return sum(task.attempt for stage in job.stages for task in stage.tasks or ())
     tasks = job.stage(error.stage).tasks or ()
@@ -164,11 +165,11 @@ def _attempts(job: Job, error: Failure) -> int:
     return max((task.attempt for task in tasks), default=0)
 
 
-# Groups. A store that counts in Python does it with these, holding the group.
+# Groups. Stores that count in Python call these while they hold the lock on the group.
 
 
 def new_group(failure: FailedRun) -> FailureGroup:
-    """The group that the first failure of a fingerprint makes, before it is counted."""
+    """The group for the first failure of a fingerprint, not counted yet."""
     return FailureGroup(
         failure.tenant,
         failure.fingerprint,
@@ -184,9 +185,9 @@ def new_group(failure: FailedRun) -> FailureGroup:
 def add_to_group(
     group: FailureGroup | None, failure: FailedRun, *, is_known: bool
 ) -> tuple[FailureGroup, bool, Alert | None]:
-    """The group with one more failure, whether its user was counted, and what people are to be told.
+    """The group with one more failure, whether its user is counted, and which alert to send.
 
-    ``is_known`` says that the user has another failure in it that was counted.
+    ``is_known``: the user already has a counted failure in this group.
     """
     alert: Alert | None = "new" if group is None else "again" if group.dismissal is not None else None
     group = group or new_group(failure)
@@ -195,7 +196,7 @@ def add_to_group(
         replace(
             group,
             open=group.open + 1,
-            first_seen=min(group.first_seen, failure.at),  # what ends at one moment may be committed in any order
+            first_seen=min(group.first_seen, failure.at),  # failures of the same moment may be committed in any order
             last_seen=max(group.last_seen, failure.at),
             users=group.users + (is_counted and not is_known),
             unlisted=group.unlisted + (not is_counted),
@@ -215,7 +216,7 @@ def move_in_group(group: FailureGroup, was: FailureStatus, now: FailureStatus) -
 def remove_from_group(
     group: FailureGroup, failure: FailedRun, *, is_counted: bool, is_last: bool
 ) -> FailureGroup | None:
-    """The group without one of its failures, None without its last. ``is_last`` is about the failure's user."""
+    """The group without this failure, None if it was the last one. ``is_last``: the user has no other failure in it."""
     count = {failure.status.value: getattr(group, failure.status) - 1}
     less = replace(
         group,

@@ -1,7 +1,7 @@
-"""Times as counts in fixed buckets, so that those of any stretch and any number of processes can be added up.
+"""Durations counted in fixed buckets, so that counts of any period and any number of processes can be added.
 
-Bucket 0 holds what took a millisecond or less; each further one reaches 1.41 times as far as the one before, the last
-as far as there is time. A percentile that is read off is right within a fifth.
+Bucket 0 holds durations up to a millisecond. Each bucket reaches 1.41 times as far as the one before; the last one has
+no end. Percentiles are accurate to about 20 %.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from math import ceil, log2
 SMALLEST = 0.001
 PER_DOUBLING = 2
 LAST = 56
-"""Begins at about two days."""
+"""Starts at about two days."""
 
 
 def bucket(seconds: float) -> int:
@@ -22,7 +22,7 @@ def bucket(seconds: float) -> int:
 
 
 def percentile(counts: Mapping[int, int], share: float) -> float | None:
-    """The time within which that share of all stayed; None if there is nothing to tell from."""
+    """The duration that this share did not exceed; None if there are no counts."""
     total = sum(counts.values())
     if total <= 0:
         return None
@@ -35,7 +35,7 @@ def percentile(counts: Mapping[int, int], share: float) -> float | None:
 
 
 def _point_in(number: int, share: float) -> float:
-    """The point at that share of a bucket, taking what is in it for evenly spread by ratio."""
+    """The point at this share of a bucket, assuming its values are spread evenly by ratio."""
     if number == 0:
         return SMALLEST * share
     return float(_upper_bound(number - 1) * (_upper_bound(number) / _upper_bound(number - 1)) ** share)

@@ -1,4 +1,4 @@
-"""Values to bytes and back: the only JSON in the house, and the version it is written in."""
+"""JSON encoding of jobs and records, the version of the stored state, and values at paths inside JSON."""
 
 from __future__ import annotations
 
@@ -12,26 +12,19 @@ from packhorse.core.models import Event, Failure, Firing, Job, Result, Spec, Sta
 from packhorse.core.plan import Path, Plan
 from packhorse.errors import CorruptRecord, SchemaTooNew
 
-VERSION = 4
-"""Of the stored state. A reader refuses a newer one: half-understood state is worse than none."""
-PLAIN = 1
-"""What is written for a job that has none of what came later: an older packhorse would lose nothing of it."""
-TOLD = 2
-"""For one that has webhooks, or was promoted."""
-FIRED = 3
-"""For one that a schedule has made."""
-
+VERSION = 1
+"""Version of the stored state. A reader refuses a newer one."""
 ANY = "*"
-"""A step into every element of a list, or every value of a mapping."""
+"""A path step that matches every element of a list or every value of a mapping."""
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)
-"""The latter from a broken byte inside a string."""
+"""UnicodeDecodeError comes from an invalid byte inside a string."""
 
 T = TypeVar("T")
 
 
 class State(Struct, frozen=True, array_like=True):
-    """The part of a job that changes and that nobody queries by."""
+    """The part of a job that changes and that no query filters by."""
 
     v: int
     run: int
@@ -60,7 +53,7 @@ def decode(data: bytes | str, type: type[T] = Any) -> T:  # type: ignore[assignm
 
 
 def record(data: bytes | str, type: type[T]) -> T:
-    """What a store holds beside jobs. Raises CorruptRecord for what is no such record."""
+    """Decode a record that is not a job. Raises CorruptRecord."""
     try:
         return decode(data, type)
     except UNREADABLE as error:
@@ -69,10 +62,9 @@ def record(data: bytes | str, type: type[T]) -> T:
 
 
 def state_of(job: Job) -> bytes:
-    v = VERSION if job.revived else FIRED if job.firing else TOLD if job.webhooks or job.promoted else PLAIN
     return encode(
         State(
-            v, job.run, job.events, job.stopping, job.error, job.stages, job.webhooks, job.promoted, job.firing,
+            VERSION, job.run, job.events, job.stopping, job.error, job.stages, job.webhooks, job.promoted, job.firing,
             job.revived,
         )
     )  # fmt: skip
@@ -113,14 +105,14 @@ def _read(decoder: msgspec.json.Decoder[T], data: bytes, what: str, job_id: str)
 
 
 def replace_at(value: Any, paths: Sequence[Path], change: Callable[[Any], Any]) -> Any:
-    """The value with ``change`` made of whatever stands where the paths lead; None, as nothing, is left alone."""
+    """The value with ``change`` applied to everything at the paths. None is left as it is."""
     for path in paths:
         value = _replace_at(value, path, change)
     return value
 
 
 def values_at(value: Any, paths: Sequence[Path]) -> list[Any]:
-    """What stands where the paths lead."""
+    """The values at the paths."""
     seen: list[Any] = []
     replace_at(value, paths, seen.append)
     return seen

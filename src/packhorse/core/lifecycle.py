@@ -1,7 +1,7 @@
-"""The verbs: each takes a job as it was and returns the change to commit. The only place that writes a status.
+"""The state machine: each function takes a job and returns the change to commit. Only this module sets a status.
 
-A verb returns None when there is nothing to do (a cancel of a cancelled job), raises `NotAllowed` when the job's
-status does not admit it, and `LeaseLost` when the caller is an attempt that no longer counts.
+A function returns None if there is nothing to do (cancel of a cancelled job). It raises `NotAllowed` if the job's
+status does not allow the action, and `LeaseLost` if the calling attempt no longer holds the lease.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ from packhorse.errors import JobNotFound, LeaseLost, NotAllowed
 PENDING, RUNNING, COMPLETED, FAILED, CANCELLED = Status
 ACTIVE = frozenset({PENDING, RUNNING})
 
-ALLOWED_FROM: Mapping[str, frozenset[Status]] = {  # keyed by verb: two verbs share an edge, only one may repeat
+ALLOWED_FROM: Mapping[str, frozenset[Status]] = {  # by action: only one of two may repeat
     "start": ACTIVE,
     "finish": frozenset({RUNNING}),
     "fail": frozenset({RUNNING}),
@@ -83,16 +83,16 @@ STALLED = Failure(error_codes.STALLED, "The stage reported no progress for too l
 TIMED_OUT = Failure(error_codes.TIMEOUT, "The stage took longer than its timeout.")
 WORKER_LOST = Failure(error_codes.WORKER_LOST, "The worker died or went silent while running the stage.")
 DEADLINE = Failure(error_codes.DEADLINE, "The job did not end before its deadline.", permanent=True)
-ORPHANED = Failure(error_codes.ORPHANED, "No worker started it in time.", permanent=True)
+ORPHANED = Failure(error_codes.ORPHANED, "No worker started the job in time.", permanent=True)
 
 
 def slot_key(tenant: str, user: str, slot: str) -> str:
-    """One key per (tenant, user, slot); escaped, so that no user name can spell another tenant's slot."""
+    """One key per (tenant, user, slot). Escaped, so that no user name can produce another tenant's key."""
     return "/".join(quote(part, safe="") for part in (tenant, user, slot))
 
 
 def once_key(tenant: str, client: str | None, key: str) -> str:
-    """An idempotency key as it is kept: one per (tenant, client), so that nobody is given a stranger's job."""
+    """An idempotency key as it is stored: per (tenant, client), so that no client receives another client's job."""
     return "/".join(quote(part, safe="") for part in (tenant, client or "", key))
 
 
@@ -114,9 +114,10 @@ def submit(
     firing: Firing | None = None,
     stamp: int = 0,
 ) -> Change:
-    """Admit a job: its first stages are due at once, or after ``delay`` seconds.
+    """Create a job. Its first stages are due now, or after ``delay`` seconds.
 
-    ``firing`` is the tick that it is made for, if its run still carries this stamp: so a tick never has two jobs.
+    ``firing`` is the schedule tick it is created for. The commit is refused unless the tick's run still has this stamp,
+    so a tick never has two jobs.
     """
     not_before = now + delay
     slot = slot_key(tenant, user, plan.slot) if plan.slot is not None else None
@@ -149,7 +150,7 @@ def submit(
 
 
 def start(job: Job, at: TaskId, *, token: str, worker: str, lease: float, now: float) -> Change:
-    """Count an attempt and give the worker the lease. A job that is being stopped starts nothing more."""
+    """Start an attempt and give the worker the lease. A job that is being stopped starts nothing."""
     task = job.task(at)
     if job.stopping or task is None or task.status is not PENDING or task.ready_at is None:
         raise NotAllowed(verb="start", status=job.status.value)
@@ -159,17 +160,17 @@ def start(job: Job, at: TaskId, *, token: str, worker: str, lease: float, now: f
         draft.set(status=RUNNING, started_at=now, deadline_at=job.not_before + job.plan.deadline)
         draft.say("started", run=job.run)
     attempt = task.attempt + 1
-    # The error of the attempt before stays to be seen: whoever watches the next one wants to know why there is one.
+    # The error of the previous attempt stays visible: it explains why there is another attempt.
     draft.put(at, replace(task, status=RUNNING, attempt=attempt, token=token, started_at=now, ended_at=None))
     draft.say("stage_started", **_where(job, at), attempt=attempt, worker=worker)
     return draft.change()
 
 
 def finish(job: Job, at: TaskId, *, token: str, result: Result, width: int | None = None, now: float) -> Change:
-    """Keep what the task returned and make due what was waiting for it.
+    """Store the result and make the stages due that waited for it.
 
-    ``width`` is the length of the returned list, None if it was no list. A result that comes in while the job is being
-    stopped is kept all the same: a retry will not have to make it again.
+    ``width`` is the length of the returned list, None for anything else. A result is stored even while the job is being
+    stopped, so that a retry can use it.
     """
     task = _check_lease(job, "finish", at, token)
     too_many = _refuse_width(job, at, width)
@@ -185,9 +186,9 @@ def finish(job: Job, at: TaskId, *, token: str, result: Result, width: int | Non
 def follow(
     finished: Change, at: TaskId, *, kinds: Collection[str], token: str, worker: str, lease: float, now: float
 ) -> Change:
-    """Start what a finish has just made due, in the same step: the worker that has the result goes on with it.
+    """Start the task that a finish has made due in the same commit: the worker that has the result goes on with it.
 
-    Who has waited longer, or is more urgent, is not overtaken: then the change is refused, and the finish goes alone.
+    The store refuses the change if a more urgent task is ready; the finish is then committed alone.
     """
     begun = start(finished.after, at, token=token, worker=worker, lease=lease, now=now)
     kept = tuple(effect for effect in finished.effects if not (isinstance(effect, MakeDue) and effect.task == at))
@@ -202,7 +203,7 @@ def follow(
 
 
 def fail(job: Job, at: TaskId, *, token: str, error: Failure, luck: float, now: float, alone: bool = False) -> Change:
-    """Give the task another attempt if one is left. A job asked to stop is not retried."""
+    """Record a failed attempt and queue another if one is left. A job that is being stopped is not retried."""
     task = _check_lease(job, "fail", at, token)
     wait = retry_delay(job.plan.stage(at.stage).backoff, task.attempt, luck)
     draft = _draft(job, "fail", now).require(Holds(at, token))
@@ -210,20 +211,20 @@ def fail(job: Job, at: TaskId, *, token: str, error: Failure, luck: float, now: 
 
 
 def stall(job: Job, at: TaskId, *, token: str, luck: float, now: float) -> Change:
-    """The stage has reported nothing for too long, and its process has been ended."""
+    """The stage reported no progress for too long, and its process was killed."""
     return fail(job, at, token=token, error=STALLED, luck=luck, now=now)
 
 
 def time_out(job: Job, at: TaskId, *, token: str, luck: float, now: float) -> Change:
-    """The attempt took too long, and its process has been ended."""
+    """The attempt exceeded its timeout, and its process was killed."""
     return fail(job, at, token=token, error=TIMED_OUT, luck=luck, now=now)
 
 
 def lose(job: Job, at: TaskId, *, token: str, now: float, witnessed: bool = False) -> Change:
-    """Take the lease from a worker that is gone. The attempt counts: a stage that kills its worker must end some time.
+    """Take the lease from a lost worker. The attempt counts, so that a stage that kills its worker fails in the end.
 
-    ``witnessed`` says that somebody saw the worker dead. Otherwise the change holds only if the lease is still overdue
-    when it is committed: the worker may have renewed it since we looked.
+    ``witnessed``: the worker's process is known to be dead. Otherwise the commit requires that the lease is still
+    overdue, because the worker may have renewed it meanwhile.
     """
     task = _check_lease(job, "lose", at, token)
     draft = _draft(job, "lose", now).require(Holds(at, token) if witnessed else Overdue(at, token))
@@ -231,24 +232,24 @@ def lose(job: Job, at: TaskId, *, token: str, now: float, witnessed: bool = Fals
 
 
 def later(job: Job, at: TaskId, *, token: str, seconds: float, now: float) -> Change:
-    """The stage asked to be called again later; the attempt does not count."""
+    """The stage returned `Later`. The attempt does not count."""
     return _return_task(job, "later", at, token, not_before=now + seconds, why="later", now=now)
 
 
 def hand_back(job: Job, at: TaskId, *, token: str, now: float) -> Change:
-    """The worker is leaving, or had to end the process for a neighbour's sake; the attempt does not count."""
+    """The worker is stopping, or had to kill a process that other calls shared. The attempt does not count."""
     return _return_task(job, "hand back", at, token, not_before=now, why="handed_back", now=now)
 
 
 def cancel(job: Job, *, now: float) -> Change | None:
-    """Cancel now if nothing runs, else ask what runs to stop. What is already being stopped stays as it is."""
+    """Cancel at once if nothing runs, else stop the running tasks first. No change if it is already being stopped."""
     if job.status is CANCELLED or (job.status in ACTIVE and job.stopping):
         return None
     return _stop(_draft(job, "cancel", now), "cancel")
 
 
 def expire(job: Job, *, now: float) -> Change | None:
-    """The run's deadline has passed, or nobody ever started it: it fails for good, at once or when all has stopped."""
+    """Fail a run past its deadline, or one that no worker started; at once, or when its running tasks have stopped."""
     if job.status not in ACTIVE or job.stopping or job.deadline_at is None or job.deadline_at > now:
         return None
     is_orphaned = job.status is PENDING and job.plan.pending <= job.plan.deadline
@@ -258,10 +259,10 @@ def expire(job: Job, *, now: float) -> Change | None:
 def retry(
     job: Job, *, stage: str | None = None, now: float, by: str = "", order: str = "", is_revival: bool = False
 ) -> Change | None:
-    """Start a new run: what has not finished (default), a stage and all that follows it, or everything (``*``).
+    """Start a new run: of unfinished stages (default), of a stage and all that follow it, or of everything (``*``).
 
-    An active job is left as it is. The slot is taken again, attempts are counted anew, events go on. The failure of the
-    last run is settled with it, in the name of ``by``.
+    An active job is not changed. The slot is taken again, attempts start from zero, event numbers continue. The failure
+    of the last run is settled as retried by ``by``.
     """
     if job.status in ACTIVE:
         return None
@@ -270,7 +271,7 @@ def retry(
     redo = _stages_to_redo(job, stage)
     if not redo and job.status is COMPLETED:
         raise NotAllowed(
-            "The job is completed: name the stage to do again, or * for everything.",
+            "The job is completed. Name the stage to run again, or * for everything.",
             verb="retry",
             status=job.status.value,
         )
@@ -301,35 +302,35 @@ def retry(
         )
     why = "revive" if is_revival else "retry"
     draft.say("retrying", run=job.run + 1, why=why, **({"stage": stage} if stage is not None else {}))
-    if draft.advance(now):  # only the bookkeeping of the last run was missing
+    if draft.advance(now):  # every stage had finished, only the end of the run was missing
         draft.end(COMPLETED)
     return draft.change()
 
 
 def promote(job: Job, *, to: str, run: int, now: float) -> Change | None:
-    """The result files of that run have been copied to the folder ``to``, where they stay when the job has gone."""
+    """Record that the result files of this run were copied to the folder ``to``, where they outlive the job."""
     draft = _draft(job, "promote", now)
     if job.run != run:
-        raise NotAllowed("The job has been run again since its files were copied.", verb="promote", status=job.status)
+        raise NotAllowed("The job was run again while its files were copied.", verb="promote", status=job.status)
     if to in job.promoted:
         return None
     return draft.set(promoted=(*job.promoted, to)).change()
 
 
 def purge(job: Job, *, now: float) -> Change | None:
-    """Mark an ended job whose time is over, so that nobody can retry it while its objects are being deleted."""
+    """Mark an expired job, so that it cannot be retried while its objects are deleted."""
     if job.is_purging or job.purge_at is None or job.purge_at > now:
         return None
     return _draft(job, "purge", now).set(is_purging=True).change()
 
 
 def delete(job: Job, *, now: float) -> Change:
-    """Mark an ended job as if its time were over: from here on it is gone for everybody but the janitor."""
+    """Mark an ended job as expired. From then on only the janitor sees it."""
     if job.is_purging:
         raise JobNotFound(job_id=job.id)
     if job.status in ACTIVE:
         raise NotAllowed(
-            f"The job is {job.status.value}: cancel it first, and delete it when it has ended.",
+            f"The job is {job.status.value}. Cancel it first, and delete it when it has ended.",
             verb="delete",
             status=job.status.value,
         )
@@ -337,17 +338,17 @@ def delete(job: Job, *, now: float) -> Change:
 
 
 def tidy(job: Job, *, now: float) -> Change | None:
-    """What was to be published is, and the objects that nothing referred to are gone."""
+    """Record that the files are published and unreferenced objects deleted."""
     if not job.has_litter:
         return None
     return _draft(job, "tidy", now).set(has_litter=False).change()
 
 
-# What several verbs share.
+# Shared by several actions.
 
 
 class _Draft:
-    """A change in the making."""
+    """A change that is being built."""
 
     def __init__(self, job: Job, now: float) -> None:
         self.before = job
@@ -380,7 +381,7 @@ class _Draft:
         self.stages[i] = Stage((task,) if is_only else (*tasks[: at.element], task, *tasks[at.element + 1 :]))
 
     def widen(self, stage: str, width: int | None) -> None:
-        """Give the stages that run over ``stage`` their elements, now that their number is known."""
+        """Create the elements of the stages that run over ``stage``, once their number is known."""
         for i in self.before.plan.followers[stage]:
             if self.before.plan.stages[i].over == stage and self.stages[i].tasks is None:
                 known = self._elements(stage, width)
@@ -395,9 +396,9 @@ class _Draft:
         return len(tasks) if tasks is not None and self.stages[i].status is COMPLETED else None
 
     def advance(self, not_before: float) -> bool:
-        """Make due every task that waits for nothing more; whether all stages are completed.
+        """Make every task due whose inputs are complete; return whether all stages are completed.
 
-        In graph order, so that empty stages are passed through.
+        In graph order, so that stages without elements complete on the way.
         """
         are_completed = True
         for i, stage in enumerate(self.before.plan.stages):
@@ -424,7 +425,7 @@ class _Draft:
         self.do(MakeDue(at, plan.queue, plan.kind, self.before.priority, not_before))
 
     def take_back(self) -> None:
-        """Nothing that waits may start any more."""
+        """Cancel every task that has not started."""
         for i, stage in enumerate(self.stages):
             for n, task in enumerate(stage.tasks or ()):
                 if task.status is PENDING:
@@ -434,7 +435,7 @@ class _Draft:
                     self.put(at, replace(task, status=CANCELLED, ready_at=None))
 
     def end(self, status: Status) -> None:
-        """The run is over: status, slot, event, purge time and who is told, in one step."""
+        """End the run: status, slot, event, purge time, failure record and notifications in one change."""
         run = self.fields.get("run", self.before.run)
         self.take_back()
         self.set(
@@ -501,7 +502,7 @@ def _draft(job: Job, verb: str, now: float) -> _Draft:
 
 
 def _check_lease(job: Job, verb: str, at: TaskId, token: str) -> Task:
-    """The token before the state: a late worker hears LeaseLost, whatever has become of the job."""
+    """Check the token before the status: a late worker gets LeaseLost whatever happened to the job."""
     task = job.task(at)
     if task is None or task.token != token:
         raise LeaseLost(job_id=job.id, stage=at.stage, element=at.element)
@@ -522,7 +523,7 @@ def _stop(draft: _Draft, why: Stopping) -> Change:
 
 
 def _go_on(draft: _Draft, not_before: float) -> Change:
-    """After a task ended well: end the run, or go on."""
+    """After a task completed: end the run, or make the next tasks due."""
     why = draft.fields.get("stopping", draft.before.stopping)
     if why is not None:
         if not draft.is_running():
@@ -536,7 +537,7 @@ def _go_on(draft: _Draft, not_before: float) -> Change:
 def _end_attempt(
     draft: _Draft, at: TaskId, task: Task, error: Failure, *, not_before: float, alone: bool = False
 ) -> Change:
-    """After an attempt that counts and brought nothing: another one, or the end of the run."""
+    """After a failed attempt: queue another, or fail the run."""
     job, where = draft.before, _where(draft.before, at)
     error = replace(error, stage=at.stage, element=where.get("element"))
     is_last = error.permanent or task.attempt > job.plan.stage(at.stage).retries
@@ -561,7 +562,7 @@ def _return_task(job: Job, verb: str, at: TaskId, token: str, *, not_before: flo
     task = _check_lease(job, verb, at, token)
     draft = _draft(job, verb, now).require(Holds(at, token)).do(EndLease(at)).set(has_litter=True)
     ended = replace(task, token=None, ended_at=now, ready_at=None)
-    if job.stopping:  # no other attempt of this run will have its number
+    if job.stopping:  # no other attempt of this run gets its number
         draft.put(at, replace(ended, status=CANCELLED))
         return _go_on(draft, not_before)
     draft.make_due(at, replace(ended, status=PENDING, attempt=task.attempt - 1), not_before)
@@ -570,7 +571,7 @@ def _return_task(job: Job, verb: str, at: TaskId, token: str, *, not_before: flo
 
 
 def _refuse_width(job: Job, at: TaskId, width: int | None) -> Failure | None:
-    """The plan was checked when it was made; what a stage really returned can only be checked now."""
+    """Check the returned list against the stages that run over it."""
     if not job.plan.followers[at.stage] or job.plan.stage(at.stage).over is not None:
         return None
     as_wide = {at.stage}
@@ -581,7 +582,7 @@ def _refuse_width(job: Job, at: TaskId, width: int | None) -> Failure | None:
         if width is None:
             return Failure(
                 error_codes.NOT_A_LIST,
-                f"{stage.name} runs once per element, but {at.stage} returned no list.",
+                f"{stage.name} runs once per element, but {at.stage} did not return a list.",
                 permanent=True,
             )
         if width > stage.elements:
@@ -594,7 +595,7 @@ def _refuse_width(job: Job, at: TaskId, width: int | None) -> Failure | None:
 
 
 def _stages_to_redo(job: Job, stage: str | None) -> set[int]:
-    """The stages to be done again from the start, finished or not."""
+    """Indexes of the stages to run again from the start, completed or not."""
     if stage is None:
         return set()
     if stage == "*":
@@ -617,7 +618,7 @@ def _reach(plan: Plan, roots: Iterable[int]) -> set[int]:
 
 
 def _again(job: Job, i: int, redo: set[int]) -> Stage:
-    """How a stage begins the next run."""
+    """The stage at the start of the next run."""
     stage, plan = job.stages[i], job.plan.stages[i]
     if i not in redo:
         if stage.tasks is None:
@@ -634,13 +635,13 @@ def _blank(plan: StagePlan) -> Stage:
 
 
 def _error_facts(error: Failure) -> dict[str, Any]:
-    """How the event of a failed run tells why: the stage only where one is to blame."""
+    """Facts of the event of a failed run. The stage is included only if a stage failed."""
     facts = {"code": error.code, "message": error.message}
     return facts if error.stage is None else {**facts, "stage": error.stage}
 
 
 def _where(job: Job, at: TaskId) -> dict[str, Any]:
-    """How events name a task: the element only where there are several."""
+    """How events name a task. The element is included only for ``each`` stages."""
     if job.plan.stage(at.stage).over is None:
         return {"stage": at.stage}
     return {"stage": at.stage, "element": at.element}

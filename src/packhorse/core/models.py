@@ -1,4 +1,4 @@
-"""The job and all that is kept of it: tasks, results, events, failures. All frozen; nothing here decides anything."""
+"""The data of a job: tasks, results, events and failures. Frozen structs without decisions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from packhorse.core.plan import Plan, Status
 
-# The job: what has happened so far. Small, because it is rewritten with every step.
+# The job: what has happened so far. Small, because every step rewrites it.
 
 
 class Failure(Struct, frozen=True, omit_defaults=True):
@@ -20,11 +20,11 @@ class Failure(Struct, frozen=True, omit_defaults=True):
     element: int | None = None
     permanent: bool = False
     detail: str | None = None
-    """The end of the traceback, for the person who has to mend it."""
+    """The end of the traceback, for the person who fixes it."""
 
 
 class TaskId(NamedTuple):
-    """A stage of a job; of an ``each`` stage, one element. The unit that is due, leased, attempted and finished."""
+    """A stage of a job, or one element of an ``each`` stage: the unit that is queued, leased and attempted."""
 
     stage: str
     element: int = 0
@@ -33,17 +33,17 @@ class TaskId(NamedTuple):
 class Task(Struct, frozen=True, array_like=True):
     status: Status = Status.PENDING
     attempt: int = 0
-    """How many attempts were started in this run; hand-backs and ``Later`` are taken off again."""
+    """Attempts started in this run, not counting hand-backs and ``Later``."""
     token: str | None = None
-    """Names the attempt that holds the lease. Random, compared for equality only."""
+    """Fencing token of the attempt that holds the lease. Random, compared for equality only."""
     started_at: float | None = None
     ended_at: float | None = None
     ready_at: float | None = None
-    """When it became due, or will; None while it waits for other stages."""
+    """When it became or becomes due; None while it waits for other stages."""
     error: Failure | None = None
-    """Of the last attempt that failed in this run."""
+    """Error of the last attempt that failed in this run."""
     is_alone: bool = False
-    """A shared process died with it inside: the next attempt has a process of its own."""
+    """A shared process died while running it: the next attempt gets its own process."""
 
     @property
     def errors(self) -> int:
@@ -95,11 +95,11 @@ class Job(Struct, frozen=True):
     not_before: float = 0.0
     trace_id: str = ""
     slot: str | None = None
-    """The full key of the slot it holds while active."""
+    """Key of the slot it holds while it is active."""
     webhooks: tuple[str, ...] = ()
-    """Ids of the endpoints that are told when a run ends, fixed when it was admitted."""
+    """Ids of the endpoints to notify when a run ends, fixed at submit."""
     firing: Firing | None = None
-    """None for a job that somebody submitted."""
+    """None if the job was not created by a schedule."""
 
     status: Status = Status.PENDING
     run: int = 1
@@ -110,18 +110,18 @@ class Job(Struct, frozen=True):
     completed_at: float | None = None
     updated_at: float = 0.0
     deadline_at: float | None = None
-    """When the run fails for good, None once it has ended."""
+    """When the run fails if it has not ended; None once it has."""
     purge_at: float | None = None
-    """When record and objects go, None while it is active."""
+    """When the job and its objects are deleted; None while it is active."""
     is_purging: bool = False
     stopping: Stopping | None = None
-    """Why running tasks are asked to stop; the job ends when the last of them has."""
+    """Why running tasks are being stopped. The job ends when the last of them has ended."""
     has_litter: bool = False
-    """Its objects need looking after: some may be left that nothing refers to, or some are still to be published."""
+    """The janitor has work: unreferenced objects may be left, or files are still to be published."""
     promoted: tuple[str, ...] = ()
-    """Folders elsewhere that the result files of this run were copied to, for good."""
+    """Destination folders that the result files of this run were copied to."""
     revived: int = 0
-    """How often it was begun again by itself since a person last had a hand in it."""
+    """Automatic retries since a person last retried it."""
     error: Failure | None = None
     stages: tuple[Stage, ...] = ()
 
@@ -147,7 +147,7 @@ class Job(Struct, frozen=True):
 
     @property
     def last_error(self) -> Failure | None:
-        """What went wrong last in this run, also if the next attempt has begun since or went well."""
+        """The last error in this run, even if a later attempt is running or has succeeded."""
         if self.error is not None:
             return self.error
         failed = [task for stage in self.stages for task in stage.tasks or () if task.error is not None]
@@ -158,11 +158,11 @@ class Job(Struct, frozen=True):
         return sum(max(0, task.attempt - 1) for stage in self.stages for task in stage.tasks or ())
 
 
-# What is written once and kept apart from the job.
+# Written once, and stored separately from the job.
 
 
 class Stored(Struct, frozen=True, omit_defaults=True):
-    """A file in the object store, with what a person called it."""
+    """A file in the object store, with its original name."""
 
     key: str
     name: str
@@ -172,7 +172,7 @@ class Stored(Struct, frozen=True, omit_defaults=True):
 
 
 class Input(Struct, frozen=True):
-    """A file that came with the submit, and the parameter it belongs to."""
+    """A file submitted with the job, and the parameter it belongs to."""
 
     parameter: str
     index: int
@@ -181,21 +181,21 @@ class Input(Struct, frozen=True):
 
 class Spec(Struct, frozen=True, omit_defaults=True):
     parameters: bytes
-    """JSON, each file in it as ``{"$file": n}`` where n counts ``inputs``."""
+    """JSON. A file is ``{"$file": n}``, where n is an index into ``inputs``."""
     inputs: tuple[Input, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
     origin: str = "api"
 
 
 class Artifact(Struct, frozen=True, omit_defaults=True):
-    """A file that a stage made, under the name it is asked for by."""
+    """A file that a stage produced, and its artifact name."""
 
     name: str
     file: Stored
 
 
 class Result(Struct, frozen=True, omit_defaults=True):
-    """What one task returned: JSON with each file as ``{"$file": n}`` where n counts ``files``."""
+    """The result of one task: JSON in which a file is ``{"$file": n}``, an index into ``files``."""
 
     value: bytes
     files: tuple[Artifact, ...] = ()
@@ -214,7 +214,7 @@ class Event(Struct, frozen=True, omit_defaults=True):
     data: Mapping[str, Any] = field(default_factory=dict)
 
 
-# The failure of a run: a record of its own, which outlives the job.
+# The failure of a run: a separate record that outlives the job.
 
 
 class FailureStatus(StrEnum):
@@ -225,19 +225,19 @@ class FailureStatus(StrEnum):
 
 
 class Settled(Struct, frozen=True, omit_defaults=True):
-    """What became of a failure, or of a group: when, by whose hand, and why."""
+    """How a failure or a group was settled: when, by whom, and why."""
 
     at: float
     by: str = ""
     reason: str = ""
     run: int | None = None
-    """The run that it was retried as."""
+    """The run started by the retry."""
     order: str = ""
-    """The order in whose course it was done."""
+    """The order (bulk action) that settled it."""
 
 
 class FailedRun(Struct, frozen=True, omit_defaults=True):
-    """A run that failed for good."""
+    """A run that failed with no attempt left."""
 
     id: str
     """Sorts by time: see `failures.failure_id`."""
@@ -255,12 +255,12 @@ class FailedRun(Struct, frozen=True, omit_defaults=True):
     trace_id: str = ""
     schedule: str | None = None
     revived: int = 0
-    """How often the job had been begun again by itself when it failed, out of so many times."""
+    """Automatic retries before this failure, out of ``times``."""
     times: int = 0
     revive_at: float | None = None
-    """When it is begun again by itself, if it is."""
+    """When it is retried automatically, if it is."""
     budget: tuple[int, float] | None = None
-    """So many of its fingerprint in so many seconds."""
+    """Maximum automatic retries per fingerprint, and the window in seconds."""
 
     status: FailureStatus = FailureStatus.OPEN
     settled: Settled | None = None

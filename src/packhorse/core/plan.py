@@ -1,4 +1,4 @@
-"""What is going to happen: stages and their graph, fixed when a job is submitted. All frozen; decides nothing."""
+"""The plan of a job: its stages and their graph, fixed at submit; checks, deployment defaults and retention."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from packhorse.errors import DefinitionError
 
 Path = tuple[str, ...]
-"""A place inside a JSON value: the names that lead there, `json.ANY` for every element."""
+"""A path into a JSON value: keys, or `json.ANY` for every element."""
 
 
 class Status(StrEnum):
@@ -26,7 +26,7 @@ class Status(StrEnum):
     CANCELLED = "cancelled"
 
     __hash__ = str.__hash__
-    """That of the text it equals. Enum's own is a call of Python's, at every look into a set of statuses."""
+    """Faster than Enum's own hash, which is a Python call at every set lookup."""
 
     @property
     def is_terminal(self) -> bool:
@@ -37,15 +37,15 @@ TERMINAL = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED})
 
 DEFAULT_KEEP = 7 * 86_400.0
 FILLABLE = ("deadline", "pending", "revive")
-"""What a pipeline may leave to the deployment, besides how long its jobs are kept."""
+"""Pipeline options that the deployment fills in if unset, besides ``keep``."""
 CACHE = "filled"
 
 
-# The plan: what was going to happen, fixed when the job was submitted and shared by all jobs of one definition.
+# The plan, fixed at submit and shared by all jobs of one definition.
 
 
 class Need(Struct, frozen=True, array_like=True):
-    """One parameter of a stage that an earlier stage fills."""
+    """A parameter of a stage that takes an earlier stage's result."""
 
     parameter: str
     stage: str
@@ -53,23 +53,23 @@ class Need(Struct, frozen=True, array_like=True):
 
 
 class Backoff(Struct, frozen=True, array_like=True):
-    """Seconds before the second attempt, doubling up to the cap."""
+    """Seconds before the first retry, doubled for each further one up to the cap."""
 
     base: float = 1.0
     cap: float = 60.0
 
 
 class Revive(Struct, frozen=True, array_like=True):
-    """Which failed runs are begun again by themselves, how often, and how many of a kind in what time."""
+    """Which failed runs are retried automatically, how often, and the budget per fingerprint."""
 
     codes: tuple[str, ...] = ()
-    """None: nothing is."""
+    """Failure codes to retry. Empty: none."""
     times: int = 3
-    """Of one job, until a person retries it."""
+    """Maximum automatic retries per job. A manual retry resets the count."""
     backoff: float = 300.0
-    """Seconds before the first, doubling up to `failures.MAX_REVIVE_DELAY`."""
+    """Seconds before the first automatic retry, doubled each time up to `failures.MAX_REVIVE_DELAY`."""
     budget: int = 100
-    """Revivals of failures of one fingerprint in so many seconds."""
+    """Maximum automatic retries per fingerprint within ``per`` seconds."""
     per: float = 3_600.0
 
 
@@ -77,7 +77,7 @@ class StagePlan(Struct, frozen=True, omit_defaults=True, dict=True):
     name: str
     queue: str = "default"
     kind: str = ""
-    """Names the code that can run it: pipeline, stage and the shape of its parameters. A worker claims kinds it has."""
+    """Identifies the code that runs it: pipeline, stage and parameter wiring. A worker claims the kinds it has."""
     needs: tuple[Need, ...] = ()
     retries: int = 3
     backoff: Backoff = Backoff()
@@ -87,39 +87,39 @@ class StagePlan(Struct, frozen=True, omit_defaults=True, dict=True):
     weight: float = 1.0
     is_async: bool = False
     elements: int = 1000
-    """How many elements an ``each`` stage may have."""
+    """Maximum elements of an ``each`` stage."""
     unset: tuple[str, ...] = ()
-    """What its author left to the deployment; filled in when a job is admitted."""
+    """Options its author did not set; filled with the deployment's defaults at submit."""
 
     @cached_property
     def over(self) -> str | None:
-        """The stage whose list result this one runs once per element of, if it does."""
+        """For an ``each`` stage, the stage whose result it runs over."""
         return next((need.stage for need in self.needs if need.how == "each"), None)
 
 
 class Plan(Struct, frozen=True, omit_defaults=True, dict=True):
-    """The graph of a pipeline, stages in an order in which each follows what it needs."""
+    """The graph of a pipeline. Each stage comes after the stages it needs."""
 
     pipeline: str
     stages: tuple[StagePlan, ...]
     deadline: float = 86_400.0
     pending: float = 86_400.0
-    """Seconds after which a run that was never started fails."""
+    """Seconds after which a run that no worker has started fails."""
     keep: Mapping[Status, float] = field(default_factory=dict)
-    """Seconds a job is kept after it ended, per status."""
+    """Retention of ended jobs in seconds, per status."""
     revive: Revive = Revive()
     slot: str | None = None
-    """Jobs of one user that name the same slot are admitted one at a time; None admits any number."""
+    """A user may have one active job per slot. None: any number."""
     secrets: tuple[Path, ...] = ()
-    """Where in the parameters there are secrets: encrypted at rest, and never shown."""
+    """Paths of secret parameters: encrypted at rest, never shown."""
     lists: tuple[str, ...] = ()
     """Parameters that take several files."""
     publish: str = ""
-    """A pattern of the path under which the files of a completed job are found as well; empty: nowhere."""
+    """Path pattern under which the files of completed jobs are also published. Empty: not published."""
     statuses: Mapping[Status, str] = field(default_factory=dict)
-    """What the app's own users call a status, where they call it otherwise than we do."""
+    """The app's own names for statuses."""
     outputs: Mapping[str, str] = field(default_factory=dict)
-    """By what they call the files of a stage, the stage."""
+    """Stage by the app's own name for its files."""
     unset: tuple[str, ...] = ()
     fingerprint: str = ""
 
@@ -137,9 +137,9 @@ class Plan(Struct, frozen=True, omit_defaults=True, dict=True):
 
     @cached_property
     def heirs(self) -> Mapping[str, tuple[StagePlan, ...]]:
-        """For each stage, those that need nothing but its result and what it needed itself.
+        """For each stage, the stages that need only its result and its own inputs: the same worker can go on with them.
 
-        Elements have none: which of them is the last is not known before the commit, and what follows needs all.
+        Element stages have none: which element is the last one is known only at the commit.
         """
         return {stage.name: tuple(self._heirs(stage)) if stage.over is None else () for stage in self.stages}
 
@@ -157,7 +157,7 @@ class Plan(Struct, frozen=True, omit_defaults=True, dict=True):
 
 
 class Definition(Struct, frozen=True):
-    """A pipeline as a worker published it: all that an API host needs to validate and admit a job."""
+    """A pipeline as published by a worker: all that a server needs to validate and admit a job."""
 
     app: str
     pipeline: str
@@ -170,43 +170,43 @@ class Definition(Struct, frozen=True):
 
 
 class Defaults(Struct, frozen=True):
-    """What a deployment says where a pipeline does not."""
+    """The deployment's values for options that a pipeline leaves unset."""
 
     retries: int = 3
     backoff: Backoff = Backoff()
     timeout: float = 600.0
     deadline: float = 86_400.0
     keep: float = 604_800.0
-    """Of what `kept` says nothing about."""
+    """Retention for statuses that are not in `kept`."""
     kept: Mapping[Status, float] = field(default_factory=dict)
     pending: float = 86_400.0
     revive: Revive = Revive()
 
 
 def fingerprint(value: Any) -> str:
-    """The same for equal values, in every process: keys sorted, then hashed."""
+    """A hash that is equal for equal values in every process."""
     data = msgspec.json.encode(value, order="sorted")
     return hashlib.sha256(data).hexdigest()[:32]
 
 
 def purge_at(plan: Plan, status: Status, ended_at: float) -> float:
-    """When record, indexes and objects go together: per status if the plan says so, else after a week."""
+    """When the job and its objects are deleted: per status if the plan sets it, else after a week."""
     return ended_at + plan.keep.get(status, DEFAULT_KEEP)
 
 
 def keep_periods(plan: Plan) -> dict[Status, float]:
-    """Seconds that a job of this plan is kept, for each way it may end."""
+    """Retention in seconds for each terminal status."""
     return {status: plan.keep.get(status, DEFAULT_KEEP) for status in sorted(TERMINAL)}
 
 
 def fill_keep(plan: Plan, defaults: Defaults) -> dict[Status, float]:
-    """What the plan says, per status; where it says nothing, the deployment."""
+    """Retention per status: the plan's value, else the deployment's."""
     said = {} if "keep" in plan.unset else plan.keep
     return {status: said.get(status, defaults.kept.get(status, defaults.keep)) for status in sorted(TERMINAL)}
 
 
 def check_plan(plan: Plan) -> None:
-    """Refuse a plan that could not run: doubled or unknown names, a stage before what it needs, a bad pairing."""
+    """Raise DefinitionError for a plan that cannot run."""
     seen: dict[str, StagePlan] = {}
     for stage in plan.stages:
         if stage.name in seen:
@@ -214,22 +214,19 @@ def check_plan(plan: Plan) -> None:
         for need in stage.needs:
             _check_need(plan.pipeline, stage, need.stage, need.how, seen)
         if sum(need.how == "each" for need in stage.needs) > 1:
-            raise DefinitionError(f"Stage {stage.name!r} has two each(...) parameters; a stage runs over one list.")
+            raise DefinitionError(f"Stage {stage.name!r} has two each(...) parameters; it can run over one list only.")
         seen[stage.name] = stage
     if not plan.stages:
         raise DefinitionError(f"Pipeline {plan.pipeline!r} has no stages.")
     for name, called in plan.outputs.items():
         if called not in seen:
             raise DefinitionError(
-                f"Pipeline {plan.pipeline!r} has outputs={{{name!r}: {called!r}}}, and no stage of that name."
+                f"Pipeline {plan.pipeline!r} has outputs={{{name!r}: {called!r}}}, but no stage {called!r}."
             )
 
 
 def fill_plan(plan: Plan, defaults: Defaults) -> Plan:
-    """The plan with the deployment's word wherever its author left something open.
-
-    Kept with the plan: every admission asks.
-    """
+    """The plan with the deployment's defaults for unset options. Cached on the plan, because every submit needs it."""
     kept: tuple[Defaults, Plan] | None = plan.__dict__.get(CACHE)
     if kept is None or kept[0] != defaults:
         kept = plan.__dict__[CACHE] = (defaults, _fill(plan, defaults))
@@ -249,13 +246,13 @@ def _fill(plan: Plan, defaults: Defaults) -> Plan:
 def _check_need(pipeline: str, stage: StagePlan, needed: str, how: str, seen: Mapping[str, StagePlan]) -> None:
     if needed not in seen:
         raise DefinitionError(
-            f"Stage {stage.name!r} of {pipeline!r} needs {needed!r}, which no earlier stage is named."
+            f"Stage {stage.name!r} of {pipeline!r} needs {needed!r}, but no earlier stage has that name."
         )
     runs_over = seen[needed].over is not None
     if how == "needs" and runs_over:
         raise DefinitionError(
-            f"Stage {needed!r} runs once per element, so {stage.name!r} must say gather({needed})"
+            f"Stage {needed!r} runs once per element, so {stage.name!r} must use gather({needed})"
             f" or each(gather({needed}))."
         )
     if how == "gather" and not runs_over:
-        raise DefinitionError(f"Stage {needed!r} runs once, so {stage.name!r} must say needs({needed}), not gather.")
+        raise DefinitionError(f"Stage {needed!r} runs once, so {stage.name!r} must use needs({needed}), not gather.")

@@ -1,4 +1,4 @@
-"""The path of its author's choosing under which the files of a completed job are found as well."""
+"""The additional path, chosen by the pipeline's author, under which a completed job's files are published."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ ROOT = "published"
 FIELDS = ("pipeline", "schedule", "date", "job")
 PART = re.compile(r"(?!\.)([A-Za-z0-9._-]|\{(?:" + "|".join(FIELDS) + r")\})+")
 MAX_PATTERN = 200
-"""Characters of a pattern."""
+"""Maximum characters of a pattern."""
 MAX_VALUE = 63
-"""Characters that a field may come to: those of a name."""
+"""Maximum characters of a filled field, which is a name."""
 MAX_PART, MAX_PATH, MAX_PARTS = 255, 600, 24
-"""Of what a pattern comes to: before and after it a key still has a tenant and the name of a file."""
+"""Limits of the filled path. The key adds a tenant before it and a file name after it."""
 
 
 def check_pattern(pattern: str) -> str:
-    """The pattern itself, if every job has a plain path by it. Raises ValueError."""
+    """The pattern, if it gives every job a valid path. Raises ValueError."""
     if len(pattern) > MAX_PATTERN or not all(PART.fullmatch(part) for part in pattern.split("/")):
         known = ", ".join(f"{{{name}}}" for name in FIELDS)
         raise ValueError(
@@ -38,10 +38,10 @@ def check_pattern(pattern: str) -> str:
 
 
 def publish_folder(job: Job) -> str | None:
-    """Where in the object store the job's files go; the day is that of the tick, or of the submit, in UTC."""
+    """Folder of the job's files in the object store. The date is that of the tick, or of the submit, in UTC."""
     if not job.plan.publish:
         return None
-    from packhorse.core import cron  # a calendar is much to load for an app that only names the pattern
+    from packhorse.core import cron  # loaded late: an app that only names the pattern does not need the calendar
 
     firing = job.firing
     path = string.Formatter().format(
@@ -55,6 +55,6 @@ def publish_folder(job: Job) -> str | None:
 
 
 def tenant_folder(tenant: str) -> str:
-    """The name of a folder that no other tenant has, whatever signs theirs is made of."""
+    """A folder name that is unique per tenant, whatever characters its name has."""
     quoted = quote(tenant, safe="").replace(".", "%2E")
     return quoted if len(quoted) <= MAX_PATTERN else f"%{sha256(tenant.encode(errors='surrogatepass')).hexdigest()}"

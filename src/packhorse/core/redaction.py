@@ -1,4 +1,4 @@
-"""Where in a job's parameters there are secrets, and how they look to everybody who may not read them."""
+"""Secrets in a job's parameters: masking them, and removing them from any text in all forms a program writes."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from packhorse.core.json import ANY, replace_at, values_at
 from packhorse.core.plan import Path
 
 MASK = "••••"
-"""What is shown in place of a secret, whatever its length."""
+"""Shown in place of a secret of any length."""
 
 SEALED = "$secret"
-"""The only name in the object that stands for a secret at rest: ``{"$secret": "…"}``."""
+"""The only key of the object that stores an encrypted secret: ``{"$secret": "…"}``."""
 
 MIN_SECRET = 4
-"""Characters. What is shorter is in every other word by chance: taking it out would ruin the text and hide nothing."""
+"""Minimum characters of a secret to look for. Shorter ones occur in ordinary words by chance."""
 MIN_BASE64 = 8
-"""Characters. It has a third more than what it stands for, and looks like any other."""
+"""Minimum characters of a base64 form to look for."""
 URLSAFE = str.maketrans("+/", "-_")
 
 
@@ -36,9 +36,9 @@ def mask(value: Any, paths: Sequence[Path]) -> Any:
 
 
 def restore_masked(value: Any, before: Any, paths: Sequence[Path]) -> Any:
-    """The value with what was there before wherever somebody has sent the mask back: they left the secret as it was.
+    """The value with the stored secret wherever the caller sent the mask back unchanged.
 
-    In a list only if all of it is where it was: who drops one account must not give its password to the next.
+    In a list only if nothing but secrets differs: removing one account must not give its password to the next one.
     """
     if () in paths:
         return before if value == MASK and before is not None else value
@@ -58,14 +58,14 @@ def redact(text: str, secrets: Sequence[str]) -> str:
 
 
 def split_redacted(text: str, secrets: Sequence[str]) -> tuple[str, str]:
-    """Of a text that goes on: what can be told of it now, and its end as far as a secret may have begun there."""
+    """Split a text that continues: what can be shown now, and the end that may be the beginning of a secret."""
     text = redact(text, secrets)
     at = len(text) - partial_secret_length(text, secrets)
     return text[:at], text[at:]
 
 
 def partial_secret_length(text: str, secrets: Sequence[str]) -> int:
-    """How many characters at the end of a text are the beginning of a secret, which may go on in what follows it."""
+    """Number of characters at the end of a text that may be the beginning of a secret."""
     return max((_overlap(text, secret) for secret in secrets), default=0)
 
 
@@ -79,7 +79,7 @@ def _overlap(text: str, secret: str) -> int:
 
 
 def redact_json(value: Any, secrets: Sequence[str]) -> Any:
-    """The same for every text in a JSON value, names too."""
+    """Redact every text in a JSON value, keys included."""
     if isinstance(value, str):
         return redact(value, secrets)
     if isinstance(value, Mapping):
@@ -88,12 +88,12 @@ def redact_json(value: Any, secrets: Sequence[str]) -> Any:
 
 
 def _is_same(value: Sequence[Any], before: Sequence[Any], paths: Sequence[Path]) -> bool:
-    """Whether two lists differ in nothing but secrets: else nobody knows which element is which."""
+    """Whether two lists differ in secrets only. Otherwise elements cannot be matched."""
     return [_without_secrets(each, paths) for each in value] == [_without_secrets(each, paths) for each in before]
 
 
 def _without_secrets(value: Any, paths: Sequence[Path]) -> Any:
-    """What is no secret."""
+    """The value without its secrets."""
     if () in paths:
         return None
     if isinstance(value, Mapping):
@@ -110,23 +110,23 @@ def _below(paths: Sequence[Path], *steps: str) -> list[Path]:
 
 
 def secret_forms(parameters: bytes, secrets: Sequence[Path]) -> tuple[str, ...]:
-    """Opened parameters' secrets in all the ways they are looked for, the longest first."""
+    """All forms of the secrets in decrypted parameters that output is searched for, longest first."""
     if not secrets:
         return ()
     whole = [text for text in values_at(wire.decode(parameters), secrets) if isinstance(text, str)]
-    # What is printed is cut into lines, and a key out of a file ends with one.
+    # Output is split into lines, and a key read from a file ends with a newline.
     texts = {piece.strip() for text in whole for piece in (text, *text.splitlines())} | set(whole)
     return longest_first(way for text in texts if len(text.strip()) >= MIN_SECRET for way in _forms(text))
 
 
 def longest_first(texts: Iterable[str]) -> tuple[str, ...]:
-    """Each once. In another order, taking out a short one would leave the rest of a longer one that begins with it."""
+    """Unique, longest first: redacting a short secret first would leave the rest of a longer one."""
     return tuple(sorted(set(texts), key=lambda text: (-len(text), text)))
 
 
 def _forms(text: str) -> set[str]:
     once = _escapes(text)
-    twice = {way for each in once if each != text for way in _escapes(each)}  # an error told in a log of JSON
+    twice = {way for each in once if each != text for way in _escapes(each)}  # an error message inside a JSON log
     pages = {html.escape(text), html.escape(text, quote=False)}
     return (
         {text} | once | twice | pages | _url_forms(text) | {way for data in _encodings(text) for way in _base64(data)}
@@ -134,11 +134,11 @@ def _forms(text: str) -> set[str]:
 
 
 def _escapes(text: str) -> set[str]:
-    """As JSON and as Python shows it, as a text and as bytes."""
+    """As JSON and as Python's repr, of text and of bytes."""
     shown = {wire.encode(text).decode()[1:-1], json.dumps(text)[1:-1]}
     for show in (repr, ascii, _bytes_repr):
         bare = "'".join(show(piece)[1:-1] for piece in text.split("'"))
-        shown |= {bare, bare.replace("'", "\\'")}  # Python quotes by what else is in the text
+        shown |= {bare, bare.replace("'", "\\'")}  # Python chooses the quotes by the rest of the text
     return shown
 
 
@@ -147,20 +147,20 @@ def _bytes_repr(text: str) -> str:
 
 
 def _url_forms(text: str) -> set[str]:
-    """Some write the digits small."""
+    """Percent-encoded, with upper and lower case hex digits."""
     found = {quote(text, safe=""), quote(text), quote_plus(text)}
     return found | {re.sub("%[0-9A-F]{2}", lambda digits: digits[0].lower(), each) for each in found}
 
 
 def _encodings(text: str) -> set[bytes]:
-    """As bytes: in UTF-8, and as HTTP's Basic authentication once had it."""
+    """As bytes: in UTF-8, and in Latin-1 as in older Basic authentication."""
     return {text.encode()} | ({text.encode("latin-1")} if all(ord(c) < 256 for c in text) else set())
 
 
 def _base64(data: bytes) -> Iterator[str]:
-    """On its own, and within more, which moves it by none, one or two bytes: of that, what its neighbours leave alone.
+    """Base64 of the secret alone and inside a longer text, at each of the three byte offsets.
 
-    Six bits are a character, so that one at either end may be made of bits of both.
+    Inside a longer text, the first and last character may mix in bits of the neighbours, so they are left out.
     """
     forms = [b64encode(data).decode()]
     for before in range(3):

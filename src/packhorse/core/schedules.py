@@ -1,7 +1,7 @@
-"""Schedules: what is run when, every version of it, and what became of each tick. Decides; stores commit.
+"""Schedules: terms, versions, ticks and runs. This module decides, stores commit.
 
-A tick is a moment that the cron line names. Whoever claims one writes down a run for it and moves the schedule on to
-the next, in one step; the run is then carried on by whoever comes first, with the version that was claimed with it.
+A tick is a time named by the cron line. Claiming a tick writes a run for it and moves the schedule to the next tick, in
+one step. Any worker then carries the run out, with the version that was claimed with it.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from packhorse.core.records import IndexEntry, Ref, time_place
 from packhorse.errors import InvalidInput, NotAllowed
 
 LATE = 60.0
-"""Seconds after which a tick that nobody has claimed counts as missed: a worker may well take that long to restart."""
+"""Seconds after which an unclaimed tick counts as missed. Long enough for a worker to restart."""
 MAX_COUNTED = 1000
-"""Missed ticks that are counted; more are told as this many, and when the first and the last were."""
+"""Maximum missed ticks counted. More are reported as "more than" this number."""
 MAX_WAITING = 10
-"""Runs of one schedule that may wait for the one before them."""
+"""Maximum runs of one schedule that wait for an earlier run."""
 MAX_VERSIONS = 1000
-"""Versions of a schedule that are kept."""
-MISSED = "Nobody was there to run it in time."
+"""Maximum versions kept per schedule."""
+MISSED = "No worker ran it in time."
 CODE = "code"
-"""Who has made a version that comes from the app's own code."""
+"""Author of a version that comes from the app's code."""
 
 Overlap = Literal["skip", "queue", "cancel"]
 Misfire = Literal["skip", "catch_up"]
@@ -43,11 +43,11 @@ OPEN: frozenset[str] = frozenset({"due", "fired"})
 
 
 class Terms(Struct, frozen=True):
-    """What people edit. Each version has its own."""
+    """The editable part of a schedule. Each version has its own terms."""
 
     pipeline: str
     parameters: bytes
-    """JSON, kept byte by byte."""
+    """JSON, stored unchanged."""
     cron: str
     zone: str = "UTC"
     user: str = "local"
@@ -55,7 +55,7 @@ class Terms(Struct, frozen=True):
     overlap: Overlap = "skip"
     misfire: Misfire = "skip"
     window: float = 3600.0
-    """Seconds in which a missed tick is caught up with, where it is."""
+    """Maximum age in seconds of a missed tick that is caught up."""
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -64,17 +64,17 @@ class Schedule(Struct, frozen=True, omit_defaults=True):
     id: str
     terms: Terms
     version: int
-    """Of the terms."""
+    """Version of the terms."""
     stamp: int = 1
-    """Moves with every write, claims too: who decides on an older one is refused."""
+    """Incremented by every write, claims included. A decision based on an older stamp is refused."""
     next_at: float | None = None
-    """The tick to be claimed next; None while it is paused or ended."""
+    """The next tick to claim; None while paused or deleted."""
     last_at: float = 0.0
     """The last tick that was claimed."""
     runs: int = 0
     """How many runs it has had."""
     declared: Terms | None = None
-    """What the app's code says. People's edits win over it."""
+    """The terms in the app's code. Edits by people take precedence."""
     created_at: float = 0.0
     updated_at: float = 0.0
     updated_by: str = ""
@@ -86,7 +86,7 @@ class Schedule(Struct, frozen=True, omit_defaults=True):
 
 
 class Revision(Struct, frozen=True):
-    """One version of a schedule, and who made it why."""
+    """One version of a schedule: its author, time and reason."""
 
     tenant: str
     schedule: str
@@ -94,13 +94,13 @@ class Revision(Struct, frozen=True):
     terms: Terms
     author: str
     at: float
-    """Never before a tick that was claimed with the version before."""
+    """Never earlier than a tick claimed with the version before."""
     action: str
     reason: str = ""
 
 
 class Run(Struct, frozen=True, omit_defaults=True):
-    """What became of a tick; of many that nobody claimed in time, one for all of them."""
+    """The record of a tick. Several missed ticks share one record."""
 
     tenant: str
     schedule: str
@@ -115,7 +115,7 @@ class Run(Struct, frozen=True, omit_defaults=True):
     started_at: float | None = None
     ended_at: float | None = None
     due_at: float | None = None
-    """When somebody is to carry it on; None once it is decided."""
+    """When a worker takes it; None once it is decided."""
     until: float | None = None
     """The last of several missed ticks, of which ``tick`` is the first."""
     count: int = 1
@@ -139,14 +139,14 @@ class NotedRun(Struct, frozen=True, omit_defaults=True):
 
 
 class Declared(Struct, frozen=True):
-    """A schedule as the app's code says it."""
+    """A schedule declared in the app's code."""
 
     id: str
     terms: Terms
 
 
 class Move(Struct, frozen=True):
-    """A decision about one schedule, to be committed whole or not at all."""
+    """A decision about one schedule, committed atomically."""
 
     before: Schedule | None
     after: Schedule
@@ -158,7 +158,7 @@ class Move(Struct, frozen=True):
 
 
 def check_terms(terms: Terms, now: float) -> None:
-    """Raises InvalidInput that names what is wrong. Whether the parameters fit the pipeline is for others to say."""
+    """Raise InvalidInput with all errors. The parameters are checked elsewhere, against the pipeline."""
     mistakes = [{"field": field, "message": message} for field, message in _term_errors(terms, now)]
     if mistakes:
         said = "; ".join(f"{each['field']}: {each['message']}" for each in mistakes)
@@ -169,13 +169,13 @@ def _term_errors(terms: Terms, now: float) -> Iterator[tuple[str, str]]:
     if not _is_text(terms.user):
         yield "user_id", f"It must be a text of 1 to {MAX_TEXT} characters"
     if terms.overlap not in get_args(Overlap):
-        yield "overlap", f"It is one of {', '.join(get_args(Overlap))}"
+        yield "overlap", f"It must be one of {', '.join(get_args(Overlap))}"
     if terms.misfire not in get_args(Misfire):
-        yield "misfire", f"It is one of {', '.join(get_args(Misfire))}"
+        yield "misfire", f"It must be one of {', '.join(get_args(Misfire))}"
     if not 0 <= terms.window <= MAX_WINDOW:
-        yield "window", "It must be between nothing and a year"
+        yield "window", "It must be between 0 and 366 days"
     if len(terms.labels) > MAX_LABELS:
-        yield "labels", f"There are more than {MAX_LABELS}"
+        yield "labels", f"At most {MAX_LABELS} labels are allowed"
     if not all(_is_text(name) and _fits(value) for name, value in terms.labels.items()):
         yield "labels", f"Names and values must be texts of at most {MAX_TEXT} characters"
     yield from cron.find_errors(terms.cron, terms.zone, now)
@@ -186,12 +186,12 @@ def _is_text(text: object) -> bool:
 
 
 def _fits(text: object) -> bool:
-    """What an app's code says has not been checked by anybody else."""
+    """Terms from an app's code have not been checked before."""
     return isinstance(text, str) and len(text) <= MAX_TEXT and "\0" not in text
 
 
 def diff_terms(old: Terms, new: Terms) -> list[tuple[str, Any, Any]]:
-    """Field, what it was, and what it is; parameters one by one are the matter of whoever may show them."""
+    """Field, old value and new value of each difference. Parameters are compared as a whole."""
     was, now = asdict(old), asdict(new)
     return [(name, was[name], now[name]) for name in was if was[name] != now[name]]
 
@@ -200,9 +200,9 @@ def diff_terms(old: Terms, new: Terms) -> list[tuple[str, Any, Any]]:
 
 
 def claim(schedule: Schedule, now: float, hold: float = 0.0) -> Move | None:
-    """Claim the tick that is due: a run to be carried on, and a record of what was missed. None if nothing is due.
+    """Claim the tick that is due: a run to carry out, and a record of missed ticks. None if nothing is due.
 
-    Of several, the last is run if it is young enough; whatever is too old is never replayed.
+    If several are due, the last one runs if it is recent enough; the others are recorded as missed.
     """
     tick, terms = schedule.next_at, schedule.terms
     if tick is None or tick > now:
@@ -221,22 +221,22 @@ def claim(schedule: Schedule, now: float, hold: float = 0.0) -> Move | None:
 
 
 def is_too_late(run: Run, terms: Terms, now: float) -> bool:
-    """Whether whoever claimed it died, and nobody came in time. One that was looked at and had to wait is never late.
+    """Whether its worker died and no other took over in time. A run that waits for another is never late.
 
-    It may be claimed at the last moment, so there is as much time again to carry it on.
+    A tick may be claimed at the last moment, so a run has LATE seconds more than a tick.
     """
     return not run.is_manual and not run.message and now - run.tick > _max_delay(terms) + LATE
 
 
 def pass_over(schedule: Schedule) -> Move:
-    """Go on to the next tick without a run: there is one for this tick, from before the clock was set back."""
+    """Move to the next tick without a run: this tick has one already, from before the clock was set back."""
     assert schedule.next_at is not None
     moved = replace(schedule, stamp=schedule.stamp + 1, last_at=max(schedule.last_at, schedule.next_at))
     return Move(schedule, replace(moved, next_at=_next(moved, schedule.next_at)))
 
 
 def realign(schedule: Schedule, now: float) -> Move | None:
-    """The clock was set back, or the rules of the zone have changed: the next tick is not what it would be now."""
+    """Correct the next tick after the clock was set back or the time zone rules changed. None if it is right."""
     if schedule.next_at is None or schedule.next_at <= now:
         return None
     expected = _next(schedule, now)
@@ -246,7 +246,7 @@ def realign(schedule: Schedule, now: float) -> Move | None:
 
 
 def run_now(schedule: Schedule, now: float) -> Move:
-    """A run beside the ticks. It has a moment of its own, and none of a cron line falls between two seconds."""
+    """A manual run. Its time has a fraction, so it never equals a tick."""
     _check_alive(schedule, "run")
     moved = replace(schedule, stamp=schedule.stamp + 1, runs=schedule.runs + 1)
     run = replace(_run(schedule, round(now, 6), due_at=now), is_manual=True, n=moved.runs)
@@ -268,25 +268,25 @@ def create(
 
 
 def edit(schedule: Schedule, terms: Terms, *, author: str, reason: str, now: float, action: str = "edited") -> Move:
-    """A new version, from the next tick on. A tick that is due is claimed with the old one, in the same step."""
+    """A new version, effective from the next tick. A tick that is already due is claimed with the old version."""
     _check_alive(schedule, "edit")
     return _revise(schedule, terms, author, reason, now, action)
 
 
 def end(schedule: Schedule, *, author: str, reason: str, now: float) -> Move:
-    """No tick is claimed any more. What has happened stays to be seen until it is purged."""
+    """Delete the schedule: no tick is claimed any more. Its history stays until it is purged."""
     _check_alive(schedule, "delete")
     move = _revise(schedule, replace(schedule.terms, active=False), author, reason, now, "deleted")
     return replace(move, after=replace(move.after, ended_at=now, next_at=None))
 
 
 def revive(schedule: Schedule, terms: Terms, *, author: str, reason: str, now: float) -> Move:
-    """Make one anew under the id of one that has ended; the numbers of versions go on."""
+    """Create a schedule under the id of a deleted one. Version numbers continue."""
     return _revise(replace(schedule, ended_at=None), terms, author, reason, now, "created", before=schedule)
 
 
 def declare(schedule: Schedule, declared: Terms, *, now: float) -> Move | None:
-    """What the code says now. It is taken over where nobody has changed what it said before, else only kept."""
+    """Record the terms in the app's code. They take effect unless a person has edited the schedule."""
     if schedule.declared == declared:
         return None
     is_untouched = schedule.ended_at is None and schedule.declared is not None and not schedule.is_adrift
@@ -307,7 +307,7 @@ def _revise(
 ) -> Move:
     claimed = claim(schedule, now)
     base, runs = (schedule, ()) if claimed is None else (claimed.after, claimed.runs)
-    at = max(now, base.last_at)  # the clocks of two processes differ a little: an edit comes after what was claimed
+    at = max(now, base.last_at)  # clocks of two processes differ slightly: an edit is later than a claimed tick
     moved = replace(
         base, terms=terms, version=schedule.version + 1, updated_at=at, updated_by=author, stamp=schedule.stamp + 1
     )
@@ -320,7 +320,7 @@ def _revise(
 
 
 def close_run(run: Run, status: RunStatus, message: str, now: float) -> Run:
-    """A run that becomes no job."""
+    """Close a run without a job."""
     return replace(run, status=status, message=message, ended_at=now, due_at=None, stamp=run.stamp + 1)
 
 
@@ -332,27 +332,27 @@ Verdict = tuple[Literal["fire", "wait", "skip", "cancel"], str]
 
 
 def decide_overlap(run: Run, others: list[Run], overlap: Overlap) -> Verdict:
-    """What to do with a run, given the others of its schedule that are not over; and why."""
+    """What to do with a run, given the other open runs of its schedule, and the reason."""
     earlier = [each for each in others if each.tick < run.tick]
     active = [each for each in others if each.status == "fired"]
     waiting = [each for each in earlier if each.status == "due"]
     if overlap == "skip":
-        # Who was claimed before and is not decided yet goes first: only one of them can be the next.
+        # An earlier run that is not decided yet goes first.
         busy = active or waiting
-        return ("skip", f"The run of {iso(busy[0].tick)} was not over.") if busy else ("fire", "")
+        return ("skip", f"The run of {iso(busy[0].tick)} was still active.") if busy else ("fire", "")
     if overlap == "queue":
         if len(waiting) >= MAX_WAITING:
-            return "skip", f"{MAX_WAITING} runs were waiting already."
+            return "skip", f"{MAX_WAITING} runs were already waiting."
         busy = active or waiting
         return ("wait", f"Waits for the run of {iso(busy[0].tick)}.") if busy else ("fire", "")
     newer = [each for each in others if each.tick > run.tick]
     if newer:
-        return "skip", f"The run of {iso(newer[-1].tick)} took its place."
+        return "skip", f"The run of {iso(newer[-1].tick)} replaced it."
     return ("cancel", f"Waits until the run of {iso(active[0].tick)} is cancelled.") if active else ("fire", "")
 
 
 def run_status(status: Status) -> RunStatus:
-    """What the run of a job that has ended is called."""
+    """The status of a run whose job has ended."""
     word: RunStatus = status.value  # type: ignore[assignment]
     return word
 
@@ -390,13 +390,13 @@ def _run(schedule: Schedule, tick: float, *, due_at: float) -> Run:
 
 
 def _missed_run(schedule: Schedule, first: float, last: float) -> Run:
-    """One record for all of them, however many there were."""
+    """One record for all missed ticks."""
     terms = schedule.terms
     count = cron.count(terms.cron, terms.zone, first, last, MAX_COUNTED)
     what = MISSED
     if count > 1:
         more = "more than " if count == MAX_COUNTED else ""
-        what = f"Nobody was there to run them in time: {more}{count} ticks until {iso(last)}."
+        what = f"No worker ran them in time: {more}{count} ticks until {iso(last)}."
     return Run(
         schedule.tenant,
         schedule.id,
@@ -414,7 +414,7 @@ def _max_delay(terms: Terms) -> float:
 
 
 def _before(schedule: Schedule, first: float, last: float) -> float:
-    """The tick before the last one, ``first`` being one."""
+    """The tick before the last one. ``first`` is an earlier tick."""
     return cron.last_tick(schedule.terms.cron, schedule.terms.zone, last - 1.0, first)
 
 
@@ -427,4 +427,4 @@ def _next(schedule: Schedule, moment: float) -> float | None:
 
 def _check_alive(schedule: Schedule, verb: str) -> None:
     if schedule.ended_at is not None:
-        raise NotAllowed(f"The schedule {schedule.id} was deleted.", verb=verb, status="deleted")
+        raise NotAllowed(f"Schedule {schedule.id} was deleted.", verb=verb, status="deleted")

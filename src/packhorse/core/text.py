@@ -1,7 +1,7 @@
-"""Cron lines in the words of people: ``0 3 * * 1-5`` is "Monday to Friday at 03:00".
+"""Text for people: cron lines in words (``0 3 * * 1-5`` is "Monday to Friday at 03:00"), plurals and percentages.
 
-Only what can be said in a few words, and means exactly the same, is put into words. Of everything else nothing is said,
-and the line itself is shown: whoever writes ``7-59/13 * 1,8 * 5#2`` reads that more easily than a sentence about it.
+A cron line is described only if a few words say exactly the same. Otherwise the line itself is shown: whoever writes
+``7-59/13 * 1,8 * 5#2`` can read it.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ MONTHS = (
     "December",
 )  # fmt: skip
 MAX_LISTED = 4
-"""Times, days or months that a sentence lists; more of them are easier to read in the line."""
+"""Maximum times, days or months that a sentence lists."""
 
 
 class NoWords(Exception):
-    """There are no good words for it."""
+    """The line has no short description."""
 
 
 def describe_schedule(line: str, zone: str) -> str:
-    """What it means, by whose clock; the line itself if there are no good words."""
+    """The description and the time zone; the line itself if it has no short description."""
     return f"{describe_cron(line) or line}, {zone}"
 
 
 def describe_cron(line: str) -> str | None:
-    """Of a line that the parser takes; None if there are no good words."""
+    """The description of a valid line, or None."""
     parts = line.upper().split()
     parts = ["0", *parts] if len(parts) == 5 else parts
     try:
@@ -56,7 +56,7 @@ def _days(day: str, weekday: str, month: str) -> str:
     months = [MONTHS[each - 1] for each in _values(month, MONTH)]
     if weekday == "*":
         return _of_month(day, months, _is_range(month))
-    if day != "*":  # either of them is enough, or both are needed: that takes more than a few words
+    if day != "*":  # cron then matches either of them, which takes too many words
         raise NoWords
     return _of_week(weekday) + _in_months(months, _is_range(month))
 
@@ -100,7 +100,7 @@ def _of_week(weekday: str) -> str:
 
 
 def _times(parts: Sequence[str]) -> tuple[str, bool]:
-    """When on such a day, and whether those are times of the clock."""
+    """When on such a day, and whether these are clock times."""
     second, minute, hour = parts[:3]
     if second == "0":
         return _of_hours(minute, hour)
@@ -145,7 +145,7 @@ def _every(part: str, field: int, unit: str) -> str:
 
 
 def _step(part: str, field: int) -> int:
-    """Of what comes round evenly: every 7 minutes does not, for an hour ends in between."""
+    """The step, if it divides the field evenly: every 7 minutes does not, because the hour ends in between."""
     if part == "*":
         return 1
     star, slash, step = part.partition("/")
@@ -159,7 +159,7 @@ def _step(part: str, field: int) -> int:
 
 
 def _values(part: str, field: int, most: int = MAX_LISTED) -> list[int]:
-    """What a field names, rising; one that names all of them is not for listing."""
+    """The values a field names, sorted; empty if it names all."""
     if part == "*":
         return []
     found: set[int] = set()
@@ -212,10 +212,10 @@ def _ordinal(number: int) -> str:
 
 
 def plural(count: int | str, one: str, many: str = "") -> str:
-    """The word that goes with a count: job or jobs, is or are. The count may be told as text, such as 50+."""
+    """The singular or plural for a count: job or jobs, is or are. The count may be text, such as 50+."""
     return one if str(count) == "1" else many or f"{one}s"
 
 
 def percent(value: float) -> str:
-    """Cut, not rounded: 100 % is only what is at its end."""
+    """Truncated, not rounded: only a finished job shows 100 %."""
     return f"{int(value)} %"
