@@ -13,6 +13,8 @@ LOCK := $(BIN)/uv pip compile --quiet --generate-hashes --no-header --universal 
 
 # Hundreds of processes are started here: where the environment forbids it to keep what was compiled, each compiles anew.
 export PYTHONDONTWRITEBYTECODE :=
+# uv trusts the certificate authorities of this machine, as curl and git do, and not only those that it brings along.
+export UV_SYSTEM_CERTS ?= 1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test check bench peers screenshots docs lock clean
