@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from packhorse import File
 from packhorse.testing import Bench, BenchJob
-from packhorse_converter import container, sample, samples, toolchain
+from packhorse_converter import calibration, container, sample, toolchain
 from packhorse_converter.app import Convert, convert
 from packhorse_converter.toolchain import About, Tensor
 
@@ -44,7 +44,7 @@ def answers(model: bytes, pictures: list[Any]) -> list[Any]:
 
 
 def shown(folder: Path) -> list[Any]:
-    return [samples.picture(path, IMAGE) for path in sorted(folder.glob("*.png"))]
+    return [calibration.picture(path, IMAGE) for path in sorted(folder.glob("*.png"))]
 
 
 def test_the_sample_model_tells_shapes_apart() -> None:
@@ -143,7 +143,7 @@ def test_each_simulation_runs_when_it_is_asked_for(packhorse: Bench, made: Path)
 def test_without_pictures_it_is_calibrated_with_noise_and_says_so(packhorse: Bench, made: Path) -> None:
     job = converted(packhorse, made, images=False)
 
-    assert (job.result.calibration, job.result.error.samples) == ("synthetic", samples.SYNTHETIC)
+    assert (job.result.calibration, job.result.error.samples) == ("synthetic", calibration.SYNTHETIC)
 
 
 def broken(folder: Path) -> Path:

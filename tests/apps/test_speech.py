@@ -11,9 +11,9 @@ import pytest
 import soundfile
 
 from packhorse.testing import Bench, BenchJob
-from packhorse_speech import audio, encoding, providers
+from packhorse_speech import audio, audio_file, providers
 from packhorse_speech.app import Assignment, Dialogue, Turn, dialogue, speak
-from tests.apps.listening import heard, phrases, pitch
+from tests.apps.audio_analysis import phrases, pitch, read_audio
 
 TEXTS = ["Good morning everybody", "What a beautiful day", "Let us begin then"]
 
@@ -32,7 +32,7 @@ def spoken(packhorse: Bench, **parameters: Any) -> BenchJob[Any]:
 def test_turns_are_heard_where_the_timings_say(packhorse: Bench, format: Any) -> None:
     made = spoken(packhorse, output_format=format, gap_ms=700).result
 
-    sound, rate = heard(made.audio.path)
+    sound, rate = read_audio(made.audio.path)
     found = phrases(sound, rate, pause=0.5)
     said = [(timing.start_ms, timing.end_ms) for timing in made.turn_timings]
     assert made.audio.name == f"dialogue.{format}"
@@ -50,19 +50,19 @@ def test_without_a_gap_turns_overlap_by_the_crossfade(packhorse: Bench) -> None:
     assert [b.start_ms - a.end_ms for a, b in pairwise(apart.turn_timings)] == [0, 0]
     assert [b.start_ms - a.end_ms for a, b in pairwise(crossed.turn_timings)] == [-200, -200]
     for made in (apart, crossed):
-        sound, rate = heard(made.audio.path)
+        sound, rate = read_audio(made.audio.path)
         assert round(sound.size * 1000 / rate) == made.duration_ms == made.turn_timings[-1].end_ms
 
 
 def test_gap_and_crossfade_are_kept_to_the_sample() -> None:
     ones, short = np.full(1000, 0.5, np.float32), np.full(50, 0.5, np.float32)
 
-    spaced, at = audio.joined([ones, ones, short], 1000, gap=0.25, crossfade=0.1)
+    spaced, at = audio.join([ones, ones, short], 1000, gap=0.25, crossfade=0.1)
     assert at == [(0, 1000), (1250, 2250), (2500, 2550)]
     assert not spaced[1000:1250].any()
     assert (spaced[10:990] == 0.5).all()
 
-    crossed, at = audio.joined([ones, ones, short], 1000, gap=0, crossfade=0.1)
+    crossed, at = audio.join([ones, ones, short], 1000, gap=0, crossfade=0.1)
     assert at == [(0, 1000), (900, 1900), (1875, 1925)]
     assert np.allclose(crossed[1000:1875], 0.5)
     power = crossed[900:1000] / 0.5
@@ -74,7 +74,7 @@ def test_speakers_have_voices_of_their_own_and_keep_them(packhorse: Bench) -> No
     text = "The quick brown fox jumps over the lazy dog"
     made = spoken(packhorse, turns=turns(text, text, text, speakers="ABA"), output_format="wav", gap_ms=500).result
 
-    sound, rate = heard(made.audio.path)
+    sound, rate = read_audio(made.audio.path)
     parts = [sound[t.start_ms * rate // 1000 : t.end_ms * rate // 1000] for t in made.turn_timings]
     first, second, again = (pitch(part, rate) for part in parts)
     assert abs(first - again) < 5
@@ -87,7 +87,7 @@ def test_a_voice_that_was_assigned_is_the_one_heard(packhorse: Bench) -> None:
     def sounds(voice: str) -> float:
         given = [Assignment("A", voice)]
         made = spoken(packhorse, turns=turns(text), voice_assignments=given, output_format="wav").result
-        return pitch(*heard(made.audio.path))
+        return pitch(*read_audio(made.audio.path))
 
     assert sounds("en-US+f2") - sounds("en-US+m3") > 40
 
@@ -104,7 +104,7 @@ def test_every_turn_is_as_loud_as_the_others(packhorse: Bench) -> None:
     voices = [Assignment("A", "en-US+f3"), Assignment("B", "en-US+m7")]
     made = spoken(packhorse, voice_assignments=voices, output_format="wav", gap_ms=500).result
 
-    sound, rate = heard(made.audio.path)
+    sound, rate = read_audio(made.audio.path)
     parts = [sound[t.start_ms * rate // 1000 : t.end_ms * rate // 1000] for t in made.turn_timings]
     levels = [20 * np.log10(audio.loudness(part.astype(np.float32), rate)) for part in parts]
     assert max(levels) - min(levels) < 1
@@ -152,14 +152,14 @@ def test_what_only_a_look_at_all_of_it_can_tell_fails_at_once_and_says_why(
     assert job.error.permanent
 
 
-@pytest.mark.parametrize("rate", encoding.RATES)
+@pytest.mark.parametrize("rate", audio_file.RATES)
 @pytest.mark.parametrize("seconds", [0.05, 1.0, 3.21])
 def test_an_mp3_has_exactly_the_samples_that_went_in(tmp_path: Path, rate: int, seconds: float) -> None:
     size = int(rate * seconds)
     beep = np.zeros(size, np.float32)
     at = size // 3
     beep[at : at + rate // 50] = 0.5 * np.sin(2 * np.pi * 1000 * np.arange(rate // 50) / rate)[: size - at]
-    encoding.write(beep, rate, tmp_path / "a.mp3")
+    audio_file.write(beep, rate, tmp_path / "a.mp3")
 
     back, found = soundfile.read(tmp_path / "a.mp3")
 

@@ -13,7 +13,7 @@ import pytest
 
 from packhorse.errors import InvalidInput
 from packhorse_speech import view
-from tests.apps.listening import heard, phrases
+from tests.apps.audio_analysis import phrases, read_audio
 from tests.apps.places import PLACES, Stand, stand
 from tests.http.processes import until
 
@@ -47,7 +47,7 @@ def test_a_dialogue_survives_the_death_of_its_worker(speech: Stand, tmp_path: Pa
     assert not any(("stage_started", i) in spoken[spoken.index(("stage_completed", i)) :] for i in range(len(TURNS)))
     result = ended["result"]
     path = speech.client.result(job["job_id"], tmp_path)
-    sound, rate = heard(path)
+    sound, rate = read_audio(path)
     found = phrases(sound, rate, pause=0.4)
     said = [(each["start_ms"], each["end_ms"]) for each in result["turn_timings"]]
     assert path.suffix == ".mp3"

@@ -15,12 +15,12 @@ from PIL import Image
 
 from packhorse import File
 from packhorse.testing import Bench, BenchJob
-from packhorse_video import drawing, findings, processors, sample, timeline, weights
+from packhorse_video import findings, preview, processors, sample, timeline, weights
+from packhorse_video.accuracy import word_errors
 from packhorse_video.app import Analyse, Found, analyse, decode, face, yolo
-from packhorse_video.decoding import About
+from packhorse_video.decoder import About
 from packhorse_video.findings import Finding
 from packhorse_video.frames import Frames
-from packhorse_video.measuring import word_errors
 from packhorse_video.timeline import Entry, Timeline
 
 RATE = 2.0
@@ -43,7 +43,7 @@ def analysed(made: Path) -> Iterator[BenchJob[Any]]:
         yield job
 
 
-def found(job: BenchJob[Any], processor: str) -> list[Finding]:
+def findings_of(job: BenchJob[Any], processor: str) -> list[Finding]:
     report = findings.read(job.artifacts[f"{processor}/{processor}.json"].path)
     assert report.processor == processor
     return report.findings
@@ -55,7 +55,7 @@ def joined(job: BenchJob[Any]) -> Timeline:
 
 def per_frame(job: BenchJob[Any], processor: str) -> Iterator[tuple[float, list[Finding]]]:
     """Of every frame that was looked at, the middle of the flash excepted."""
-    all_of_them = found(job, processor)
+    all_of_them = findings_of(job, processor)
     for i in range(round(sample.DURATION * RATE)):
         at = next(t for t in np.arange(0, sample.DURATION, 1 / sample.RATE_OF_FRAMES) if t + 0.02 >= i / RATE)
         yield float(at), [each for each in all_of_them if abs(each.at - at) < 0.02]
@@ -71,7 +71,7 @@ def test_all_of_it_is_said_of_the_video(analysed: BenchJob[Any]) -> None:
 
 
 def test_the_cuts_are_found_to_the_frame_and_a_flash_is_none(analysed: BenchJob[Any]) -> None:
-    assert [each.at for each in found(analysed, "cut")] == pytest.approx(sample.CUTS, abs=0.001)
+    assert [each.at for each in findings_of(analysed, "cut")] == pytest.approx(sample.CUTS, abs=0.001)
 
 
 def test_the_words_on_the_pictures_are_read_while_they_are_there(analysed: BenchJob[Any]) -> None:
@@ -85,7 +85,7 @@ def _letters(text: str) -> str:
 
 
 def test_words_are_where_they_were_written(analysed: BenchJob[Any]) -> None:
-    title = [each.box for each in found(analysed, "ocr") if each.label == "PACKHORSE"]
+    title = [each.box for each in findings_of(analysed, "ocr") if each.label == "PACKHORSE"]
 
     for left, top, right, bottom in filter(None, title):
         assert [left, top] == pytest.approx([40 / 640, 137 / 360], abs=0.03)
@@ -114,7 +114,7 @@ def _on_the_photograph(scene: sample.Scene, done: float, box: Any) -> tuple[floa
 
 
 def test_the_points_of_a_face_are_in_their_places(analysed: BenchJob[Any]) -> None:
-    astronaut = [each for each in found(analysed, "face") if sample.CUTS[0] <= each.at < sample.CUTS[1]]
+    astronaut = [each for each in findings_of(analysed, "face") if sample.CUTS[0] <= each.at < sample.CUTS[1]]
 
     for at, points in ((each.at, each.points or {}) for each in astronaut):
         right_eye, left_eye, nose, mouth = (points[name] for name in ("right_eye", "left_eye", "nose", "mouth"))
@@ -135,8 +135,8 @@ def test_people_are_found_with_their_pose_and_nothing_else_is(analysed: BenchJob
 
 
 def test_the_points_of_a_pose_fit_the_face_that_was_found_beside_it(analysed: BenchJob[Any]) -> None:
-    faces = {each.at: each.box for each in found(analysed, "face")}
-    astronaut = [each for each in found(analysed, "pose") if sample.CUTS[0] <= each.at < sample.CUTS[1]]
+    faces = {each.at: each.box for each in findings_of(analysed, "face")}
+    astronaut = [each for each in findings_of(analysed, "pose") if sample.CUTS[0] <= each.at < sample.CUTS[1]]
 
     for each in astronaut:
         assert each.points is not None
@@ -155,7 +155,7 @@ def test_the_things_in_the_pictures_are_named(analysed: BenchJob[Any]) -> None:
 
 
 def test_a_thing_is_where_it_is(analysed: BenchJob[Any]) -> None:
-    cups = [each.box for each in found(analysed, "yolo") if each.label == "cup"]
+    cups = [each.box for each in findings_of(analysed, "yolo") if each.label == "cup"]
 
     for left, top, right, bottom in filter(None, cups):
         assert 0.2 < left < 0.4
@@ -166,7 +166,7 @@ def test_a_thing_is_where_it_is(analysed: BenchJob[Any]) -> None:
 
 
 def test_what_is_said_is_heard_when_it_is_said(analysed: BenchJob[Any]) -> None:
-    words = found(analysed, "asr")
+    words = findings_of(analysed, "asr")
     for spoken in sample.SPEECH:
         for start, end, text in spoken.phrases:
             shift = spoken.at - spoken.start
@@ -179,7 +179,7 @@ def test_what_is_said_is_heard_when_it_is_said(analysed: BenchJob[Any]) -> None:
 
 
 def test_two_people_are_told_apart(analysed: BenchJob[Any]) -> None:
-    turns = found(analysed, "asrx")
+    turns = findings_of(analysed, "asrx")
 
     reader, president = sample.SPEECH
     assert {each.speaker for each in turns if each.at < 8} == {"speaker 1"}
@@ -212,7 +212,7 @@ def test_the_preview_is_a_film_with_what_was_found_drawn_in(analysed: BenchJob[A
     assert len(frames) == 28
     assert heard.size / 16_000 == pytest.approx(sample.DURATION, abs=0.2)
     originals = list(sample.pictures())
-    cats = [each for each in found(analysed, "yolo") if each.label == "cat"]
+    cats = [each for each in findings_of(analysed, "yolo") if each.label == "cat"]
     for each in cats:
         before = np.asarray(originals[round(each.at * sample.RATE_OF_FRAMES)], np.int16)
         change = np.abs(frames[round(each.at, 2)] - before).max(2)
@@ -230,7 +230,7 @@ def test_the_sheet_has_a_picture_of_each_scene(analysed: BenchJob[Any]) -> None:
     with Image.open(analysed.result.sheet.path) as image:
         sheet = image.convert("RGB")
 
-    tile = (drawing.TILE + 8, 180 + drawing.LINE + 16)
+    tile = (preview.TILE + 8, 180 + preview.LINE + 16)
     assert sheet.size == (3 * tile[0], 2 * tile[1])
     means = [
         np.asarray(sheet.crop((x + 4, y + 4, x + 324, y + 184)), np.float32).mean((0, 1))
@@ -348,7 +348,7 @@ def test_what_is_broken_in_the_middle_is_passed_over_and_counted(packhorse: Benc
 
     assert job.status == "completed", job.error
     assert job.result.video.unreadable > 0
-    assert sample.CUTS[0] in [each.at for each in found(job, "cut")]
+    assert sample.CUTS[0] in [each.at for each in findings_of(job, "cut")]
 
 
 def test_a_video_that_was_stored_lying_down_is_looked_at_upright(packhorse: Bench, made: Path, tmp_path: Path) -> None:
@@ -373,7 +373,7 @@ def test_a_lost_processor_runs_again_and_the_others_do_not(packhorse: Bench, mad
 
     assert job.status == "completed", job.error
     assert (job.attempts_of(yolo), job.attempts_of(face), job.attempts_of(decode)) == (2, 1, 1)
-    assert {each.label for each in found(job, "yolo")} == {"person", "cup", "cat"}
+    assert {each.label for each in findings_of(job, "yolo")} == {"person", "cup", "cat"}
 
 
 def test_each_processor_says_how_far_it_is(packhorse: Bench, made: Path) -> None:
@@ -407,4 +407,4 @@ def test_what_is_missing_from_one_sample_was_there_all_the_same() -> None:
 def joined_of(times: list[float]) -> list[Entry]:
     about = About(10.0, 25.0, 64, 64, 250, 20, False)
     seen = [Finding(at, "cat", score=0.5, box=(0, 0, 1, 1)) for at in times]
-    return timeline.joined(about, [findings.Report("yolo", "", 20, seen)], {}, every=0.5).entries
+    return timeline.join(about, [findings.Report("yolo", "", 20, seen)], {}, every=0.5).entries

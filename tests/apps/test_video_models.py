@@ -30,7 +30,7 @@ def test_every_file_of_every_processor_is_taken_from_something_pinned() -> None:
 def test_nothing_is_fetched_where_everything_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(models, "_ran", pytest.fail)
 
-    assert models.fetched(weights.folder()) == []
+    assert models.fetch(weights.folder()) == []
 
 
 @pytest.fixture
@@ -69,11 +69,11 @@ def pinned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **sums: str) -> None
 def test_what_is_pinned_is_put_in_its_place(registry: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pinned(tmp_path, monkeypatch, good=packed(registry, "good", b"weights"))
 
-    assert models.fetched(tmp_path / "there") == []
+    assert models.fetch(tmp_path / "there") == []
     assert (tmp_path / "there" / "good.bin").read_bytes() == b"weights"
 
     (registry / "good.tgz").unlink()
-    assert models.fetched(tmp_path / "there") == []
+    assert models.fetch(tmp_path / "there") == []
 
 
 def test_what_is_not_what_is_pinned_or_does_not_come_is_named_and_the_rest_is_there(
@@ -84,9 +84,9 @@ def test_what_is_not_what_is_pinned_or_does_not_come_is_named_and_the_rest_is_th
     (registry / "gone.tgz").unlink()
     pinned(tmp_path, monkeypatch, **sums)
 
-    changed, gone = models.fetched(tmp_path / "there")
+    changed, gone = models.fetch(tmp_path / "there")
 
     assert changed == "changed 1: its sum is not the one that is pinned."
     assert gone.startswith("gone 1: cp: ")
     assert {path.name for path in (tmp_path / "there").iterdir()} == {"good.bin"}
-    assert len(models.fetched(tmp_path / "there")) == 2
+    assert len(models.fetch(tmp_path / "there")) == 2

@@ -11,8 +11,8 @@ import msgspec
 from msgspec import Meta
 
 from packhorse import Accepts, App, Choices, Context, File, Params, Permanent, needs
-from packhorse_converter import samples, toolchain
-from packhorse_converter.comparing import Agreement, compared
+from packhorse_converter import calibration, toolchain
+from packhorse_converter.comparison import Agreement, compare
 from packhorse_converter.toolchain import About, Feed, ModelRefused, Report, Toolchain
 
 app = App("converter", statuses={"pending": "created"})
@@ -100,22 +100,22 @@ def onnx(ctx: Context, p: Convert) -> Optimised:
 @convert.stage(queue="bie", timeout="30m", weight=5)
 def bie(ctx: Context, p: Convert, optimised: Optimised = needs(onnx)) -> Quantised:
     tools, out = _tools(p), ctx.scratch / "out.bie"
-    calibrating, evaluating = _fed(p, optimised.after)
+    calibrating, evaluating = _split_feeds(p, optimised.after)
     source = ctx.scratch / "in.onnx"
     shutil.copyfile(optimised.model.path, source)
     ctx.progress(0, 4, f"calibrating with {len(calibrating)} samples")
     tools.quantise(source, calibrating, out)
     ctx.progress(1, 4, "measuring the error")
     exact, quantised = tools.runner(source), tools.runner(out)
-    error = compared(quantised, exact, calibrating)
+    error = compare(quantised, exact, calibrating)
     ctx.log.info("%.1f dB, %.1f %% of the samples have the same answer", error.sqnr_db, error.top1 * 100)
     made = Quantised(File(out), "images" if p.ref_images else "synthetic", len(calibrating), error)
     ctx.progress(2, 4, "simulating")
     return msgspec.structs.replace(
         made,
-        evaluation=compared(quantised, exact, evaluating) if p.enable_evaluate else None,
-        sim_fp=compared(exact, tools.runner(p.model.path, exactly=True), evaluating) if p.enable_sim_fp else None,
-        sim_fixed=compared(tools.runner(out, exactly=True), exact, evaluating) if p.enable_sim_fixed else None,
+        evaluation=compare(quantised, exact, evaluating) if p.enable_evaluate else None,
+        sim_fp=compare(exact, tools.runner(p.model.path, exactly=True), evaluating) if p.enable_sim_fp else None,
+        sim_fixed=compare(tools.runner(out, exactly=True), exact, evaluating) if p.enable_sim_fixed else None,
     )
 
 
@@ -123,10 +123,10 @@ def bie(ctx: Context, p: Convert, optimised: Optimised = needs(onnx)) -> Quantis
 def nef(ctx: Context, p: Convert, quantised: Quantised = needs(bie), optimised: Optimised = needs(onnx)) -> Packed:
     tools, out = _tools(p), ctx.scratch / "out.nef"
     tools.pack(quantised.model.path, About(int(p.platform), p.model_id, p.version, p.toolchain), out)
-    _, evaluating = _fed(p, optimised.after)
+    _, evaluating = _split_feeds(p, optimised.after)
     sim_hw = None
     if p.enable_sim_hw:
-        sim_hw = compared(tools.packed_runner(out), tools.runner(quantised.model.path), evaluating)
+        sim_hw = compare(tools.packed_runner(out), tools.runner(quantised.model.path), evaluating)
     return Packed(
         File(out, name=f"{Path(p.model.name).stem}.nef"),
         p.platform,
@@ -148,13 +148,13 @@ def _tools(p: Convert) -> Toolchain:
     return toolchain.toolchains()[p.toolchain]
 
 
-def _fed(p: Convert, report: Report) -> tuple[Sequence[Feed], Sequence[Feed]]:
+def _split_feeds(p: Convert, report: Report) -> tuple[Sequence[Feed], Sequence[Feed]]:
     """What it is calibrated with, and what it is looked at with."""
     try:
         if p.ref_images:
-            pictures = samples.pictured([image.path for image in p.ref_images], report.inputs)
+            pictures = calibration.picture_feeds([image.path for image in p.ref_images], report.inputs)
             return pictures, pictures
     except ModelRefused as error:
         raise Permanent(str(error), code="INVALID_REFERENCE") from error
-    noise = samples.synthetic(report.inputs, 2 * samples.SYNTHETIC)
-    return noise[: samples.SYNTHETIC], noise[samples.SYNTHETIC :]
+    noise = calibration.noise_feeds(report.inputs, 2 * calibration.SYNTHETIC)
+    return noise[: calibration.SYNTHETIC], noise[calibration.SYNTHETIC :]

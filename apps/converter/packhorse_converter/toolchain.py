@@ -72,7 +72,7 @@ class Toolchain(Protocol):
 @cache
 def toolchains() -> dict[str, Toolchain]:
     """Those of this machine, by name."""
-    from packhorse_converter.opened import OpenToolchain
+    from packhorse_converter.open_toolchain import OpenToolchain
 
     found: dict[str, Toolchain] = {BUILT_IN: OpenToolchain()}
     for entry in entry_points(group=GROUP):

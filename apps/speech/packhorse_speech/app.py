@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from packhorse import App, Choices, Context, File, Params, Permanent, each, gather, needs
-from packhorse_speech import audio, encoding, providers
+from packhorse_speech import audio, audio_file, providers
 from packhorse_speech.providers import Voice
 
 MOST_TURNS = 1000
@@ -93,22 +93,22 @@ def cast(ctx: Context, p: Dialogue) -> list[Line]:
 def speak(ctx: Context, p: Dialogue, line: Line = each(cast)) -> Spoken:
     began = time.monotonic()
     provider = providers.providers()[p.provider]
-    samples = audio.trimmed(audio.evened(provider.speak(line.text, line.voice), provider.rate), provider.rate)
+    samples = audio.trim(audio.level(provider.speak(line.text, line.voice), provider.rate), provider.rate)
     if not samples.size:
         raise Permanent(f"There is nothing to be heard of {line.text[:50]!r}.", code="SILENT_TURN")
     path = ctx.scratch / "turn.wav"
-    encoding.write(samples, provider.rate, path)
+    audio_file.write(samples, provider.rate, path)
     return Spoken(File(path), round((time.monotonic() - began) * 1000))
 
 
 @dialogue.stage(retries=3, timeout="10m")
 def join(ctx: Context, p: Dialogue, turns: list[Spoken] = gather(speak), lines: list[Line] = needs(cast)) -> Recording:
     began = time.monotonic()
-    read = [encoding.read_wav(turn.audio.path) for turn in ctx.track(turns, message="reading turns")]
+    read = [audio_file.read_wav(turn.audio.path) for turn in ctx.track(turns, message="reading turns")]
     rate = read[0][1]
-    whole, places = audio.joined([samples for samples, _ in read], rate, p.gap_ms / 1000, p.crossfade_ms / 1000)
+    whole, places = audio.join([samples for samples, _ in read], rate, p.gap_ms / 1000, p.crossfade_ms / 1000)
     path = ctx.scratch / f"dialogue.{p.output_format}"
-    encoding.write(whole, rate, path)
+    audio_file.write(whole, rate, path)
     ctx.log.info("%d turns of %d voices", len(turns), len({line.voice for line in lines}))
     return Recording(
         File(path),

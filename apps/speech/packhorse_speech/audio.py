@@ -25,7 +25,7 @@ class Placed(NamedTuple):
     end: int
 
 
-def trimmed(samples: Samples, rate: int) -> Samples:
+def trim(samples: Samples, rate: int) -> Samples:
     """Without the silence around it: what a turn lasts is what is heard of it."""
     size = int(MOMENT * rate)
     level = np.sqrt(np.convolve(samples**2, np.full(size, 1 / size, np.float32), "same")) if samples.size else samples
@@ -43,7 +43,7 @@ def loudness(samples: Samples, rate: int) -> float:
     return float(np.sqrt(np.mean(power[power >= power.max() / 100])))
 
 
-def evened(samples: Samples, rate: int) -> Samples:
+def level(samples: Samples, rate: int) -> Samples:
     """As loud as every other turn, as far as its peaks allow."""
     level, peak = loudness(samples, rate), float(np.max(np.abs(samples), initial=0.0))
     if level == 0.0:
@@ -51,7 +51,7 @@ def evened(samples: Samples, rate: int) -> Samples:
     return (samples * min(LOUDNESS / level, LOUDEST / peak)).astype(np.float32)
 
 
-def joined(turns: Sequence[Samples], rate: int, gap: float, crossfade: float) -> tuple[Samples, list[Placed]]:
+def join(turns: Sequence[Samples], rate: int, gap: float, crossfade: float) -> tuple[Samples, list[Placed]]:
     """All turns in one, and where each of them is.
 
     With a gap, so much silence is between two turns, exactly. Without one, the next begins while the last fades: they
@@ -67,7 +67,7 @@ def joined(turns: Sequence[Samples], rate: int, gap: float, crossfade: float) ->
     for i, (turn, place) in enumerate(zip(turns, places, strict=True)):
         before = 0 if i == 0 or gap > 0 else places[i - 1].end - place.start
         after = 0 if i == len(turns) - 1 or gap > 0 else place.end - places[i + 1].start
-        whole[place.start : place.end] += _faded(turn, before or _edge(turn, rate), after or _edge(turn, rate))
+        whole[place.start : place.end] += _fade(turn, before or _edge(turn, rate), after or _edge(turn, rate))
     return np.clip(whole, -LOUDEST, LOUDEST), places
 
 
@@ -79,7 +79,7 @@ def _edge(turn: Samples, rate: int) -> int:
     return min(int(EDGE * rate), turn.size // 2)
 
 
-def _faded(turn: Samples, before: int, after: int) -> Samples:
+def _fade(turn: Samples, before: int, after: int) -> Samples:
     """In equal power, so that nothing gets quieter where two turns cross."""
     faded = turn.copy()
     if before:

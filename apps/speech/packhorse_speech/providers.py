@@ -26,7 +26,7 @@ class Voice(NamedTuple):
 class Provider(Protocol):
     @property
     def rate(self) -> int:
-        """Samples per second of everything it makes: one of those that `encoding.RATES` has."""
+        """Samples per second of everything it makes: one of those that `audio_file.RATES` has."""
 
     def voices(self) -> list[Voice]:
         """Those that are there on this machine, in the order in which speakers without one are given them."""

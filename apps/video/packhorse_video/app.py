@@ -11,8 +11,8 @@ from msgspec import Meta
 from PIL import Image
 
 from packhorse import Accepts, App, Choices, Context, File, Params, Permanent, needs
-from packhorse_video import cuts, decoding, drawing, findings, processors, sounds, timeline
-from packhorse_video.decoding import About, NotAVideo
+from packhorse_video import cuts, decoder, findings, preview, processors, sounds, timeline
+from packhorse_video.decoder import About, NotAVideo
 from packhorse_video.findings import Finding, Report
 from packhorse_video.frames import Frames
 
@@ -70,12 +70,12 @@ analyse = app.pipeline("analyse", Analyse, keep="24h", deadline="6h")
 def decode(ctx: Context, p: Analyse) -> Decoded:
     """All that the processors need, in one pass over the file."""
     try:
-        about = decoding.decoded(
+        about = decoder.decode(
             p.video.path,
             ctx.scratch,
             sampling_rate=p.sampling_rate,
             longest=p.frame_size,
-            told=lambda done, total: ctx.progress(done, total, f"frame {done}"),
+            progress=lambda done, total: ctx.progress(done, total, f"frame {done}"),
         )
     except NotAVideo as error:
         raise Permanent(str(error), code="INVALID_VIDEO") from error
@@ -89,67 +89,67 @@ def decode(ctx: Context, p: Analyse) -> Decoded:
 
 @analyse.stage(queue="cut", timeout="1h", memory=MEMORY)
 def cut(ctx: Context, p: Analyse, decoded: Decoded = needs(decode)) -> Found:
-    if not _asked("cut", p):
+    if not _is_requested("cut", p):
         return Found(note=NOT_ASKED)
     with np.load(decoded.thumbnails.path) as kept:
         thumbnails, times = kept["thumbnails"], kept["times"].tolist()
-    found = cuts.found(thumbnails, times)
+    found = cuts.find(thumbnails, times)
     ctx.progress(len(times), len(times), f"{len(found)} cuts")
-    return _kept(ctx, "cut", cuts.MODEL, len(times), found)
+    return _save(ctx, "cut", cuts.MODEL, len(times), found)
 
 
 @analyse.stage(queue="ocr", timeout="2h", weight=4, memory=MEMORY)
 def ocr(ctx: Context, p: Analyse, decoded: Decoded = needs(decode)) -> Found:
-    if not _asked("ocr", p):
+    if not _is_requested("ocr", p):
         return Found(note=NOT_ASKED)
     from packhorse_video import texts
 
-    return _seen(ctx, "ocr", texts.MODEL, decoded, texts.Reader().found)
+    return _look(ctx, "ocr", texts.MODEL, decoded, texts.Reader().find)
 
 
 @analyse.stage(queue="face", timeout="1h", memory=MEMORY)
 def face(ctx: Context, p: Analyse, decoded: Decoded = needs(decode)) -> Found:
-    if not _asked("face", p):
+    if not _is_requested("face", p):
         return Found(note=NOT_ASKED)
     from packhorse_video import faces
 
-    return _seen(ctx, "face", faces.MODEL, decoded, faces.found)
+    return _look(ctx, "face", faces.MODEL, decoded, faces.find)
 
 
 @analyse.stage(queue="pose", timeout="1h", weight=2, memory=MEMORY)
 def pose(ctx: Context, p: Analyse, decoded: Decoded = needs(decode)) -> Found:
-    if not _asked("pose", p):
+    if not _is_requested("pose", p):
         return Found(note=NOT_ASKED)
     from packhorse_video import poses
 
-    return _seen(ctx, "pose", poses.MODEL, decoded, poses.found)
+    return _look(ctx, "pose", poses.MODEL, decoded, poses.find)
 
 
 @analyse.stage(queue="yolo", timeout="1h", weight=2, memory=MEMORY)
 def yolo(ctx: Context, p: Analyse, decoded: Decoded = needs(decode)) -> Found:
-    if not _asked("yolo", p):
+    if not _is_requested("yolo", p):
         return Found(note=NOT_ASKED)
     from packhorse_video import objects
 
-    return _seen(ctx, "yolo", objects.MODEL, decoded, objects.found)
+    return _look(ctx, "yolo", objects.MODEL, decoded, objects.find)
 
 
 @analyse.stage(queue="asr", timeout="3h", weight=4, memory=MEMORY)
 def asr(ctx: Context, p: Analyse, decoded: Decoded = needs(decode)) -> Found:
-    if not _asked("asr", p):
+    if not _is_requested("asr", p):
         return Found(note=NOT_ASKED)
-    from packhorse_video import listening, words
+    from packhorse_video import transcript, words
 
-    return _heard(ctx, "asr", words.MODEL, decoded, listening.recognised)
+    return _listen_to(ctx, "asr", words.MODEL, decoded, transcript.words_of)
 
 
 @analyse.stage(queue="asrx", timeout="3h", weight=4, memory=MEMORY)
 def asrx(ctx: Context, p: Analyse, decoded: Decoded = needs(decode)) -> Found:
-    if not _asked("asrx", p):
+    if not _is_requested("asrx", p):
         return Found(note=NOT_ASKED)
-    from packhorse_video import listening, speakers, words
+    from packhorse_video import speakers, transcript, words
 
-    return _heard(ctx, "asrx", f"{words.MODEL}; {speakers.MODEL}", decoded, listening.told_apart)
+    return _listen_to(ctx, "asrx", f"{words.MODEL}; {speakers.MODEL}", decoded, transcript.turns_of)
 
 
 @analyse.stage(queue="video", timeout="1h", weight=2, memory=MEMORY)
@@ -170,15 +170,15 @@ def join(
     reports = [findings.read(each.findings.path) for each in left.values() if each.findings is not None]
     notes = {name: each.note for name, each in left.items() if each.note}
     about, frames = decoded.about, Frames(decoded.frames.path)
-    made = timeline.joined(about, reports, notes, every=max(1 / p.sampling_rate, 1 / about.frame_rate))
+    made = timeline.join(about, reports, notes, every=max(1 / p.sampling_rate, 1 / about.frame_rate))
     out = ctx.scratch / "timeline.json"
     out.write_bytes(msgspec.json.format(msgspec.json.encode(made), indent=1))
     found = {report.processor: report.findings for report in reports}
     sound = None if decoded.sound is None else sounds.read(decoded.sound.path)[0]
-    drawing.preview(
+    preview.preview(
         frames, found, sound, ctx.scratch / "preview.mp4", p.sampling_rate, lambda i, n: ctx.progress(i, n, "drawing")
     )
-    drawing.sheet(frames, found, about.duration, ctx.scratch / "sheet.jpg")
+    preview.sheet(frames, found, about.duration, ctx.scratch / "sheet.jpg")
     return Analysis(
         File(out),
         File(ctx.scratch / "preview.mp4"),
@@ -189,11 +189,11 @@ def join(
     )
 
 
-def _asked(processor: str, p: Analyse) -> bool:
+def _is_requested(processor: str, p: Analyse) -> bool:
     return processor in (p.processors or processors.available())
 
 
-def _seen(
+def _look(
     ctx: Context,
     processor: str,
     model: str,
@@ -205,10 +205,12 @@ def _seen(
     found: list[Finding] = []
     for at, picture in ctx.track(frames, message=f"{processor} in {len(frames)} frames"):
         found += found_in(picture, at)
-    return _kept(ctx, processor, model, len(frames), found)
+    return _save(ctx, processor, model, len(frames), found)
 
 
-def _heard(ctx: Context, processor: str, model: str, decoded: Decoded, found_in: Callable[[Any, Any], Any]) -> Found:
+def _listen_to(
+    ctx: Context, processor: str, model: str, decoded: Decoded, found_in: Callable[[Any, Any], Any]
+) -> Found:
     """Second by second."""
     if decoded.sound is None:
         return Found(note=SILENT)
@@ -216,10 +218,10 @@ def _heard(ctx: Context, processor: str, model: str, decoded: Decoded, found_in:
     ctx.progress(0, total, "listening")
     found = found_in(sound, lambda until: ctx.progress(min(round(until), total), total, f"listened to {until:.0f} s"))
     ctx.progress(total, total, f"{len(found)} found")
-    return _kept(ctx, processor, model, total, found)
+    return _save(ctx, processor, model, total, found)
 
 
-def _kept(ctx: Context, processor: str, model: str, looked_at: int, found: list[Finding]) -> Found:
+def _save(ctx: Context, processor: str, model: str, looked_at: int, found: list[Finding]) -> Found:
     path = ctx.scratch / f"{processor}.json"
     findings.write(Report(processor, model, looked_at, found), path)
     return Found(len(found), File(path))

@@ -27,7 +27,7 @@ class Fitted(NamedTuple):
         return found
 
 
-def fitted(picture: Image.Image, size: int) -> Fitted:
+def fit(picture: Image.Image, size: int) -> Fitted:
     """Scaled to fit, with black around it, in values from 0 to 1."""
     scale = size / max(picture.size)
     width, height = (max(1, round(side * scale)) for side in picture.size)
@@ -48,7 +48,7 @@ def grid(size: int, strides: Sequence[tuple[int, int]]) -> Array:
     return np.concatenate(found)
 
 
-def decoded(raw: Array, anchors: Array, size: int) -> Array:
+def decode(raw: Array, anchors: Array, size: int) -> Array:
     """Pairs in shares of the square: the corners of each box first, then its points."""
     pairs = raw.reshape(len(anchors), -1, 2) / np.float32(size)
     centre, half = pairs[:, 0] + anchors, pairs[:, 1] / 2
@@ -68,11 +68,11 @@ def distinct(boxes: Array, scores: Array, at_least: float, same: float = SAME) -
     while left:
         best, *rest = left
         kept.append(best)
-        left = [i for i in rest if _shared(boxes[best], boxes[i]) < same]
+        left = [i for i in rest if _overlap(boxes[best], boxes[i]) < same]
     return kept
 
 
-def _shared(a: Array, b: Array) -> float:
+def _overlap(a: Array, b: Array) -> float:
     wide = min(a[2], b[2]) - max(a[0], b[0])
     high = min(a[3], b[3]) - max(a[1], b[1])
     if wide <= 0 or high <= 0:

@@ -23,7 +23,7 @@ FLASH = 3
 Thumbnails = NDArray[np.uint8]
 
 
-def found(thumbnails: Thumbnails, times: Sequence[float]) -> list[Finding]:
+def find(thumbnails: Thumbnails, times: Sequence[float]) -> list[Finding]:
     """At each first frame of a new scene."""
     values = thumbnails.reshape(len(thumbnails), -1).astype(np.float32)
     apart = np.diff(values, axis=0)

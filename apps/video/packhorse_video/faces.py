@@ -8,7 +8,7 @@ from PIL import Image
 
 from packhorse_video import boxes, findings
 from packhorse_video.findings import Finding
-from packhorse_video.lite import Model
+from packhorse_video.litert import Model
 
 MODEL = "BlazeFace, full range (MediaPipe 0.10.21)"
 AT_LEAST = 0.6
@@ -22,12 +22,12 @@ def _model() -> Model:
     return Model("face.tflite")
 
 
-def found(picture: Image.Image, at: float) -> list[Finding]:
+def find(picture: Image.Image, at: float) -> list[Finding]:
     model = _model()
-    fitted = boxes.fitted(picture, model.size)
+    fitted = boxes.fit(picture, model.size)
     raw, scores = model(fitted.values * 2 - 1)
     sure = boxes.sigmoid(scores[:, 0])
-    pairs = fitted.back(boxes.decoded(raw, boxes.grid(model.size, [(CELL, 1)]), model.size))
+    pairs = fitted.back(boxes.decode(raw, boxes.grid(model.size, [(CELL, 1)]), model.size))
     kept = boxes.distinct(pairs[:, :2].reshape(-1, 4), sure, AT_LEAST)
     return [
         Finding(

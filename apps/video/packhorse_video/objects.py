@@ -36,7 +36,7 @@ def _session() -> onnxruntime.InferenceSession:
     return onnxruntime.InferenceSession(str(weights.path("objects.onnx")), options, providers=["CPUExecutionProvider"])
 
 
-def found(picture: Image.Image, at: float) -> list[Finding]:
+def find(picture: Image.Image, at: float) -> list[Finding]:
     square = picture.resize((SIZE, SIZE), Image.Resampling.BILINEAR)
     values = np.asarray(square, np.float32)[np.newaxis] / np.float32(127.5) - 1
     raw, scores, anchors = _session().run(None, {IMAGE: values})

@@ -11,7 +11,7 @@ from PIL import Image
 
 from packhorse_video import boxes, findings
 from packhorse_video.findings import Finding
-from packhorse_video.lite import Model
+from packhorse_video.litert import Model
 
 MODEL = "BlazePose, full (MediaPipe 0.10.21)"
 PERSON = 0.5
@@ -43,13 +43,13 @@ def _landmarks() -> Model:
     return Model("pose.tflite")
 
 
-def found(picture: Image.Image, at: float) -> list[Finding]:
+def find(picture: Image.Image, at: float) -> list[Finding]:
     size = np.array(picture.size, np.float32)
     detector = _detector()
-    fitted = boxes.fitted(picture, detector.size)
+    fitted = boxes.fit(picture, detector.size)
     raw, scores = detector(fitted.values * 2 - 1)
     sure = boxes.sigmoid(scores[:, 0])
-    pairs = fitted.back(boxes.decoded(raw, boxes.grid(detector.size, STRIDES), detector.size))
+    pairs = fitted.back(boxes.decode(raw, boxes.grid(detector.size, STRIDES), detector.size))
     kept = boxes.distinct(pairs[:, :2].reshape(-1, 4), sure, PERSON)
     poses = [_pose(picture, pairs[i, 2] * size, pairs[i, 3] * size) for i in kept]
     return [_finding(at, there, points / size, seen) for there, points, seen in poses if there >= POSE]

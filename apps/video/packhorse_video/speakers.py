@@ -42,8 +42,8 @@ def speakers(pieces: Sequence[Sound]) -> list[int]:
     founding = [Voice.of(i, clouds[i]) for i, piece in enumerate(pieces) if piece.size >= SHORTEST * RATE]
     if not founding:
         return [0] * len(pieces)
-    blocks = [_merged(founding[at : at + BLOCK]) for at in range(0, len(founding), BLOCK)]
-    voices = _merged([voice for block in blocks for voice in block])
+    blocks = [_merge(founding[at : at + BLOCK]) for at in range(0, len(founding), BLOCK)]
+    voices = _merge([voice for block in blocks for voice in block])
     known = {i for voice in voices for i in voice.pieces}
     for i in set(range(len(pieces))) - known:
         mean = clouds[i].mean(0)
@@ -79,7 +79,7 @@ class Voice(NamedTuple):
         )
 
 
-def _merged(voices: list[Voice]) -> list[Voice]:
+def _merge(voices: list[Voice]) -> list[Voice]:
     """The two that are most likely one, again and again, until no two are."""
     voices = list(voices)
     costs = np.full((len(voices), len(voices)), np.inf)

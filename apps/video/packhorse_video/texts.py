@@ -35,7 +35,7 @@ def _engine() -> Any:
     )
 
 
-def found(picture: Image.Image, at: float) -> list[Finding]:
+def find(picture: Image.Image, at: float) -> list[Finding]:
     read = _engine()(np.asarray(picture)[:, :, ::-1])
     if read.txts is None:
         return []
@@ -57,13 +57,13 @@ class Reader:
         self.read = 0
         """So many were not like the one before."""
 
-    def found(self, picture: Image.Image, at: float) -> list[Finding]:
+    def find(self, picture: Image.Image, at: float) -> list[Finding]:
         coarse = np.asarray(picture.convert("L").resize(COARSE, Image.Resampling.BOX), np.int16)
         if self._last is None or np.abs(coarse - self._last).max() >= SAME:
-            self._found, self._last = found(picture, at), coarse
+            self._found, self._last = find(picture, at), coarse
             self.read += 1
-        return [_again(each, at) for each in self._found]
+        return [_repeat(each, at) for each in self._found]
 
 
-def _again(finding: Finding, at: float) -> Finding:
+def _repeat(finding: Finding, at: float) -> Finding:
     return Finding(at, finding.label, score=finding.score, box=finding.box)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from packhorse_video.decoding import About
+from packhorse_video.decoder import About
 from packhorse_video.findings import Finding, Report
 
 SLACK = 2.2
@@ -41,7 +41,7 @@ def read(path: Path) -> Timeline:
     return msgspec.json.decode(path.read_bytes(), type=Timeline)
 
 
-def joined(about: About, reports: Sequence[Report], notes: Mapping[str, str], every: float) -> Timeline:
+def join(about: About, reports: Sequence[Report], notes: Mapping[str, str], every: float) -> Timeline:
     """``every``: seconds between two samples."""
     entries = [entry for report in reports for entry in _entries(report, about, every)]
     return Timeline(

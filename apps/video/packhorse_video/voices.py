@@ -78,10 +78,10 @@ def _stretches(chances: Sequence[float] | Sound, length: float) -> list[Stretch]
     if start is not None:
         found.append((start, last))
     long = [(at, until) for at, until in found if until - at >= SHORTEST]
-    return _widened(long, length)
+    return _widen(long, length)
 
 
-def _widened(found: Sequence[tuple[float, float]], length: float) -> list[Stretch]:
+def _widen(found: Sequence[tuple[float, float]], length: float) -> list[Stretch]:
     """With a little around each, and never into a neighbour."""
     widened = []
     for i, (at, until) in enumerate(found):

@@ -31,7 +31,7 @@ def _decoder() -> Any:
     return Decoder(samprate=RATE, loglevel="FATAL", maxhmmpf=MOST)
 
 
-def heard(sound: Sound, stretch: Stretch) -> list[Word]:
+def recognise(sound: Sound, stretch: Stretch) -> list[Word]:
     """Those of one stretch of speech."""
     decoder = _decoder()
     samples = (np.clip(stretch.of(sound), -1, 1) * 32_767).astype("<i2")

@@ -34,10 +34,10 @@ TILE = 320
 
 Found = Mapping[str, Sequence[Finding]]
 """By processor."""
-Told = Callable[[int, int], None]
+Progress = Callable[[int, int], None]
 
 
-def preview(frames: Frames, found: Found, sound: Sound | None, to: Path, rate: float, told: Told) -> None:
+def preview(frames: Frames, found: Found, sound: Sound | None, to: Path, rate: float, progress: Progress) -> None:
     """The sampled frames with all that was found in them, what is said below, and the sound."""
     marks = _by_time(found)
     with Movie(to, frames[0].picture.size, Fraction(rate).limit_denominator(1000), sound) as movie:
@@ -45,15 +45,15 @@ def preview(frames: Frames, found: Found, sound: Sound | None, to: Path, rate: f
             draw = ImageDraw.Draw(picture)
             for processor, finding in marks.get(at, ()):
                 _mark(draw, picture.size, processor, finding)
-            if said := _said(found, at, 1 / rate):
+            if said := _caption(found, at, 1 / rate):
                 _write(draw, (8, picture.height - LINE - 10), said, "white")
             movie.add(picture, at)
-            told(i + 1, len(frames))
+            progress(i + 1, len(frames))
 
 
 def sheet(frames: Frames, found: Found, duration: float, to: Path) -> None:
     """A picture of each scene, with its time and what is in it; of one without cuts, evenly spaced ones."""
-    chosen = _chosen(frames, [each.at for each in found.get("cut", ())], duration)
+    chosen = _choose(frames, [each.at for each in found.get("cut", ())], duration)
     marks = _by_time(found)
     tiles = [_tile(*frames[i], [label for _, label in marks.get(frames.times[i], ())]) for i in chosen]
     columns = min(COLUMNS, len(tiles))
@@ -64,7 +64,7 @@ def sheet(frames: Frames, found: Found, duration: float, to: Path) -> None:
     whole.save(to, "JPEG", quality=90)
 
 
-def _chosen(frames: Frames, cuts: Sequence[float], duration: float) -> list[int]:
+def _choose(frames: Frames, cuts: Sequence[float], duration: float) -> list[int]:
     """The middle frames of the scenes, at most so many as a sheet has."""
     bounds = [0.0, *cuts, duration]
     if len(bounds) == 2 or len(bounds) > SHEET + 1:
@@ -106,7 +106,7 @@ def _mark(draw: ImageDraw.ImageDraw, size: tuple[int, int], processor: str, find
         draw.ellipse((x - 2, y - 2, x + 2, y + 2), fill=colour)
 
 
-def _said(found: Found, at: float, lasts: float) -> str:
+def _caption(found: Found, at: float, lasts: float) -> str:
     """The words of the moment and who speaks; where no words were asked for, what they say in all of their turn."""
     turn = next((each for each in found.get("asrx", ()) if each.at <= at + lasts and (each.until or 0.0) >= at), None)
     words = " ".join(each.label for each in found.get("asr", ()) if abs(each.at - at) <= MOMENT)

@@ -1,4 +1,4 @@
-"""How right the processors are on the sample, and how long they take: ``python -m packhorse_video.measuring``.
+"""How right the processors are on the sample, and how long they take: ``python -m packhorse_video.accuracy``.
 
 Times are those of a core, with the models loaded: they add up to the work of a job, however many run side by side.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from packhorse_video import cuts, decoding, drawing, faces, listening, objects, poses, sample, sounds, texts
+from packhorse_video import cuts, decoder, faces, objects, poses, preview, sample, sounds, texts, transcript
 from packhorse_video.findings import Finding
 from packhorse_video.frames import Frames
 
@@ -28,7 +28,7 @@ class Sampled:
     def __init__(self, folder: Path) -> None:
         sample.write(folder / "sample.mp4")
         began = time.process_time()
-        decoding.decoded(folder / "sample.mp4", folder, sampling_rate=RATE, longest=SIZE, told=lambda *_: None)
+        decoder.decode(folder / "sample.mp4", folder, sampling_rate=RATE, longest=SIZE, progress=lambda *_: None)
         self.decoding = time.process_time() - began
         self.found: dict[str, list[Finding]] = {}
         self.frames = Frames(folder / "frames.zip")
@@ -71,7 +71,7 @@ def main() -> None:
             video.found[name] = find()
             _say(name, judged(video.found[name]), time.process_time() - began)
         began = time.process_time()
-        drawing.preview(video.frames, video.found, video.sound, Path(folder) / "preview.mp4", RATE, lambda *_: None)
+        preview.preview(video.frames, video.found, video.sound, Path(folder) / "preview.mp4", RATE, lambda *_: None)
         _say("preview", f"{len(video.frames)} frames", time.process_time() - began)
 
 
@@ -82,13 +82,13 @@ def _measures(
         return [label] if scene.face is not None else []
 
     return [
-        ("cut", lambda: cuts.found(video.thumbnails, video.times), _cuts),
-        ("ocr", lambda: video.seen(texts.Reader().found), lambda found: video.agreed(found, lambda s: s.texts)),
-        ("face", lambda: video.seen(faces.found), lambda found: video.agreed(found, lambda s: person(s, "face"))),
-        ("pose", lambda: video.seen(poses.found), lambda found: video.agreed(found, lambda s: person(s, "person"))),
-        ("yolo", lambda: video.seen(objects.found), lambda found: video.agreed(found, lambda s: s.objects)),
-        ("asr", lambda: listening.recognised(video.sound, lambda _: None), _words),
-        ("asrx", lambda: listening.told_apart(video.sound, lambda _: None), _speakers),
+        ("cut", lambda: cuts.find(video.thumbnails, video.times), _cuts),
+        ("ocr", lambda: video.seen(texts.Reader().find), lambda found: video.agreed(found, lambda s: s.texts)),
+        ("face", lambda: video.seen(faces.find), lambda found: video.agreed(found, lambda s: person(s, "face"))),
+        ("pose", lambda: video.seen(poses.find), lambda found: video.agreed(found, lambda s: person(s, "person"))),
+        ("yolo", lambda: video.seen(objects.find), lambda found: video.agreed(found, lambda s: s.objects)),
+        ("asr", lambda: transcript.words_of(video.sound, lambda _: None), _words),
+        ("asrx", lambda: transcript.turns_of(video.sound, lambda _: None), _speakers),
     ]
 
 

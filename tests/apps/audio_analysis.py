@@ -1,4 +1,4 @@
-"""What can be heard in an audio file, found by listening to it and not by asking who made it."""
+"""Measures what can be heard in an audio file: where somebody speaks, and how high the voice is."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 Sound = NDArray[np.float64]
 
 
-def heard(path: Path) -> tuple[Sound, int]:
+def read_audio(path: Path) -> tuple[Sound, int]:
     sound, rate = soundfile.read(path)
     assert sound.ndim == 1
     return sound, rate

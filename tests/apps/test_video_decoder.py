@@ -16,9 +16,9 @@ import pytest
 
 from packhorse import File
 from packhorse.testing import Bench
-from packhorse_video import decoding, drawing, sounds
+from packhorse_video import decoder, preview, sounds
 from packhorse_video.app import Analyse, analyse
-from packhorse_video.decoding import About, NotAVideo
+from packhorse_video.decoder import About, NotAVideo
 from packhorse_video.frames import Frames
 
 RATE = 25
@@ -47,7 +47,7 @@ def write(
 
 
 def decoded(path: Path, sampling_rate: float = 5.0) -> About:
-    return decoding.decoded(path, path.parent, sampling_rate=sampling_rate, longest=960, told=lambda _, __: None)
+    return decoder.decode(path, path.parent, sampling_rate=sampling_rate, longest=960, progress=lambda _, __: None)
 
 
 def seconds(count: float) -> list[float]:
@@ -56,7 +56,7 @@ def seconds(count: float) -> list[float]:
 
 def previewed(folder: Path) -> int:
     """How many pictures the film has."""
-    drawing.preview(Frames(folder / "frames.zip"), {}, None, folder / "preview.mp4", 5.0, lambda _, __: None)
+    preview.preview(Frames(folder / "frames.zip"), {}, None, folder / "preview.mp4", 5.0, lambda _, __: None)
     with av.open(str(folder / "preview.mp4")) as film:
         return sum(1 for _ in film.decode(video=0))
 
@@ -86,7 +86,7 @@ def test_sound_that_begins_after_half_a_day_is_refused(tmp_path: Path) -> None:
 
 
 def test_more_sound_than_is_listened_to_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoding, "MOST_SECONDS", 2)
+    monkeypatch.setattr(decoder, "MOST_SECONDS", 2)
     write(tmp_path / "a.mkv", seconds(1), sound=(1, 2))
 
     with pytest.raises(NotAVideo, match="is not looked at"):
@@ -101,7 +101,7 @@ def test_pictures_that_come_after_half_a_day_are_refused(tmp_path: Path) -> None
 
 
 def test_more_pictures_than_there_is_memory_for_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoding, "MOST_DECODED", 24)
+    monkeypatch.setattr(decoder, "MOST_DECODED", 24)
     write(tmp_path / "a.mkv", seconds(1))
 
     with pytest.raises(NotAVideo, match="more than 24 pictures"):
@@ -109,7 +109,7 @@ def test_more_pictures_than_there_is_memory_for_are_refused(tmp_path: Path, monk
 
 
 def test_pictures_that_grow_after_the_beginning_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoding, "MOST_PIXELS", 64 * 48)
+    monkeypatch.setattr(decoder, "MOST_PIXELS", 64 * 48)
     write(tmp_path / "small.ts", seconds(1))
     write(tmp_path / "large.ts", seconds(1), size=(640, 480))
     (tmp_path / "a.ts").write_bytes((tmp_path / "small.ts").read_bytes() + (tmp_path / "large.ts").read_bytes())

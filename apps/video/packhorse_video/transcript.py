@@ -16,27 +16,27 @@ LONGEST = 20.0
 NOTHING = "[speech]"
 """Where somebody speaks and no word was recognised."""
 
-Told = Callable[[float], None]
+Progress = Callable[[float], None]
 """How many seconds were listened to."""
 
 
-def recognised(sound: Sound, told: Told) -> list[Finding]:
+def words_of(sound: Sound, progress: Progress) -> list[Finding]:
     """Every word with its time."""
     found: list[Finding] = []
     for turn in _turns(sound):
-        heard = words.heard(sound, turn.stretch)
+        heard = words.recognise(sound, turn.stretch)
         found += [Finding(each.at, each.text, until=each.until, score=each.score) for each in heard]
-        told(turn.stretch.until)
+        progress(turn.stretch.until)
     return found
 
 
-def told_apart(sound: Sound, told: Told) -> list[Finding]:
+def turns_of(sound: Sound, progress: Progress) -> list[Finding]:
     """Every turn with its time, its speaker and its words."""
     found: list[Finding] = []
     for (at, until), who in _turns(sound):
-        text = " ".join(each.text for each in words.heard(sound, Stretch(at, until))) or NOTHING
+        text = " ".join(each.text for each in words.recognise(sound, Stretch(at, until))) or NOTHING
         found.append(Finding(round(at, 2), text, until=round(until, 2), speaker=f"speaker {who + 1}"))
-        told(until)
+        progress(until)
     return found
 
 

@@ -31,7 +31,7 @@ MOST_SECONDS = 4 * 3600
 THREADS = 4
 """Each decodes a picture of its own, and one of the largest takes 100 MB: more of them would not fit into memory."""
 
-Told = Callable[[int, int | None], None]
+Progress = Callable[[int, int | None], None]
 
 
 class NotAVideo(ValueError):
@@ -51,18 +51,18 @@ class About(msgspec.Struct, frozen=True):
     """Packets that were broken, and passed over as a player would."""
 
 
-def decoded(source: Path, to: Path, *, sampling_rate: float, longest: int, told: Told) -> About:
+def decode(source: Path, to: Path, *, sampling_rate: float, longest: int, progress: Progress) -> About:
     """Leaves frames.zip, thumbnails.npz and, if there is any sound, sound.wav in the folder."""
     try:
         with av.open(str(source), options={"format_whitelist": FORMATS, "protocol_whitelist": "file"}) as container:
-            return _Decoding(container, to, sampling_rate, longest, told).about()
+            return _Decoding(container, to, sampling_rate, longest, progress).about()
     except FFmpegError as error:
         raise NotAVideo(f"It cannot be read as a video: {error.strerror or error}.") from error
 
 
 class _Decoding:
-    def __init__(self, container: Any, to: Path, sampling_rate: float, longest: int, told: Told) -> None:
-        self._container, self._to, self._told = container, to, told
+    def __init__(self, container: Any, to: Path, sampling_rate: float, longest: int, progress: Progress) -> None:
+        self._container, self._to, self._progress = container, to, progress
         self._every, self._longest = 1 / sampling_rate, longest
         pictures = [each for each in container.streams.video if not each.disposition & each.disposition.attached_pic]
         if not pictures:
@@ -71,7 +71,7 @@ class _Decoding:
         self._video.thread_type = "AUTO"
         self._video.codec_context.thread_count = min(THREADS, os.cpu_count() or 1)
         self._start = (container.start_time or 0) / av.time_base
-        self._size = self._scaled(self._video.codec_context.width, self._video.codec_context.height)
+        self._size = self._scale(self._video.codec_context.width, self._video.codec_context.height)
         self._frames = Writer(to / "frames.zip")
         self._due = 0.0
         self._thumbnails: list[Any] = []
@@ -80,7 +80,7 @@ class _Decoding:
         self._is_turned = False
         self._sound: _Sound | None = _Sound(to / "sound.wav") if container.streams.audio else None
 
-    def _scaled(self, width: int, height: int) -> tuple[int, int]:
+    def _scale(self, width: int, height: int) -> tuple[int, int]:
         """Even, as encoders want it, and never larger than it was."""
         _require_small(width, height)
         scale = min(1.0, self._longest / max(width, height))
@@ -97,10 +97,10 @@ class _Decoding:
                     self._sound.add(frame, self._start)
                 else:
                     self._see(frame, rate)
-                    self._told(len(self._times), expected)
+                    self._progress(len(self._times), expected)
         if not self._times:
             raise NotAVideo("It has no frame that can be decoded.")
-        return self._ended(rate)
+        return self._finish(rate)
 
     def _of(self, packet: Any) -> list[Any]:
         try:
@@ -137,7 +137,7 @@ class _Decoding:
         self._is_turned = turn % 180 != 0
         return stored.rotate(turn, expand=True) if turn else stored
 
-    def _ended(self, rate: float) -> About:
+    def _finish(self, rate: float) -> About:
         self._frames.close()
         np.savez(self._to / "thumbnails.npz", thumbnails=np.stack(self._thumbnails), times=np.array(self._times))
         has_sound = self._sound is not None and self._sound.close()

@@ -15,7 +15,7 @@ SYNTHETIC = 32
 """Samples that are made where no picture came."""
 
 
-def pictured(paths: Sequence[Path], inputs: Sequence[Tensor]) -> list[Feed]:
+def picture_feeds(paths: Sequence[Path], inputs: Sequence[Tensor]) -> list[Feed]:
     """One feed per picture, for the first input that a picture fits; other inputs get zeros."""
     for_pictures = next((tensor for tensor in inputs if _layout(tensor) is not None), None)
     if for_pictures is None:
@@ -38,7 +38,7 @@ def picture(path: Path, tensor: Tensor) -> NDArray[np.float32]:
     return (values if is_last else values.transpose(2, 0, 1))[np.newaxis]
 
 
-def synthetic(inputs: Sequence[Tensor], count: int = SYNTHETIC) -> list[Feed]:
+def noise_feeds(inputs: Sequence[Tensor], count: int = SYNTHETIC) -> list[Feed]:
     """Noise between 0 and 1, the same every time."""
     chance = np.random.default_rng(0)
     return [{t.name: chance.random(t.shape).astype(np.dtype(t.type)) for t in inputs} for _ in range(count)]

@@ -27,11 +27,11 @@ class OpenToolchain:
     def optimise(self, model: Path, to: Path) -> tuple[Report, Report]:
         import onnxslim  # takes seconds to load
 
-        loaded = _loaded(model)
+        loaded = _load(model)
         before = _report(loaded)
         if before.opset < OLDEST_OPSET:
-            loaded = _newer(loaded)
-        slim: Any = onnxslim.slim(_fixed(loaded))
+            loaded = _upgrade(loaded)
+        slim: Any = onnxslim.slim(_fix_batch(loaded))
         onnx.checker.check_model(slim, full_check=True)
         onnx.save(slim, to)
         return before, _report(slim)
@@ -80,7 +80,7 @@ def _runner(model: bytes, *, exactly: bool) -> Runner:
     return run
 
 
-def _loaded(path: Path) -> onnx.ModelProto:
+def _load(path: Path) -> onnx.ModelProto:
     try:
         model: onnx.ModelProto = onnx.ModelProto.FromString(path.read_bytes())
         if _needs_other_files(model):
@@ -107,14 +107,14 @@ def _each(value: Any) -> Iterable[Any]:
     return [value] if hasattr(value, "ListFields") else value
 
 
-def _newer(model: onnx.ModelProto) -> onnx.ModelProto:
+def _upgrade(model: onnx.ModelProto) -> onnx.ModelProto:
     try:
         return onnx.version_converter.convert_version(model, OLDEST_OPSET)
     except Exception as error:  # broad: as above
         raise ModelRefused(f"Its operators are too old: {str(error).splitlines()[0][:300]}") from error
 
 
-def _fixed(model: onnx.ModelProto) -> onnx.ModelProto:
+def _fix_batch(model: onnx.ModelProto) -> onnx.ModelProto:
     """With 1 for a batch of any size. Hardware has room for one size, so nothing else may be open."""
     weights = {tensor.name for tensor in model.graph.initializer}
     for given in model.graph.input:

@@ -33,7 +33,7 @@ class Agreement(msgspec.Struct, frozen=True):
     """Of one run on this machine, the median."""
 
 
-def compared(run: Runner, expected: Runner, feeds: Sequence[Feed]) -> Agreement:
+def compare(run: Runner, expected: Runner, feeds: Sequence[Feed]) -> Agreement:
     times: list[float] = []
     got: list[Flat] = []
     run(feeds[0])  # the first run prepares what the others use
