@@ -149,7 +149,7 @@ def _tools(p: Convert) -> Toolchain:
 
 
 def _split_feeds(p: Convert, report: Report) -> tuple[Sequence[Feed], Sequence[Feed]]:
-    """What it is calibrated with, and what it is looked at with."""
+    """Inputs for the calibration, and inputs for the evaluation."""
     try:
         if p.ref_images:
             pictures = calibration.picture_feeds([image.path for image in p.ref_images], report.inputs)

@@ -1,4 +1,4 @@
-"""What a model is shown: pictures that came with it, or noise where there are none."""
+"""Input values to calibrate and to compare models with: the uploaded pictures, or noise."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from PIL import Image, UnidentifiedImageError
 from packhorse_converter.toolchain import Feed, ModelRefused, Tensor
 
 SYNTHETIC = 32
-"""Samples that are made where no picture came."""
+"""Noise samples, if no picture was uploaded."""
 
 
 def picture_feeds(paths: Sequence[Path], inputs: Sequence[Tensor]) -> list[Feed]:

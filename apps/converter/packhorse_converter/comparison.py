@@ -16,27 +16,27 @@ from packhorse_converter.toolchain import Feed, Outputs, Runner
 Flat = NDArray[np.float64]
 
 EXACT = 200.0
-"""What is said for infinitely many decibels."""
+"""Reported instead of infinity, if both agree exactly."""
 
 
 class Agreement(msgspec.Struct, frozen=True):
-    """Of one model with the one it was made from."""
+    """How well a model agrees with the one it was made from."""
 
     samples: int
     top1: float
-    """In what part of the samples both have their largest value at the same place."""
+    """Share of samples for which both models have the same largest output."""
     cosine: float
     sqnr_db: float
-    """Signal to quantisation noise."""
+    """Signal to quantisation noise ratio."""
     max_error: float
     latency_ms: float
-    """Of one run on this machine, the median."""
+    """Median of one run on this machine."""
 
 
 def compare(run: Runner, expected: Runner, feeds: Sequence[Feed]) -> Agreement:
     times: list[float] = []
     got: list[Flat] = []
-    run(feeds[0])  # the first run prepares what the others use
+    run(feeds[0])  # warm up: the first run is slower
     for feed in feeds:
         began = time.perf_counter()
         outputs = run(feed)

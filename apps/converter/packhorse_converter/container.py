@@ -17,7 +17,7 @@ import onnx
 from packhorse_converter.toolchain import About
 
 MAGIC = b"PHNEF\r\n\x1a"
-"""Its end is spoiled by whoever takes it for text."""
+"""The line ending reveals a copy that was converted as text."""
 FORMAT = 1
 HEADER = struct.Struct("<8sHHI16sII")
 """Magic, format, platform, model id, version, number of sections, CRC-32 of the table."""
@@ -27,7 +27,7 @@ ALIGNED = 64
 
 
 class Unreadable(ValueError):
-    """Why a container cannot be read."""
+    """The container cannot be read; the text says why."""
 
 
 class Packed(NamedTuple):

@@ -1,4 +1,4 @@
-"""The built-in toolchain, of open parts: ONNX Slim simplifies, ONNX Runtime quantises and runs."""
+"""The built-in toolchain: ONNX Slim simplifies, ONNX Runtime quantises and runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from packhorse_converter import container
 from packhorse_converter.toolchain import About, Feed, ModelRefused, Outputs, Report, Runner, Tensor
 
 OLDEST_OPSET = 13
-"""Before it, weights cannot be quantised channel by channel."""
+"""Older opsets cannot quantise weights per channel."""
 
 
 class OpenToolchain:
@@ -37,7 +37,7 @@ class OpenToolchain:
         return before, _report(slim)
 
     def quantise(self, model: Path, samples: Sequence[Feed], to: Path) -> None:
-        logging.getLogger().setLevel(logging.ERROR)  # it advises, at length, to do what `optimise` has done
+        logging.getLogger().setLevel(logging.ERROR)  # it warns that the model should be optimised, which it is
         quantize_static(
             str(model),
             str(to),
@@ -88,7 +88,7 @@ def _load(path: Path) -> onnx.ModelProto:
         onnx.checker.check_model(model, full_check=True)
     except ModelRefused:
         raise
-    except Exception as error:  # broad: whatever is sent may be anything, and the library raises anything
+    except Exception as error:  # broad: an upload may contain anything, and the library raises anything
         raise ModelRefused(f"It is not a sound ONNX model: {str(error).splitlines()[0][:300]}") from error
     if not model.graph.node:
         raise ModelRefused("The model does nothing: it has no node.")
@@ -96,7 +96,7 @@ def _load(path: Path) -> onnx.ModelProto:
 
 
 def _needs_other_files(message: Any) -> bool:
-    """Whether a tensor anywhere in it is said to be in a file: all who open it look for that in the current folder."""
+    """Whether any tensor refers to another file: libraries would look for it in the current folder."""
     if isinstance(message, TensorProto) and message.data_location == TensorProto.EXTERNAL:
         return True
     fields = [value for field, value in message.ListFields() if field.message_type is not None]
@@ -115,7 +115,7 @@ def _upgrade(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _fix_batch(model: onnx.ModelProto) -> onnx.ModelProto:
-    """With 1 for a batch of any size. Hardware has room for one size, so nothing else may be open."""
+    """Set an open batch size to 1. The hardware needs fixed sizes, so any other open dimension is refused."""
     weights = {tensor.name for tensor in model.graph.initializer}
     for given in model.graph.input:
         if given.name in weights:

@@ -1,4 +1,4 @@
-"""What turns a model into another, behind one protocol: a vendor's toolchain can stand where ours does."""
+"""The protocol of a toolchain, so that a vendor's can replace the built-in one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 from numpy.typing import NDArray
 
 GROUP = "packhorse_converter.toolchains"
-"""The entry points that other packages name their toolchains with, each a class without arguments."""
+"""Entry point group for toolchains of other packages; each entry is a class without arguments."""
 BUILT_IN = "open"
 
 Feed = Mapping[str, NDArray[Any]]
@@ -23,7 +23,7 @@ Runner = Callable[[Feed], Outputs]
 
 
 class ModelRefused(ValueError):
-    """What is wrong with the model, in a sentence."""
+    """The model cannot be converted; the text says why."""
 
 
 class Tensor(msgspec.Struct, frozen=True):
@@ -33,7 +33,7 @@ class Tensor(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What a model is made of."""
+    """Size and signature of a model."""
 
     nodes: int
     parameters: int
@@ -43,7 +43,7 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class About(msgspec.Struct, frozen=True):
-    """What is written on a packed model."""
+    """Metadata of a packed model."""
 
     platform: int
     model_id: int
@@ -55,7 +55,7 @@ class Toolchain(Protocol):
     version: str
 
     def optimise(self, model: Path, to: Path) -> tuple[Report, Report]:
-        """Check and simplify; what it was made of before and after. Raises `ModelRefused`."""
+        """Check and simplify; return reports on the model before and after. Raises `ModelRefused`."""
 
     def quantise(self, model: Path, samples: Sequence[Feed], to: Path) -> None:
         """To int8, calibrated with the samples."""
@@ -71,7 +71,7 @@ class Toolchain(Protocol):
 
 @cache
 def toolchains() -> dict[str, Toolchain]:
-    """Those of this machine, by name."""
+    """The installed toolchains, by name."""
     from packhorse_converter.open_toolchain import OpenToolchain
 
     found: dict[str, Toolchain] = {BUILT_IN: OpenToolchain()}

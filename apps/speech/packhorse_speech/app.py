@@ -120,7 +120,7 @@ def join(ctx: Context, p: Dialogue, turns: list[Spoken] = gather(speak), lines: 
 
 
 def ordered(turns: list[Turn]) -> list[Turn]:
-    """By their index, where they have one; two of one index would be one too many."""
+    """Sort by index, if given. Two turns must not have the same index."""
     given = [turn.index for turn in turns if turn.index is not None]
     if len(given) not in (0, len(turns)) or len(set(given)) != len(given):
         raise Permanent("turns: all of them must have an index of their own, or none may.", code="INVALID")
@@ -128,7 +128,7 @@ def ordered(turns: list[Turn]) -> list[Turn]:
 
 
 def assigned(p: Dialogue, speakers: list[str]) -> dict[str, str]:
-    """A voice for each speaker: the one they were given, else the first that nobody has."""
+    """A voice for each speaker: the assigned one, else the first unused one."""
     offered = providers.voices_of(p.provider, p.language)
     given = {each.speaker: each.voice_id for each in p.voice_assignments}
     for speaker, voice in given.items():

@@ -1,4 +1,4 @@
-"""Turns of speech laid one after the other, to the sample."""
+"""Joins turns of speech with sample-exact timing."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 from packhorse_speech.providers import Samples
 
 LOUDNESS = 0.1
-"""What the loud parts of every turn are brought to, as root of the mean square: -20 dB."""
+"""Target RMS of the loud parts of every turn: -20 dB."""
 QUIET = LOUDNESS / 8
-"""Below it, over a few milliseconds, nothing is heard beside that."""
+"""RMS over a few milliseconds below which a passage counts as silent."""
 MOMENT = 0.004
 LOUDEST = 0.95
 EDGE = 0.003
-"""Seconds over which a turn is faded in and out beside a gap, so that it does not click."""
+"""Seconds of fade at a gap, against clicks."""
 WINDOW = 0.02
 
 
@@ -26,7 +26,7 @@ class Placed(NamedTuple):
 
 
 def trim(samples: Samples, rate: int) -> Samples:
-    """Without the silence around it: what a turn lasts is what is heard of it."""
+    """Remove the silence around a turn, so that its duration is what is heard."""
     size = int(MOMENT * rate)
     level = np.sqrt(np.convolve(samples**2, np.full(size, 1 / size, np.float32), "same")) if samples.size else samples
     heard = np.flatnonzero(level > QUIET)
@@ -34,7 +34,7 @@ def trim(samples: Samples, rate: int) -> Samples:
 
 
 def loudness(samples: Samples, rate: int) -> float:
-    """Of what is heard: pauses within a turn do not count."""
+    """RMS of the audible parts; pauses do not count."""
     size = max(1, int(WINDOW * rate))
     whole = samples[: samples.size - samples.size % size]
     if not whole.size:
@@ -44,7 +44,7 @@ def loudness(samples: Samples, rate: int) -> float:
 
 
 def level(samples: Samples, rate: int) -> Samples:
-    """As loud as every other turn, as far as its peaks allow."""
+    """Bring a turn to `LOUDNESS`, as far as its peaks allow."""
     level, peak = loudness(samples, rate), float(np.max(np.abs(samples), initial=0.0))
     if level == 0.0:
         return samples
@@ -52,7 +52,7 @@ def level(samples: Samples, rate: int) -> Samples:
 
 
 def join(turns: Sequence[Samples], rate: int, gap: float, crossfade: float) -> tuple[Samples, list[Placed]]:
-    """All turns in one, and where each of them is.
+    """Join all turns; return the samples and the place of each turn.
 
     With a gap, so much silence is between two turns, exactly. Without one, the next begins while the last fades: they
     overlap by the crossfade, or by half of the shorter one if that is less.
@@ -80,7 +80,7 @@ def _edge(turn: Samples, rate: int) -> int:
 
 
 def _fade(turn: Samples, before: int, after: int) -> Samples:
-    """In equal power, so that nothing gets quieter where two turns cross."""
+    """Fade with equal power, so that a crossing of two turns keeps its loudness."""
     faded = turn.copy()
     if before:
         faded[:before] *= np.sin(np.linspace(0, np.pi / 2, before, dtype=np.float32))

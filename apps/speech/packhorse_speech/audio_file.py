@@ -1,4 +1,4 @@
-"""Samples as files: wav, and mp3 that starts where it says."""
+"""Writes samples as wav, or as mp3 with exact timing, and reads wav."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import numpy as np
 from packhorse_speech.providers import Samples
 
 BIT_RATE = 96
-"""Thousand bits per second: for one voice so many that nothing is smeared beyond the ends of a turn."""
+"""kbit/s: enough for one voice to keep the ends of turns sharp."""
 DELAY = 576
-"""Samples of silence that the encoder puts before everything."""
+"""Samples of silence that the encoder adds at the start."""
 
 
 class Layout(NamedTuple):
@@ -26,7 +26,7 @@ class Layout(NamedTuple):
     bit_rates: tuple[int, ...]
     samples: int
     side: int
-    """Bytes of a mono frame between its header and its music."""
+    """Bytes of a mono frame between its header and its audio data."""
 
     def size(self, header: bytes) -> int:
         bits = self.bit_rates[header[2] >> 4] * 1000
@@ -39,7 +39,7 @@ RATES = (*MPEG1.rates, *MPEG2.rates)
 
 
 def write(samples: Samples, rate: int, path: Path) -> None:
-    """In the format that its suffix says."""
+    """The suffix selects the format."""
     data = (np.clip(samples, -1, 1) * 32_767).round().astype("<i2").tobytes()
     if path.suffix == ".wav":
         with wave.open(str(path), "wb") as file:
@@ -70,7 +70,7 @@ def mp3(data: bytes, rate: int) -> bytes:
 
 
 def tag(music: bytes, samples: int) -> bytes:
-    """A first frame that says how many samples at both ends are not the music's own.
+    """A first frame that says how many samples the encoder has added at both ends.
 
     Without it a player starts about 25 ms late, or 50 at half the rate, and what is said about times is wrong by as
     much. The layout is that of the Xing and LAME headers, which players read.
@@ -96,7 +96,7 @@ def _frames(music: bytes, layout: Layout) -> int:
 
 
 def _sum(data: bytes) -> int:
-    """CRC-16 as LAME has it."""
+    """CRC-16 as LAME computes it."""
     value = 0
     for byte in data:
         value ^= byte

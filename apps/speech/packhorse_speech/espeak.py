@@ -1,4 +1,4 @@
-"""eSpeak NG, which needs no network and no model: small, quick, many languages, and plainly a machine."""
+"""The eSpeak NG provider: small, fast, many languages, no network and no model, with a mechanical sound."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UTF8 = 1
 
 LANGUAGES = {"en-US": "en-us", "en-GB": "en-gb", "zh-TW": "cmn", "zh-CN": "cmn"}
 VARIANTS = ("f3", "m3", "f5", "m7", "f2", "m1", "f4", "m8", "f1", "m4")
-"""In an order in which neighbours are told apart most easily."""
+"""Ordered so that neighbours sound most different."""
 
 _Callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.c_void_p)
 
@@ -62,7 +62,7 @@ class Espeak:
 
     @cached_property
     def _library(self) -> tuple[Any, int]:
-        """Loaded when it is first needed: who only submits has no use for it."""
+        """Loaded on first use: a process that only submits does not need it."""
         library = ctypes.CDLL(espeakng_loader.get_library_path())
         rate = library.espeak_Initialize(SYNCHRONOUS, 0, espeakng_loader.get_data_path().encode(), DO_NOT_EXIT)
         if rate <= 0:

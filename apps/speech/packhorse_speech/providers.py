@@ -1,4 +1,4 @@
-"""What makes speech of text, behind one protocol: other packages may bring providers of their own."""
+"""The protocol of a speech provider, so that other packages can add providers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 GROUP = "packhorse_speech.providers"
-"""The entry points that other packages name their providers with, each a class without arguments."""
+"""Entry point group for providers of other packages; each entry is a class without arguments."""
 
 Samples = NDArray[np.float32]
 """One channel, between -1 and 1."""
@@ -20,23 +20,23 @@ class Voice(NamedTuple):
     id: str
     name: str
     language: str
-    """As in BCP 47."""
+    """A BCP 47 tag."""
 
 
 class Provider(Protocol):
     @property
     def rate(self) -> int:
-        """Samples per second of everything it makes: one of those that `audio_file.RATES` has."""
+        """Samples per second of its output, one of `audio_file.RATES`."""
 
     def voices(self) -> list[Voice]:
-        """Those that are there on this machine, in the order in which speakers without one are given them."""
+        """The voices of this machine; speakers without a voice get them in this order."""
 
     def speak(self, text: str, voice: str) -> Samples: ...
 
 
 @cache
 def providers() -> dict[str, Provider]:
-    """Those of this machine, by name."""
+    """The installed providers, by name."""
     from packhorse_speech.espeak import Espeak
 
     found: dict[str, Provider] = {"espeak-ng": Espeak()}

@@ -1,4 +1,4 @@
-"""How right the processors are on the sample, and how long they take: ``python -m packhorse_video.accuracy``.
+"""Measures the accuracy and the speed of the processors on the sample: ``python -m packhorse_video.accuracy``.
 
 Times are those of a core, with the models loaded: they add up to the work of a job, however many run side by side.
 """
@@ -40,7 +40,7 @@ class Sampled:
         return [each for at, picture in self.frames for each in look(picture, at)]
 
     def agreed(self, found: Iterable[Finding], expected: Callable[[sample.Scene], Sequence[str]]) -> str:
-        """In how many frames exactly what there is was found."""
+        """In how many frames exactly the expected labels were found."""
         here: dict[float, list[str]] = {at: [] for at in self.frames.times}
         for each in found:
             here[each.at].append(each.label.replace(" ", ""))
@@ -66,7 +66,7 @@ def main() -> None:
         video = Sampled(Path(folder))
         _say("decode", f"{len(video.times)} frames", video.decoding)
         for name, find, judged in _measures(video):
-            find()  # which loads what it needs
+            find()  # load the model first
             began = time.process_time()
             video.found[name] = find()
             _say(name, judged(video.found[name]), time.process_time() - began)

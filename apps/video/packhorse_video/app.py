@@ -22,7 +22,7 @@ NOT_ASKED = "not asked for"
 SILENT = "the video has no sound"
 KINDS = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".ts", ".ogv", ".flv", ".wmv", "video/*")
 MEMORY = "4GB"
-"""Of each stage, with the models that its process has kept: so that no video takes the whole machine along."""
+"""Limit per stage, including the models that its process keeps, so that one video cannot exhaust the machine."""
 
 
 class Analyse(Params):
@@ -45,7 +45,7 @@ class Decoded(msgspec.Struct, frozen=True):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """What a processor leaves."""
+    """Result of a processor."""
 
     count: int = 0
     findings: File | None = None
@@ -200,7 +200,7 @@ def _look(
     decoded: Decoded,
     found_in: Callable[[Image.Image, float], Sequence[Finding]],
 ) -> Found:
-    """Frame by frame."""
+    """Run a processor of pictures, frame by frame."""
     frames = Frames(decoded.frames.path)
     found: list[Finding] = []
     for at, picture in ctx.track(frames, message=f"{processor} in {len(frames)} frames"):
@@ -211,7 +211,7 @@ def _look(
 def _listen_to(
     ctx: Context, processor: str, model: str, decoded: Decoded, found_in: Callable[[Any, Any], Any]
 ) -> Found:
-    """Second by second."""
+    """Run a processor of sound."""
     if decoded.sound is None:
         return Found(note=SILENT)
     (sound, _), total = sounds.read(decoded.sound.path), round(decoded.about.duration)

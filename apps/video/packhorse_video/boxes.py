@@ -1,4 +1,4 @@
-"""What detectors answer, and the boxes that it means: an answer per anchor, of which many are about one thing."""
+"""Turns the raw output of detectors (one answer per anchor) into distinct boxes."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from PIL import Image
 
 Array = NDArray[np.float32]
 SAME = 0.3
-"""Two boxes that share so much of what they cover together are about one thing."""
+"""Boxes with a larger intersection over union show the same thing."""
 
 
 class Fitted(NamedTuple):
-    """A picture within a square, as detectors want it, and the way back."""
+    """A picture scaled into a square for a detector, and the mapping back."""
 
     values: Array
     scale: tuple[float, float]
-    """Sides of the square as shares of the picture's; 1 in the direction that fills it."""
+    """Sides of the square relative to those of the picture; 1 for the longer side."""
 
     def back(self, xy: Array) -> Array:
-        """From shares of the square, in pairs, to shares of the picture."""
+        """Map points from fractions of the square to fractions of the picture."""
         found: Array = (xy - 0.5) * np.array(self.scale, np.float32) + 0.5
         return found
 
 
 def fit(picture: Image.Image, size: int) -> Fitted:
-    """Scaled to fit, with black around it, in values from 0 to 1."""
+    """Scale to fit with black borders; values from 0 to 1."""
     scale = size / max(picture.size)
     width, height = (max(1, round(side * scale)) for side in picture.size)
     square = Image.new("RGB", (size, size))
@@ -62,7 +62,7 @@ def sigmoid(raw: Any) -> Any:
 
 
 def distinct(boxes: Array, scores: Array, at_least: float, same: float = SAME) -> list[int]:
-    """The best of those that are about one thing; (n, 4) of left, top, right, bottom."""
+    """Non-maximum suppression: indices of the best boxes; `boxes` is (n, 4) of left, top, right, bottom."""
     left = [int(i) for i in np.argsort(-scores) if scores[i] >= at_least]
     kept: list[int] = []
     while left:

@@ -15,10 +15,10 @@ SIZE = (16, 9)
 AT_LEAST = 12.0
 """Levels between two frames, in the mean: less is no cut, however quiet the rest is."""
 ABOVE = 3.0
-"""Times what frames nearby differ by: a camera that swings differs everywhere."""
+"""Multiple of the change between nearby frames: a camera pan changes all of them."""
 NEARBY = 6
 FLASH = 3
-"""Frames. What is over within so many was a flash."""
+"""Frames. A shorter change is a flash."""
 
 Thumbnails = NDArray[np.uint8]
 

@@ -1,4 +1,4 @@
-"""What a processor has found, in one shape for all of them."""
+"""The file format that all processors write their findings in."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 
 Box = tuple[float, float, float, float]
-"""Left, top, right and bottom, as shares of the picture's width and height."""
+"""Left, top, right and bottom, as fractions of width and height."""
 Point = tuple[float, float, float]
-"""Across and down, as shares again, and how surely it can be seen."""
+"""x and y, as fractions, and visibility."""
 
 DIGITS = 4
 
@@ -21,7 +21,7 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
     label: str
     """What it is: the text that was read, the word that was heard, the class of an object."""
     until: float | None = None
-    """Of what lasts."""
+    """End, if it lasts."""
     score: float | None = None
     box: Box | None = None
     points: dict[str, Point] | None = None
@@ -34,7 +34,7 @@ class Report(msgspec.Struct, frozen=True):
     processor: str
     model: str
     looked_at: int
-    """Frames or seconds, as the processor goes."""
+    """Number of frames or seconds."""
     findings: list[Finding]
 
 
@@ -47,7 +47,7 @@ def read(path: Path) -> Report:
 
 
 def box(left: float, top: float, right: float, bottom: float) -> Box:
-    """Within the picture, and no more digits than can be meant."""
+    """Clamped to the picture and rounded."""
     return (_share(left), _share(top), _share(right), _share(bottom))
 
 

@@ -1,4 +1,4 @@
-"""A model of TensorFlow Lite, loaded."""
+"""Loads and runs a TensorFlow Lite model with LiteRT."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Model:
         (given,) = self._interpreter.get_input_details()
         self._input = given["index"]
         self.size = int(given["shape"][1])
-        """Of the square picture that it takes."""
+        """Width and height of its input picture."""
         self._outputs = [each["index"] for each in self._interpreter.get_output_details()]
 
     def __call__(self, picture: Array) -> list[Array]:

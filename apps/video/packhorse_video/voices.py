@@ -1,4 +1,4 @@
-"""Where somebody speaks: Silero's model of voice activity, and the stretches that its answers make."""
+"""Finds stretches of speech with Silero's voice activity model."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from packhorse_video.sounds import RATE, Sound
 
 STEP = 512
 CONTEXT = 64
-"""Samples before a step that are heard again with it."""
+"""Samples of the previous step that the model gets again."""
 BEGINS = 0.5
 ENDS = 0.35
-"""Lower than where it begins, so that a quiet syllable does not end it."""
+"""Lower than `BEGINS`, so that a quiet syllable does not end a stretch."""
 PAUSE = 0.25
 """Seconds of silence that end a stretch; likewise the least that one lasts, and what is left around it."""
 SHORTEST = 0.2
 AROUND = 0.1
 LONGEST = 30.0
-"""A stretch is heard as a whole, so one that never pauses is ended."""
+"""A stretch is processed as a whole, so a longer one is split."""
 
 
 class Stretch(NamedTuple):
@@ -43,7 +43,7 @@ def _session() -> onnxruntime.InferenceSession:
 
 
 def chances(sound: Sound) -> Sound:
-    """That a voice is heard, per step."""
+    """Probability of a voice, per step."""
     steps = -(-sound.size // STEP)
     padded = np.zeros(CONTEXT + steps * STEP, np.float32)
     padded[CONTEXT : CONTEXT + sound.size] = sound
@@ -82,7 +82,7 @@ def _stretches(chances: Sequence[float] | Sound, length: float) -> list[Stretch]
 
 
 def _widen(found: Sequence[tuple[float, float]], length: float) -> list[Stretch]:
-    """With a little around each, and never into a neighbour."""
+    """Add a margin to each stretch, without overlapping its neighbours."""
     widened = []
     for i, (at, until) in enumerate(found):
         before = (found[i - 1][1] + at) / 2 if i else 0.0

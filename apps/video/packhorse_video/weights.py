@@ -1,4 +1,4 @@
-"""Where the weights of the processors are on this machine, and which of them are there."""
+"""Finds the weights of the processors on this machine."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 FOLDER = "VIDEO_MODELS"
-"""The variable of the environment that names another folder."""
+"""Environment variable that names another folder."""
 
 
 class NotThere(RuntimeError):
-    """Weights that nobody has fetched."""
+    """Weights have not been fetched."""
 
 
 def folder() -> Path:
