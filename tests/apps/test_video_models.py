@@ -28,7 +28,7 @@ def test_every_file_of_every_processor_is_taken_from_something_pinned() -> None:
 
 
 def test_nothing_is_fetched_where_everything_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(models, "_ran", pytest.fail)
+    monkeypatch.setattr(models, "_run", pytest.fail)
 
     assert models.fetch(weights.folder()) == []
 
