@@ -1,4 +1,4 @@
-"""How much: counters, in a file of their own beside the store's.
+"""Rate limits and quotas: counters, in a file of their own beside the store's.
 
 A busy server counts at every request. In the store's file each count would wait for a sync of the disk, keep jobs
 waiting, and wake every watcher. Here nobody watches, and a power cut may forget the last counts: a crash does not.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import apsw
@@ -41,25 +41,14 @@ ON CONFLICT DO UPDATE SET until = excluded.until, buckets = excluded.buckets
 Kept = dict[Counter, Buckets]
 
 
-class Counting:
+class CounterFile:
     """Opened when something is first counted: most handles never count."""
 
-    def __init__(self, store: Path, clock: Callable[[], float]) -> None:
+    def __init__(self, store: Path) -> None:
         self.path = store.with_name(f"{store.name}-counters")
-        self._clock = clock
         self._opening = threading.Lock()
         self._writer: Writer | None = None
         self._is_closed = False
-
-    async def spend(self, charges: Sequence[Charge]) -> Spent:
-        return await (await self._opened()).run(lambda db: _spend(db, charges, self._clock()))
-
-    async def refund(self, charges: Sequence[Charge], at: float) -> None:
-        await (await self._opened()).run(lambda db: _refund(db, charges, at))
-
-    async def trim(self) -> None:
-        if self.path.exists():
-            await (await self._opened()).run(lambda db: _trim(db, self._clock()))
 
     def close(self) -> None:
         with self._opening:
@@ -67,7 +56,7 @@ class Counting:
             if self._writer is not None:
                 self._writer.close()
 
-    async def _opened(self) -> Writer:
+    async def writer(self) -> Writer:
         writer = self._writer
         return writer if writer is not None else await asyncio.to_thread(self._open)
 
@@ -76,11 +65,11 @@ class Counting:
             if self._is_closed:
                 raise StoreUnavailable("The store is closed.")
             if self._writer is None:
-                self._writer = Writer(_prepared(self.path), lambda _: None)
+                self._writer = Writer(_connect(self.path), lambda _: None)
             return self._writer
 
 
-def _prepared(path: Path) -> Session:
+def _connect(path: Path) -> Session:
     db = connect(path, synchronous="normal")
     try:
         db.execute(SCHEMA)
@@ -90,7 +79,7 @@ def _prepared(path: Path) -> Session:
     return db
 
 
-def _spend(db: apsw.Connection, charges: Sequence[Charge], now: float) -> Spent:
+def spend(db: apsw.Connection, charges: Sequence[Charge], now: float) -> Spent:
     kept = _counted(db, charges)
     spent = rate_window.spend(kept, charges, now)
     if spent.refused is None and any(charge.amount for charge in charges):
@@ -98,13 +87,13 @@ def _spend(db: apsw.Connection, charges: Sequence[Charge], now: float) -> Spent:
     return spent
 
 
-def _refund(db: apsw.Connection, charges: Sequence[Charge], at: float) -> None:
+def refund(db: apsw.Connection, charges: Sequence[Charge], at: float) -> None:
     kept = _counted(db, charges)
     rate_window.refund(kept, charges, at)
     _keep(db, kept)
 
 
-def _trim(db: apsw.Connection, now: float) -> None:
+def trim(db: apsw.Connection, now: float) -> None:
     db.execute("DELETE FROM counters WHERE until <= ?", (now,))
 
 

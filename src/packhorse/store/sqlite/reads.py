@@ -162,21 +162,6 @@ def events(db: apsw.Connection, job_id: str, after: int, limit: int) -> list[Eve
     return found[:limit]
 
 
-def made(db: apsw.Connection, job_id: str, change_id: str) -> bool:
-    query = "SELECT 1 FROM events WHERE job_id = ? AND change_id = ?"
-    return db.execute(query, (job_id, change_id)).fetchone() is not None
-
-
-def keyed(db: apsw.Connection, key: str) -> tuple[str, str] | None:
-    row = db.execute("SELECT job_id, fingerprint FROM idempotency WHERE key = ?", (key,)).fetchone()
-    return None if row is None else (row[0], row[1])
-
-
-def holder(db: apsw.Connection, slot: str) -> str | None:
-    row = db.execute("SELECT job_id FROM slots WHERE slot = ?", (slot,)).fetchone()
-    return None if row is None else str(row[0])
-
-
 def progress(db: apsw.Connection, job_ids: Sequence[str]) -> dict[str, dict[TaskId, Progress]]:
     found: dict[str, dict[TaskId, Progress]] = {}
     query = "SELECT job_id, stage, element, run, at, current, total, message, peak FROM progress WHERE job_id = ?"

@@ -8,14 +8,14 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import apsw
 
 from packhorse.errors import StoreUnavailable
 from packhorse.store.sqlite import commit
 from packhorse.store.sqlite.connection import connect, migrate
-from packhorse.store.sqlite.counters import Counting
+from packhorse.store.sqlite.counters import CounterFile
 from packhorse.store.sqlite.rows import Plans
 from packhorse.store.sqlite.writer import Operation, Writer
 
@@ -30,7 +30,7 @@ class Handle:
         self.path = path
         self.now = clock
         self._plans = Plans()
-        self._counting = Counting(path, clock)
+        self._counters = CounterFile(path)
         self._local = threading.local()
         self._watching = threading.Lock()
         self._connections: list[apsw.Connection] = []
@@ -55,7 +55,7 @@ class Handle:
 
     def _close(self) -> None:
         self._writer.close()
-        self._counting.close()
+        self._counters.close()
         self._readers.shutdown()
         for connection in (*self._connections, self._watcher):
             connection.close()
@@ -70,6 +70,10 @@ class Handle:
             )
         except (apsw.Error, RuntimeError) as error:
             raise StoreUnavailable(f"SQLite: {error}") from error
+
+    async def _row(self, query: str, *values: str) -> tuple[Any, ...] | None:
+        """The first row that a query finds."""
+        return await self._read(lambda db: db.execute(query, values).fetchone())
 
     def _db(self) -> apsw.Connection:
         if not hasattr(self._local, "db"):

@@ -15,7 +15,9 @@ from packhorse.core.changes import Change
 from packhorse.core.models import Event, Job, Result, Spec, TaskId
 from packhorse.core.records import Drop, LogEntry, Put, Record
 from packhorse.errors import PackhorseError, StoreError, StoreUnavailable
+from packhorse.store import sql_files
 from packhorse.store.base import (
+    Charge,
     Claim,
     Count,
     Decide,
@@ -27,17 +29,20 @@ from packhorse.store.base import (
     Renewal,
     Report,
     Sample,
+    Spent,
 )
-from packhorse.store.sqlite import claim, commit, maintenance, notes, reads, records, statistics
-from packhorse.store.sqlite.observing import Observing
+from packhorse.store.sqlite import claim, commit, counters, maintenance, notes, reads, records, statistics
 from packhorse.store.sqlite.troubles import Troubles
+from packhorse.store.statistics import Counts, Head, Tally, first
+
+SQL = sql_files.load(__package__, "lookups")
 
 EAGER, PATIENT = 0.002, 0.02
 """Seconds between looks at another process's commits: while things happen, and after a quiet second."""
 QUIET = 1.0
 
 
-class SqliteStore(Observing, Troubles):
+class SqliteStore(Troubles):
     # Jobs
 
     async def commit(self, changes: Sequence[Change]) -> list[PackhorseError | None]:
@@ -65,13 +70,15 @@ class SqliteStore(Observing, Troubles):
         return await self._read(reads.events, job_id, after, limit)
 
     async def made(self, job_id: str, change_id: str) -> bool:
-        return await self._read(reads.made, job_id, change_id)
+        return await self._row(SQL.change, job_id, change_id) is not None
 
     async def keyed(self, key: str) -> tuple[str, str] | None:
-        return await self._read(reads.keyed, key)
+        row = await self._row(SQL.job_of_key, key)
+        return None if row is None else (row[0], row[1])
 
     async def holder(self, slot: str) -> str | None:
-        return await self._read(reads.holder, slot)
+        row = await self._row(SQL.holder, slot)
+        return None if row is None else str(row[0])
 
     # Queue
 
@@ -163,7 +170,35 @@ class SqliteStore(Observing, Troubles):
     async def trim(self) -> None:
         await self._write(maintenance.trim)
         await self._write(lambda db: statistics.trim(db, self.now()))
-        await self._counting.trim()
+        if self._counters.path.exists():
+            writer = await self._counters.writer()
+            await writer.run(lambda db: counters.trim(db, self.now()))
+
+    # Counters
+
+    async def spend(self, charges: Sequence[Charge]) -> Spent:
+        writer = await self._counters.writer()
+        return await writer.run(lambda db: counters.spend(db, charges, self.now()))
+
+    async def refund(self, charges: Sequence[Charge], at: float) -> None:
+        writer = await self._counters.writer()
+        await writer.run(lambda db: counters.refund(db, charges, at))
+
+    # Statistics
+
+    async def tally(self, counts: Mapping[Tally, int]) -> None:
+        await self._write(lambda db: statistics.tally(db, counts))
+
+    async def tallied(
+        self, step: int, since: float, *, queue: str | None = None, pipeline: str | None = None
+    ) -> list[tuple[Tally, int]]:
+        return await self._read(statistics.tallied, step, first(step, since, self.now()), queue, pipeline)
+
+    async def heads(self, kinds: Mapping[str, Collection[str]]) -> list[Head]:
+        return await self._read(statistics.heads, kinds)
+
+    async def counted(self, most: int) -> Counts:
+        return await self._read(statistics.counted, most)
 
     # Records
 
