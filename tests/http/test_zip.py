@@ -32,7 +32,7 @@ def artifacts(*sizes: int, name: str = "only/größe {n}.bin") -> list[Artifact]
 
 async def made(files: list[Artifact]) -> bytes:
     blobs: Any = Bytes()
-    return b"".join([piece async for piece in zipped.zipped(blobs, files, AT)])
+    return b"".join([piece async for piece in zipped.zip_pieces(blobs, files, AT)])
 
 
 @pytest.mark.parametrize("limit", [zipfile.ZIP64_LIMIT, 5000, 1000, 100])

@@ -1,4 +1,4 @@
-"""What is kept of who did what: told at once, written in batches beside, never in anybody's way."""
+"""The audit log: callers record an entry without waiting; a background task writes entries in batches."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from packhorse.store.collections import audit
 from packhorse.store.collections.audit import Entry
 
 FOLDED = frozenset({"accepted", "missing", "malformed", "wrong", "ended", "blocked", "refused", "unavailable"})
-"""What somebody may make happen as often as they like: the first is written at once, equal ones are counted."""
+"""Events that a client can cause at will: the first is written at once, equal ones are counted."""
 MADE_UP = frozenset({"name", "fingerprint"})
-"""What may differ each time and yet be the same: else whoever makes names up would drive out everybody's lines."""
+"""Details ignored in the comparison: otherwise a client that makes up names could flood the log."""
 FOLDING = 60.0
-"""Seconds for which they are."""
+"""Seconds for which equal entries are counted."""
 MOST = 10_000
-"""Entries held while the store is away, and different ones being counted; more are left out, with a line in the log."""
+"""Entries held while the store is unavailable, and distinct entries counted; more are dropped, with a log line."""
 BATCH = 500
 PAUSE = 1.0
 """Seconds before the store is tried again."""
@@ -37,7 +37,7 @@ class Auditor:
         self._keep = keep
         self._waiting: list[Entry] = []
         self._folding: dict[bytes, Entry] = {}
-        """The first of equal entries, with the number of those that came after it."""
+        """The first of equal entries, with the number of later ones."""
         self._told = asyncio.Event()
         self._turn = asyncio.Lock()
         self._left_out = 0
@@ -58,7 +58,7 @@ class Auditor:
         self._wait(entry)
 
     async def run(self) -> None:
-        """Write what is told, as soon as it is."""
+        """Write entries as they come."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(FOLDING if self._folding else None):
@@ -71,13 +71,13 @@ class Auditor:
                 await asyncio.sleep(PAUSE)
 
     async def flush(self) -> None:
-        """Write what was told until now."""
+        """Write all entries recorded so far."""
         async with self._turn:
             while self._waiting:
                 writing = asyncio.ensure_future(self._write(self._waiting[:BATCH]))
                 try:
                     await asyncio.shield(writing)
-                except asyncio.CancelledError:  # else what is just being written would be written again
+                except asyncio.CancelledError:  # otherwise the batch would be written twice
                     await writing
                     raise
             self._told.clear()
@@ -90,7 +90,7 @@ class Auditor:
         del self._waiting[: len(batch)]
 
     async def close(self) -> None:
-        """Write the rest, and give up if it cannot be done soon."""
+        """Write the rest; give up after a short time."""
         self._unfold(float("inf"))
         try:
             async with asyncio.timeout(LAST_TRY):
@@ -106,17 +106,17 @@ class Auditor:
             self._folding[same] = replace(first, count=first.count + 1)
             return True
         if first is not None:
-            self._written(same, first)
+            self._emit_count(same, first)
         if len(self._folding) < MOST:
             self._folding[same] = replace(entry, count=0)
         return False
 
     def _unfold(self, before: float) -> None:
-        """Write down how many there were of those whose first was told before then."""
+        """Write the counts of entries whose first was recorded before then."""
         for same, first in [(same, first) for same, first in self._folding.items() if first.at <= before]:
-            self._written(same, first)
+            self._emit_count(same, first)
 
-    def _written(self, same: bytes, first: Entry) -> None:
+    def _emit_count(self, same: bytes, first: Entry) -> None:
         del self._folding[same]
         if first.count:
             self._wait(first)

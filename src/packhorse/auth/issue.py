@@ -1,4 +1,4 @@
-"""Keys given and taken back: the same for whoever asks over HTTP and for the operator at the command line."""
+"""Creates, rotates and revokes keys, for HTTP and for the command line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def create(
     user: str | None = None,
     lasting: float | None = None,
 ) -> tuple[Key, str]:
-    """The key and, this once, its text. Raises InvalidInput."""
+    """The key and its text, which is not stored. Raises `InvalidInput`."""
     keys.check(tenant, scopes, name, user)
     now = store.now()
     ends_at = None if lasting is None else now + lasting
@@ -32,7 +32,7 @@ async def create(
 
 
 async def token(store: Store, job: Job, *, by: str, client: str, lasting: float) -> tuple[Key, str]:
-    """For the person who waits: good for this job, and gone with it. What it costs, its maker is charged."""
+    """A token for one job; it is deleted with the job. Its use is charged to the key that created it."""
     now = store.now()
     key, text = keys.mint(
         job.tenant,
@@ -49,7 +49,7 @@ async def token(store: Store, job: Job, *, by: str, client: str, lasting: float)
 
 
 async def rotate(store: Store, old: Key, *, by: str, overlap: float) -> tuple[Key, str]:
-    """A key with the same rights; the old one ends after the overlap. First the new: nobody is left without."""
+    """A key with the same rights; the old one ends after the overlap. The new key is stored first."""
     now = store.now()
     if old.ends_at is not None and old.ends_at <= now:
         raise KeyNotFound(f"The key {old.id} has ended; make a new one.", key_id=old.id)
@@ -76,7 +76,7 @@ async def revoke(store: Store, key_id: str, *, by: str) -> Key:
 
 
 async def find(store: Store, key_id: str, tenant: str | None = None) -> Key:
-    """A key, no token; of this tenant, if one is named. A foreign one and a missing one look the same."""
+    """A key, not a token; of this tenant, if given. Another tenant's key and a missing one look the same."""
     [key] = [None] if "\0" in key_id else await key_records.get(store, [key_id])
     if key is None or key.job_id is not None or tenant not in (None, key.tenant):
         raise KeyNotFound(key_id=key_id)

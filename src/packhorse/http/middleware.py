@@ -51,7 +51,7 @@ class Observed:
             try:
                 await self._app(scope, request.receive, request.send)
             finally:
-                request.ended()
+                request.finish()
 
 
 class _Request:
@@ -90,13 +90,13 @@ class _Request:
 
     async def send(self, message: Any) -> None:
         if message["type"] == "http.response.start":
-            message = self._started(message)
+            message = self._start(message)
         elif body := message.get("body"):
             self._sent += len(body)
             _series(metrics.sent, self.route).inc(len(body))
         await self._send(message)
 
-    def ended(self) -> None:
+    def finish(self) -> None:
         for kind in self._open:
             metrics.open_now.labels(kind).dec()
         took = time.monotonic() - self._began
@@ -118,7 +118,7 @@ class _Request:
         found: str | None = self._scope.get(PROBLEM)
         return found
 
-    def _started(self, message: Any) -> Any:
+    def _start(self, message: Any) -> Any:
         self._status = message["status"]
         headers = message["headers"]
         if (first_header(headers, b"content-type") or "").startswith("text/event-stream"):

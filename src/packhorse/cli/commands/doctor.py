@@ -1,4 +1,4 @@
-"""`packhorse doctor`: whether store, files and workers can keep the promise. Needs no server."""
+"""`packhorse doctor`: checks store, files and workers. Needs no server."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SHOWN = {"ok": "ok", "bad": "BAD", "stale": "STALE"}
 
 def doctor(*, output: Output = Output(), places: Places = Places()) -> int:
     """Check store, files and workers; the exit code is 1 if anything is bad, or was not looked at for a minute."""
-    findings, now = asyncio.run(examined(settings_from(places)))
+    findings, now = asyncio.run(run_checks(settings_from(places)))
     states = [health.state(each, now) for each in findings]
     if output.json:
         printing.document([_document(each, now) for each in findings])
@@ -52,8 +52,8 @@ def _document(finding: Finding, now: float) -> dict[str, object]:
     }
 
 
-async def examined(found: Loaded) -> tuple[list[Finding], float]:
-    """What was found, and the time it is to be judged by: the store's, if it answers."""
+async def run_checks(found: Loaded) -> tuple[list[Finding], float]:
+    """The findings, and the current time by the store's clock if it answers."""
     settings, named = found.settings, {name for name, origin in found.origins.items() if origin != "default"}
     inside, now = await _store(settings, is_named="store" in named)
     return [*inside, *await _blobs(settings, is_named="blobs" in named), _scratch(settings)], now

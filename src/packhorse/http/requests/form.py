@@ -1,4 +1,4 @@
-"""The parts of a submitted form: files are stored as they come, the rest is put together when all of it is there."""
+"""The parts of a submitted form: files are stored as they arrive, other fields are combined at the end."""
 
 from __future__ import annotations
 
@@ -37,27 +37,27 @@ NAME = re.compile(r"\w[\w.-]{0,99}")
 Values = dict[str, Any]
 
 
-class Kept(NamedTuple):
-    """A file that was sent, and stored."""
+class StoredPart(NamedTuple):
+    """An uploaded file that was stored."""
 
     name: str
     media_type: str
     reference: dict[str, int]
-    """What stands for it among the parameters."""
+    """Its placeholder among the parameters."""
 
 
 class Form:
     def __init__(
         self, intake: Intake, limit: int, pipeline: Published | None, find: Callable[[str], Awaitable[Published]]
     ) -> None:
-        """As soon as the pipeline is known, a file that it does not take is refused before it is stored."""
+        """Once the pipeline is known, a file that it does not accept is refused before it is stored."""
         self._intake = intake
         self._limit = limit
         self._left = limit + BESIDES
         self._pipeline = pipeline
         self._find = find
         self._texts: dict[str, list[bytes]] = {}
-        self._files: dict[str, list[Kept]] = {}
+        self._files: dict[str, list[StoredPart]] = {}
 
     async def read(self, body: Body, content_type: str) -> None:
         form = Multipart(body, content_type)
@@ -69,13 +69,13 @@ class Form:
                     await self._take_file(part, part.filename, form)
 
     def named(self) -> Values:
-        """What is not a parameter, as it would be in JSON."""
+        """Everything but the parameters, as it would be in JSON."""
         found: Values = {name: _text(name, texts[0]) for name, texts in self._texts.items() if name in TEXTS}
         return found | {name: _value(name, texts[0]) for name, texts in self._texts.items() if name in VALUES}
 
     def parameters(self, pipeline: Published, given: Values) -> tuple[Values, Values]:
-        """The parameters with each file as its name, and with each file as what stands for it in the record."""
-        mistakes = [*self._misplaced(pipeline, given)]
+        """The parameters with each file as its name, and with each file as its placeholder in the record."""
+        mistakes = [*self._misplaced_errors(pipeline, given)]
         values: Values = dict(given)
         if mistakes:
             raise invalid(NOT_VALID, mistakes)
@@ -85,15 +85,15 @@ class Form:
         self._check(pipeline)
         names = {name: [file.name for file in files] for name, files in self._files.items()}
         references = {name: [file.reference for file in files] for name, files in self._files.items()}
-        return values | _arranged(pipeline, names), values | _arranged(pipeline, references)
+        return values | _arrange(pipeline, names), values | _arrange(pipeline, references)
 
     def _check(self, pipeline: Published) -> None:
-        """What came before its pipeline was known."""
+        """Check the files that arrived before the pipeline was known."""
         for name, file in [(name, file) for name, files in self._files.items() for file in files]:
             pipeline.accepts(name).check(name, file.name, file.media_type)
             pipeline.accepts(name).check_size(name, self._intake.inputs[file.reference["$file"]].file.size)
 
-    def _misplaced(self, pipeline: Published, given: Values) -> list[FieldError]:
+    def _misplaced_errors(self, pipeline: Published, given: Values) -> list[FieldError]:
         texts = self._texts.keys() - TEXTS - VALUES
         strange = {name for name in texts | self._files.keys() if not pipeline.takes(name)}
         doubled = given.keys() & (texts | self._files.keys()) | texts & self._files.keys()
@@ -122,18 +122,18 @@ class Form:
         accepts = ANYTHING if self._pipeline is None else self._pipeline.accepts(part.name)
         async with aclosing(form.chunks()) as chunks:
             first = await anext(chunks, b"")
-            if not first and not filename:  # how a browser says that no file was chosen
+            if not first and not filename:  # a browser sends this if no file was chosen
                 return
             accepts.check(part.name, sanitize_name(filename), part.media_type)
             try:
-                reference = await self._intake.upload(part.name, filename, _following(first, chunks), accepts)
-            except TooLarge as error:  # the object store calls it by its key
+                reference = await self._intake.upload(part.name, filename, _chain(first, chunks), accepts)
+            except TooLarge as error:  # the object store names it by its key
                 raise TooLarge(field=part.name, limit=error.facts["limit"]) from error
-        kept = Kept(self._intake.inputs[-1].file.name, part.media_type, reference)
-        self._files.setdefault(part.name, []).append(kept)
+        stored = StoredPart(self._intake.inputs[-1].file.name, part.media_type, reference)
+        self._files.setdefault(part.name, []).append(stored)
 
     def _admit(self, name: str) -> None:
-        """What cannot be right is refused before it is stored."""
+        """Refuse a file that cannot be right before it is stored."""
         if self._pipeline is not None and not self._pipeline.takes(name):
             raise invalid(NOT_VALID, unknown_fields([name], self._pipeline.names))
         if not NAME.fullmatch(name):
@@ -146,7 +146,7 @@ class Form:
 
 
 def too_much(field: str, limit: int) -> TooLarge:
-    """Says which setting it is, and not what just happened to be left of it."""
+    """Names the setting, not what was left of the limit."""
     return TooLarge(
         f"{field} is too large: a job's parameters have at most {limit} bytes (PACKHORSE_PARAMETERS_LIMIT), "
         f"what is sent with them {BESIDES}, besides files.",
@@ -155,7 +155,7 @@ def too_much(field: str, limit: int) -> TooLarge:
     )
 
 
-def _arranged(pipeline: Published, files: Mapping[str, list[Any]]) -> Values:
+def _arrange(pipeline: Published, files: Mapping[str, list[Any]]) -> Values:
     return {name: each[0] if pipeline.files[name] == "one" else each for name, each in files.items()}
 
 
@@ -179,7 +179,7 @@ def _value(name: str, data: bytes) -> Any:
         raise invalid(NOT_VALID, [{**each, "field": name} for each in field_errors(error)]) from error
 
 
-async def _following(first: bytes, rest: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+async def _chain(first: bytes, rest: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
     if first:
         yield first
     async for chunk in rest:

@@ -1,4 +1,4 @@
-"""multipart/form-data read piece by piece: no more of it is in memory than the server hands us at a time."""
+"""Reads multipart/form-data piece by piece, without holding a part in memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from packhorse.errors import Malformed, TooLarge, UnsupportedMedia
 MOST_PARTS = 1000
 MOST_HEADERS = 8
 LONGEST_HEADER = 16 * 1024
-"""Bytes. A file name of thousands of letters is cut later, not refused."""
+"""Bytes. A file name of thousands of letters is shortened later, not refused."""
 LONGEST_BOUNDARY = 70
 LONGEST_EPILOGUE = 64 * 1024
 
@@ -41,7 +41,7 @@ class Mark(Enum):
 
 
 class Multipart:
-    """Iterate over `parts`; of each, read what is wanted with `chunks` or `text` before going on."""
+    """Iterate over `parts`; read each with `chunks` or `text` before the next."""
 
     def __init__(self, body: Body, content_type: str) -> None:
         self._body = body
@@ -66,7 +66,7 @@ class Multipart:
         )
 
     async def parts(self) -> AsyncGenerator[Part]:
-        """What was not read of a part is passed over."""
+        """Skips what was not read of a part."""
         while (found := await self._next()) is not Mark.END:
             if isinstance(found, Part):
                 yield found
@@ -88,7 +88,7 @@ class Multipart:
         return b"".join(pieces)
 
     async def _end(self) -> None:
-        """The form is whole; so must the request be, or its sender may have meant more."""
+        """The form is complete; read the rest of the request, which must be short."""
         left = LONGEST_EPILOGUE
         while piece := await self._body.read():
             left -= len(piece)
@@ -126,7 +126,7 @@ class Multipart:
         filename = options.get(b"filename")
         self._waiting.append(
             Part(
-                _decoded(options[b"name"]),
+                _decode_name(options[b"name"]),
                 None if filename is None else filename.decode(errors="replace"),
                 self._headers.get("content-type", ""),
             )
@@ -143,7 +143,7 @@ def boundary_of(content_type: str) -> bytes:
     return boundary
 
 
-def _decoded(name: bytes) -> str:
+def _decode_name(name: bytes) -> str:
     try:
         return name.decode()
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""``Prefer: wait=30``: an answer that comes when the job has ended, if that is soon (RFC 7240)."""
+"""``Prefer: wait=30`` (RFC 7240): answer when the job has ended, or after that many seconds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WAIT = re.compile(r'wait\s*=\s*"?(\d{1,9})"?\s*(?:;.*)?', re.IGNORECASE)
 
 
 def wanted(prefer: str, limit: float) -> float | None:
-    """Seconds, no more than the limit; None if nothing was asked that we understand: a preference is not an order."""
+    """Seconds, at most the limit; None if the header has no valid `wait`: preferences may be ignored."""
     for preference in prefer.split(","):
         if found := WAIT.fullmatch(preference.strip()):
             return min(float(found[1]), limit)
@@ -24,12 +24,12 @@ def wanted(prefer: str, limit: float) -> float | None:
 
 
 async def ended(tools: Tools, job_id: str, seconds: float, receive: Receive) -> Job | None:
-    """The job when it has ended, or as it is after so long, or when the client leaves or the server is stopped.
+    """The job when it has ended, or its state after ``seconds``, or when the client leaves or the server stops.
 
     None if it has been deleted.
     """
-    waiting = asyncio.create_task(_ended(tools, job_id, time.monotonic() + seconds))
-    gone = asyncio.create_task(_gone(receive))
+    waiting = asyncio.create_task(_wait_for_end(tools, job_id, time.monotonic() + seconds))
+    gone = asyncio.create_task(_wait_for_disconnect(receive))
     try:
         await asyncio.wait([waiting, gone], return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -41,7 +41,7 @@ async def ended(tools: Tools, job_id: str, seconds: float, receive: Receive) -> 
     return await _read(tools, job_id)
 
 
-async def _ended(tools: Tools, job_id: str, end: float) -> Job | None:
+async def _wait_for_end(tools: Tools, job_id: str, end: float) -> Job | None:
     with tools.feed.watch(job_id, wants_log=False) as watcher:
         job: Job | None = None
         while not watcher.is_closed:
@@ -62,6 +62,6 @@ async def _read(tools: Tools, job_id: str) -> Job | None:
     return None if job is None or job.is_purging else job
 
 
-async def _gone(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -1,4 +1,4 @@
-"""Refuses query parameters that a route does not know: a filter that is silently ignored shows the wrong jobs."""
+"""Refuses unknown query parameters: a filter that is silently ignored would show the wrong jobs."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from litestar.params import QueryParameter
 from packhorse.define.validation import NUL, FieldError, invalid, unknown_fields
 
 LARGEST = 2**53 - 1
-"""What every program and every store can count to."""
+"""The largest integer that JSON readers and all stores represent exactly."""
 
 Number = Annotated[int, QueryParameter(ge=0, le=LARGEST)]
 """Of an event or a line."""
 
 QUERY = "query"
-"""How a route is marked that reads its query itself: with the names it knows."""
+"""Route option with the parameter names, for a route that reads its query itself."""
 
 NO_NULL = "Leave it out instead of saying null"
 NO_TIME = "It must be a time such as 2026-01-31T12:00:00Z"
@@ -33,17 +33,17 @@ async def check(request: Request[Any, Any, Any]) -> None:
     if not request.scope["query_string"]:
         return
     given = [name for name, _ in request.query_params.multi_items()]
-    known = _known(request.route_handler)
+    known = _known_names(request.route_handler)
     mistakes = unknown_fields((name for name in given if name not in known), known)
     mistakes += [{"field": name, "message": "This is given twice"} for name in {*given} if given.count(name) > 1]
     mistakes += [{"field": name, "message": NUL} for name, value in request.query_params.multi_items() if "\0" in value]
-    mistakes += _misread(request)
+    mistakes += _misread_errors(request)
     if mistakes:
         raise invalid("The query is not valid", mistakes)
 
 
-def _misread(request: Request[Any, Any, Any]) -> list[FieldError]:
-    """What would be read as something that nobody has meant: null as nothing given, 20260101 as seconds since 1970."""
+def _misread_errors(request: Request[Any, Any, Any]) -> list[FieldError]:
+    """Values that would be misread: null as a missing value, 20260101 as seconds since 1970."""
     parameters = request.route_handler.parsed_fn_signature.parameters
     found = []
     for name, value in request.query_params.multi_items():
@@ -60,7 +60,7 @@ def _kinds(hint: Any) -> tuple[Any, ...]:
 
 
 @cache
-def _known(handler: BaseRouteHandler) -> Sequence[str]:
+def _known_names(handler: BaseRouteHandler) -> Sequence[str]:
     if QUERY in handler.opt:
         return tuple(handler.opt[QUERY])
     parameters = handler.parsed_fn_signature.parameters.items()

@@ -1,8 +1,8 @@
-"""Downloads, all of them: admitted within limits, cut when their time is over, counted by what left, and told of.
+"""Downloads: admitted within limits, cut after their time limit, counted by the bytes sent, and audited.
 
-What a download may cost is charged in one step before its first byte, so that nobody gets in beside the limits, and
-what it did not use is given back after its last. A process that dies gives nothing back: its permits end with their
-window, its bytes count as sent.
+A download is charged in one step before its first byte, so that concurrent requests cannot exceed the limits; what it
+did not use is refunded after its last byte. A process that dies refunds nothing: its permits end with their window,
+and its bytes count as sent.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from packhorse.settings import Settings
 from packhorse.store.base import Charge, Spent, Store
 
 NOBODY = "local"
-"""Whose downloads are counted where nobody needs a key."""
+"""The client that downloads are counted for if the server needs no key."""
 DAY = 86_400.0
 CLOSING = 1.0
-"""Seconds a download that is cut has to give its permit back before it ends by itself."""
+"""Seconds in which a download that was cut can return its permit before the permit expires."""
 REASONS = {TooManyDownloads: "concurrency", RateExceeded: "rate", QuotaExceeded: "quota"}
 LONGEST = 200
-"""Characters of a name that is told of: it may be one that somebody only made up."""
+"""Characters of a name in the audit log: a client may send any name."""
 
 
 class Downloads:
@@ -62,7 +62,7 @@ class Downloads:
 
     @contextmanager
     def looking(self, caller: Caller, job_id: str, name: str) -> Iterator[None]:
-        """Tells of what is not there, or not yet."""
+        """Audit a download that is missing or not ready."""
         try:
             yield
         except (NotFound, NotFinished, BlobError) as error:
@@ -70,7 +70,7 @@ class Downloads:
             raise
 
     async def admit(self, caller: Caller, size: int) -> Admitted:
-        """Raises TooManyDownloads, RateExceeded or QuotaExceeded; nothing is spent then."""
+        """Raises `TooManyDownloads`, `RateExceeded` or `QuotaExceeded`, and then charges nothing."""
         charges = [
             each.charge(caller.client or NOBODY, size if each.unit == "content-bytes" else 1) for each in self.limits
         ]
@@ -80,7 +80,7 @@ class Downloads:
         return Admitted(spent, charges, limit_headers(self.limits, spent))
 
     async def settle(self, caller: Caller, admitted: Admitted, unsent: int) -> None:
-        """Give back the permit and the bytes that did not leave. When a download began stays counted."""
+        """Refund the permit and the unsent bytes. The start of the download stays counted."""
         back = {"concurrent-requests": 1, "requests": 0, "content-bytes": unsent}
         charges = [
             charge._replace(amount=back[each.unit])
@@ -90,14 +90,14 @@ class Downloads:
         try:
             if charges:
                 await self._store.refund(charges, admitted.spent.at)
-        except StoreError as error:  # the answer is out; what is lost comes back with its window
+        except StoreError as error:  # the response was sent; the charge expires with its window
             log.refund_lost(caller.client or NOBODY, error)
 
     def tell(self, event: str, caller: Caller, job_id: str, name: str, **details: Any) -> None:
         self._audit.tell(f"download.{event}", caller, job_id=job_id[:LONGEST], name=name[:LONGEST], **details)
 
     async def _spend(self, charges: Sequence[Charge]) -> Spent:
-        """A request that is cancelled meanwhile gives back what it is just being given."""
+        """If the request is cancelled meanwhile, refunds the charge."""
         if not charges:
             return Spent(at=0.0, refused=None, left=(), wait=0.0)
         spending = asyncio.ensure_future(self._store.spend(charges))
@@ -118,7 +118,7 @@ class Admitted:
 
 
 class Download:
-    """One of them, as the application that answers the request."""
+    """One download, as an ASGI application."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class Download:
             if message["type"] == "http.response.start":
                 self._begin()
             await send(message)
-            self._taken += len(message.get("body", b""))  # only now: what waits when we are cut has not left
+            self._taken += len(message.get("body", b""))  # after `send`: an unsent piece does not count
 
         streamed = Streamed(
             self._content.pieces(self._part),
@@ -164,9 +164,9 @@ class Download:
         )
         ending = Ending.FAILED
         try:
-            ending = await streamed.sent(scope, receive, counting)
+            ending = await streamed.send_to(scope, receive, counting)
             if ending is not Ending.FAILED and self._taken == self._size:
-                ending = Ending.COMPLETED  # who has every byte may leave before we have said that it was the last
+                ending = Ending.COMPLETED  # a reader with every byte may leave before the end is marked
         finally:
             await self._downloads.settle(self._caller, admitted, self._size - self._taken)
             if streamed.is_started:

@@ -21,23 +21,23 @@ STALLED = 60.0
 
 
 class Ending(StrEnum):
-    """How an answer came to its end."""
+    """How a response ended."""
 
     COMPLETED = "completed"
     ABORTED = "aborted"
-    """The reader has gone."""
+    """The reader disconnected."""
     TIMED_OUT = "timed_out"
     REVOKED = "revoked"
-    """Whoever asked may not any more."""
+    """The key or session of the caller ended."""
     FAILED = "failed"
-    """There were no more pieces to be had."""
+    """Reading the next piece failed."""
 
 
 class Streamed:
-    """The server neither raises nor waits when a reader has vanished, so we listen for it beside.
+    """A streamed response. The server does not report a reader that has left, so a task listens for the disconnect.
 
-    Whatever ends the pieces before their end, the connection is cut: a reader can tell that something is missing.
-    It is cut too when ``ended`` is set, and after ``limit`` seconds.
+    If the pieces end early, the connection is cut, so that the reader can tell that something is missing. It is also
+    cut when ``ended`` is set, and after ``limit`` seconds.
     """
 
     def __init__(
@@ -55,18 +55,18 @@ class Streamed:
         self._ended = ended
         self._limit = limit
         self._waiting_since: float | None = None
-        """Of the piece that is being taken."""
+        """When sending the current piece began."""
         self.is_started = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self.sent(scope, receive, send)
+        await self.send_to(scope, receive, send)
 
-    async def sent(self, scope: Scope, receive: Receive, send: Send) -> Ending:
-        """Send it, and say how that ended. What fails before anything was sent is raised."""
+    async def send_to(self, scope: Scope, receive: Receive, send: Send) -> Ending:
+        """Send the response and return how that ended. Raises what fails before anything was sent."""
         sending = asyncio.create_task(self._send(send))
         watching: dict[asyncio.Task[Any], Ending] = {
-            asyncio.create_task(_gone(receive)): Ending.ABORTED,
-            asyncio.create_task(self._stalled(scope["path"])): Ending.TIMED_OUT,
+            asyncio.create_task(_wait_for_disconnect(receive)): Ending.ABORTED,
+            asyncio.create_task(self._wait_for_stall(scope["path"])): Ending.TIMED_OUT,
         }
         if self._ended is not None:
             watching[asyncio.create_task(self._ended.wait())] = Ending.REVOKED
@@ -89,7 +89,7 @@ class Streamed:
 
     async def _send(self, send: Send) -> None:
         async with aclosing(self._pieces) as pieces:
-            first = await anext(pieces, None)  # before the headers: what fails now can still be said properly
+            first = await anext(pieces, None)  # before the headers: an error can still become a problem document
             start: Any = {"type": "http.response.start", "status": self._status, "headers": self._headers}
             self.is_started = True
             await send(start)
@@ -105,8 +105,8 @@ class Streamed:
         await send(message)
         self._waiting_since = None
 
-    async def _stalled(self, path: str) -> None:
-        """Until the reader has left one piece lying for too long. Seen from beside: a timer for each costs too much."""
+    async def _wait_for_stall(self, path: str) -> None:
+        """Returns when the reader has stalled. One task polls: a timer per piece costs too much."""
         left = STALLED
         while left > 0:
             await asyncio.sleep(left)
@@ -118,7 +118,7 @@ class Streamed:
         return 0.0 if self._waiting_since is None else time.monotonic() - self._waiting_since
 
 
-async def _gone(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 

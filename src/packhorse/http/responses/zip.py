@@ -1,4 +1,4 @@
-"""Several files as a zip that is made while it is sent, and whose length is known before."""
+"""Several files as a zip archive, built while it is sent, with a length known in advance."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def several(blobs: Blobs, artifacts: Sequence[Artifact], filename: str, at: floa
         length(artifacts),
         sha256(made_of).hexdigest(),
         "application/zip",
-        lambda _: zipped(blobs, artifacts, at),
+        lambda _: zip_pieces(blobs, artifacts, at),
         filename=filename,
         is_file=False,
     )
 
 
-async def zipped(blobs: Blobs, artifacts: Sequence[Artifact], at: float) -> AsyncGenerator[bytes]:
+async def zip_pieces(blobs: Blobs, artifacts: Sequence[Artifact], at: float) -> AsyncGenerator[bytes]:
     """Stored, not compressed: results mostly are already, and the server has better things to do."""
     out = _Out()
     with zipfile.ZipFile(cast(IO[bytes], out), "w", zipfile.ZIP_STORED) as archive:
@@ -43,9 +43,9 @@ async def zipped(blobs: Blobs, artifacts: Sequence[Artifact], at: float) -> Asyn
             with archive.open(info, "w", force_zip64=True) as entry:
                 async for piece in pieces(blobs, artifact.file):
                     entry.write(piece)
-                    yield out.taken()
-            yield out.taken()
-    yield out.taken()
+                    yield out.take()
+            yield out.take()
+    yield out.take()
 
 
 def length(artifacts: Sequence[Artifact]) -> int:
@@ -75,6 +75,6 @@ class _Out(io.RawIOBase):
         self._pieces.append(bytes(data))
         return len(data)
 
-    def taken(self) -> bytes:
+    def take(self) -> bytes:
         data, self._pieces = b"".join(self._pieces), []
         return data
