@@ -13,8 +13,10 @@ from packhorse.core.changes import Change
 from packhorse.core.models import Job, TaskId
 from packhorse.core.plan import Status
 from packhorse.store.postgres import PostgresStore, maintenance
-from packhorse.store.postgres.claim import PROMOTE, ahead
-from packhorse.store.postgres.lookups import HEADS, entry
+from packhorse.store.postgres.claim import PROMOTED, ahead
+from packhorse.store.postgres.claim import SQL as CLAIM
+from packhorse.store.postgres.lookups import SQL as LOOKUPS
+from packhorse.store.postgres.lookups import entry
 from tests.contract.builders import (
     APART,
     CHAIN,
@@ -275,8 +277,8 @@ async def test_what_is_not_due_for_long_costs_those_who_look_for_what_is_nothing
     )
     await raw.execute("ANALYZE delayed")
 
-    claiming = await blocks(pg, lambda session: session.fetch(PROMOTE, None))
-    asking = await blocks(pg, lambda session: session.fetch(HEADS, "default", ["only"], None))
+    claiming = await blocks(pg, lambda session: session.fetch(CLAIM.promote, None, PROMOTED))
+    asking = await blocks(pg, lambda session: session.fetch(LOOKUPS.heads, "default", ["only"], None))
     counting = await blocks(pg, lambda session: ahead(session, entry(job, ONLY), 1000, pg._clock))
 
     assert max(claiming, asking, counting) < 30

@@ -19,11 +19,6 @@ from packhorse.store.postgres.rows import Plans
 from packhorse.store.postgres.statements import Parts, columns, write
 from packhorse.store.postgres.watch import Notice
 
-RESULTS = """
-SELECT r.job_id, r.stage, r.element, r.body FROM unnest($1::uuid[], $2::text[]) AS asked (job_id, stage)
-JOIN @results AS r USING (job_id, stage)
-"""
-
 
 class Batch:
     """Rows by their key, so that several changes of one job leave one row, and no row is written twice."""
@@ -174,7 +169,7 @@ class Batch:
             if not all((job.id, sink.name, n) in kept for n in range(len(job.stage(sink.name).tasks or ())))
         ]
         if missing:
-            for id, stage, element, body in await session.fetch(RESULTS, *columns(missing)):
+            for id, stage, element, body in await session.fetch(rows.SQL.stage_results, *columns(missing)):
                 with suppress(CorruptRecord):  # it is null in the copy; who asks for the record is told
                     kept.setdefault((str(id), stage, element), wire.result_from(body, str(id)).value)
         return {job.id: _text(_value(job, kept)) for job in ended}

@@ -13,15 +13,19 @@ from packhorse.core.changes import Change
 from packhorse.core.models import Job, Result, Spec, TaskId
 from packhorse.errors import CorruptRecord, PackhorseError, SchemaTooNew
 from packhorse.log import log
+from packhorse.store import sql_files
 from packhorse.store.base import Claim, Decide
 from packhorse.store.postgres import rows
 from packhorse.store.postgres.batch import Batch
 from packhorse.store.postgres.commit import judged
-from packhorse.store.postgres.connection import NOW, Clock, Row, Session
+from packhorse.store.postgres.connection import Clock, Row, Session
 from packhorse.store.postgres.lookups import Entry, Facts
 from packhorse.store.postgres.rows import Plans
-from packhorse.store.postgres.statements import ENTRY, Outdated
+from packhorse.store.postgres.statements import Outdated
 from packhorse.store.postgres.watch import Notice
+
+SQL = sql_files.load(__package__, "claim")
+
 
 PROMOTED = 1000
 """Delayed entries made due per claim at most: what is left is found by the next claim."""
@@ -30,99 +34,6 @@ MARGIN = 32
 WIDER = 8
 """How many times as far to look when the margin was not enough."""
 
-# The time asked for once: a condition that may change from row to row is looked at row by row, in the whole index.
-PROMOTE = f"""
-WITH promoted AS (
-    DELETE FROM @delayed AS d USING (
-        SELECT not_before, {ENTRY} FROM @delayed WHERE not_before <= (SELECT coalesce($1, {NOW}))
-        ORDER BY not_before LIMIT {PROMOTED} FOR UPDATE SKIP LOCKED
-    ) AS n
-    WHERE (d.not_before, d.queue, d.kind, d.rank, d.job_id, d.stage, d.element)
-        = (n.not_before, n.queue, n.kind, n.rank, n.job_id, n.stage, n.element)
-    RETURNING d.*
-)
-INSERT INTO @due SELECT {ENTRY} FROM promoted ON CONFLICT DO NOTHING
-"""
-
-# In key order, one walk per kind, each cut short, so entries of a kind this worker lacks can not hide others.
-WALK = """
-SELECT e.* FROM unnest({kinds}::text[]) AS k (kind)
-CROSS JOIN LATERAL (
-    SELECT d.kind, d.rank, d.job_id, d.stage, d.element FROM @due AS d
-    WHERE d.queue = w.queue AND d.kind = k.kind
-    ORDER BY d.rank, d.job_id, d.stage, d.element LIMIT w.page
-) AS e
-ORDER BY e.rank, e.job_id, e.stage, e.element LIMIT w.page
-"""
-
-# What is taken is locked one by one in that order, until there is enough. Locked rows belong to a claim or a commit in
-# flight: they are skipped instead of waited for, the job's as well as the entry's, for a commit that has the job may
-# want the entry next. MATERIALIZED, because the planner may otherwise rerun a LIMIT and claim too many.
-LOCKED = """
-        CROSS JOIN LATERAL (
-            SELECT FROM @due AS d WHERE (d.queue, d.kind, d.rank, d.job_id, d.stage, d.element)
-                = (w.queue, e.kind, e.rank, e.job_id, e.stage, e.element) FOR UPDATE SKIP LOCKED
-        ) AS entry
-"""
-
-
-def _pick(lock: str, locked: str) -> str:
-    return f"""
-SELECT picked.*, w.queue FROM unnest($1::text[], $2::int4[], $3::int4[]) AS w (queue, most, page)
-CROSS JOIN LATERAL (
-    WITH walked AS MATERIALIZED ({WALK.format(kinds="$4")}
-    ), taken AS MATERIALIZED (
-        SELECT job.*, e.kind, e.rank, e.stage, e.element FROM walked AS e
-        CROSS JOIN LATERAL (
-            SELECT {rows.COLUMNS} FROM @jobs WHERE id = e.job_id {lock}
-        ) AS job {locked}
-        LIMIT w.most
-    )
-    SELECT t.*, (SELECT body FROM @specs WHERE job_id = t.id) AS spec, c.walked,
-        EXISTS (SELECT FROM @delayed WHERE not_before <= (SELECT coalesce($5, {NOW}))) AS has_late
-    FROM (SELECT count(*) AS walked FROM walked) AS c LEFT JOIN taken AS t ON true
-) AS picked
-"""
-
-
-PICK = _pick("FOR NO KEY UPDATE SKIP LOCKED", LOCKED)
-LOOK = _pick("", "")
-"""The same without a lock: whether it was there for us is found out by what is written."""
-
-# Jobs that somebody deleted by hand: nothing will ever start their entries, and no walk may lead past them for ever.
-FORGET = f"""
-DELETE FROM @due AS d USING unnest($1::text[], $2::int4[]) AS w (queue, page)
-CROSS JOIN LATERAL ({WALK.format(kinds="$3")}) AS e
-WHERE (d.queue, d.kind, d.rank, d.job_id, d.stage, d.element)
-    = (w.queue, e.kind, e.rank, e.job_id, e.stage, e.element)
-AND NOT EXISTS (SELECT FROM @jobs WHERE id = e.job_id)
-"""
-
-RESULTS = """
-SELECT r.job_id, r.stage, r.body FROM unnest($1::uuid[], $2::text[]) AS asked (job_id, stage)
-JOIN @results AS r USING (job_id, stage) ORDER BY r.job_id, r.stage, r.element
-"""
-
-# A step from each kind of the queue to the next, and of each no more than are asked for: it may hold a million of one.
-AHEAD = f"""
-WITH RECURSIVE kinds AS (
-    (SELECT kind FROM @due WHERE queue = $1 ORDER BY kind LIMIT 1)
-    UNION ALL
-    SELECT (SELECT d.kind FROM @due AS d WHERE d.queue = $1 AND d.kind > k.kind ORDER BY d.kind LIMIT 1)
-    FROM kinds AS k WHERE k.kind IS NOT NULL
-), ready AS (
-    SELECT 1 FROM kinds AS k CROSS JOIN LATERAL (
-        SELECT 1 FROM @due AS d
-        WHERE d.queue = $1 AND d.kind = k.kind AND (d.rank, d.job_id, d.stage, d.element) < ($2, $3, $4, $5)
-        LIMIT $6
-    ) AS before LIMIT $6
-), over AS (
-    SELECT 1 FROM @delayed AS d WHERE d.not_before <= (SELECT coalesce($7, {NOW}))
-        AND d.queue = $1 AND (d.rank, d.job_id, d.stage, d.element) < ($2, $3, $4, $5)
-    LIMIT $6
-)
-SELECT least($6::int8, (SELECT count(*) FROM ready) + (SELECT count(*) FROM over))
-"""
 
 Upstream = Mapping[tuple[str, str], Sequence[bytes]]
 """Results by job and stage, in element order."""
@@ -213,7 +124,7 @@ class _Claiming:
             if not self._has_promoted and any(row["has_late"] for row in found):
                 if self._is_trusting:
                     raise Outdated
-                await self._session.fetch(PROMOTE, self._clock.parameter())
+                await self._session.fetch(SQL.promote, self._clock.parameter(), PROMOTED)
                 self._has_promoted = True
                 continue  # what was delayed until now may be more urgent
             for row in found:
@@ -226,7 +137,7 @@ class _Claiming:
             if short:
                 if self._is_trusting:
                     raise Outdated
-                await self._session.fetch(FORGET, list(short), list(short.values()), list(kinds))
+                await self._session.fetch(SQL.forget, list(short), list(short.values()), list(kinds))
             pages = {queue: page * WIDER for queue, page in short.items()}
         await self._learn(picked.values())
         order = {queue: n for n, queue in enumerate(wanted)}
@@ -236,7 +147,9 @@ class _Claiming:
         return [picked[key] for key in fresh]
 
     async def _found(self, *asked: Any) -> list[Row]:
-        return await (self._session.look(LOOK, *asked) if self._is_trusting else self._session.fetch(PICK, *asked))
+        if self._is_trusting:
+            return await self._session.look(SQL.look, *asked)
+        return await self._session.fetch(SQL.pick, *asked)
 
     async def _learn(self, picked: Collection[Picked]) -> None:
         """Read each job once, however many of its tasks were picked."""
@@ -255,7 +168,7 @@ class _Claiming:
             if isinstance(job, Job) and each.task.stage in job.plan.index:
                 asked |= {(job.id, need.stage): [] for need in job.plan.stage(each.task.stage).needs}
         if asked:
-            for id, stage, body in await self._session.look(RESULTS, *zip(*asked, strict=True)):
+            for id, stage, body in await self._session.look(SQL.upstream, *zip(*asked, strict=True)):
                 asked[str(id), stage].append(body)
         return asked
 
@@ -312,5 +225,5 @@ def _results(bodies: Iterable[bytes], job_id: str) -> tuple[Result, ...]:
 
 async def ahead(session: Session, at: Entry, limit: int, clock: Clock) -> int:
     queue, _, *place = at
-    count: int = await session.value(AHEAD, queue, *place, limit, clock.parameter())
+    count: int = await session.value(SQL.ahead, queue, *place, limit, clock.parameter())
     return count

@@ -6,35 +6,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from packhorse.core import json
-from packhorse.store import rate_window
+from packhorse.store import rate_window, sql_files
 from packhorse.store.base import Charge, Spent
-from packhorse.store.postgres.connection import NOW, Clock, Session
+from packhorse.store.postgres.connection import Clock, Session
 from packhorse.store.rate_window import Buckets, Counter
 
-# In the order of names, like everybody: whoever waits for a lock holds none that a holder of it waits for. One that is
-# not there cannot be locked, so it is made; of one that is there the update changes nothing. The commit does not wait
-# for the disk: a crash of the server may forget the counts of its last moment, and a busy one counts at every request.
-LOCK = f"""
-INSERT INTO @counters AS c (name, seconds, until, buckets)
-SELECT name, seconds, 0, '{{}}' FROM unnest($1::text[], $2::float8[]) AS n (name, seconds)
-ORDER BY name COLLATE "C", seconds
-ON CONFLICT (name, seconds) DO UPDATE SET until = c.until
-RETURNING name, seconds, buckets, {NOW} AS now, set_config('synchronous_commit', 'off', TRUE)
-"""
-
-KEEP = """
-UPDATE @counters AS c SET until = n.until, buckets = n.buckets
-FROM unnest($1::text[], $2::float8[], $3::float8[], $4::bytea[]) AS n (name, seconds, until, buckets)
-WHERE (c.name, c.seconds) = (n.name, n.seconds)
-"""
-
-# What somebody holds is just being counted, and is passed by.
-TRIM = f"""
-DELETE FROM @counters AS c USING (
-    SELECT name, seconds FROM @counters WHERE until <= (SELECT coalesce($1, {NOW})) FOR UPDATE SKIP LOCKED
-) AS over
-WHERE (c.name, c.seconds) = (over.name, over.seconds)
-"""
+SQL = sql_files.load(__package__, "counters")
 
 
 class Ask(NamedTuple):
@@ -54,19 +31,19 @@ async def count_all(session: Session, asks: Sequence[Ask], clock: Clock) -> list
         (*each, rate_window.until(each[1], kept[each]), body) for each, body in written.items() if body != stored[each]
     ]
     if moved:
-        await session.fetch(KEEP, *zip(*moved, strict=True))
+        await session.fetch(SQL.keep, *zip(*moved, strict=True))
     return answers
 
 
 async def trim(session: Session, clock: Clock) -> None:
-    await session.fetch(TRIM, clock.parameter())
+    await session.fetch(SQL.trim, clock.parameter())
 
 
 async def _locked(session: Session, names: Sequence[Counter], clock: Clock) -> tuple[dict[Counter, bytes], float]:
     """What is kept of the counters, and the time when the last of them was ours."""
     if not names:
         return {}, clock.now()
-    found = await session.fetch(LOCK, *zip(*names, strict=True))
+    found = await session.fetch(SQL.lock, *zip(*names, strict=True))
     given, now = clock.parameter(), max(row["now"] for row in found)
     return {(row["name"], row["seconds"]): row["buckets"] for row in found}, now if given is None else given
 

@@ -19,62 +19,17 @@ from packhorse.core.changes import (
 )
 from packhorse.core.models import Job, TaskId
 from packhorse.core.records import Ref
+from packhorse.store import sql_files
 from packhorse.store.postgres import records, rows
-from packhorse.store.postgres.connection import NOW, Clock, Session
+from packhorse.store.postgres.connection import Clock, Session
+
+SQL = sql_files.load(__package__, "lookups")
+
 
 Key = tuple[str, str, int]
 """Job, stage, element."""
 Entry = tuple[str, str, int, str, str, int]
 """Queue, kind, rank, job, stage, element: the key of a task in its queue."""
-
-# In the order of ids, like everybody: whoever waits for a lock holds none that a holder of it waits for.
-# The key is not locked, for it never changes: who appends to the log of a job need not wait for us.
-JOBS = "SELECT id, version FROM @jobs WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE"
-
-LEASES = f"""
-SELECT lease.job_id, lease.stage, lease.element, lease.token, lease.until <= coalesce($4, {NOW}) AS is_over
-FROM unnest($1::uuid[], $2::text[], $3::int4[]) AS asked (job_id, stage, element)
-JOIN @leases AS lease USING (job_id, stage, element)
-ORDER BY lease.job_id, lease.stage, lease.element FOR UPDATE OF lease
-"""
-
-WAITING = """
-SELECT queue, kind, rank, job_id, stage, element
-FROM unnest($1::text[], $2::text[], $3::int4[], $4::uuid[], $5::text[], $6::int4[])
-    AS asked (queue, kind, rank, job_id, stage, element)
-JOIN @due AS due USING (queue, kind, rank, job_id, stage, element)
-ORDER BY job_id, stage, element FOR UPDATE OF due
-"""
-
-# The most urgent of each kind that is ready, and of what was delayed until now. Nothing is locked: it is for fairness.
-HEADS = f"""
-SELECT rank, job_id FROM unnest($2::text[]) AS k (kind)
-CROSS JOIN LATERAL (
-    SELECT rank, job_id FROM @due WHERE queue = $1 AND kind = k.kind ORDER BY rank, job_id LIMIT 1
-) AS head
-UNION ALL (
-    SELECT rank, job_id FROM (
-        SELECT * FROM @delayed WHERE not_before <= (SELECT coalesce($3, {NOW})) ORDER BY not_before LIMIT 1000
-    ) AS over
-    WHERE queue = $1 AND kind = ANY($2::text[])
-)
-ORDER BY rank, job_id LIMIT 1
-"""
-
-# A name that is free cannot be locked. It is taken, which waits for whoever is just taking it, and given back if the
-# change is refused. Of one that is taken the update changes nothing: it is locked, and its holder told.
-SLOTS = """
-INSERT INTO @slots AS held (slot, job_id) SELECT * FROM unnest($1::text[], $2::uuid[]) AS asked ORDER BY 1
-ON CONFLICT (slot) DO UPDATE SET job_id = held.job_id
-RETURNING slot, job_id, xmax = 0 AS was_free
-"""
-
-KEYS = """
-INSERT INTO @idempotency AS used (key, job_id, fingerprint)
-SELECT * FROM unnest($1::text[], $2::uuid[], $3::text[]) AS asked ORDER BY 1
-ON CONFLICT (key) DO UPDATE SET job_id = used.job_id
-RETURNING key, job_id, fingerprint, xmax = 0 AS was_free
-"""
 
 
 def entry(job: Job, at: TaskId) -> Entry:
@@ -143,7 +98,7 @@ class Facts:
         asked = set() if is_trusting else {change.after.id for change in changes} - self.versions.keys()
         if asked:
             self.versions |= {
-                str(row["id"]): row["version"] for row in await session.fetch(JOBS, rows.ids(sorted(asked)))
+                str(row["id"]): row["version"] for row in await session.fetch(SQL.lock_jobs, rows.ids(sorted(asked)))
             }
 
     async def _look_at_leases(self, session: Session, changes: Iterable[Change], clock: Clock) -> None:
@@ -154,14 +109,16 @@ class Facts:
             if isinstance(guard, Holds | Overdue) and not self._is_trusted(c, guard)
         }
         if asked:
-            for id, *task, token, is_over in await session.fetch(LEASES, *zip(*asked, strict=True), clock.parameter()):
+            for id, *task, token, is_over in await session.fetch(
+                SQL.lock_leases, *zip(*asked, strict=True), clock.parameter()
+            ):
                 self.leases[(str(id), *task)] = (token, is_over)
 
     async def _look_at_queues(self, session: Session, changes: Iterable[Change]) -> None:
         guarded = {entry(c.after, guard.task) for c in changes for guard in c.guards if isinstance(guard, Waiting)}
         asked = guarded - self.waiting
         if asked:
-            for queue, kind, rank, id, *task in await session.fetch(WAITING, *zip(*asked, strict=True)):
+            for queue, kind, rank, id, *task in await session.fetch(SQL.lock_entries, *zip(*asked, strict=True)):
                 self.waiting.add((queue, kind, rank, str(id), *task))
 
     async def _look_at_heads(self, session: Session, changes: Iterable[Change], clock: Clock) -> None:
@@ -172,7 +129,7 @@ class Facts:
             if isinstance(guard, Foremost)
         }
         for queue, kinds in asked:
-            for head in await session.look(HEADS, queue, kinds, clock.parameter()):
+            for head in await session.look(SQL.heads, queue, kinds, clock.parameter()):
                 self.heads[queue, kinds] = (head["rank"], str(head["job_id"]))
 
     async def _look_at_keys(self, session: Session, changes: Iterable[Change]) -> None:
@@ -186,7 +143,7 @@ class Facts:
                     asked.setdefault(guard.key, (change.after.id, ""))
         if asked:
             values = (list(asked), [id for id, _ in asked.values()], [said for _, said in asked.values()])
-            for row in await session.fetch(KEYS, *values):
+            for row in await session.fetch(SQL.take_keys, *values):
                 self.stored_keys[row["key"]] = (str(row["job_id"]), row["fingerprint"])
                 if not row["was_free"]:
                     self.keys[row["key"]] = self.stored_keys[row["key"]]
@@ -198,7 +155,7 @@ class Facts:
                 if isinstance(part, TakeSlot | SlotFree):
                     asked.setdefault(part.slot, change.after.id)
         if asked:
-            for row in await session.fetch(SLOTS, list(asked), list(asked.values())):
+            for row in await session.fetch(SQL.take_slots, list(asked), list(asked.values())):
                 self.stored_slots[row["slot"]] = str(row["job_id"])
                 if not row["was_free"]:
                     self.slots[row["slot"]] = self.stored_slots[row["slot"]]

@@ -14,90 +14,19 @@ from msgspec.structs import replace
 from packhorse.core.changes import DropRecord, NoteRecord, PutRecord
 from packhorse.core.records import Drop, IndexEntry, LogEntry, Put, Record, Ref
 from packhorse.errors import Conflict, InvalidInput, JobNotFound, PackhorseError
+from packhorse.store import sql_files
 from packhorse.store.postgres import rows
-from packhorse.store.postgres.connection import NOW, Clock, Raced, Row, Session
+from packhorse.store.postgres.connection import Clock, Raced, Row, Session
 from packhorse.store.postgres.statements import Outdated, Parts, columns, write
+
+SQL = sql_files.load(__package__, "records")
+
 
 Write = Put | Drop | NoteRecord
 RecordEffect = PutRecord | NoteRecord | DropRecord
 
-COLUMNS = "r.kind, r.id, r.body, r.note, r.stamp, r.due_at, r.attempts"
 
-LOCK = """
-SELECT r.kind, r.id, r.stamp FROM unnest($1::text[], $2::text[]) AS n (kind, id) JOIN @records AS r USING (kind, id)
-ORDER BY r.kind, r.id FOR UPDATE OF r
-"""
-# A record that is not there cannot be locked. It is added and dropped again, and who wants to add it waits for us.
-RESERVE = """
-INSERT INTO @records AS r SELECT n.kind, n.id, '', '', 0, '', NULL, 0, NULL
-FROM unnest($1::text[], $2::text[]) AS n (kind, id) ORDER BY n.kind COLLATE "C", n.id COLLATE "C"
-ON CONFLICT (kind, id) DO UPDATE SET stamp = r.stamp
-RETURNING kind, id, stamp
-"""
-UNRESERVE = """
-DELETE FROM @records AS r USING unnest($1::text[], $2::text[]) AS n (kind, id)
-WHERE (r.kind, r.id) = (n.kind, n.id) AND r.stamp = 0
-"""
-# A job that is locked is not erased meanwhile: its records are there when it goes, and go too.
-JOBS = "SELECT id FROM @jobs WHERE id = ANY($1::uuid[]) ORDER BY id FOR KEY SHARE"
-BUSY = "SELECT DISTINCT worker FROM @leases WHERE worker = ANY($1::text[])"
-
-FETCH = f"SELECT {COLUMNS} FROM @records AS r WHERE kind = $1 AND id = ANY($2::text[])"
-
-
-def _scan(bound: str, order: str) -> str:
-    return f"""
-SELECT {COLUMNS} FROM @record_index AS e JOIN @records AS r USING (kind, id)
-WHERE e.kind = $1 AND e.name = $2 AND e.place > $3 {bound} ORDER BY e.place {order}, e.id {order} LIMIT $4
-"""
-
-
-BOUND = "AND e.place < $5"
-SCAN = {
-    (is_bound, newest): _scan(BOUND if is_bound else "", "DESC" if newest else "ASC")
-    for is_bound in (False, True)
-    for newest in (False, True)
-}
-
-# The time asked for once: a condition that may change from row to row is looked at row by row.
-DUE = f"kind = $2 AND lane = $3 AND due_at <= (SELECT coalesce($1, {NOW}))"
-HAS_DUE = f"SELECT 1 FROM @records WHERE {DUE} LIMIT 1"
-
-# Locked rows belong to another taker. MATERIALIZED, because a LIMIT that is run again takes too many.
-TAKE = f"""
-WITH due AS MATERIALIZED (
-    SELECT id, due_at FROM @records WHERE {DUE} ORDER BY due_at, id LIMIT $4 FOR UPDATE SKIP LOCKED
-)
-UPDATE @records AS r SET attempts = attempts + 1, due_at = coalesce($1, {NOW}) + $5, stamp = stamp + 1 FROM due
-WHERE r.kind = $2 AND r.id = due.id
-RETURNING {COLUMNS}, due.due_at AS was_due
-"""
-
-# Who appends holds the row of the log's last number until its commit, so numbers rise in the order of commits.
-APPEND = """
-WITH numbered AS (
-    INSERT INTO @logs AS l VALUES ($1, cardinality($2::bytea[]))
-    ON CONFLICT (log) DO UPDATE SET last = l.last + excluded.last RETURNING last
-), added AS (
-    INSERT INTO @log_entries
-    SELECT $1, last - cardinality($2::bytea[]) + e.at, e.topic, e.body
-    FROM numbered, unnest($2::bytea[], $3::text[]) WITH ORDINALITY AS e (body, topic, at)
-    WHERE e.at > cardinality($2::bytea[]) - $4
-)
-DELETE FROM @log_entries WHERE log = $1 AND n <= (SELECT last FROM numbered) - $4
-"""
-TAIL = "SELECT n, topic, body FROM @log_entries WHERE log = $1 AND n < $2 ORDER BY n DESC LIMIT $3"
-TAIL_OF_TOPIC = (
-    "SELECT n, topic, body FROM @log_entries WHERE log = $1 AND topic = $4 AND topic <> '' AND n < $2"
-    " ORDER BY n DESC LIMIT $3"
-)
 LAST = 2**63 - 1
-
-DROP_OF_JOB = "DELETE FROM @records WHERE job_id = $1 RETURNING kind, id"
-DROP_ENTRIES = """
-DELETE FROM @record_index AS e USING unnest($1::text[], $2::text[]) AS n (kind, id)
-WHERE (e.kind, e.id) = (n.kind, n.id)
-"""
 
 
 # Writes
@@ -208,17 +137,17 @@ async def lock(session: Session, refs: Collection[Ref], missing: Collection[Ref]
     missing = [ref for ref in missing if is_storable(ref)]
     there = sorted(set(refs).difference(missing))
     if there:
-        found = _stamps(await session.fetch(LOCK, *columns(there)))
+        found = _stamps(await session.fetch(SQL.lock, *columns(there)))
     if missing:
-        found |= _stamps(await session.fetch(RESERVE, *columns(sorted(missing))))
-        await session.fetch(UNRESERVE, *columns(sorted(missing)))
+        found |= _stamps(await session.fetch(SQL.reserve, *columns(sorted(missing))))
+        await session.fetch(SQL.unreserve, *columns(sorted(missing)))
     return found
 
 
 async def drop_of_job(session: Session, job_id: str) -> None:
-    gone = await session.fetch(DROP_OF_JOB, job_id)
+    gone = await session.fetch(SQL.drop_of_job, job_id)
     if gone:  # a statement of its own: it sees what was written while we waited for the records
-        await session.fetch(DROP_ENTRIES, *columns(tuple(row) for row in gone))
+        await session.fetch(SQL.drop_entries, *columns(tuple(row) for row in gone))
 
 
 _NOTHING = (None, None)
@@ -276,12 +205,12 @@ async def _hold(session: Session, writes: Sequence[Write], jobs: Collection[str]
     asked = sorted(
         {each.job_id for each in puts if each.job_id is not None and rows.is_id(each.job_id)}.difference(jobs)
     )
-    found = {str(id) for (id,) in await session.fetch(JOBS, asked)} if asked else set()
+    found = {str(id) for (id,) in await session.fetch(SQL.lock_jobs, asked)} if asked else set()
     refs = {_ref(each) for each in writes} | {each.needs for each in puts if each.needs is not None}
     asked_refs = sorted(filter(is_storable, refs))
     workers = sorted({each.leaseless for each in writes if isinstance(each, Drop) and each.leaseless})
-    stamps = _stamps(await session.fetch(LOCK, *columns(asked_refs))) if asked_refs else {}
-    busy = {worker for (worker,) in await session.fetch(BUSY, workers)} if workers else set()
+    stamps = _stamps(await session.fetch(SQL.lock, *columns(asked_refs))) if asked_refs else {}
+    busy = {worker for (worker,) in await session.fetch(SQL.busy_workers, workers)} if workers else set()
     return _Held(stamps, found | set(jobs), busy)
 
 
@@ -372,7 +301,7 @@ def check_effect(effect: RecordEffect) -> None:
 
 async def fetch(session: Session, kind: str, ids: Sequence[str]) -> list[Record | None]:
     asked = [id for id in dict.fromkeys(ids) if rows.clean(id) == id]
-    found = {row["id"]: _record(row) for row in await session.fetch(FETCH, kind, asked)} if asked else {}
+    found = {row["id"]: _record(row) for row in await session.fetch(SQL.fetch, kind, asked)} if asked else {}
     return [found.get(id) for id in ids]
 
 
@@ -381,17 +310,21 @@ async def scan(
 ) -> list[Record]:
     if rows.clean(index) != index:
         return []
-    bound = () if before is None else (rows.clean(before),)
-    query = SCAN[before is not None, newest]
-    return [_record(row) for row in await session.fetch(query, kind, index, rows.clean(after), limit, *bound)]
+    asked = (kind, index, rows.clean(after), limit)
+    if before is None:
+        found = await session.fetch(SQL.newest_after if newest else SQL.oldest_after, *asked)
+    else:
+        query = SQL.newest_between if newest else SQL.oldest_between
+        found = await session.fetch(query, *asked, rows.clean(before))
+    return [_record(row) for row in found]
 
 
 async def has_due(session: Session, kind: str, lane: str, clock: Clock) -> bool:
-    return await session.row(HAS_DUE, clock.parameter(), kind, lane) is not None
+    return await session.row(SQL.has_due, clock.parameter(), kind, lane) is not None
 
 
 async def take(session: Session, kind: str, lane: str, clock: Clock, limit: int, seconds: float) -> list[Record]:
-    found = await session.whole(TAKE, clock.parameter(), kind, lane, limit, seconds)
+    found = await session.whole(SQL.take, clock.parameter(), kind, lane, limit, seconds)
     return [_record(row) for row in sorted(found, key=lambda row: (row["was_due"], row["id"]))]
 
 
@@ -405,13 +338,13 @@ def _record(row: Row) -> Record:
 
 async def append(session: Session, log: str, entries: Sequence[LogEntry], keep: int) -> None:
     bodies, topics = [entry.body for entry in entries], [rows.clean(entry.topic) for entry in entries]
-    await session.whole(APPEND, log, bodies, topics, keep)
+    await session.whole(SQL.append, log, bodies, topics, keep)
 
 
 async def tail(session: Session, log: str, topic: str, before: int | None, limit: int) -> list[LogEntry]:
     most = LAST if before is None else before
     if topic:
-        found = await session.fetch(TAIL_OF_TOPIC, log, most, limit, rows.clean(topic))
+        found = await session.fetch(SQL.tail_topic, log, most, limit, rows.clean(topic))
     else:
-        found = await session.fetch(TAIL, log, most, limit)
+        found = await session.fetch(SQL.tail, log, most, limit)
     return [LogEntry(body, topic, n) for n, topic, body in found]

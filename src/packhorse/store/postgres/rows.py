@@ -12,7 +12,10 @@ from packhorse.core import json
 from packhorse.core.models import Job
 from packhorse.core.plan import Plan, Status
 from packhorse.errors import CorruptRecord, PackhorseError
+from packhorse.store import sql_files
 from packhorse.store.postgres.connection import Row, Session
+
+SQL = sql_files.load(__package__, "jobs")
 
 COLUMNS = "id, tenant, user_id, client, plan, priority, trace_id, slot, status, version, is_purging, has_litter, state"
 
@@ -34,9 +37,7 @@ class Plans:
         """Read the plans of these jobs that nobody here has read yet."""
         missing = {row["plan"] for row in found} - self._known.keys()
         if missing:
-            for row in await session.look(
-                "SELECT fingerprint, body FROM @plans WHERE fingerprint = ANY($1::text[])", list(missing)
-            ):
+            for row in await session.look(SQL.plans, list(missing)):
                 self._known[row["fingerprint"]] = _plan(row["body"])
 
     def get(self, fingerprint: str, job_id: str) -> Plan:
@@ -102,7 +103,7 @@ def job_from(row: Row, plans: Plans) -> Job:
 
 
 def fixed(job: Job) -> tuple[Any, ...]:
-    """What a job keeps from its first row on, in the order of `FIXED`."""
+    """What a job keeps from its first row on, in the order of the part `added`."""
     plan = job.plan
     return (
         job.tenant, job.user, job.client, plan.pipeline, plan.fingerprint, job.priority, job.trace_id, job.slot,
@@ -111,7 +112,7 @@ def fixed(job: Job) -> tuple[Any, ...]:
 
 
 def moving(job: Job) -> tuple[Any, ...]:
-    """What a change may move, in the order of `MOVING`."""
+    """What a change may move, in the order of the part `moved`."""
     error = None
     if job.status is Status.FAILED:
         error = clean(job.error.message) if job.error is not None else ""
@@ -120,39 +121,6 @@ def moving(job: Job) -> tuple[Any, ...]:
         job.updated_at, job.deadline_at, job.purge_at, job.is_purging, job.stopping is not None, job.has_litter, error,
         _state(job),
     )  # fmt: skip
-
-
-FIXED = {
-    "tenant": "text", "user_id": "text", "client": "text", "pipeline": "text", "plan": "text", "priority": "int4",
-    "trace_id": "text", "slot": "text", "created_at": "time",
-}  # fmt: skip
-MOVING = {
-    "status": "text", "version": "int4", "retry_count": "int4", "not_before": "time", "started_at": "time",
-    "completed_at": "time", "updated_at": "time", "deadline_at": "time", "purge_at": "time", "is_purging": "bool",
-    "is_stopping": "bool", "has_litter": "bool", "error_message": "text", "state": "bytea",
-}  # fmt: skip
-"""Columns and what is sent for them: a time is sent as seconds."""
-
-FAR = 9e12
-"""Seconds: about the last that a timestamp can hold."""
-
-
-def arrays(columns: dict[str, str]) -> str:
-    """The parameters that bring these columns, a list each; ``%`` stands for the next number."""
-    return ", ".join(f"%::{'float8' if sort == 'time' else sort}[]" for sort in columns.values())
-
-
-def values(columns: dict[str, str], row: str) -> list[str]:
-    """What is written to these columns from one row of such lists."""
-    return [
-        f"CASE WHEN {row}.{name} IS NOT NULL THEN {moment(f'{row}.{name}')} END" if sort == "time" else f"{row}.{name}"
-        for name, sort in columns.items()
-    ]
-
-
-def moment(seconds: str) -> str:
-    """The timestamp for so many seconds, which must not be null: ``least`` would take it for no bound."""
-    return f"to_timestamp(least({seconds}, {FAR}))"
 
 
 def clean(text: str) -> str:

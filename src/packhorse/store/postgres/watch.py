@@ -12,8 +12,12 @@ from contextlib import contextmanager, suppress
 import asyncpg
 
 from packhorse.errors import StoreError
+from packhorse.store import sql_files
 from packhorse.store.postgres.address import Address
 from packhorse.store.postgres.connection import CONNECT, LOST, NOW, Clock, Connections, Session
+
+SQL = sql_files.load(__package__, "watch")
+
 
 POLL = 0.5
 """Seconds between looks that nothing told us to take: how late we are when a notification is lost."""
@@ -31,36 +35,6 @@ FEED = 10_000
 """Rows of the feed kept for watchers that are a little behind; who is further behind looks at everything."""
 MANY = 2_000
 """Rows past which it is cheaper to look at what one watches than at what has moved."""
-
-# A snapshot says which transactions were over when it was taken. What is new is not a question of numbers, which are
-# given before the commit: it is all that can be seen now and could not be seen then. A row above our own snapshot was
-# written by another server, whose copy this is.
-NEW = """
-xid >= pg_snapshot_xmin($1::text::pg_snapshot) AND xid < pg_snapshot_xmax(pg_current_snapshot())
-AND NOT pg_visible_in_snapshot(xid, $1::text::pg_snapshot)
-"""
-
-LOOK = f"""
-SELECT pg_current_snapshot()::text AS snapshot, EXISTS (SELECT FROM @feed WHERE {NEW}) AS is_new
-"""
-
-TOUCHED = f"""
-WITH news AS MATERIALIZED (SELECT jobs FROM @feed WHERE {NEW} LIMIT {{many}} + 1)
-SELECT pg_current_snapshot()::text AS snapshot,
-    (SELECT count(*) FROM news) > {{many}} OR pg_snapshot_xmin($1::text::pg_snapshot) <= (SELECT xid FROM @trimmed)
-        AS is_too_much,
-    ARRAY(SELECT DISTINCT unnest(jobs) FROM news) AS jobs
-"""
-
-TRIM = """
-WITH bounds AS MATERIALIZED (
-    SELECT pg_snapshot_xmax(pg_current_snapshot()) AS above,
-        (SELECT xid FROM @feed ORDER BY xid DESC OFFSET $1 LIMIT 1) AS cut
-), gone AS (
-    DELETE FROM @feed USING bounds WHERE xid <= cut OR xid >= above
-)
-UPDATE @trimmed SET xid = least(above, greatest(xid, coalesce(cut, xid))) FROM bounds
-"""
 
 GAP = 64
 """Transactions between what was seen and what was told of, past which a look is simpler."""
@@ -97,14 +71,14 @@ def advanced(snapshot: str, xid: int) -> str | None:
 
 
 async def trim(session: Session) -> None:
-    await session.fetch(TRIM, FEED)
+    await session.fetch(SQL.trim, FEED)
 
 
 async def touched(session: Session, since: int | None) -> tuple[int, Collection[str] | None]:
     seen = snapshot_of(since) if since is not None else None
     if seen is None:
         return number(await _look(session, None) or ""), None
-    row = await session.row(TOUCHED.format(many=MANY), seen)
+    row = await session.row(SQL.touched, seen, MANY)
     assert row is not None
     return number(row["snapshot"]), None if row["is_too_much"] else {str(id) for id in row["jobs"]}
 
@@ -112,8 +86,8 @@ async def touched(session: Session, since: int | None) -> tuple[int, Collection[
 async def _look(session: Session, seen: str | None) -> str | None:
     """What can be seen now, None if that is nothing new."""
     if seen is None:
-        return str(await session.value("SELECT pg_current_snapshot()::text"))
-    row = await session.row(LOOK, seen)
+        return str(await session.value(SQL.snapshot))
+    row = await session.row(SQL.look, seen)
     assert row is not None
     return str(row["snapshot"]) if row["is_new"] else None
 
@@ -291,7 +265,7 @@ class Watch:
         self._told_at = time.monotonic()
         with suppress(StoreError, asyncpg.PostgresError):  # who is not told looks
             async with self._connections.session() as session:
-                await session.value("SELECT pg_notify($1, $2)", self._channel, self._name)
+                await session.value(SQL.notify, self._channel, self._name)
 
     async def close(self) -> None:
         """Tell what was not told yet, and stop listening."""

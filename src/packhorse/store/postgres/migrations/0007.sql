@@ -50,3 +50,11 @@ BEGIN
     END IF;
 END
 $$;
+
+-- The server's clock, in seconds.
+CREATE FUNCTION @now() RETURNS double precision LANGUAGE sql AS
+    'SELECT extract(epoch FROM clock_timestamp())::double precision';
+
+-- Seconds as a timestamp, up to about the last that one can hold.
+CREATE FUNCTION @moment(seconds double precision) RETURNS timestamptz LANGUAGE sql IMMUTABLE AS
+    'SELECT CASE WHEN seconds IS NOT NULL THEN to_timestamp(least(seconds, 9e12)) END';

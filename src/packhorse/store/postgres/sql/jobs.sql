@@ -1,0 +1,177 @@
+-- Purpose: questions about jobs. None reads more rows than it returns, give or take a few.
+-- Callers: store/postgres/reads.py, batch.py, rows.py
+-- Tables:  jobs, plans, specs, results, events, idempotency, slots, progress, log, samples
+
+-- name: plans
+SELECT fingerprint, body FROM @plans WHERE fingerprint = ANY($1::text[]);
+
+-- name: by_id
+SELECT id, tenant, user_id, client, plan, priority, trace_id, slot, status, version, is_purging, has_litter, state
+FROM @jobs WHERE id = ANY($1::uuid[]);
+
+-- name: find_all
+-- Bounds that are null bound nothing.
+SELECT id, tenant, user_id, client, plan, priority, trace_id, slot, status, version, is_purging, has_litter, state
+FROM @jobs
+WHERE TRUE
+    AND id < coalesce($1::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+    AND id >= coalesce($2::uuid, '00000000-0000-0000-0000-000000000000')
+    AND id < coalesce($3::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+    AND ($4::float8 IS NULL OR created_at >= @moment($4)) AND ($5::float8 IS NULL OR created_at < @moment($5))
+ORDER BY id DESC LIMIT $6;
+
+-- name: find_of_user
+-- One statement, for one snapshot: a job that changed status between two walks would be found twice, or never. Each
+-- walk is short, along one index; values that are not given are found by jumping from one to the next.
+WITH RECURSIVE tenants AS (
+    SELECT coalesce($7::text, (SELECT min(tenant) FROM @jobs)) AS tenant
+    UNION ALL
+    SELECT (SELECT min(tenant) FROM @jobs WHERE tenant > t.tenant)
+    FROM tenants AS t WHERE $7::text IS NULL AND t.tenant IS NOT NULL
+)
+SELECT job.id, job.tenant, job.user_id, job.client, job.plan, job.priority, job.trace_id, job.slot, job.status,
+    job.version, job.is_purging, job.has_litter, job.state
+FROM (
+    SELECT walk.id FROM tenants AS t, unnest($8::text[]) AS s (status), LATERAL (
+        SELECT id FROM @jobs
+        WHERE tenant = t.tenant AND status = s.status AND user_id = $9 AND ($10::text IS NULL OR pipeline = $10)
+            AND id < coalesce($1::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+            AND id >= coalesce($2::uuid, '00000000-0000-0000-0000-000000000000')
+            AND id < coalesce($3::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+            AND ($4::float8 IS NULL OR created_at >= @moment($4)) AND ($5::float8 IS NULL OR created_at < @moment($5))
+        ORDER BY id DESC LIMIT $6
+    ) AS walk
+    ORDER BY walk.id DESC LIMIT $6
+) AS found JOIN @jobs AS job USING (id) ORDER BY job.id DESC;
+
+-- name: find_of_pipelines
+WITH RECURSIVE tenants AS (
+    SELECT coalesce($7::text, (SELECT min(tenant) FROM @jobs)) AS tenant
+    UNION ALL
+    SELECT (SELECT min(tenant) FROM @jobs WHERE tenant > t.tenant)
+    FROM tenants AS t WHERE $7::text IS NULL AND t.tenant IS NOT NULL
+)
+SELECT job.id, job.tenant, job.user_id, job.client, job.plan, job.priority, job.trace_id, job.slot, job.status,
+    job.version, job.is_purging, job.has_litter, job.state
+FROM (
+    SELECT walk.id FROM tenants AS t, unnest($8::text[]) AS s (status), LATERAL (
+        WITH RECURSIVE pipelines AS (
+            SELECT coalesce($9::text, (SELECT min(pipeline) FROM @jobs WHERE tenant = t.tenant)) AS pipeline
+            UNION ALL
+            SELECT (SELECT min(pipeline) FROM @jobs WHERE tenant = t.tenant AND pipeline > p.pipeline)
+            FROM pipelines AS p WHERE $9::text IS NULL AND p.pipeline IS NOT NULL
+        )
+        SELECT pipeline FROM pipelines WHERE pipeline IS NOT NULL
+    ) AS p, LATERAL (
+        SELECT id FROM @jobs
+        WHERE tenant = t.tenant AND status = s.status AND pipeline = p.pipeline
+            AND id < coalesce($1::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+            AND id >= coalesce($2::uuid, '00000000-0000-0000-0000-000000000000')
+            AND id < coalesce($3::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+            AND ($4::float8 IS NULL OR created_at >= @moment($4)) AND ($5::float8 IS NULL OR created_at < @moment($5))
+        ORDER BY id DESC LIMIT $6
+    ) AS walk
+    ORDER BY walk.id DESC LIMIT $6
+) AS found JOIN @jobs AS job USING (id) ORDER BY job.id DESC;
+
+-- name: count_all
+-- By the same walks as above, of which no more rows are looked at than agreed, whether they match or not.
+SELECT count(*) AS seen, count(*) FILTER (
+    WHERE NOT is_purging
+    AND ($3::float8 IS NULL OR created_at >= @moment($3)) AND ($4::float8 IS NULL OR created_at < @moment($4))
+) AS fitting
+FROM (
+    SELECT created_at, is_purging FROM @jobs
+    WHERE id >= coalesce($1::uuid, '00000000-0000-0000-0000-000000000000')
+        AND id < coalesce($2::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+    ORDER BY id DESC LIMIT $5
+) AS walk;
+
+-- name: count_of_user
+WITH RECURSIVE tenants AS (
+    SELECT coalesce($6::text, (SELECT min(tenant) FROM @jobs)) AS tenant
+    UNION ALL
+    SELECT (SELECT min(tenant) FROM @jobs WHERE tenant > t.tenant)
+    FROM tenants AS t WHERE $6::text IS NULL AND t.tenant IS NOT NULL
+)
+SELECT count(*) AS seen, count(*) FILTER (
+    WHERE NOT is_purging AND ($9::text IS NULL OR pipeline = $9)
+    AND ($3::float8 IS NULL OR created_at >= @moment($3)) AND ($4::float8 IS NULL OR created_at < @moment($4))
+) AS fitting
+FROM (
+    SELECT walk.* FROM tenants AS t, unnest($7::text[]) AS s (status), LATERAL (
+        SELECT pipeline, created_at, is_purging FROM @jobs
+        WHERE tenant = t.tenant AND status = s.status AND user_id = $8
+            AND id >= coalesce($1::uuid, '00000000-0000-0000-0000-000000000000')
+            AND id < coalesce($2::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+        ORDER BY id DESC LIMIT $5
+    ) AS walk
+    LIMIT $5
+) AS seen;
+
+-- name: count_of_pipelines
+WITH RECURSIVE tenants AS (
+    SELECT coalesce($6::text, (SELECT min(tenant) FROM @jobs)) AS tenant
+    UNION ALL
+    SELECT (SELECT min(tenant) FROM @jobs WHERE tenant > t.tenant)
+    FROM tenants AS t WHERE $6::text IS NULL AND t.tenant IS NOT NULL
+)
+SELECT count(*) AS seen, count(*) FILTER (
+    WHERE NOT is_purging
+    AND ($3::float8 IS NULL OR created_at >= @moment($3)) AND ($4::float8 IS NULL OR created_at < @moment($4))
+) AS fitting
+FROM (
+    SELECT walk.* FROM tenants AS t, unnest($7::text[]) AS s (status), LATERAL (
+        WITH RECURSIVE pipelines AS (
+            SELECT coalesce($8::text, (SELECT min(pipeline) FROM @jobs WHERE tenant = t.tenant)) AS pipeline
+            UNION ALL
+            SELECT (SELECT min(pipeline) FROM @jobs WHERE tenant = t.tenant AND pipeline > p.pipeline)
+            FROM pipelines AS p WHERE $8::text IS NULL AND p.pipeline IS NOT NULL
+        )
+        SELECT pipeline FROM pipelines WHERE pipeline IS NOT NULL
+    ) AS p, LATERAL (
+        SELECT created_at, is_purging FROM @jobs
+        WHERE tenant = t.tenant AND status = s.status AND pipeline = p.pipeline
+            AND id >= coalesce($1::uuid, '00000000-0000-0000-0000-000000000000')
+            AND id < coalesce($2::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+        ORDER BY id DESC LIMIT $5
+    ) AS walk
+    LIMIT $5
+) AS seen;
+
+-- name: specs
+SELECT job_id, body FROM @specs WHERE job_id = ANY($1::uuid[]);
+
+-- name: results
+SELECT job_id, stage, element, body FROM @results WHERE job_id = ANY($1::uuid[]) ORDER BY job_id, stage, element;
+
+-- name: stage_results
+SELECT r.job_id, r.stage, r.element, r.body FROM unnest($1::uuid[], $2::text[]) AS asked (job_id, stage)
+JOIN @results AS r USING (job_id, stage);
+
+-- name: events
+-- From the row that contains the number after $2: rows hold ranges, and `last` of the one before is in it.
+SELECT body FROM @events WHERE job_id = $1 AND last > $2 ORDER BY n LIMIT $3;
+
+-- name: has_change
+SELECT EXISTS (SELECT FROM @events WHERE job_id = $1 AND change_id = $2);
+
+-- name: idempotency_key
+SELECT job_id, fingerprint FROM @idempotency WHERE key = $1;
+
+-- name: slot_holder
+SELECT job_id FROM @slots WHERE slot = $1;
+
+-- name: progress
+SELECT job_id, stage, element, run, at, current, total, message, peak FROM @progress WHERE job_id = ANY($1::uuid[]);
+
+-- name: lines
+SELECT n, stage, element, attempt, at, text FROM @log WHERE job_id = $1 AND n > $2 AND ($4::text IS NULL OR stage = $4)
+ORDER BY n LIMIT $3;
+
+-- name: newest_lines
+SELECT n, stage, element, attempt, at, text FROM @log WHERE job_id = $1 AND n > $2 AND ($4::text IS NULL OR stage = $4)
+ORDER BY n DESC LIMIT $3;
+
+-- name: samples
+SELECT stage, element, at, cpu, memory FROM @samples WHERE job_id = ANY($1::uuid[]) ORDER BY at;
