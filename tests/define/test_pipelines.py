@@ -86,7 +86,7 @@ def test_without_options_the_plan_has_the_defaults_and_leaves_them_to_the_deploy
 def test_a_parameter_that_a_submit_has_itself_is_refused(name: str) -> None:
     params = dataclasses.make_dataclass("Taken", [(name, str)])
 
-    with pytest.raises(DefinitionError, match=f"cannot be called '{name}'"):
+    with pytest.raises(DefinitionError, match=f"cannot be named '{name}'"):
         Pipeline("taken", params)
 
 
@@ -137,8 +137,8 @@ def test_a_backoff_alone_keeps_the_longest_wait_sensible() -> None:
         ({"weight": "heavy"}, "weight must be more than 0"),
         ({"elements": 0}, "elements must be a whole number, at least 1"),
         ({"backoff": ("1m", "1s")}, "backoff cannot start at 60s and stop growing at 1s"),
-        ({"queue": "a b"}, "'a b' cannot be a name"),
-        ({"name": "-a"}, "'-a' cannot be a name"),
+        ({"queue": "a b"}, "'a b' is not a valid name"),
+        ({"name": "-a"}, "'-a' is not a valid name"),
         ({"tiemout": 1}, "tiemout"),
     ],
 )
@@ -156,9 +156,9 @@ def test_a_limit_that_makes_no_sense_is_refused_with_its_place(
     ("options", "sentence"),
     [
         ({"one_per": "tenant"}, 'one_per can only be "user"'),
-        ({"slot": "a"}, 'slot= says what is admitted one at a time, so it needs one_per="user"'),
-        ({"one_per": "user", "slot": "a/b"}, "'a/b' cannot be a name"),
-        ({"keep": {"pending": "1d"}}, "keep is per cancelled, completed, failed"),
+        ({"slot": "a"}, 'slot= needs one_per="user"'),
+        ({"one_per": "user", "slot": "a/b"}, "'a/b' is not a valid name"),
+        ({"keep": {"pending": "1d"}}, "keep takes cancelled, completed, failed"),
         ({"keep": "forever"}, "'forever' is not a duration"),
         ({"deadline": 0}, "deadline must be more than 0"),
         ({"dedline": 1}, "dedline"),
@@ -181,7 +181,7 @@ def test_names_of_letters_digits_and_strokes_are_taken(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "_a", "-a", "a b", "a/b", "a#b", "a.b", "é", "a\n", "x" * 64, 3, None])
 def test_other_names_are_refused(name: Any) -> None:
-    with pytest.raises(DefinitionError, match="cannot be a name"):
+    with pytest.raises(DefinitionError, match="is not a valid name"):
         Pipeline(name, Convert)
 
 

@@ -40,5 +40,5 @@ def test_two_pipelines_of_one_name_are_refused_with_both_places(name: str) -> No
 
 
 def test_an_app_has_a_name_like_everything_else() -> None:
-    with pytest.raises(DefinitionError, match=r"App: 'my app' cannot be a name.*test_registry.py:\d+$"):
+    with pytest.raises(DefinitionError, match=r"App: 'my app' is not a valid name.*test_registry.py:\d+$"):
         Code("my app")

@@ -62,7 +62,7 @@ def test_parameters_may_be_a_mapping_and_the_pipeline_a_function() -> None:
     [
         ({"cron": "0 0 31 2 *"}, "cron"),
         ({"zone": "Mars/Base"}, "zone"),
-        ({"id": "a b"}, "cannot be a name"),
+        ({"id": "a b"}, "is not a valid name"),
         ({"params": Fetch(url="u", body=File(Path(__file__)))}, "cannot hold files"),
         ({"params": {"nome": 1}}, "nome"),
         ({"window": "soon"}, "not a duration"),

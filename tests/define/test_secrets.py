@@ -166,7 +166,7 @@ def test_a_secret_of_pydantics_own_would_arrive_as_asterisks_and_is_refused() ->
 
 
 def test_a_stage_that_returns_a_secret_is_told_not_to() -> None:
-    with pytest.raises(InvalidInput, match="a Secret is not to be returned") as refused:
+    with pytest.raises(InvalidInput, match="a Secret cannot be returned") as refused:
         encode_result({"key": Secret(CANARY)})
 
     assert CANARY not in str(refused.value)

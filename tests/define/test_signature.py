@@ -154,12 +154,12 @@ def yields(a: int) -> Any:
     ("function", "sentence"),
     [
         (untyped, "Job 'untyped': parameter 'a' has no type"),
-        (starred, "parameter 'a' stands for any number of others"),
-        (keywords, "parameter 'a' stands for any number of others"),
+        (starred, "parameter 'a' takes any number of arguments"),
+        (keywords, "parameter 'a' takes any number of arguments"),
         (late, "parameter 'ctx' is the context, which comes first"),
         (complicated, "complex is not a type that JSON can carry"),
         (hidden, "files must be parameters of their own"),
-        (_private, "'_private' cannot be a name"),
+        (_private, "'_private' is not a valid name"),
         (yields, "it cannot yield"),
     ],
 )

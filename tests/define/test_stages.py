@@ -115,7 +115,7 @@ def test_arguments_are_decoded_as_what_their_stage_returns(
 
     assert work.arguments({"all": [whole], "one": [part]}) == {"all": [Point(1), Point(2)], "one": Point(2)}
     assert join.arguments({"every": [part, part]}) == {"every": [Point(2), Point(2)]}
-    with pytest.raises(InvalidInput, match="The result of split is not what its type says"):
+    with pytest.raises(InvalidInput, match="The result of split does not match its type"):
         work.arguments({"all": [part], "one": [part]})
 
 

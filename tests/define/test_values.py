@@ -143,13 +143,16 @@ def cyclic() -> list[Any]:
 @pytest.mark.parametrize(
     ("value", "sentence"),
     [
-        (object(), "Stage 'a' returned a value of type object that cannot be kept: object is neither JSON nor a File"),
-        ([1j], "Stage 'a' returned a value of type list that cannot be kept: complex is neither JSON nor a File"),
-        ({"x": Path("y")}, r"returned a value of type dict that cannot be kept: .* return File\(path\)"),
-        ({(1, 2): 3}, "cannot be kept"),
-        ("\ud800", "cannot be kept"),
-        (cyclic(), "cannot be kept"),
-        (Timing(1, File("nowhere")), "Stage 'a' returned a File that is not there: nowhere"),
+        (
+            object(),
+            "Stage 'a' returned a value of type object that cannot be stored: object is neither JSON nor a File",
+        ),
+        ([1j], "Stage 'a' returned a value of type list that cannot be stored: complex is neither JSON nor a File"),
+        ({"x": Path("y")}, r"returned a value of type dict that cannot be stored: .* return File\(path\)"),
+        ({(1, 2): 3}, "cannot be stored"),
+        ("\ud800", "cannot be stored"),
+        (cyclic(), "cannot be stored"),
+        (Timing(1, File("nowhere")), "Stage 'a' returned a File that does not exist: nowhere"),
     ],
 )
 def test_what_cannot_be_kept_is_refused_in_a_sentence(value: object, sentence: str) -> None:
@@ -169,7 +172,7 @@ def test_what_cannot_be_kept_is_refused_in_a_sentence(value: object, sentence: s
     ],
 )
 def test_what_does_not_fit_its_type_is_refused_with_its_field(data: bytes, hint: Any, field: str) -> None:
-    with pytest.raises(InvalidInput, match="The result of onnx is not what its type says") as refused:
+    with pytest.raises(InvalidInput, match="The result of onnx does not match its type") as refused:
         decode_result(data, hint, ["a"], "The result of onnx")
 
     assert [mistake["field"] for mistake in refused.value.errors] == [field]

@@ -1,4 +1,4 @@
-"""How a team writes its pipelines: plain typed functions. Light to import, because every child process does."""
+"""The SDK for pipelines: plain typed functions. Light to import, because every child process imports it."""
 
 from packhorse.define.accepts import Accepts
 from packhorse.define.choices import Choices

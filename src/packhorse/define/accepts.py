@@ -1,4 +1,4 @@
-"""What a pipeline takes for a file: which kinds, and up to which size."""
+"""Which files a parameter accepts: kinds and maximum size."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from packhorse.errors import TooLarge, UnsupportedMedia
 KIND = re.compile(r"\.[^\s/,;]{1,30}|[a-z]+/(?:\*|[a-z0-9][a-z0-9.+-]*)")
 
 ACCEPT, MAX_BYTES = "x-accept", "x-max-bytes"
-"""How JSON Schema is told; it has no words of its own for it."""
+"""Extension keywords in JSON Schema, which has none for this."""
 
 
 class Accepts:
     """``model: Annotated[File, Accepts(".onnx", "image/*", size="200MB")]``: one of these kinds, no larger than that.
 
-    A kind is the end of a file's name or a media type. A file is of it if its name says so, or who sends it. Nobody
-    looks inside: what only seems to be a model is for the stage to refuse. Also in ``... | None`` and ``list[...]``.
+    A kind is a suffix or a media type. It is compared with the file name and the media type that the client sent. The
+    content is not checked: that is up to the stage. Also works in ``... | None`` and ``list[...]``.
     """
 
     def __init__(self, *kinds: str, size: Size | None = None) -> None:
         wrong = [kind for kind in kinds if not KIND.fullmatch(str(kind).lower())]
         if wrong:
             raise definition_error(
-                f'{wrong[0]!r} is no kind of file: write ".onnx", "image/png" or "image/*"', caller()[0]
+                f'{wrong[0]!r} is not a kind of file: use ".onnx", "image/png" or "image/*"', caller()[0]
             )
         self.kinds = tuple(kind.lower() for kind in kinds)
         try:
@@ -39,7 +39,7 @@ class Accepts:
 
     @classmethod
     def from_schema(cls, schema: Mapping[str, Any]) -> Accepts:
-        """Of the schema of a file."""
+        """Read from the JSON Schema of a file parameter."""
         return cls(*schema.get(ACCEPT, ()), size=schema.get(MAX_BYTES))
 
     def schema(self) -> dict[str, Any]:
@@ -47,7 +47,7 @@ class Accepts:
         return accept if self.size is None else {**accept, MAX_BYTES: self.size}
 
     def check(self, field: str, name: str, media_type: str = "") -> None:
-        """Raises UnsupportedMedia that names the field and what it takes."""
+        """Raises UnsupportedMedia with the field and the accepted kinds."""
         given = {media_type.partition(";")[0].strip().lower(), mimetypes.guess_type(name)[0] or ""}
         if self.kinds and not any(_matches(kind, name.lower(), given) for kind in self.kinds):
             raise UnsupportedMedia(f"{field} must be {_join_or(self.kinds)}, and {name} is not.", field=field)
@@ -64,7 +64,7 @@ ANYTHING = Accepts()
 
 
 def accepts_in(hint: Any) -> Accepts | None:
-    """What a parameter's type is annotated with, at the top, beside None, or for its elements."""
+    """The `Accepts` annotation of a parameter type: its own, beside None, or of its elements."""
     inside = get_args(hint)
     if get_origin(hint) is Annotated:
         base, *notes = inside
@@ -73,7 +73,7 @@ def accepts_in(hint: Any) -> Accepts | None:
 
 
 def add_accepts(schema: Mapping[str, Any], accepts: Accepts) -> dict[str, Any]:
-    """The schema of a parameter that is a file, or several, with what it accepts in it."""
+    """The schema of a file parameter with its accepted kinds and size added."""
     if "anyOf" in schema:
         return {**schema, "anyOf": [p if p.get("type") == "null" else add_accepts(p, accepts) for p in schema["anyOf"]]}
     if isinstance(schema.get("items"), dict):

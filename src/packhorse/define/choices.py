@@ -1,4 +1,4 @@
-"""Choices that are known only where the work is done, such as the voices that are installed there."""
+"""Choices that only the worker knows, such as the voices installed on it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Choice = str | int
 class Choices:
     """``voice: Annotated[str, Choices(voices)]`` is one of what ``voices()`` returns where the worker runs.
 
-    The function is called when a worker starts, which publishes the choices with the schema, and once in each process
-    that runs stages. Who submits never calls it. A default is not looked at. Also in ``... | None``, in
-    ``list[...]``, and in the fields of a type that a parameter has.
+    A worker calls the function when it starts and publishes the choices with the schema; each process that runs stages
+    calls it once. Submitting never calls it. Defaults are not checked. Also works in ``... | None``, in ``list[...]``,
+    and in the fields of a parameter's type.
     """
 
     def __init__(self, find: Callable[[], Iterable[Choice]]) -> None:
@@ -29,7 +29,7 @@ class Choices:
 
     @cached_property
     def values(self) -> list[Choice]:
-        """Raises ValueError if there is none, and whatever the function raises."""
+        """Raises ValueError if there are none, and whatever the function raises."""
         known = list(dict.fromkeys(self._find()))
         if not known or not all(isinstance(choice, str | int) for choice in known):
             raise ValueError(f"choices must be texts or numbers, and at least one, not {known!r}")
@@ -37,7 +37,7 @@ class Choices:
 
 
 def choices_of(type: type[Any]) -> dict[Path, Choices]:
-    """Where values of a parameter type have choices. TypeError where nobody could say which values they are for."""
+    """Choices by their path in a parameter type. TypeError if a union makes it unclear which values they are for."""
     return {path: here for field in fields_of(type) for path, here in _find(field.hint, (field.name,), (type,))}
 
 
@@ -47,7 +47,7 @@ def _find(hint: Any, path: Path, inside: tuple[Any, ...]) -> Iterator[tuple[Path
         noted = next((note for note in notes if isinstance(note, Choices)), None)
         yield from ((path, noted),) if noted is not None else _find(base, path, inside)
     elif has_fields(hint):
-        if hint in inside:  # it has none, or their places would have been found without end
+        if hint in inside:  # a recursive type
             return
         for field in fields_of(hint):
             yield from _find(field.hint, (*path, field.name), (*inside, hint))
@@ -64,7 +64,7 @@ def _find(hint: Any, path: Path, inside: tuple[Any, ...]) -> Iterator[tuple[Path
 
 
 def add_choices(schema: Mapping[str, Any], path: Path, choices: Choices) -> dict[str, Any]:
-    """The schema with the choices in it, at the end of the path. TypeError if they have no place there."""
+    """The schema with the choices added at the path. TypeError if it is not a text or integer there."""
     defs = dict(schema.get("$defs", {}))
     whole = _add(schema, path, choices, defs)
     return {**whole, "$defs": defs} if defs else whole
@@ -81,7 +81,7 @@ def _add(schema: Mapping[str, Any], path: Path, choices: Choices, defs: dict[str
     if path and path[0] in schema.get("properties", {}):
         inner = _add(schema["properties"][path[0]], path[1:], choices, defs)
         return {**schema, "properties": {**schema["properties"], path[0]: inner}}
-    for name in ("items", "additionalProperties") if path else ("items",):  # of a list as a whole: of its elements
+    for name in ("items", "additionalProperties") if path else ("items",):  # choices for a list apply to its elements
         if isinstance(schema.get(name), dict):
             return {**schema, name: _add(schema[name], path[1:], choices, defs)}
     if schema.get("type") not in ("string", "integer"):

@@ -1,4 +1,4 @@
-"""What a running stage is given to speak with: progress, log, artifacts, and who it runs for."""
+"""The context of a running stage (progress, log, artifacts, job), and its special outcomes: Later, Permanent."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Context(ABC):
-    """Nothing here is a coroutine and nothing waits for the network, so sync and async stages read the same."""
+    """No method is a coroutine or waits for the network, so sync and async stages use it in the same way."""
 
     job_id: str
     user_id: str
@@ -26,26 +26,26 @@ class Context(ABC):
     """1 for the first attempt of a run."""
     trace_id: str
     scratch: Path
-    """A folder of this attempt alone, gone when it ends."""
+    """Folder for this attempt only, deleted when it ends."""
     log: logging.Logger
     schedule_id: str | None = None
-    """The schedule that has made the job, if one has."""
+    """The schedule that created the job, if any."""
     tick: datetime | None = None
-    """The moment it was made for, in UTC: however late it is run, and however often it is retried, the same."""
+    """The scheduled time in UTC. It stays the same however late the job runs and however often it is retried."""
     previous: Any = None
-    """What the last completed run before this tick returned, as JSON; a file in it is named, sized and summed.
+    """Result of the last completed run before this tick, as JSON. Files are given by name, size and SHA-256.
 
-    None at first, after an edit of the schedule, and when that job is kept no more: it is a memory, not a store.
+    None on the first run, after an edit of the schedule, and once that job is purged.
     """
 
     @property
     @abstractmethod
     def cancelled(self) -> bool:
-        """Whether the job is being stopped. A stage that looks can tidy up; one that does not is ended all the same."""
+        """Whether the job is being stopped. A stage can check it and clean up before it is killed."""
 
     @abstractmethod
     def progress(self, current: float, total: float | None = None, message: str = "") -> None:
-        """Say how far it is. Call it as often as you like: only the latest of each moment travels."""
+        """Report progress. Call it as often as you like: only the latest value is sent."""
 
     @abstractmethod
     def artifact(self, name: str, content: Path | str | bytes) -> None:
@@ -56,7 +56,7 @@ class Context(ABC):
         """
 
     def track(self, iterable: Iterable[T], total: float | None = None, message: str = "") -> Iterator[T]:
-        """Go through ``iterable`` and report each element when the loop is done with it."""
+        """Iterate over ``iterable`` and report progress after each element."""
         if total is None and isinstance(iterable, Sized):
             total = len(iterable)
         self.progress(0, total, message)
@@ -66,9 +66,9 @@ class Context(ABC):
 
 
 class Later(Struct, frozen=True):
-    """Returned: call the stage again in so many seconds. Not counted as an attempt.
+    """Return it to be called again after ``seconds``. The attempt does not count.
 
-    A stage that does so is annotated ``-> X | Later``; what needs it is given the ``X``.
+    Annotate such a stage ``-> X | Later``. Stages that need it receive the ``X``.
     """
 
     seconds: float
@@ -79,7 +79,7 @@ class Later(Struct, frozen=True):
 
 
 class Permanent(Exception):
-    """Raised: the job has failed, and another attempt would fail in the same way."""
+    """Raise it to fail the job without further attempts."""
 
     def __init__(self, message: str, code: str = error_codes.PERMANENT) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""Times and sizes as people write them: "10m", "1.5h", "512MB"."""
+"""Durations and sizes as text: "10m", "1.5h", "512MB"."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looks into parameter types: their fields, and where in them a File may be."""
+"""Fields of parameter types, and which of them are files."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Many = Literal["one", "many"]
 
 class Field(NamedTuple):
     name: str
-    """As it is called in JSON."""
+    """The name in JSON."""
     hint: Any
     default: Any
 
 
 def fields_of(type: type[Any]) -> Iterator[Field]:
-    """In the order they are written to JSON. Raises TypeError for what has no fields."""
+    """Fields in JSON order. Raises TypeError for a type without fields."""
     if pydantic.is_model(type):
         yield from (Field(*field) for field in pydantic.fields_of(type))
     elif isinstance(type, msgspec.StructMeta):
@@ -45,7 +45,7 @@ def has_fields(hint: Any) -> bool:
 
 
 def files_in(hint: Any) -> Many | None:
-    """Whether a parameter is a file, several, or none. Raises TypeError if files are hidden deeper in it."""
+    """Whether a parameter is one file, several, or none. Raises TypeError for files nested deeper."""
     found = [_bare(part) for part in alternatives(_bare(hint)) if part is not NoneType]
     if found == [File]:
         return "one"

@@ -1,4 +1,4 @@
-"""A file as user code sees it: on this machine, with the name a person gave it."""
+"""Files in user code: a local path with its original name; safe file names and artifact names."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ F = TypeVar("F")
 DRIVE = re.compile(r"[A-Za-z]:[/\\]")
 
 MAX_NAME = 255
-"""Bytes. What file systems allow for one name."""
+"""Bytes. The limit of file systems for one name."""
 MAX_PATH = 1024
 """Bytes of a name with its folders."""
 MAX_SUFFIX = 32
-"""Bytes. A suffix up to here is kept when a name has to be cut; past it, it is hardly one."""
+"""Bytes. A suffix up to this length is kept when a name is shortened."""
 
 MAX_KEY = 600
-"""Bytes of a name at the end of a key: before it stand a prefix and the id of a job."""
+"""Bytes of a name at the end of a key, after the prefix and the job id."""
 
 ODD = re.compile(r'[\x00-\x1f\x7f-\x9f%\\:*?"<>|\u2028\u2029\ud800-\udfff\ufffe\uffff]')
-"""What some object store does not take in a key, and the sign it is written with instead."""
+"""Characters that some object store rejects in a key, and the % used to escape them."""
 
 BIDI = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufeff")
-"""They reorder what a person reads: ``invoice``, U+202E, ``fdp.exe`` would look like a PDF."""
+"""They reorder displayed text: ``invoice``, U+202E, ``fdp.exe`` would look like a PDF."""
 
 
 class File:
-    """A path that may not exist yet: it is looked at when it is read, submitted or returned."""
+    """A path that may not exist yet. It is opened when it is read, submitted or returned."""
 
     __slots__ = ("_sha256", "made_by", "name", "path")
 
     def __init__(self, path: str | os.PathLike[str], name: str | None = None) -> None:
         self.path = Path(path)
         self.made_by: tuple[str, str] | None = None
-        """Job and artifact, if it is on no machine yet."""
+        """Job and artifact, for a file of an earlier job."""
         self.name = sanitize_name(self.path.name if name is None else name)
         self._sha256: str | None = None
 
     @classmethod
     def of_job(cls, job_id: str, artifact: str) -> File:
-        """An artifact of an earlier job, to submit another with: it is copied, and can not be read here."""
+        """An artifact of an earlier job, to submit another job with. It is copied, and cannot be read here."""
         found = cls(f"job:{job_id}/artifacts/{artifact}")
         found.made_by = (job_id, artifact)
         return found
@@ -59,7 +59,7 @@ class File:
 
     @property
     def sha256(self) -> str:
-        """Hex. Computed once: a file that changes afterwards keeps the sum it had."""
+        """Hex digest, computed once and then cached."""
         if self._sha256 is None:
             with self.path.open("rb") as content:
                 self._sha256 = hashlib.file_digest(content, "sha256").hexdigest()
@@ -85,7 +85,7 @@ class File:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: Any, _handler: Any) -> Any:
-        """Lets a pydantic model have a File. Called by pydantic only, so the import costs nobody else."""
+        """Support for File in pydantic models. Only pydantic calls it."""
         from pydantic_core import core_schema
 
         def read(value: Any, info: Any) -> File:
@@ -102,7 +102,7 @@ SCHEMA = {"type": "string", "format": "binary"}
 
 
 def file_at(value: object, files: Sequence[F]) -> F:
-    """What the number in ``{"$file": n}`` stands for. Raises ValueError if it is no such thing or stands for none."""
+    """The file that ``{"$file": n}`` refers to. Raises ValueError if there is none."""
     match value:
         case {"$file": int(n), **rest} if not rest and not isinstance(n, bool):
             if 0 <= n < len(files):
@@ -112,36 +112,34 @@ def file_at(value: object, files: Sequence[F]) -> F:
 
 
 def disposition(name: str) -> str:
-    """Content-Disposition for a file of any name (RFC 6266): a plain form for the old, the real one for the rest."""
+    """Content-Disposition for any file name (RFC 6266), with an ASCII fallback for old clients."""
     name = sanitize_name(name)
     plain = "".join(c if " " <= c <= "~" and c not in '"\\%' else "_" for c in name)
     return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(name, safe='')}"
 
 
 def sanitize_name(name: str) -> str:
-    """A client's file name made safe to store, show and download: one name, no path, nothing invisible, never empty."""
+    """A client's file name made safe to store, show and download: no path, no invisible characters, never empty."""
     last = next((part for part in reversed(name.replace("\\", "/").split("/")) if part.strip(". \t")), "")
     seen = "".join(c for c in last if unicodedata.category(c) not in {"Cc", "Cs", "Zl", "Zp"} and c not in BIDI)
     return _shorten(_trim(unicodedata.normalize("NFC", seen))) or "file"
 
 
 def artifact_name(name: str) -> str:
-    """The name of an artifact, which may have folders, each part made safe. InvalidInput if it leads elsewhere."""
+    """A safe artifact name, which may contain folders. Raises InvalidInput for absolute paths and ``..``."""
     parts = name.replace("\\", "/").split("/")
     if name.startswith(("/", "\\")) or ".." in parts or DRIVE.match(name):
-        raise InvalidInput(
-            f"An artifact cannot be called {name!r}: it is named within its stage, without / at the start or .."
-        )
+        raise InvalidInput(f"An artifact cannot be named {name!r}: use a relative path without ..")
     safe = "/".join(sanitize_name(part) for part in parts if part not in ("", "."))
     if not safe:
-        raise InvalidInput(f"An artifact needs a name, and {name!r} is none.")
+        raise InvalidInput(f"An artifact needs a name, not {name!r}.")
     if len(safe.encode()) > MAX_PATH:
-        raise InvalidInput(f"The name of an artifact has at most {MAX_PATH} bytes, and this has {len(safe.encode())}.")
+        raise InvalidInput(f"An artifact name has at most {MAX_PATH} bytes, and this one has {len(safe.encode())}.")
     return safe
 
 
 def artifact_key(name: str) -> str:
-    """The name of an artifact as the end of a key in any object store; two names never make one."""
+    """The artifact name as the end of an object key, valid in every object store and unique per name."""
     safe = _quote_odd(name)
     parts = safe.split("/")
     if len(safe.encode()) <= MAX_KEY and max(len(part.encode()) for part in parts) <= MAX_NAME:
@@ -150,7 +148,7 @@ def artifact_key(name: str) -> str:
 
 
 def hash_name(name: str) -> str:
-    """A short name instead of one that is too much for a key: always the same, with its suffix, and without folders."""
+    """A short stable name for one that is too long for a key: a hash with the suffix, without folders."""
     suffix = Path(_quote_odd(name).rpartition("/")[2]).suffix
     digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:32]
     return f"{digest}{suffix if suffix.isascii() and len(suffix) <= MAX_SUFFIX else ''}"

@@ -1,4 +1,4 @@
-"""Reads the user's functions: where they stand, what they are called, and the types they are written with."""
+"""Inspection of user functions: their place in the source, names and type hints."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def require_function(value: Any) -> None:
 
 
 def place_of(function: Callable[..., Any]) -> str:
-    """``file.py:LINE``, as an editor can open it."""
+    """``file.py:LINE``, which editors can open."""
     code = inspect.unwrap(function).__code__
     return _place(code.co_filename, code.co_firstlineno)
 
 
 def caller() -> tuple[str, Scope]:
-    """The place in the user's code that called into this package, and the names that are known there."""
+    """The place in the user's code that called this package, and its local names."""
     frame = sys._getframe()
     while (outer := frame.f_back) is not None and _is_ours(frame):
         frame = outer
@@ -43,16 +43,15 @@ def definition_error(sentence: str, place: str) -> DefinitionError:
 def check_name(name: Any) -> str:
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise ValueError(
-            f"{name!r} cannot be a name: use up to 63 letters, digits, - and _, the first a letter or a digit"
+            f"{name!r} is not a valid name: use up to 63 letters, digits, - and _, starting with a letter or digit"
         )
     return name
 
 
 def hint(function: Callable[..., Any], name: str, scope: Scope) -> Any:
-    """The type a parameter (or ``return``) is written with; Any if it has none.
+    """The type hint of a parameter (or ``return``), Any if it has none. Raises NameError if it cannot be resolved.
 
-    One at a time: an annotation that is only there for a type checker must not spoil the ones that are needed.
-    Raises NameError if it cannot be found.
+    Resolved one at a time, because other hints may only exist for type checkers.
     """
     function = inspect.unwrap(function)
     if name not in function.__annotations__:

@@ -1,4 +1,4 @@
-"""What can be said about a stage or a pipeline beside its code, and what it comes to in the plan."""
+"""Options of stages, pipelines, jobs and schedules: types, checks, and their values in the plan."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ NEVER = plan.Revive()
 
 @dataclass(frozen=True, kw_only=True)
 class Revive:
-    """A policy: runs that fail with one of these codes are retried without a person.
+    """A policy for automatic retries of runs that fail with one of these codes.
 
-    ``Revive(codes=("HTTP_500", "TIMEOUT"), times=3, backoff="5m", budget=100, per="1h")``: up to three times each,
-    after five minutes, then ten, then twenty; of failures with one fingerprint at most a hundred in any hour.
+    ``Revive(codes=("HTTP_500", "TIMEOUT"), times=3, backoff="5m", budget=100, per="1h")``: up to three retries per
+    job, after 5, 10 and 20 minutes, and at most 100 retries per failure fingerprint in an hour.
     """
 
     codes: Sequence[str]
@@ -31,7 +31,7 @@ class Revive:
     per: Duration = 3_600.0
 
     def to_plan(self) -> plan.Revive:
-        """As it is in a plan. Raises ValueError."""
+        """The policy as stored in a plan. Raises ValueError."""
         codes = (self.codes,) if isinstance(self.codes, str) else tuple(self.codes)
         for code in codes:
             if not CODE_PATTERN.fullmatch(str(code)):
@@ -47,44 +47,44 @@ class Revive:
 
 class StageOptions(TypedDict, total=False):
     name: str
-    """Keeps the stored name when the function is renamed. Default: the function's name."""
+    """Stored name of the stage, so that the function can be renamed. Default: the function's name."""
     queue: str
-    """Which workers take it. Default: ``default``."""
+    """Queue whose workers run it. Default: ``default``."""
     retries: int
-    """Attempts after the first. Default: 3."""
+    """Maximum retries after the first attempt. Default: 3."""
     backoff: Duration | tuple[Duration, Duration]
-    """Wait before the second attempt, doubling; and the longest wait. Default: ``("1s", "60s")``."""
+    """Delay before the first retry, doubled each time, and the maximum delay. Default: ``("1s", "60s")``."""
     timeout: Duration
-    """Limit of one attempt. Default: ``10m``."""
+    """Time limit of one attempt. Default: ``10m``."""
     stall: Duration | None
-    """Limit of the time without any progress. Default: none."""
+    """Time limit without progress. Default: none."""
     memory: Size | None
-    """Limit of the process tree, such as ``512MB``. Default: none."""
+    """Memory limit of the process tree, such as ``512MB``. Default: none."""
     weight: float
-    """Share of the job's progress, against the other stages. Default: 1."""
+    """Weight of the stage in the job's progress. Default: 1."""
     elements: int
-    """How many elements ``each`` may give it. Default: 1000."""
+    """Maximum elements of an ``each`` stage. Default: 1000."""
 
 
 class PipelineOptions(TypedDict, total=False):
     one_per: Literal["user"] | None
-    """Admit one active job at a time of each user. Default: any number."""
+    """Allow one active job per user. Default: any number."""
     slot: str | None
-    """Pipelines that name the same slot share it. Default: the pipeline's name."""
+    """Name of the slot that ``one_per`` uses. Pipelines with the same name share it. Default: the pipeline's name."""
     keep: Duration | Mapping[str, Duration]
-    """How long ended jobs are kept, in all or per status. Default: ``7d``."""
+    """Retention of ended jobs, for all or per status. Default: ``7d``."""
     deadline: Duration
-    """Limit of a whole run. Default: ``24h``."""
+    """Time limit of a whole run. Default: ``24h``."""
     pending: Duration
-    """Limit of the time until a worker starts any stage of a run. Default: ``24h``."""
+    """Time limit until a worker starts the run. Default: ``24h``."""
     revive: Revive | None
-    """Which failed runs are begun again by themselves. Default: what the settings say, which is none."""
+    """Which failed runs are retried automatically. Default: the settings, which retry none."""
     publish: str | None
-    """Where the files of a completed job are found as well, such as ``{schedule}/{date}``. Default: nowhere."""
+    """Additional path of a completed job's files, such as ``{schedule}/{date}``. Default: none."""
     outputs: Mapping[str, str] | None
-    """What the app's users call the files of its stages, as ``{"onnx_path": "onnx"}``. Default: nothing else."""
+    """The app's own names for the files of its stages, such as ``{"onnx_path": "onnx"}``. Default: none."""
     description: str
-    """What people are told about it. Default: the docstring of its parameters, of a job that of its function."""
+    """Description shown to people. Default: the docstring of the parameters, or of the function of a job."""
 
 
 class JobOptions(StageOptions, PipelineOptions, total=False):
@@ -93,19 +93,19 @@ class JobOptions(StageOptions, PipelineOptions, total=False):
 
 class ScheduleOptions(TypedDict, total=False):
     zone: str
-    """The time zone whose clock the cron line is read by, such as ``Europe/Berlin``. Default: ``UTC``."""
+    """Time zone of the cron line, such as ``Europe/Berlin``. Default: ``UTC``."""
     user: str
-    """Whose jobs they are. Default: ``local``."""
+    """User of the jobs. Default: ``local``."""
     active: bool
-    """Whether it begins at once. Default: it does."""
+    """Whether the schedule is active. Default: ``True``."""
     overlap: Literal["skip", "queue", "cancel"]
-    """While the run before is not over, leave this one out, let it wait, or cancel that one. Default: ``skip``."""
+    """While the previous run is active: skip the new run, queue it, or cancel the previous one. Default: ``skip``."""
     misfire: Literal["skip", "catch_up"]
-    """What to do with a tick that nobody was there to run. Default: ``skip``."""
+    """What to do with a tick that no worker ran in time. Default: ``skip``."""
     window: Duration
-    """How old a tick may be to be caught up with. Default: ``1h``."""
+    """Maximum age of a tick that is caught up. Default: ``1h``."""
     labels: Mapping[str, str]
-    """Kept with it and shown with it, not looked at."""
+    """Free labels, stored and shown with the schedule."""
 
 
 STAGE_DEFAULTS = ("retries", "backoff", "timeout")
@@ -113,12 +113,12 @@ PIPELINE_DEFAULTS = ("deadline", "keep", "pending", "revive")
 
 
 def unset_options(given: Mapping[str, Any], names: tuple[str, ...]) -> tuple[str, ...]:
-    """What nobody said, and the deployment's settings therefore decide."""
+    """Options that were not given, so that the deployment's settings apply."""
     return tuple(name for name in names if name not in given)
 
 
 def check_names(given: Iterable[str], options: type[Any], what: str) -> None:
-    """Raises TypeError with the options there are, in place of Python's own about a function nobody has called."""
+    """Raises TypeError that lists the valid options."""
     known = list(options.__annotations__)
     for name in given:
         if name not in known:
@@ -165,7 +165,7 @@ def pipeline_limits(
     if one_per not in (None, "user"):
         raise ValueError(f'one_per can only be "user", not {one_per!r}')
     if slot is not None and one_per is None:
-        raise ValueError('slot= says what is admitted one at a time, so it needs one_per="user"')
+        raise ValueError('slot= needs one_per="user"')
     return {
         "slot": None if one_per is None else check_name(name if slot is None else slot),
         "keep": {} if keep is None else _keep(keep),
@@ -185,16 +185,16 @@ def check_int(what: str, value: Any, least: int, most: float = math.inf) -> int:
 
 
 def check_statuses(given: Mapping[str, str]) -> dict[Status, str]:
-    """What an app calls the statuses. Raises ValueError."""
+    """The app's own names for statuses. Raises ValueError."""
     known = [status.value for status in Status]
     if not {*given} <= {*known}:
-        raise ValueError(f"statuses= is about {', '.join(known)}; {sorted(given)} has other names")
+        raise ValueError(f"statuses= takes {', '.join(known)}, not {sorted(given)}")
     return {Status(status): check_label("statuses", called) for status, called in given.items()}
 
 
 def check_label(what: str, value: Any) -> str:
     if not isinstance(value, str) or not 0 < len(value) <= 63 or not value.isprintable():
-        raise ValueError(f"{what}= has {value!r}, which is no word of up to 63 characters")
+        raise ValueError(f"{what}= takes names of up to 63 printable characters, not {value!r}")
     return value
 
 
@@ -217,5 +217,5 @@ def _keep(value: Duration | Mapping[str, Duration]) -> dict[Status, float]:
     if not isinstance(value, Mapping):
         return dict.fromkeys(sorted(TERMINAL), seconds(value))
     if not value.keys() <= TERMINAL:
-        raise ValueError(f"keep is per {', '.join(sorted(TERMINAL))}; {sorted(value)} has other names")
+        raise ValueError(f"keep takes {', '.join(sorted(TERMINAL))}, not {sorted(value)}")
     return {Status(status): seconds(time) for status, time in value.items()}

@@ -1,4 +1,4 @@
-"""The parameters of a pipeline: their type, its schema, and the way to JSON and back."""
+"""Parameters of a pipeline: their type, JSON Schema, encoding and decoding."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOT_VALID = "The parameters are not valid"
 
 
 class _KeywordOnly(msgspec.StructMeta):
-    """msgspec asks every subclass anew whether it is keyword-only; ours are."""
+    """Makes every subclass keyword-only; msgspec does not inherit that."""
 
     def __new__(mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **config: Any) -> Any:
         return super().__new__(mcls, name, bases, namespace, **{"kw_only": True} | config)
@@ -29,11 +29,11 @@ class _KeywordOnly(msgspec.StructMeta):
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(msgspec.field,))
 class Params(msgspec.Struct, metaclass=_KeywordOnly, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """What a job is submitted with. Subclass it and write the parameters down as typed fields."""
+    """Parameters of a job. Subclass it and declare them as typed fields."""
 
 
 def params_type(name: str, module: str, fields: Mapping[str, tuple[Any, Any]]) -> type[Params]:
-    """A `Params` class made of name, type and `msgspec.field` each."""
+    """Create a `Params` class from names, types and `msgspec.field`s."""
     types = {field: hint for field, (hint, _) in fields.items()}
     defaults = {field: default for field, (_, default) in fields.items()}
     made: type[Params] = _KeywordOnly(
@@ -43,7 +43,7 @@ def params_type(name: str, module: str, fields: Mapping[str, tuple[Any, Any]]) -
 
 
 class Schema:
-    """How values of a parameter type look as JSON. Raises DefinitionError for a type that cannot."""
+    """The JSON form of a parameter type. Raises DefinitionError for an unsupported type."""
 
     def __init__(self, type: type[Any]) -> None:
         self.type = type
@@ -71,19 +71,19 @@ class Schema:
         return self._schema
 
     def published_schema(self) -> dict[str, Any]:
-        """With the choices that are known on this machine. Raises DefinitionError that names the parameter."""
+        """The JSON Schema with the choices of this machine. Raises DefinitionError that names the parameter."""
         schema = self._schema
         for path, choices in self._choices.items():
             try:
                 schema = add_choices(schema, path, choices)
-            except Exception as error:  # broad: the function that knows the choices is the user's
-                raise DefinitionError(f"the choices of {field_name(path)!r} cannot be had: {error!r}") from error
+            except Exception as error:  # broad: the user's function may raise anything
+                raise DefinitionError(f"the choices of {field_name(path)!r} cannot be read: {error!r}") from error
         return schema
 
     def encode(self, value: object) -> tuple[bytes, list[tuple[str, int, File]]]:
         """JSON with each File as ``{"$file": n}``, and parameter, index and File for each n.
 
-        Raises InvalidInput for what `decode` would refuse, and for a File that is not there.
+        Raises InvalidInput for what `decode` would refuse, and for a missing file.
         """
         if not isinstance(value, self.type):
             raise InvalidInput(f"Expected {self.type.__name__}, got {type(value).__name__}.")
@@ -128,9 +128,9 @@ class Schema:
         accepts.check_size(field, file.size)
 
     def decode(self, data: bytes, files: Sequence[File], *, is_worker: bool = False) -> object:
-        """The value again, with ``files`` where their numbers were. Raises InvalidInput with a message per field.
+        """The value, with ``files`` in place of their numbers. Raises InvalidInput with a message per field.
 
-        Choices are looked at only where a worker runs: nobody else knows them.
+        Choices are checked on a worker only, because only a worker knows them.
         """
 
         def revive(hint: Any, value: Any) -> Any:
@@ -158,7 +158,7 @@ class Schema:
             yield from choice_errors(path, given, choices)
 
     def _places(self, plain: Mapping[str, Any], files: Sequence[File]) -> list[tuple[str, int, File]]:
-        """Which parameter each file belongs to. Fields are written in their order, so the numbers rise."""
+        """The parameter of each file. Fields are encoded in order, so file numbers increase."""
         found = []
         for name, how in self.files.items():
             given = plain.get(name)
@@ -171,7 +171,7 @@ class Schema:
 def _accepts(hints: Mapping[str, Any], files: Mapping[str, Many]) -> dict[str, Accepts]:
     found = {name: accepts for name, hint in hints.items() if (accepts := accepts_in(hint)) is not None}
     if strange := found.keys() - files.keys():
-        raise TypeError(f"{min(strange)} is no file, and has nothing to accept")
+        raise TypeError(f"{min(strange)} has Accepts, but is not a file")
     return found
 
 

@@ -1,4 +1,4 @@
-"""A pipeline: a parameter type and the stages that jobs with such parameters go through."""
+"""Pipelines: a parameter type and the stages that its jobs run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ R = TypeVar("R")
 
 
 class Pipeline(Generic[P]):
-    """Made by ``app.pipeline(...)``. Stages are added with the ``stage`` decorator, each after those it needs."""
+    """Created by ``app.pipeline(...)``. Add stages with the ``stage`` decorator, each after the ones it needs."""
 
     def __init__(
         self, name: str, params: type[P], *, place: str | None = None, **options: Unpack[PipelineOptions]
@@ -46,7 +46,7 @@ class Pipeline(Generic[P]):
         self.submitter: Submitter | None = None
         """Set by the app that the pipeline belongs to."""
         self.statuses: Mapping[Status, str] = {}
-        """Likewise: what its users call them."""
+        """Set by the app: its own names for statuses."""
         limits: dict[str, Any] = dict(options)
         described = limits.pop("description", None)
         try:
@@ -92,7 +92,7 @@ class Pipeline(Generic[P]):
     def submit(self, params: P, **options: Unpack[SubmitOptions]) -> JobHandle[Any]:
         """Submit a job; when this returns, it is durable. Starts no worker.
 
-        Raises `InvalidInput` or `SlotTaken`. `Choices` are not looked at here: only a worker knows them.
+        Raises `InvalidInput` or `SlotTaken`. `Choices` are not checked here, because only a worker knows them.
         """
         return self._submitter().submit(self, params, options_from(**options))
 
@@ -100,7 +100,7 @@ class Pipeline(Generic[P]):
         return await self._submitter().a_submit(self, params, options_from(**options))
 
     def add(self, stage: Stage[..., Any]) -> None:
-        """Take the stage in, unless the plan could not run with it."""
+        """Add the stage. Raises DefinitionError if the plan could not run with it."""
         mine = self.stages.values()
         for marker in stage.markers.values():
             if marker.stage not in mine:
@@ -167,7 +167,7 @@ def _stage_of(
 
 
 def _check_second(pipeline: Pipeline[Any], function: Callable[..., Any], scope: Scope) -> None:
-    """What mypy says, for those who do not ask it. A type that is not there at run time is left to mypy."""
+    """Check the type of the second parameter, for users without mypy. Types missing at run time are skipped."""
     second = list(inspect.signature(function).parameters)[1]
     with suppress(NameError):
         written = hint(function, second, scope)
@@ -176,13 +176,13 @@ def _check_second(pipeline: Pipeline[Any], function: Callable[..., Any], scope: 
 
 
 RESERVED = frozenset({"pipeline", "user_id", "parameters", "priority", "delay", "metadata"})
-"""What a submitted form calls its own parts; a parameter of such a name could not be told from them."""
+"""Field names of the submit form itself, which parameters cannot use."""
 
 
 def _check_reserved(names: Iterable[str]) -> None:
     taken = sorted(RESERVED.intersection(names))
     if taken:
-        raise ValueError(f"a parameter cannot be called {taken[0]!r}, which a submit itself has")
+        raise ValueError(f"a parameter cannot be named {taken[0]!r}: that field is part of every submit")
 
 
 def _title(pipeline: Pipeline[Any], stage: str) -> str:

@@ -1,4 +1,4 @@
-"""Pydantic, for those who use it: never imported here, only recognised when the user's own code has."""
+"""Support for pydantic models. Never imports pydantic; it is used only if the user's code has imported it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def is_model(hint: Any) -> bool:
 
 
 def is_hidden(hint: Any) -> bool:
-    """Whether it is, or may be, a secret of pydantic's own."""
+    """Whether the type is or may be pydantic's SecretStr."""
     pydantic = sys.modules.get("pydantic")
     return pydantic is not None and pydantic.SecretStr in alternatives(hint)
 
@@ -39,18 +39,18 @@ def fields_of(model: Any) -> Iterator[tuple[str, Any, Any]]:
 
 
 def plain(value: Any, unknown: Callable[[Any], Any]) -> Any:
-    """The model as JSON values. What pydantic does not know, a File above all, is for ``unknown`` to say."""
+    """The model as JSON values. ``unknown`` converts what pydantic cannot, such as a File."""
     # round_trip leaves out what is computed from other fields and would be refused as unknown on the way back.
     return value.model_dump(mode="json", by_alias=True, round_trip=True, warnings=False, fallback=unknown)
 
 
 def parse(model: Any, data: bytes, files: Sequence[File] = ()) -> Any:
-    """From a client's JSON, as strict as the model is."""
+    """Parse a client's JSON, as strict as the model is."""
     return model.model_validate_json(data, context={"files": files})
 
 
 def revive(model: Any, value: Any, files: Sequence[File]) -> Any:
-    """From what `plain` made. Lax, because JSON has no dates: a strict model was strict when the value was made."""
+    """Restore a value that `plain` encoded. Lax, because JSON has no dates."""
     return model.model_validate(value, strict=False, context={"files": files})
 
 

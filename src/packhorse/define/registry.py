@@ -1,4 +1,4 @@
-"""The code of one app: its pipelines, and which function runs which kind of stage."""
+"""The code of one app: its pipelines, schedules and stages; and loading it from a file or module."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Code:
         return self._pipelines
 
     def add(self, pipeline: Pipeline[Any]) -> None:
-        """Its stages may follow later. Names that differ only in case would be one folder on some machines."""
+        """Its stages may follow later. Names must differ in more than case, because some file systems ignore case."""
         twin = next((p for p in self._pipelines.values() if p.name.lower() == pipeline.name.lower()), None)
         if twin is not None and twin is not pipeline:
             raise definition_error(

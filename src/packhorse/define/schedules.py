@@ -1,4 +1,4 @@
-"""``app.schedule(...)``: a schedule as the code says it. Loaded only by apps that have one."""
+"""``app.schedule(...)``: schedules declared in code. Loaded only by apps that have one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON Schema of the user's types, and which names in a value it does not know."""
+"""JSON Schema of user types, and unknown names in values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A parameter that nobody but the stage may read."""
+"""Secret parameters: encrypted at rest, masked everywhere, readable by the stage only."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ SCHEMA = {"type": "string", "format": "password", "writeOnly": True}
 
 
 class Secret:
-    """A text that is encrypted wherever it is kept, and shown as dots wherever it is shown.
+    """A text that is encrypted at rest and shown as dots.
 
-    The stage reads it with `reveal`. What it prints, raises, reports or returns of it is dots, too.
+    The stage reads it with `reveal`. It is also masked in what the stage prints, raises, reports or returns.
     """
 
     __slots__ = ("_value",)
 
     def __init__(self, value: str) -> None:
         if not isinstance(value, str):
-            raise TypeError("a Secret is a text")  # and not a word of what it was
+            raise TypeError("a Secret is a text")  # without the value
         self._value = value
 
     def reveal(self) -> str:
@@ -49,11 +49,11 @@ class Secret:
         return f"Secret({MASK!r})"
 
     def __reduce__(self) -> Any:
-        raise TypeError("a Secret is not to be pickled: it would be written down in clear")
+        raise TypeError("a Secret cannot be pickled: that would write it in clear text")
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: Any, _handler: Any) -> Any:
-        """Lets a pydantic model have a Secret. Called by pydantic only, so the import costs nobody else."""
+        """Support for Secret in pydantic models. Only pydantic calls it."""
         from pydantic_core import core_schema
 
         return core_schema.no_info_plain_validator_function(to_secret)
@@ -64,7 +64,7 @@ class Secret:
 
 
 def to_secret(value: Any) -> Secret:
-    """Raises ValueError that does not say what it was."""
+    """Raises ValueError that does not quote the value."""
     if isinstance(value, Secret):
         return value
     if not isinstance(value, str):
@@ -77,7 +77,7 @@ def is_secret(schema: Mapping[str, Any]) -> bool:
 
 
 def secrets_in(schema: Mapping[str, Any]) -> tuple[Path, ...]:
-    """Where values of the schema have secrets. Raises TypeError if it may be anywhere, in a type that has itself."""
+    """Paths of secrets in values of the schema. Raises TypeError for a secret in a recursive type."""
     return tuple(sorted(set(_paths(schema, schema.get("$defs", {}), (), ()))))
 
 
@@ -101,6 +101,6 @@ def _paths(schema: Mapping[str, Any], defs: Mapping[str, Any], path: Path, insid
 
 
 def _paths_of_one(schema: Mapping[str, Any], defs: Mapping[str, Any], name: str) -> Iterator[bool]:
-    """Whether there is a secret in it, looked at once."""
+    """Whether the schema contains a secret, without recursion."""
     without = {other: part for other, part in defs.items() if other != name} | {name: {}}
     return (True for _ in _paths(schema, without, (), ()))

@@ -1,4 +1,4 @@
-"""A job straight from a function: its own parameters are the parameters of a pipeline of one stage."""
+"""``@app.job``: a pipeline of one stage from a function. Its parameters are the function's parameters."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class Submits(Generic[Q, R_co]):
-    """Takes the function's arguments without the context, and gives a job whose result has the function's type."""
+    """Submits jobs with the function's arguments, without the context. The result has the function's return type."""
 
     def __init__(self, pipeline: Pipeline[Any], signature: inspect.Signature, options: SubmitOptions) -> None:
         self.pipeline = pipeline
@@ -63,7 +63,7 @@ class Submits(Generic[Q, R_co]):
 
 
 class Function(Submits[Q, R_co], Generic[C, Q, R_co]):
-    """What ``@app.job`` makes of a function. It can still be called as the function it was."""
+    """The result of ``@app.job``. It can still be called like the function."""
 
     def __init__(self, function: Callable[C, R_co], pipeline: Pipeline[Any], signature: inspect.Signature) -> None:
         super().__init__(pipeline, signature, SubmitOptions())
@@ -87,7 +87,7 @@ class Function(Submits[Q, R_co], Generic[C, Q, R_co]):
 
 
 class JobDecorator:
-    """``@app.job`` or ``@app.job(queue="gpu", retries=0)``; the app is told of each function by ``adopt``."""
+    """``@app.job`` or ``@app.job(queue="gpu", retries=0)``. ``adopt`` registers the pipeline with the app."""
 
     def __init__(self, adopt: Callable[[Pipeline[Any]], None], options: JobOptions | None = None) -> None:
         self._adopt = adopt
@@ -134,7 +134,7 @@ def _make_job(function: Callable[..., Any], options: JobOptions, scope: Scope) -
 
 
 def _as_stage(function: Callable[..., Any], own: list[inspect.Parameter], has_context: bool) -> Callable[..., Any]:
-    """The function as a stage: it gets its parameters one by one instead of in one object."""
+    """Wrap the function as a stage that passes the parameters one by one."""
     by_place = [p.name for p in own if p.kind is p.POSITIONAL_ONLY]
     by_name = [p.name for p in own if p.kind is not p.POSITIONAL_ONLY]
 
@@ -155,7 +155,7 @@ def _has_context(function: Callable[..., Any], signature: inspect.Signature, sco
         return first.name == "ctx"
     try:
         written = hint(function, first.name, scope)
-    except NameError:  # imported for the type checker only: go by the words
+    except NameError:  # imported for the type checker only: compare the text
         return str(first.annotation).rpartition(".")[2] == "Context"
     return isinstance(written, type) and issubclass(written, Context)
 
@@ -163,7 +163,7 @@ def _has_context(function: Callable[..., Any], signature: inspect.Signature, sco
 def _field(function: Callable[..., Any], parameter: inspect.Parameter, scope: Scope) -> tuple[Any, Any]:
     name, default = parameter.name, parameter.default
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-        raise TypeError(f"parameter {name!r} stands for any number of others; name each of them")
+        raise TypeError(f"parameter {name!r} takes any number of arguments; name each of them")
     if parameter.annotation is parameter.empty:
         raise TypeError(f"parameter {name!r} has no type")
     written = hint(function, name, scope)
@@ -171,6 +171,6 @@ def _field(function: Callable[..., Any], parameter: inspect.Parameter, scope: Sc
         raise TypeError(f"parameter {name!r} is the context, which comes first")
     if default is parameter.empty:
         return written, msgspec.field()
-    if isinstance(default, list | dict | set | bytearray):  # shared between calls, unless each gets its own
+    if isinstance(default, list | dict | set | bytearray):  # each call gets its own copy
         return written, msgspec.field(default_factory=functools.partial(copy.deepcopy, default))
     return written, msgspec.field(default=default)

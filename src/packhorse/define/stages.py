@@ -1,4 +1,4 @@
-"""A stage: a function of the user's, what it needs from other stages, and how a worker runs it."""
+"""Stages: user functions, the results they need from other stages, and their plan."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Document = tuple[bytes, Sequence[File]]
 
 
 class Stage(Generic[Q, R_co]):
-    """What the decorator makes of a function. It can still be called as the function it was."""
+    """The result of the decorator. It can still be called like the function."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Stage(Generic[Q, R_co]):
         self.place = place
         self.markers = markers
         self.returns = returns
-        """The type of the result: awaited, and without `Later`."""
+        """Type of the result, awaited and without `Later`."""
 
     @property
     def name(self) -> str:
@@ -58,7 +58,7 @@ class Stage(Generic[Q, R_co]):
         return self.function(*args, **kwargs)
 
     def arguments(self, given: Mapping[str, Sequence[Document]]) -> dict[str, object]:
-        """What fills the parameters after the first two, each as the type that the stage it comes from returns.
+        """Arguments for the parameters after the first two, decoded as the types that the earlier stages return.
 
         ``given`` has per parameter the one result (``needs``), the one element (``each``) or all results (``gather``).
         """
@@ -69,13 +69,13 @@ class Stage(Generic[Q, R_co]):
 
 
 class Marker:
-    """The default of a parameter that another stage fills."""
+    """Default value of a parameter that takes another stage's result."""
 
     def __init__(self, how: Literal["needs", "each", "gather"], stage: Stage[..., Any], item: Any = Any) -> None:
         self.how = how
         self.stage = stage
         self.item = item
-        """The type of one document that is given for it."""
+        """Type of one decoded document."""
 
     def need(self, parameter: str) -> Need:
         return Need(parameter, self.stage.name, self.how)
@@ -94,7 +94,7 @@ def needs(stage: Stage[..., Coroutine[Any, Any, T | Later]]) -> T: ...
 @overload
 def needs(stage: Stage[..., T | Later]) -> T: ...
 def needs(stage: Stage[..., Any]) -> Any:
-    """What that stage returned."""
+    """The result of that stage."""
     return Marker("needs", _stage(stage, "needs"), stage.returns)
 
 
@@ -105,9 +105,9 @@ def each(stage: Stage[..., Coroutine[Any, Any, Sequence[T] | Later]]) -> T: ...
 @overload
 def each(stage: list[T]) -> T: ...
 def each(stage: Any) -> Any:
-    """One element of the list that stage returned: this stage runs once for each, side by side.
+    """One element of that stage's list result. This stage runs once per element, in parallel.
 
-    ``each(gather(stage))`` runs once for each result of a stage that itself runs once per element.
+    ``each(gather(stage))`` runs once per result of a stage that itself runs once per element.
     """
     if isinstance(stage, Marker) and stage.how == "gather":
         return Marker("each", stage.stage, stage.item)
@@ -121,12 +121,12 @@ def gather(stage: Stage[..., Coroutine[Any, Any, T | Later]]) -> list[T]: ...
 @overload
 def gather(stage: Stage[..., T | Later]) -> list[T]: ...
 def gather(stage: Stage[..., Any]) -> Any:
-    """The list of what a stage that runs once per element returned, in the order of the elements."""
+    """All results of a stage that runs once per element, in the order of the elements."""
     return Marker("gather", _stage(stage, "gather"), stage.returns)
 
 
 def markers_of(function: Callable[..., Any]) -> dict[str, Marker]:
-    """The parameters after context and parameters. Raises TypeError for one that nothing would fill."""
+    """Markers of the parameters after the first two. Raises TypeError for a parameter without one."""
     parameters = list(inspect.signature(function).parameters.values())
     first, rest = parameters[:2], parameters[2:]
     if len(first) < 2 or any(isinstance(p.default, Marker) or p.kind not in _POSITIONAL for p in first):
@@ -143,7 +143,7 @@ def plan_stage(
     pipeline: str, name: str, function: Callable[..., Any], markers: Mapping[str, Marker], limits: Mapping[str, Any]
 ) -> StagePlan:
     needs = tuple(marker.need(parameter) for parameter, marker in markers.items())
-    # The kind changes with the wiring: a worker with other code must not be handed arguments it has no parameters for.
+    # The kind changes with the wiring, so that a worker with other code does not receive arguments it cannot take.
     wiring = fingerprint(sorted(needs, key=lambda need: need.parameter))
     return StagePlan(
         name=name,
@@ -155,7 +155,7 @@ def plan_stage(
 
 
 def result_type(function: Callable[..., Any], scope: Scope) -> Any:
-    """The type of the function's result, without `Later`. Raises TypeError if it cannot be kept and read back."""
+    """Return type of the function without `Later`. Raises TypeError if it cannot be stored and read back."""
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise TypeError("a stage returns its result, it cannot yield")
     written = hint(function, "return", scope)
@@ -175,7 +175,7 @@ def _stage(stage: object, marker: str) -> Stage[..., Any]:
 
 
 def _item(stage: Stage[..., Any]) -> Any:
-    """The type of one element of the list a stage returns."""
+    """Type of one element of the list that a stage returns."""
     if stage.returns is Any:
         return Any
     origin, inside = get_origin(stage.returns) or stage.returns, get_args(stage.returns)

@@ -1,4 +1,4 @@
-"""Submitting a job from Python: what can be asked for, and what one gets to hold. The app does the work."""
+"""Submitting jobs from Python: options, job handles and snapshots. The app implements them."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 MAX_PRIORITY = 1000
-"""Bounds priority both ways: a store may pack it and the time into one number."""
+"""Limit of priority in both directions: a store may pack it and the time into one number."""
 MAX_TEXT = 255
 
 
 class SubmitOptions(TypedDict, total=False):
     user: str
-    """Whose job it is. Default: ``local``."""
+    """User of the job. Default: ``local``."""
     priority: int
-    """Higher goes first. Default: 0."""
+    """Higher runs first. Default: 0."""
     delay: Duration
-    """Wait so long before the first stage. Default: 0."""
+    """Delay before the first stage. Default: 0."""
     key: str | None
-    """Submitting again with the same key gives the first job. Default: none."""
+    """Idempotency key: submitting again with the same key returns the first job. Default: none."""
     metadata: Mapping[str, object] | None
-    """Kept with the job and shown with it, not looked at."""
+    """Free data, stored and shown with the job."""
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -52,7 +52,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
 
 def options_from(**given: Unpack[SubmitOptions]) -> Options:
-    """Raises InvalidInput that names the option; TypeError if there is none of this name."""
+    """Raises InvalidInput that names the option, TypeError for an unknown option."""
     check_names(given, SubmitOptions, "submit")
     user, key, metadata = given.get("user", "local"), given.get("key"), given.get("metadata")
     priority, delay = given.get("priority", 0), given.get("delay", 0.0)
@@ -93,22 +93,22 @@ class JobSnapshot(Protocol[R_co]):
 
     @property
     def result(self) -> R_co:
-        """The value of the only last stage, else a mapping by last stage. Raises `NotFinished` before there is one."""
+        """The result of the last stage; a mapping by stage if there are several last stages. Raises `NotFinished`."""
 
 
 class JobHandle(Protocol[R_co]):
-    """A submitted job. Each verb is there twice: plain, and as a coroutine with the prefix ``a_``."""
+    """A submitted job. Each method exists twice: blocking, and as a coroutine with the prefix ``a_``."""
 
     @property
     def id(self) -> str: ...
 
     def wait(self, timeout: float | None = None) -> JobSnapshot[R_co]:
-        """Until it has ended, or ``timeout`` seconds have passed: look at the status of what you get."""
+        """Wait until the job has ended or ``timeout`` seconds have passed. Check the status of the snapshot."""
 
     async def a_wait(self, timeout: float | None = None) -> JobSnapshot[R_co]: ...
 
     def events(self, after: int = 0) -> Iterator[Event]:
-        """Events numbered ``after`` + 1 and on, as they come, until the job has ended."""
+        """Events after number ``after``, as they happen, until the job has ended."""
 
     def a_events(self, after: int = 0) -> AsyncIterator[Event]: ...
 
@@ -117,7 +117,7 @@ class JobHandle(Protocol[R_co]):
     async def a_cancel(self) -> JobSnapshot[R_co]: ...
 
     def retry(self, stage: str | None = None) -> JobSnapshot[R_co]:
-        """Start a new run: from what failed, from a stage, or of everything (``*``)."""
+        """Start a new run: of unfinished stages, from a stage on, or of everything (``*``)."""
 
     async def a_retry(self, stage: str | None = None) -> JobSnapshot[R_co]: ...
 
@@ -128,10 +128,9 @@ class JobHandle(Protocol[R_co]):
     @overload
     def result_of(self, stage: list[R]) -> list[R]: ...
     def result_of(self, stage: Any) -> Any:
-        """What the stage returned. Raises `NotFinished` before it has.
+        """The result of the stage. Raises `NotFinished` while there is none.
 
-        A stage that runs once per element has returned a list, and no type says that it does: write
-        ``result_of(gather(stage))``.
+        For a stage that runs once per element use ``result_of(gather(stage))``, which is typed as a list.
         """
 
     @overload
@@ -144,10 +143,10 @@ class JobHandle(Protocol[R_co]):
 
 
 class Submitter(Protocol):
-    """Where a pipeline's jobs go. ``params`` are not checked yet: encoding them with ``pipeline.schema`` does."""
+    """Where a pipeline submits its jobs. Encoding ``params`` with ``pipeline.schema`` checks them."""
 
     def submit(self, pipeline: Pipeline[Any], params: object, options: Options) -> JobHandle[Any]:
-        """When this returns, the job is durable."""
+        """Submit the job. When this returns, it is durable."""
 
     async def a_submit(self, pipeline: Pipeline[Any], params: object, options: Options) -> JobHandle[Any]: ...
 

@@ -1,4 +1,4 @@
-"""Turns what the decoders complain about into fields and messages that a form can show."""
+"""Converts decoder errors into fields and messages that a form can show."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ _MISSING = re.compile(r"Object missing required field `(?P<name>[^`]*)`")
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>[^`]*)`")
 
 UNDECODABLE = (msgspec.DecodeError, ValueError, RecursionError)
-"""What decoding bytes from outside can raise: for bad JSON or types, bad UTF-8 or a user's own check, deep nesting."""
+"""What decoding untrusted bytes can raise: bad JSON or types, bad UTF-8 or a user's check, deep nesting."""
 
 MAX_DEPTH = 64
-"""Levels of nesting. Past a few hundred, what checks it next falls over; nobody writes down that many."""
+"""Maximum nesting. A few hundred levels would crash later checks."""
 
 MAX_ERRORS = 50
 MAX_ERROR_LENGTH = 300
-"""Characters. What was sent is part of many messages, and may be megabytes of it."""
+"""Characters. Messages quote the input, which may be megabytes."""
 MAX_IN_MESSAGE = 5
 MAX_NAMES = 10
 MAX_QUOTE = 80
-"""Characters of what was sent that are said back, where it only has to be recognised."""
+"""Characters of the input that are quoted."""
 
 NOT_VALID = "The request is not valid"
 NO_PARAMETER = "There is no parameter of this name"
 
 
 def invalid(what: str, mistakes: Iterable[FieldError]) -> InvalidInput:
-    """All of them as ``errors``, the first few also in the message. Bounded, however much nonsense was sent."""
+    """InvalidInput with all errors, the first few also in the message. Bounded in number and length."""
     errors = [{key: text[:MAX_ERROR_LENGTH] for key, text in m.items()} for m in islice(mistakes, MAX_ERRORS)]
     said = (f"{m['field']}: {m['message']}" if m["field"] else m["message"] for m in errors[:MAX_IN_MESSAGE])
     return InvalidInput(f"{what}: {'; '.join(said)}", errors=errors)
 
 
 class ErrorCollector:
-    """What is wrong with several things, told at once: ``with gathered:`` around each, at the end ``check``."""
+    """Collects InvalidInput errors of several checks: ``with collector:`` around each, and ``check`` at the end."""
 
     def __init__(self, *before: InvalidInput) -> None:
         self._errors = [*before]
@@ -53,18 +53,18 @@ class ErrorCollector:
         pass
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
-        """What is refused for more than a mistake, such as a size, is not to be waited with."""
+        """Only plain field errors are collected. Others, such as TooLarge, are raised at once."""
         if not isinstance(error, InvalidInput) or error.status != InvalidInput.status or not error.errors:
             return False
         self._errors.append(error)
         return True
 
     def copy(self) -> ErrorCollector:
-        """With what is known so far, for what is tried several times."""
+        """A copy with the errors so far, for checks that are tried several times."""
         return ErrorCollector(*self._errors)
 
     def check(self, what: str) -> None:
-        """Raises the only one as it is, or all of them as one."""
+        """Raise the only error as it is, or all errors as one."""
         if len(self._errors) == 1:
             raise self._errors[0]
         if self._errors:
@@ -72,11 +72,11 @@ class ErrorCollector:
 
 
 NUL = "It contains a NUL character, which cannot be stored"
-"""PostgreSQL's texts have none, and what one store keeps all must."""
+"""PostgreSQL cannot store it, and all stores accept the same values."""
 
 
 def find_nul(value: Any, path: str = "") -> Iterator[FieldError]:
-    """Where a JSON value has a NUL character, in a text or in a name."""
+    """Errors for NUL characters in the texts and keys of a JSON value."""
     if isinstance(value, str) and "\0" in value:
         yield {"field": path, "message": NUL}
     elif isinstance(value, Mapping):
@@ -90,13 +90,13 @@ def find_nul(value: Any, path: str = "") -> Iterator[FieldError]:
 
 
 def unknown_fields(fields: Iterable[str], known: Iterable[str]) -> list[FieldError]:
-    """Names that are not among the known ones, told with those that are."""
+    """Errors for unknown fields, each with the known names."""
     message = f"{NO_PARAMETER}; there is {list_some(known)}"
     return [{"field": field, "message": message} for field in fields]
 
 
 def list_some(names: Iterable[str]) -> str:
-    """What could have been meant: the first few."""
+    """The first few names, as text."""
     found = list(names)
     more = f" and {len(found) - MAX_NAMES} more" if len(found) > MAX_NAMES else ""
     return f"{', '.join(found[:MAX_NAMES])}{more}" if found else "none"
@@ -111,7 +111,7 @@ def unknown_pipeline(name: str, known: Iterable[str]) -> UnknownPipeline:
 
 
 def quote_short(value: object) -> str:
-    """As Python writes it, cut short."""
+    """The repr of a value, shortened."""
     text = repr(value[: MAX_QUOTE + 1] if isinstance(value, str) else value)
     return text if len(text) <= MAX_QUOTE else f"{text[:MAX_QUOTE]}…"
 
@@ -142,7 +142,7 @@ def _join(path: str, name: str) -> str:
 def decode_json(data: bytes) -> Any:
     """Raises what `mistakes_in` reads."""
     value = msgspec.json.decode(data)
-    if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:  # as nearly always: not even all of them are too deep
+    if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:  # the common case: too few brackets to be too deep
         return value
     level = [value]
     for _ in range(MAX_DEPTH):

@@ -1,7 +1,6 @@
-"""What stages return, as JSON and back: a File anywhere in it becomes ``{"$file": n}``.
+"""Results of stages as JSON and back. A File anywhere in them becomes ``{"$file": n}``.
 
-A mapping of the user's own that has such a key keeps it: ``$file`` is written as ``$$file``, ``$$file`` as
-``$$$file``, and so on, and read back with one ``$`` less.
+The same key in a user's mapping is escaped: ``$file`` is written as ``$$file``, ``$$file`` as ``$$$file``, and so on.
 """
 
 from __future__ import annotations
@@ -29,15 +28,15 @@ _ESCAPED = re.compile(r"\$\$+file")
 
 
 def check_type(hint: Any) -> None:
-    """Raise TypeError if values of this type cannot be kept and read back."""
+    """Raise TypeError if values of this type cannot be stored and read back."""
     msgspec.json.Decoder(hint)
     schema_of(hint)
 
 
 def encode_result(value: object, who: str = "The stage") -> tuple[bytes, list[File]]:
-    """JSON, and the File for each number in it. As in JavaScript, NaN and the infinities become null."""
+    """JSON, and the File for each number in it. NaN and infinity become null."""
     files: list[File] = []
-    # Between the two steps a reference must not look like anything the user can have returned.
+    # Between the two steps, a random key keeps references apart from user data.
     mark = os.urandom(8).hex()
 
     def plain(inner: Any) -> Any:
@@ -52,26 +51,26 @@ def encode_result(value: object, who: str = "The stage") -> tuple[bytes, list[Fi
         found = msgspec.to_builtins(value, enc_hook=plain, str_keys=True)
         data = msgspec.json.encode(_rename_keys(found, lambda key: REFERENCE if key == mark else _escape(key)))
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidInput(f"{who} returned a value of type {_name(value)} that cannot be kept: {error}.") from error
+        raise InvalidInput(f"{who} returned a value of type {_name(value)} that cannot be stored: {error}.") from error
     for file in files:
         if not file.path.is_file():
-            raise InvalidInput(f"{who} returned a File that is not there: {file.path}.")
+            raise InvalidInput(f"{who} returned a File that does not exist: {file.path}.")
     return data, files
 
 
 def decode_result(data: bytes, type: Any, files: Sequence[Any], what: str = "The result") -> Any:
-    """The value as ``type``, with ``files[n]`` where the numbers were. For `Any`, the files may be anything."""
+    """The value as ``type``, with ``files[n]`` in place of the numbers. For `Any`, the files may be anything."""
     try:
         value = _fill_files(msgspec.json.decode(data), files)
         if type is Any:
             return value
         return msgspec.convert(value, type, dec_hook=lambda hint, inner: _revive(hint, inner, files), str_keys=True)
     except UNDECODABLE as error:
-        raise invalid(f"{what} is not what its type says", field_errors(error)) from error
+        raise invalid(f"{what} does not match its type", field_errors(error)) from error
 
 
 def element(data: bytes, files: Sequence[F], index: int) -> tuple[bytes, list[F]]:
-    """One element of a list result as a result of its own: whoever needs only that one fetches only its files."""
+    """One element of a list result as a separate result, with only its own files."""
     kept: list[F] = []
 
     def renumbered(value: Any) -> Any:
@@ -113,7 +112,7 @@ def _revive(hint: Any, value: Any, files: Sequence[Any]) -> Any:
 
 def _advice(value: object) -> str:
     if isinstance(value, Secret):
-        return "a Secret is not to be returned: the next stage has it among its parameters"
+        return "a Secret cannot be returned: the next stage has it among its parameters"
     if isinstance(value, os.PathLike):
         return "a path means nothing on another machine; return File(path)"
     return f"{_name(value)} is neither JSON nor a File; return a mapping, list, dataclass or Struct of such"
