@@ -21,6 +21,7 @@ from packhorse.core.errands import Errand
 from packhorse.core.webhooks import NO_JOB
 from packhorse.store.base import Store
 from packhorse.store.collections.errands import add_errand, take_errands
+from packhorse.store.collections.failures import dismiss_group
 from packhorse.store.collections.webhooks import add_endpoint, list_deliveries, settle_delivery, take_deliveries
 from tests.background.test_bulk_actions import Killed, dying
 from tests.contract.failures import BY_ANN, failing, failing_many, only_group, wrong
@@ -77,7 +78,7 @@ async def test_one_that_is_seen_again_after_a_dismissal_is_told_as_that(store: S
     await add_endpoint(store, endpoint())
     await failing(store)
     await made(store).tick()
-    await store.dismiss_group("default", (await only_group(store)).fingerprint, BY_ANN)
+    await dismiss_group(store, "default", (await only_group(store)).fingerprint, BY_ANN)
 
     await failing(store)
     await made(store).tick()

@@ -19,6 +19,7 @@ from packhorse.core.plan import Plan, Revive, Status
 from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Store
 from packhorse.store.collections.errands import take_errands
+from packhorse.store.collections.failures import dismiss_group, get_failures
 from tests.background.test_bulk_actions import Killed, dying
 from tests.contract.builders import claim, fail, held, plan, stage, started
 from tests.contract.failures import (
@@ -81,7 +82,7 @@ async def test_after_so_many_times_it_stays_failed(store: Store, reviver: AutoRe
             job = await fail(store, each, wrong())
 
     assert job.run == 3
-    assert [each.revived for each in await store.failures_by_id([id_of(job)]) if each] == [2]
+    assert [each.revived for each in await get_failures(store, [id_of(job)]) if each] == [2]
 
 
 async def test_the_budget_of_a_fingerprint_is_honoured_by_any_number_of_workers(
@@ -109,7 +110,7 @@ async def test_the_budget_of_a_fingerprint_is_honoured_by_any_number_of_workers(
 
 async def test_nothing_of_a_dismissed_group_is_revived(store: Store, reviver: AutoRetry, clock: Clock) -> None:
     job = await failing(store, plan=policy())
-    await store.dismiss_group("default", (await only_group(store)).fingerprint, BY_ANN)
+    await dismiss_group(store, "default", (await only_group(store)).fingerprint, BY_ANN)
     clock.forward(BACKOFF)
 
     await reviver.tick()

@@ -12,6 +12,7 @@ from packhorse.core.failures import FailureGroup
 from packhorse.core.models import FailedRun, Failure, FailureStatus, Job, Settled
 from packhorse.core.plan import Plan
 from packhorse.store.base import FailureFilter, Store
+from packhorse.store.collections.failures import get_failures
 from tests.contract.builders import ONE, claim, claim_one, fail, finish, made, started, submit
 
 OPEN, RETRIED, RESOLVED, DISMISSED = FailureStatus
@@ -53,7 +54,7 @@ async def mended(store: Store, job: Job) -> Job:
 
 
 async def one(store: Store, job: Job) -> FailedRun:
-    [found] = await store.failures_by_id([id_of(job)])
+    [found] = await get_failures(store, [id_of(job)])
     assert found is not None
     return found
 

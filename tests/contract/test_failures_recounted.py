@@ -14,6 +14,7 @@ from packhorse.core.failures import failure_id
 from packhorse.core.models import FailedRun, FailureStatus, Job, Settled
 from packhorse.core.plan import Status
 from packhorse.store.base import FailureFilter, Store
+from packhorse.store.collections.failures import dismiss_group
 from tests.contract.builders import cancel, claim, fail, finish, marked, submit
 from tests.contract.failures import assert_counted, wrong
 from tests.contract.stores import STORES, Clock, quick_folder
@@ -107,7 +108,7 @@ class World:
         groups = await self.store.failure_groups("default")
         if groups:
             group = groups[n % len(groups)]
-            await self.store.dismiss_group("default", group.fingerprint, Settled(self.clock.now, "ann", "known"))
+            await dismiss_group(self.store, "default", group.fingerprint, Settled(self.clock.now, "ann", "known"))
 
     async def purge(self, job: Job) -> None:
         await self.store.erase((await marked(self.store, job)).id)

@@ -14,6 +14,7 @@ from packhorse.core.plan import Revive
 from packhorse.errors import Conflict
 from packhorse.store.base import FailureFilter, Store
 from packhorse.store.collections.errands import add_errand, take_errands
+from packhorse.store.collections.failures import dismiss_group, get_group, list_times
 from packhorse.store.redis import RedisStore
 from tests.contract.builders import (
     UNKNOWN,
@@ -176,7 +177,7 @@ async def test_a_new_fingerprint_is_an_errand_to_tell_people_and_one_that_is_kno
 async def test_a_dismissed_group_that_is_seen_again_is_open_again_and_told_of(store: Store, other: Store) -> None:
     await failing(store)
     group = await only_group(store)
-    await store.dismiss_group("default", group.fingerprint, BY_ANN)
+    await dismiss_group(store, "default", group.fingerprint, BY_ANN)
     dismissed = await only_group(other)
     await take_errands(store, "alert", 10, 60.0)
 
@@ -316,10 +317,12 @@ async def test_a_group_that_is_not_there_cannot_be_dismissed(store: Store) -> No
     await failing(store)
     group = await only_group(store)
 
-    assert await store.dismiss_group("default", "0" * 24, BY_ANN) is None
-    assert await store.dismiss_group("acme", group.fingerprint, BY_ANN) is None
-    assert await store.failure_group("acme", group.fingerprint) is None
-    assert await store.failure_group("default", group.fingerprint) == group
+    await dismiss_group(store, "default", "0" * 24, BY_ANN)
+    await dismiss_group(store, "acme", group.fingerprint, BY_ANN)
+
+    assert await get_group(store, "default", "0" * 24) is None
+    assert await get_group(store, "acme", group.fingerprint) is None
+    assert await get_group(store, "default", group.fingerprint) == group
 
 
 # Asked
@@ -464,8 +467,8 @@ async def test_the_times_of_groups_are_told_newest_first_as_many_as_asked_for(ti
     await failing(timed, wrong("Way a."), tenant="other")
     a, b = [rules.fingerprint("convert", "only", "BROKEN", f"Way {way}.") for way in "ab"]
 
-    found = await timed.failure_times("default", [b, "nothing", a], since=start, limit=2)
-    later = await timed.failure_times("default", [a], since=start + 25.0, limit=10)
+    found = await list_times(timed, "default", [b, "nothing", a], since=start, limit=2)
+    later = await list_times(timed, "default", [a], since=start + 25.0, limit=10)
 
     assert [[pytest.approx(at, abs=0.001) for at in group] for group in found] == [
         [other.completed_at],
@@ -473,7 +476,7 @@ async def test_the_times_of_groups_are_told_newest_first_as_many_as_asked_for(ti
         [times[2], times[1]],
     ]
     assert [len(group) for group in later] == [1]
-    assert await timed.failure_times("default", [], since=start, limit=2) == []
+    assert await list_times(timed, "default", [], since=start, limit=2) == []
 
 
 async def test_no_failure_is_lost_to_a_racing_retry(store: Store, other: Store) -> None:

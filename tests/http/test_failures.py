@@ -13,6 +13,7 @@ from packhorse.core.failures import MAX_TIMES
 from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Store
 from packhorse.store.collections.errands import list_orders
+from packhorse.store.collections.failures import dismiss_group
 from tests.contract.failures import BY_ANN, failing, failing_many, id_of, only_group, wrong
 from tests.http.conftest import publish
 from tests.http.keyed import asking, audited, key
@@ -268,7 +269,7 @@ async def test_what_is_ordered_is_audited(keyed: Http, store: Store) -> None:
 async def test_anothers_failures_are_neither_seen_nor_touched(keyed: Http, store: Store) -> None:
     job = await failing(store, tenant="acme")
     group = await only_group(store, "acme")
-    await store.dismiss_group("acme", group.fingerprint, BY_ANN)
+    await dismiss_group(store, "acme", group.fingerprint, BY_ANN)
     headers = await key(store, "umbrella", "operate")
 
     assert (await keyed.get("failures", headers=headers)).json()["items"] == []
@@ -310,7 +311,7 @@ async def test_dismissed_groups_are_chosen_or_left_out(http: Http, store: Store)
     await failing(store, wrong("Way a."))
     known = (await only_group(store)).fingerprint
     await failing(store, wrong("Way b."))
-    await store.dismiss_group("default", known, BY_ANN)
+    await dismiss_group(store, "default", known, BY_ANN)
 
     async def listed(query: str) -> list[str]:
         found = (await http.get(f"failures/groups{query}")).json()["items"]

@@ -14,6 +14,7 @@ from packhorse.http.server import build
 from packhorse.store.base import Store
 from packhorse.store.collections import schedules as schedule_records
 from packhorse.store.collections.errands import list_orders
+from packhorse.store.collections.failures import get_group
 from tests.contract.failures import failing, only_group, wrong
 from tests.http.conftest import publish
 from tests.http.keyed import key
@@ -158,4 +159,4 @@ async def test_a_form_that_is_sent_torn_is_refused_as_a_page(http: Http, store: 
     found = await schedule_records.get(store, "acme", "of-ann")
     assert found is not None
     assert found.version == 1
-    assert (await store.failure_group("acme", group)).open == 2  # type: ignore[union-attr]
+    assert (await get_group(store, "acme", group)).open == 2  # type: ignore[union-attr]

@@ -31,6 +31,7 @@ from packhorse.schemas.failures import group_to_json
 from packhorse.schemas.timestamps import iso
 from packhorse.store.base import Charge, Store
 from packhorse.store.collections.errands import settle_errand, take_errands
+from packhorse.store.collections.failures import get_group
 from packhorse.store.collections.webhooks import post_deliveries
 
 BATCH = 1000
@@ -89,7 +90,7 @@ class Alerts:
         """None if all of it is forgotten."""
         errand, alarm = told[0]
         names = list(dict.fromkeys(each.fingerprint for _, each in told))
-        found = [await self._store.failure_group(errand.tenant, name) for name in names[:SHOWN]]
+        found = [await get_group(self._store, errand.tenant, name) for name in names[:SHOWN]]
         groups = [group_to_json(group) for group in found if group is not None]
         if not groups:
             return None

@@ -13,6 +13,7 @@ from packhorse.crashpoints import reach
 from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Charge, Store
 from packhorse.store.collections.errands import settle_errand, take_errands
+from packhorse.store.collections.failures import get_failures, get_group
 
 POLICY = "policy"
 """In whose name it is done."""
@@ -44,10 +45,10 @@ class AutoRetry:
 
     async def _try_retry(self, errand: Errand) -> float | None:
         """Seconds until it is tried once more, None if it is done with."""
-        [failure] = await self._store.failures_by_id([errand.id.removeprefix("revive.")])
+        [failure] = await get_failures(self._store, [errand.id.removeprefix("revive.")])
         if failure is None or failure.status is not FailureStatus.OPEN or failure.budget is None:
             return None
-        group = await self._store.failure_group(failure.tenant, failure.fingerprint)
+        group = await get_group(self._store, failure.tenant, failure.fingerprint)
         if group is None or group.dismissal is not None:
             return None
         charge = budget_of(failure, *failure.budget)

@@ -25,6 +25,7 @@ from packhorse.log import log
 from packhorse.schemas.orders import LeftFailure, Order, Why, order_from_errand
 from packhorse.store.base import Store
 from packhorse.store.collections.errands import settle_errand, take_errands
+from packhorse.store.collections.failures import get_failures
 
 BATCH = 100
 """Failures of one step at most."""
@@ -73,7 +74,7 @@ class BulkActions:
         if order.wanted is None:
             start = 0 if order.cursor is None else order.ids.index(order.cursor) + 1
             ids = order.ids[start : start + size]
-            found = await self._store.failures_by_id(ids)
+            found = await get_failures(self._store, ids)
             known = {
                 id: each if each and each.tenant == errand.tenant else None for id, each in zip(ids, found, strict=True)
             }

@@ -64,6 +64,8 @@ class FailureGroup(Struct, frozen=True, omit_defaults=True):
     """Set while the group is dismissed and has not been seen again."""
     seen_again: float | None = None
     """When it was last seen again after a dismissal."""
+    times: tuple[float, ...] = ()
+    """When its newest failures were, newest first, if they were asked for. Never stored."""
 
     @property
     def count(self) -> int:

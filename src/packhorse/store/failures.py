@@ -8,7 +8,7 @@ to tell people, if the group is new or was dismissed, and to begin the job again
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from msgspec import Struct
 
@@ -29,31 +29,47 @@ class FailureFilter(Struct, frozen=True, omit_defaults=True):
     until: float | None = None
 
 
+class Recent(NamedTuple):
+    """Which of the newest failures of a group are asked for."""
+
+    since: float
+    limit: int
+
+
 class Failures(Protocol):
-    async def failures(self, wanted: FailureFilter, *, before: str | None = None, limit: int = 50) -> list[FailedRun]:
-        """Newest first, older than the id ``before``. By fingerprint, or by a job that is there, no others are read."""
+    async def failures(
+        self, wanted: FailureFilter | Sequence[str], *, before: str | None = None, limit: int = 50
+    ) -> list[FailedRun]:
+        """Newest first, older than the id ``before``. By fingerprint, or by a job that is there, no others are read.
 
-    async def failures_by_id(self, ids: Sequence[str]) -> list[FailedRun | None]:
-        """In the order asked for, None where there is none."""
+        For ids instead of a filter: all of those that exist.
+        """
 
-    async def failure_groups(self, tenant: str, *, before: str | None = None, limit: int = 50) -> list[FailureGroup]:
-        """The last seen first, behind the place ``before`` (`FailureGroup.seen`). Reads no failure."""
+    async def failure_groups(
+        self,
+        tenant: str,
+        *,
+        fingerprints: Sequence[str] | None = None,
+        before: str | None = None,
+        limit: int = 50,
+        recent: Recent | None = None,
+    ) -> list[FailureGroup]:
+        """The last seen first, behind the place ``before`` (`FailureGroup.seen`); or all of these that exist.
 
-    async def failure_group(self, tenant: str, fingerprint: str) -> FailureGroup | None: ...
+        With ``recent`` each has its `FailureGroup.times`. Reads no failure: an id says when it was.
+        """
 
-    async def failure_times(
-        self, tenant: str, fingerprints: Sequence[str], *, since: float, limit: int
-    ) -> list[list[float]]:
-        """For each group when its newest failures were, since then, newest first. No failure is read: its id says."""
+    async def dismiss_failures(
+        self, ids: Sequence[str], settled: Settled, *, group: tuple[str, str] | None = None
+    ) -> list[str]:
+        """Dismiss those that are open; returns which they were.
 
-    async def dismiss_failures(self, ids: Sequence[str], settled: Settled) -> list[str]:
-        """Dismiss those that are open; which they were."""
-
-    async def dismiss_group(self, tenant: str, fingerprint: str, settled: Settled) -> FailureGroup | None:
-        """Revive nothing of it any more, and tell people if it is seen again. Its failures stay as they are."""
+        And mark the group, tenant and fingerprint, as dismissed: nothing of it is revived any more, and people are told
+        if it is seen again. Its other failures stay as they are.
+        """
 
     async def forget_failures(self, until: float, limit: int) -> int:
-        """Delete up to so many failures from before then, and take them out of their groups; how many it were.
+        """Delete up to so many failures from before then, and take them out of their groups; returns how many.
 
         A group goes with its last failure.
         """

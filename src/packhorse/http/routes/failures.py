@@ -51,6 +51,7 @@ from packhorse.schemas.orders import (
 )
 from packhorse.store.base import FailureFilter, FailureGroup
 from packhorse.store.collections import errands
+from packhorse.store.collections import failures as collection
 
 FIRST = 10
 """Failures that are shown of those that an order is about."""
@@ -127,7 +128,7 @@ async def get_group(
 ) -> FailureGroupDocument:
     """One group."""
     _check_whole(caller)
-    group = None if "\0" in fingerprint else await tools.store.failure_group(caller.tenant, fingerprint)
+    group = None if "\0" in fingerprint else await collection.get_group(tools.store, caller.tenant, fingerprint)
     if group is None:
         raise FailureGroupNotFound(fingerprint=fingerprint[:100])
     [told] = await _shown(tools, [group], with_trend=trend)
@@ -212,7 +213,7 @@ async def _shown(tools: Tools, groups: list[FailureGroup], *, with_trend: bool) 
         return told
     now, tenant = tools.store.now(), groups[0].tenant
     names = [each.fingerprint for each in groups]
-    found = await tools.store.failure_times(tenant, names, since=now - TREND_HOURS * HOUR, limit=MAX_TIMES)
+    found = await collection.list_times(tools.store, tenant, names, since=now - TREND_HOURS * HOUR, limit=MAX_TIMES)
     for each, times in zip(told, found, strict=True):
         each["trend"] = trend_to_json(times, now)
     return told
@@ -228,7 +229,7 @@ async def _ordered(tools: Tools, caller: Caller, kind: Kind, given: Chosen) -> O
     else:
         assert wanted is not None
         if wanted.fingerprint is not None:
-            group = await tools.store.failure_group(caller.tenant, wanted.fingerprint)
+            group = await collection.get_group(tools.store, caller.tenant, wanted.fingerprint)
             if group is None:
                 raise FailureGroupNotFound(fingerprint=wanted.fingerprint[:100])
         open, count = await _counted(tools, wanted)
@@ -242,7 +243,7 @@ async def _ordered(tools: Tools, caller: Caller, kind: Kind, given: Chosen) -> O
         return answer
     reason = given.reason if isinstance(given, ToDismiss) else ""
     if kind == "dismiss" and group is not None and given.is_whole_group():
-        await tools.store.dismiss_group(caller.tenant, group.fingerprint, Settled(now, by, reason))
+        await collection.dismiss_group(tools.store, caller.tenant, group.fingerprint, Settled(now, by, reason))
     order = Order(kind, now, by, reason, tuple(ids), wanted, given.pace, count)
     errand = order_to_errand(order, caller.tenant, secrets.token_hex(4))
     await errands.add_errand(tools.store, errand)
@@ -275,7 +276,7 @@ async def _each(tools: Tools, wanted: FailureFilter) -> AsyncIterator[FailedRun]
 
 async def _failures(tools: Tools, caller: Caller, ids: list[str]) -> list[FailedRun]:
     """A foreign one and a missing one look the same."""
-    found = await tools.store.failures_by_id([id for id in ids if "\0" not in id])
+    found = await collection.get_failures(tools.store, [id for id in ids if "\0" not in id])
     known = {
         each.id: each
         for each in found

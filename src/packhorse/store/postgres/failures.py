@@ -15,7 +15,7 @@ from packhorse.core import json
 from packhorse.core.changes import PutRecord, RecordFailure, SettleFailures
 from packhorse.core.errands import new_alert, put_errand
 from packhorse.core.models import FailedRun, FailureStatus, Settled
-from packhorse.store.base import FailureFilter, FailureGroup
+from packhorse.store.failures import FailureFilter, FailureGroup, Recent
 from packhorse.store.postgres.connection import Row, Session
 from packhorse.store.postgres.rows import clean, is_id
 
@@ -59,6 +59,11 @@ WHERE (g.tenant, g.fingerprint) = (n.tenant, n.fingerprint)
 DROP_GROUPS = """
 DELETE FROM @failure_groups AS g USING unnest($1::text[], $2::text[]) AS n (tenant, fingerprint)
 WHERE (g.tenant, g.fingerprint) = (n.tenant, n.fingerprint)
+"""
+GROUPS = "SELECT body FROM @failure_groups WHERE tenant = $1 AND seen < $2 ORDER BY seen DESC LIMIT $3"
+GROUPS_OF = """
+SELECT g.body FROM unnest($2::text[]) WITH ORDINALITY AS n (fingerprint, at)
+JOIN @failure_groups AS g ON g.tenant = $1 AND g.fingerprint = n.fingerprint ORDER BY n.at
 """
 # From the index alone, each group by itself: so many of each, however many it has.
 TIMES = """
@@ -176,25 +181,27 @@ async def write(session: Session, effects: Effects) -> list[PutRecord]:
     return held.alerts
 
 
-async def dismiss(session: Session, ids: Sequence[str], settled: Settled) -> list[str]:
+async def dismiss(
+    session: Session, ids: Sequence[str], settled: Settled, whole: tuple[str, str] | None = None
+) -> list[str]:
     held = Held(session)
-    await held.hold([failure for failure in await by_id(session, ids) if failure is not None])
+    await held.hold(await by_id(session, ids))
     open = [each for each in await held.load(OF_IDS, sorted(set(ids))) if each.status is FailureStatus.OPEN]
     for failure in open:
         held.move(failure, FailureStatus.DISMISSED, settled)
     await held.write()
+    if whole is not None:
+        await _dismiss_group(session, *whole, settled)
     done = {failure.id for failure in open}
     return [id for id in dict.fromkeys(ids) if id in done]
 
 
-async def dismiss_group(session: Session, tenant: str, fingerprint: str, settled: Settled) -> FailureGroup | None:
+async def _dismiss_group(session: Session, tenant: str, fingerprint: str, settled: Settled) -> None:
     query = "SELECT body FROM @failure_groups WHERE tenant = $1 AND fingerprint = $2 FOR UPDATE"
     row = await session.row(query, tenant, fingerprint)
-    if row is None:
-        return None
-    group = replace(json.record(row["body"], FailureGroup), dismissal=settled)
-    await session.fetch(PUT_GROUPS, [tenant], [fingerprint], [group.seen], [json.encode(group)])
-    return group
+    if row is not None:
+        group = replace(json.record(row["body"], FailureGroup), dismissal=settled)
+        await session.fetch(PUT_GROUPS, [tenant], [fingerprint], [group.seen], [json.encode(group)])
 
 
 async def forget(session: Session, until: float, limit: int) -> int:
@@ -235,30 +242,30 @@ def _where(wanted: FailureFilter, before: str | None) -> Iterator[tuple[str, Any
         yield "id <", rules.first_id(wanted.until)
 
 
-async def by_id(session: Session, ids: Sequence[str]) -> list[FailedRun | None]:
-    found = {each.id: each for each in [_read(row)[0] for row in await session.fetch(OF_IDS, sorted(set(ids)))]}
-    return [found.get(id) for id in ids]
+async def by_id(session: Session, ids: Sequence[str]) -> list[FailedRun]:
+    return [_read(row)[0] for row in await session.fetch(OF_IDS, sorted(set(ids)))] if ids else []
 
 
-async def times(
-    session: Session, tenant: str, fingerprints: Sequence[str], since: float, limit: int
-) -> list[list[float]]:
-    found: list[list[float]] = [[] for _ in fingerprints]
-    for at, id in await session.fetch(TIMES, tenant, list(fingerprints), rules.first_id(since), limit):
-        found[at - 1].append(rules.time_of(id))
-    return found
-
-
-async def groups(session: Session, tenant: str, before: str | None, limit: int) -> list[FailureGroup]:
-    query = "SELECT body FROM @failure_groups WHERE tenant = $1 AND seen < $2 ORDER BY seen DESC LIMIT $3"
-    found = await session.fetch(query, tenant, "~" if before is None else before, limit)
-    return [json.record(body, FailureGroup) for (body,) in found]
-
-
-async def group(session: Session, tenant: str, fingerprint: str) -> FailureGroup | None:
-    query = "SELECT body FROM @failure_groups WHERE tenant = $1 AND fingerprint = $2"
-    row = await session.row(query, tenant, fingerprint)
-    return None if row is None else json.record(row["body"], FailureGroup)
+async def groups(
+    session: Session,
+    tenant: str,
+    fingerprints: Sequence[str] | None,
+    before: str | None,
+    limit: int,
+    recent: Recent | None,
+) -> list[FailureGroup]:
+    if fingerprints is not None:
+        rows = await session.fetch(GROUPS_OF, tenant, list(fingerprints))
+    else:
+        rows = await session.fetch(GROUPS, tenant, "~" if before is None else before, limit)
+    found = [json.record(body, FailureGroup) for (body,) in rows]
+    if recent is None or not found:
+        return found
+    times: list[list[float]] = [[] for _ in found]
+    names = [group.fingerprint for group in found]
+    for at, id in await session.fetch(TIMES, tenant, names, rules.first_id(recent.since), recent.limit):
+        times[at - 1].append(rules.time_of(id))
+    return [replace(group, times=tuple(those)) for group, those in zip(found, times, strict=True)]
 
 
 def _keys(failure: FailedRun) -> tuple[Key, tuple[str, str, str]]:

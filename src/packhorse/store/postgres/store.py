@@ -10,7 +10,7 @@ from functools import partial
 import asyncpg
 
 from packhorse.core.changes import Change
-from packhorse.core.models import Event, Job, Result, Spec, TaskId
+from packhorse.core.models import Event, FailedRun, Job, Result, Settled, Spec, TaskId
 from packhorse.core.records import Drop, LogEntry, Put, Record
 from packhorse.errors import PackhorseError, StoreError, StoreUnavailable
 from packhorse.store.base import (
@@ -28,11 +28,13 @@ from packhorse.store.base import (
     is_own_work,
 )
 from packhorse.store.batching import Group
+from packhorse.store.failures import FailureFilter, FailureGroup, Recent
 from packhorse.store.postgres import (
     check,
     claim,
     commit,
     counters,
+    failures,
     maintenance,
     notes,
     reads,
@@ -46,7 +48,6 @@ from packhorse.store.postgres.commit import Member
 from packhorse.store.postgres.lookups import entry
 from packhorse.store.postgres.observing import Observing
 from packhorse.store.postgres.statements import Outdated
-from packhorse.store.postgres.troubles import Troubles
 
 Outcome = PackhorseError | None
 
@@ -65,7 +66,7 @@ RIVALS = 0.5
 """Seconds for which claims lock first after one has come too late."""
 
 
-class PostgresStore(Observing, Troubles):
+class PostgresStore(Observing):
     def __init__(self, address: Address, clock: Callable[[], float] | None = None) -> None:
         super().__init__(address, clock)
         self._commits: Group[Member, Outcome] = self._group(self._make)
@@ -227,6 +228,34 @@ class PostgresStore(Observing, Troubles):
 
     async def touched(self, since: int | None) -> tuple[int, Collection[str] | None]:
         return await self._read(watch.touched, since)
+
+    # Failures
+
+    async def failures(
+        self, wanted: FailureFilter | Sequence[str], *, before: str | None = None, limit: int = 50
+    ) -> list[FailedRun]:
+        if not isinstance(wanted, FailureFilter):
+            return await self._read(failures.by_id, wanted)
+        return await self._read(failures.find, wanted, before, limit)
+
+    async def failure_groups(
+        self,
+        tenant: str,
+        *,
+        fingerprints: Sequence[str] | None = None,
+        before: str | None = None,
+        limit: int = 50,
+        recent: Recent | None = None,
+    ) -> list[FailureGroup]:
+        return await self._read(failures.groups, tenant, fingerprints, before, limit, recent)
+
+    async def dismiss_failures(
+        self, ids: Sequence[str], settled: Settled, *, group: tuple[str, str] | None = None
+    ) -> list[str]:
+        return await self._keep(failures.dismiss, ids, settled, group)
+
+    async def forget_failures(self, until: float, limit: int) -> int:
+        return await self._keep(failures.forget, until, limit)
 
     # Upkeep
 

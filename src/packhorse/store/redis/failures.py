@@ -1,4 +1,4 @@
-"""What went wrong. Failures are written, counted and settled by the script of the commit; here is what it is told.
+"""Failures and their groups. The script of the commit writes, counts and settles them.
 
 A failure is a field of one hash: its status, whether its user is counted, its group, what became of it, and the failure
 itself, with tabs between.
@@ -14,72 +14,93 @@ from msgspec.structs import replace
 from packhorse.core import failures as rules
 from packhorse.core import json
 from packhorse.core.models import FailedRun, FailureStatus, Settled
-from packhorse.store.base import FailureFilter, FailureGroup
+from packhorse.store.failures import FailureFilter, FailureGroup, Recent
 from packhorse.store.redis import commit, keys
 from packhorse.store.redis.client import Link
-from packhorse.store.redis.writer import Writer
+from packhorse.store.redis.session import Handle
 
 PAGE = 250
 """Failures looked at by one question: who filters by code may have to look at many for few."""
 COUNTS = tuple(status.value for status in FailureStatus)
 
 
-async def dismiss(write: Writer, ids: Sequence[str], settled: Settled) -> list[str]:
-    """Each by itself: of one that is not open the script says so, and the others are made."""
-    asked, body = list(dict.fromkeys(ids)), json.encode(settled).decode()
-    members = [commit.plain(["move_failure", id, "dismissed", body], guards=[["failure", id, "open"]]) for id in asked]
-    outcomes = await write(members) if members else []
-    return [id for id, outcome in zip(asked, outcomes, strict=True) if not write.refusal(outcome)]
+class FailureStore(Handle):
+    async def failures(
+        self, wanted: FailureFilter | Sequence[str], *, before: str | None = None, limit: int = 50
+    ) -> list[FailedRun]:
+        """From the narrowest index there is, page by page, until there are enough."""
+        self._open()
+        if not isinstance(wanted, FailureFilter):
+            return await _by_id(self._link, wanted)
+        last = None if wanted.until is None else rules.first_id(wanted.until)
+        upper = min((each for each in (before, last) if each is not None), default=None)
+        if wanted.job_id is not None and (mine := await _of_job(self._link, wanted.job_id)):
+            first = "" if wanted.since is None else rules.first_id(wanted.since)
+            ids = [id for id in sorted(mine, reverse=True) if id >= first and (upper is None or id < upper)]
+            return [each for each in await _by_id(self._link, ids) if _is_wanted(each, wanted)][:limit]
+        lower = "-" if wanted.since is None else f"[{rules.first_id(wanted.since)}"
+        found: list[FailedRun] = []
+        while len(found) < limit:
+            start = "+" if upper is None else f"({upper}"
+            [page] = await self._link.ask([["ZREVRANGEBYLEX", _index(wanted), start, lower, "LIMIT", "0", str(PAGE)]])
+            ids = [id.decode() for id in page]
+            found += [each for each in await _by_id(self._link, ids) if _is_wanted(each, wanted)]
+            if len(ids) < PAGE:
+                break
+            upper = ids[-1]
+        return found[:limit]
 
+    async def failure_groups(
+        self,
+        tenant: str,
+        *,
+        fingerprints: Sequence[str] | None = None,
+        before: str | None = None,
+        limit: int = 50,
+        recent: Recent | None = None,
+    ) -> list[FailureGroup]:
+        self._open()
+        if fingerprints is None:
+            start = "+" if before is None else f"({before}"
+            index = keys.failure_groups(keys.tenant(tenant))
+            [places] = await self._link.ask([["ZREVRANGEBYLEX", index, start, "-", "LIMIT", "0", str(max(0, limit))]])
+            fingerprints = [place.decode().rpartition("-")[2] for place in places]
+        found = [group for group in await _groups(self._link, tenant, fingerprints) if group is not None]
+        if recent is None or not found:
+            return found
+        first, most = f"[{rules.first_id(recent.since)}", str(max(0, recent.limit))
+        indexes = [keys.failures_in(keys.group(tenant, group.fingerprint)) for group in found]
+        pages = await self._link.ask([["ZREVRANGEBYLEX", index, "+", first, "LIMIT", "0", most] for index in indexes])
+        times = [tuple(rules.time_of(id.decode()) for id in page) for page in pages]
+        return [replace(group, times=those) for group, those in zip(found, times, strict=True)]
 
-async def dismiss_group(
-    link: Link, write: Writer, tenant: str, fingerprint: str, settled: Settled
-) -> FailureGroup | None:
-    key = keys.failure_group(keys.group(tenant, fingerprint))
-    put = ["HSET", key, "dismissal", json.encode(settled).decode()]
-    if await write.told(commit.plain(put, guards=[["exists", key]])):
-        return None
-    return await group(link, tenant, fingerprint)
+    async def dismiss_failures(
+        self, ids: Sequence[str], settled: Settled, *, group: tuple[str, str] | None = None
+    ) -> list[str]:
+        """Each by itself: the script refuses one that is not open, and makes the others."""
+        asked, body = list(dict.fromkeys(ids)), json.encode(settled).decode()
+        members = [
+            commit.plain(["move_failure", id, "dismissed", body], guards=[["failure", id, "open"]]) for id in asked
+        ]
+        if group is not None:
+            key = keys.failure_group(keys.group(*group))
+            members.append(commit.plain(["HSET", key, "dismissal", body], guards=[["exists", key]]))
+        outcomes = await self._write(members)
+        return [id for id, outcome in zip(asked, outcomes, strict=False) if not self._write.refusal(outcome)]
 
-
-async def forget(link: Link, write: Writer, until: float, limit: int) -> int:
-    """The oldest of each tenant."""
-    [tenants] = await link.ask([["SMEMBERS", keys.FAILING]])
-    found: list[str] = []
-    for tenant in sorted(tenant.decode() for tenant in tenants):
-        last = f"({rules.first_id(until)}"
-        page = ["ZRANGEBYLEX", keys.failures_in(tenant), "-", last, "LIMIT", "0", str(limit - len(found))]
-        if len(found) < limit:
-            [ids] = await link.ask([page])
-            found += [id.decode() for id in ids]
-    if found:
-        await write.put(*(commit.plain(["forget_failure", id]) for id in found))
-    return len(found)
-
-
-# Asked
-
-
-async def find(link: Link, wanted: FailureFilter, before: str | None, limit: int) -> list[FailedRun]:
-    """From the narrowest index there is, page by page, until there are enough."""
-    last = None if wanted.until is None else rules.first_id(wanted.until)
-    upper = min((each for each in (before, last) if each is not None), default=None)
-    lower = "-" if wanted.since is None else f"[{rules.first_id(wanted.since)}"
-    found: list[FailedRun] = []
-    if wanted.job_id is not None and (mine := await _of_job(link, wanted.job_id)):
-        first = "" if wanted.since is None else rules.first_id(wanted.since)
-        ids = [id for id in sorted(mine, reverse=True) if id >= first and (upper is None or id < upper)]
-        there = [each for each in await by_id(link, ids) if each is not None and _is_wanted(each, wanted)]
-        return there[:limit]
-    while len(found) < limit:
-        start = "+" if upper is None else f"({upper}"
-        [page] = await link.ask([["ZREVRANGEBYLEX", _index(wanted), start, lower, "LIMIT", "0", str(PAGE)]])
-        ids = [id.decode() for id in page]
-        found += [each for each in await by_id(link, ids) if each is not None and _is_wanted(each, wanted)]
-        if len(ids) < PAGE:
-            break
-        upper = ids[-1]
-    return found[:limit]
+    async def forget_failures(self, until: float, limit: int) -> int:
+        """The oldest of each tenant."""
+        [tenants] = await self._link.ask([["SMEMBERS", keys.FAILING]])
+        found: list[str] = []
+        for tenant in sorted(tenant.decode() for tenant in tenants):
+            last = f"({rules.first_id(until)}"
+            page = ["ZRANGEBYLEX", keys.failures_in(tenant), "-", last, "LIMIT", "0", str(limit - len(found))]
+            if len(found) < limit:
+                [ids] = await self._link.ask([page])
+                found += [id.decode() for id in ids]
+        if found:
+            await self._write.put(*(commit.plain(["forget_failure", id]) for id in found))
+        return len(found)
 
 
 async def _of_job(link: Link, job_id: str) -> list[str]:
@@ -99,33 +120,11 @@ def _is_wanted(failure: FailedRun, wanted: FailureFilter) -> bool:
     return all(getattr(wanted, name) in (None, getattr(failure, name)) for name in named)
 
 
-async def by_id(link: Link, ids: Sequence[str]) -> list[FailedRun | None]:
+async def _by_id(link: Link, ids: Sequence[str]) -> list[FailedRun]:
     if not ids:
         return []
     [rows] = await link.ask([["HMGET", "failures", *ids]])
-    return [None if row is None else _read(row) for row in rows]
-
-
-async def times(link: Link, tenant: str, fingerprints: Sequence[str], since: float, limit: int) -> list[list[float]]:
-    first, most = f"[{rules.first_id(since)}", str(max(0, limit))
-    indexes = [keys.failures_in(keys.group(tenant, each)) for each in fingerprints]
-    questions = [["ZREVRANGEBYLEX", index, "+", first, "LIMIT", "0", most] for index in indexes]
-    pages = await link.ask(questions) if questions else []
-    return [[rules.time_of(id.decode()) for id in page] for page in pages]
-
-
-async def groups(link: Link, tenant: str, before: str | None, limit: int) -> list[FailureGroup]:
-    start = "+" if before is None else f"({before}"
-    page = ["ZREVRANGEBYLEX", keys.failure_groups(keys.tenant(tenant)), start, "-", "LIMIT", "0", str(max(0, limit))]
-    [places] = await link.ask([page])
-    fingerprints = [place.decode().rpartition("-")[2] for place in places]
-    found = await _groups(link, tenant, fingerprints)
-    return [group for group in found if group is not None]
-
-
-async def group(link: Link, tenant: str, fingerprint: str) -> FailureGroup | None:
-    [found] = await _groups(link, tenant, [fingerprint])
-    return found
+    return [_read(row) for row in rows if row is not None]
 
 
 async def _groups(link: Link, tenant: str, fingerprints: Sequence[str]) -> list[FailureGroup | None]:
@@ -146,7 +145,7 @@ def _group(tenant: str, fingerprint: str, flat: Sequence[bytes], users: int) -> 
         tenant, fingerprint, said["pipeline"], said["stage"] or None, said["code"], said["message"],
         first_seen=float(said["first_seen"]), last_seen=float(said["last_seen"]), users=users,
         unlisted=int(said.get("unlisted", 0)), dismissal=json.record(dismissal, Settled) if dismissal else None,
-        seen_again=float(again) if again else None, **{name: int(said.get(name, 0)) for name in COUNTS},
+        seen_again=float(again) if again else None, **{name: int(said.get(name, 0)) for name in COUNTS},  # type: ignore[arg-type]
     )  # fmt: skip
 
 

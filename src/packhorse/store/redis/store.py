@@ -24,9 +24,9 @@ from packhorse.store.redis import check, commit, maintenance, notes, reads
 from packhorse.store.redis.address import Address
 from packhorse.store.redis.claim import Claimer
 from packhorse.store.redis.commit import Member
+from packhorse.store.redis.failures import FailureStore
 from packhorse.store.redis.observing import Observing
 from packhorse.store.redis.records import RecordStore
-from packhorse.store.redis.troubles import Troubles
 from packhorse.store.redis.watch import Watch
 
 FEED = "5000"
@@ -35,7 +35,7 @@ FEED = "5000"
 NEEDS_PLAN = b"plan"
 
 
-class RedisStore(Observing, Troubles, RecordStore):
+class RedisStore(Observing, FailureStore, RecordStore):
     def __init__(self, address: Address, clock: Callable[[], float] | None = None) -> None:
         super().__init__(address, clock)
         self._claim = Claimer(self._link, self.now, self._write, self._plans)

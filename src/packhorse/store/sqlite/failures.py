@@ -13,7 +13,7 @@ from packhorse.core import json
 from packhorse.core.changes import SettleFailures
 from packhorse.core.errands import new_alert, put_errand
 from packhorse.core.models import FailedRun, FailureStatus, Settled
-from packhorse.store.base import FailureFilter, FailureGroup
+from packhorse.store.failures import FailureFilter, FailureGroup, Recent
 from packhorse.store.sqlite import records
 
 READ = "SELECT body, status, settled, is_counted FROM failures"
@@ -51,12 +51,17 @@ def settle(db: apsw.Connection, job_id: str, effect: SettleFailures) -> None:
         _move(db, failure, effect.now, effect.settled or failure.settled)
 
 
-def dismiss(db: apsw.Connection, ids: Sequence[str], settled: Settled) -> list[str]:
+def dismiss(
+    db: apsw.Connection, ids: Sequence[str], settled: Settled, whole: tuple[str, str] | None = None
+) -> list[str]:
     done = []
     for failure in by_id(db, list(dict.fromkeys(ids))):
-        if failure is not None and failure.status is FailureStatus.OPEN:
+        if failure.status is FailureStatus.OPEN:
             _move(db, failure, FailureStatus.DISMISSED, settled)
             done.append(failure.id)
+    held = None if whole is None else group(db, *whole)
+    if held is not None:
+        _put_group(db, replace(held, dismissal=settled))
     return done
 
 
@@ -66,15 +71,6 @@ def _move(db: apsw.Connection, failure: FailedRun, to: FailureStatus, settled: S
     held = group(db, failure.tenant, failure.fingerprint)
     if held is not None:
         _put_group(db, rules.move_in_group(held, failure.status, to))
-
-
-def dismiss_group(db: apsw.Connection, tenant: str, fingerprint: str, settled: Settled) -> FailureGroup | None:
-    held = group(db, tenant, fingerprint)
-    if held is None:
-        return None
-    dismissed = replace(held, dismissal=settled)
-    _put_group(db, dismissed)
-    return dismissed
 
 
 def has_older(db: apsw.Connection, until: float) -> bool:
@@ -132,22 +128,33 @@ def _where(wanted: FailureFilter, before: str | None) -> Iterator[tuple[str, Any
         yield "id < ?", rules.first_id(wanted.until)
 
 
-def by_id(db: apsw.Connection, ids: Sequence[str]) -> list[FailedRun | None]:
+def by_id(db: apsw.Connection, ids: Sequence[str]) -> list[FailedRun]:
     rows = [db.execute(f"{READ} WHERE id = ?", (id,)).fetchone() for id in ids]
-    return [None if row is None else _read(row)[0] for row in rows]
+    return [_read(row)[0] for row in rows if row is not None]
 
 
-def times(db: apsw.Connection, tenant: str, fingerprints: Sequence[str], since: float, limit: int) -> list[list[float]]:
+def groups(
+    db: apsw.Connection,
+    tenant: str,
+    fingerprints: Sequence[str] | None,
+    before: str | None,
+    limit: int,
+    recent: Recent | None,
+) -> list[FailureGroup]:
+    if fingerprints is not None:
+        found = [each for name in fingerprints if (each := group(db, tenant, name)) is not None]
+    else:
+        query = "SELECT body FROM failure_groups WHERE tenant = ? AND seen < ? ORDER BY seen DESC LIMIT ?"
+        page = db.execute(query, (tenant, "~" if before is None else before, limit))
+        found = [json.record(body, FailureGroup) for (body,) in page]
+    return found if recent is None else [replace(each, times=_times(db, each, recent)) for each in found]
+
+
+def _times(db: apsw.Connection, group: FailureGroup, recent: Recent) -> tuple[float, ...]:
     """From the index alone."""
     query = "SELECT id FROM failures WHERE tenant = ? AND fingerprint = ? AND id >= ? ORDER BY id DESC LIMIT ?"
-    asked = [(tenant, each, rules.first_id(since), limit) for each in fingerprints]
-    return [[rules.time_of(id) for (id,) in db.execute(query, each)] for each in asked]
-
-
-def groups(db: apsw.Connection, tenant: str, before: str | None, limit: int) -> list[FailureGroup]:
-    query = "SELECT body FROM failure_groups WHERE tenant = ? AND seen < ? ORDER BY seen DESC LIMIT ?"
-    found = db.execute(query, (tenant, "~" if before is None else before, limit))
-    return [json.record(body, FailureGroup) for (body,) in found]
+    wanted = (group.tenant, group.fingerprint, rules.first_id(recent.since), recent.limit)
+    return tuple(rules.time_of(id) for (id,) in db.execute(query, wanted))
 
 
 def group(db: apsw.Connection, tenant: str, fingerprint: str) -> FailureGroup | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import apsw
 
 from packhorse.core.changes import Change
-from packhorse.core.models import Event, Job, Result, Spec, TaskId
+from packhorse.core.models import Event, FailedRun, Job, Result, Settled, Spec, TaskId
 from packhorse.core.records import Drop, LogEntry, Put, Record
 from packhorse.errors import PackhorseError, StoreError, StoreUnavailable
 from packhorse.store import sql_files
@@ -31,8 +31,9 @@ from packhorse.store.base import (
     Sample,
     Spent,
 )
-from packhorse.store.sqlite import claim, commit, counters, maintenance, notes, reads, records, statistics
-from packhorse.store.sqlite.troubles import Troubles
+from packhorse.store.failures import FailureFilter, FailureGroup, Recent
+from packhorse.store.sqlite import claim, commit, counters, failures, maintenance, notes, reads, records, statistics
+from packhorse.store.sqlite.session import Handle
 from packhorse.store.statistics import Counts, Head, Tally, first
 
 SQL = sql_files.load(__package__, "lookups")
@@ -42,7 +43,7 @@ EAGER, PATIENT = 0.002, 0.02
 QUIET = 1.0
 
 
-class SqliteStore(Troubles):
+class SqliteStore(Handle):
     # Jobs
 
     async def commit(self, changes: Sequence[Change]) -> list[PackhorseError | None]:
@@ -152,6 +153,37 @@ class SqliteStore(Troubles):
 
     async def touched(self, since: int | None) -> tuple[int, Collection[str] | None]:
         return await self._read(reads.touched, since)
+
+    # Failures
+
+    async def failures(
+        self, wanted: FailureFilter | Sequence[str], *, before: str | None = None, limit: int = 50
+    ) -> list[FailedRun]:
+        if not isinstance(wanted, FailureFilter):
+            return await self._read(failures.by_id, wanted)
+        return await self._read(failures.find, wanted, before, limit)
+
+    async def failure_groups(
+        self,
+        tenant: str,
+        *,
+        fingerprints: Sequence[str] | None = None,
+        before: str | None = None,
+        limit: int = 50,
+        recent: Recent | None = None,
+    ) -> list[FailureGroup]:
+        return await self._read(failures.groups, tenant, fingerprints, before, limit, recent)
+
+    async def dismiss_failures(
+        self, ids: Sequence[str], settled: Settled, *, group: tuple[str, str] | None = None
+    ) -> list[str]:
+        return await self._write(lambda db: failures.dismiss(db, ids, settled, group))
+
+    async def forget_failures(self, until: float, limit: int) -> int:
+        """Looks before it writes, because every sweep asks."""
+        if not await self._read(failures.has_older, until):
+            return 0
+        return await self._write(lambda db: failures.forget(db, until, limit))
 
     # Upkeep
 
