@@ -10,23 +10,10 @@ from packhorse.core import json
 from packhorse.store.collections import keys
 from packhorse.store.collections.webhooks import add_endpoint, list_deliveries, settle_delivery, take_deliveries
 from packhorse.store.postgres import PostgresStore
-from packhorse.store.postgres.connection import Session
-from packhorse.store.postgres.migrate import migrate, migrations
 from tests.contract.builders import completed, finish, marked, started
 from tests.contract.keys import MINUTE, charge, endpoint, key, told
 from tests.contract.stores import Clock
-from tests.store.postgres.inside import Raw, connected, recorded, schema_of, somebody_waits_for
-
-
-async def test_a_schema_of_the_first_version_gets_what_it_lacks(url: str) -> None:
-    async with connected(url) as raw:
-        await migrate(Session(raw, schema_of(url)), schema_of(url), [next(iter(migrations()))])
-
-    store = await PostgresStore.open(url)
-
-    await keys.add(store, key())
-    assert await keys.get(store, [key().id]) == [key()]
-    await store.close()
+from tests.store.postgres.inside import Raw, recorded, somebody_waits_for
 
 
 async def test_counters_are_dropped_when_their_window_is_over_and_not_before(

@@ -183,21 +183,6 @@ CREATE TABLE @trimmed (
 );
 INSERT INTO @trimmed VALUES ('0');
 
-CREATE TABLE @definitions (
-    pipeline text PRIMARY KEY,
-    body bytea NOT NULL
-);
-
-CREATE TABLE @workers (
-    id text PRIMARY KEY,
-    body bytea NOT NULL
-) WITH (fillfactor = 60);
-
-CREATE TABLE @bookmarks (
-    name text PRIMARY KEY,
-    value text NOT NULL
-) WITH (fillfactor = 60);
-
 -- The value as jsonb, or null where jsonb cannot hold it: a NUL, half a surrogate pair, a number out of bounds.
 CREATE FUNCTION @as_json(value text) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE STRICT AS $$
 BEGIN
@@ -206,3 +191,131 @@ EXCEPTION WHEN OTHERS THEN
     RETURN NULL;
 END
 $$;
+
+-- A row per counter: what was spent, by bucket. Of no use to anybody after `until`.
+CREATE TABLE @counters (
+    name text COLLATE "C" NOT NULL,
+    seconds double precision NOT NULL,
+    until double precision NOT NULL,
+    buckets bytea NOT NULL,
+    PRIMARY KEY (name, seconds)
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 1000);
+
+CREATE INDEX counters_by_end ON @counters (until);
+
+-- What went wrong. What is looked for has a column; the failure itself, which never changes, is in `body`, and what
+-- became of it beside.
+CREATE TABLE @failures (
+    id text COLLATE "C" PRIMARY KEY,
+    tenant text COLLATE "C" NOT NULL,
+    fingerprint text COLLATE "C" NOT NULL,
+    job_id uuid NOT NULL,
+    user_id text COLLATE "C" NOT NULL,
+    pipeline text COLLATE "C" NOT NULL,
+    code text COLLATE "C" NOT NULL,
+    schedule text COLLATE "C",
+    status text COLLATE "C" NOT NULL CHECK (status IN ('open', 'retried', 'resolved', 'dismissed')),
+    is_counted boolean NOT NULL,
+    settled bytea,
+    body bytea NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0.05);
+
+CREATE INDEX failures_by_age ON @failures (tenant, id);
+CREATE INDEX failures_by_group ON @failures (tenant, fingerprint, id);
+CREATE INDEX failures_by_status ON @failures (tenant, status, id);
+CREATE INDEX failures_by_user ON @failures (tenant, user_id, id);
+CREATE INDEX failures_by_job ON @failures (job_id, id);
+
+-- Counted as failures come and go, so that nobody has to count them. `seen` sorts by the time it was last seen. Who
+-- changes a group, a failure of it or its users holds this row: jobs are locked before groups, and groups in the order of
+-- their key.
+CREATE TABLE @failure_groups (
+    tenant text COLLATE "C" NOT NULL,
+    fingerprint text COLLATE "C" NOT NULL,
+    seen text COLLATE "C" NOT NULL,
+    body bytea NOT NULL,
+    PRIMARY KEY (tenant, fingerprint)
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 1000);
+
+CREATE INDEX failure_groups_by_time ON @failure_groups (tenant, seen);
+
+-- How many of a group's failures each of its users has, as far as users are told apart.
+CREATE TABLE @failure_users (
+    tenant text COLLATE "C" NOT NULL,
+    fingerprint text COLLATE "C" NOT NULL,
+    user_id text COLLATE "C" NOT NULL,
+    count integer NOT NULL,
+    PRIMARY KEY (tenant, fingerprint, user_id)
+);
+
+-- What was counted, in stretches of `step` seconds that began at `at`. An empty queue is for whole jobs.
+CREATE TABLE @tallies (
+    step integer NOT NULL,
+    at bigint NOT NULL,
+    queue text COLLATE "C" NOT NULL,
+    pipeline text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    count bigint NOT NULL,
+    PRIMARY KEY (step, at, queue, pipeline, name)
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
+
+-- Everything beside jobs, in one shape. Only its collection reads a record's body and note.
+CREATE TABLE @records (
+    kind text COLLATE "C" NOT NULL,
+    id text COLLATE "C" NOT NULL,
+    body bytea NOT NULL,
+    note bytea NOT NULL,
+    stamp bigint NOT NULL,
+    lane text COLLATE "C" NOT NULL,
+    due_at double precision,
+    attempts integer NOT NULL,
+    job_id uuid,
+    PRIMARY KEY (kind, id)
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 1000);
+
+CREATE INDEX records_by_time ON @records (kind, lane, due_at, id) WHERE due_at IS NOT NULL;
+CREATE INDEX records_by_job ON @records (job_id) WHERE job_id IS NOT NULL;
+
+-- Where records are listed. Whoever writes a record replaces its entries, under the lock of the record.
+CREATE TABLE @record_index (
+    kind text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    place text COLLATE "C" NOT NULL,
+    id text COLLATE "C" NOT NULL,
+    PRIMARY KEY (kind, name, place, id)
+) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 1000);
+
+CREATE INDEX record_index_by_record ON @record_index (kind, id);
+
+CREATE TABLE @log_entries (
+    log text COLLATE "C" NOT NULL,
+    n bigint NOT NULL,
+    topic text COLLATE "C" NOT NULL,
+    body bytea NOT NULL,
+    PRIMARY KEY (log, n)
+) WITH (autovacuum_vacuum_scale_factor = 0.05);
+
+CREATE INDEX log_entries_by_topic ON @log_entries (log, topic, n) WHERE topic <> '';
+
+-- The last number given in each log. Who appends holds this row until its commit.
+CREATE TABLE @logs (
+    log text COLLATE "C" PRIMARY KEY,
+    last bigint NOT NULL
+) WITH (fillfactor = 10);
+
+-- Takes the statement back where what it was decided on does not hold any more.
+CREATE FUNCTION @expect(holds boolean) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT holds THEN
+        RAISE EXCEPTION 'the state has changed since this was decided';
+    END IF;
+END
+$$;
+
+-- The server's clock, in seconds.
+CREATE FUNCTION @now() RETURNS double precision LANGUAGE sql AS
+    'SELECT extract(epoch FROM clock_timestamp())::double precision';
+
+-- Seconds as a timestamp, up to about the last that one can hold.
+CREATE FUNCTION @moment(seconds double precision) RETURNS timestamptz LANGUAGE sql IMMUTABLE AS
+    'SELECT CASE WHEN seconds IS NOT NULL THEN to_timestamp(least(seconds, 9e12)) END';

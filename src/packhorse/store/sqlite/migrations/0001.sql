@@ -158,17 +158,100 @@ CREATE TABLE feed (
     job_ids BLOB NOT NULL
 );
 
-CREATE TABLE definitions (
-    pipeline TEXT PRIMARY KEY,
-    body BLOB NOT NULL
-) WITHOUT ROWID;
-
-CREATE TABLE workers (
+-- What went wrong. What is looked for has a column; the failure itself, which never changes, is in `body`, and what
+-- became of it beside.
+CREATE TABLE failures (
     id TEXT PRIMARY KEY,
+    tenant TEXT NOT NULL,
+    fingerprint TEXT NOT NULL,
+    job_id TEXT NOT NULL,
+    user TEXT NOT NULL,
+    pipeline TEXT NOT NULL,
+    code TEXT NOT NULL,
+    schedule TEXT,
+    status TEXT NOT NULL,
+    is_counted INTEGER NOT NULL,
+    settled BLOB,
     body BLOB NOT NULL
 ) WITHOUT ROWID;
 
-CREATE TABLE bookmarks (
-    name TEXT PRIMARY KEY,
-    value TEXT NOT NULL
+CREATE INDEX failures_by_age ON failures (tenant, id);
+CREATE INDEX failures_by_group ON failures (tenant, fingerprint, id);
+CREATE INDEX failures_by_status ON failures (tenant, status, id);
+CREATE INDEX failures_by_user ON failures (tenant, user, id);
+CREATE INDEX failures_by_job ON failures (job_id);
+
+-- Counted as failures come and go, so that nobody has to count them. `seen` sorts by the time it was last seen.
+CREATE TABLE failure_groups (
+    tenant TEXT NOT NULL,
+    fingerprint TEXT NOT NULL,
+    seen TEXT NOT NULL,
+    body BLOB NOT NULL,
+    PRIMARY KEY (tenant, fingerprint)
 ) WITHOUT ROWID;
+
+CREATE INDEX failure_groups_by_time ON failure_groups (tenant, seen);
+
+-- How many of a group's failures each of its users has, as far as users are told apart.
+CREATE TABLE failure_users (
+    tenant TEXT NOT NULL,
+    fingerprint TEXT NOT NULL,
+    user TEXT NOT NULL,
+    count INTEGER NOT NULL,
+    PRIMARY KEY (tenant, fingerprint, user)
+) WITHOUT ROWID;
+
+-- What was counted, in stretches of `step` seconds that began at `at`. An empty queue is for whole jobs.
+CREATE TABLE tallies (
+    step INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    queue TEXT NOT NULL,
+    pipeline TEXT NOT NULL,
+    name TEXT NOT NULL,
+    count INTEGER NOT NULL,
+    PRIMARY KEY (step, at, queue, pipeline, name)
+) WITHOUT ROWID;
+
+-- Everything beside jobs, in one shape. What each kind means is in store/collections.
+CREATE TABLE records (
+    kind TEXT NOT NULL,
+    id TEXT NOT NULL,
+    body BLOB NOT NULL,
+    note BLOB NOT NULL DEFAULT x'',
+    stamp INTEGER NOT NULL DEFAULT 1,
+    lane TEXT NOT NULL,
+    due_at REAL,
+    attempts INTEGER NOT NULL,
+    job_id TEXT,
+    PRIMARY KEY (kind, id)
+) WITHOUT ROWID;
+
+CREATE INDEX records_by_time ON records (kind, lane, due_at, id) WHERE due_at IS NOT NULL;
+CREATE INDEX records_by_job ON records (job_id) WHERE job_id IS NOT NULL;
+
+-- Where each record is listed. Places compare as bytes.
+CREATE TABLE record_index (
+    kind TEXT NOT NULL,
+    name TEXT NOT NULL,
+    place TEXT NOT NULL,
+    id TEXT NOT NULL,
+    PRIMARY KEY (kind, name, place, id)
+) WITHOUT ROWID;
+
+CREATE INDEX record_index_by_record ON record_index (kind, id);
+
+-- The last number that each log has given: it is never given again, also when all entries are dropped.
+CREATE TABLE logs (
+    log TEXT PRIMARY KEY,
+    last INTEGER NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE log_entries (
+    log TEXT NOT NULL,
+    n INTEGER NOT NULL,
+    topic TEXT NOT NULL,
+    body BLOB NOT NULL,
+    PRIMARY KEY (log, n)
+) WITHOUT ROWID;
+
+CREATE INDEX log_entries_by_topic ON log_entries (log, topic, n) WHERE topic <> '';
