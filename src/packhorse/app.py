@@ -1,4 +1,4 @@
-"""The app a team writes its pipelines with. Light: what it takes to submit is loaded when something is submitted."""
+"""`App`: holds the pipelines of a team. Light to import; the store is loaded when a job is submitted."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class App:
     """Holds pipelines. ``packhorse dev FILE`` finds it; ``.submit()`` writes to the store that the settings name."""
 
     def __init__(self, name: str, *, statuses: Mapping[str, str] | None = None) -> None:
-        """``statuses`` is what your users call them, as ``{"running": "processing"}``: every job then tells, besides
-        the words that are the same everywhere, yours as its ``alias``.
+        """``statuses`` maps statuses to your own names, such as ``{"running": "processing"}``. Every job then also has
+        your name, as its ``alias``.
         """
         self.code = Code(name)
         try:
@@ -38,14 +38,14 @@ class App:
         return self.code.app
 
     def pipeline(self, name: str, params: type[P], **options: Unpack[PipelineOptions]) -> Pipeline[P]:
-        """A pipeline for jobs with such parameters; add stages with ``@pipeline.stage``."""
+        """Create a pipeline with these parameters. Add stages with ``@pipeline.stage``."""
         pipeline = Pipeline(name, params, **options)
         self._adopt(pipeline)
         return pipeline
 
     @property
     def job(self) -> JobDecorator:
-        """``@app.job``: a pipeline of one stage, straight from a function's signature."""
+        """``@app.job``: a pipeline of one stage from a function."""
         return JobDecorator(self._adopt)
 
     def schedule(
@@ -57,13 +57,13 @@ class App:
         cron: str,
         **options: Unpack[ScheduleOptions],
     ) -> None:
-        """Run the pipeline with these parameters whenever the cron line says. People may edit it while it runs."""
+        """Run the pipeline with these parameters on a cron schedule. People may edit it at run time."""
         from packhorse.define.schedules import declare_schedule
 
         self.code.plan(declare_schedule(id, pipeline, params, cron, options))
 
     def close(self) -> None:
-        """Let go of the store, if anything was submitted."""
+        """Close the store, if it was opened."""
         if self._runtime is not None:
             self._runtime.close()
             self._runtime = None

@@ -1,4 +1,4 @@
-"""Named places where a process may die. Tests hang a SIGKILL on them; otherwise passing one costs a comparison."""
+"""Named points at which tests kill the process with SIGKILL. Without a hook, reaching one costs a comparison."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings in, wired objects out."""
+"""Opens the store, the object store and the promote destinations that the settings name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REDIS = {"unix"} | {
 
 
 async def open_store(url: str, prefix: str = REDIS_PREFIX) -> Store:
-    """The store that the URL names. Adding one is a line here."""
+    """Open the store of the URL. A new store is added here."""
     parts = urlsplit(url)
     match parts.scheme:
         case "sqlite":
@@ -44,7 +44,7 @@ async def open_store(url: str, prefix: str = REDIS_PREFIX) -> Store:
 
 
 def check(settings: Settings) -> None:
-    """Raises SettingError for what no store, object store or place to promote to can be opened by. Asks nobody."""
+    """Raise SettingError for invalid URLs of the store, blobs or destinations. Connects to nothing."""
     _check_store(settings.store, settings.prefix)
     blobs_from(settings)
     destinations_from(settings)
@@ -92,7 +92,7 @@ def _no_store(url: str) -> SettingError:
 
 
 def is_absent(url: str) -> bool:
-    """Whether a store or an object store of this machine has not been made yet. Makes nothing."""
+    """Whether a local store or object store does not exist yet. Creates nothing."""
     parts = urlsplit(url)
     return parts.scheme in LOCAL and not parts.netloc and not Path(unquote(parts.path)).exists()
 
@@ -106,7 +106,7 @@ def blobs_from(settings: Settings) -> Blobs:
 
 
 def destinations_from(settings: Settings) -> dict[str, Destination]:
-    """Where results are promoted to, by name, the usual one first. Empty where there is none."""
+    """Destinations of promoted results by name, the default first."""
     named = [part.strip() for part in settings.promote_to.split(",") if part.strip()]
     found: dict[str, Destination] = {}
     for part in named:
@@ -114,7 +114,7 @@ def destinations_from(settings: Settings) -> dict[str, Destination]:
         if not NAME.fullmatch(name) or not equals:
             name, address = "default", part
         if name in found:
-            raise _no_destination(part, "there are two of that name")
+            raise _no_destination(part, "the name is used twice")
         found[name] = _destination(address, settings)
     return found
 
@@ -123,7 +123,7 @@ def _destination(address: str, settings: Settings) -> Destination:
     parts = urlsplit(address)
     shown = f"{parts.scheme}://{parts.netloc}{parts.path}".rstrip("/")
     if parts.username is not None or parts.password is not None or parts.fragment:
-        raise _no_destination(address, "it holds a secret, or more than a place")
+        raise _no_destination(address, "it must not contain a password or a fragment")
     match parts.scheme:
         case "s3" | "file":
             try:
@@ -137,7 +137,7 @@ def _destination(address: str, settings: Settings) -> Destination:
 
 
 def _file_service(address: str, settings: Settings) -> Destination:
-    """The operator's own choice of an address, which may well be a private one."""
+    """An HTTP file service. The operator chose its address, so it may be private."""
     import httpx2
 
     from packhorse.jobs.file_service import Credentials, FileService, Tokens

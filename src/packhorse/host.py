@@ -1,4 +1,4 @@
-"""This machine as far as liveness goes: who a process is, and whether it still is."""
+"""Identity of this machine and its processes: whether a process is still the same one and alive."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import psutil
 
 
 def boot() -> str:
-    """Different after each start of the machine."""
+    """An id that changes with every boot."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -19,7 +19,7 @@ def boot() -> str:
 
 
 def pid_space() -> str:
-    """Which set of pids ours belongs to: containers of one host have their own."""
+    """The pid namespace of this process: containers on one host have different ones."""
     try:
         return str(os.stat("/proc/self/ns/pid").st_ino)
     except OSError:

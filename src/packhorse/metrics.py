@@ -1,8 +1,7 @@
-"""What is counted, in one place: every metric with its name, its labels and its meaning.
+"""All Prometheus metrics, with names, labels and help texts.
 
-A label is one of a few words that are known beforehand (a route, a status, a stage), never an id, a user, a tenant or
-the value in a path: each new value would be a new series for ever. The registry is our own, so that a program in which
-packhorse is mounted keeps its numbers apart.
+A label has few, known values (a route, a status, a stage), never an id, a user, a tenant or a value from a path: each
+new value would create a new series. The registry is separate from the one of a program that mounts packhorse.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ attempts_ended = _counter(
     "stage",
     "outcome",
 )
-# A look at labels costs as much as all the counting: one for each of what there is.
+# Looking up labels costs as much as counting, so the result is cached.
 attempts_started_at = cache(attempts_started.labels)
 attempts_ended_as = cache(attempts_ended.labels)
 store_errors = _counter("store_errors", "Times the store did not answer this worker.")
@@ -55,5 +54,5 @@ for kind in ("upload", "download", "stream"):
 
 
 def render_metrics(*registries: CollectorRegistry) -> bytes:
-    """All of it, and what these have besides, in Prometheus's text format."""
+    """All metrics, and those of the given registries, in Prometheus text format."""
     return b"".join(generate_latest(each) for each in (REGISTRY, *registries))

@@ -1,4 +1,4 @@
-"""Whether a port can be had, asked before anything is started that needs it."""
+"""Free TCP ports: checked before a server starts, and chosen for tests and dev."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Submitting and following jobs from Python: writes to the store directly and starts no worker."""
+"""Submitting and following jobs from Python, directly in the store. Starts no worker."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 LOOK = 1.0
-"""Seconds after which a waiting handle looks at the job even if nothing told it to."""
+"""Seconds between reads of a job while waiting for a change."""
 
 
 class Runtime:
-    """A store and an object store, and a thread with an event loop for those who call without one."""
+    """A store and an object store, and a thread with an event loop for callers without one."""
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings or load().settings
         self._opened: dict[asyncio.AbstractEventLoop, tuple[Store, Blobs]] = {}
-        """For each event loop its own: a connection belongs to the loop in which it was made."""
+        """One per event loop, because connections belong to the loop that opened them."""
         self._keeping: dict[asyncio.AbstractEventLoop, AsyncGenerator[None, None]] = {}
         self._lock = threading.Lock()
         self._opening: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
@@ -66,7 +66,7 @@ class Runtime:
         return self._opened[loop]
 
     async def _hold_open(self, loop: asyncio.AbstractEventLoop) -> AsyncGenerator[None, None]:
-        """Open until somebody closes it. `asyncio.run` does before it ends its loop, as with every such generator."""
+        """Keep both open until closed. `asyncio.run` closes async generators before it ends its loop."""
         both = self._opened[loop] = await self._open_both()
         try:
             yield
@@ -96,7 +96,7 @@ class Runtime:
         return Handle(self, job.id, pipeline)
 
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine from code that has no event loop."""
+        """Run a coroutine from code without an event loop."""
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
@@ -105,7 +105,7 @@ class Runtime:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def close(self) -> None:
-        """From a thread that runs none of the event loops that were used."""
+        """Close everything. Call it from a thread that runs none of the event loops in use."""
         for loop, kept in list(self._keeping.items()):
             if loop.is_running():
                 asyncio.run_coroutine_threadsafe(kept.aclose(), loop).result()
@@ -116,7 +116,7 @@ class Runtime:
             self._loop = self._thread = None
 
     def downloads(self, job_id: str) -> Path:
-        """Where files of results are put; gone when the process ends."""
+        """Folder for files of results, deleted when the process ends."""
         if self._downloads is None:
             self._downloads = Path(tempfile.mkdtemp(prefix="packhorse-"))
             atexit.register(shutil.rmtree, self._downloads, ignore_errors=True)
@@ -136,7 +136,7 @@ class Snapshot(Struct, Generic[R], frozen=True):
 
     @property
     def result(self) -> R:
-        """The value of the only last stage, else a mapping by last stage."""
+        """The result of the last stage; a mapping by stage if there are several last stages."""
         if self.status is not Status.COMPLETED:
             raise NotFinished(job_id=self.id, status=self.status.value, verb="give its result")
         value: R = self.value
@@ -144,7 +144,7 @@ class Snapshot(Struct, Generic[R], frozen=True):
 
 
 class Handle(Generic[R]):
-    """A submitted job. Each verb is there twice: plain, and as a coroutine with the prefix ``a_``."""
+    """A submitted job. Each method exists twice: blocking, and as a coroutine with the prefix ``a_``."""
 
     def __init__(self, runtime: Runtime, job_id: str, pipeline: Pipeline[Any]) -> None:
         self.id = job_id
@@ -158,7 +158,7 @@ class Handle(Generic[R]):
         return self._runtime.wait_for(self.a_wait(timeout))
 
     async def a_wait(self, timeout: float | None = None) -> Snapshot[R]:
-        """Until it has ended, or ``timeout`` seconds have passed: look at the status of what you get."""
+        """Wait until the job has ended or ``timeout`` seconds have passed. Check the status of the snapshot."""
         store, _ = await self._runtime.open()
         deadline = None if timeout is None else time.monotonic() + timeout
         mark: int | None = None
@@ -178,7 +178,7 @@ class Handle(Generic[R]):
                 return
 
     async def a_events(self, after: int = 0) -> AsyncIterator[Event]:
-        """Events numbered ``after`` + 1 and on, as they come, until the job has ended."""
+        """Events after number ``after``, as they happen, until the job has ended."""
         store, _ = await self._runtime.open()
         mark: int | None = None
         while True:
@@ -201,7 +201,7 @@ class Handle(Generic[R]):
         return self._runtime.wait_for(self.a_retry(stage))
 
     async def a_retry(self, stage: str | None = None) -> Snapshot[R]:
-        """Start a new run: from what failed, from a stage, or of everything (``*``)."""
+        """Start a new run: of unfinished stages, from a stage on, or of everything (``*``)."""
         store, _ = await self._runtime.open()
         return await self._transact(store, lambda job: lifecycle.retry(job, stage=stage, now=store.now()))
 
@@ -209,7 +209,7 @@ class Handle(Generic[R]):
         return self._runtime.wait_for(self.a_result_of(stage))
 
     async def a_result_of(self, stage: Any) -> Any:
-        """What the stage returned; for ``gather(stage)``, the list of what its elements returned."""
+        """The result of the stage; for ``gather(stage)``, the list of its elements' results."""
         store, _ = await self._runtime.open()
         job = await self._job(store)
         named = stage.stage if isinstance(stage, Marker) else stage

@@ -1,4 +1,4 @@
-"""Whom we trust at the other end of a connection."""
+"""TLS context for outgoing connections."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import httpx2
 
 
 def trust(url: str) -> ssl.SSLContext:
-    """Where nothing is encrypted nobody need vouch: to read all who could takes longer than most requests."""
+    """The TLS context for a URL. Loading all certificates is slow, so plain HTTP gets an empty context."""
     if url.lower().startswith("https:"):
         return httpx2.create_ssl_context()
-    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts nobody, should the way lead to TLS all the same
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts no certificate, in case of a redirect to https

@@ -1,3 +1,3 @@
-"""The version, where everything can read it without importing anything."""
+"""The version of packhorse, importable without anything else."""
 
 VERSION = "0.1.0"

@@ -1,4 +1,4 @@
-"""Keeping bytes: the contract of an object store, and the stores that keep it."""
+"""Object stores for files: the contract and its implementations."""
 
 from __future__ import annotations
 
@@ -12,10 +12,7 @@ from packhorse.errors import SettingError
 
 
 def open_blobs(url: str, access_key: str = "", secret_key: str = "") -> Blobs:
-    """The object store that the URL names. Adding one is a line here.
-
-    A bucket is opened with the given key, or with that of the usual names in the environment.
-    """
+    """Open the object store of the URL. Bucket keys come from the arguments or AWS_* environment variables."""
     scheme, _, rest = url.partition("://")
     if scheme == "file" and rest.startswith("/"):
         return Folder(Path(unquote(rest)))

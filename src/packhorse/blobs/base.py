@@ -25,7 +25,7 @@ from packhorse.errors import PathRefused
 CHUNK = 256 * 1024
 """Bytes read and written at a time: large enough to keep a disk busy, small enough to hold two thousand of."""
 MAX_PIECE = 2 * CHUNK
-"""Bytes read at a time for who takes them at once: what each piece costs besides its bytes is halved."""
+"""Bytes read at a time for fast readers, to halve the cost per piece."""
 
 MAX_KEY = 896
 """Bytes of UTF-8. S3 takes 1024, of which up to 128 are the prefix of a deployment."""
@@ -38,7 +38,7 @@ MAX_PARTS = 32
 
 
 class Sum(Struct, frozen=True):
-    """What was really written."""
+    """Size and checksum of a written object."""
 
     size: int
     sha256: str
@@ -62,7 +62,7 @@ class Blobs(Protocol):
         """
 
     def read(self, key: str, *, start: int = 0, length: int | None = None) -> AsyncIterator[bytes]:
-        """Stream an object or a part of it, in pieces of `LARGEST` at most; `BlobNotFound` on the first step."""
+        """Stream an object or a part of it, in pieces of at most `MAX_PIECE`; `BlobNotFound` on the first step."""
 
     async def size(self, key: str) -> int | None:
         """Bytes of the object, None if there is none."""
@@ -101,14 +101,14 @@ class Blobs(Protocol):
 
 
 def check_key(key: str) -> str:
-    """The key itself if it is a plain relative path; a name that could mean anything else is refused."""
+    """The key, if it is a plain relative path. Raises PathRefused."""
     if not is_key(key):
         raise PathRefused(key=key)
     return key
 
 
 def is_key(key: str) -> bool:
-    """Whether there can be such an object: for who has to get by if not."""
+    """Whether it is a valid object key."""
     parts = key.split("/")
     return not (
         len(key) > MAX_KEY  # before anything that looks at every character

@@ -1,4 +1,4 @@
-"""Threads for what blocks, from whichever event loop it is asked."""
+"""Threads for blocking I/O, usable from any event loop."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Threads:
         return await self.wait(self.start(work, *args, **kwargs))
 
     async def wait(self, started: Future[T]) -> T:
-        """A thread cannot be stopped: who is cancelled waits, while it uses what it was given."""
+        """Wait for the thread, even when cancelled: it cannot be stopped, and still uses its arguments."""
         if started.done():
             return started.result()
         future = asyncio.wrap_future(started)
@@ -44,7 +44,7 @@ class Threads:
         return future.result()
 
     async def pieces(self, path: Path) -> AsyncGenerator[bytes]:
-        """The content of a local file. What goes wrong with reading it is raised as it is, an `OSError`."""
+        """The content of a local file. Raises OSError if it cannot be read."""
         with ExitStack() as opened:
             fd = await self.run(tree.open_file, path, opened)
             while piece := await self.run(os.read, fd, CHUNK):

@@ -1,1 +1,1 @@
-"""Calling addresses that users choose, without becoming their way into the network that we stand in."""
+"""HTTP requests to addresses that users choose, guarded against access to the internal network (SSRF)."""

@@ -1,4 +1,4 @@
-"""Which addresses of the internet anybody may be sent to, and which only an operator can allow."""
+"""Which IP addresses are public, and which only an operator can allow."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ SPECIAL_IPV6 = {
     "3fff::/20": "documentation",
 }
 GLOBAL_IPV6 = ipaddress.IPv6Network("2000::/3")
-"""All that has been given out so far. What is not in it is nobody's."""
+"""The only range that has been assigned so far."""
 ISATAP = {0x00005EFE, 0x02005EFE}
 """The upper half of an interface that carries an IPv4 address in its lower half."""
 
@@ -62,7 +62,7 @@ HOST = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)(\.(?!-)[a-z0-9_-]{1,63}(?<!-))*"
 
 
 def why_not(address: Address) -> str | None:
-    """Why nobody may be sent there; None if the address belongs to the public internet."""
+    """Why the address is not allowed; None if it is public."""
     for network, why in SPECIAL:
         if address in network:
             return why
@@ -75,14 +75,14 @@ def why_not(address: Address) -> str | None:
 
 
 class Allow(Struct, frozen=True):
-    """What an operator allows in spite of the rules: hosts by name, and networks."""
+    """Hosts and networks that an operator allows although they are not public."""
 
     hosts: frozenset[str] = frozenset()
     networks: tuple[Any, ...] = ()
 
     @classmethod
     def of(cls, text: str) -> Allow:
-        """From ``hooks.internal,10.1.0.0/16``. Raises ValueError for what is neither."""
+        """Parse ``hooks.internal,10.1.0.0/16``. Raises ValueError."""
         hosts: set[str] = set()
         networks: list[Network] = []
         for part in filter(None, (part.strip().lower() for part in text.split(","))):
@@ -102,6 +102,6 @@ class Allow(Struct, frozen=True):
 
 
 def ends_in_number(host: str) -> bool:
-    """Whether some reader takes it for an IPv4 address: ``127.1``, ``0x7f000001``, ``2130706433``, ``0177.0.0.1``."""
+    """Whether some library reads it as an IPv4 address: ``127.1``, ``0x7f000001``, ``2130706433``, ``0177.0.0.1``."""
     last = host.rpartition(".")[2]
     return last.isdigit() or re.fullmatch(r"0x[0-9a-f]*", last) is not None

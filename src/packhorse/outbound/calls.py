@@ -1,8 +1,8 @@
-"""An HTTP call to an address that a user chose: checked, pinned, bounded, and without anything that leaves a trace.
+"""An HTTP request to an address that a user chose: checked, pinned to that address, and limited in time and size.
 
-No proxy of the environment, no cookie, no pool: each call has a connection of its own to the address that was checked.
-The URL that goes to the transport names that address, so no second look-up can lead elsewhere; the name goes along for
-the Host header, for SNI, and for the certificate.
+No proxy from the environment, no cookies, no connection pool: each request has its own connection. The transport gets
+the checked IP address, so no second DNS lookup can lead elsewhere. The name is used for the Host header, SNI and the
+certificate.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from packhorse.version import VERSION
 
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 HARMLESS = frozenset({"accept", "accept-language", "user-agent"})
-"""Headers that go along to another origin. Whatever else was given was meant for the first one."""
+"""Headers that are also sent to another origin after a redirect."""
 ADDRESSES = 3
-"""How many addresses of one host are tried, if it cannot be connected to."""
+"""Maximum addresses of one host to try."""
 
 
 class Answer:
-    """What came back; the body is read while it comes."""
+    """A response. Its body is streamed."""
 
     def __init__(self, response: httpx2.Response, target: Target, policy: Policy) -> None:
         self.status = response.status_code
@@ -54,7 +54,7 @@ class Answer:
             raise OutboundFailed(code=f"HTTP_{self.status}", host=self.host, reason=f"it answered {self.status}")
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """The body, unpacked. Raises OutboundFailed as soon as it is too large, before that is handed out."""
+        """The decompressed body. Raises OutboundFailed as soon as it exceeds the limit."""
         said = self.headers.get("content-length", "")
         came, made = 0, 0
         unpack = unpacker(self.headers.get("content-encoding", ""), self.host)
@@ -93,14 +93,14 @@ class Outbound:
         self._trust = trust
 
     def check(self, url: str) -> None:
-        """Raise `BlockedAddress` for what will never be called, as far as that can be told without asking anybody."""
+        """Raise `BlockedAddress` for a URL that is not allowed, as far as that is known without a DNS lookup."""
         self._guard.check(urls.parse_url(url))
 
     @asynccontextmanager
     async def call(
         self, method: str, url: str, *, headers: Mapping[str, str] | None = None, body: bytes = b""
     ) -> AsyncIterator[Answer]:
-        """The answer, whatever its status. Raises `BlockedAddress` or `OutboundFailed`."""
+        """The response, with any status. Raises `BlockedAddress` or `OutboundFailed`."""
         call = _Call(method, urls.parse_url(url), dict(headers or {}), body)
         limit = asyncio.timeout(self._policy.total)
         try:
@@ -135,7 +135,7 @@ class Outbound:
         return response
 
     async def _connect(self, call: _Call, addresses: list[Address], opened: AsyncExitStack) -> httpx2.Response:
-        """By the first address at which anybody listens. Nothing has been sent to those before it."""
+        """Connect to the first address that accepts. Nothing is sent to the others."""
         for address in addresses:
             transport = await opened.enter_async_context(
                 httpx2.AsyncHTTPTransport(verify=self._context(), trust_env=False)
@@ -176,7 +176,7 @@ class _Call(Struct, frozen=True):
     body: bytes
 
     def redirect(self, status: int, place: str) -> _Call:
-        """The call that a redirect asks for. The new address is checked like the first."""
+        """The request after a redirect. The new address is checked like the first one."""
         here, there = self.target, urls.parse_url(urljoin(self.target.url, place))
         if here.scheme == "https" and there.scheme != "https":
             raise self._redirect_error("it sent us on from https to http")
@@ -201,7 +201,7 @@ def _without_content(headers: Mapping[str, str]) -> dict[str, str]:
 
 @contextmanager
 def _translate_errors(host: str) -> Iterator[None]:
-    """What the transport raises, as what we raise."""
+    """Convert errors of the transport to OutboundFailed."""
     try:
         yield
     except httpx2.LocalProtocolError:

@@ -1,4 +1,4 @@
-"""Unpacks an answer in small pieces, so that a bomb is cut long before it is as large as it wants to be."""
+"""Decompresses a response in small pieces, so that a decompression bomb is stopped early."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Plain:
         yield data
 
     def end(self) -> None:
-        """Nothing can be missing that the connection does not tell of."""
+        """Nothing to check: the connection reports missing bytes."""
 
 
 class Packed:
@@ -54,7 +54,7 @@ class Packed:
 
 
 def unpacker(coding: str, host: str) -> Plain | Packed:
-    """For one content coding. Several on top of each other are how bombs are built, and nobody else needs them."""
+    """The decoder for one content coding. Several nested codings are refused, because only bombs use them."""
     coding = coding.strip().lower()
     if coding in ("", "identity"):
         return Plain()

@@ -1,4 +1,4 @@
-"""Names of hosts looked up in threads, of which nobody gets more than a share: a name server may never answer."""
+"""DNS lookups in threads, limited per owner, because a name server may never answer."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from weakref import WeakKeyDictionary
 from packhorse.outbound.addresses import Address
 
 SHARE = 2
-"""Names that are looked up for one owner at a time. A thread cannot be stopped, whoever has given up waiting for it."""
+"""Concurrent lookups per owner. A thread cannot be stopped when its caller gives up."""
 
 _threads = ThreadPoolExecutor(16, "packhorse-resolve")
-"""Threads of their own: whoever else needs a thread must not be held up."""
+"""Separate threads, so that slow lookups block nothing else."""
 _owner: ContextVar[str] = ContextVar("packhorse_owner", default="")
 _shares: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, asyncio.Semaphore]] = WeakKeyDictionary()
 
 
 @contextmanager
 def lookup_with(owner: str) -> Iterator[None]:
-    """Who chose the names that are looked up in here. What nobody is named for has no share, but all threads."""
+    """Set the owner of lookups in this block. Lookups without an owner are not limited."""
     before = _owner.set(owner)
     try:
         yield
@@ -34,7 +34,7 @@ def lookup_with(owner: str) -> Iterator[None]:
 
 
 async def resolve(host: str) -> Sequence[Address]:
-    """By this machine's resolver; none for a name that nobody knows."""
+    """Addresses from this machine's resolver; empty for an unknown name."""
     try:
         found = await asyncio.wrap_future(await _start(host))
     except (OSError, UnicodeError):

@@ -1,4 +1,4 @@
-"""What a stage fetches from the web with: limits on everything, and no way into the network that it stands in."""
+"""`Fetcher`: downloads for stages, with limits on everything and no access to the internal network."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ BATCH = 256 * 1024
 
 
 class Fetched(Struct, frozen=True):
-    """An answer, its body in a file."""
+    """A response whose body is in a file."""
 
     status: int
     url: str
-    """Where it came from in the end, after all redirects. Parameters that were sent along may be in it."""
+    """Final URL after redirects. It may contain the query parameters that were sent."""
     headers: Mapping[str, str]
-    """In lower case; of several of one name, all of them joined with commas."""
+    """Names in lower case. Repeated headers are joined with commas."""
     size: int
-    """Bytes of the body, unpacked."""
+    """Bytes of the decompressed body."""
     is_unchanged: bool
-    """Nothing was sent, because what was fetched the last time is still true."""
+    """The server answered 304: the previous download is still current, and there is no file."""
 
 
 class Fetcher:
-    """Fetches addresses that users choose, though one of them may mean harm.
+    """Fetches URLs that users choose, which may be malicious.
 
-    Only public addresses are called, at every step of a chain of redirects, and the address that was checked is the one
-    that is connected to. No proxy, no cookie. What does not fit into the limits is given up. Whatever goes wrong is an
-    `OutboundFailed`, whose ``code`` says what: ``HTTP_404``, ``TIMEOUT``, ``TOO_LARGE``, ``BLOCKED_ADDRESS`` and so on.
+    It connects to public addresses only, at every redirect, and to exactly the address that was checked. No proxy, no
+    cookies. Exceeding a limit ends the request. Every error is an `OutboundFailed` with a ``code``: ``HTTP_404``,
+    ``TIMEOUT``, ``TOO_LARGE``, ``BLOCKED_ADDRESS`` and so on.
     """
 
     def __init__(
@@ -59,11 +59,11 @@ class Fetcher:
         body: Size = "10MB",
         trust: ssl.SSLContext | None = None,
     ) -> None:
-        """``allow`` names hosts and networks that may be called though they are not public: ``wiki.lan,10.1.0.0/16``.
+        """``allow`` lists hosts and networks that are allowed although they are not public: ``wiki.lan,10.1.0.0/16``.
 
-        It is for who runs the service, never for who submits. ``total`` limits everything together, ``silence`` the
-        time without a byte, ``connect`` the time to be connected; ``body`` the answer, as it comes and unpacked.
-        ``trust`` is for servers whose certificate nobody vouches for but you.
+        Only the operator should set it, never the user who submits. ``total`` limits the whole request, ``silence`` the
+        time without data, ``connect`` the time to connect, ``body`` the size of the response, compressed and not.
+        ``trust`` is a TLS context for servers with a private certificate.
         """
         policy = Policy(
             schemes=tuple(schemes),
@@ -76,7 +76,7 @@ class Fetcher:
         self._outbound = Outbound(Allow.of(allow), policy, trust=trust)
 
     def check(self, url: str) -> None:
-        """Raise `BlockedAddress` for what will never be called, as far as that can be told without asking anybody."""
+        """Raise `BlockedAddress` for a URL that is not allowed, as far as that is known without a DNS lookup."""
         self._outbound.check(url)
 
     def get(
@@ -89,11 +89,11 @@ class Fetcher:
         etag: str | None = None,
         modified: str | None = None,
     ) -> Fetched:
-        """Fetch it into the file ``to``, in a function that is not async.
+        """Download to the file ``to``, from a function that is not async.
 
-        ``params`` go into the query. ``etag`` and ``modified`` are what the last answer said (``ETag`` and
-        ``Last-Modified``): if it still holds, nothing is sent and there is no file. Headers go to the first host only;
-        one that cannot be sent is a ``BAD_HEADER``, which tells its name and never what stands in it.
+        ``params`` are added to the query. ``etag`` and ``modified`` are the ``ETag`` and ``Last-Modified`` of the last
+        response: if nothing changed, no file is written. Headers are sent to the first host only. An invalid header is
+        a ``BAD_HEADER`` error, which names the header and never shows its value.
         """
         return asyncio.run(self.a_get(url, to, params=params, headers=headers, etag=etag, modified=modified))
 
@@ -127,7 +127,7 @@ def _with(url: str, params: Mapping[str, str] | None) -> str:
 
 
 async def _write(answer: Answer, to: Path) -> int:
-    """Nothing is left of what did not come whole."""
+    """Write the body to a file. A partial file is deleted."""
     written, held = 0, bytearray()
     file = to.open("wb")  # before the try: what cannot be opened is not ours to remove
     try:
@@ -147,19 +147,19 @@ async def _write(answer: Answer, to: Path) -> int:
 
 
 RESERVED_HEADERS = frozenset({"host", "content-length", "transfer-encoding", "connection", "accept-encoding"})
-"""Those that belong to the call itself: another value would make it a different call, or none."""
+"""Headers that the request itself sets."""
 
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"([\x21-\x7e]([\t\x20-\x7e]*[\x21-\x7e])?)?")
 
 
 def is_sendable(value: str) -> bool:
-    """A key that was pasted with its line end is not."""
+    """Whether a header value is valid. A key pasted with its newline is not."""
     return _VALUE.fullmatch(value) is not None
 
 
 def check_headers(headers: Mapping[str, str], host: str) -> None:
-    """Raise ``BAD_HEADER`` with the name alone: values are keys, and the transport would quote them in its error."""
+    """Raise ``BAD_HEADER`` with the name only: values may be keys, and the transport would quote them."""
     for name, value in headers.items():
         if not _NAME.fullmatch(name) or name.lower() in RESERVED_HEADERS:
             raise _bad_header(host, f"a header {name[:40]!r} cannot be sent along")

@@ -1,4 +1,4 @@
-"""Decides where a call may go: once, before it is made, and it goes to exactly the address that was decided on."""
+"""Decides which addresses a request may go to, once, before it is made."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ Resolve = Callable[[str], Awaitable[Sequence[Address]]]
 
 HTTP_PORTS = frozenset({80, 443})
 UNPRIVILEGED = 1024
-"""Ports below are those of mail, names and shells, which make sense of an HTTP request in ways of their own."""
+"""Lower ports belong to other protocols, such as SMTP or SSH."""
 
 
 class Policy(Struct, frozen=True):
-    """What one sort of call may do."""
+    """Limits of one kind of request."""
 
     schemes: tuple[str, ...] = ("https",)
     redirects: int = 3
     connect: float = 5.0
-    """Seconds to be connected."""
+    """Seconds to connect."""
     silence: float = 10.0
-    """Seconds without a byte."""
+    """Seconds without data."""
     total: float = 30.0
     """Seconds for everything, redirects and body included."""
     headers: int = 32 * 1024
-    """Bytes of an answer's headers."""
+    """Maximum bytes of the response headers."""
     body: int = 1024**2
-    """Bytes of an answer's body, as it comes and as it is unpacked."""
+    """Maximum bytes of the response body, compressed and decompressed."""
 
 
 class Guard:
-    """What an operator allows is not held to the schemes and ports of the policy either."""
+    """Checks targets. The schemes and ports of the policy do not apply to what an operator allows."""
 
     def __init__(self, allow: Allow, policy: Policy, resolve: Resolve) -> None:
         self._allow = allow
@@ -43,14 +43,14 @@ class Guard:
         self._resolve = resolve
 
     def check(self, target: Target) -> None:
-        """Refuse what can be refused without asking anybody."""
+        """Raise BlockedAddress for what can be refused without a DNS lookup."""
         if target.literal is not None:
             self._check(target, target.literal)
         elif not self._allow.names(target.host) and not self._allow.networks:
             self._check_manner(target)
 
     async def addresses(self, target: Target) -> list[Address]:
-        """Those of the host, each of them checked: one that is not public speaks against all the others."""
+        """Addresses of the host. One address that is not allowed blocks the host."""
         found = [target.literal] if target.literal is not None else list(await self._resolve(target.host))
         if not found:
             raise OutboundFailed(code="NOT_RESOLVED", host=target.host, reason="no name server knows it")

@@ -1,4 +1,4 @@
-"""Reads an address that a user chose, so strictly that nobody after us can read it differently."""
+"""Strict parsing of URLs that users choose, so that no later library reads them differently."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_URL = 2048
 MAX_HOST = 253
 PORTS = {"https": 443, "http": 80}
 UNREADABLE = re.compile(r"[\x00-\x20\x7f\\]")
-"""What browsers, libraries and servers disagree about."""
+"""Characters that browsers, libraries and servers interpret differently."""
 
 
 class Target(Struct, frozen=True):
@@ -24,7 +24,7 @@ class Target(Struct, frozen=True):
     """A name in lower case, or an address without brackets."""
     port: int
     path: str
-    """With the query, as it goes on the wire."""
+    """Path and query as sent."""
     literal: Address | None = None
     """The host, if it is an address."""
 
@@ -43,7 +43,7 @@ class Target(Struct, frozen=True):
 
 
 def parse_url(url: str) -> Target:
-    """Raises `BlockedAddress` for all that is not plainly a scheme, a host and a path."""
+    """Raises `BlockedAddress` for anything but a plain scheme, host and path."""
     if len(url) > MAX_URL:
         raise BlockedAddress(host="The address", reason=f"it is longer than {MAX_URL} characters")
     if UNREADABLE.search(url):

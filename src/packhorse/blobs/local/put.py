@@ -1,4 +1,4 @@
-"""One object on its way into a folder: written aside, synced, and then given its name in one step."""
+"""Writes one object to a folder: to a temporary file, synced, then renamed in one step."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS
 
 
 class Put:
-    """One object on its way. All but `take`, `taken` and `sum` run in a thread, one after the other.
+    """One object on its way. All but `take`, `pending` and `sum` run in a thread, one after the other.
 
     Except for `flush`, which may run beside `write`.
     """

@@ -1,4 +1,4 @@
-"""Where a bucket is and with which key it is opened, from `s3://bucket/prefix?endpoint=...` and the usual AWS names."""
+"""Address and keys of a bucket, from `s3://bucket/prefix?endpoint=...` and the AWS_* environment variables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects on their way out of a bucket, through obstore. What breaks off goes on where it was, or is an error."""
+"""Downloads from a bucket through obstore. An interrupted download resumes where it stopped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signed requests to a bucket (AWS Signature Version 4), repeated until they are answered or patience ends.
+"""Signed requests to a bucket (AWS Signature Version 4), retried until they are answered or time runs out.
 
 Reading is left to obstore. It has no word for what is here: create-only objects larger than one request, uploads that
 somebody left open, a page of folders, links that name the file.

@@ -1,4 +1,4 @@
-"""What a bucket holds: pages of keys and folders, uploads that somebody left open; and deleting."""
+"""Lists and deletes objects of a bucket: pages of keys and folders, and unfinished uploads."""
 
 from __future__ import annotations
 

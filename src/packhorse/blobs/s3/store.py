@@ -1,4 +1,4 @@
-"""Objects in a bucket of S3, or of a server that speaks its language.
+"""Objects in a bucket of S3 or a compatible server.
 
 Written by signed requests of our own (`upload`, `bucket`), read through obstore (`reading`). What the server answers
 badly or not at all is asked again on another connection; when patience has ended it is `BlobUnavailable`.

@@ -1,4 +1,4 @@
-"""One object on its way into a bucket: whole if it is small, else part by part, and named by the last request.
+"""Uploads one object to a bucket: in one request if it is small, else in parts.
 
 **Never overwritten.** The request that gives the object its name says `If-None-Match: *`. For objects up to PART bytes
 every server we know decides that atomically. For larger ones S3 does; SeaweedFS only looks, so that of two uploads that
