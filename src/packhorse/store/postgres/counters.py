@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from packhorse.core import json
 from packhorse.store import rate_window, sql_files
 from packhorse.store.base import Charge, Spent
+from packhorse.store.batching import Group
+from packhorse.store.postgres.address import Address
 from packhorse.store.postgres.connection import Clock, Session
+from packhorse.store.postgres.session import Handle
 from packhorse.store.rate_window import Buckets, Counter
 
 SQL = sql_files.load(__package__, "counters")
@@ -19,6 +22,29 @@ class Ask(NamedTuple):
 
     charges: Sequence[Charge]
     at: float | None = None
+
+
+class Counters(Handle):
+    """Nobody waits for what is written here, so nobody is woken for it: a busy server counts at every request."""
+
+    def __init__(self, address: Address, clock: Callable[[], float] | None = None) -> None:
+        super().__init__(address, clock)
+        self._counts: Group[Ask, Spent] = self._group(self._count)
+
+    async def spend(self, charges: Sequence[Charge]) -> Spent:
+        self._check_open()
+        [spent] = await self._counts([Ask(charges)])
+        return spent
+
+    async def refund(self, charges: Sequence[Charge], at: float) -> None:
+        self._check_open()
+        await self._counts([Ask(charges, at)])
+
+    async def _count(self, asks: Sequence[Ask]) -> Sequence[Spent]:
+        return await self._keep(count_all, asks, self._clock)
+
+    async def _trim_counters(self) -> None:
+        await self._keep(Session.fetch, SQL.trim, self._clock.parameter())
 
 
 async def count_all(session: Session, asks: Sequence[Ask], clock: Clock) -> list[Spent]:
@@ -33,10 +59,6 @@ async def count_all(session: Session, asks: Sequence[Ask], clock: Clock) -> list
     if moved:
         await session.fetch(SQL.keep, *zip(*moved, strict=True))
     return answers
-
-
-async def trim(session: Session, clock: Clock) -> None:
-    await session.fetch(SQL.trim, clock.parameter())
 
 
 async def _locked(session: Session, names: Sequence[Counter], clock: Clock) -> tuple[dict[Counter, bytes], float]:

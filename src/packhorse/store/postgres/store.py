@@ -33,21 +33,20 @@ from packhorse.store.postgres import (
     check,
     claim,
     commit,
-    counters,
     failures,
     maintenance,
     notes,
     reads,
     records,
-    statistics,
     watch,
 )
 from packhorse.store.postgres.address import Address
 from packhorse.store.postgres.claim import Ask
 from packhorse.store.postgres.commit import Member
+from packhorse.store.postgres.counters import Counters
 from packhorse.store.postgres.lookups import entry
-from packhorse.store.postgres.observing import Observing
 from packhorse.store.postgres.statements import Outdated
+from packhorse.store.postgres.statistics import Statistics
 
 Outcome = PackhorseError | None
 
@@ -66,7 +65,7 @@ RIVALS = 0.5
 """Seconds for which claims lock first after one has come too late."""
 
 
-class PostgresStore(Observing):
+class PostgresStore(Counters, Statistics):
     def __init__(self, address: Address, clock: Callable[[], float] | None = None) -> None:
         super().__init__(address, clock)
         self._commits: Group[Member, Outcome] = self._group(self._make)
@@ -273,8 +272,8 @@ class PostgresStore(Observing):
 
     async def trim(self) -> None:
         await self._write(watch.trim)
-        await self._keep(counters.trim, self._clock)
-        await self._keep(statistics.trim, self._clock)
+        await self._trim_counters()
+        await self._trim_tallies()
 
     # Records
 
