@@ -9,7 +9,7 @@ import redis
 
 from packhorse.store.base import Finding
 from packhorse.store.redis import RedisStore, check
-from packhorse.store.redis.clock import FRESH, ServerClock
+from packhorse.store.redis.client import FRESH, ServerClock
 from tests.contract.builders import LEASE, claim, started, submit
 from tests.servers import valkey
 from tests.store.redis.inside import OpenRedis

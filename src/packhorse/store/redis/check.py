@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from packhorse.errors import StoreError
 from packhorse.store.base import Finding
-from packhorse.store.redis.client import Link
-from packhorse.store.redis.clock import ServerClock
+from packhorse.store.redis.client import Link, ServerClock
 
 OLDEST = (7, 0)
 AHEAD = 1.0

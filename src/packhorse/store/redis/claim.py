@@ -25,8 +25,7 @@ from packhorse.store.base import Claim, Decide
 from packhorse.store.batching import Group
 from packhorse.store.redis import commit, keys
 from packhorse.store.redis import rows as records
-from packhorse.store.redis.client import Link
-from packhorse.store.redis.clock import ServerClock
+from packhorse.store.redis.client import Link, ServerClock
 from packhorse.store.redis.commit import Member
 from packhorse.store.redis.rows import FIELDS, Plans
 from packhorse.store.redis.writer import Writer
@@ -143,7 +142,7 @@ class Claimer:
         ]
         sent = time.monotonic()
         at, found, rows = await self._link.run(
-            "claim", self._clock.said(), RESERVED, BATCH, _pack([list(lists), packed]), *FIELDS, "spec"
+            "claim", self._clock.argument(), RESERVED, BATCH, _pack([list(lists), packed]), *FIELDS, "spec"
         )
         self._clock.learn(float(at), sent)
         by_job = {rows[i].decode(): rows[i + 1] for i in range(0, len(rows), 2)}

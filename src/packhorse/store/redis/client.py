@@ -1,11 +1,12 @@
-"""The way to the server: a few connections, bounded waiting, and an honest word about what was sent and lost."""
+"""The client of the server: a few connections, bounded waiting, errors that say what was sent, and its clock."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
 import select
-from collections.abc import AsyncIterator, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import cache
 from importlib.resources import files
@@ -37,6 +38,8 @@ CONNECTIONS = 6
 """At most, and one more for the watcher. Writes travel together, so it is reads that need more than one."""
 CONNECT = 2.0
 """Seconds to wait for a connection."""
+FRESH = 60.0
+"""Seconds for which a better measurement of the clock is preferred to a newer one."""
 QUESTIONS = 100
 """Answered by one script, so that it does not keep others waiting."""
 HOPS = 4
@@ -171,9 +174,9 @@ class Link:
         except (RedisError, OSError) as error:  # a timeout is one of them
             if not isinstance(error, ResponseError):
                 await connection.disconnect(nowait=True)
-            raise self._heard(error, is_write=is_write) from error
+            raise self._translate_error(error, is_write=is_write) from error
 
-    def _heard(self, error: Exception, *, is_write: bool) -> StoreError:
+    def _translate_error(self, error: Exception, *, is_write: bool) -> StoreError:
         why = f"Redis at {self.address.name}: {_reason(error)}"
         if isinstance(error, ReadOnlyError) or not isinstance(error, ResponseError):
             self._leave()  # a failover may have moved it
@@ -209,7 +212,7 @@ class Link:
         try:
             for place in await self._places():
                 try:
-                    connection = await self._greeted({**self.address.options, **place})
+                    connection = await self._connect_to({**self.address.options, **place})
                 except (RedisError, OSError) as error:
                     reason = error
                     continue
@@ -220,7 +223,7 @@ class Link:
         self._leave()
         raise StoreUnavailable(f"Redis at {self.address.name}: {_reason(reason)}") from reason
 
-    async def _greeted(self, options: dict[str, Any]) -> AbstractConnection:
+    async def _connect_to(self, options: dict[str, Any]) -> AbstractConnection:
         # No timeout of theirs for reading and writing: ours covers both, and theirs costs a task per command.
         common = {"socket_connect_timeout": CONNECT, "socket_timeout": None, "protocol": 2, "driver_info": None}
         connection = self.address.connection(**{**common, **options})
@@ -245,7 +248,7 @@ class Link:
         tls = {k: v for k, v in self.address.options.items() if k.startswith("ssl")}
         for node in self.address.nodes:
             try:
-                connection = await self._greeted({**tls, **node})
+                connection = await self._connect_to({**tls, **node})
                 try:
                     async with asyncio.timeout(CONNECT):
                         await connection.send_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", master)
@@ -287,3 +290,33 @@ def _has_ended(connection: AbstractConnection) -> bool:
 
 def _reason(error: Exception | None) -> str:
     return str(error) or type(error).__name__
+
+
+class ServerClock:
+    """Runs on between measurements by a clock that nobody can set. Rather behind the server's than ahead of it: what is
+    due now by this clock is then due there too."""
+
+    def __init__(self, given: Callable[[], float] | None = None) -> None:
+        self._given = given
+        self._offset = time.time() - time.monotonic()
+        self._doubt = float("inf")
+        self._at = 0.0
+
+    def __call__(self) -> float:
+        return self._given() if self._given is not None else time.monotonic() + self._offset
+
+    def argument(self) -> str:
+        """What scripts are told: nothing, so that they ask the server, unless the clock was handed in."""
+        return "" if self._given is None else repr(self._given())
+
+    def learn(self, server: float, sent: float) -> None:
+        """The server's time somewhere between ``sent`` and now, both of the monotonic clock."""
+        received = time.monotonic()
+        doubt = received - sent
+        if doubt <= self._doubt or received - self._at > FRESH:
+            self._offset, self._doubt, self._at = server - received, doubt, received
+
+    @property
+    def ahead(self) -> float:
+        """Seconds by which the server's clock is ahead of this machine's."""
+        return time.monotonic() + self._offset - time.time()

@@ -203,7 +203,7 @@ def _ops(change: Change) -> list[Op]:
 
 def _record(change: Change, ops: list[Op]) -> None:
     before, job = change.before, change.after
-    fields = rows.fields(job) if before is None else rows.moved(before, job)
+    fields = rows.fields(job) if before is None else rows.changed_fields(before, job)
     ops.append(["HSET", keys.job(job.id), *fields, *_beside(change)])
     if before is None:
         ops.append(["into", keys.pair(job.tenant, job.plan.pipeline), keys.PAIRS, "0"])
@@ -267,9 +267,9 @@ def _apply(effect: Effect, change: Change, ops: list[Op]) -> None:
             for stage in stages:
                 _drop(change.before or job, stage, ops)
         case RecordFailure():
-            ops += failure_operations.recorded(effect)
+            ops += failure_operations.record_failure(effect)
         case SettleFailures():
-            ops.append(failure_operations.settled(job.id, effect))
+            ops.append(failure_operations.settle_failures(job.id, effect))
         case PutRecord(put):
             stamp = "" if put.stamp is None else str(put.stamp)
             ops.append(["put_record", put.kind, put.id, stamp, *put_facts(put)])

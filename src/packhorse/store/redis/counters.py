@@ -10,8 +10,7 @@ import msgspec
 from packhorse.errors import StoreError
 from packhorse.store.base import Charge, Spent
 from packhorse.store.batching import Group
-from packhorse.store.redis.client import Link
-from packhorse.store.redis.clock import ServerClock
+from packhorse.store.redis.client import Link, ServerClock
 
 MANY = 128
 """Asks in one script at most: about 5 ms in which the server answers nobody else."""
@@ -50,5 +49,5 @@ class Counting:
         await self._asks.close()
 
     async def _send(self, asks: list[Ask]) -> list[Any]:
-        said: list[Any] = await self._link.run("spend", self._clock.said(), _pack([ask.packed() for ask in asks]))
+        said: list[Any] = await self._link.run("spend", self._clock.argument(), _pack([ask.packed() for ask in asks]))
         return said

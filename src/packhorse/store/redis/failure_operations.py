@@ -11,7 +11,7 @@ from packhorse.store.redis import keys
 Op = list[str]
 
 
-def recorded(effect: RecordFailure) -> list[Op]:
+def record_failure(effect: RecordFailure) -> list[Op]:
     """The operations that keep a failure and count it. The script finds out whether its group is new."""
     failure = effect.failure
     group = rules.new_group(failure)
@@ -29,7 +29,7 @@ def recorded(effect: RecordFailure) -> list[Op]:
     ]  # fmt: skip
 
 
-def settled(job_id: str, effect: SettleFailures) -> Op:
+def settle_failures(job_id: str, effect: SettleFailures) -> Op:
     return [
         "settle_failures",
         job_id,

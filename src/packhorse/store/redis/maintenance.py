@@ -12,8 +12,7 @@ from packhorse.errors import PackhorseError
 from packhorse.store.base import Lease, Renewal
 from packhorse.store.redis import commit, keys
 from packhorse.store.redis import rows as records
-from packhorse.store.redis.client import Link
-from packhorse.store.redis.clock import ServerClock
+from packhorse.store.redis.client import Link, ServerClock
 from packhorse.store.redis.commit import Member
 from packhorse.store.redis.rows import FIELDS, Plans
 
@@ -28,7 +27,7 @@ async def renew(link: Link, clock: ServerClock, leases: Sequence[Lease], seconds
     said: list[bytes] = []
     for first in range(0, len(leases), MANY):
         flat = [text for lease in leases[first : first + MANY] for text in (lease.job_id, _entry(lease), lease.token)]
-        said += await link.run("renew", clock.said(), seconds, _pack(flat))
+        said += await link.run("renew", clock.argument(), seconds, _pack(flat))
     return _renewal(leases, [word.decode() for word in said])
 
 
@@ -75,7 +74,7 @@ class Sweeper:
         found: list[tuple[str, Job]] = []
         passed = 0
         while len(found) < limit:
-            flat = await self._link.run("sweep", self._clock.said(), index, which, passed, limit, *FIELDS)
+            flat = await self._link.run("sweep", self._clock.argument(), index, which, passed, limit, *FIELDS)
             page = [(flat[i].decode(), flat[i + 1]) for i in range(0, len(flat), 2)]
             found += await self._read(page)
             passed += len(page)
@@ -117,18 +116,18 @@ async def _stage_names(link: Link, plan: str, job_id: str, plans: Plans) -> list
         return []
 
 
-async def vanished(link: Link, clock: ServerClock) -> list[str]:
+async def find_vanished(link: Link, clock: ServerClock) -> list[str]:
     """Ended jobs past their time whose record the server has dropped by itself: nobody had purged them in a week."""
-    flat = await link.run("sweep", clock.said(), "purge", "past", 0, MANY, "version")
+    flat = await link.run("sweep", clock.argument(), "purge", "past", 0, MANY, "version")
     return [flat[i].decode() for i in range(0, len(flat), 2) if flat[i + 1][0] is None]
 
 
-def forgotten(index: str, job_id: str) -> Member:
+def drop_index_entry(index: str, job_id: str) -> Member:
     """An index entry whose record the server has dropped by itself."""
     return commit.plain(["out", job_id, index], guards=[["absent", keys.job(job_id)]])
 
 
-def orphaned(job_id: str) -> Member:
+def drop_orphans(job_id: str) -> Member:
     """Tokens and records of a job that the server has dropped by itself."""
     return commit.plain(["orphan", job_id], guards=[["absent", keys.job(job_id)]])
 

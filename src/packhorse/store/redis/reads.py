@@ -15,8 +15,7 @@ from packhorse.log import log
 from packhorse.store.base import Count, Filter, Line, Progress, Sample
 from packhorse.store.redis import keys
 from packhorse.store.redis import rows as records
-from packhorse.store.redis.client import Link
-from packhorse.store.redis.clock import ServerClock
+from packhorse.store.redis.client import Link, ServerClock
 from packhorse.store.redis.commit import Kept
 from packhorse.store.redis.rows import FIELDS, Plans
 
@@ -224,7 +223,7 @@ async def samples(link: Link, job_id: str) -> list[Sample]:
 
 async def ahead(link: Link, clock: ServerClock, job: Job, at: TaskId, limit: int) -> int:
     queue, entry = job.plan.stage(at.stage).queue, keys.entry(job.id, at)
-    return int(await link.run("ahead", clock.said(), queue, -job.priority, entry, limit))
+    return int(await link.run("ahead", clock.argument(), queue, -job.priority, entry, limit))
 
 
 async def ready(link: Link, kinds: Mapping[str, Collection[str]], limit: int) -> dict[str, int]:

@@ -41,7 +41,7 @@ def fields(job: Job) -> list[str]:
     return [*flat, "state", _state(job)]
 
 
-def moved(before: Job, after: Job) -> list[str]:
+def changed_fields(before: Job, after: Job) -> list[str]:
     """Names and values in turn of what is new. What has become None is empty."""
     new = ["version", str(after.version), "updated_at", str(after.updated_at), "state", _state(after)]
     if before.status is not after.status:

@@ -10,8 +10,7 @@ from packhorse.errors import StoreUnavailable
 from packhorse.settings import REDIS_PREFIX
 from packhorse.store.redis import check
 from packhorse.store.redis.address import Address, address
-from packhorse.store.redis.client import Link
-from packhorse.store.redis.clock import ServerClock
+from packhorse.store.redis.client import Link, ServerClock
 from packhorse.store.redis.rows import Plans
 from packhorse.store.redis.writer import Writer
 

@@ -12,17 +12,17 @@ from packhorse.store.statistics import KEPT, MINUTE, MOST_RANKS, Counts, Head, T
 NAMES = {MINUTE: "minute"}
 
 
-def tallied_in(step: int, at: int) -> str:
+def tally_key(step: int, at: int) -> str:
     return f"stats:{NAMES.get(step, 'quarter')}:{at}"
 
 
 def tally(counts: Mapping[Tally, int]) -> Member:
     ops = [
-        ["HINCRBY", tallied_in(each.step, each.at), f"{each.pipeline} {each.queue} {each.name}", str(count)]
+        ["HINCRBY", tally_key(each.step, each.at), f"{each.pipeline} {each.queue} {each.name}", str(count)]
         for each, count in counts.items()
     ]
     lasts = {(each.step, each.at) for each in counts}
-    ops += [["EXPIRE", tallied_in(step, at), str(KEPT[step] + 2 * step)] for step, at in lasts]
+    ops += [["EXPIRE", tally_key(step, at), str(KEPT[step] + 2 * step)] for step, at in lasts]
     return commit.plain(*ops)
 
 
@@ -31,7 +31,7 @@ async def tallied(
 ) -> list[tuple[Tally, int]]:
     """Also the stretch after this one: the clock of who counted may be a little ahead."""
     times = range(at, int(now) + step + 1, step)
-    answers = await link.ask([["HGETALL", tallied_in(step, each)] for each in times])
+    answers = await link.ask([["HGETALL", tally_key(step, each)] for each in times])
     found = (item for each, flat in zip(times, answers, strict=True) for item in _stats(step, each, flat))
     return [(each, count) for each, count in found if queue in (None, each.queue) and pipeline in (None, each.pipeline)]
 

@@ -8,6 +8,7 @@ from packhorse.core.changes import Change
 from packhorse.core.models import Event, Job, Result, Spec, TaskId
 from packhorse.errors import Conflict, PackhorseError, StoreError
 from packhorse.store.base import (
+    Charge,
     Claim,
     Count,
     Decide,
@@ -19,15 +20,17 @@ from packhorse.store.base import (
     Renewal,
     Report,
     Sample,
+    Spent,
 )
-from packhorse.store.redis import check, commit, maintenance, notes, reads
+from packhorse.store.redis import check, commit, maintenance, notes, reads, statistics
 from packhorse.store.redis.address import Address
 from packhorse.store.redis.claim import Claimer
 from packhorse.store.redis.commit import Member
+from packhorse.store.redis.counters import Ask, Counting
 from packhorse.store.redis.failures import FailureStore
-from packhorse.store.redis.observing import Observing
 from packhorse.store.redis.records import RecordStore
 from packhorse.store.redis.watch import Watch
+from packhorse.store.statistics import Counts, Head, Tally, first
 
 FEED = "5000"
 """Entries of the feed kept for watchers that are a little behind; who is further behind looks at everything."""
@@ -35,13 +38,14 @@ FEED = "5000"
 NEEDS_PLAN = b"plan"
 
 
-class RedisStore(Observing, FailureStore, RecordStore):
+class RedisStore(FailureStore, RecordStore):
     def __init__(self, address: Address, clock: Callable[[], float] | None = None) -> None:
         super().__init__(address, clock)
         self._claim = Claimer(self._link, self.now, self._write, self._plans)
         self._watch = Watch(self._link, self._write.name)
         self._sweeper = maintenance.Sweeper(self._link, self.now, self._plans)
-        self._closing = [self._claim.close, *self._closing, self._watch.close]
+        self._counters = Counting(self._link, self.now)
+        self._closing = [self._claim.close, self._counters.close, *self._closing, self._watch.close]
 
     # Jobs
 
@@ -94,7 +98,7 @@ class RedisStore(Observing, FailureStore, RecordStore):
     async def find(self, filter: Filter, *, before: str | None = None, limit: int = 50) -> list[Job]:
         found, gone = await reads.find(self._link, filter, before, limit, self._plans)
         if gone:
-            await self._write.put(*(maintenance.forgotten(index, job_id) for index, job_id in gone))
+            await self._write.put(*(maintenance.drop_index_entry(index, job_id) for index, job_id in gone))
         return found
 
     async def count(self, filter: Filter, *, most: int) -> Count:
@@ -179,6 +183,34 @@ class RedisStore(Observing, FailureStore, RecordStore):
     async def touched(self, since: int | None) -> tuple[int, Collection[str] | None]:
         return await self._watch.touched(since)
 
+    # Counters
+
+    async def spend(self, charges: Sequence[Charge]) -> Spent:
+        self._open()
+        return await self._counters.spend(charges)
+
+    async def refund(self, charges: Sequence[Charge], at: float) -> None:
+        self._open()
+        await self._counters(Ask(charges, at))
+
+    # Statistics
+
+    async def tally(self, counts: Mapping[Tally, int]) -> None:
+        await self._write.put(*([statistics.tally(counts)] if counts else []))
+
+    async def tallied(
+        self, step: int, since: float, *, queue: str | None = None, pipeline: str | None = None
+    ) -> list[tuple[Tally, int]]:
+        at, now = first(step, since, self.now()), self.now()
+        return await statistics.tallied(self._link, step, at, now, queue, pipeline)
+
+    async def heads(self, kinds: Mapping[str, Collection[str]]) -> list[Head]:
+        self._open()
+        return await statistics.heads(self._link, kinds)
+
+    async def counted(self, most: int) -> Counts:  # noqa: ARG002 (the indexes know their size)
+        return await statistics.counted(self._link)
+
     # Upkeep
 
     async def purgeable(self, limit: int) -> list[Job]:
@@ -202,9 +234,11 @@ class RedisStore(Observing, FailureStore, RecordStore):
     async def trim(self) -> None:
         """Also what is left of ended jobs that the server has dropped by itself: the objects are the sweep's."""
         await self._write.put(commit.plain(["XTRIM", "feed", "MAXLEN", "~", FEED]))
-        gone = await maintenance.vanished(self._link, self.now)
-        await self._write.put(*(maintenance.forgotten(index, job_id) for job_id in gone for index in maintenance.ENDED))
-        await self._write.put(*(maintenance.orphaned(job_id) for job_id in gone))
+        gone = await maintenance.find_vanished(self._link, self.now)
+        await self._write.put(
+            *(maintenance.drop_index_entry(index, job_id) for job_id in gone for index in maintenance.ENDED)
+        )
+        await self._write.put(*(maintenance.drop_orphans(job_id) for job_id in gone))
 
     async def check(self) -> list[Finding]:
         return await check.findings(self._link, self.now)

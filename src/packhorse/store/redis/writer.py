@@ -10,8 +10,7 @@ from typing import Any
 
 from packhorse.errors import StoreError, StoreUnavailable
 from packhorse.store.batching import Group
-from packhorse.store.redis.client import Link
-from packhorse.store.redis.clock import ServerClock
+from packhorse.store.redis.client import Link, ServerClock
 from packhorse.store.redis.commit import Member, together
 
 LANES = 2
@@ -44,11 +43,6 @@ class Writer:
         """Make what is not refused unless something is wrong. Guards that do not hold make it nothing."""
         for outcome in await self(members):
             _refusal(outcome)
-
-    async def told(self, member: Member) -> str:
-        """Make it; the name of the guard that did not hold, or nothing."""
-        [outcome] = await self([member])
-        return _refusal(outcome)
 
     @staticmethod
     def refusal(outcome: Any) -> str:
@@ -87,7 +81,7 @@ class Writer:
         sent = time.monotonic()
         try:
             by = self.name if all(member.is_own for member in members) else ""
-            at, *outcomes = await self._link.run("commit", self._clock.said(), day, together(members), by)
+            at, *outcomes = await self._link.run("commit", self._clock.argument(), day, together(members), by)
         except StoreError as error:
             return [error] * len(members), error
         self._clock.learn(float(at), sent)

@@ -72,24 +72,12 @@ local guards = {
   absent = function(key)
     if call('EXISTS', P .. key) == 1 then return {} end
   end,
-  fresh = function(hash, field)
-    if call('HEXISTS', P .. hash, field) == 1 then return {} end
-  end,
-  known = function(hash, field)
-    if call('HEXISTS', P .. hash, field) == 0 then return {} end
-  end,
-  same = function(hash, field, value)
-    if call('HGET', P .. hash, field) ~= value then return {} end
-  end,
   failure = function(id, status)
     local found = call('HGET', P .. 'failures', id)
     if not found or string.match(found, '^[^\t]*') ~= status then return {} end
   end,
   record_is = function(kind, id, stamp)
     if stamp_of(kind, id) ~= tonumber(stamp) then return {} end
-  end,
-  idle = function(worker)
-    if #leases_of(worker, 0, 1) > 0 then return {} end
   end,
 }
 
