@@ -13,13 +13,10 @@ NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 
 
 class Statements(dict[str, str]):
-    """Statements by name: ``SQL.put`` is the text of the statement ``put``."""
+    """Statements by name: ``SQL.put`` is the text of the statement ``put``, as quick as any attribute."""
 
     def __getattr__(self, name: str) -> str:
-        try:
-            return self[name]
-        except KeyError:
-            raise AttributeError(f"There is no SQL statement named {name!r}.") from None
+        raise AttributeError(f"There is no SQL statement named {name!r}.")
 
 
 def load(package: str | None, file: str) -> Statements:
@@ -36,4 +33,5 @@ def parse(text: str) -> Statements:
             raise ValueError(f"The SQL statement {name!r} is defined twice.")
         lines = [line.rstrip() for line in body.splitlines() if not line.lstrip().startswith("--")]
         found[name] = "\n".join(line for line in lines if line).removesuffix(";")
+    found.__dict__.update(found)
     return found

@@ -97,10 +97,5 @@ def erase(db: apsw.Connection, job_id: str) -> None:
     records.drop_of_job(db, job_id)
 
 
-def known(db: apsw.Connection, job_ids: Sequence[str]) -> set[str]:
-    query = "SELECT 1 FROM jobs WHERE id = ?"
-    return {job_id for job_id in job_ids if db.execute(query, (job_id,)).fetchone() is not None}
-
-
 def trim(db: apsw.Connection) -> None:
     db.execute("DELETE FROM feed WHERE seq <= (SELECT max(seq) FROM feed) - ?", (FEED,))

@@ -13,7 +13,7 @@ from packhorse.core.models import Event, Job, Result, Spec, TaskId
 from packhorse.core.plan import Status
 from packhorse.errors import CorruptRecord, SchemaTooNew
 from packhorse.log import log
-from packhorse.store.base import Count, Filter, Line, Progress, Sample
+from packhorse.store.base import Count, Filter, Line, Progress
 from packhorse.store.sqlite import rows
 from packhorse.store.sqlite.rows import Plans
 
@@ -183,11 +183,6 @@ def lines(db: apsw.Connection, job_id: str, after: int, limit: int, stage: str |
         for n, name, element, attempt, at, text in db.execute(query, (job_id, after, *bindings, limit))
     ]
     return found[::-1] if newest else found
-
-
-def samples(db: apsw.Connection, job_id: str) -> list[Sample]:
-    query = "SELECT stage, element, at, cpu, memory FROM samples WHERE job_id = ? ORDER BY at"
-    return [Sample(job_id, TaskId(row[0], row[1]), *row[2:]) for row in db.execute(query, (job_id,))]
 
 
 def touched(db: apsw.Connection, since: int | None) -> tuple[int, set[str] | None]:

@@ -75,6 +75,9 @@ class Handle:
         """The first row that a query finds."""
         return await self._read(lambda db: db.execute(query, values).fetchone())
 
+    async def _rows(self, query: str, *values: str) -> list[tuple[Any, ...]]:
+        return await self._read(lambda db: db.execute(query, values).fetchall())
+
     def _db(self) -> apsw.Connection:
         if not hasattr(self._local, "db"):
             self._local.db = connect(self.path, read_only=True)

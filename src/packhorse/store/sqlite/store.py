@@ -11,6 +11,7 @@ from pathlib import Path
 
 import apsw
 
+from packhorse.core import json
 from packhorse.core.changes import Change
 from packhorse.core.models import Event, FailedRun, Job, Result, Settled, Spec, TaskId
 from packhorse.core.records import Drop, LogEntry, Put, Record
@@ -127,7 +128,8 @@ class SqliteStore(Handle):
         return await self._read(reads.lines, job_id, after, limit, stage, newest)
 
     async def samples(self, job_id: str) -> list[Sample]:
-        return await self._read(reads.samples, job_id)
+        found = await self._rows(SQL.samples, job_id)
+        return [Sample(job_id, TaskId(stage, element), *rest) for stage, element, *rest in found]
 
     # Watch
 
@@ -197,7 +199,8 @@ class SqliteStore(Handle):
         await self._write(lambda db: maintenance.erase(db, job_id))
 
     async def known(self, job_ids: Sequence[str]) -> set[str]:
-        return await self._read(maintenance.known, job_ids)
+        found = await self._rows(SQL.known, json.encode(list(job_ids)).decode())
+        return {str(id) for (id,) in found}
 
     async def trim(self) -> None:
         await self._write(maintenance.trim)
