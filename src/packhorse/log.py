@@ -1,7 +1,7 @@
-"""The sentences packhorse writes into its own log, in one place, each with the facts that go with it.
+"""All messages that packhorse writes to its own log, each with its facts.
 
-As text they are for people. As JSON each is a line with ``time``, ``level``, ``event``, ``message``, ``trace_id``,
-``job_id`` and its facts. A secret is never a fact: no header, no query, no body is written down.
+As JSON, each is a line with ``time``, ``level``, ``event``, ``message``, ``trace_id``, ``job_id`` and the facts. A fact
+is never a header, a query or a body: those may contain secrets.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ logger = logging.getLogger("packhorse")
 
 TEXT = "%(asctime)s %(levelname)s %(message)s"
 FORMATS = ("text", "json")
-TOLD = 500
-"""Characters of what a stage says went wrong: the job itself has all of it."""
+MAX_REASON = 500
+"""Characters of a stage's error message in the log. The job has all of it."""
 USUAL = frozenset({"finish", "later", "hand_back"})
-"""How an attempt may end without anybody having to look."""
+"""Outcomes of an attempt that are logged at debug level only."""
 LEVELS = ("debug", "info", "warning", "error")
 
 _luck = random.Random()  # noqa: S311 (names, not secrets)
@@ -33,12 +33,12 @@ _trace: ContextVar[str] = ContextVar("packhorse_trace", default="")
 
 
 def trace_id() -> str:
-    """Of the request or the job that is being worked on here, empty if it is neither."""
+    """The trace of the current request or job; empty outside of both."""
     return _trace.get()
 
 
 def new_trace() -> str:
-    """No secret, so no call to the system for each: that costs more than all the rest of a small request."""
+    """From a fast generator: it is no secret, and a system call would cost more than a small request."""
     return f"{_luck.getrandbits(128) | 1:032x}"
 
 
@@ -47,7 +47,7 @@ def new_span() -> str:
 
 
 def trace(trace_id: str) -> None:
-    """All that this task says from now on is about that."""
+    """Set the trace of everything that the current asyncio task logs from now on."""
     _trace.set(trace_id)
 
 
@@ -65,7 +65,7 @@ class traced:
 
 
 def write(format: str, level: str) -> None:
-    """Write to stderr from now on: what packhorse says from that level, and what libraries say from info."""
+    """Log to stderr: packhorse from the given level, libraries from info."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if format == "json" else logging.Formatter(TEXT))
     logging.basicConfig(level=INFO, handlers=[handler])
@@ -90,14 +90,14 @@ class JsonLines(logging.Formatter):
 
 
 def _say(level: int, event: str, sentence: str, error: BaseException | None = None, **facts: Any) -> None:
-    """``error`` is for those whose traceback helps."""
+    """Pass ``error`` to log its traceback."""
     if logger.isEnabledFor(level):
         extra = {"packhorse": (event, trace_id(), facts)}
         logger.log(level, sentence.format_map(facts), exc_info=error, extra=extra)
 
 
 class Log:
-    """One method per sentence. What a stage prints is the job's log and does not come here."""
+    """One method per message. The output of stages goes to the log of their job instead."""
 
     def worker_started(self, worker: str, queues: dict[str, int]) -> None:
         slots = ", ".join(f"{name}={count}" for name, count in queues.items())
@@ -111,17 +111,17 @@ class Log:
         _say(INFO, "worker_stopped", "worker stopped")
 
     def app_broken(self, message: str) -> None:
-        sentence = "THE APP CANNOT BE LOADED ANY MORE, and new stages wait until it can: {reason}"
+        sentence = "THE APP CANNOT BE LOADED ANY MORE. New stages wait until it can: {reason}"
         _say(ERROR, "app_broken", sentence, reason=message)
 
     def no_process(self, message: str) -> None:
-        _say(ERROR, "no_process", "{reason}, and new stages wait until that is over", reason=message)
+        _say(ERROR, "no_process", "{reason}; new stages wait until a process can be started", reason=message)
 
     def app_mended(self, app: str) -> None:
         _say(INFO, "app_mended", "{app} can be loaded again", app=app)
 
     def attempt_began(self, lease: Any, attempt: int) -> None:
-        if logger.isEnabledFor(DEBUG):  # asked before the facts are put together: this is said of every attempt
+        if logger.isEnabledFor(DEBUG):  # checked first: collecting the facts of every attempt costs time
             _say(DEBUG, "attempt_began", "attempt {attempt} at {stage} of {job_id}", **_of(lease), attempt=attempt)
 
     def attempt_ended(self, lease: Any, outcome: str, seconds: float, why: str) -> None:
@@ -129,73 +129,74 @@ class Log:
         level = DEBUG if outcome in USUAL else WARNING
         if logger.isEnabledFor(level):
             facts: dict[str, Any] = {**_of(lease), "outcome": outcome, "seconds": seconds}
-            _say(level, "attempt_ended", sentence, **facts | ({"reason": why[:TOLD]} if why else {}))
+            _say(level, "attempt_ended", sentence, **facts | ({"reason": why[:MAX_REASON]} if why else {}))
 
     def attempt_broke(self, lease: Any, error: Exception) -> None:
-        _say(ERROR, "attempt_broke", "attempt at {stage} of {job_id} broke: {reason}", error, **_of(lease, error))
+        sentence = "attempt at {stage} of {job_id} failed inside packhorse: {reason}"
+        _say(ERROR, "attempt_broke", sentence, error, **_of(lease, error))
 
     def attempt_came_late(self, lease: Any) -> None:
-        sentence = "{stage} of {job_id} was taken over; this attempt's work is dropped"
+        sentence = "another attempt has taken over {stage} of {job_id}; the result of this one is dropped"
         _say(WARNING, "attempt_came_late", sentence, **_of(lease))
 
     def worker_lost(self, worker: str, stages: int) -> None:
-        sentence = "worker {worker} is dead; {stages} stages it held are free again"
+        sentence = "worker {worker} is dead; its {stages} stages can be claimed again"
         _say(WARNING, "worker_lost", sentence, worker=worker, stages=stages)
 
     def entry_dropped(self, job_id: str, stage: str, error: Exception) -> None:
-        sentence = "{stage} of {job_id} cannot be started and was taken from its queue: {reason}"
+        sentence = "{stage} of {job_id} cannot be started and was removed from its queue: {reason}"
         _say(ERROR, "entry_dropped", sentence, job_id=job_id, stage=stage, reason=str(error))
 
     def job_unreadable(self, job_id: str, error: Exception) -> None:
-        sentence = "job {job_id} is left out of a list, because it cannot be read: {reason}"
+        sentence = "job {job_id} cannot be read and is left out of a list: {reason}"
         _say(ERROR, "job_unreadable", sentence, job_id=job_id, reason=str(error))
 
     def record_unreadable(self, what: str, name: str, reason: str) -> None:
-        sentence = "{what} {name} is left out until it is put right: {reason}"
+        sentence = "{what} {name} cannot be read and is skipped: {reason}"
         _say(ERROR, "record_unreadable", sentence, what=what, name=name, reason=reason)
 
     def lease_overdue(self, job_id: str, stage: str) -> None:
-        sentence = "the lease of {stage} of {job_id} ran out; the stage is free again"
+        sentence = "the lease of {stage} of {job_id} expired; the stage can be claimed again"
         _say(WARNING, "lease_overdue", sentence, job_id=job_id, stage=stage)
 
     def clock_jumped(self, seconds: float) -> None:
-        sentence = "the clock jumped by {seconds:.1f} s; no lease is given up for one lease"
+        sentence = "the clock jumped by {seconds:.1f} s; leases are not taken away for one lease period"
         _say(WARNING, "clock_jumped", sentence, seconds=seconds)
 
     def store_away(self, error: Exception) -> None:
-        _say(WARNING, "store_away", "the store does not answer ({reason}); running stages go on", reason=str(error))
+        _say(WARNING, "store_away", "the store does not answer ({reason}); running stages continue", reason=str(error))
 
     def store_back(self) -> None:
         _say(INFO, "store_back", "the store answers again")
 
     def duty_failed(self, duty: str, error: Exception) -> None:
-        """With the traceback of what nobody has thought of."""
-        sentence = "{duty} failed and will be tried again: {reason}"
+        """With a traceback if the error is unexpected."""
+        sentence = "{duty} failed and will be retried: {reason}"
         reason = f"{error} {error.hint}".strip() if isinstance(error, PackhorseError) else repr(error)
         odd = None if isinstance(error, PackhorseError | OSError) else error
         _say(ERROR, "duty_failed", sentence, odd, duty=duty, reason=reason)
 
     def webhooks_unsigned(self, count: int) -> None:
-        sentence = "{count} webhooks are told nothing by this worker: it has no PACKHORSE_SECRET_KEY to sign with"
+        sentence = "skipping {count} webhooks: PACKHORSE_SECRET_KEY, which signs their messages, is not set"
         _say(ERROR, "webhooks_unsigned", sentence, count=count)
 
     def ticks_missed(self, schedule: str, count: int, reason: str) -> None:
-        sentence = "schedule {schedule} has missed {count} ticks: {reason}"
+        sentence = "schedule {schedule} missed {count} ticks: {reason}"
         _say(WARNING, "ticks_missed", sentence, schedule=schedule, count=count, reason=reason)
 
     def tick_skipped(self, schedule: str, reason: str) -> None:
-        _say(INFO, "tick_skipped", "schedule {schedule} skips a tick: {reason}", schedule=schedule, reason=reason)
+        _say(INFO, "tick_skipped", "schedule {schedule} skipped a tick: {reason}", schedule=schedule, reason=reason)
 
     def webhook_given_up(self, delivery: str, error: str) -> None:
-        sentence = "webhook message {delivery} is given up; the last error was {reason}"
+        sentence = "giving up on webhook message {delivery}; the last error was {reason}"
         _say(ERROR, "webhook_given_up", sentence, delivery=delivery, reason=error)
 
     def alert_given_up(self, alerts: int, reason: str) -> None:
-        sentence = "nobody was told of {alerts} new kinds of failures: the alert command {reason}"
+        sentence = "giving up on {alerts} alerts about new kinds of failures: the alert command {reason}"
         _say(ERROR, "alert_given_up", sentence, alerts=alerts, reason=reason)
 
     def webhook_ended(self, webhook: str, reason: str) -> None:
-        _say(ERROR, "webhook_ended", "webhook {webhook} has ended: {reason}", webhook=webhook, reason=reason)
+        _say(ERROR, "webhook_ended", "webhook {webhook} was switched off: {reason}", webhook=webhook, reason=reason)
 
     def serving(self, host: str, port: int) -> None:
         shown = f"[{host}]" if ":" in host else host
@@ -203,7 +204,7 @@ class Log:
 
     @property
     def tells_requests(self) -> bool:
-        """Whether a line per request is written at all: its facts are not gathered for nothing."""
+        """Whether requests are logged. If not, their facts need not be collected."""
         return logger.isEnabledFor(DEBUG)
 
     def request_answered(self, method: str, path: str, status: int, seconds: float, facts: dict[str, Any]) -> None:
@@ -228,25 +229,25 @@ class Log:
         _say(WARNING, "request_unserved", sentence, method=method, path=_line(path), reason=str(error))
 
     def stream_cut(self, path: str, error: BaseException) -> None:
-        sentence = "{path} was cut while it was being sent: {reason}"
+        sentence = "sending {path} was interrupted: {reason}"
         _say(WARNING, "stream_cut", sentence, path=_line(path), reason=repr(error))
 
     def requests_cut(self, count: int) -> None:
-        _say(WARNING, "requests_cut", "{count} requests were still open and are cut", count=count)
+        _say(WARNING, "requests_cut", "closing {count} requests that are still open", count=count)
 
     def no_keys(self) -> None:
-        sentence = "nobody has a key yet, so nobody is served; make one with: packhorse keys create --scope admin"
+        sentence = "there is no API key, so every request is refused; create one: packhorse keys create --scope admin"
         _say(WARNING, "no_keys", sentence)
 
     def promote_again(self, address: str, reason: str) -> None:
-        sentence = "{address} did not take a copy ({reason}); trying again"
+        sentence = "{address} did not accept a copy ({reason}); retrying"
         _say(WARNING, "copy_retried", sentence, address=address, reason=reason)
 
     def audit_lost(self, count: int) -> None:
-        _say(ERROR, "audit_lost", "{count} entries of the audit could not be kept", count=count)
+        _say(ERROR, "audit_lost", "{count} audit entries could not be stored", count=count)
 
     def refund_lost(self, key_id: str, error: Exception) -> None:
-        sentence = "what a download of {key_id} did not use counts until its window is over: {reason}"
+        sentence = "the unused quota of a download by {key_id} is returned only when its window ends: {reason}"
         _say(WARNING, "refund_lost", sentence, key_id=key_id, reason=str(error))
 
     def printed(self, line: str) -> None:
@@ -254,7 +255,7 @@ class Log:
 
 
 def _line(path: str) -> str:
-    """Whoever asks for a path with a line break in it writes no line of ours."""
+    """Escaped, so that a path with a line break cannot forge a log line."""
     return path if path.isprintable() else ascii(path)
 
 

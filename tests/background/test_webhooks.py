@@ -232,7 +232,7 @@ async def test_a_message_that_is_never_taken_is_given_up_with_a_line_in_the_log(
         await turn(courier)
 
     assert len(receiver.asked) == len(WEBHOOK_AGES) + 1
-    [line] = [record for record in caplog.records if "given up" in record.message]
+    [line] = [record for record in caplog.records if "giving up" in record.message]
     assert (line.levelno, job.id in line.message, "HTTP_500" in line.message) == (logging.ERROR, True, True)
     assert (await list_endpoints(store))[0].ended_at is None
 

@@ -126,4 +126,4 @@ async def test_what_cannot_be_kept_is_left_out_with_a_word(
         for _ in range(5):
             audit.tell("download.started", LOCAL)
 
-    assert "5 entries of the audit could not be kept" in caplog.text
+    assert "5 audit entries could not be stored" in caplog.text

@@ -100,7 +100,7 @@ async def test_a_store_that_is_away_when_it_is_over_spoils_nothing(
 
     await downloads(held).settle(LOCAL, admitted, 5)
 
-    assert "counts until its window is over" in caplog.text
+    assert "only when its window ends" in caplog.text
     assert await used(store) == [1, 10, 10]
 
 

@@ -308,7 +308,7 @@ def test_neither_secret_nor_token_is_ever_shown_or_logged(calling: House, servic
     assert [answer.status_code for answer in answers] == [502, 200]
     until(lambda: any(entry.job_id == job for entry in calling.told()))
     seen = calling.servers[0].log.read_text() + str(calling.told()) + "".join(answer.text for answer in answers)
-    assert "did not take a copy" in seen
+    assert "did not accept a copy" in seen
     for secret in (SECRET, *service.tokens):
         assert secret not in seen
 

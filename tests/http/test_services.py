@@ -26,4 +26,4 @@ async def test_a_loop_that_stumbles_goes_on(monkeypatch: pytest.MonkeyPatch, cap
     kept.cancel()
 
     assert times == 3
-    assert caplog.text.count("will be tried again: ValueError('a stone')") == 2
+    assert caplog.text.count("will be retried: ValueError('a stone')") == 2

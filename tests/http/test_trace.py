@@ -186,13 +186,13 @@ def test_a_sentence_is_a_line_with_its_facts(caplog: pytest.LogCaptureFixture) -
         "time": ours["time"],
         "level": "warning",
         "event": "lease_overdue",
-        "message": "the lease of nef of job-1 ran out; the stage is free again",
+        "message": "the lease of nef of job-1 expired; the stage can be claimed again",
         "trace_id": TRACE,
         "job_id": "job-1",
         "stage": "nef",
     }
     assert (second["trace_id"], second["job_id"]) == (None, None)
-    assert second["message"] == "janitor failed and will be tried again: ValueError('100 % {odd}')"
+    assert second["message"] == "janitor failed and will be retried: ValueError('100 % {odd}')"
     assert (other["event"], other["logger"], other["message"]) == ("log", "somebody.else", "it said")
 
 
