@@ -1,7 +1,7 @@
-"""The one door to a job: read, decide, commit, and look again when it moved meanwhile.
+"""Every change of a job: read it, decide, commit, and decide again if it has changed meanwhile.
 
-What is asked for while a commit is under way travels together in the next one. Verbs on one job follow each other in
-it, each decided on what the one before left, so parallel stages of one job do not fight over its record.
+Requests that arrive during a commit share the next one. Those about one job follow each other in it, each decided on
+the result of the one before, so parallel stages of one job do not compete for its record.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from packhorse.store.base import Store
 Verb = Callable[[Job], Change | None]
 
 TRIES = 20
-"""Looks at a job that keeps moving. Each round somebody has got through, so this many means something is broken."""
+"""Decisions on a job that keeps changing. Each time another change got through, so this many means a bug."""
 
 REMEMBERED = 10_000
-"""Jobs whose latest state is kept as a first guess. A wrong guess costs a refusal, never a wrong write."""
+"""Jobs whose latest state is cached. A stale one costs a refused commit, never a wrong write."""
 
 
-class _Ask:
+class _Request:
     def __init__(self, job_id: str, verb: Verb, change_id: str) -> None:
         self.job_id = job_id
         self.verb = verb
@@ -39,13 +39,13 @@ class _Ask:
 
 class Transactor:
     def __init__(self, store: Store, ended: Callable[[Job], None] = lambda _: None) -> None:
-        """``ended`` is told of every run that has ended through this door."""
+        """``ended`` is called for every run that a commit of this transactor ends."""
         self._store = store
         self._ended = ended
-        self._waiting: list[_Ask] = []
+        self._waiting: list[_Request] = []
         self._pump: asyncio.Task[None] | None = None
         self._latest: dict[str, Job] = {}
-        self._doubtful: set[str] = set()
+        self._unknown: set[str] = set()
 
     async def __call__(self, job_id: str, verb: Verb, *, change_id: str | None = None) -> Job:
         """The job after the verb was committed, or as it is if there was nothing to do.
@@ -53,11 +53,11 @@ class Transactor:
         Raises what the verb raises on the job as it really is. After `UnknownOutcome`, call again with the same
         ``change_id``: it is looked up before anything is decided.
         """
-        ask = _Ask(job_id, verb, change_id or secrets.token_hex(8))
-        self._waiting.append(ask)
+        request = _Request(job_id, verb, change_id or secrets.token_hex(8))
+        self._waiting.append(request)
         if self._pump is None or self._pump.done():
             self._pump = asyncio.create_task(self._work())
-        return await ask.done
+        return await request.done
 
     def learn(self, jobs: Iterable[Job]) -> None:
         """Remember jobs as just read or committed."""
@@ -65,7 +65,7 @@ class Transactor:
             self._remember(job)
 
     def _remember(self, job: Job) -> None:
-        """The latest last, so that the first is the one that was longest not heard of."""
+        """The latest last, so that the first is the least recently used."""
         self._latest.pop(job.id, None)
         if not job.status.is_terminal:
             self._latest[job.id] = job
@@ -74,94 +74,96 @@ class Transactor:
 
     async def _work(self) -> None:
         while self._waiting:
-            asks, self._waiting = self._waiting, []
+            requests, self._waiting = self._waiting, []
             try:
-                await self._round(asks)
-            except Exception as error:  # broad: whoever waits must hear of it, and the next round must run
-                for ask in asks:
-                    if not ask.done.done():
-                        ask.done.set_exception(error)
+                await self._round(requests)
+            except Exception as error:  # broad: the callers must get it, and the next round must run
+                for request in requests:
+                    if not request.done.done():
+                        request.done.set_exception(error)
 
-    async def _round(self, asks: list[_Ask]) -> None:
-        asks.sort(key=attrgetter("refusals"))  # nobody else shall be decided on what may be refused once more
-        for ask in asks:
-            if ask.change_id in self._doubtful:
-                await self._look_up(ask)
-        jobs = await self._load([ask for ask in asks if not ask.done.done()])
-        hoped: set[str] = set()
-        decided: list[tuple[_Ask, Change]] = []
-        for ask in asks:
-            change = None if ask.done.done() else self._decide(ask, jobs, hoped)
+    async def _round(self, requests: list[_Request]) -> None:
+        requests.sort(key=attrgetter("refusals"))  # refused ones go last: nothing shall be decided on top of them
+        for request in requests:
+            if request.change_id in self._unknown:
+                await self._look_up(request)
+        jobs = await self._load([request for request in requests if not request.done.done()])
+        pending: set[str] = set()
+        decided: list[tuple[_Request, Change]] = []
+        for request in requests:
+            change = None if request.done.done() else self._decide(request, jobs, pending)
             if change is not None:
-                decided.append((ask, change))
+                decided.append((request, change))
         if not decided:
             return
         outcomes = await self._commit([change for _, change in decided])
         refused: set[str] = set()
-        for (ask, change), outcome in zip(decided, outcomes, strict=True):
+        for (request, change), outcome in zip(decided, outcomes, strict=True):
             if outcome is not None:
-                ask.refusals += ask.job_id not in refused  # those behind it were only decided on what was refused
-                refused.add(ask.job_id)
-            self._conclude(ask, change, outcome)
+                request.refusals += request.job_id not in refused  # those behind it only depended on the refused one
+                refused.add(request.job_id)
+            self._conclude(request, change, outcome)
 
-    async def _look_up(self, ask: _Ask) -> None:
-        """After a lost answer, look whether the change is there before doing anything else."""
+    async def _look_up(self, request: _Request) -> None:
+        """After a lost answer, check whether the change is stored before doing anything else."""
         try:
-            if not await self._store.made(ask.job_id, ask.change_id):
+            if not await self._store.made(request.job_id, request.change_id):
                 return
-            [job] = await self._store.get([ask.job_id])
+            [job] = await self._store.get([request.job_id])
         except StoreError as error:
-            self._answer(ask, None, error)
+            self._answer(request, None, error)
             return
-        self._doubtful.discard(ask.change_id)
-        self._answer(ask, job, JobNotFound(job_id=ask.job_id))
+        self._unknown.discard(request.change_id)
+        self._answer(request, job, JobNotFound(job_id=request.job_id))
 
-    async def _load(self, asks: list[_Ask]) -> dict[str, Job]:
-        """A first guess may come from memory; who was refused once reads."""
-        fresh = {ask.job_id for ask in asks if ask.tries > 0}
-        jobs = {a.job_id: self._latest[a.job_id] for a in asks if a.job_id in self._latest and a.job_id not in fresh}
-        missing = list({ask.job_id for ask in asks} - jobs.keys())
+    async def _load(self, requests: list[_Request]) -> dict[str, Job]:
+        """From the cache at first; after a refusal, from the store."""
+        fresh = {request.job_id for request in requests if request.tries > 0}
+        jobs = {
+            a.job_id: self._latest[a.job_id] for a in requests if a.job_id in self._latest and a.job_id not in fresh
+        }
+        missing = list({request.job_id for request in requests} - jobs.keys())
         if missing:
-            jobs |= await self._read(missing, asks)
-            for ask in asks:
-                ask.tries += ask.job_id in missing
+            jobs |= await self._read(missing, requests)
+            for request in requests:
+                request.tries += request.job_id in missing
         return jobs
 
-    async def _read(self, job_ids: list[str], asks: list[_Ask]) -> dict[str, Job]:
+    async def _read(self, job_ids: list[str], requests: list[_Request]) -> dict[str, Job]:
         try:
             return {job.id: job for job in await self._store.get(job_ids) if job is not None}
         except CorruptRecord as error:
-            if len(job_ids) > 1:  # it is the trouble of those who asked for it, and of nobody else
-                return {id: job for each in job_ids for id, job in (await self._read([each], asks)).items()}
-            for ask in asks:
-                if ask.job_id in job_ids:
-                    self._answer(ask, None, error)
+            if len(job_ids) > 1:  # only those who asked for the corrupt one get the error
+                return {id: job for each in job_ids for id, job in (await self._read([each], requests)).items()}
+            for request in requests:
+                if request.job_id in job_ids:
+                    self._answer(request, None, error)
             return {}
 
-    def _decide(self, ask: _Ask, jobs: dict[str, Job], hoped: set[str]) -> Change | None:
-        """Decide on the job as the asks before this one will leave it, if all goes well."""
-        job = jobs.get(ask.job_id)
+    def _decide(self, request: _Request, jobs: dict[str, Job], pending: set[str]) -> Change | None:
+        """Decide on the job as the requests before this one will leave it, if they succeed."""
+        job = jobs.get(request.job_id)
         if job is None:
-            self._answer(ask, None, JobNotFound(job_id=ask.job_id))
+            self._answer(request, None, JobNotFound(job_id=request.job_id))
             return None
         try:
-            change = ask.verb(job)
-        except Exception as error:  # broad: what is wrong with one verb is told to its caller, not to all who wait
-            self._disappoint(ask, None, error, hoped)
+            change = request.verb(job)
+        except Exception as error:  # broad: an error of one verb goes to its caller, not to all who wait
+            self._refuse(request, None, error, pending)
             return None
         if change is None:
-            self._disappoint(ask, job, None, hoped)
+            self._refuse(request, job, None, pending)
             return None
-        jobs[ask.job_id] = change.after
-        hoped.add(ask.job_id)
-        return replace(change, id=ask.change_id)
+        jobs[request.job_id] = change.after
+        pending.add(request.job_id)
+        return replace(change, id=request.change_id)
 
-    def _disappoint(self, ask: _Ask, job: Job | None, error: Exception | None, hoped: set[str]) -> None:
-        """A no that was decided on a remembered or only hoped-for job is decided again on the real one."""
-        if ask.tries == 0 or ask.job_id in hoped:
-            self._again(ask)
+    def _refuse(self, request: _Request, job: Job | None, error: Exception | None, pending: set[str]) -> None:
+        """A refusal that was decided on a cached or not yet committed job is decided again on the stored one."""
+        if request.tries == 0 or request.job_id in pending:
+            self._retry(request)
         else:
-            self._answer(ask, job, error)
+            self._answer(request, job, error)
 
     async def _commit(self, changes: list[Change]) -> list[PackhorseError | None]:
         try:
@@ -169,33 +171,33 @@ class Transactor:
         except StoreError as error:
             return [error] * len(changes)
 
-    def _conclude(self, ask: _Ask, change: Change, outcome: PackhorseError | None) -> None:
+    def _conclude(self, request: _Request, change: Change, outcome: PackhorseError | None) -> None:
         if outcome is None:
-            self._doubtful.discard(ask.change_id)
+            self._unknown.discard(request.change_id)
             self._remember(change.after)
             if change.after.status.is_terminal and change.before is not None and not change.before.status.is_terminal:
                 self._ended(change.after)
-            self._answer(ask, change.after, None)
+            self._answer(request, change.after, None)
             return
-        self._latest.pop(ask.job_id, None)
+        self._latest.pop(request.job_id, None)
         if isinstance(outcome, UnknownOutcome):
-            self._doubtful.add(ask.change_id)
-        if isinstance(outcome, Conflict) and ask.tries < TRIES:
-            self._again(ask)
+            self._unknown.add(request.change_id)
+        if isinstance(outcome, Conflict) and request.tries < TRIES:
+            self._retry(request)
         else:
-            self._answer(ask, None, outcome)
+            self._answer(request, None, outcome)
 
-    def _again(self, ask: _Ask) -> None:
-        ask.tries += 1
-        self._latest.pop(ask.job_id, None)
-        self._waiting.append(ask)
+    def _retry(self, request: _Request) -> None:
+        request.tries += 1
+        self._latest.pop(request.job_id, None)
+        self._waiting.append(request)
 
     @staticmethod
-    def _answer(ask: _Ask, job: Job | None, error: Exception | None) -> None:
-        if ask.done.done():
+    def _answer(request: _Request, job: Job | None, error: Exception | None) -> None:
+        if request.done.done():
             return
         if job is not None:
-            ask.done.set_result(job)
+            request.done.set_result(job)
         else:
             assert error is not None
-            ask.done.set_exception(error)
+            request.done.set_exception(error)

@@ -18,7 +18,7 @@ from packhorse.store.collections import schedules as schedule_records
 from packhorse.worker.child.messages import Argument, Document
 
 RUNS = 50
-"""How far we look back for a run that went well."""
+"""Runs to look back for one that completed."""
 PATIENCE = 1.0
 """Seconds between tries while the store is away."""
 
@@ -26,7 +26,7 @@ NOTHING = b""
 
 
 class Inputs:
-    """Brings what one attempt needs into its scratch folder: name everything, then `fetch` it."""
+    """Collects what an attempt needs; `fetch` then puts its files into the scratch folder."""
 
     def __init__(self, blobs: Blobs, scratch: Path | str) -> None:
         self._blobs = blobs
@@ -45,11 +45,11 @@ class Inputs:
         return bool(self._wanted)
 
     async def fetch(self) -> None:
-        if self._wanted:  # gathering nothing costs as much as sending the stage to its process
+        if self._wanted:  # an empty gather costs as much as sending the stage to its process
             await few_at_a_time(self._fetch, self._wanted)
 
     def _values(self, claim: Claim, need: Need) -> tuple[Document, ...]:
-        """For ``each`` only what this element is about: the result of the same element, or one element of a list."""
+        """For ``each`` only the part of this element: the result of the same element, or one element of a list."""
         results = claim.upstream[need.stage]
         if need.how != "each":
             return tuple([self._document(result) for result in results])
@@ -62,7 +62,7 @@ class Inputs:
         return Document(result.value, tuple([self._want(artifact.file) for artifact in result.files]))
 
     def _want(self, file: Stored) -> tuple[str, str]:
-        """A folder per file, so that two files of one name do not meet."""
+        """In a folder per file, so that two files may have the same name."""
         path = Path(self._scratch, "in", str(len(self._wanted) + 1), file.name)
         self._wanted.append((file.key, path))
         return str(path), file.name
@@ -74,10 +74,10 @@ class Inputs:
 
 
 async def previous_result(store: Store, job: Job) -> bytes:
-    """JSON of what the newest completed run before this tick returned, under the same version of the schedule.
+    """JSON of the result of the newest completed run before this tick, under the same version of the schedule.
 
-    Nothing for a job that no schedule has made, after an edit, and when that job is purged. A store that is away is
-    waited for: what is forgotten would make some stages do all of their work again.
+    Empty for a job without a schedule, after an edit of the schedule, and when that run's job is purged. While the
+    store is away it waits: without the result, some stages would repeat all of their work.
     """
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Keeps running attempts within their limits: time, silence, memory; and notes what they use."""
+"""Stops attempts that exceed their time, stall or memory limit, and records the CPU and memory they use."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from packhorse.worker.process import Child
 from packhorse.worker.reporter import Reporter
 
 LOOK = 0.05
-"""Seconds between looks at timeouts and stalls."""
+"""Seconds between checks of timeouts and stalls."""
 SAMPLE = 1.0
-"""Seconds between samples of CPU and memory; a memory limit is checked at the same time."""
+"""Seconds between samples of CPU and memory. Memory limits are checked with them."""
 START_PERIOD = 0.2
-"""Seconds an attempt has to run before we look whether it should stop: most are through by then."""
+"""Seconds an attempt runs before we check whether it should stop: most have ended by then."""
 
 
 def past_start(attempts: Iterable[Attempt]) -> list[Attempt]:
@@ -43,7 +43,7 @@ class Limits:
             await asyncio.sleep(LOOK)
             now = time.monotonic()
             for attempt in list(self._running.values()):
-                if not attempt.is_sent:  # loading the app has a limit of its own, and is not the stage's fault
+                if not attempt.is_sent:  # loading the app has a limit of its own, and does not count for the stage
                     continue
                 if now - attempt.began > attempt.plan.timeout:
                     attempt.stop(StopReason.TIMEOUT)
@@ -53,11 +53,11 @@ class Limits:
     async def watch_memory(self) -> None:
         while True:
             await asyncio.sleep(SAMPLE)
-            if not past_start(self._running.values()):  # looking at every process of the machine, for nobody
+            if not past_start(self._running.values()):  # reading every process of the machine would be in vain
                 continue
             try:
                 self._record(await asyncio.to_thread(_measure, self._pool.busy()))
-            except Exception as error:  # broad: what cannot be measured must not end what is measured
+            except Exception as error:  # broad: one failed measurement must not end the loop
                 log.duty_failed("sampling", error)
 
     def _record(self, used: Mapping[Child, tuple[float, int]]) -> None:
@@ -76,7 +76,7 @@ def _measure(children: list[Child]) -> dict[Child, tuple[float, int]]:
 
 
 def _usage(tree: list[psutil.Process]) -> tuple[float, int]:
-    """CPU of one core since the last look, and resident memory, of a process and all it started."""
+    """CPU, as a share of one core, since the last call, and resident memory of a process tree."""
     cpu, memory = 0.0, 0
     for process in tree:
         with contextlib.suppress(psutil.Error):

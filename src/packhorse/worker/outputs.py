@@ -19,15 +19,15 @@ from packhorse.worker.child.messages import Document, Made
 
 SLASH = re.compile(r"[/\\]")
 MARGIN = 8
-"""Bytes that a name which was cut may lack of the longest: half a character, and blanks."""
+"""Bytes that a truncated name may be shorter than the maximum: half a character, and blanks."""
 
 
 async def publish(blobs: Blobs, claim: Claim, scratch: Path | str, document: Document, made: Sequence[Made]) -> Result:
-    """Put the files of a result into the object store, bytes before any record of them."""
+    """Put the files of a result into the object store, before any record refers to them."""
     if not document.files and not made:
         return Result(document.value)
     put = _Uploads(blobs, claim, scratch)
-    # Names came from a child, and will be those of files in another attempt's scratch.
+    # The names come from a child, and become names of files in the scratch folder of another attempt.
     named = [
         *((path, sanitize_name(name)) for path, name in document.files),
         *((each.path, artifact_name(each.name)) for each in made),
@@ -48,7 +48,7 @@ class _Uploads:
         self._count = 0
 
     def add(self, path: Path, name: str) -> tuple[Path, Artifact]:
-        """The artifact it will be, without what only its bytes can tell. The order in which files are named counts."""
+        """The artifact it will become, without size and checksum. Keys and unique names follow the order of calls."""
         key = f"{self._prefix}/{self._count}{safe_suffix(name)}"
         self._count += 1
         stored = Stored(key, name.rpartition("/")[2], 0, "", content_type(name))
@@ -65,7 +65,7 @@ class _Uploads:
         return replace(artifact, file=replace(artifact.file, size=summed.size, sha256=summed.sha256))
 
     def _unique(self, name: str) -> str:
-        """Two files of one name are asked for as ``a.txt`` and ``a-2.txt``."""
+        """A second file ``a.txt`` becomes ``a-2.txt``."""
         candidate, n = name, 2
         folder, slash, last = name.rpartition("/")
         while candidate in self._names:

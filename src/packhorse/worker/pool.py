@@ -1,4 +1,4 @@
-"""The children of a worker: warm ones are used again, old ones replaced, and none outlives us."""
+"""The child processes of a worker: reused while warm, replaced when old, ended with the worker."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from packhorse.worker.child import guard, prctl
 from packhorse.worker.process import MARK, Child
 
 SWEEP = 0.5
-"""Seconds between a stage's end and the look at what it may have left running."""
+"""Seconds from the end of a stage to the search for processes that it left running."""
 TICK = 0.02
-"""Seconds. Start times of processes are told in hundredths."""
+"""Seconds. The system gives start times of processes in hundredths."""
 REST = 1.0
-"""Seconds without new stages after one had to be handed back, whatever seems to be warm."""
+"""Seconds without new stages after one had to be handed back, even if warm processes seem to be there."""
 OF_A_SHELL = frozenset({"_", "PWD", "OLDPWD", "SHLVL"})
-"""Variables that a shell sets anew for whoever it starts."""
+"""Variables that a shell sets for each process it starts."""
 
 
 class Room(NamedTuple):
-    """What can be taken on by those who are warm."""
+    """How many more stages the warm processes can run."""
 
     alone: int
-    """Stages that have a process to themselves."""
+    """Stages that need a process of their own."""
     is_shared: bool
-    """Whether stages that share a process have theirs."""
+    """Whether the process for stages that share one is there."""
 
 
 class Pool:
@@ -57,13 +57,13 @@ class Pool:
         self._starting = asyncio.Lock()
         self._guard: asyncio.subprocess.Process | None = None
         self._broken: str | None = None
-        """Why no process can be started, since one could not."""
+        """Why the last process could not be started; None if it could."""
         self._rests_until = 0.0
         self._sweeping: asyncio.Task[None] | None = None
         self._may_have_left = False
         self._opened = 0.0
         self._brand = secrets.token_hex(8)
-        """How the marks of all our children begin."""
+        """The prefix of the marks of all our children."""
         self._numbers = itertools.count(1)
 
     async def open(self) -> None:
@@ -84,13 +84,13 @@ class Pool:
 
     async def shared(self) -> Child:
         """The process in which async stages run side by side."""
-        if (child := self._usable_shared()) is not None:  # nearly always, and a lock is not for nothing
+        if (child := self._usable_shared()) is not None:  # nearly always; taking the lock would cost time
             return child
         async with self._starting:
             old = self._shared
             if old is not None and _is_warm(old) and (old is self._usable_shared() or self._broken is not None):
                 return old
-            if self._broken is not None and self._is_resting():  # who waited for a start needs no failure of his own
+            if self._broken is not None and self._is_resting():  # the one before has just failed: fail at once
                 raise DefinitionError(self._broken)
             self._shared = await self._start_now(shared=True)
             if old is not None and _is_warm(old):
@@ -98,13 +98,13 @@ class Pool:
             return self._shared
 
     def _usable_shared(self) -> Child | None:
-        """The shared process, if it is up and has not run enough yet. Stages here are many and small."""
+        """The shared process, if it is up and need not be recycled. Its stages are many and small."""
         child = self._shared
         is_fit = child is not None and _is_warm(child) and child.runs < self._recycle * 100
         return child if is_fit else None
 
     def give_back(self, child: Child) -> None:
-        """It is free again. One that ended, or has run enough, is replaced when the next is needed."""
+        """Return a child after a call. One that ended, or has run enough, is replaced when the next is needed."""
         self._sweep_soon()
         if child.is_shared or child.is_ending or child.has_ended.is_set():
             return
@@ -114,13 +114,13 @@ class Pool:
             self._idle.append(child)
 
     async def end(self, child: Child) -> None:
-        """End a child and everything it started, whatever it takes."""
+        """End a child and every process it started."""
         await child.end(self._grace)
 
     def room(self) -> Room | None:
-        """What more it can take on: anything, unless no process can be started at present.
+        """None if there is no limit; otherwise what the warm processes can take while no new one can be started.
 
-        A file that is being edited, or a half-copied deploy: who is warm can still work, and nobody new can start.
+        That happens while a file of the app is being edited, or during a deploy.
         """
         if self._broken is None:
             return None
@@ -129,7 +129,7 @@ class Pool:
         return Room(len(self._idle), self._shared is not None and _is_warm(self._shared))
 
     async def reload(self) -> None:
-        """See whether a process can be started again; it takes the place of one that is idle and older."""
+        """Try to start a process again; it replaces the oldest idle one."""
         with contextlib.suppress(DefinitionError):
             child = await self._start(shared=False)
             if self._idle:
@@ -150,7 +150,7 @@ class Pool:
             await self._guard.wait()
 
     async def _start_now(self, *, shared: bool) -> Child:
-        """For a stage that waits for it, and will have to be handed back if there is none."""
+        """For a waiting stage, which is handed back if this fails."""
         try:
             return await self._start(shared=shared)
         except DefinitionError:
@@ -161,7 +161,7 @@ class Pool:
         return time.monotonic() < self._rests_until
 
     async def _start(self, *, shared: bool) -> Child:
-        """Raises DefinitionError, also where the system has no process for us: the stage is as little to blame."""
+        """Raises DefinitionError, also if the system cannot start a process: the stage is not to blame."""
         try:
             child = await Child.start(
                 self._app,
@@ -189,7 +189,7 @@ class Pool:
         self._broken = message
 
     def _register(self, child: Child) -> None:
-        """As soon as the process is there, long before it is ready: who is not known here is an orphan to be ended."""
+        """As soon as the process exists, long before it is ready: an unregistered process is ended as an orphan."""
         self._all.add(child)
         self._tell_guard(f"+{child.pid}")
         asyncio.create_task(self._forget(child)).add_done_callback(_no_exception)
@@ -214,7 +214,7 @@ class Pool:
             self._guard.stdin.write(line.encode() + b"\n")
 
     def _sweep_soon(self) -> None:
-        """A stage may have left something running. Not at once: the sweep looks at every process of the machine."""
+        """A stage may have left a process running. Not at once: the sweep reads every process of the machine."""
         self._may_have_left = True
         if self._sweeping is None or self._sweeping.done():
             self._sweeping = asyncio.create_task(self._sweep())
@@ -224,17 +224,17 @@ class Pool:
         while self._may_have_left:
             await asyncio.sleep(SWEEP)
             self._may_have_left = False
-            self._may_have_left = await self._end_orphans() or self._may_have_left  # what was ended has to be reaped
+            self._may_have_left = await self._end_orphans() or self._may_have_left  # ended ones must be reaped
 
     async def _end_orphans(self) -> bool:
-        """End what stages have left behind, even where it had taken a session of its own; whether there was any.
+        """End processes that stages left behind, even in sessions of their own; return whether there were any.
 
-        Only what has no parent any more, and was adopted by us: a process that its child still looks after may be
-        kept for the next stage, as a warm child itself is. And only what a stage has started: as the first process of
-        a container we adopt everybody, and a shell may have started others before it became this worker.
+        Only those whose parent has ended, so that the system made us their parent: a process that a living child
+        started may serve its next stage. And only those that a stage started: as the first process of a container we
+        adopt every orphan, and a shell may have started others before it became this worker.
         """
         found = await asyncio.to_thread(psutil.Process().children)
-        # Only now, back in the loop where children are started and registered in one go, is it sure who is ours.
+        # Read back in the event loop, where children are started and registered without a gap.
         ours = {child.pid for child in self._all} | {self._guard.pid if self._guard else 0}
         ended = False
         for process in found:
@@ -242,14 +242,14 @@ class Pool:
                 if process.pid not in ours and self._is_left_behind(process.pid):
                     ended = True
                     process.kill()
-                    os.waitpid(process.pid, os.WNOHANG)  # noqa: ASYNC222 (it does not wait; the rest is reaped later)
+                    os.waitpid(process.pid, os.WNOHANG)  # noqa: ASYNC222 (it does not block; the rest is reaped later)
         return ended
 
     def _is_left_behind(self, pid: int) -> bool:
-        """Whether a stage of ours has started it, and none that still runs.
+        """Whether one of our stages started it, and that stage no longer runs.
 
-        The mark tells, or that it has none because its environment was wiped. What was there before us never came from
-        a stage, nor did what has inherited our own environment whole: a child would have added the mark.
+        It has our mark, or no mark because its environment was cleared. A process older than this worker did not come
+        from a stage, nor did one that has our own environment unchanged: a child would have added the mark.
         """
         born = host.born(pid, or_zombie=True)
         if born is None or born < self._opened or os.getsid(pid) == os.getsid(0):
@@ -260,7 +260,7 @@ class Pool:
         return is_ours and not self._is_in_use(pid, mark)
 
     def _is_in_use(self, pid: int, mark: str | None) -> bool:
-        """Whether a stage that still runs may have started it: it is younger, and of the same child if that is told."""
+        """Whether a running stage may have started it: it is younger, and of the same child if the mark is known."""
         born = host.born(pid)
         if born is None:
             return False
@@ -269,7 +269,7 @@ class Pool:
 
 
 def may_share(stage: StagePlan) -> bool:
-    """Async stages run side by side in one process, but not one whose memory is limited: only a process has that."""
+    """Async stages share one process, except those with a memory limit, which needs a process of their own."""
     return stage.is_async and stage.memory is None
 
 
@@ -278,14 +278,14 @@ def _is_warm(child: Child) -> bool:
 
 
 def _environment_of(pid: int) -> dict[str, str]:
-    """As it was started with; empty if it cannot be read, as a zombie's."""
+    """Its initial environment; empty if it cannot be read, as of a zombie."""
     with contextlib.suppress(OSError, psutil.Error):
         return psutil.Process(pid).environ()
     return {}
 
 
 def _is_as_ours(environment: Mapping[str, str]) -> bool:
-    """Whether it has every name that ours has: then nobody has wiped it, and of a child it would have the mark."""
+    """Whether it has every variable that ours has: it was not cleared, and a child's would have the mark."""
     return os.environ.keys() - OF_A_SHELL <= environment.keys()
 
 

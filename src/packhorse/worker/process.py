@@ -1,4 +1,4 @@
-"""One child as its supervisor sees it: start it, talk to it, read what it prints, end it with all it started."""
+"""One child process, seen from its supervisor: start it, send it calls, read its output, end it."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ READ = 64 * 1024
 START = 60.0
 """Seconds a child may take to load the user's code; models are loaded then."""
 WAIT = 0.05
-"""Seconds between looks at a process that cannot be waited for in a thread."""
+"""Seconds between checks of a process that no thread can wait for."""
 LAST_READS = 16
-"""Reads of a pipe at the end of a call: it holds less, unless somebody else goes on writing."""
+"""Reads of a pipe at the end of a call. A pipe holds less, unless another process goes on writing."""
 LAST_WORDS = 1.0
-"""Seconds in which output of a dead process is still read: somebody else may hold the other end for ever."""
+"""Seconds in which the output of a dead process is still read: another process may hold the pipe open."""
 
 
 MARK = "UNDER_PACKHORSE"
-"""The variable with a child's mark. Not one of ours by its prefix: what a stage starts may be packhorse itself."""
+"""The variable with a child's mark. Without the PACKHORSE_ prefix: a stage may start packhorse itself."""
 
 
 class ChildDied(Exception):
@@ -60,10 +60,10 @@ class ChildDied(Exception):
 
 
 class Listener(Protocol):
-    """What an attempt hears of its call while it runs."""
+    """Receives what a child reports of a call while it runs."""
 
     secrets: tuple[str, ...]
-    """What must not be told of what the call was given."""
+    """Redacted from the output of the call."""
 
     def on_progress(self, message: Moved) -> None: ...
 
@@ -73,7 +73,7 @@ class Listener(Protocol):
 
 
 class Call:
-    """One stage in the hands of a child."""
+    """One stage that a child runs."""
 
     def __init__(self, number: int, listener: Listener) -> None:
         self.number = number
@@ -93,9 +93,9 @@ class Child:
         self.calls: dict[int, Call] = {}
         self.runs = 0
         self.mark = ""
-        """Inherited by all it starts, whatever sessions and parents they give themselves."""
+        """Inherited by every process it starts, whatever sessions and parents those have."""
         self.memory = 0
-        """Bytes of it and all it started, when it was last measured."""
+        """Bytes of it and its descendants, when last measured."""
         self.is_ending = False
         self.has_ended = asyncio.Event()
         self.ready: asyncio.Future[Ready] = asyncio.get_running_loop().create_future()
@@ -124,7 +124,7 @@ class Child:
         ours.setblocking(False)
         mode = "shared" if shared else "single"
         try:
-            # Not asyncio's own: its wait() also waits for everybody who inherited the pipe, daemons included.
+            # Not asyncio's: its wait() also waits for every process that inherited the pipe, daemons included.
             process = subprocess.Popen(  # noqa: ASYNC220 (a few milliseconds)
                 [sys.executable, "-m", "packhorse.worker.child", str(theirs.fileno()), mode, app],
                 stdin=subprocess.DEVNULL,
@@ -183,7 +183,7 @@ class Child:
         return next(self._numbers)
 
     def send(self, message: Run | Stop) -> None:
-        """Messages of one turn of the loop travel in one write."""
+        """Messages of one iteration of the loop are sent in one write."""
         if not self._outbox:
             asyncio.get_running_loop().call_soon(self._flush)
         self._outbox.append(framed(message))
@@ -222,14 +222,14 @@ class Child:
         self._signal(signal.SIGTERM)
 
     async def end(self, grace: float) -> None:
-        """SIGTERM to the process group, a grace, SIGKILL; nothing of the group is left when this returns."""
+        """SIGTERM to the process group, SIGKILL after ``grace``. No process of the group is left on return."""
         self.terminate()
         await wait_at_most(self.has_ended.wait(), grace)
         self._signal(signal.SIGKILL)
         await self.has_ended.wait()
 
     def tree(self) -> list[psutil.Process]:
-        """The process and all it started, the same objects each time: CPU use is told since the last look at one."""
+        """The process and its descendants, the same objects each time: they measure CPU since their last call."""
         try:
             root = psutil.Process(self.pid)
             found = {process.pid: process for process in [root, *root.children(recursive=True)]}
@@ -239,7 +239,7 @@ class Child:
         return list(self._tree.values())
 
     def _signal(self, number: signal.Signals) -> None:
-        if self.process.returncode is None:  # else its pid may be somebody else's by now
+        if self.process.returncode is None:  # else another process may have its pid
             _signal_group(self.pid, number)
 
     async def _watch(self) -> None:
@@ -258,21 +258,21 @@ class Child:
             self._output.close()
 
     def on_printed(self, line: str) -> None:
-        """What is printed belongs to the call that runs; in a shared process, where that cannot be told, to the worker.
+        """Output belongs to the call that runs; in a shared process, where that is unknown, to the worker.
 
-        Lines may come a moment after the result: they are still the last call's. But they may also be of something
-        that an earlier call has left running.
+        Lines that come after the result still belong to the last call. They may also come from a process that an
+        earlier call has left running, so the secrets of all recent calls are redacted.
         """
         line = redact(line, self.secrets())
         (self._listener.on_line if self._listener is not None else self._log)(line)
 
     def secrets(self) -> tuple[str, ...]:
-        """Of all calls that run, or have ended a moment ago."""
+        """Of all calls that run or ended a moment ago."""
         return self._remembered.words(call.listener.secrets for call in self.calls.values())
 
 
 class _Output(asyncio.Protocol):
-    """Cuts what a child prints into lines."""
+    """Splits the output of a child into lines."""
 
     def __init__(self, child: Child, fd: int) -> None:
         self._child = child
@@ -280,7 +280,7 @@ class _Output(asyncio.Protocol):
         self._text = codecs.getincrementaldecoder("utf-8")("replace")
         self._rest = ""
         self._is_cut = False
-        """Whether a line was too long to wait for its end."""
+        """Whether a line was too long, and was passed on without its end."""
         self._transport: asyncio.ReadTransport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -292,14 +292,14 @@ class _Output(asyncio.Protocol):
             self._pause()
 
     def connection_lost(self, _error: Exception | None) -> None:
-        # A stage may have closed its end. The number is the next one's, maybe another job's, and not ours to read.
+        # A stage may have closed its end. The descriptor's number may be reused, and is not ours to read.
         self._fd = -1
         self._end_line()
 
     def end(self) -> None:
-        """A call is through: what it has written so far is its own, read or not, with a line end or without.
+        """Read everything that a finished call has written, with a line end or without.
 
-        Otherwise the next job on this child would find it in its log.
+        Otherwise it would appear in the log of the next job on this child.
         """
         with contextlib.suppress(OSError):
             for _ in range(LAST_READS):
@@ -314,7 +314,7 @@ class _Output(asyncio.Protocol):
         *lines, self._rest = (self._rest + self._text.decode(data)).split("\n")
         if self._is_cut and lines:
             self._is_cut = False
-            lines = lines if lines[0] else lines[1:]  # the line had been told already, all but its end
+            lines = lines if lines[0] else lines[1:]  # the line was passed on already, without its end
         if len(self._rest) > READ:
             told, self._rest = split_redacted(self._rest, self._child.secrets())
             lines, self._is_cut = [*lines, told] if told else lines, True
@@ -327,7 +327,7 @@ class _Output(asyncio.Protocol):
         self._rest, self._is_cut = "", False
 
     def _pause(self) -> None:
-        """Who floods waits for the others."""
+        """Read no more for a moment: one that prints a lot must not hold up the others."""
         assert self._transport is not None
         self._transport.pause_reading()
         asyncio.get_running_loop().call_later(0.001, self._go_on)
@@ -343,20 +343,20 @@ class _Wire(asyncio.Protocol):
         self._frames = Frames()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.child.transport = cast(asyncio.WriteTransport, transport)  # uvloop's is one without saying so
+        self.child.transport = cast(asyncio.WriteTransport, transport)  # uvloop's does not declare its type
 
     def data_received(self, data: bytes) -> None:
         try:
             for body in self._frames.feed(data):
                 self.child.receive(from_child(body))
         except msgspec.DecodeError:
-            self.child._signal(signal.SIGKILL)  # it does not speak our language any more: nothing it says counts
+            self.child._signal(signal.SIGKILL)  # its messages are damaged: nothing more of it can be trusted
 
 
 async def wait_at_most(work: Coroutine[Any, Any, Any], seconds: float) -> None:
-    """Wait for it, so long at most, also while clearing away in a task that is being cancelled.
+    """Usable for cleaning up in a task that is being cancelled.
 
-    There asyncio.timeout ends the task itself when it expires, in the first versions of Python 3.11.
+    In the first versions of Python 3.11, asyncio.timeout would cancel that task itself when it expires.
     """
     waiting = asyncio.ensure_future(work)
     try:
@@ -366,9 +366,9 @@ async def wait_at_most(work: Coroutine[Any, Any, Any], seconds: float) -> None:
 
 
 async def _wait_for_exit(process: subprocess.Popen[bytes]) -> int:
-    """Its status, when all of its group has ended.
+    """Its status, when all processes of its group have ended.
 
-    Waited for in a thread of its own: any number of children may be waited for at once.
+    It waits in a thread of its own, so that any number of children can be waited for at once.
     """
     loop = asyncio.get_running_loop()
     status: asyncio.Future[int] = loop.create_future()
@@ -380,12 +380,12 @@ async def _wait_for_exit(process: subprocess.Popen[bytes]) -> int:
         else:
             process.wait()
         code = _reap(process)
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to be told
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(_set, status, code)
 
     try:
         threading.Thread(target=wait, name=f"packhorse-wait-{process.pid}", daemon=True).start()
-    except RuntimeError:  # where processes are scarce, so are threads
+    except RuntimeError:  # no thread can be started
         while host.born(process.pid) is not None:  # noqa: ASYNC110 (nobody could set an event)
             await asyncio.sleep(WAIT)
         return _reap(process)
@@ -393,7 +393,7 @@ async def _wait_for_exit(process: subprocess.Popen[bytes]) -> int:
 
 
 def _reap(process: subprocess.Popen[bytes]) -> int:
-    """The status of a process that has ended. Until it is asked for, the number of its group cannot be another's."""
+    """The status of an ended process. Until it is read, no other group can get the number of its group."""
     _signal_group(process.pid, signal.SIGKILL)  # grandchildren that outlived it
     return process.wait()
 

@@ -1,4 +1,4 @@
-"""Collects what running stages have to say, and writes it down a few times a second."""
+"""Collects progress, log lines and samples of running stages, and stores them a few times a second."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from packhorse.errors import StoreError
 from packhorse.store.base import Line, Report, Sample, Store
 
 LINE = 32
-"""What a line costs besides its text: without it, empty lines would be free."""
+"""Bytes that a line counts besides its text: otherwise empty lines would be free."""
 PERIOD = 0.1
-"""Seconds between writes: a watcher shall see progress within a quarter of a second."""
+"""Seconds between writes, so that a watcher sees progress within a quarter of a second."""
 
 
 class Reporter:
@@ -27,7 +27,7 @@ class Reporter:
         self._writing = asyncio.Lock()
 
     def report(self, report: Report) -> None:
-        """Only the latest counts."""
+        """Only the latest of a task is stored."""
         self._reports[report.job_id, report.task] = report
 
     def line(self, line: Line) -> None:
@@ -42,9 +42,9 @@ class Reporter:
             await self.flush()
 
     async def flush(self) -> None:
-        """Write what there is. While the store is away, progress waits, and log lines up to what a job may keep.
+        """Store what there is. While the store is away, progress waits, and log lines up to the limit of a job.
 
-        One at a time: who returns from here knows that everything said before is written.
+        One flush at a time: on return, everything that was reported before the call is stored.
         """
         async with self._writing:
             await self._flush()
@@ -59,7 +59,7 @@ class Reporter:
                 reports = {}
             if lines:
                 await self._store.log(lines, keep=self._log_limit)
-                lines = []  # written: if what follows fails, they must not be written again
+                lines = []  # stored: if the samples fail, lines must not be stored twice
             if samples:
                 await self._store.sample(samples, keep=self._keep)
         except StoreError:
@@ -78,7 +78,7 @@ def _tail(lines: list[Line], limit: int) -> list[Line]:
 
 
 class Throttle:
-    """Lets so many bytes a second through, and counts the lines it held back."""
+    """Lets ``rate`` bytes per second through, and counts the lines it holds back."""
 
     def __init__(self, rate: int, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._rate = rate

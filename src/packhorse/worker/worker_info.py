@@ -1,4 +1,4 @@
-"""Who a worker is: its name, its process, and what it serves."""
+"""What a worker publishes about itself: its identity, what it runs, and how its host is. Also its heartbeat."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def new_card(queues: dict[str, int], kinds: Collection[str], scratch: Path) -> W
 
 
 def check_queues(wanted: Mapping[str, int], known: Sequence[str]) -> None:
-    """A misspelt queue would be served for ever without a job."""
+    """Raises SettingError for a misspelt queue, which would never get a job."""
     unknown = [name for name in wanted if name not in known]
     if unknown:
         raise SettingError(
@@ -52,16 +52,16 @@ def check_queues(wanted: Mapping[str, int], known: Sequence[str]) -> None:
 
 
 PERIOD = 4.0
-"""Seconds after which it is said again, however long a lease is: what a host uses is shown as fresh for ten."""
+"""Seconds between heartbeats, however long a lease is: the usage of a host is shown as fresh for ten."""
 
 
 class WorkerInfo:
     def __init__(self, card: WorkerCard, now: Callable[[], float]) -> None:
         self.beats: dict[str, float] = {}
-        """When each duty last did a step without fault, by the steady clock."""
+        """When each background task last did a step without an error, by the monotonic clock."""
         self._card = replace(card, started_at=now())
         self._now = now
-        psutil.cpu_percent(None)  # what is told next is what was used since
+        psutil.cpu_percent(None)  # the next call measures since this one
 
     def card(
         self, queues: Mapping[str, int], busy: Counter[str], running: Collection[Attempt], *, is_draining: bool
@@ -79,7 +79,7 @@ class WorkerInfo:
 
 
 class Heartbeat:
-    """Says it in between, where leases are so long that their renewal says it too seldom."""
+    """Publishes the card between renewals, where leases are so long that renewals are too rare."""
 
     def __init__(self, store: Store, card: Callable[[], WorkerCard], lease: float) -> None:
         self._store = store
