@@ -144,7 +144,7 @@ async def test_who_comes_back_late_makes_no_second_job(store: Store, duty: Sched
     await schedule_records.move(store, move)
     await tick(duty, clock, HOLD)
 
-    await duty._carried(move.runs[0])
+    await duty._carry_safely(move.runs[0])
 
     assert len(await jobs(store)) == 1
 
@@ -158,13 +158,13 @@ async def test_a_deleted_job_does_not_make_room_for_a_second_one_of_its_tick(
     move = schedules.claim(schedule, clock.now, HOLD)
     assert move is not None
     await schedule_records.move(store, move)
-    await duty._carried(move.runs[0])
+    await duty._carry_safely(move.runs[0])
     [job] = await jobs(store)
     ended = await cancel(store, job.id)
     clock.now = ended.purge_at or 0.0
     await erased(store, ended)
 
-    await duty._carried(move.runs[0])
+    await duty._carry_safely(move.runs[0])
 
     assert await jobs(store) == []
 
@@ -463,7 +463,7 @@ async def test_one_that_could_not_be_claimed_is_tried_again(
     faults = Faults()
     shaky = Scheduler(wrapped(store, faults), blobs, settings, Transactor(store))
     await created(store)
-    faults.refuse("put", lambda: StoreUnavailable("away"))
+    faults.refuse("put schedule", lambda: StoreUnavailable("away"))
 
     await tick(shaky, clock)
     await shaky.tick()

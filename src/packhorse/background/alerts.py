@@ -1,7 +1,7 @@
-"""Tells people of kinds of failures that are new, or are seen again though they were dismissed.
+"""Alerts people to new kinds of failures, and to dismissed ones that occur again.
 
-To webhooks through the outbox, to a command by its input. However many there are at once, a tenant is told a few times
-a minute: a message shows some of them and says how many more there are.
+It posts to webhooks through the outbox and pipes to a command. A tenant gets a few messages per minute at most: a
+message lists some groups and counts the rest.
 """
 
 from __future__ import annotations
@@ -36,19 +36,17 @@ from packhorse.store.collections.webhooks import post_deliveries
 
 BATCH = 1000
 HOLD = 60.0
-"""Seconds that alerts are ours, besides what a command may take."""
+"""Seconds that this worker holds alerts, besides the time for the command."""
 POLL = 1.0
 SHOWN = 10
-"""Groups that one message shows; of the others it says how many."""
+"""Groups that one message lists. It counts the others."""
 MESSAGES, MINUTE = 6, 60.0
-"""Messages to a tenant in that time."""
+"""At most so many messages to a tenant in so many seconds."""
 PATIENCE = 30.0
-"""Seconds that the command has."""
+"""Seconds for the command."""
 
 
 class Alerts:
-    """A duty of every worker."""
-
     def __init__(
         self, store: Store, command: str, hold: float = HOLD, luck: Callable[[], float] = random.random
     ) -> None:
@@ -69,7 +67,7 @@ class Alerts:
         return 0.0 if len(taken) == BATCH else POLL
 
     async def _tell(self, told: Sequence[tuple[Errand, Alarm]]) -> None:
-        """All of one tenant and kind, in one message."""
+        """One message for all alerts of one tenant and kind."""
         first, alarm = told[0]
         if not alarm.is_posted:
             spent = await self._store.spend([Charge(f"alert:{quote(first.tenant, safe='')}", 1, MESSAGES, MINUTE)])
@@ -87,7 +85,7 @@ class Alerts:
         await self._settle(told, due_at=None if trouble is None else self._later(told, trouble), is_posted=True)
 
     async def _message(self, told: Sequence[tuple[Errand, Alarm]]) -> bytes | None:
-        """None if all of it is forgotten."""
+        """None if none of the groups exists any more."""
         errand, alarm = told[0]
         names = list(dict.fromkeys(each.fingerprint for _, each in told))
         found = [await get_group(self._store, errand.tenant, name) for name in names[:SHOWN]]
@@ -98,7 +96,7 @@ class Alerts:
         return json.encode({"type": f"failure.{alarm.kind}", "timestamp": iso(alarm.at), "data": data})
 
     async def _post(self, errand: Errand, alarm: Alarm, body: bytes) -> None:
-        """Under ids that are the same if it is done again: a receiver can tell."""
+        """With the same ids if it is repeated, so that a receiver can recognise a duplicate."""
         endpoints = await webhook_targets(self._store).of(errand.tenant)
         id = f"failure.{alarm.failure_id}"
         at = self._store.now()
@@ -106,7 +104,7 @@ class Alerts:
         await post_deliveries(self._store, messages)
 
     def _later(self, told: Sequence[tuple[Errand, Alarm]], trouble: str) -> float | None:
-        """When the command is run once more, None if it is given up."""
+        """When to run the command again; None to give up."""
         errand, alarm = told[0]
         now = self._store.now()
         pause = webhook_delay(now - alarm.at, errand.attempts, self._luck())
@@ -134,7 +132,7 @@ def _together(told: tuple[Errand, Alarm]) -> tuple[str, str, bool]:
 
 
 async def run(command: Sequence[str], body: bytes) -> str | None:
-    """What went wrong with the command, None if nothing did. No shell, none of our secrets, and not for ever."""
+    """Run it without a shell, without our secrets, and with a time limit; return what went wrong, if anything."""
     try:
         process = await asyncio.create_subprocess_exec(
             *command,
@@ -151,7 +149,7 @@ async def run(command: Sequence[str], body: bytes) -> str | None:
             await process.communicate(body)
     except TimeoutError:
         return f"took longer than {PATIENCE:.0f} s"
-    except OSError:  # it does not want to hear
+    except OSError:  # it does not read its input
         await process.wait()
     finally:
         with contextlib.suppress(ProcessLookupError):

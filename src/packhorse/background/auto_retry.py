@@ -1,4 +1,4 @@
-"""Begins failed jobs again by themselves, as their pipelines say: which codes, how often, and how many in what time."""
+"""Retries failed jobs as their pipelines say: for which error codes, how often, and within which budget."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from packhorse.store.collections.errands import settle_errand, take_errands
 from packhorse.store.collections.failures import get_failures, get_group
 
 POLICY = "policy"
-"""In whose name it is done."""
+"""Recorded as the author of these retries."""
 BATCH = 100
 HOLD = 60.0
-"""Seconds that a revival is ours."""
+"""Seconds that this worker holds an errand."""
 POLL = 1.0
 BUSY = 60.0
-"""Seconds until another look at a job whose user has another one active."""
+"""Seconds until the next try for a job whose user has another active one."""
 
 
 class AutoRetry:
-    """A duty of every worker. The store decides: who takes an errand, and whether the budget has room."""
+    """Runs in every worker. The store decides who takes an errand and whether the budget has room."""
 
     def __init__(self, store: Store, transact: Transactor, hold: float = HOLD) -> None:
         self._store = store
@@ -44,7 +44,7 @@ class AutoRetry:
         await settle_errand(self._store, errand, due_at=None if wait is None else self._store.now() + wait)
 
     async def _try_retry(self, errand: Errand) -> float | None:
-        """Seconds until it is tried once more, None if it is done with."""
+        """Seconds until the next try; None if it is done."""
         [failure] = await get_failures(self._store, [errand.id.removeprefix("revive.")])
         if failure is None or failure.status is not FailureStatus.OPEN or failure.budget is None:
             return None
@@ -72,5 +72,5 @@ class AutoRetry:
 
 
 def budget_of(failure: FailedRun, budget: int, per: float) -> Charge:
-    """One counter per tenant and fingerprint, wherever the failure is revived."""
+    """One counter per tenant and fingerprint, for all workers."""
     return Charge(f"revive:{quote(failure.tenant, safe='')}/{failure.fingerprint}", 1, budget, per)

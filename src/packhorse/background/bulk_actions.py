@@ -1,8 +1,7 @@
-"""Carries out orders about failures: retries and dismissals of many, step by step, by whichever worker is there.
+"""Retries or dismisses many failures, step by step, as ordered by a person.
 
-An order lies in the store, so that ten thousand retries are not one request, and outlive the server that took it. One
-worker at a time has it; each step is counted once, whoever dies meanwhile: a failure that this order has settled says
-so itself.
+An order is stored, so that ten thousand retries are not one request and survive a restart of the server. One worker at
+a time has it. A step that is repeated after a crash counts once: each failure records the order that settled it.
 """
 
 from __future__ import annotations
@@ -28,23 +27,21 @@ from packhorse.store.collections.errands import settle_errand, take_errands
 from packhorse.store.collections.failures import get_failures
 
 BATCH = 100
-"""Failures of one step at most."""
+"""Failures per step, at most."""
 AT_ONCE = 10
-"""Bulk actions that one worker has at a time."""
+"""Orders that one worker has at a time."""
 HOLD = 60.0
-"""Seconds that an order is ours. Should a step take longer, another worker repeats it, and it counts once."""
+"""Seconds that this worker holds an order. If a step takes longer, another worker repeats it; it counts once."""
 NAMED = 100
-"""Failures that an order names because they were left as they are; more are counted."""
+"""Failures that an order lists as unchanged. Further ones are only counted."""
 POLL = 1.0
 STEP = 1.0
-"""Seconds between the steps of an order with a pace, unless it is slower than one in that time."""
+"""Seconds between the steps of an order with a pace, unless the pace is slower than one per step."""
 SOONEST, LATEST = 5.0, 600.0
 """Seconds until a failed errand is tried again; they double with each attempt."""
 
 
 class BulkActions:
-    """A duty of every worker."""
-
     def __init__(self, store: Store, transact: Transactor, hold: float = HOLD) -> None:
         self._store = store
         self._transact = transact
@@ -79,7 +76,7 @@ class BulkActions:
                 id: each if each and each.tenant == errand.tenant else None for id, each in zip(ids, found, strict=True)
             }
             return known, start + size >= len(order.ids)
-        # Whatever their status: what this order has settled before somebody died is counted too.
+        # Whatever their status: failures that this order settled before a crash are counted, too.
         wanted = replace(order.wanted, status=None)
         page = await self._store.failures(wanted, before=order.cursor, limit=size)
         return {each.id: each for each in page}, len(page) < size
@@ -98,7 +95,7 @@ class BulkActions:
             why: Why | None = outcomes[id] if id in outcomes else _before(failure, errand)
             if why is None:
                 done += 1
-            elif why != "settled" or order.wanted is None:  # a filter means those that are open
+            elif why != "settled" or order.wanted is None:  # a filter means open ones only
                 left.append(LeftFailure(id, why))
         return replace(
             order,
@@ -121,13 +118,13 @@ class BulkActions:
 
 
 def check_failed(job: Job, failure: FailedRun) -> None:
-    """The run that failed is still the job's last: whoever retried it meanwhile was faster."""
+    """Raises NotAllowed unless the failed run is still the job's last one."""
     if job.run != failure.run or job.status is not Status.FAILED:
         raise NotAllowed(verb="retry", status=job.status.value)
 
 
 async def try_verb(transact: Transactor, failure: FailedRun, verb: Verb) -> Why | None:
-    """Begin the job again; why not, if it cannot be."""
+    """Retry the job; return why not, if it cannot be retried."""
     try:
         await transact(failure.job_id, verb)
     except JobNotFound:
@@ -142,7 +139,7 @@ async def try_verb(transact: Transactor, failure: FailedRun, verb: Verb) -> Why 
 
 
 def _before(failure: FailedRun | None, errand: Errand) -> Why | None:
-    """Of one that was not open when this step came to it: settled by this very order, it is done."""
+    """Of a failure that was not open any more: None, for done, if this order settled it."""
     if failure is None:
         return "gone"
     return None if failure.settled is not None and failure.settled.order == errand.id else "settled"

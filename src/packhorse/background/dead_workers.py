@@ -1,4 +1,4 @@
-"""Notices dead workers of this host at once, instead of waiting for their leases to run out; and misses silent ones."""
+"""Frees the stages of dead workers of this host at once, and records workers that have fallen silent."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOST_COUNTED = 1000
 """Tasks of a lost worker that are counted."""
 PERIOD = 0.5
 LONG_GONE = 20
-"""Leases after which a silent worker of another host, which nobody here can look at, is forgotten."""
+"""Leases after which a silent worker of another host, whose process we cannot check, is forgotten."""
 
 
 class DeadWorkers:
@@ -44,25 +44,25 @@ class DeadWorkers:
 
     async def tick(self) -> float:
         cards = [card for card in await workers.list_all(self._store) if card.id != self._me.id]
-        silent = self._silence.of(cards)
+        silent = self._silence.find(cards)
         for card in cards:
             if self._can_see(card) and not host.is_alive(card.pid, card.born):
-                await self._bury(card)
+                await self._free_stages(card)
                 continue
             if card.id in silent:
-                await self._miss(card)
-                self._silence.told(card)
+                await self._record_loss(card)
+                self._silence.mark_reported(card)
             if not self._can_see(card) and self._store.now() - card.seen_at > LONG_GONE * self._lease:
                 await workers.dismiss(self._store, card.id)
         return PERIOD
 
     def _can_see(self, card: WorkerCard) -> bool:
-        """Same boot and same set of pids. A host name would not do: containers share it and machines reuse it."""
+        """Same boot and same pid namespace. A host name would not do: containers share it and machines reuse it."""
         return (card.boot, card.pid_space) == (self._me.boot, self._me.pid_space)
 
-    async def _bury(self, card: WorkerCard) -> None:
-        """Its jobs before itself: who forgot the worker first would lose track of what it held."""
-        await self._miss(card)
+    async def _free_stages(self, card: WorkerCard) -> None:
+        """Free its stages before removing its card: without the card, nobody would find what it held."""
+        await self._record_loss(card)
         freed, before = 0, -1
         while freed > before and (held := await self._store.held_by(card.id, BATCH)):
             before = freed
@@ -79,8 +79,8 @@ class DeadWorkers:
         await workers.dismiss(self._store, card.id)
         log.worker_lost(card.id, freed)
 
-    async def _miss(self, card: WorkerCard) -> None:
-        """Write down what it held, before it is given back: whoever asks later is told what became of it."""
+    async def _record_loss(self, card: WorkerCard) -> None:
+        """Record what it held before the stages are freed, so that health can show what became of it."""
         held = await self._store.held_by(card.id, MOST_COUNTED)
         work = tuple(_work(job, task) for job, task in held[:MOST_NAMED])
         facts = (card.id, card.host, card.pid, card.version, card.seen_at)
@@ -88,18 +88,18 @@ class DeadWorkers:
 
 
 class Silence:
-    """Who has said nothing for a lease while we listened: after a gap of our own nobody is blamed for it."""
+    """Finds workers without a heartbeat for one lease. A period in which we did not poll does not count."""
 
     def __init__(self, lease: float, monotonic: Callable[[], float]) -> None:
         self._lease = lease
         self._monotonic = monotonic
         self._heard: dict[str, tuple[float, float]] = {}
-        """By worker its last sign of life, and since when, by our own clock, there is no later one."""
-        self._told: set[str] = set()
+        """By worker: its last heartbeat, and since when, by our own clock, there was no later one."""
+        self._reported: set[str] = set()
         self._last = monotonic()
 
-    def of(self, cards: list[WorkerCard]) -> set[str]:
-        """Those who have fallen silent, until it is told."""
+    def find(self, cards: list[WorkerCard]) -> set[str]:
+        """Those that have fallen silent and are not reported yet."""
         now = self._monotonic()
         known = self._heard if now - self._last <= max(self._lease / 2, 3 * PERIOD) else {}
         self._last = now
@@ -108,11 +108,11 @@ class Silence:
             for card in cards
         }
         silent = {id for id, (_, since) in self._heard.items() if now - since > self._lease}
-        self._told &= silent
-        return silent - self._told
+        self._reported &= silent
+        return silent - self._reported
 
-    def told(self, card: WorkerCard) -> None:
-        self._told.add(card.id)
+    def mark_reported(self, card: WorkerCard) -> None:
+        self._reported.add(card.id)
 
 
 def _work(job: Job, at: TaskId) -> Work:

@@ -1,4 +1,4 @@
-"""Schedules that an app's code declares: made once, and kept up as long as no person has changed them."""
+"""Creates the schedules that an app's code declares, and updates them until a person edits them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from packhorse.store.base import Store
 from packhorse.store.collections import schedules as schedule_records
 
 TENANT = "default"
-"""Whose they are: an app knows of no tenants."""
+"""Apps do not know about tenants."""
 
 
 async def declare(
     store: Store, declared: Sequence[Declared], definitions: Sequence[Definition], encryptor: Encryptor
 ) -> None:
-    """One that cannot be written down, for want of a key for its secrets, keeps nobody from working."""
+    """A schedule whose secrets cannot be encrypted, without a key, is logged and skipped."""
     plans = {each.pipeline: json.plan_from(each.plan) for each in definitions}
     for each in declared:
         try:
@@ -32,7 +32,7 @@ async def declare(
 
 
 async def _declare(store: Store, declared: Declared, plans: Mapping[str, Plan], encryptor: Encryptor) -> None:
-    """Read, decide, write; look again while another worker that starts just now is faster."""
+    """Read, decide, write; repeat if another starting worker was faster."""
     while True:
         found, now = await schedule_records.get(store, TENANT, declared.id), store.now()
         terms = _encrypt_terms(declared.terms, found, plans[declared.terms.pipeline], encryptor)
@@ -51,7 +51,7 @@ async def _declare(store: Store, declared: Declared, plans: Mapping[str, Plan], 
 
 
 def _encrypt_terms(terms: Terms, found: Schedule | None, plan: Plan, encryptor: Encryptor) -> Terms:
-    """With its secrets encrypted; what was declared before with the same ones is left as it is, byte by byte."""
+    """With encrypted secrets. If the declaration has not changed, its stored bytes are kept."""
     if not plan.secrets:
         return terms
     kept = None if found is None else found.declared
@@ -63,5 +63,5 @@ def _encrypt_terms(terms: Terms, found: Schedule | None, plan: Plan, encryptor: 
 def _is_same(kept: Terms, terms: Terms, plan: Plan, encryptor: Encryptor) -> bool:
     try:
         return bool(json.decode(encryptor.decrypt(kept.parameters, plan, TENANT)) == json.decode(terms.parameters))
-    except SecretUnreadable:  # sealed with a key that is not used any more
+    except SecretUnreadable:  # encrypted with a key that is no longer used
         return False

@@ -1,5 +1,5 @@
-"""Looks after objects: removes what nobody will ask for again (expired jobs, files of superseded attempts, uploads that
-became no job), and publishes what jobs want to have found under a path of their own.
+"""Removes objects that are no longer needed (of expired jobs, superseded attempts, and uploads without a job), and
+publishes the files of jobs that ask for a path of their own.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from packhorse.store.collections.webhooks import drop_endpoints
 
 BATCH = 100
 MOST = 20 * BATCH
-"""Jobs that are asked for at once at most. When so many cannot be cleared, those behind them have to wait."""
+"""Jobs read at a time, at most. If so many cannot be cleared, those behind them have to wait."""
 PAGE = 1000
 SWEEP = "orphans"
 COMPARED = 25
-"""Jobs whose outputs are compared per tick: each costs the object store a question."""
+"""Jobs whose outputs are compared per tick: each costs a request to the object store."""
 LAP = "outputs"
 PUBLISHED = "published"
 ENDED_KEPT = 30 * 86_400.0
-"""Seconds for which a webhook that has ended can still be seen, with the reason."""
+"""Seconds for which a webhook that was switched off is still listed, with the reason."""
 RESTING = "rested since "
 FAILURES_KEEP = 30 * 86_400.0
 
 
 class Janitor:
-    """Purges, publishes and tidies on every tick, and walks a page of the object store for orphans."""
+    """Purges, publishes and tidies on every tick, and checks a page of the object store for orphans."""
 
     def __init__(
         self,
@@ -58,8 +58,8 @@ class Janitor:
         self._period = period
         self._failures_keep = failures_keep
         self._publisher = Publisher(blobs)
-        self._purging = _Chore(store.purgeable, self._purge)
-        self._tidying = _Chore(store.littered, self._tidy)
+        self._purging = _Cleanup(store.purgeable, self._purge)
+        self._tidying = _Cleanup(store.littered, self._tidy)
 
     async def tick(self) -> float:
         purged, stuck = await self._purging.do()
@@ -77,13 +77,13 @@ class Janitor:
         return 0.0 if BATCH in (purged, tidied, forgotten) else self._period
 
     async def _forget(self) -> int:
-        """Failures have a time of their own: they stay when their job goes. Orders about them are kept as long."""
+        """Failures have their own retention: they stay when their job is purged. Orders about them stay as long."""
         until = self._store.now() - self._failures_keep
         await drop_orders(self._store, failures.first_id(until), BATCH)
         return await self._store.forget_failures(until, BATCH)
 
     async def _purge(self, job: Job) -> None:
-        """Mark, delete the objects, delete the record: a retry that comes between finds the mark, not half a job."""
+        """Mark, delete the objects, delete the record. A retry in between finds the mark, not half a job."""
         with suppress(Conflict, Refused):
             marked = await self._transact(job.id, lambda job: lifecycle.purge(job, now=self._store.now()))
             if not marked.is_purging:  # a retry was faster
@@ -96,9 +96,9 @@ class Janitor:
             await self._store.erase(job.id)
 
     async def _tidy(self, job: Job) -> None:
-        """Delete outputs that no result refers to, unless a retry has begun by the time we have read all.
+        """Delete outputs that no result refers to, unless a retry has begun while we read.
 
-        A new run publishes before any result refers to it; of a run that has ended, nobody publishes any more.
+        A new run publishes objects before any result refers to them. After a run has ended, nothing publishes.
         """
         found = await self._outputs(job.id)
         results = (await self._store.results([job.id])).get(job.id, {})
@@ -118,7 +118,7 @@ class Janitor:
             return
         await self._publisher.publish(job, results)
         [now] = await self._store.get([job.id])
-        if now is None or now.is_purging:  # and may not have found what was published just after
+        if now is None or now.is_purging:  # the purge may have missed what was published after it
             await self._publisher.withdraw(folder, job.id)
 
     def _tidy_change(self, job: Job) -> Change | None:
@@ -132,13 +132,13 @@ class Janitor:
         return keys
 
     async def _orphans(self) -> list[str]:
-        """Objects without a job: an upload whose submit was refused or cut off. Oldest first, from where we stopped."""
+        """Objects without a job, of submits that were refused or interrupted. Oldest first, from the bookmark on."""
         after = await bookmarks.get(self._store, SWEEP)
         folders = await self._blobs.folders("jobs", after=after, limit=BATCH)
         ages = {name: self._age(name) for name in folders}
         old = [name for name, age in ages.items() if age is not None and age > self._orphan_after]
         known = await self._store.known(old)
-        # The next page, or from the start again once the young ones are reached. A stranger's folder is no sign of it.
+        # Go on with the next page, or start again once young ones are reached. Folders without an age do not count.
         is_young = any(age is not None and age <= self._orphan_after for age in ages.values())
         cursor = folders[-1] if len(folders) == BATCH and not is_young else ""
         if cursor != (after or ""):
@@ -148,9 +148,9 @@ class Janitor:
     async def _lap(self) -> list[PackhorseError]:
         """Compare the outputs of ended jobs with what their results refer to, once per ``orphan_after`` for each.
 
-        A worker that was stopped, taken over, let go on and killed at the wrong moment publishes after its job was
-        tidied and nobody marks that job again. So every job is looked at now and then; seldom, because each look is a
-        question to the object store, and only when it is old, because what is young is tidied by its mark.
+        A worker that was suspended, replaced, resumed and killed at the wrong moment publishes after its job was
+        tidied, and nothing marks that job again. So every job is checked from time to time: rarely, because each check
+        is a request to the object store, and only when it is old, because young ones are tidied by their mark.
         """
         mark = await bookmarks.get(self._store, LAP) or ""
         now = self._store.now()
@@ -168,7 +168,7 @@ class Janitor:
         return list(stuck.values())
 
     async def _strays(self) -> list[PackhorseError]:
-        """What was published by jobs that are no more, a page at a time: who was killed in the middle of it left it."""
+        """Withdraw what jobs published that no longer exist, a page at a time: a killed worker may have left it."""
         mark, now = await bookmarks.get(self._store, PUBLISHED) or "", self._store.now()
         if mark.startswith(RESTING):
             if now - float(mark.removeprefix(RESTING)) < self._orphan_after:
@@ -186,15 +186,15 @@ class Janitor:
                 await self._tidy(job)
 
     def _age(self, job_id: str) -> float | None:
-        """The id says when it was made. What is young may be an upload under way."""
+        """By the time in the id. A young one may be an upload under way."""
         try:
             return self._store.now() - uuid_utils.UUID(job_id).timestamp / 1000
         except ValueError:
             return None
 
 
-class _Chore:
-    """Clears jobs away; last those that could not be when they were last tried, for a page of them must hide nobody."""
+class _Cleanup:
+    """Clears jobs. Those that failed before come last, so that a page of them does not block the others."""
 
     def __init__(
         self, find: Callable[[int], Awaitable[Sequence[Job]]], clear: Callable[[Job], Awaitable[None]]
@@ -202,11 +202,11 @@ class _Chore:
         self._find = find
         self._clear = clear
         self._stuck: dict[str, int] = {}
-        """In which turn each of them was last tried."""
+        """The turn in which each was last tried."""
         self._turn = 0
 
     async def do(self) -> tuple[int, list[PackhorseError]]:
-        """Clear up to a batch; how many it were, and what kept some of them."""
+        """Clear up to a batch; return how many were tried, and the errors."""
         self._turn += 1
         found = {job.id: job for job in await self._find(min(BATCH + len(self._stuck), MOST))}
         page = sorted(found, key=lambda job_id: self._stuck.get(job_id, 0))[:BATCH]
@@ -217,7 +217,7 @@ class _Chore:
 
 
 async def _each(found: Iterable[str], clear: Callable[[str], Awaitable[None]]) -> dict[str, PackhorseError]:
-    """Clear each, and say what could not be: one that sticks must not keep all others from going, for ever."""
+    """Clear each, and return the errors: one that fails must not block all others."""
     stuck: dict[str, PackhorseError] = {}
     for one in found:
         try:

@@ -1,4 +1,4 @@
-"""Gives back what nobody is working on any more: leases that ran out, runs past their deadline."""
+"""Takes away expired leases, so that their stages can be claimed again, and ends runs past their deadline."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ WATCH = "reaper"
 
 
 class Reaper:
-    """It judges only what it has watched: after a gap or a jump of the clock it gives up nothing for one lease.
+    """After a gap of its own, or a jump of the clock, it takes no lease away for one lease period.
 
-    Otherwise the first reaper back after an outage would find everybody's lease overdue, and spend everybody's attempt,
-    a moment before the workers renew.
+    Otherwise the first reaper after an outage would find all leases expired and cost every stage an attempt, a moment
+    before the workers renew.
     """
 
     def __init__(
@@ -37,10 +37,10 @@ class Reaper:
         self._last: tuple[float, float] | None = None
 
     async def tick(self) -> float:
-        # A write, because nobody can renew in a store that only answers questions, as on a full disk.
+        # A write: in a store that can only be read, as on a full disk, nobody can renew either.
         await bookmarks.put(self._store, WATCH, "")
         overdue = await self._store.overdue(BATCH)
-        self._look_at_the_clock()  # after the question: had the clock jumped before it, everybody would be overdue
+        self._check_clock()  # after the read: had the clock jumped before it, all leases would be overdue
         found = 0
         if self._monotonic() - self._watching_since >= self._lease:
             for job, task in overdue:
@@ -52,7 +52,7 @@ class Reaper:
                 await self._transact(job.id, lambda job: lifecycle.expire(job, now=self._store.now()))
         return 0.0 if BATCH in (found, len(expired)) else self._lease / 10
 
-    def _look_at_the_clock(self) -> None:
+    def _check_clock(self) -> None:
         wall, steady = self._store.now(), self._monotonic()
         if self._last is not None:
             gap = steady - self._last[1]
@@ -68,7 +68,7 @@ class Reaper:
         if held is None or held.token is None:
             return
         verb = partial(lifecycle.lose, at=task, token=held.token, now=self._store.now())
-        with suppress(Conflict, Refused):  # renewed or finished since: the change carries the guard "still overdue"
+        with suppress(Conflict, Refused):  # renewed or finished since: the change is guarded by "still overdue"
             await self._transact(job.id, verb)
             with traced(job.trace_id):
                 log.lease_overdue(job.id, task.stage)

@@ -1,7 +1,7 @@
-"""Fires schedules: claims ticks that are due, and makes a job of each, or says why not. In every worker, no leader.
+"""Fires schedules: claims due ticks and submits a job for each, or records why not. In every worker, without a leader.
 
-A tick is claimed by moving its schedule on, which only one can; its run is then decided on by whoever holds it, and the
-commit that makes the job holds only if nobody else has. Who dies in between leaves the run to the next.
+A worker claims a tick by a compare-and-set on its schedule, which adds a run. The worker that holds the run decides it;
+the commit that adds the job holds only while the run is undecided. If that worker dies, another one takes the run.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ T = TypeVar("T")
 
 BATCH = 100
 POLL = 0.5
-"""Seconds between looks: an edit may bring the next tick forward."""
+"""Seconds between reads: an edit may bring the next tick forward."""
 HOLD = 3.0
-"""Seconds after which a run that was claimed and not decided is anybody's."""
+"""Seconds after which any worker may take a run that was claimed and not decided."""
 WAIT = 0.5
 LONGEST_WAIT = 15.0
-"""Seconds between looks at whether a run that waits for another may go on."""
+"""Bounds, in seconds, between checks of a run that waits for another one."""
 TRIES = 5
 FRESH = 1.0
-"""Seconds for which the definitions that were read are taken for true."""
+"""Seconds for which definitions are cached."""
 SHUN = 10.0
-"""Seconds for which a schedule that could not be claimed is left to others, who may have the zone that we lack."""
+"""Seconds for which a schedule that failed here is left to other workers: they may know its time zone."""
 LAP = 30.0
-"""Seconds between pages of the round that looks after all schedules, of all workers together."""
+"""Seconds between pages of the check of all schedules, for all workers together."""
 ROUND = "schedules"
 ORIGIN = "schedule"
 
@@ -75,30 +75,30 @@ class Scheduler:
 
     async def tick(self) -> float:
         now = self._store.now()
-        shunned = self._still_shunned()
+        shunned = self._current_shunned()
         upcoming = await schedule_records.upcoming(self._store, now + POLL, BATCH + len(shunned))
         due = [
             each for each in upcoming if each.next_at is not None and each.next_at <= now and _key(each) not in shunned
         ]
-        random.shuffle(due)  # several schedulers that wake together should not all begin with the same
-        claimed = await _all(self._claimed(schedule) for schedule in due)
+        random.shuffle(due)  # workers that wake together should not all begin with the same one
+        claimed = await _all(self._claim_safely(schedule) for schedule in due)
         taken = await schedule_records.take_runs(self._store, BATCH, HOLD)
-        await _all(self._carried(run) for run in [*(run for runs in claimed for run in runs), *taken])
-        await self._look_over()
+        await _all(self._carry_safely(run) for run in [*(run for runs in claimed for run in runs), *taken])
+        await self._check_page()
         return self._pause(upcoming, is_full=len(due) >= BATCH or len(taken) == BATCH)
 
     def _pause(self, upcoming: Sequence[Schedule], *, is_full: bool) -> float:
-        """Until the next tick, to the moment; and never so long that an edit goes unnoticed."""
+        """Until the next tick, but not longer than an edit may go unnoticed."""
         now = self._store.now()
         later = [each.next_at - now for each in upcoming if each.next_at is not None and each.next_at > now]
         return 0.0 if is_full else min([*later, POLL])
 
     # Claiming.
 
-    async def _claimed(self, schedule: Schedule) -> list[Run]:
+    async def _claim_safely(self, schedule: Schedule) -> list[Run]:
         try:
             return await self._claim(schedule)
-        except Exception as error:  # broad: whatever is wrong with one schedule must not stop those of everybody else
+        except Exception as error:  # broad: an error of one schedule must not stop the others
             self._shun(schedule, error)
             return []
 
@@ -106,20 +106,20 @@ class Scheduler:
         log.duty_failed(f"schedule {schedule.id}", error)
         self._shunned[_key(schedule)] = time.monotonic() + SHUN
 
-    def _still_shunned(self) -> frozenset[tuple[str, str]]:
+    def _current_shunned(self) -> frozenset[tuple[str, str]]:
         now = time.monotonic()
         self._shunned = {key: until for key, until in self._shunned.items() if until > now}
         return frozenset(self._shunned)
 
     async def _claim(self, schedule: Schedule) -> list[Run]:
-        """The runs that are ours to carry on; none if another was faster."""
+        """The runs that this worker holds now; none if another worker was faster."""
         move = schedules.claim(schedule, self._store.now(), HOLD)
         if move is None:
             return []
         try:
             await schedule_records.move(self._store, move)
         except Conflict:
-            await self._stumbled(schedule)
+            await self._resolve_conflict(schedule)
             return []
         reach("schedule.claimed")
         for run in move.runs:
@@ -127,26 +127,26 @@ class Scheduler:
                 log.ticks_missed(run.schedule, run.count, run.message)
         return [run for run in move.runs if run.status == "due"]
 
-    async def _stumbled(self, schedule: Schedule) -> None:
-        """Another was faster; or the clock was set back, and there are runs for these ticks."""
+    async def _resolve_conflict(self, schedule: Schedule) -> None:
+        """Another worker was faster; or the clock was set back, and these ticks already have runs."""
         found = await schedule_records.get(self._store, schedule.tenant, schedule.id)
         if found is not None and found.stamp == schedule.stamp:
-            await self._moved(schedules.pass_over(schedule))
+            await self._try_move(schedules.pass_over(schedule))
 
-    async def _moved(self, move: Move) -> None:
+    async def _try_move(self, move: Move) -> None:
         try:
             await schedule_records.move(self._store, move)
         except Conflict:
-            return  # whoever was faster has seen to it
+            return  # another worker has done it
 
     # Carrying on.
 
-    async def _carried(self, run: Run) -> None:
+    async def _carry_safely(self, run: Run) -> None:
         with traced(new_trace()):
             try:
                 await self._carry(run)
             except Conflict:
-                return  # somebody else has decided on it
+                return  # another worker has decided it
             except Exception as error:  # broad, as above; it is due again by itself
                 log.duty_failed(f"schedule {run.schedule}", error)
 
@@ -178,10 +178,10 @@ class Scheduler:
             await self._wait(run, why, 0.0 if is_behind else since)
 
     async def _others(self, run: Run) -> tuple[list[Run], float]:
-        """The schedule's other runs that are not over, oldest first; and since when the last of them has had a job."""
+        """The schedule's other open runs, oldest first, and when the latest of their jobs was created."""
         found = (await schedule_records.runs(self._store, run.tenant, run.schedule, limit=BATCH, open_only=True))[::-1]
         fired = [each.job_id for each in found if each.job_id is not None]
-        jobs = await get_readable(self._store, fired)  # without those that cannot be read: they may well be active
+        jobs = await get_readable(self._store, fired)  # without unreadable ones: they may be active
         others = []
         for each in found:
             if each.tick == run.tick:
@@ -210,9 +210,9 @@ class Scheduler:
             reach("schedule.fired")
 
     async def _call(self, others: Sequence[Run]) -> None:
-        """Whoever is the first to wait now looks soon; those behind look when they are called."""
+        """Let the first waiting run check again soon. Those behind it are called in turn."""
         for waiting in [each for each in others if each.status == "due"][:1]:
-            for _ in range(TRIES):  # it may just be looking itself
+            for _ in range(TRIES):  # it may be checking at this moment
                 run = await schedule_records.run(self._store, waiting.tenant, waiting.schedule, waiting.tick)
                 if run is None or run.status != "due":
                     return
@@ -230,7 +230,7 @@ class Scheduler:
         log.ticks_missed(run.schedule, run.count, schedules.MISSED)
 
     async def _wait(self, run: Run, why: str, since: float) -> None:
-        """The longer what it waits for has been there, the longer it may well be."""
+        """The longer the run before has lasted, the longer the pause."""
         now = self._store.now()
         pause = min(LONGEST_WAIT, max(WAIT, (now - since) / 10))
         await schedule_records.put_run(self._store, run, schedules.postpone_run(run, why, now + pause))
@@ -240,7 +240,7 @@ class Scheduler:
         try:
             await self._transact(run.job_id, lambda job: lifecycle.cancel(job, now=self._store.now()))
         except (JobNotFound, NotAllowed, CorruptRecord, SchemaTooNew):
-            return  # it has ended meanwhile, or nobody can end it
+            return  # it has ended, or cannot be read
 
     async def _plan(self, pipeline: str) -> Plan:
         if pipeline not in self._plans or time.monotonic() - self._read_at > FRESH:
@@ -250,16 +250,16 @@ class Scheduler:
             raise unknown_pipeline(pipeline, self._plans)
         return self._plans[pipeline]
 
-    # Looking after all of them, slowly.
+    # The slow check of all schedules.
 
-    async def _look_over(self) -> None:
-        """One page of schedules: next ticks that the clock has overtaken, old runs, ended schedules without any."""
+    async def _check_page(self) -> None:
+        """One page of schedules: realign next ticks, drop old runs and ended schedules."""
         if time.monotonic() - self._looked_at < LAP:
             return
         self._looked_at = time.monotonic()
         now = self._store.now()
-        at, after = _bookmarked(await bookmarks.get(self._store, ROUND))
-        if abs(now - at) < LAP:  # another worker did
+        at, after = _read_bookmark(await bookmarks.get(self._store, ROUND))
+        if abs(now - at) < LAP:  # another worker did it
             return
         page = await schedule_records.list_all(self._store, after=after, limit=BATCH)
         last = (page[-1].tenant, page[-1].id) if len(page) == BATCH else None
@@ -267,26 +267,26 @@ class Scheduler:
         oldest = now - self._settings.runs_keep
         for schedule in page:
             try:
-                await self._look_after(schedule, now, oldest)
+                await self._check_schedule(schedule, now, oldest)
             except Exception as error:  # broad, as above
                 log.duty_failed(f"schedule {schedule.id}", error)
 
-    async def _look_after(self, schedule: Schedule, now: float, oldest: float) -> None:
+    async def _check_schedule(self, schedule: Schedule, now: float, oldest: float) -> None:
         await schedule_records.trim_runs(self._store, schedule, older_than=oldest, keep=self._settings.runs_limit)
         if schedule.ended_at is not None and schedule.ended_at < oldest:
             await schedule_records.drop(self._store, schedule)
         elif (move := schedules.realign(schedule, now)) is not None:
-            await self._moved(move)
+            await self._try_move(move)
 
 
 def _key(schedule: Schedule) -> tuple[str, str]:
     return schedule.tenant, schedule.id
 
 
-def _bookmarked(text: str | None) -> tuple[float, tuple[str, str] | None]:
+def _read_bookmark(text: str | None) -> tuple[float, tuple[str, str] | None]:
     try:
         return json.record(text or "", tuple[float, tuple[str, str] | None])
-    except CorruptRecord:  # or there is none yet: the round begins anew
+    except CorruptRecord:  # or there is none yet: begin again
         return 0.0, None
 
 

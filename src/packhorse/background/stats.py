@@ -1,6 +1,7 @@
-"""Counts what this process has done, in memory, and adds it to the store's statistics every few seconds.
+"""Statistics: counts of what this process has done, and samples of how the queues stand.
 
-A process that is killed takes the counts of its last seconds along: they are statistics, nothing is decided by them.
+Counts are kept in memory and added to the store every few seconds. A killed process loses those of its last seconds;
+nothing is decided by them.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from packhorse.store.statistics import MINUTE, QUARTER, Tally
 from packhorse.store.tolerant_reads import get_readable, plans_of
 
 PERIOD = 3.0
-"""Seconds between writes, and what a killed process has counted for nothing."""
+"""Seconds between writes, and of counts that a killed process loses."""
 MOST = 10_000
-"""Counts that wait for a store that is away; those that come behind are not begun."""
+"""Counts kept while the store is away. Further keys are not counted."""
 
 WAIT = [f"wait:{n}" for n in range(LAST + 1)]
 RUN = [f"run:{n}" for n in range(LAST + 1)]
-"""Names of the buckets, made once."""
+"""Names of the buckets, built once."""
 
 Key = tuple[int, str, str, str]
 """The minute, pipeline, queue and name."""
@@ -44,20 +45,20 @@ class StatsCounter:
         self._counts: dict[Key, int] = {}
 
     def attempt_started(self, claim: Claim, queue: str) -> None:
-        """An attempt was started, after its task had been ready for so long."""
+        """Count how long its task had been ready."""
         task = claim.job.task(claim.task)
         if task is not None and task.ready_at is not None:
             now = self._store.now()
             self._add(_minute(now), claim.job.plan.pipeline, queue, WAIT[bucket(now - task.ready_at)])
 
     def attempt_ended(self, claim: Claim, queue: str, outcome: str, seconds: float) -> None:
-        """An attempt has ended so, after so long in its slot."""
+        """Count its outcome and how long it took."""
         minute, pipeline = _minute(self._store.now()), claim.job.plan.pipeline
         self._add(minute, pipeline, queue, outcome)
         self._add(minute, pipeline, queue, RUN[bucket(seconds)])
 
     def run_ended(self, job: Job) -> None:
-        """A run has ended. How long it waited is told of the first only: who retries decides when."""
+        """Count its status and times. The wait is counted for first runs only: a person decides when to retry."""
         minute, pipeline = _minute(self._store.now()), job.plan.pipeline
         self._add(minute, pipeline, "", job.status.value)
         if job.started_at is not None and job.completed_at is not None:
@@ -65,7 +66,7 @@ class StatsCounter:
             if job.run == 1:
                 self._add(minute, pipeline, "", WAIT[bucket(job.started_at - max(job.created_at, job.not_before))])
         if job.status is Status.COMPLETED:
-            for stage, took in _took(job):
+            for stage, took in _stage_times(job):
                 self._add(minute, pipeline, STAGES, f"{stage}:{bucket(took)}")
 
     def _add(self, *key: *Key) -> None:
@@ -78,12 +79,12 @@ class StatsCounter:
         return PERIOD
 
     async def flush(self) -> None:
-        """Nothing is added twice: what may have been written although nobody said so is not written again."""
+        """Nothing is added twice: counts whose write may have succeeded are dropped."""
         counts, self._counts = self._counts, {}
         if not counts:
             return
         try:
-            await self._store.tally(_in_both(counts))
+            await self._store.tally(_by_step(counts))
         except UnknownOutcome:
             raise
         except StoreError:
@@ -95,9 +96,9 @@ def _minute(now: float) -> int:
     return int(now) // MINUTE * MINUTE
 
 
-def _took(job: Job) -> Iterator[tuple[str, float]]:
-    """From the first start of a stage to its end, with all its attempts and elements. What an earlier run has done is
-    not told again.
+def _stage_times(job: Job) -> Iterator[tuple[str, float]]:
+    """From the first start of a stage to its end, with all its attempts and elements. Stages that an earlier run has
+    done are left out.
     """
     for plan, stage in zip(job.plan.stages, job.stages, strict=True):
         began = min((task.started_at for task in stage.tasks or () if task.started_at is not None), default=None)
@@ -106,8 +107,8 @@ def _took(job: Job) -> Iterator[tuple[str, float]]:
             yield plan.name, ended - began
 
 
-def _in_both(counts: Mapping[Key, int]) -> dict[Tally, int]:
-    """By minute, and by quarter of an hour; nobody asks for the stages of a minute."""
+def _by_step(counts: Mapping[Key, int]) -> dict[Tally, int]:
+    """By minute and by quarter of an hour; for stages by quarter only."""
     found: Counter[Tally] = Counter()
     for (minute, pipeline, queue, name), count in counts.items():
         for step in (QUARTER,) if queue == STAGES else (MINUTE, QUARTER):
@@ -116,15 +117,15 @@ def _in_both(counts: Mapping[Key, int]) -> dict[Tally, int]:
 
 
 MOST_COUNTED = 10_000
-"""Tasks in a queue that are counted; a number as high as this means at least so many."""
+"""Tasks counted per queue. This number means at least so many."""
 JITTER = 5.0
-"""Seconds over which workers spread their look at a new minute: the first to come spares the others the work."""
+"""Seconds over which workers spread their sample of a minute: the first one spares the others the work."""
 
 
 class QueueStats(Struct, frozen=True):
     at: float
     live: Sequence[WorkerCard]
-    """The workers that were heard of within a lease."""
+    """Workers with a heartbeat within one lease."""
     queues: Mapping[str, Level]
 
     @property
@@ -137,7 +138,7 @@ class QueueStats(Struct, frozen=True):
 
     @property
     def is_capped(self) -> bool:
-        """Whether more waits than was counted."""
+        """Whether more tasks wait than were counted."""
         return any(level.ready >= MOST_COUNTED for level in self.queues.values())
 
     @property
@@ -146,7 +147,7 @@ class QueueStats(Struct, frozen=True):
 
 
 async def queue_stats(store: Store, lease: float) -> QueueStats:
-    """Costs the same however many jobs there are."""
+    """The cost does not depend on the number of jobs."""
     now = store.now()
     live = [card for card in await workers.list_all(store) if is_live(card, now, lease)]
     kinds = kinds_of(await definition_records.list_all(store))
@@ -179,7 +180,7 @@ def kinds_of(definitions: Sequence[Definition]) -> dict[str, set[str]]:
 
 
 async def _oldest(store: Store, kinds: Mapping[str, set[str]], now: float) -> dict[str, float]:
-    """For each queue, since when the oldest of its jobs have been ready: of each kind and priority, the foremost."""
+    """For each queue, how long its oldest task has been ready: the first of each kind and priority counts."""
     heads = await store.heads(kinds)
     jobs = await get_readable(store, list({head.job_id for head in heads}))
     found: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""Tells webhooks of ended jobs: sends what waits in the outbox until it is taken, or given up."""
+"""Sends webhook messages from the outbox: builds, signs and posts them, until they are accepted or given up."""
 
 from __future__ import annotations
 
@@ -43,27 +43,27 @@ LARGEST = 1024**2
 PAGE = 1000
 PREFIX = "whsec_"
 AT_ONCE = 8
-"""Messages under way to one endpoint."""
+"""Concurrent messages to one endpoint."""
 LINE = 64
-"""Messages that wait for their turn behind those; the rest is put off, to make room for other endpoints' messages."""
+"""Messages that wait behind those. Further ones are postponed, to make room for other endpoints."""
 MOST = 512
-"""Messages under way and in lines, all endpoints together."""
+"""Messages under way and waiting, of all endpoints."""
 BATCH = 100
 HOLD = 4 * PATIENCE
-"""Seconds that a message is ours. One that has waited in line for half of it is put off: who is slow gets the rest."""
+"""Seconds that this worker holds a message. One that waited for half of it is postponed: sending may take the rest."""
 SHORTEST, LONGEST = 0.5, 30.0
-"""Seconds for which a message is put off that found the line full: about as long as the line takes."""
+"""Bounds of the pause, in seconds, of a message that found the line full: about as long as the line takes."""
 POLL = 0.25
 IDLE = 2.0
-"""Seconds between looks while nobody wants to be told."""
+"""Seconds between checks while there is no webhook."""
 UNSIGNED = 60.0
-"""Seconds between complaints that nothing can be signed."""
+"""Seconds between log messages that nothing can be signed."""
 LAST_WORDS = 2.0
-"""Seconds that what is under way has to arrive when the worker stops."""
+"""Seconds for messages under way when the worker stops."""
 
 
 class WebhookSender:
-    """A duty of every worker. One slow receiver has a line of its own, and holds nobody else up."""
+    """Each receiver has a line of its own, so that a slow one does not delay the others."""
 
     def __init__(
         self, store: Store, outbound: Outbound, secret_key: str, luck: Callable[[], float] = random.random
@@ -102,7 +102,7 @@ class WebhookSender:
             await asyncio.wait(self._tasks)
 
     async def close(self) -> None:
-        """What does not arrive in time is sent again by somebody else."""
+        """Another worker sends again what does not arrive in time."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=LAST_WORDS)
         for task in self._tasks:
@@ -111,11 +111,11 @@ class WebhookSender:
 
     async def _carry(self, delivery: Delivery, endpoint: Endpoint | None) -> None:
         try:
-            if endpoint is None:  # it has ended, and its messages with it
+            if endpoint is None:  # it was switched off or deleted: drop its messages
                 await settle_delivery(self._store, delivery, next_at=None)
             else:
                 await self._send_in_turn(delivery, endpoint)
-        except Exception as error:  # broad: one message must not take its neighbours along; it is due again by itself
+        except Exception as error:  # broad: one message must not fail the others; it is due again by itself
             log.duty_failed(f"webhook {delivery.endpoint}", error)
 
     async def _send_in_turn(self, delivery: Delivery, endpoint: Endpoint) -> None:
@@ -137,7 +137,7 @@ class WebhookSender:
             line.length -= 1
 
     async def _put_off(self, delivery: Delivery, line: _Line) -> None:
-        """Nothing was tried, and nothing is held against it."""
+        """It was not sent, so this does not count as an attempt."""
         wait = min(LONGEST, max(SHORTEST, line.length * line.took / AT_ONCE))
         next_at = self._store.now() + wait * (1 + self._luck())
         await settle_delivery(self._store, delivery, next_at=next_at, error=delivery.error)
@@ -176,7 +176,7 @@ class WebhookSender:
         log.webhook_ended(endpoint.id, reason)
 
     async def _fails_for_good(self, endpoint: Endpoint, reply: Reply) -> bool:
-        """Whether it has failed for days, without a single message taken in between."""
+        """Whether it has failed for days without a single success."""
         name, now = f"webhook:{endpoint.id}", self._store.now()
         since, last = _failing(await bookmarks.get(self._store, name))
         if not reply.error:
@@ -200,7 +200,7 @@ class _Line:
 
 
 def _failing(bookmark: str | None) -> tuple[float | None, float]:
-    """Since when, and when it was last seen to fail."""
+    """Since when it has failed, and when it last failed."""
     if not bookmark:
         return None, 0.0
     since, _, last = bookmark.partition(" ")
@@ -210,7 +210,7 @@ def _failing(bookmark: str | None) -> tuple[float | None, float]:
 class Reply(Struct, frozen=True):
     status: int | None = None
     error: str = ""
-    """A stable code, empty if the message was taken."""
+    """A stable code; empty if the message was accepted."""
     wait: float = 0.0
     """Seconds that the receiver asks us to wait."""
 
@@ -224,12 +224,12 @@ def outbound_for(settings: Settings) -> Outbound:
 
 
 async def post(outbound: Outbound, endpoint: Endpoint, secret_key: str, *, id: str, at: float, body: bytes) -> Reply:
-    """Send it. Whatever may go wrong on the way is a reply, too."""
+    """Send it. A failure on the way is a reply, too."""
     headers = {"Content-Type": "application/json", **sign(secret_of(secret_key, endpoint.id), id, at, body)}
     try:
         with lookup_with(endpoint.tenant):
             async with outbound.call("POST", endpoint.url, headers=headers, body=body) as answer:
-                if answer.is_good:  # its body is nothing to us
+                if answer.is_good:  # its body does not matter
                     return Reply(answer.status)
                 return Reply(answer.status, f"HTTP_{answer.status}", _retry_after(answer.headers, at))
     except OutboundFailed as error:
@@ -237,7 +237,7 @@ async def post(outbound: Outbound, endpoint: Endpoint, secret_key: str, *, id: s
 
 
 async def build_message(store: Store, delivery: Delivery) -> bytes | None:
-    """What a delivery says: how the run has ended, and the job as it is now. None if the job is gone."""
+    """How the run ended, and the job as it is now. None if the job no longer exists."""
     if delivery.body:
         return delivery.body.encode()
     [job] = await store.get([delivery.job_id])
@@ -258,7 +258,7 @@ def trial_message(endpoint: Endpoint, at: float) -> bytes:
 
 
 async def _end_of(store: Store, job: Job, run: int) -> str:
-    """How the run has ended. Of one before the job's last, the events tell."""
+    """The final status of the run; for earlier runs of the job, from its events."""
     if job.run == run and job.status.is_terminal:
         return job.status.value
     after = 0
@@ -271,7 +271,7 @@ async def _end_of(store: Store, job: Job, run: int) -> str:
 
 
 def _retry_after(headers: Mapping[str, Any], now: float) -> float:
-    """Retry-After: seconds, or a date. What is neither asks for nothing."""
+    """Seconds from Retry-After, which is a number or a date; 0 if it is neither."""
     said = headers.get("retry-after", "").strip()
     if said.isascii() and said.isdigit():
         return float(said[:9])
@@ -282,14 +282,14 @@ def _retry_after(headers: Mapping[str, Any], now: float) -> float:
 
 
 def secret_of(secret_key: str, endpoint_id: str) -> str:
-    """What an endpoint's messages are signed with: made anew each time, and never stored."""
+    """The signing secret of an endpoint: derived each time, never stored."""
     if not secret_key:
         raise NoSecretKey
     return PREFIX + b64encode(_hmac(secret_key.encode(), f"webhook:{endpoint_id}".encode())).decode()
 
 
 def sign(secret: str, message_id: str, at: float, body: bytes) -> dict[str, str]:
-    """The headers that tell a receiver who sent this, when, and whether it has seen it before."""
+    """Headers that prove the sender and the time, and identify the message (https://www.standardwebhooks.com)."""
     timestamp = str(int(at))
     signature = _hmac(b64decode(secret.removeprefix(PREFIX)), f"{message_id}.{timestamp}.".encode() + body)
     return {
