@@ -349,7 +349,7 @@ async def test_a_renewal_does_not_wait_for_a_report(pg: PostgresStore, raw: Raw)
 def astray(store: PostgresStore, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """From here on the handle is wrong about the server's time, and hears nothing that would put it right."""
     store._clock._offset += seconds
-    monkeypatch.setattr(store._clock, "heard", lambda _at: None)
+    monkeypatch.setattr(store._clock, "adjust", lambda _at: None)
 
 
 async def test_a_worker_a_day_ahead_loses_nobodys_lease(pg: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:

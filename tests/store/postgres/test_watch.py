@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from packhorse.store.postgres import PostgresStore, watch
-from packhorse.store.postgres.watch import Watch, advanced, number, snapshot_of
+from packhorse.store.postgres.watch import Watch, advance, number, snapshot_of
 from tests.contract.builders import UNKNOWN, cancel, ids, submit, submit_many
 from tests.store.postgres.inside import LIMIT, Raw, backends, connected, until
 
@@ -197,7 +197,7 @@ async def test_a_feed_copied_from_another_server_is_not_taken_for_news(pg: Postg
     ],
 )
 def test_a_transaction_that_was_told_of_is_seen_and_no_other(before: str, xid: int, after: str | None) -> None:
-    assert advanced(before, xid) == after
+    assert advance(before, xid) == after
 
 
 async def test_who_was_told_whose_change_it_was_hears_once_and_of_all_that_was_not_told(

@@ -122,7 +122,7 @@ class Batch:
         """What is to go, and names that were only taken to see whether they could be."""
         slots = {(slot, id) for slot, id in facts.stored_slots.items() if slot not in facts.slots}
         keys = [key for key in facts.stored_keys if key not in facts.keys]
-        return _filled(
+        return _drop_empty(
             due_drops=columns(self.due_drops),
             lease_drops=columns((*at, token) for at, token in self.lease_drops.items()),
             slot_drops=columns(self.slot_drops | slots),
@@ -135,14 +135,14 @@ class Batch:
         values = await self._values(session)
         moved = sorted(self.moved.items())  # locked in the order of ids, like everywhere
         touched = [*self.added, *self.moved]
-        puts = _filled(
+        puts = _drop_empty(
             plans=columns(sorted(self.plans.items())),
             added=columns(
-                (id, *rows.fixed(job), *rows.moving(job), _text(self.specs[id][2]) if id in self.specs else None,
-                 values.get(id))
+                (id, *rows.fixed_columns(job), *rows.moving_columns(job),
+                 _text(self.specs[id][2]) if id in self.specs else None, values.get(id))
                 for id, job in self.added.items()
             ),
-            moved=columns((id, was, *rows.moving(job), values.get(id)) for id, (was, job) in moved),
+            moved=columns((id, was, *rows.moving_columns(job), values.get(id)) for id, (was, job) in moved),
             specs=columns((id, key, body) for id, (key, body, _) in self.specs.items()),
             events=columns(self.events),
             results=columns((*at, body) for at, (body, _) in self.results.items()),
@@ -198,5 +198,5 @@ def _text(json: bytes) -> str | None:
         return None
 
 
-def _filled(**parts: Sequence[Any]) -> Parts:
+def _drop_empty(**parts: Sequence[Any]) -> Parts:
     return {name: given for name, given in parts.items() if given}

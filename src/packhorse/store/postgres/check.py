@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import time
 
+from packhorse.store import sql_files
 from packhorse.store.base import Finding
-from packhorse.store.postgres.connection import NOW, Session
+from packhorse.store.postgres.connection import Session
 
 OLDEST = 14
 DRIFT = 1.0
 """Seconds that this machine's clock may differ from the server's before somebody should know."""
 
-SETTINGS = """
-SELECT current_setting('server_version_num')::int4 AS version, current_setting('server_version') AS shown,
-    current_setting('synchronous_commit') AS synchronous_commit, current_setting('fsync') AS fsync,
-    current_setting('full_page_writes') AS full_page_writes, current_setting('autovacuum') AS autovacuum,
-    current_setting('server_encoding') AS encoding, pg_is_in_recovery() AS is_standby,
-    current_setting('max_connections')::int4 AS most, (SELECT count(*) FROM pg_stat_activity) AS used
-"""
+SQL = sql_files.load(__package__, "check")
 
 
 async def findings(session: Session) -> list[Finding]:
-    found = await session.row(SETTINGS)
+    found = await session.row(SQL.settings)
     assert found is not None
     before = time.time()
-    server = await session.value(f"SELECT {NOW}")
+    server = await session.value(SQL.now)
     drift = server - (before + time.time()) / 2
     syncs = found["synchronous_commit"]
     return [

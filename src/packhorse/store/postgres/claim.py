@@ -17,7 +17,7 @@ from packhorse.store import sql_files
 from packhorse.store.base import Claim, Decide
 from packhorse.store.postgres import rows
 from packhorse.store.postgres.batch import Batch
-from packhorse.store.postgres.commit import judged
+from packhorse.store.postgres.commit import judge
 from packhorse.store.postgres.connection import Clock, Row, Session
 from packhorse.store.postgres.lookups import Entry, Facts
 from packhorse.store.postgres.rows import Plans
@@ -120,7 +120,7 @@ class _Claiming:
         while pages:
             counts, walked = Counter[str](), Counter[str]()
             asked = (list(pages), [most[queue] for queue in pages], list(pages.values()), list(kinds))
-            found = await self._found(*asked, self._clock.parameter())
+            found = await self._query(*asked, self._clock.parameter())
             if not self._has_promoted and any(row["has_late"] for row in found):
                 if self._is_trusting:
                     raise Outdated
@@ -146,7 +146,7 @@ class _Claiming:
             self._seen[key[0]].add(key)
         return [picked[key] for key in fresh]
 
-    async def _found(self, *asked: Any) -> list[Row]:
+    async def _query(self, *asked: Any) -> list[Row]:
         if self._is_trusting:
             return await self._session.look(SQL.look, *asked)
         return await self._session.fetch(SQL.pick, *asked)
@@ -156,7 +156,7 @@ class _Claiming:
         fresh = {each.job_id: each.row for each in picked if each.job_id not in self.jobs}
         await self._plans.load(self._session, fresh.values())
         for id, row in fresh.items():
-            self.jobs[id] = rows.readable(row, self._plans)
+            self.jobs[id] = rows.read_job(row, self._plans)
             self.facts.versions[id] = row["version"]
         self.facts.waiting |= {each.entry for each in picked}
 
@@ -194,7 +194,7 @@ class _Claiming:
     async def _make(self, change: Change) -> None:
         if not self.facts.cover(change):
             await self.facts.look(self._session, [change], self._clock, is_trusting=False)
-        refusal = judged(change, self.facts, self.batch, self._clock)
+        refusal = judge(change, self.facts, self.batch, self._clock)
         if refusal is not None:
             raise refusal
 

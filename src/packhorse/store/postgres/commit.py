@@ -87,24 +87,24 @@ async def make_all(
     ``notice`` may go with it, to tell others.
     """
     facts, batch, broken = Facts(), Batch(plans), set(refused)
-    unfit = [_behind(member, broken) or _unfit(member.change) for member in members]
+    unfit = [_refuse_follower(member, broken) or _find_unstorable(member.change) for member in members]
     asked = [member.change for member, error in zip(members, unfit, strict=True) if error is None]
     await facts.look(session, asked, clock, is_trusting=is_trusting)
     outcomes: list[PackhorseError | None] = []
     for member, error in zip(members, unfit, strict=True):
-        outcomes.append(error or _behind(member, broken) or judged(member.change, facts, batch, clock))
+        outcomes.append(error or _refuse_follower(member, broken) or judge(member.change, facts, batch, clock))
         if outcomes[-1] is not None:
             broken.add(member.fold)
     await batch.send(session, facts, clock, notice, is_trusting=is_trusting)
     return Made(outcomes, set(batch.plans))
 
 
-def _behind(member: Member, broken: Collection[tuple[int, str]]) -> PackhorseError | None:
+def _refuse_follower(member: Member, broken: Collection[tuple[int, str]]) -> PackhorseError | None:
     """What follows a refused change of its job was decided on what never was."""
     return Conflict(job_id=member.change.after.id) if member.fold in broken else None
 
 
-def _unfit(change: Change) -> PackhorseError | None:
+def _find_unstorable(change: Change) -> PackhorseError | None:
     """Names that PostgreSQL cannot hold. They are not replaced, for that would make one name of two."""
     if change.before is not None:
         return None
@@ -116,18 +116,18 @@ def _unfit(change: Change) -> PackhorseError | None:
     return None if rows.is_id(job.id) else StoreError(f"{job.id!r} cannot be the id of a job: it is no UUID.")
 
 
-def judged(change: Change, facts: Facts, batch: Batch, clock: Clock) -> PackhorseError | None:
+def judge(change: Change, facts: Facts, batch: Batch, clock: Clock) -> PackhorseError | None:
     """Gather what the change writes; or say why it is refused, and gather nothing."""
     try:
         make(change, facts, batch, clock)
     except PackhorseError as error:
         return error
     except Exception as error:  # broad: whatever one member trips over must not take its neighbours along
-        return told(error)
+        return describe_error(error)
     return None
 
 
-def told(error: Exception) -> StoreError:
+def describe_error(error: Exception) -> StoreError:
     """What nobody foresaw, for the caller of the one change that it is about."""
     said = getattr(error, "message", None) or error  # without the detail that PostgreSQL adds: it is the user's data
     failure = StoreError(f"{type(error).__name__}: {said}")
@@ -146,7 +146,7 @@ def make(change: Change, facts: Facts, batch: Batch, clock: Clock) -> None:
             raise Conflict(f"There is a job {job.id} already.", job_id=job.id)
     elif known != change.before.version:
         raise Conflict(job_id=job.id)
-    events, bodies = json.encode(change.events), [_encoded(effect) for effect in change.effects]
+    events, bodies = json.encode(change.events), [_encode(effect) for effect in change.effects]
     facts.versions[job.id] = job.version
     batch.job(change)
     batch.history(change, events)
@@ -180,7 +180,7 @@ def _check(guard: Guard, job: Job, facts: Facts) -> None:
                 raise Conflict(f"The {ref.kind} was changed in the meantime.", job_id=job.id, kind=ref.kind, id=ref.id)
 
 
-def _encoded(effect: Effect) -> bytes:
+def _encode(effect: Effect) -> bytes:
     """What cannot be written down is found out here, before anything is gathered."""
     match effect:
         case KeepSpec(spec):

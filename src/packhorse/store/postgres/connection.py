@@ -69,7 +69,7 @@ class Clock:
         """What a statement takes for the time: None for the server's own."""
         return self._given() if self._given is not None else None
 
-    def heard(self, at: float) -> None:
+    def adjust(self, at: float) -> None:
         """The server said what its time was. It was so a moment ago, so we are a little behind it and never ahead."""
         offset = at - time.monotonic()
         if not 0.0 <= self._offset - offset < JITTER:
@@ -193,7 +193,7 @@ class Connections:
             server_settings=settings,
         )
         try:
-            self._clock.heard(await connection.fetchval(f"SELECT {NOW}"))
+            self._clock.adjust(await connection.fetchval(f"SELECT {NOW}"))
         except BaseException:
             connection.terminate()
             raise
@@ -205,18 +205,18 @@ class Connections:
         lent: list[Session] = []
         try:
             async with asyncio.timeout(PATIENCE if patience is None else patience):
-                async with self._lent() as session:
+                async with self._lend() as session:
                     lent.append(session)
                     yield session
         except LOST as error:
-            raise self._told(error, *lent) from error
+            raise self._describe_loss(error, *lent) from error
 
     @asynccontextmanager
-    async def _lent(self) -> AsyncIterator[Session]:
+    async def _lend(self) -> AsyncIterator[Session]:
         if self._is_closed:
             raise StoreUnavailable("The store is closed.")
         async with self._free:
-            session = self._taken_up() or await self.connect()
+            session = self._reuse_idle() or await self.connect()
             try:
                 yield session
             except BaseException as error:
@@ -227,7 +227,7 @@ class Connections:
                 if session.is_usable:
                     self._idle.append(session)
 
-    def _taken_up(self) -> Session | None:
+    def _reuse_idle(self) -> Session | None:
         """One that lay idle, unless it is known to have been cut meanwhile."""
         while self._idle:
             session = self._idle.pop()
@@ -282,7 +282,7 @@ class Connections:
             await hang_up(self._idle.pop())
         self._free = asyncio.Semaphore(CONNECTIONS)
 
-    def _told(self, error: BaseException, *lent: Session) -> StoreError:
+    def _describe_loss(self, error: BaseException, *lent: Session) -> StoreError:
         reason = str(error) or type(error).__name__
         if any(session.is_committing for session in lent):
             return UnknownOutcome(f"PostgreSQL: the answer to a commit was lost: {reason}")

@@ -49,9 +49,9 @@ class Counters(Handle):
 
 async def count_all(session: Session, asks: Sequence[Ask], clock: Clock) -> list[Spent]:
     """What each caller is told, who comes first first; of a refund that is nothing of interest."""
-    stored, now = await _locked(session, rate_window.counters(charge for ask in asks for charge in ask.charges), clock)
+    stored, now = await _lock(session, rate_window.counters(charge for ask in asks for charge in ask.charges), clock)
     kept: dict[Counter, Buckets] = {each: json.record(body, Buckets) for each, body in stored.items()}
-    answers = [_counted(kept, ask, now) for ask in asks]
+    answers = [_count_one(kept, ask, now) for ask in asks]
     written = {each: json.encode(buckets) for each, buckets in kept.items()}
     moved = [
         (*each, rate_window.until(each[1], kept[each]), body) for each, body in written.items() if body != stored[each]
@@ -61,7 +61,7 @@ async def count_all(session: Session, asks: Sequence[Ask], clock: Clock) -> list
     return answers
 
 
-async def _locked(session: Session, names: Sequence[Counter], clock: Clock) -> tuple[dict[Counter, bytes], float]:
+async def _lock(session: Session, names: Sequence[Counter], clock: Clock) -> tuple[dict[Counter, bytes], float]:
     """What is kept of the counters, and the time when the last of them was ours."""
     if not names:
         return {}, clock.now()
@@ -70,7 +70,7 @@ async def _locked(session: Session, names: Sequence[Counter], clock: Clock) -> t
     return {(row["name"], row["seconds"]): row["buckets"] for row in found}, now if given is None else given
 
 
-def _counted(kept: dict[Counter, Buckets], ask: Ask, now: float) -> Spent:
+def _count_one(kept: dict[Counter, Buckets], ask: Ask, now: float) -> Spent:
     if ask.at is None:
         return rate_window.spend(kept, ask.charges, now)
     rate_window.refund(kept, ask.charges, ask.at)

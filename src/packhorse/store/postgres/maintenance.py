@@ -17,17 +17,17 @@ SQL = sql_files.load(__package__, "maintenance")
 
 
 async def renew(session: Session, leases: Sequence[Lease], seconds: float, clock: Clock) -> Renewal:
-    found = await session.fetch(SQL.renew, *_asked(leases), clock.parameter(), seconds)
+    found = await session.fetch(SQL.renew, *_lease_columns(leases), clock.parameter(), seconds)
     if found:
-        clock.heard(found[0]["now"])
+        clock.adjust(found[0]["now"])
     return _renewal(leases, found)
 
 
 async def standing(session: Session, leases: Sequence[Lease]) -> Renewal:
-    return _renewal(leases, await session.fetch(SQL.standing, *_asked(leases)))
+    return _renewal(leases, await session.fetch(SQL.standing, *_lease_columns(leases)))
 
 
-def _asked(leases: Sequence[Lease]) -> list[Sequence[Any]]:
+def _lease_columns(leases: Sequence[Lease]) -> list[Sequence[Any]]:
     asked = [(lease.job_id, *lease.task, lease.token) for lease in set(leases) if rows.is_id(lease.job_id)]
     return list(zip(*asked, strict=True)) or [[], [], [], []]
 
@@ -42,14 +42,14 @@ def _renewal(leases: Sequence[Lease], found: Sequence[Row]) -> Renewal:
 
 
 async def overdue(session: Session, clock: Clock, limit: int, plans: Plans) -> list[tuple[Job, TaskId]]:
-    return await _leased(session, SQL.overdue, clock.parameter(), limit, plans)
+    return await _leased_tasks(session, SQL.overdue, clock.parameter(), limit, plans)
 
 
 async def held_by(session: Session, worker: str, limit: int, plans: Plans) -> list[tuple[Job, TaskId]]:
-    return await _leased(session, SQL.held_by, worker, limit, plans)
+    return await _leased_tasks(session, SQL.held_by, worker, limit, plans)
 
 
-async def _leased(session: Session, query: str, value: Any, limit: int, plans: Plans) -> list[tuple[Job, TaskId]]:
+async def _leased_tasks(session: Session, query: str, value: Any, limit: int, plans: Plans) -> list[tuple[Job, TaskId]]:
     found = await _readable(session, query, value, limit, plans)
     return [(job, TaskId(row["stage"], row["element"])) for job, row in found]
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from importlib import resources
 
 from packhorse.errors import SchemaTooNew
+from packhorse.store import sql_files
 from packhorse.store.postgres.connection import BEGIN, Session
 
 MIGRATING = 600.0
 """Seconds a migration may take."""
 
-LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('packhorse migrates ' || $1, 0))"
-VERSION = "CREATE TABLE @version (version integer NOT NULL); INSERT INTO @version VALUES (0)"
+SQL = sql_files.load(__package__, "migrate")
 
 
 async def migrate(session: Session, schema: str, scripts: list[tuple[int, str]] | None = None) -> int:
@@ -24,14 +24,14 @@ async def migrate(session: Session, schema: str, scripts: list[tuple[int, str]] 
         await session.run(BEGIN)
         try:
             # The lock before looking: two processes that start together migrate one after the other.
-            await session.value(LOCK, schema)
+            await session.value(SQL.lock, schema)
             found = await _version(session, schema)
             if found == 0:
                 await _prepare(session, schema)
             for version, script in scripts:
                 if version > found:
                     await session.run(script)
-                    await session.value("UPDATE @version SET version = $1", version)
+                    await session.value(SQL.set_version, version)
             await session.commit()
         except BaseException:
             await session.roll_back()
@@ -48,21 +48,16 @@ def migrations() -> Iterator[tuple[int, str]]:
             yield int(entry.name.removesuffix(".sql")), entry.read_text()
 
 
-# Asked of the catalogue itself: to_regclass may answer from before we waited for the lock.
-HAS_SCHEMA = "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)"
-HAS_VERSION = "SELECT EXISTS (SELECT FROM pg_tables WHERE schemaname = $1 AND tablename = 'version')"
-
-
 async def _version(session: Session, schema: str) -> int:
-    if not await session.value(HAS_VERSION, schema):
+    if not await session.value(SQL.has_version, schema):
         return 0
-    version = await session.value("SELECT version FROM @version")
+    version = await session.value(SQL.version)
     assert isinstance(version, int)
     return version
 
 
 async def _prepare(session: Session, schema: str) -> None:
     """The schema may have been made for us by somebody who does not let us make any."""
-    if not await session.value(HAS_SCHEMA, schema):
+    if not await session.value(SQL.has_schema, schema):
         await session.run(f'CREATE SCHEMA "{schema}"')
-    await session.run(VERSION)
+    await session.run(SQL.create_version)

@@ -68,10 +68,10 @@ def ids(given: Iterable[str]) -> list[str]:
 async def jobs_from(session: Session, found: Sequence[Row], plans: Plans) -> list[Job | PackhorseError]:
     """Each row's job, or why it cannot be read."""
     await plans.load(session, found)
-    return [readable(row, plans) for row in found]
+    return [read_job(row, plans) for row in found]
 
 
-def readable(row: Row, plans: Plans) -> Job | PackhorseError:
+def read_job(row: Row, plans: Plans) -> Job | PackhorseError:
     try:
         return job_from(row, plans)
     except PackhorseError as error:
@@ -102,7 +102,7 @@ def job_from(row: Row, plans: Plans) -> Job:
     )  # fmt: skip
 
 
-def fixed(job: Job) -> tuple[Any, ...]:
+def fixed_columns(job: Job) -> tuple[Any, ...]:
     """What a job keeps from its first row on, in the order of the part `added`."""
     plan = job.plan
     return (
@@ -111,7 +111,7 @@ def fixed(job: Job) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def moving(job: Job) -> tuple[Any, ...]:
+def moving_columns(job: Job) -> tuple[Any, ...]:
     """What a change may move, in the order of the part `moved`."""
     error = None
     if job.status is Status.FAILED:

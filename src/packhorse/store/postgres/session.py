@@ -73,7 +73,7 @@ class Handle:
         try:
             return await self._connections.read(lambda session: question(session, *args, **kw))
         except asyncpg.PostgresError as error:
-            raise commit.told(error) from error
+            raise commit.describe_error(error) from error
 
     async def _write(
         self, operation: Callable[Concatenate[Session, P], Awaitable[T]], *args: P.args, **kw: P.kwargs
@@ -90,4 +90,4 @@ class Handle:
         try:
             return await self._connections.write(lambda session: operation(session, *args, **kw))
         except asyncpg.PostgresError as error:
-            raise commit.told(error) from error
+            raise commit.describe_error(error) from error

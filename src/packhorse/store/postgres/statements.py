@@ -39,7 +39,7 @@ async def write(
         [found] = await ask(_statement(tuple(parts), tuple(counts)), *values, *counts.values())
     except asyncpg.RaiseError as error:
         raise Outdated from error
-    clock.heard(found["now"])
+    clock.adjust(found["now"])
     return found
 
 

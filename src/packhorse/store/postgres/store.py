@@ -87,9 +87,9 @@ class PostgresStore(Counters, Statistics):
             return await self._made(members, refused)
         except BLAMED as error:
             if len(members) == 1:
-                return [commit.told(error)]
+                return [commit.describe_error(error)]
         except (StoreError, asyncpg.PostgresError) as error:
-            failure = error if isinstance(error, StoreError) else commit.told(error)
+            failure = error if isinstance(error, StoreError) else commit.describe_error(error)
             return [failure for _ in members]
         half = len(members) // 2
         first = await self._make(members[:half], refused)
@@ -160,7 +160,7 @@ class PostgresStore(Counters, Statistics):
         except Exception as error:  # broad: whatever one caller trips over must not take its neighbours along
             if len(asks) > 1:
                 return [outcome for ask in asks for outcome in await self._start([ask])]
-            return [commit.told(error) if isinstance(error, asyncpg.PostgresError) else error]
+            return [commit.describe_error(error) if isinstance(error, asyncpg.PostgresError) else error]
         if any(found):
             self._watch.tell(is_told=notice.is_told, is_own_work=True)
         return found
@@ -223,7 +223,7 @@ class PostgresStore(Counters, Statistics):
         try:
             return await self._watch.changed(mark, timeout, is_working=is_working)
         except asyncpg.PostgresError as error:
-            raise commit.told(error) from error
+            raise commit.describe_error(error) from error
 
     async def touched(self, since: int | None) -> tuple[int, Collection[str] | None]:
         return await self._read(watch.touched, since)

@@ -53,7 +53,7 @@ def snapshot_of(number: int) -> str | None:
     return text if SNAPSHOT.fullmatch(text) else None
 
 
-def advanced(snapshot: str, xid: int) -> str | None:
+def advance(snapshot: str, xid: int) -> str | None:
     """The snapshot with this transaction in it, too; None if that would say less than a look."""
     low, high, running = snapshot.split(":")
     first, end = int(low), int(high)
@@ -142,7 +142,7 @@ class Watch:
     async def changed(self, mark: int | None, timeout: float, *, is_working: bool = False) -> int:
         seen = snapshot_of(mark) if mark is not None else None
         deadline = time.monotonic() + timeout
-        with self._hinted(is_working) as hint:
+        with self._subscribe(is_working) as hint:
             is_known = self._is_listening and self._known.get(is_working) == (mark, self._news[is_working])
             while True:
                 news = self._news[is_working]
@@ -151,26 +151,26 @@ class Watch:
                     hint.xid = None
                     found = await self._connections.read(lambda session: _look(session, seen))
                     if found is not None or mark is None:
-                        return self._told(number(found or ""), news, is_working)
+                        return self._remember(number(found or ""), news, is_working)
                 is_known = False
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    return self._told(mark or 0, news, is_working)
+                    return self._remember(mark or 0, news, is_working)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(min(left, POLL if self._can_listen else UNTOLD)):
                         await hint.wait()
-                if hint.xid is not None and seen is not None and (new := advanced(seen, hint.xid)) is not None:
+                if hint.xid is not None and seen is not None and (new := advance(seen, hint.xid)) is not None:
                     # Whose it is was told: looking would only find it.
-                    return self._told(number(new), self._news[is_working], is_working)
+                    return self._remember(number(new), self._news[is_working], is_working)
 
-    def _told(self, mark: int, news: int, is_working: bool) -> int:
+    def _remember(self, mark: int, news: int, is_working: bool) -> int:
         self._known[is_working] = mark, news
         return mark
 
     # Hints
 
     @contextmanager
-    def _hinted(self, is_working: bool) -> Iterator[Hint]:
+    def _subscribe(self, is_working: bool) -> Iterator[Hint]:
         if self._can_listen and not self._closing.is_set() and (self._listening is None or self._listening.done()):
             self._listening = asyncio.create_task(self._listen(), name="packhorse-postgres-listener")
         hint = Hint(is_working=is_working)
@@ -200,7 +200,7 @@ class Watch:
         session, is_lost = await self._connections.connect(), asyncio.Event()
         try:
             session.connection.add_termination_listener(lambda _: is_lost.set())
-            await session.connection.add_listener(self._channel, self._heard)
+            await session.connection.add_listener(self._channel, self._on_notification)
             self._is_listening = True
             self._hint()
             while not is_lost.is_set():
@@ -208,12 +208,12 @@ class Watch:
                     async with asyncio.timeout(KEEPALIVE):
                         await is_lost.wait()
                 async with asyncio.timeout(CONNECT):
-                    self._clock.heard(await session.value(f"SELECT {NOW}"))
+                    self._clock.adjust(await session.value(f"SELECT {NOW}"))
         finally:
             self._is_listening = False
             session.connection.terminate()
 
-    def _heard(self, _connection: object, _pid: int, _channel: str, said: object) -> None:
+    def _on_notification(self, _connection: object, _pid: int, _channel: str, said: object) -> None:
         who, _, xid = str(said).partition(" ")
         if who != self._name:  # our own commits have hinted already
             self._hint(int(xid) if xid.isdecimal() else None)
