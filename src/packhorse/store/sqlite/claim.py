@@ -15,7 +15,7 @@ from packhorse.errors import CorruptRecord, PackhorseError, SchemaTooNew
 from packhorse.log import log
 from packhorse.store.base import Claim, Decide
 from packhorse.store.sqlite import reads, rows
-from packhorse.store.sqlite.commit import DROP_READY, READY, Entry, write
+from packhorse.store.sqlite.commit import READY, SQL, Entry, write
 from packhorse.store.sqlite.connection import Session
 from packhorse.store.sqlite.rows import Plans
 
@@ -119,7 +119,7 @@ def _start(
     except PackhorseError as error:
         # A job nobody can read, or an entry the lifecycle will not start: it must not stop those behind it.
         log.entry_dropped(job_id, task.stage, error)
-    db.execute(DROP_READY, entry)
+    db.execute(SQL.drop_ready, entry)
     return "dropped"
 
 

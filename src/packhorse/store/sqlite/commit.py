@@ -36,25 +36,20 @@ from packhorse.core.changes import (
 )
 from packhorse.core.models import Job, TaskId
 from packhorse.errors import AlreadySubmitted, Conflict, LeaseLost, PackhorseError, SlotTaken, StoreError
+from packhorse.store import sql_files
 from packhorse.store.sqlite import failures, records, rows
 from packhorse.store.sqlite.connection import Session
 from packhorse.store.sqlite.rows import Plans
 from packhorse.store.sqlite.writer import alone, is_careful
 
-LEASE = "SELECT token, until FROM leases WHERE job_id = ? AND stage = ? AND element = ?"
-GRANT = "INSERT INTO leases (job_id, stage, element, token, worker, until) VALUES (?, ?, ?, ?, ?, ?)"
-END_LEASE = "DELETE FROM leases WHERE job_id = ? AND stage = ? AND element = ? AND token = ?"
-KEEP_RESULT = "INSERT OR REPLACE INTO results VALUES (?, ?, ?, ?)"
+SQL = sql_files.load(__package__, "commit")
+
+# Beginnings of statements: `Session.later` adds as many rows as wait.
 READY = "(queue, kind, rank, job_id, stage, element)"
 PUT_READY = f"INSERT OR IGNORE INTO ready {READY}"
 PUT_DELAYED = "INSERT OR IGNORE INTO delayed (queue, kind, rank, job_id, stage, element, not_before)"
 KEEP_SPEC = "INSERT INTO specs"
 TELL = "INSERT INTO events"
-IS_READY = f"SELECT 1 FROM ready WHERE {READY} = (?, ?, ?, ?, ?, ?)"
-FIRST_READY = "SELECT rank, job_id FROM ready WHERE queue = ? AND kind = ? ORDER BY rank, job_id LIMIT 1"
-DELAYED_UNTIL = "SELECT queue, kind, rank, job_id FROM delayed WHERE not_before <= ? LIMIT ?"
-DROP_READY = f"DELETE FROM ready WHERE {READY} = (?, ?, ?, ?, ?, ?)"
-DROP_DELAYED = f"DELETE FROM delayed WHERE not_before = ? AND {READY} = (?, ?, ?, ?, ?, ?)"
 
 
 MANY = 1000
@@ -130,7 +125,7 @@ def write(db: Session, change: Change, now: float, plans: Plans) -> None:
     if change.events:
         db.execute(f"{TELL} VALUES (?, ?, ?, ?, ?)", _told(change))
     elif change.id:  # nothing to tell, but whether it was made may be asked: a number that no event has
-        db.execute("INSERT INTO events VALUES (?, ?, 0, ?, '[]')", (job.id, -job.version, change.id))
+        db.execute(SQL.keep_change, (job.id, -job.version, change.id))
     db.touched.add(job.id)
 
 
@@ -165,17 +160,17 @@ def _check(db: Session, guard: Guard, job: Job, now: float) -> None:
             if held != token or until > now:
                 raise Conflict(f"The lease of {task.stage} was renewed in the meantime.", job_id=job.id)
         case Waiting(task):
-            if db.execute(IS_READY, entry(job, task)).fetchone() is None:
+            if db.execute(SQL.is_ready, entry(job, task)).fetchone() is None:
                 raise Conflict(f"{task.stage} is not waiting in its queue any more.", job_id=job.id)
         case Foremost(task, kinds):
             if _is_overtaking(db, entry(job, task), kinds, now):
                 raise Conflict(f"Something more urgent than {task.stage} is waiting.", job_id=job.id)
         case KeyUnused(key):
-            row = db.execute("SELECT job_id, fingerprint FROM idempotency WHERE key = ?", (key,)).fetchone()
+            row = db.execute(SQL.job_of_key, (key,)).fetchone()
             if row is not None:
                 raise AlreadySubmitted(job_id=row[0], fingerprint=row[1])
         case SlotFree(slot):
-            row = db.execute("SELECT job_id FROM slots WHERE slot = ?", (slot,)).fetchone()
+            row = db.execute(SQL.holder, (slot,)).fetchone()
             if row is not None and row[0] != job.id:
                 raise SlotTaken(active_job_id=row[0])
         case RecordIs(ref, stamp):
@@ -193,15 +188,15 @@ def _is_overtaking(db: Session, task: Entry, kinds: tuple[str, ...], now: float)
 
 
 def _foremost(db: Session, queue: str, kinds: Collection[str], now: float) -> tuple[int, str] | None:
-    found = [row for kind in kinds for row in db.execute(FIRST_READY, (queue, kind))]
+    found = [row for kind in kinds for row in db.execute(SQL.first_ready, (queue, kind))]
     # What was delayed until now, and is not among the ready yet. Looked at where it lies: a guard writes nothing.
-    over = db.execute(DELAYED_UNTIL, (now, MANY))
+    over = db.execute(SQL.delayed_until, (now, MANY))
     found += [(rank, job_id) for its_queue, kind, rank, job_id in over if its_queue == queue and kind in kinds]
     return min(found, default=None)
 
 
 def _lease(db: Session, job: Job, at: TaskId) -> tuple[str | None, float]:
-    row = db.execute(LEASE, (job.id, *at)).fetchone()
+    row = db.execute(SQL.lease, (job.id, *at)).fetchone()
     return (None, 0.0) if row is None else (row[0], row[1])
 
 
@@ -220,32 +215,32 @@ def _make_due(db: Session, effect: MakeDue, change: Change, now: float) -> None:
 
 
 def _grant(db: Session, effect: Grant, change: Change, now: float) -> None:
-    db.execute(GRANT, (change.after.id, *effect.task, effect.token, effect.worker, now + effect.seconds))
+    db.execute(SQL.grant, (change.after.id, *effect.task, effect.token, effect.worker, now + effect.seconds))
 
 
 def _end_lease(db: Session, effect: EndLease, change: Change, _now: float) -> None:
     job_id, at = change.after.id, effect.task
     task = change.before.task(at) if change.before is not None else None
-    db.execute(END_LEASE, (job_id, *at, task.token if task is not None else None))
+    db.execute(SQL.end_lease, (job_id, *at, task.token if task is not None else None))
     if db.changes() == 0:
         raise LeaseLost(job_id=job_id, stage=at.stage)
 
 
 def _take_back(db: Session, effect: TakeBack, change: Change, _now: float) -> None:
     key = entry(change.after, effect.task)
-    db.execute(DROP_READY, key)
+    db.execute(SQL.drop_ready, key)
     if db.changes() == 0 and change.before is not None:
         task = change.before.task(effect.task)
         if task is not None and task.ready_at is not None:
-            db.execute(DROP_DELAYED, (task.ready_at, *key))
+            db.execute(SQL.drop_delayed, (task.ready_at, *key))
 
 
 def _take_slot(db: Session, effect: TakeSlot, change: Change, _now: float) -> None:
-    db.execute("INSERT OR REPLACE INTO slots VALUES (?, ?)", (effect.slot, change.after.id))
+    db.execute(SQL.take_slot, (effect.slot, change.after.id))
 
 
 def _release_slot(db: Session, effect: ReleaseSlot, change: Change, _now: float) -> None:
-    db.execute("DELETE FROM slots WHERE slot = ? AND job_id = ?", (effect.slot, change.after.id))
+    db.execute(SQL.release_slot, (effect.slot, change.after.id))
 
 
 def _spec(effect: KeepSpec, change: Change, _now: float) -> tuple[str, Row]:
@@ -259,17 +254,17 @@ def _keep_spec(db: Session, effect: KeepSpec, change: Change, now: float) -> Non
 
 
 def _remember_key(db: Session, effect: RememberKey, change: Change, _now: float) -> None:
-    db.execute("INSERT INTO idempotency VALUES (?, ?, ?)", (effect.key, change.after.id, effect.fingerprint))
+    db.execute(SQL.remember_key, (effect.key, change.after.id, effect.fingerprint))
 
 
 def _keep_result(db: Session, effect: KeepResult, change: Change, _now: float) -> None:
-    db.execute(KEEP_RESULT, (change.after.id, *effect.task, json.encode(effect.result)))
+    db.execute(SQL.keep_result, (change.after.id, *effect.task, json.encode(effect.result)))
 
 
 def _drop_stages(db: Session, effect: DropStages, change: Change, _now: float) -> None:
     for stage in effect.stages:
-        db.execute("DELETE FROM results WHERE job_id = ? AND stage = ?", (change.after.id, stage))
-        db.execute("DELETE FROM progress WHERE job_id = ? AND stage = ?", (change.after.id, stage))
+        db.execute(SQL.drop_results, (change.after.id, stage))
+        db.execute(SQL.drop_progress, (change.after.id, stage))
 
 
 def _record_failure(db: Session, effect: RecordFailure, _change: Change, _now: float) -> None:
