@@ -58,10 +58,10 @@ _pack = msgspec.msgpack.Encoder().encode
 
 WRITES = frozenset(
     {
-        "append", "claim", "commit", "log", "put", "renew", "report", "spend", "take_records",
+        "append", "claim", "commit", "log", "put", "renew", "report", "spend", "take",
     }
 )  # fmt: skip
-LIBRARIES = {"commit": ("lib", "record_lib"), "put": ("lib", "record_lib"), "take_records": ("lib", "record_lib")}
+LIBRARIES = {"commit": ("lib", "record_lib"), "put": ("lib", "record_lib"), "take": ("lib", "record_lib")}
 """What is put in front of a script, if it is not only `lib`."""
 
 

@@ -71,7 +71,7 @@ class RecordStore(Handle):
         self._open()
         if limit <= 0:
             return []
-        flat = await self._link.run("take_records", self.now.argument(), kind, lane, limit, seconds, *FIELDS)
+        flat = await self._link.run("take", self.now.argument(), kind, lane, limit, seconds, *FIELDS)
         return [_record(kind, flat[i].decode(), flat[i + 1]) for i in range(0, len(flat), 2)]
 
     async def append(self, log: str, entries: Sequence[LogEntry], *, keep: int) -> None:

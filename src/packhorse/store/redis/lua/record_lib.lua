@@ -1,5 +1,5 @@
 --[[
-What `commit`, `put` and `take_records` do to records. It is put in front of each of them, behind lib.lua.
+What `commit`, `put` and `take` do to records. It is put in front of each of them, behind lib.lua.
 
   record:{kind}:{id}     hash: stamp, body, and where there is one: note, attempts, due_at, lane, job, and index
                          (name NUL place NUL name NUL place NUL ...)

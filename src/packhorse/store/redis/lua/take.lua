@@ -1,5 +1,5 @@
 --[[
-take_records: count records of a lane that are due and put them off, so that nobody else takes them meanwhile.
+take: count records of a lane that are due and put them off, so that nobody else takes them meanwhile.
 
   ARGV[1] now, or '' for the server's own time    ARGV[2] kind    ARGV[3] lane    ARGV[4] how many at most
   ARGV[5] seconds by which they are put off       ARGV[6..] the fields of a record
