@@ -88,4 +88,4 @@ async def test_who_comes_later_in_a_minute_spares_itself_the_work(shaky: Store, 
 
     await QueueSampler(shaky, LEASE).tick()
 
-    assert faults.names() == ["readings"]
+    assert faults.names() == ["scan reading"]
