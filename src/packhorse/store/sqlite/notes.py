@@ -8,27 +8,14 @@ from operator import attrgetter
 
 import apsw
 
+from packhorse.store import sql_files
 from packhorse.store.base import Line, Report, Sample
 from packhorse.store.sqlite.connection import Session
 
 # The peak is the furthest point of this run, so that the whole never goes backwards when an attempt starts over.
-# The lease in the SELECT drops what a superseded attempt still had to say.
-REPORT = """
-INSERT INTO progress (job_id, stage, element, run, at, current, total, message, peak)
-SELECT job_id, stage, element, ?, ?, ?, ?, ?, ? FROM leases
-WHERE job_id = ? AND stage = ? AND element = ? AND token = ?
-ON CONFLICT DO UPDATE SET run = excluded.run, at = excluded.at, current = excluded.current, total = excluded.total,
-    message = excluded.message,
-    peak = CASE WHEN run = excluded.run THEN max(peak, excluded.peak) ELSE excluded.peak END
-"""
 
-SAMPLE = "at, stage, element"
 
-SIZE = """
-INSERT INTO log_size (job_id, last, bytes) VALUES (?, ?, ?)
-ON CONFLICT DO UPDATE SET last = excluded.last, bytes = excluded.bytes
-"""
-
+SQL = sql_files.load(__package__, "notes")
 
 LEAST = 1
 """Bytes that a line counts for at least: empty ones would be kept without end."""
@@ -37,7 +24,7 @@ LEAST = 1
 def report(db: Session, reports: Sequence[Report]) -> None:
     for r in reports:
         written = (r.run, r.at, r.current, r.total, r.message, r.fraction)
-        db.execute(REPORT, (*written, r.job_id, *r.task, r.token))
+        db.execute(SQL.report, (*written, r.job_id, *r.task, r.token))
         if db.changes():
             db.touched.add(r.job_id)
 
@@ -51,44 +38,37 @@ def log(db: Session, lines: Sequence[Line], keep: int) -> None:
 
 def _is_there(db: apsw.Connection, job_id: str) -> bool:
     """What comes after the purge must not bring anything back."""
-    return db.execute("SELECT 1 FROM jobs WHERE id = ?", (job_id,)).fetchone() is not None
+    return db.execute(SQL.has_job, (job_id,)).fetchone() is not None
 
 
 def _append(db: apsw.Connection, job_id: str, lines: Iterable[Line], keep: int) -> None:
-    row = db.execute("SELECT last, bytes FROM log_size WHERE job_id = ?", (job_id,)).fetchone()
+    row = db.execute(SQL.log_size, (job_id,)).fetchone()
     last, size = row or (0, 0)
     for line in lines:
         last, size = last + 1, size + max(LEAST, len(line.text.encode()))
         db.execute(
-            "INSERT INTO log VALUES (?, ?, ?, ?, ?, ?, ?)",
+            SQL.append_line,
             (job_id, last, *line.task, line.attempt, line.at, line.text),
         )
     if size > keep:
         size -= _drop_oldest(db, job_id, size - keep)
-    db.execute(SIZE, (job_id, last, size))
+    db.execute(SQL.keep_size, (job_id, last, size))
 
 
 def _drop_oldest(db: apsw.Connection, job_id: str, excess: int) -> int:
     """Drop whole lines from the front until at least ``excess`` is gone; how much that was."""
     dropped, until = 0, 0
-    for n, length in db.execute("SELECT n, octet_length(text) FROM log WHERE job_id = ? ORDER BY n", (job_id,)):
+    for n, length in db.execute(SQL.line_lengths, (job_id,)):
         dropped, until = dropped + max(LEAST, int(length)), n
         if dropped >= excess:
             break
-    db.execute("DELETE FROM log WHERE job_id = ? AND n <= ?", (job_id, until))
+    db.execute(SQL.drop_lines, (job_id, until))
     return dropped
 
 
 def sample(db: apsw.Connection, samples: Sequence[Sample], keep: int) -> None:
     there = {job_id for job_id in {s.job_id for s in samples} if _is_there(db, job_id)}
     for s in (s for s in samples if s.job_id in there):
-        db.execute(
-            "INSERT OR REPLACE INTO samples VALUES (?, ?, ?, ?, ?, ?)", (s.job_id, s.at, *s.task, s.cpu, s.memory)
-        )
+        db.execute(SQL.add_sample, (s.job_id, s.at, *s.task, s.cpu, s.memory))
     for job_id in there:
-        # By the whole key: parallel tasks are sampled at one time, and going by time alone would drop all of them.
-        oldest = f"SELECT {SAMPLE} FROM samples WHERE job_id = ? ORDER BY at DESC, stage DESC, element DESC"
-        db.execute(
-            f"DELETE FROM samples WHERE job_id = ? AND ({SAMPLE}) <= ({oldest} LIMIT 1 OFFSET ?)",
-            (job_id, job_id, keep),
-        )
+        db.execute(SQL.trim_samples, (job_id, job_id, keep))
