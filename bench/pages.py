@@ -23,10 +23,10 @@ from packhorse.core.changes import Change
 from packhorse.core.models import Failure, Job, Result, TaskId
 from packhorse.core.plan import Definition, Plan, Status
 from packhorse.factory import open_store
-from packhorse.http.server import build
 from packhorse.settings import Settings
 from packhorse.store.base import Filter, Store
 from packhorse.store.collections import definitions
+from packhorse.web.app import build
 
 SECTION = "pages"
 PLANS = [jobs.plan(f"bench{i}") for i in range(5)]

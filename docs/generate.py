@@ -22,10 +22,10 @@ from packhorse.define.options import PipelineOptions, StageOptions
 from packhorse.define.submit import SubmitOptions
 from packhorse.errors import PackhorseError
 from packhorse.http.routes.events import TYPES, UNNUMBERED
-from packhorse.http.server import build
 from packhorse.schemas.jobs import job_to_json
 from packhorse.schemas.problems import error_to_json
 from packhorse.settings import descriptions, load
+from packhorse.web.app import build
 
 FOLDER = Path(__file__).parent / "reference"
 HERE = str(Path.cwd())

@@ -26,8 +26,8 @@ from packhorse.version import VERSION
 
 if TYPE_CHECKING:
     from packhorse.client import AsyncClient, Client
-    from packhorse.http.mount import asgi
     from packhorse.outbound.fetcher import Fetched, Fetcher
+    from packhorse.web.app import asgi
 
 __version__ = VERSION
 
@@ -61,7 +61,7 @@ LATER = {
     "Client": "packhorse.client",
     "Fetched": "packhorse.outbound.fetcher",
     "Fetcher": "packhorse.outbound.fetcher",
-    "asgi": "packhorse.http.mount",
+    "asgi": "packhorse.web.app",
 }
 """Loaded when they are asked for: every stage's process imports this package, and few of them ask."""
 

@@ -6,9 +6,10 @@ import asyncio
 
 from msgspec.structs import replace
 
-from packhorse.background.stats import QueueSampler, queue_stats
+from packhorse.background.stats import QueueSampler
 from packhorse.core import json
 from packhorse.core.plan import Definition, Plan
+from packhorse.jobs.stats import queue_stats
 from packhorse.store.base import Store
 from packhorse.store.collections import definitions, readings, workers
 from packhorse.store.collections.readings import Level

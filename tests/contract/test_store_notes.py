@@ -15,6 +15,7 @@ from tests.contract.builders import (
     UNKNOWN,
     claim,
     claim_one,
+    completed,
     fail,
     finish,
     held,
@@ -406,3 +407,48 @@ async def test_the_samples_of_two_jobs_are_bounded_apart(store: Store) -> None:
 
     assert [each.at for each in await store.samples(first.id)] == [0.0, 1.0, 2.0]
     assert [each.at for each in await store.samples(second.id)] == [2.0, 3.0, 4.0]
+
+
+# snapshot
+
+
+async def test_a_snapshot_is_what_the_single_reads_find(store: Store, other: Store) -> None:
+    job = await completed(store)
+    await store.log([line(job, text) for text in "abc"], keep=1000)
+    await store.sample([sample(job, 1.0)], keep=10)
+
+    found = await other.snapshot(job.id, events=1000, lines=2)
+
+    assert found is not None
+    assert found.job == (await store.get([job.id]))[0]
+    assert found.spec == (await store.specs([job.id]))[job.id]
+    assert found.results == (await store.results([job.id]))[job.id]
+    assert found.progress == (await store.progress([job.id])).get(job.id, {})
+    assert found.events == await store.events(job.id)
+    assert [each.text for each in found.lines] == ["b", "c"]
+    assert found.last_line == 3
+    assert found.samples == await store.samples(job.id)
+
+
+async def test_a_snapshot_has_the_newest_events(store: Store) -> None:
+    job = await completed(store)
+    all = await store.events(job.id)
+
+    found = await store.snapshot(job.id, events=2, lines=1)
+
+    assert found is not None
+    assert found.events == all[-2:]
+
+
+async def test_the_last_line_of_a_snapshot_is_that_of_all_stages(store: Store) -> None:
+    job = await submit(store, APART)
+    await store.log([line(job, "a", task=LEFT), line(job, "b", task=RIGHT)], keep=1000)
+
+    found = await store.snapshot(job.id, events=1, lines=10, stage=LEFT.stage)
+
+    assert found is not None
+    assert ([each.text for each in found.lines], found.last_line) == (["a"], 2)
+
+
+async def test_there_is_no_snapshot_of_what_is_not_there(store: Store) -> None:
+    assert await store.snapshot(UNKNOWN, events=1, lines=1) is None

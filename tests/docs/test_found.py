@@ -11,8 +11,8 @@ import pytest
 from packhorse import errors
 from packhorse.cli.registry import COMMANDS, app
 from packhorse.core.error_codes import CODES
-from packhorse.http.server import build
 from packhorse.settings import PREFIX, descriptions, load
+from packhorse.web.app import build
 from tests.docs.blocks import REASONS, ROOT, blocks
 
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])

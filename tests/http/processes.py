@@ -153,7 +153,7 @@ class Server(Process):
     def __init__(self, place: Place, *, crash: str | None = None) -> None:
         """``crash`` is the point at which it dies, and at which pass of it."""
         if crash is None:
-            super().__init__("packhorse.http.server", place)
+            super().__init__("packhorse.web", place)
         else:
             super().__init__("tests.http.server_process", place, JOURNEY_CRASH=crash)
         self.place = place

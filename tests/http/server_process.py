@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from packhorse.http.server import serve
 from packhorse.settings import load
+from packhorse.web.app import serve
 from tests.journey.worker_process import hang
 
 if __name__ == "__main__":

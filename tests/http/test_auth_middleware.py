@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from litestar.testing import AsyncTestClient
 
+from packhorse.http.app import rest, wake
 from packhorse.http.auth_middleware import is_local
-from packhorse.http.server import build, rest, wake
+from packhorse.web.app import build
 from tests.http.processes import Place
 
 Http = AsyncTestClient[Any]

@@ -151,7 +151,7 @@ def test_a_quiet_stream_is_pinged(place: Place, monkeypatch: pytest.MonkeyPatch)
     """With the real period it would take a quarter of a minute; what sends it is the same."""
     script = (
         "import runpy, packhorse.http.routes.events as events; events.PING = 0.2; "
-        "runpy.run_module('packhorse.http.server', run_name='__main__')"
+        "runpy.run_module('packhorse.web', run_name='__main__')"
     )
     monkeypatch.setattr("sys.executable", _wrapper(place, script))
     with served(place) as server:

@@ -21,8 +21,8 @@ from packhorse import Client
 from packhorse.errors import JobNotFound, SettingError
 from packhorse.http import mount as mounting
 from packhorse.http.mount import placed
-from packhorse.http.server import build
 from packhorse.settings import Settings
+from packhorse.web.app import build
 from tests.http.conftest import publish
 from tests.http.processes import LIMIT, Place, free_port, until, working
 

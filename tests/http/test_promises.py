@@ -15,8 +15,8 @@ from schemathesis.core.result import Ok
 from schemathesis.specs.openapi.checks import positive_data_acceptance, response_schema_conformance
 
 from packhorse.client import Client
-from packhorse.http.server import build
 from packhorse.settings import Settings
+from packhorse.web.app import build
 from tests.http.processes import Place, Server, served, until, working
 
 EXAMPLES = 10

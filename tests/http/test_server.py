@@ -16,9 +16,10 @@ import pytest
 from packhorse.client import Client
 from packhorse.errors import SettingError
 from packhorse.http import server as serving
-from packhorse.http.server import check_address, serve
+from packhorse.http.server import check_address
 from packhorse.log import log
 from packhorse.settings import Settings
+from packhorse.web.app import serve
 from tests.http.processes import Place, Server, free_port, served, until
 
 
@@ -35,7 +36,7 @@ def test_a_port_that_is_taken_is_refused(server: Server) -> None:
 
 def test_a_second_server_on_the_port_ends_at_once(server: Server) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "packhorse.http.server"],
+        [sys.executable, "-m", "packhorse.web"],
         env=server.place.environment(),
         capture_output=True,
         timeout=20,
@@ -177,7 +178,7 @@ def test_a_store_that_cannot_be_opened_ends_the_server_with_its_reason(tmp_path:
     environment = {**place.environment(), "PACKHORSE_STORE": "sqlite:////proc/nope/packhorse.db"}
 
     done = subprocess.run(
-        [sys.executable, "-m", "packhorse.http.server"], env=environment, capture_output=True, timeout=20, check=False
+        [sys.executable, "-m", "packhorse.web"], env=environment, capture_output=True, timeout=20, check=False
     )
 
     assert done.returncode != 0

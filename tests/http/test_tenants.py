@@ -1,4 +1,5 @@
-"""Two tenants and every operation of the OpenAPI file: neither sees, changes or hears of what is the other's."""
+"""Two tenants, every operation of the OpenAPI file and every page: neither sees, changes or hears of what is the
+other's."""
 
 from __future__ import annotations
 
@@ -10,11 +11,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from packhorse.auth import issue
-from packhorse.http.server import build
 from packhorse.settings import Settings
 from packhorse.store.base import Store
 from packhorse.store.collections import keys
 from packhorse.store.collections import schedules as schedule_records
+from packhorse.web.app import build
 from tests.contract.failures import failing, id_of, only_group, wrong
 from tests.http.conftest import publish
 from tests.http.keyed import BASE, asking, bearer, key
@@ -73,6 +74,7 @@ class Acme(NamedTuple):
 
     names: dict[str, str]
     secrets: tuple[str, ...]
+    tenant: str
 
 
 @pytest.fixture(scope="module", params=PLACES)
@@ -110,7 +112,7 @@ async def acme(http: Http, store: Store) -> Acme:
         "failure_id": id_of(failed), "fingerprint": (await only_group(store, "acme")).fingerprint,
         "order_id": order["order_id"],
     }  # fmt: skip
-    return Acme(names, (SECRET, job_id, mine.id, webhook_id, text, failed.id, names["order_id"]))
+    return Acme(names, (SECRET, job_id, mine.id, webhook_id, text, failed.id, names["order_id"]), tenant)
 
 
 def ids(operation: Operation) -> str:
@@ -169,6 +171,121 @@ async def test_what_was_tried_has_changed_nothing(http: Http, store: Store, acme
     assert await all_of(store, acme) == before
 
 
+# Pages
+
+PUBLIC = ("/login", "/logout", "/p/")
+"""Pages for which a key is not needed, or which end the session of whoever asks."""
+QUERIES = {
+    "GET /schedules/{schedule_id}/rollback": {"to": "1"},
+    "GET /schedules/{schedule_id}/diff": {"old": "1", "new": "1"},
+    "GET /failures/retry": {"pipeline": "convert"},
+    "GET /failures/dismiss": {"pipeline": "convert"},
+}
+FORMS = {
+    "POST /jobs/confirm": {"do": "delete", "all": "yes"},
+    "POST /jobs/change": {"do": "cancel", "all": "yes"},
+    "POST /failures/retry": {"pipeline": "convert"},
+    "POST /failures/dismiss": {"pipeline": "convert", "reason": "known"},
+}
+
+
+def pages() -> Iterator[Operation]:
+    for route in build(Settings()).routes:
+        for handler in getattr(route, "route_handlers", ()):
+            is_page = handler.opt.get("include_in_schema", handler.include_in_schema) is False
+            if is_page and handler.fn.__module__.startswith("packhorse.web.pages."):
+                path = re.sub(r"{(\w+):\w+}", r"{\1}", route.path)
+                yield from (Operation(method, path) for method in handler.http_methods if method != "HEAD")
+
+
+PAGES = [each for each in pages() if not each.path.startswith(PUBLIC) and each.path != "/docs"]
+OWNED_PAGES = [each for each in PAGES if re.search(r"{((job|key|schedule|order)_id|fingerprint)}", each.path)]
+OTHER_PAGES = [each for each in PAGES if each not in OWNED_PAGES]
+KINDS: dict[str, tuple[tuple[str, ...], str | None]] = {
+    "admin": (SCOPES, None),
+    "operator": (("operate",), None),
+    "client": (("submit", "read"), None),
+    "reader": (("read",), None),
+    "user": (("submit", "read", "operate"), "ben"),
+}
+"""Scopes and the bound user of every kind of key."""
+
+
+async def look(http: Http, page: Operation, names: dict[str, str], headers: dict[str, str]) -> Any:
+    address = f"http://packhorse.example{page.path.format(**names)}"
+    form: dict[str, Any] = {"data": FORMS.get(str(page), {})} if page.method == "POST" else {}
+    return await http.request(
+        page.method, address, headers=headers, params=QUERIES.get(str(page), {}), follow_redirects=False, **form
+    )
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+async def test_without_a_key_a_page_leads_to_the_login(http: Http, acme: Acme, page: Operation) -> None:
+    answer = await look(http, page, acme.names, {})
+
+    assert (answer.status_code, answer.headers["location"].partition("?")[0]) == (303, "/login")
+    assert not [secret for secret in acme.secrets if secret in answer.text]
+
+
+@pytest.mark.parametrize("page", OWNED_PAGES, ids=ids)
+async def test_a_page_of_what_is_anothers_is_not_there(http: Http, store: Store, acme: Acme, page: Operation) -> None:
+    """For each kind of key as for an id that nobody has; 403 only where the key could not use the page at all."""
+    before = await all_of(store, acme)
+    missing = {name: "0" * len(value) for name, value in acme.names.items()}
+    for tenant, (scopes, user) in [("umbrella", kind) for kind in KINDS.values()]:
+        headers = await key(store, tenant, *scopes, user=user)
+
+        answers = [await look(http, page, names, headers) for names in (acme.names, missing)]
+
+        statuses = {answer.status_code for answer in answers}
+        assert statuses in ({404}, {403})
+        assert statuses == {404} or scopes != SCOPES
+        assert not [secret for secret in acme.secrets if secret in answers[0].text and secret not in page_of(acme)]
+    assert await all_of(store, acme) == before
+
+
+@pytest.mark.parametrize("page", OWNED_PAGES, ids=ids)
+async def test_a_page_of_another_user_is_not_there(http: Http, store: Store, acme: Acme, page: Operation) -> None:
+    headers = await key(store, acme.tenant, "submit", "read", "operate", user="ben")
+
+    answer = await look(http, page, acme.names, headers)
+
+    assert answer.status_code in (403, 404)
+    assert SECRET not in answer.text
+
+
+@pytest.mark.parametrize("page", OTHER_PAGES, ids=ids)
+async def test_a_page_about_all_there_is_says_nothing_of_the_other(
+    http: Http, store: Store, acme: Acme, page: Operation
+) -> None:
+    before = await all_of(store, acme)
+    for scopes, user in KINDS.values():
+        answer = await look(http, page, acme.names, await key(store, "umbrella", *scopes, user=user))
+
+        assert answer.status_code < 500
+        assert not [secret for secret in acme.secrets if secret in answer.text]
+    assert await all_of(store, acme) == before
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+async def test_a_token_of_one_job_opens_no_page_of_another(
+    http: Http, store: Store, acme: Acme, page: Operation
+) -> None:
+    headers = await key(store, "umbrella", *SCOPES)
+    mine = (await http.post("jobs", json=BODIES["POST jobs"]["json"], headers=headers)).json()["job_id"]
+    token = (await http.post(f"jobs/{mine}/tokens", headers=headers)).json()["key"]
+
+    answer = await look(http, page, acme.names, bearer(token))
+
+    assert answer.status_code in (403, 404)
+    assert SECRET not in answer.text
+
+
+def page_of(acme: Acme) -> tuple[str, ...]:
+    """What an error page may say again because it was in the address."""
+    return tuple(acme.names.values())
+
+
 async def all_of(store: Store, acme: Acme) -> tuple[Any, ...]:
     names = acme.names
     runs = await schedule_records.runs(store, "acme", names["schedule_id"])
@@ -186,4 +303,13 @@ def test_every_operation_of_a_job_is_among_them() -> None:
         "POST jobs/{job_id}/cancel",
         "DELETE keys/{key_id}",
         "GET audit",
+    }
+    assert {str(each) for each in OWNED_PAGES} >= {
+        "GET /jobs/{job_id}",
+        "GET /jobs/{job_id}/log.txt",
+        "POST /jobs/{job_id}/share/{key_id}/revoke",
+        "GET /keys/{key_id}",
+        "POST /schedules/{schedule_id}/edit",
+        "GET /failures/groups/{fingerprint}",
+        "GET /failures/orders/{order_id}",
     }

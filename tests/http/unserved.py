@@ -9,8 +9,9 @@ from typing import Any
 from litestar import Litestar
 from litestar.testing import AsyncTestClient
 
-from packhorse.http.server import build, prepare
+from packhorse.http.app import prepare
 from packhorse.settings import Settings
+from packhorse.web.app import build
 
 Http = AsyncTestClient[Any]
 

@@ -17,7 +17,7 @@ from tests.journey.site import Site, until
 async def served(site: Site) -> AsyncIterator[httpx2.AsyncClient]:
     port = ports.free()
     server = subprocess.Popen(
-        [sys.executable, "-m", "packhorse.http.server"],
+        [sys.executable, "-m", "packhorse.web"],
         env=site.env | {"PACKHORSE_PORT": str(port), "PACKHORSE_KEYLESS": "yes"},
         cwd=site.folder,
         stdout=site.log,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import signal
 
-from packhorse.background.health import HealthCheck, find_in_store, state
+from packhorse.background.health import HealthCheck
 from packhorse.jobs.explain import is_live
+from packhorse.jobs.health import find_in_store, state
 from packhorse.store.collections import findings
 from packhorse.store.collections import readings as reading_records
 from packhorse.store.collections import workers as worker_records

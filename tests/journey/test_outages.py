@@ -271,7 +271,7 @@ async def serving(site: Site) -> AsyncIterator[httpx2.AsyncClient]:
     port = ports.free("127.0.0.1")
     env = site.env | {"PACKHORSE_PORT": str(port), "PACKHORSE_KEYLESS": "yes"}
     process = subprocess.Popen(
-        [sys.executable, "-m", "packhorse.http.server"], env=env, cwd=site.folder, stdout=site.log, stderr=site.log
+        [sys.executable, "-m", "packhorse.web"], env=env, cwd=site.folder, stdout=site.log, stderr=site.log
     )
     try:
         async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:

@@ -50,9 +50,17 @@ class Door:
         if not presented:
             raise await self._refused("key.missing", address, "none was sent")
         text = presented[0]
-        found = keys.read(text[len(BEARER) :].strip()) if text[: len(BEARER)].lower() == BEARER else None
-        if found is None or len(presented) > 1:
-            mark = keys.fingerprint(", ".join(presented))
+        is_bearer = text[: len(BEARER)].lower() == BEARER and len(presented) == 1
+        found = keys.read(text[len(BEARER) :].strip()) if is_bearer else None
+        return await self._holder(found, ", ".join(presented), address)
+
+    async def holder(self, scope: HTTPScope, text: str) -> Caller:
+        """The caller whose key or token was typed in a form, or is in an address. Raises as `caller` does."""
+        return await self._holder(keys.read(text), f"Bearer {text}", self.address(scope))
+
+    async def _holder(self, found: keys.Presented | None, presented: str, address: str) -> Caller:
+        if found is None:
+            mark = keys.fingerprint(presented)
             reason = f"what was sent is not a whole one; {keys.LOOKS}"
             raise await self._refused("key.malformed", address, reason, fingerprint=mark)
         key = await self._keyring.get(found.id)

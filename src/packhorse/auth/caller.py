@@ -1,17 +1,12 @@
-"""Who asks: on whose behalf a request is made and what it may do, known before any route is."""
+"""The caller of a request: its tenant, its user, its key and what that key allows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
-from litestar import Request
-from litestar.di import NamedDependency
 from msgspec import Struct
 
-from packhorse.core.models import Job
 from packhorse.define.validation import NOT_VALID, invalid, quote_short
-from packhorse.errors import Forbidden, JobNotFound
 
 OPERATOR = "default"
 """The tenant of those who run the deployment: of what all tenants share, and of what nobody else is known to own."""
@@ -50,16 +45,6 @@ class Caller(Struct, frozen=True):
         """Whether it may see what all tenants share."""
         return self.tenant == OPERATOR and "operate" in self.allowed
 
-    def check(self, job: Job | None, job_id: str) -> Job:
-        """The job, if this caller may know of it. A foreign one and a missing one look the same."""
-        if job is None or job.is_purging or not self.may_see(job):
-            raise JobNotFound(job_id=job_id)
-        return job
-
-    def may_see(self, job: Job) -> bool:
-        is_own = job.tenant == self.tenant and self.user in (None, job.user)
-        return is_own and self.job_id in (None, job.id)
-
     def acting_for(self, user: str | None) -> str:
         """The user that is meant, if this caller may act for them. Raises InvalidInput."""
         found = user if user is not None else self.user or self.default_user
@@ -79,12 +64,6 @@ class Caller(Struct, frozen=True):
         return found
 
 
-UNMARKED = "nobody"
-"""What a route that says nothing needs, so that one which was forgotten is closed."""
-
-ANY = "any"
-"""What a route needs that tells whoever has a key, or a token, about just that."""
-
 LOCAL = Caller(TENANT, GRANTS["admin"], default_user=LOCAL_USER)
 """Whoever is on this machine, where no key is asked for."""
 NOBODY = Caller("", frozenset())
@@ -93,24 +72,3 @@ NOBODY = Caller("", frozenset())
 
 def granted(scopes: Iterable[str]) -> frozenset[str]:
     return frozenset().union(*(GRANTS[scope] for scope in scopes))
-
-
-def caller_of(request: Request[Any, Any, Any], tools: NamedDependency[Any]) -> Caller:  # noqa: ARG001
-    """Behind the tools though it does not need them: what is provided side by side costs a group of tasks, 60 us."""
-    found: Caller = request.scope["state"]["caller"]
-    return found
-
-
-def check(caller: Caller, marks: Mapping[str, Any], path: Mapping[str, Any]) -> None:
-    """What a route is marked with, the caller must be allowed, and a token only about its job."""
-    needed = marks.get("scope", UNMARKED)
-    if needed is None or needed == ANY:
-        return
-    if needed not in caller.allowed:
-        raise Forbidden(scope=needed)
-    if caller.job_id is not None and "job_id" not in path:
-        raise Forbidden(f"This token is for job {caller.job_id} only.", scope=needed)
-    if needed == "admin" and caller.user is not None:
-        raise Forbidden(f"A key for one user cannot have the scope {needed}.", scope=needed)
-    if marks.get("shared") and caller.tenant != OPERATOR:
-        raise Forbidden(f"All tenants share this; it needs a key of the tenant `{OPERATOR}`.", scope=needed)

@@ -19,7 +19,8 @@ from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 from msgspec.structs import replace
 
-from packhorse.auth.caller import LOCAL, NOBODY, UNMARKED, Caller, check
+from packhorse.auth.access import UNMARKED, check_route
+from packhorse.auth.caller import LOCAL, NOBODY, Caller
 from packhorse.auth.cookies import OURS, SAFE, check_origin
 from packhorse.auth.headers import Headers, header_values
 from packhorse.errors import Forbidden, Foreign
@@ -27,7 +28,6 @@ from packhorse.http.requests import query
 from packhorse.http.responses.problems import problem
 from packhorse.http.responses.raw_response import Answer
 from packhorse.http.services import Tools
-from packhorse.web.api_calls import CALLER, KEYED
 
 HOST = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)(?::[0-9]{1,5})?")
 ORIGIN = re.compile(rf"https?://{HOST.pattern}")
@@ -44,10 +44,7 @@ class Gate:
         tools: Tools = scope["litestar_app"].state.tools
         marks = scope["route_handler"].opt
         left: Mapping[str, str] = {}
-        known: Caller | None = scope.get(CALLER)  # type: ignore[assignment]
-        if known is not None:
-            caller = known
-        elif tools.settings.keyless and KEYED not in scope:
+        if tools.settings.keyless:
             _check_peer(scope["client"])
             _check(scope["method"], scope["headers"])
             caller = _local(tools.door.address(scope))
@@ -58,7 +55,7 @@ class Gate:
             caller = await tools.door.caller(scope)
             left = await tools.door.admit(caller)
         try:
-            check(caller, marks, scope["path_params"])  # a guard of Litestar's would be given a copy of the route
+            check_route(caller, marks, scope["path_params"])  # a guard of Litestar's would be given a copy of the route
         except Forbidden as error:
             error.facts["headers"] = left
             raise

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 from urllib.parse import unquote
 
 from litestar import Litestar
 
 from packhorse.errors import PackhorseError
-from packhorse.factory import check
+from packhorse.http.app import rest, wake
 from packhorse.http.responses import problems
-from packhorse.http.server import build, rest, wake
-from packhorse.settings import Settings, load
+from packhorse.settings import Settings
 
 OURS = frozenset(
     {"type", "asgi", "http_version", "method", "scheme", "query_string", "raw_path", "headers", "client", "server"}
@@ -26,26 +25,12 @@ OURS = frozenset(
 """Of a scope. The rest is what the parent has found out about the request, in which we would take its word for ours."""
 
 
-def asgi(settings: Settings | None = None, **given: Any) -> Mounted:
-    """The HTTP interface as an ASGI application, to be served or to be mounted in another::
-
-        api = FastAPI()
-        api.mount("/carrier", packhorse.asgi())
-
-    Settings are given by name (``store="sqlite:////srv/jobs.db"``) or all at once; what is not given comes from where
-    settings always come from. It runs no worker. What the parent lets through is still checked: without keys, only
-    requests to this machine's own addresses are served. Raises SettingError for settings that cannot work.
-    """
-    chosen = settings or load(given).settings
-    check(chosen)
-    return Mounted(chosen)
-
-
 class Mounted:
     """An ASGI application. Its store and objects are opened once per event loop."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, build: Callable[[Settings], Litestar]) -> None:
         self._settings = settings
+        self._build = build
         self._lock = threading.Lock()
         self._opening: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
         self._apps: dict[asyncio.AbstractEventLoop, Litestar] = {}
@@ -91,7 +76,7 @@ class Mounted:
 
         All of them at once: so no other generator, such as a context manager's, may be part of this one.
         """
-        app = build(self._settings)
+        app = self._build(self._settings)
         await wake(app)
         self._apps[loop] = app
         try:

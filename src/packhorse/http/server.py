@@ -1,4 +1,4 @@
-"""The HTTP server: the routes put together, and a process that serves them until it is told to stop."""
+"""A process that serves an application until it is told to stop."""
 
 from __future__ import annotations
 
@@ -9,57 +9,21 @@ import logging
 import os
 import resource
 import signal
-from collections.abc import AsyncIterator
 from typing import Any
 
 import uvloop
 from granian.constants import HTTPModes, Interfaces
 from granian.http import HTTP1Settings
 from granian.server.embed import Server
-from litestar import Litestar, Router
-from litestar.di import Provide
-from litestar.openapi.config import OpenAPIConfig
-from litestar.openapi.spec import Components, SecurityScheme
+from litestar import Litestar
 from litestar.types import ASGIApp, Receive, Scope, Send
 
-from packhorse import log as telemetry
-from packhorse.auth.caller import caller_of
 from packhorse.errors import PackhorseError, SettingError
-from packhorse.factory import destinations_from, open_both
-from packhorse.http.auth_middleware import Gate, is_local
-from packhorse.http.middleware import Observed
-from packhorse.http.openapi import OpenApiFile
-from packhorse.http.requests import query
-from packhorse.http.responses import problems
-from packhorse.http.routes import (
-    bulk,
-    events,
-    failures,
-    jobs,
-    keys,
-    live,
-    prometheus,
-    promote,
-    queues,
-    results,
-    schedule_edits,
-    schedules,
-    sessions,
-    stats,
-    submit,
-    system,
-    webhooks,
-    workers,
-)
-from packhorse.http.services import Tools, tools_of
+from packhorse.http.app import prepare
+from packhorse.http.auth_middleware import is_local
 from packhorse.log import log
 from packhorse.ports import require_free
-from packhorse.settings import Settings, load
-from packhorse.store.collections import keys as key_records
-from packhorse.version import VERSION
-from packhorse.web import assets, routes
-from packhorse.web.api_calls import BASE
-from packhorse.web.pages import docs
+from packhorse.settings import Settings
 
 GRACE = 1.5
 """Seconds that requests have to end by themselves when the server stops."""
@@ -77,128 +41,14 @@ GARBAGE = 20_000
 KNOCK = 0.02
 """Seconds between tries to reach ourselves while we start."""
 
-KEY = SecurityScheme(type="http", scheme="bearer", description="A key (`ph_…`), or the token of one job.")
 
-ROUTES = [
-    submit.submit,
-    jobs.list_jobs,
-    *bulk.ROUTES,
-    *keys.ROUTES,
-    *sessions.ROUTES,
-    jobs.get_job,
-    jobs.explain,
-    jobs.estimate,
-    jobs.history,
-    jobs.cancel,
-    jobs.retry,
-    jobs.delete_job,
-    jobs.log,
-    jobs.metrics,
-    events.events,
-    results.artifacts,
-    results.artifact,
-    results.result,
-    *failures.ROUTES,
-    queues.list_queues,
-    queues.pause,
-    queues.resume,
-    stats.stats,
-    workers.list_workers,
-    promote.promote,
-    promote.destinations,
-    system.pipelines,
-    system.findings,
-    webhooks.list_webhooks,
-    webhooks.add_webhook,
-    webhooks.remove_webhook,
-    webhooks.list_deliveries,
-    webhooks.try_webhook,
-    *schedules.ROUTES,
-    *schedule_edits.ROUTES,
-]
-
-
-async def wake(app: Litestar) -> None:
-    """Open what the routes work with."""
-    settings: Settings = app.state.settings
-    try:
-        destinations = destinations_from(settings)
-        store, blobs = await open_both(settings)
-    except Exception as error:
-        app.state.failure = error  # the server only knows that it did not start
-        raise
-    tools = app.state.tools = Tools(settings, store, blobs, destinations)
-    if not settings.keyless and not await key_records.list_newest(store, None, limit=1):
-        log.no_keys()
-    app.state.beside = asyncio.create_task(tools.run())
-    app.state.is_open.set()
-
-
-async def rest(app: Litestar) -> None:
-    tools: Tools = app.state.tools
-    app.state.beside.cancel()
-    await asyncio.gather(app.state.beside, return_exceptions=True)
-    await tools.close()
-    await tools.store.close()
-    await tools.blobs.close()
-    for destination in tools.destinations.values():
-        await destination.close()
-
-
-@contextlib.asynccontextmanager
-async def living(app: Litestar) -> AsyncIterator[None]:
-    await wake(app)
-    try:
-        yield
-    finally:
-        await rest(app)
-
-
-def build(settings: Settings) -> Litestar:
-    """The application; it opens store and objects when it is started."""
-    api = Router(BASE, route_handlers=ROUTES)
-    app = Litestar(
-        [api, system.healthz, system.readyz, prometheus.scrape, docs.docs, *assets.ROUTES, routes.PAGES, live.live],
-        dependencies={
-            "tools": Provide(tools_of, sync_to_thread=False),
-            "caller": Provide(caller_of, sync_to_thread=False),
-        },
-        before_request=query.check,
-        exception_handlers={Exception: problems.problem},
-        middleware=[Gate],
-        lifespan=[living],
-        openapi_config=OpenAPIConfig(
-            title="packhorse",
-            version=VERSION,
-            openapi_router=Router("/openapi.json", route_handlers=[], include_in_schema=False, opt={"scope": None}),
-            render_plugins=[OpenApiFile(path="/")],  # the others load scripts from a CDN
-            use_handler_docstrings=True,
-            components=Components(security_schemes={"key": KEY}),
-            security=[{"key": []}],
-        ),
-        logging_config=None,
-    )
-    app.state.inside = app.asgi_handler
-    app.asgi_handler = Observed(app.asgi_handler)
-    prepare(app, settings)
-    return app
-
-
-def prepare(app: Litestar, settings: Settings) -> None:
-    """Before each start: nothing of an earlier life is left."""
-    for left in ("failure", "tools", "beside"):
-        app.state.pop(left, None)
-    app.state.settings = settings
-    app.state.is_open = asyncio.Event()
-
-
-def serve(settings: Settings) -> None:
-    """Serve until SIGTERM or SIGINT. Raises SettingError for an address that cannot be served."""
+def serve(settings: Settings, app: Litestar) -> None:
+    """Serve the application until SIGTERM or SIGINT. Raises SettingError for an address that cannot be served."""
     check_address(settings)
     logging.getLogger("python_multipart").setLevel(logging.ERROR)  # it warns about every malformed request
     _allow_connections()
     _collect_rarely()
-    uvloop.run(_serve(settings))
+    uvloop.run(_serve(settings, app))
 
 
 def _allow_connections() -> None:
@@ -229,8 +79,8 @@ def check_address(settings: Settings) -> None:
     require_free(settings.host, settings.port)
 
 
-async def _serve(settings: Settings) -> None:
-    app = build(settings)
+async def _serve(settings: Settings, app: Litestar) -> None:
+    prepare(app, settings)
     requests = _Requests(app)
     server = Server(
         requests,
@@ -302,9 +152,3 @@ class _Requests:
             for task in self._open:
                 task.cancel()
             await asyncio.wait(self._open, timeout=LAST_GRACE)
-
-
-if __name__ == "__main__":
-    settings = load().settings
-    telemetry.write(settings.log_format, settings.log_level)
-    serve(settings)

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct, field
 
 from packhorse.core.histogram import percentile
+from packhorse.core.plan import Definition
+from packhorse.jobs.explain import is_live
 from packhorse.store.base import Store
+from packhorse.store.collections import definitions as definition_records
 from packhorse.store.collections import readings as reading_records
+from packhorse.store.collections import workers
 from packhorse.store.collections.readings import Level, Reading
+from packhorse.store.collections.workers import WorkerCard
 from packhorse.store.statistics import MINUTE, QUARTER, Tally
+from packhorse.store.tolerant_reads import get_readable, plans_of
 
+MOST_COUNTED = 10_000
+"""Tasks counted per queue. This number means at least so many."""
 MOST_POINTS = 300
 """Of a series."""
 RECENT = 300.0
@@ -118,3 +126,76 @@ def _level(reading: Reading, queue: str | None) -> Level:
         running=sum(level.running for level in levels),
         slots=sum(level.slots for level in levels),
     )
+
+
+# Queues as they are now
+
+
+class QueueStats(Struct, frozen=True):
+    at: float
+    live: Sequence[WorkerCard]
+    """Workers with a heartbeat within one lease."""
+    queues: Mapping[str, Level]
+
+    @property
+    def running(self) -> int:
+        return sum(level.running for level in self.queues.values())
+
+    @property
+    def waiting(self) -> int:
+        return sum(level.ready for level in self.queues.values())
+
+    @property
+    def is_capped(self) -> bool:
+        """Whether more tasks wait than were counted."""
+        return any(level.ready >= MOST_COUNTED for level in self.queues.values())
+
+    @property
+    def oldest(self) -> float:
+        return max((level.oldest for level in self.queues.values()), default=0.0)
+
+
+async def queue_stats(store: Store, lease: float) -> QueueStats:
+    """The cost does not depend on the number of jobs."""
+    now = store.now()
+    live = [card for card in await workers.list_all(store) if is_live(card, now, lease)]
+    kinds = kinds_of(await definition_records.list_all(store))
+    for queue in (queue for card in live for queue in card.queues):
+        kinds.setdefault(queue, set())
+    ready = await store.ready(kinds, limit=MOST_COUNTED)
+    oldest = await _oldest(store, kinds, now)
+    return QueueStats(
+        now,
+        live,
+        {
+            queue: Level(
+                ready=ready[queue],
+                oldest=oldest.get(queue, 0.0),
+                running=sum(card.busy.get(queue, 0) for card in live),
+                slots=sum(card.queues.get(queue, 0) for card in live),
+            )
+            for queue in sorted(kinds)
+        },
+    )
+
+
+def kinds_of(definitions: Sequence[Definition]) -> dict[str, set[str]]:
+    """For each queue that a pipeline uses, the kinds of stages in it."""
+    found: dict[str, set[str]] = {}
+    for plan in plans_of(definitions).values():
+        for stage in plan.stages:
+            found.setdefault(stage.queue, set()).add(stage.kind)
+    return found
+
+
+async def _oldest(store: Store, kinds: Mapping[str, set[str]], now: float) -> dict[str, float]:
+    """For each queue, how long its oldest task has been ready: the first of each kind and priority counts."""
+    heads = await store.heads(kinds)
+    jobs = await get_readable(store, list({head.job_id for head in heads}))
+    found: dict[str, float] = {}
+    for head in heads:
+        job = jobs.get(head.job_id)
+        task = None if job is None else job.task(head.task)
+        if task is not None and task.ready_at is not None:
+            found[head.queue] = max(found.get(head.queue, 0.0), now - task.ready_at)
+    return found

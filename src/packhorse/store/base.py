@@ -175,6 +175,22 @@ class Finding(Struct, frozen=True):
     """None for what was looked at just now."""
 
 
+class Snapshot(Struct, frozen=True):
+    """Everything that is kept of one job, as a page shows it."""
+
+    job: Job
+    spec: Spec | None
+    results: Mapping[TaskId, Result]
+    progress: Mapping[TaskId, Progress]
+    events: Sequence[Event]
+    """The newest, in order."""
+    lines: Sequence[Line]
+    """The newest of the log, in order; of one stage if one was named."""
+    last_line: int
+    """The number of the newest line of any stage, and no smaller than that of any in ``lines``."""
+    samples: Sequence[Sample]
+
+
 class Jobs(Protocol):
     async def commit(self, changes: Sequence[Change]) -> list[PackhorseError | None]:
         """Make each change whole or not at all, in order; say per change why it was refused, or None.
@@ -200,6 +216,13 @@ class Jobs(Protocol):
         """How many jobs match, without those that are being purged; counted no further than ``most``.
 
         Looks at no more than about ``filter.looks(most)`` jobs, however few of them match.
+        """
+
+    async def snapshot(self, job_id: str, *, events: int, lines: int, stage: str | None = None) -> Snapshot | None:
+        """One job with everything kept apart from it, in one call: at most so many events and lines of log.
+
+        What the store writes meanwhile may show in one part and not in another, but a line past ``last_line`` is never
+        in ``lines``.
         """
 
     async def specs(self, job_ids: Sequence[str]) -> dict[str, Spec]: ...

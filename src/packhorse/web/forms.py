@@ -12,7 +12,7 @@ from litestar.datastructures import FormMultiDict
 from packhorse.errors import TooLarge, UnsupportedMedia
 from packhorse.http.requests.body import Body
 from packhorse.settings import Settings
-from packhorse.web.api_calls import Page
+from packhorse.web.render import Page
 
 KIND = "application/x-www-form-urlencoded"
 SMALL = 16 * 1024

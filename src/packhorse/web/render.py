@@ -10,17 +10,19 @@ from urllib.parse import quote, unquote, urlencode
 
 import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from litestar import Response
+from litestar import Request, Response
 from litestar.datastructures import Cookie
-from litestar.exceptions import HTTPException
+from litestar.exceptions import HTTPException, ValidationException
 
+from packhorse.auth.caller import Caller
 from packhorse.auth.cookies import FAILED_LOGINS, cookie_name, session_cookie
 from packhorse.core.text import percent, plural
-from packhorse.errors import PackhorseError, Unauthorized
-from packhorse.log import log
+from packhorse.errors import InvalidInput, PackhorseError, Unauthorized
+from packhorse.http.responses import problems
 from packhorse.version import VERSION
-from packhorse.web.api_calls import Page, Problem, Viewer
 from packhorse.web.widgets import formatting
+
+Page = Request[Any, Any, Any]
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -72,7 +74,7 @@ def _environment() -> Environment:
 def rendered(request: Page, template: str, *, status: int = 200, **told: Any) -> Response[bytes]:
     """The template with what it is told; ``url`` makes addresses of this site, ``may`` says what the viewer may do."""
     root = request.scope.get("root_path", "")
-    who: Viewer | None = request.scope["state"].get("caller")
+    who: Caller | None = request.scope["state"].get("caller")
     allowed = _allowed(who)
 
     def url(path: str, **query: Any) -> str:
@@ -97,7 +99,7 @@ def rendered(request: Page, template: str, *, status: int = 200, **told: Any) ->
     return answer
 
 
-def _allowed(who: Viewer | None) -> frozenset[str]:
+def _allowed(who: Caller | None) -> frozenset[str]:
     if who is None:
         return frozenset()
     return who.allowed | {SHARED} if who.is_operator else who.allowed
@@ -126,9 +128,7 @@ def moved(request: Page, path: str, said: str = "", **query: Any) -> Response[by
 
 def wrong(request: Page, error: Exception) -> Response[bytes]:
     """What is wrong, as a page, or as JSON for a script; whoever has to log in is taken to where they can."""
-    status, title, detail = _told(error)
-    if status >= 500 and not isinstance(error, Problem):  # what the API answers, it has logged
-        log.request_failed(request.method, request.url.path, error)
+    status, title, detail, headers = _described(request, error)
     if is_script(request):
         answer = as_json(status, {"error": detail})
     elif status == 401:
@@ -136,6 +136,7 @@ def wrong(request: Page, error: Exception) -> Response[bytes]:
         answer = moved(request, "/login", next=asked if request.method == "GET" else "")
     else:
         answer = _page(request, status, title, detail)
+    answer.headers.update(headers)
     cookie = session_cookie(request.scope)
     if cookie in request.cookies and _lets_nobody_in(request, error):
         answer.delete_cookie(cookie, path=request.scope.get("root_path", "") or "/")
@@ -171,12 +172,23 @@ def as_json(status: int, told: Any) -> Response[bytes]:
     return Response(msgspec.json.encode(told), status_code=status, media_type="application/json", headers=HEADERS)
 
 
-def _told(error: Exception) -> tuple[int, str, str]:
-    if isinstance(error, Problem):
-        mistakes = "; ".join(f"{name}: {what}" for name, what in error.mistakes.items())
-        return error.status, error.told.get("title", "Refused"), mistakes or error.told.get("detail", "")
-    if isinstance(error, PackhorseError):
-        return error.status, error.title(), error.message
-    if isinstance(error, HTTPException) and error.status_code < 500:
-        return error.status_code, "This cannot be done", error.detail
-    return 500, PackhorseError.title(), PackhorseError().message
+def mistakes(error: PackhorseError) -> dict[str, str]:
+    """What is wrong with which field."""
+    return {each["field"]: each["message"] for each in error.errors} if isinstance(error, InvalidInput) else {}
+
+
+def sentence(error: PackhorseError) -> str:
+    """What is wrong, in one line."""
+    return "; ".join(mistakes(error).values()) or error.message
+
+
+def _described(request: Page, error: Exception) -> tuple[int, str, str, dict[str, str]]:
+    """Status, title, detail and headers of an error page."""
+    if isinstance(error, HTTPException) and error.status_code < 500 and not isinstance(error, ValidationException):
+        return error.status_code, "This cannot be done", error.detail, {}
+    known = problems.known_error(request, error)
+    problems.log_failure(known, request.method, request.url.path, error)
+    fields = "; ".join(f"{name}: {what}" if name else what for name, what in mistakes(known).items())
+    headers = problems.headers(known, error)
+    headers.pop("WWW-Authenticate", None)  # a browser would ask for a password
+    return known.status, known.title(), fields or known.message, headers

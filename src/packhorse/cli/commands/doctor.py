@@ -10,12 +10,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from packhorse.background import health
 from packhorse.blobs.base import Blobs
 from packhorse.cli import output as printing
 from packhorse.cli.options import Output, Places, settings_from
 from packhorse.errors import PackhorseError
 from packhorse.factory import blobs_from, is_absent, open_store
+from packhorse.jobs import health
 from packhorse.settings import Loaded, Settings, without_secrets
 from packhorse.store.base import Finding
 

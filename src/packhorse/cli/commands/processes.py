@@ -30,7 +30,7 @@ def serve(
     keyless
         Ask for no key, and serve this machine only.
     """
-    from packhorse.http.server import serve as serve_api
+    from packhorse.web.app import serve as serve_api
 
     settings = settings_from(places, host=host, port=port, keyless="yes" if keyless else None).settings
     log.write(settings.log_format, settings.log_level)

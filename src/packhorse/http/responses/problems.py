@@ -33,7 +33,6 @@ from packhorse.http.middleware import PROBLEM as PROBLEM_TYPE
 from packhorse.http.openapi import PROBLEM
 from packhorse.log import log, trace_id
 from packhorse.schemas.problems import error_to_json
-from packhorse.web.render import nowhere
 
 RETRY_AFTER = "2"
 """Seconds. About what a store or an object store needs to be restarted."""
@@ -43,25 +42,20 @@ LASTING = (CorruptRecord, SchemaTooNew)
 
 
 def problem(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
-    known = _known(request, error)
+    known = known_error(request, error)
     request.scope[PROBLEM_TYPE] = known.type()  # type: ignore[literal-required]
-    if isinstance(known, StoreError | BlobError) and known.status >= 500:
-        log.request_unserved(request.method, request.url.path, error)  # with what the problem leaves out
-    elif known.status >= 500:
-        log.request_failed(request.method, request.url.path, error)
-    if isinstance(known, NotFound | WrongMethod) and _is_for_eyes(request):
-        page = nowhere(request, known.status, known.message)
-        page.headers.update(_headers(known, error))
-        return page
+    log_failure(known, request.method, request.url.path, error)
     document = error_to_json(known)
     document["trace_id"] = trace_id()
-    return Response(json.encode(document), status_code=known.status, media_type=PROBLEM, headers=_headers(known, error))
+    return Response(json.encode(document), status_code=known.status, media_type=PROBLEM, headers=headers(known, error))
 
 
-def _is_for_eyes(request: Request[Any, Any, Any]) -> bool:
-    """A browser that opens an address shows what it gets; whoever asks the API reads problems."""
-    path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
-    return not f"{path}/".startswith("/api/") and "text/html" in request.headers.get("accept", "")
+def log_failure(known: PackhorseError, method: str, path: str, error: Exception) -> None:
+    """Log what is our fault, with what the answer leaves out."""
+    if isinstance(known, StoreError | BlobError) and known.status >= 500:
+        log.request_unserved(method, path, error)
+    elif known.status >= 500:
+        log.request_failed(method, path, error)
 
 
 def refusal(error: PackhorseError) -> ASGIResponse:
@@ -71,11 +65,11 @@ def refusal(error: PackhorseError) -> ASGIResponse:
         body=json.encode(error_to_json(known)),
         status_code=known.status,
         media_type=PROBLEM,
-        headers=_headers(known, error),
+        headers=headers(known, error),
     )
 
 
-def _known(request: Request[Any, Any, Any], error: Exception) -> PackhorseError:
+def known_error(request: Request[Any, Any, Any], error: Exception) -> PackhorseError:
     if isinstance(error, StoreError | BlobError) and error.status >= 500:
         return _without_internals(error)
     if isinstance(error, PackhorseError):
@@ -119,19 +113,19 @@ def _choices(request: Request[Any, Any, Any], field: str) -> str | None:
     return one_of(field, words)["message"] if words else None
 
 
-def _headers(known: PackhorseError, error: Exception) -> dict[str, str]:
-    headers = {"Cache-Control": "no-store"}
+def headers(known: PackhorseError, error: Exception) -> dict[str, str]:
+    found = {"Cache-Control": "no-store"}
     if _passes(known):
-        headers["Retry-After"] = RETRY_AFTER
+        found["Retry-After"] = RETRY_AFTER
     if isinstance(known, RangeNotSatisfiable):
-        headers["Content-Range"] = f"bytes */{known.facts['size']}"
+        found["Content-Range"] = f"bytes */{known.facts['size']}"
     if isinstance(known, TooMany | Forbidden):
-        headers |= known.facts.get("headers", {})  # Retry-After and the limits, as they stood when it was refused
+        found |= known.facts.get("headers", {})  # Retry-After and the limits, as they stood when it was refused
     if isinstance(known, Unauthorized):
-        headers["WWW-Authenticate"] = "Bearer"
+        found["WWW-Authenticate"] = "Bearer"
     if isinstance(error, HTTPException) and error.headers:
-        headers |= error.headers  # such as Allow
-    return headers
+        found |= error.headers  # such as Allow
+    return found
 
 
 def _passes(error: PackhorseError) -> bool:

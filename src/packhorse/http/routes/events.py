@@ -1,4 +1,4 @@
-"""``GET /jobs/{id}/events``: what happened to a job, and what happens, as server-sent events."""
+"""Server-sent events: what happens to one job, and ``/live``, which tells pages to look again."""
 
 from __future__ import annotations
 
@@ -28,6 +28,9 @@ PING = 15.0
 """Seconds of silence after which we say that we are still there."""
 LINGER = 0.2
 """Seconds for which the last lines of a log may come after the end of the job: workers write a few times a second."""
+
+STEADY = 5.0
+"""Seconds after which it is said all the same: workers, queues and schedules change without a job that does."""
 
 HEADERS = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
@@ -79,10 +82,15 @@ async def events(
     Events of type progress and log have no id: they are not history. `log_after` is the number of the last line of log
     that is already known; `log=false` leaves the log out.
     """
+    after = last_event(last_event_id, after)
+    return await stream_events(tools, caller, job_id, after, log_after if log else None)
+
+
+async def stream_events(tools: Tools, caller: Caller, job_id: str, after: int, log_after: int | None) -> ASGIApp:
+    """Events after that number, and lines of log after that one; None leaves the log out. Raises JobNotFound."""
     await tools.job(caller, job_id)
-    after = _last_event_id(last_event_id, after)
     tools.streams.check(caller)
-    following = _Following(tools, caller, job_id, after, log_after if log else None)
+    following = _Following(tools, caller, job_id, after, log_after)
     return Streamed(tools.streams.counted(caller, following.frames()), HEADERS, ended=tools.ended(caller))
 
 
@@ -204,10 +212,25 @@ def _frame(type: str, data: Mapping[str, object], n: int | None = None) -> bytes
     return b"%sevent: %s\ndata: %s\n\n" % (number, type.encode(), json.encode(data))
 
 
-def _last_event_id(header: str | None, after: int) -> int:
+def last_event(header: str | None, after: int) -> int:
     """A browser that reconnects sends the header and the address it had at first: the header knows better."""
     if header is None or header == "":
         return after
     if not (header.isascii() and header.isdigit()) or len(header) > 15:
         raise InvalidInput("Last-Event-ID must be the number of an event.", field="Last-Event-ID")
     return int(header)
+
+
+@get("/live", scope="read", include_in_schema=False)
+async def live(tools: NamedDependency[Tools], caller: NamedDependency[Caller]) -> ASGIApp:
+    """Server-sent events of the type ``changed``, without end."""
+    tools.streams.check(caller)
+    hints = tools.streams.counted(caller, _hints(tools, caller))
+    return Streamed(hints, HEADERS, ended=tools.ended(caller))
+
+
+async def _hints(tools: Tools, caller: Caller) -> AsyncGenerator[bytes]:
+    yield b"retry: 1000\n\n"
+    with tools.feed.hints(caller.tenant, caller.user) as hints:
+        while await hints.next(STEADY):
+            yield b"event: changed\ndata: {}\n\n"

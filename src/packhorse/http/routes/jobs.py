@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any
 
 from litestar import Request, delete, get, post
@@ -15,30 +15,34 @@ from litestar.types import ASGIApp
 from msgspec import Struct
 
 from packhorse.auth.caller import Caller
-from packhorse.core import json, lifecycle
-from packhorse.core.changes import Change
-from packhorse.core.models import Job
+from packhorse.core import json
 from packhorse.core.plan import Status
-from packhorse.define.validation import list_some, quote_short
-from packhorse.errors import InvalidInput, JobNotFound, NotAllowed, SlotTaken, TooLarge, TooSlow, UnsupportedMedia
+from packhorse.errors import (
+    BlobUnavailable,
+    InvalidInput,
+    JobNotFound,
+    NotAllowed,
+    NotFinished,
+    PromoteFailed,
+    SlotTaken,
+    TooLarge,
+    TooSlow,
+    UnsupportedMedia,
+)
 from packhorse.http.openapi import answering, refusing, taking
 from packhorse.http.requests.json_body import asked
 from packhorse.http.requests.query import Number
 from packhorse.http.responses import etag
 from packhorse.http.services import Tools
-from packhorse.jobs.estimate import estimate_job
-from packhorse.jobs.explain import explain_job
-from packhorse.schemas.events import HistoryPage, LinesPage, SeriesPage, event_to_json, line_to_json, usage_to_json
-from packhorse.schemas.explain import EstimateDocument, ExplainDocument, estimate_to_json, reason_to_json
+from packhorse.jobs import actions, view
+from packhorse.schemas.events import HistoryPage, LinesPage, SeriesPage, line_to_json, usage_to_json
+from packhorse.schemas.explain import EstimateDocument, ExplainDocument
 from packhorse.schemas.jobs import JobDocument, JobsPage
+from packhorse.schemas.operations import DestinationsPage
 from packhorse.store.base import Filter, Line
 
-Cursor = Annotated[
-    str | None,
-    QueryParameter(
-        pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$", description="What an earlier page gave as `next`."
-    ),
-]
+CURSOR = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
+Cursor = Annotated[str | None, QueryParameter(pattern=CURSOR, description="What an earlier page gave as `next`.")]
 Limit = Annotated[int, QueryParameter(ge=1, le=200)]
 Lines = Annotated[int, QueryParameter(ge=1, le=5000)]
 Events = Annotated[int, QueryParameter(ge=1, le=1000)]
@@ -71,12 +75,8 @@ async def list_jobs(
     limit: Limit = 50,
 ) -> JobsPage:
     """Jobs, newest first. `next` is the cursor of the next page."""
-    filter = wanted(caller, user_id, status, pipeline, seconds_of(created_from), seconds_of(created_until))
-    if filter is None:
-        return {"items": [], "next": None}
-    found = await tools.store.find(filter, before=cursor, limit=limit + 1)
-    following = found[limit - 1].id if len(found) > limit else None
-    return {"items": await tools.listed(found[:limit]), "next": following}
+    wanted = Filter(None, user_id, status, pipeline, view.seconds_of(created_from), view.seconds_of(created_until))
+    return await view.list_jobs(tools, caller, wanted, cursor=cursor, limit=limit)
 
 
 Known = Annotated[
@@ -101,8 +101,7 @@ async def get_job(
     known: Known = None,
 ) -> ASGIApp:
     """One job."""
-    [shape] = await tools.shown([await tools.job(caller, job_id)])
-    return etag.answered(json.encode(shape), known)
+    return etag.answered(json.encode(await view.job(tools, caller, job_id)), known)
 
 
 @get("/jobs/{job_id:str}/explain", scope="read", responses=refusing(JobNotFound))
@@ -110,8 +109,7 @@ async def explain(
     tools: NamedDependency[Tools], caller: NamedDependency[Caller], job_id: FromPath[str]
 ) -> ExplainDocument:
     """Why the job is not running now: a code and a sentence each, the first to be seen to first; none if it is."""
-    found = await explain_job(tools.store, await tools.job(caller, job_id), tools.settings.lease)
-    return {"reasons": [reason_to_json(each) for each in found]}
+    return {"reasons": await view.explain(tools, await tools.job(caller, job_id))}
 
 
 @get("/jobs/{job_id:str}/estimate", scope="read", responses=refusing(JobNotFound))
@@ -119,10 +117,7 @@ async def estimate(
     tools: NamedDependency[Tools], caller: NamedDependency[Caller], job_id: FromPath[str]
 ) -> EstimateDocument:
     """How much longer the job will run, told from its stages' runs of the last days and from its own progress."""
-    job = await tools.job(caller, job_id)
-    reported = (await tools.store.progress([job.id])).get(job.id, {})
-    now = tools.store.now()
-    return estimate_to_json(estimate_job(job, reported, await tools.past(job.plan.pipeline), now), now)
+    return await view.estimate(tools, await tools.job(caller, job_id))
 
 
 @get("/jobs/{job_id:str}/history", scope="read", responses=refusing(JobNotFound))
@@ -134,10 +129,7 @@ async def history(
     limit: Events = 500,
 ) -> HistoryPage:
     """What has happened to the job: its events numbered `after` + 1 and on, as far as they have come."""
-    job = await tools.job(caller, job_id)
-    found = await tools.store.events(job.id, after=after, limit=limit + 1)
-    following = found[limit - 1].n if len(found) > limit else None
-    return {"items": [event_to_json(each) for each in found[:limit]], "next": following}
+    return await view.history(tools, await tools.job(caller, job_id), after=after, limit=limit)
 
 
 @post(
@@ -155,10 +147,7 @@ async def cancel(
 ) -> JobDocument:
     """Cancel now, or ask the worker to."""
     await asked(request, tools.settings, Nothing)
-    await tools.job(caller, job_id)
-    job = await tools.transact(job_id, lambda job: lifecycle.cancel(job, now=tools.store.now()))
-    [shape] = await tools.shown([job])
-    return shape
+    return await actions.cancel(tools, caller, job_id)
 
 
 @post(
@@ -183,15 +172,7 @@ async def retry(
     if None not in (stage, given.stage) and stage != given.stage:
         raise InvalidInput("The query names one stage, and the body another.", field="stage")
     wanted = stage if given.stage is None else given.stage
-    await tools.job(caller, job_id)
-
-    def again(job: Job) -> Change | None:
-        if wanted != "*":
-            _check_stage(job, wanted)
-        return lifecycle.retry(job, stage=wanted, now=tools.store.now())
-
-    [shape] = await tools.shown([await tools.transact(job_id, again)])
-    return shape
+    return await actions.retry(tools, caller, job_id, wanted)
 
 
 @delete(
@@ -211,9 +192,38 @@ async def delete_job(
     It is gone at once: whatever is asked of it afterwards, this too, is 404. Its files follow within a sweep.
     """
     await asked(request, tools.settings, Nothing)
-    await tools.job(caller, job_id)
-    await tools.transact(job_id, lambda job: lifecycle.delete(job, now=tools.store.now()))
-    tools.audit.tell("job.deleted", caller, job_id=job_id)
+    await actions.delete(tools, caller, job_id)
+
+
+class Promote(Struct):
+    """Where a result is to be promoted to."""
+
+    destination: str | None = None
+    """The name of one of the places that the server has; default: the first."""
+
+
+@get("/destinations", scope="operate", responses=refusing())
+async def destinations(tools: NamedDependency[Tools]) -> DestinationsPage:
+    """Where a result can be promoted to, the usual place first."""
+    return {"items": [{"name": name} for name in tools.destinations], "next": None}
+
+
+@post(
+    "/jobs/{job_id:str}/promote",
+    scope="operate",
+    status_code=200,
+    operation_class=taking(Promote),
+    responses=refusing(*CHANGING, NotFinished, BlobUnavailable, PromoteFailed),
+)
+async def promote(
+    request: Request[Any, Any, State],
+    tools: NamedDependency[Tools],
+    caller: NamedDependency[Caller],
+    job_id: FromPath[str],
+) -> JobDocument:
+    """Copy the result files to a permanent place. Asked again, it copies only what is missing there."""
+    given = await asked(request, tools.settings, Promote)
+    return await actions.promote(tools, caller, job_id, given.destination)
 
 
 LINES = answering(
@@ -236,11 +246,8 @@ async def log(
 
     With `newest`, the last lines that are there, in order.
     """
-    _check_stage(await tools.job(caller, job_id), stage)
-    found = await tools.store.lines(
-        job_id, after=after, limit=limit if newest else limit + 1, stage=stage, newest=newest
-    )
-    lines, following = found[:limit], found[limit - 1].n if len(found) > limit else None
+    job = await tools.job(caller, job_id)
+    lines, following = await view.log_lines(tools, job, after=after, stage=stage, limit=limit, newest=newest)
     if request.accept.best_match(["application/json", "text/plain"]) == "text/plain":
         return ASGIResponse(body=_text(lines), media_type="text/plain", headers=HEADERS)
     page: LinesPage = {"items": [line_to_json(line) for line in lines], "next": following}
@@ -254,36 +261,8 @@ async def metrics(tools: NamedDependency[Tools], caller: NamedDependency[Caller]
     return {"items": usage_to_json(await tools.store.samples(job_id)), "next": None}
 
 
-def wanted(
-    caller: Caller,
-    user: str | None,
-    status: Status | None,
-    pipeline: str | None,
-    created_from: float | None,
-    created_until: float | None,
-) -> Filter | None:
-    """None if it is about a user for whom the caller does not act: there is nothing to find."""
-    if caller.user is not None and user not in (None, caller.user):
-        return None
-    return Filter(caller.tenant, caller.user or user, status, pipeline, created_from, created_until)
-
-
 HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
-
-
-def _check_stage(job: Job, stage: str | None) -> None:
-    if stage is not None and stage not in job.plan.index:
-        raise InvalidInput(
-            f"There is no stage {quote_short(stage)}; there is {list_some(job.plan.index)}.", field="stage"
-        )
 
 
 def _text(lines: list[Line]) -> str:
     return "".join(line.text.rstrip("\n") + "\n" for line in lines)
-
-
-def seconds_of(at: datetime | None) -> float | None:
-    """A time without a zone is UTC."""
-    if at is None:
-        return None
-    return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()

@@ -1,4 +1,4 @@
-"""Keys: made, listed, renewed and ended; and tokens for the person who waits for one job."""
+"""Keys, tokens for the person who waits for one job, sessions of browsers, and the audit log."""
 
 from __future__ import annotations
 
@@ -10,29 +10,26 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, FromQuery, QueryParameter
 from msgspec import Struct, field
 
-from packhorse.auth import issue
-from packhorse.auth.caller import ANY, Caller
-from packhorse.define.durations import seconds
-from packhorse.define.validation import NOT_VALID, invalid
-from packhorse.errors import Forbidden, InvalidInput, JobNotFound, KeyNotFound, TooLarge, TooSlow, UnsupportedMedia
+from packhorse.auth.access import ANY
+from packhorse.auth.caller import Caller
+from packhorse.errors import JobNotFound, KeyNotFound, TooLarge, TooSlow, UnsupportedMedia
 from packhorse.http.openapi import refusing, taking
 from packhorse.http.requests.json_body import asked
 from packhorse.http.requests.query import LARGEST
 from packhorse.http.services import Tools
+from packhorse.jobs import keys
 from packhorse.schemas.keys import (
     AuditPage,
     KeyDocument,
     KeysPage,
+    LimitDocument,
     LimitsPage,
     MadeKeyDocument,
     MeDocument,
-    audit_entry_to_json,
+    SessionDocument,
     key_to_json,
     limit_to_json,
 )
-from packhorse.store.collections import audit as audit_records
-from packhorse.store.collections import keys
-from packhorse.store.collections.keys import Key
 
 BODY = (TooLarge, UnsupportedMedia, TooSlow)
 Before = Annotated[int | None, QueryParameter(ge=1, le=LARGEST)]
@@ -40,7 +37,6 @@ Limit = Annotated[int, QueryParameter(ge=1, le=200)]
 
 TOKEN = 86_400.0
 """Seconds a token is good for if nobody says."""
-LONGEST_TOKEN = 30 * 86_400.0
 
 
 class AskedKey(Struct):
@@ -82,9 +78,7 @@ async def list_keys(
     limit: Limit = 50,
 ) -> KeysPage:
     """The keys of this tenant, newest first, ended ones too. Never what is secret of them."""
-    found = await keys.list_newest(tools.store, caller.tenant, before=cursor, limit=limit + 1)
-    following = found[limit - 1].id if len(found) > limit else None
-    return {"items": [key_to_json(each) for each in found[:limit]], "next": following}
+    return await keys.list_keys(tools, caller, cursor=cursor, limit=limit)
 
 
 @post("/keys", scope="admin", operation_class=taking(AskedKey, required=True), responses=refusing(*BODY))
@@ -93,16 +87,9 @@ async def create_key(
 ) -> MadeKeyDocument:
     """Make a key. Its text is in this answer, and never again."""
     given = await asked(request, tools.settings, AskedKey)
-    made = await issue.create(
-        tools.store,
-        caller.tenant,
-        given.scopes,
-        by=caller.key_id,
-        name=given.name,
-        user=given.user_id,
-        lasting=None if given.expires_in is None else _seconds("expires_in", given.expires_in),
+    return await keys.create_key(
+        tools, caller, given.scopes, name=given.name, user=given.user_id, expires_in=given.expires_in
     )
-    return _made(tools, caller, "key.created", *made)
 
 
 @post(
@@ -119,11 +106,7 @@ async def rotate_key(
 ) -> MadeKeyDocument:
     """Make a key with the same rights, and let the old one end: now, or after an overlap."""
     given = await asked(request, tools.settings, Renewed)
-    overlap = _seconds("overlap", given.overlap, least=0.0)
-    old = await issue.find(tools.store, key_id, caller.tenant)
-    made = await issue.rotate(tools.store, old, by=caller.key_id, overlap=overlap)
-    tools.keyring.forget(old.id)
-    return _made(tools, caller, "key.rotated", *made, replaces=old.id)
+    return await keys.rotate_key(tools, caller, key_id, given.overlap)
 
 
 @delete("/keys/{key_id:str}", scope="admin", status_code=200, responses=refusing(KeyNotFound))
@@ -131,13 +114,13 @@ async def revoke_key(
     tools: NamedDependency[Tools], caller: NamedDependency[Caller], key_id: FromPath[str]
 ) -> KeyDocument:
     """End a key now. What is open with it is cut within a second."""
-    return await _end(tools, caller, await issue.find(tools.store, key_id, caller.tenant), "key.revoked")
+    return await keys.revoke_key(tools, caller, key_id)
 
 
 @get("/keys/{key_id:str}", scope="admin", responses=refusing(KeyNotFound))
 async def get_key(tools: NamedDependency[Tools], caller: NamedDependency[Caller], key_id: FromPath[str]) -> KeyDocument:
     """One key of this tenant, also if it has ended. Never what is secret of it."""
-    return key_to_json(await issue.find(tools.store, key_id, caller.tenant))
+    return key_to_json(await keys.find_key(tools, caller, key_id))
 
 
 @get("/keys/{key_id:str}/limits", scope="admin", responses=refusing(KeyNotFound))
@@ -145,18 +128,7 @@ async def key_limits(
     tools: NamedDependency[Tools], caller: NamedDependency[Caller], key_id: FromPath[str]
 ) -> LimitsPage:
     """What a key may still ask for and download. A rotated key, and its tokens, share what they stand for."""
-    client = (await issue.find(tools.store, key_id, caller.tenant)).client
-    found = [(each, each.charge(client, 0)) for each in tools.downloads.limits]
-    if tools.door.rates is not None:
-        found.insert(0, (tools.door.limit, tools.door.rates.charge(client, 0)))
-    spent = await tools.store.spend([charge for _, charge in found])
-    return {
-        "items": [
-            limit_to_json(each.name, each.unit, each.most, each.window, left)
-            for (each, _), left in zip(found, spent.left, strict=True)
-        ],
-        "next": None,
-    }
+    return {"items": await limits_left(tools, caller, key_id), "next": None}
 
 
 @get("/jobs/{job_id:str}/tokens", scope="submit", responses=refusing(JobNotFound))
@@ -164,8 +136,7 @@ async def list_tokens(
     tools: NamedDependency[Tools], caller: NamedDependency[Caller], job_id: FromPath[str]
 ) -> KeysPage:
     """The tokens that were given out for this job."""
-    job = await tools.job(caller, job_id)
-    return {"items": [key_to_json(each) for each in await keys.list_of_job(tools.store, job.id)], "next": None}
+    return {"items": await keys.list_tokens(tools, caller, job_id), "next": None}
 
 
 @post(
@@ -182,12 +153,7 @@ async def create_token(
 ) -> MadeKeyDocument:
     """Make a token for the person who waits: it can read and cancel this job, and nothing else."""
     given = await asked(request, tools.settings, AskedToken)
-    lasting = _seconds("expires_in", given.expires_in, most=LONGEST_TOKEN)
-    if "read" not in caller.allowed:
-        raise Forbidden(scope="read")
-    job = await tools.job(caller, job_id)
-    made = await issue.token(tools.store, job, by=caller.key_id, client=caller.client, lasting=lasting)
-    return _made(tools, caller, "token.created", *made)
+    return await keys.create_token(tools, caller, job_id, given.expires_in)
 
 
 @delete(
@@ -200,11 +166,7 @@ async def revoke_token(
     tools: NamedDependency[Tools], caller: NamedDependency[Caller], job_id: FromPath[str], key_id: FromPath[str]
 ) -> KeyDocument:
     """End a token now."""
-    job = await tools.job(caller, job_id)
-    for token in await keys.list_of_job(tools.store, job.id):
-        if token.id == key_id:
-            return await _end(tools, caller, token, "token.revoked")
-    raise KeyNotFound(key_id=key_id)
+    return await keys.revoke_token(tools, caller, job_id, key_id)
 
 
 @get("/audit", scope="admin", responses=refusing())
@@ -215,32 +177,32 @@ async def audit(
     limit: Limit = 50,
 ) -> AuditPage:
     """Who did what with which key, newest first. `next` is the `before` of the next page."""
-    await tools.audit.flush()
-    found = await audit_records.tail(tools.store, caller.tenant, before=before, limit=limit + 1)
-    following = found[limit - 1].n if len(found) > limit else None
-    return {"items": [audit_entry_to_json(each) for each in found[:limit]], "next": following}
+    return await keys.audit(tools, caller, before=before, limit=limit)
 
 
-def _made(tools: Tools, caller: Caller, event: str, key: Key, text: str, **details: str) -> MadeKeyDocument:
-    tools.audit.tell(event, caller, job_id=key.job_id or "", key_id=key.id, **details)
-    return {**key_to_json(key), "key": text}
+@post("/sessions", scope="read", responses=refusing())
+async def log_in(tools: NamedDependency[Tools], caller: NamedDependency[Caller]) -> SessionDocument:
+    """Log in a browser with the key that is shown here. The text of the session is in this answer, and never again."""
+    return await keys.start_session(tools, caller)
 
 
-async def _end(tools: Tools, caller: Caller, key: Key, event: str) -> KeyDocument:
-    ended = await issue.revoke(tools.store, key.id, by=caller.key_id)
-    tools.keyring.forget(key.id)
-    tools.audit.tell(event, caller, job_id=key.job_id or "", key_id=key.id)
-    return key_to_json(ended)
+@delete("/sessions/current", scope="read", status_code=204, responses=refusing())
+async def log_out(tools: NamedDependency[Tools], caller: NamedDependency[Caller]) -> None:
+    """End the session this is asked with; without one, nothing happens."""
+    await keys.end_session(tools, caller)
 
 
-def _seconds(name: str, value: float | str, *, least: float = 1.0, most: float = 10 * 366 * 86_400.0) -> float:
-    try:
-        found = seconds(value)
-    except ValueError as error:
-        raise invalid(NOT_VALID, [{"field": name, "message": str(error)}]) from error
-    if not least <= found <= most:
-        raise InvalidInput(f"{name} must be from {least:g} to {most:g} seconds.", field=name)
-    return found
+async def limits_left(tools: Tools, caller: Caller, key_id: str) -> list[LimitDocument]:
+    """Raises KeyNotFound."""
+    client = (await keys.find_key(tools, caller, key_id)).client
+    found = [(each, each.charge(client, 0)) for each in tools.downloads.limits]
+    if tools.door.rates is not None:
+        found.insert(0, (tools.door.limit, tools.door.rates.charge(client, 0)))
+    spent = await tools.store.spend([charge for _, charge in found])
+    return [
+        limit_to_json(each.name, each.unit, each.most, each.window, left)
+        for (each, _), left in zip(found, spent.left, strict=True)
+    ]
 
 
 ROUTES = [
@@ -255,4 +217,6 @@ ROUTES = [
     create_token,
     revoke_token,
     audit,
+    log_in,
+    log_out,
 ]

@@ -15,7 +15,7 @@ from litestar.types import ASGIApp
 
 from packhorse.auth.caller import Caller
 from packhorse.core import json
-from packhorse.core.models import Artifact, Job
+from packhorse.core.models import Job
 from packhorse.core.plan import Status
 from packhorse.errors import (
     ArtifactNotFound,
@@ -34,7 +34,8 @@ from packhorse.http.responses.download import Content
 from packhorse.http.responses.download_limits import Download
 from packhorse.http.responses.ranges import is_known, part
 from packhorse.http.services import Tools
-from packhorse.schemas.jobs import ArtifactsPage, artifact_to_json, result_files, result_to_json, results_of_stage
+from packhorse.jobs import view
+from packhorse.schemas.jobs import ArtifactsPage, result_files, result_to_json
 
 SENT = {
     200: answering(bytes, "application/octet-stream", "The file; its own media type where that is known."),
@@ -50,8 +51,7 @@ async def artifacts(
     tools: NamedDependency[Tools], caller: NamedDependency[Caller], job_id: FromPath[str]
 ) -> ArtifactsPage:
     """The files that the job's stages have made so far."""
-    made = await _artifacts(tools, await tools.job(caller, job_id))
-    return {"items": [artifact_to_json(each) for each in made], "next": None}
+    return {"items": await view.artifacts(tools, await tools.job(caller, job_id)), "next": None}
 
 
 @route(
@@ -68,10 +68,7 @@ async def artifact(
     name: FromPath[str],
 ) -> ASGIApp:
     """One of them, by its name; or a part of it, with Range."""
-    wanted = name.removeprefix("/")
-    with tools.downloads.looking(caller, job_id, wanted):
-        content = await _artifact(tools, await tools.job(caller, job_id), wanted)
-    return _answer(request, tools, caller, job_id, content)
+    return await send_artifact(request, tools, caller, job_id, name.removeprefix("/"))
 
 
 @route(
@@ -87,6 +84,20 @@ async def result(
     job_id: FromPath[str],
 ) -> ASGIApp:
     """The file the job returned, or a part of it; several as a zip; if there is none, the value as JSON."""
+    return await send_result(request, tools, caller, job_id)
+
+
+async def send_artifact(
+    request: Request[Any, Any, State], tools: Tools, caller: Caller, job_id: str, name: str
+) -> ASGIApp:
+    """Raises JobNotFound, ArtifactNotFound and what a download may be refused with."""
+    with tools.downloads.looking(caller, job_id, name):
+        content = await _artifact(tools, await tools.job(caller, job_id), name)
+    return _answer(request, tools, caller, job_id, content)
+
+
+async def send_result(request: Request[Any, Any, State], tools: Tools, caller: Caller, job_id: str) -> ASGIApp:
+    """Raises JobNotFound, NotFinished and what a download may be refused with."""
     with tools.downloads.looking(caller, job_id, "result"):
         content = await _result(tools, await tools.job(caller, job_id))
     return _answer(request, tools, caller, job_id, content)
@@ -104,7 +115,8 @@ def _answer(request: Request[Any, Any, State], tools: Tools, caller: Caller, job
 
 
 async def _artifact(tools: Tools, job: Job, wanted: str) -> Content:
-    for made in await _artifacts(tools, job):
+    results = (await tools.store.results([job.id])).get(job.id, {})
+    for made in view.files_of(job, results):
         if made.name == wanted:
             return download.one(tools.blobs, made.file, label=wanted, filename=made.file.name)
     raise ArtifactNotFound(job_id=job.id, name=wanted)
@@ -123,11 +135,6 @@ async def _result(tools: Tools, job: Job) -> Content:
         return zipped.several(tools.blobs, files, name, job.completed_at or job.created_at)
     [made] = files
     return download.one(tools.blobs, made.file, label="result", filename=_named(source, made.file.name))
-
-
-async def _artifacts(tools: Tools, job: Job) -> list[Artifact]:
-    results = (await tools.store.results([job.id])).get(job.id, {})
-    return [made for plan in job.plan.stages for one in results_of_stage(results, plan.name) for made in one.artifacts]
 
 
 async def _source(tools: Tools, job: Job) -> str | None:

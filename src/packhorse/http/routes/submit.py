@@ -93,16 +93,9 @@ async def submit(request: Request[Any, Any, State]) -> Answer[JobDocument]:
     sent = scope["headers"]
     query = dict(request.query_params) if scope["query_string"] else {}
     body = Body(request.receive, tools.settings)
-    try:
-        async with Intake(tools.store, tools.blobs, tools.settings) as intake:
-            key = first_header(sent, b"idempotency-key")
-            shape = await Submission(tools, caller, intake, query, key).job(
-                body, first_header(sent, b"content-type") or ""
-            )
-    except Exception:
-        if body.is_begun or first_header(sent, b"expect") is None:  # else reading on would ask for what nobody wants
-            await body.drain()
-        raise
+    key, content_type = first_header(sent, b"idempotency-key"), first_header(sent, b"content-type") or ""
+    is_expecting = first_header(sent, b"expect") is not None
+    shape = await receive_job(tools, caller, body, content_type, query, key, is_expecting=is_expecting)
     headers = {"Location": f"{scope['root_path']}{scope['path'].rstrip('/')}/{shape['job_id']}"}
     prefer = first_header(sent, b"prefer")
     seconds = None if prefer is None else prefer_wait.wanted(prefer, tools.settings.wait_limit)
@@ -114,6 +107,29 @@ async def submit(request: Request[Any, Any, State]) -> Answer[JobDocument]:
         return Answer(shape, 202, headers)
     [shape] = await tools.shown([job])
     return Answer(shape, 200 if job.status.is_terminal else 202, headers)
+
+
+async def receive_job(
+    tools: Tools,
+    caller: Caller,
+    body: Body,
+    content_type: str,
+    query: Mapping[str, str],
+    key: str | None,
+    *,
+    is_expecting: bool = False,
+) -> JobDocument:
+    """The job that the body describes, once it is stored. Of a refused body the rest is read.
+
+    ``is_expecting``: the client waits to be asked for the body (Expect: 100-continue), which reading would do.
+    """
+    try:
+        async with Intake(tools.store, tools.blobs, tools.settings) as intake:
+            return await Submission(tools, caller, intake, query, key).job(body, content_type)
+    except Exception:
+        if body.is_begun or not is_expecting:
+            await body.drain()
+        raise
 
 
 class Submission:

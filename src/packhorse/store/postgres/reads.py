@@ -10,7 +10,7 @@ from packhorse.core.models import Event, Job, Result, Spec, TaskId
 from packhorse.core.plan import Status
 from packhorse.errors import PackhorseError
 from packhorse.log import log
-from packhorse.store.base import Count, Filter, Line, Progress, Sample
+from packhorse.store.base import Count, Filter, Line, Progress, Sample, Snapshot
 from packhorse.store.postgres import rows
 from packhorse.store.postgres.connection import Session
 from packhorse.store.postgres.rows import Plans
@@ -90,6 +90,26 @@ def _can_match(filter: Filter) -> bool:
 
 def _can_be_stored(text: str) -> bool:
     return "\x00" not in text and text == rows.clean(text)
+
+
+async def snapshot(
+    session: Session, job_id: str, events_limit: int, lines_limit: int, stage: str | None, plans: Plans
+) -> Snapshot | None:
+    [job] = await jobs(session, [job_id], plans)
+    if job is None:
+        return None
+    last = [] if stage is None else await lines(session, job_id, 0, 1, None, True)  # first: nothing shown is newer
+    shown = await lines(session, job_id, 0, lines_limit, stage, True)
+    return Snapshot(
+        job,
+        (await specs(session, [job_id])).get(job_id),
+        (await results(session, [job_id])).get(job_id, {}),
+        (await progress(session, [job_id])).get(job_id, {}),
+        await events(session, job_id, max(0, job.events - events_limit), events_limit),
+        shown,
+        max((line.n for line in (*last, *shown)), default=0),
+        await samples(session, job_id),
+    )
 
 
 async def specs(session: Session, job_ids: Sequence[str]) -> dict[str, Spec]:

@@ -25,6 +25,7 @@ from packhorse.store.base import (
     Renewal,
     Report,
     Sample,
+    Snapshot,
     is_own_work,
 )
 from packhorse.store.batching import Group
@@ -121,6 +122,9 @@ class PostgresStore(Counters, Statistics):
 
     async def count(self, filter: Filter, *, most: int) -> Count:
         return await self._read(reads.count, filter, most)
+
+    async def snapshot(self, job_id: str, *, events: int, lines: int, stage: str | None = None) -> Snapshot | None:
+        return await self._read(reads.snapshot, job_id, events, lines, stage, self._plans)
 
     async def specs(self, job_ids: Sequence[str]) -> dict[str, Spec]:
         return await self._read(reads.specs, job_ids)

@@ -12,7 +12,7 @@ from packhorse.core.models import Event, Job, Result, Spec, TaskId
 from packhorse.core.plan import Status
 from packhorse.errors import CorruptRecord, PackhorseError
 from packhorse.log import log
-from packhorse.store.base import Count, Filter, Line, Progress, Sample
+from packhorse.store.base import Count, Filter, Line, Progress, Sample, Snapshot
 from packhorse.store.redis import keys
 from packhorse.store.redis import rows as records
 from packhorse.store.redis.client import Link, ServerClock
@@ -123,6 +123,26 @@ async def _pairs(link: Link, filter: Filter) -> list[str]:
 
 def _time(value: float | None) -> str:
     return "" if value is None else str(value)
+
+
+async def snapshot(
+    link: Link, job_id: str, events_limit: int, lines_limit: int, stage: str | None, plans: Plans
+) -> Snapshot | None:
+    [job] = await jobs(link, [job_id], plans)
+    if job is None:
+        return None
+    last = [] if stage is None else await lines(link, job_id, 0, 1, None, True)  # first: nothing shown is newer
+    shown = await lines(link, job_id, 0, lines_limit, stage, True)
+    return Snapshot(
+        job,
+        (await specs(link, [job_id])).get(job_id),
+        (await results(link, [job_id])).get(job_id, {}),
+        (await progress(link, [job_id])).get(job_id, {}),
+        await events(link, job_id, max(0, job.events - events_limit), events_limit),
+        shown,
+        max((line.n for line in (*last, *shown)), default=0),
+        await samples(link, job_id),
+    )
 
 
 async def specs(link: Link, job_ids: Sequence[str]) -> dict[str, Spec]:

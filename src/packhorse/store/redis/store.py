@@ -20,6 +20,7 @@ from packhorse.store.base import (
     Renewal,
     Report,
     Sample,
+    Snapshot,
     Spent,
 )
 from packhorse.store.redis import check, commit, maintenance, notes, reads, statistics
@@ -103,6 +104,9 @@ class RedisStore(FailureStore, RecordStore):
 
     async def count(self, filter: Filter, *, most: int) -> Count:
         return await reads.count(self._link, filter, most)
+
+    async def snapshot(self, job_id: str, *, events: int, lines: int, stage: str | None = None) -> Snapshot | None:
+        return await reads.snapshot(self._link, job_id, events, lines, stage, self._plans)
 
     async def specs(self, job_ids: Sequence[str]) -> dict[str, Spec]:
         return await reads.specs(self._link, job_ids)

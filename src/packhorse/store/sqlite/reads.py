@@ -13,9 +13,12 @@ from packhorse.core.models import Event, Job, Result, Spec, TaskId
 from packhorse.core.plan import Status
 from packhorse.errors import CorruptRecord, SchemaTooNew
 from packhorse.log import log
-from packhorse.store.base import Count, Filter, Line, Progress
+from packhorse.store import sql_files
+from packhorse.store.base import Count, Filter, Line, Progress, Sample, Snapshot
 from packhorse.store.sqlite import rows
 from packhorse.store.sqlite.rows import Plans
+
+SQL = sql_files.load(__package__, "lookups")
 
 Walks = Sequence[tuple[str, list[Any]]]
 
@@ -133,6 +136,25 @@ def _distinct(db: apsw.Connection, column: str, where: str, *bindings: str) -> l
     while (row := db.execute(query, (*bindings, last)).fetchone()) and row[0] is not None:
         found.append(last := row[0])
     return found
+
+
+def snapshot(
+    db: apsw.Connection, job_id: str, events_limit: int, lines_limit: int, stage: str | None, plans: Plans
+) -> Snapshot | None:
+    with db:  # one state of everything
+        [job] = jobs(db, [job_id], plans)
+        shown = lines(db, job_id, 0, lines_limit, stage, True)
+        last = shown if stage is None else lines(db, job_id, 0, 1, None, True)
+        found = (
+            specs(db, [job_id]).get(job_id),
+            results(db, [job_id]).get(job_id, {}),
+            progress(db, [job_id]).get(job_id, {}),
+            [] if job is None else events(db, job_id, max(0, job.events - events_limit), events_limit),
+            shown,
+            last[-1].n if last else 0,
+            [Sample(job_id, TaskId(row[0], row[1]), *row[2:]) for row in db.execute(SQL.samples, (job_id,))],
+        )
+    return None if job is None else Snapshot(job, *found)
 
 
 def specs(db: apsw.Connection, job_ids: Sequence[str]) -> dict[str, Spec]:

@@ -30,6 +30,7 @@ from packhorse.store.base import (
     Renewal,
     Report,
     Sample,
+    Snapshot,
     Spent,
 )
 from packhorse.store.failures import FailureFilter, FailureGroup, Recent
@@ -61,6 +62,9 @@ class SqliteStore(Handle):
 
     async def count(self, filter: Filter, *, most: int) -> Count:
         return await self._read(reads.count, filter, most)
+
+    async def snapshot(self, job_id: str, *, events: int, lines: int, stage: str | None = None) -> Snapshot | None:
+        return await self._read(reads.snapshot, job_id, events, lines, stage, self._plans)
 
     async def specs(self, job_ids: Sequence[str]) -> dict[str, Spec]:
         return await self._read(reads.specs, job_ids)

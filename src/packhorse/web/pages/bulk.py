@@ -13,10 +13,13 @@ from litestar.datastructures import FormMultiDict
 
 from packhorse.core.text import plural
 from packhorse.errors import InvalidInput
-from packhorse.web.api_calls import Api, Json, Page
+from packhorse.http.requests.json_body import converted
+from packhorse.http.services import tools_and_caller
+from packhorse.jobs.actions import BulkAction, Meant
+from packhorse.schemas.jobs import ChangedDocument
 from packhorse.web.forms import form
 from packhorse.web.pages.jobs import FILTERS, TIMES, counted, exact, shown
-from packhorse.web.render import moved, rendered
+from packhorse.web.render import Page, moved, rendered
 from packhorse.web.widgets import formatting
 
 VERBS = {"cancel": "cancelled", "retry": "started again", "delete": "deleted"}
@@ -38,7 +41,7 @@ async def confirm(request: Page) -> Response[bytes]:
         return rendered(request, "jobs_none.html", status=422, back=_filter(given))
     if "ids" not in meant:  # what comes while somebody makes up their mind is not meant
         meant["created_until"] = _earlier(meant.get("created_until"), datetime.now(UTC).isoformat())
-    trial = await Api(request).post(f"/jobs/{verb}", {**meant, "dry_run": True})
+    trial = await _run(request, verb, {**meant, "dry_run": True})
     return rendered(
         request,
         "jobs_confirm.html",
@@ -57,7 +60,7 @@ async def change(request: Page) -> Response[bytes]:
     given = await form(request)
     verb, meant, back = _verb(given), _meant(given), _filter(given)
     cursor = given.get("cursor")
-    answer = await Api(request).post(f"/jobs/{verb}", {**meant, **({"cursor": cursor} if cursor else {})})
+    answer = await _run(request, verb, {**meant, **({"cursor": cursor} if cursor else {})})
     done = _number(given.get("done")) + answer["count"]
     left: dict[str, int] = dict(Counter(_counts(given.get("left"))) + Counter(answer["left"]))
     if answer["next"] is None:
@@ -80,6 +83,11 @@ async def change(request: Page) -> Response[bytes]:
 ROUTES = [confirm, change]
 
 
+async def _run(request: Page, verb: str, meant: Mapping[str, Any]) -> ChangedDocument:
+    tools, caller = tools_and_caller(request.scope)
+    return await BulkAction(tools, caller, verb).run(converted(meant, Meant))
+
+
 def _verb(form: FormMultiDict) -> str:
     found = form.get("do")
     if found not in VERBS:
@@ -87,7 +95,7 @@ def _verb(form: FormMultiDict) -> str:
     return str(found)
 
 
-def _meant(form: FormMultiDict) -> dict[str, Json]:
+def _meant(form: FormMultiDict) -> dict[str, Any]:
     """As the API takes it: all that match, or those that were picked; nothing if nothing was."""
     if form.get("all"):
         found = {name: str(form.get(name)) for name in FILTERS if form.get(name)}

@@ -10,9 +10,14 @@ from litestar import Response, get, post
 from litestar.params import FromPath, FromQuery
 
 from packhorse.errors import InvalidInput
-from packhorse.web.api_calls import Api, Page, Problem
+from packhorse.http.requests.json_body import converted
+from packhorse.http.services import tools_and_caller
+from packhorse.jobs import failures
+from packhorse.jobs.failures import Chosen, ToDismiss
+from packhorse.schemas.orders import Kind, OrderedDocument
 from packhorse.web.forms import form
-from packhorse.web.render import moved, rendered
+from packhorse.web.pages.failures import failure_filter
+from packhorse.web.render import Page, mistakes, moved, rendered
 
 NAMES = ("fingerprint", "pipeline", "error_code", "user_id", "schedule_id", "since", "until")
 VERBS = {"retry": ("Retry", "retried"), "dismiss": ("Dismiss", "dismissed")}
@@ -23,13 +28,17 @@ Text = FromQuery[str | None]
 @post("/failures/groups/{fingerprint:str}/first", scope="operate", status_code=200, include_in_schema=False)
 async def retry_first(request: Page, fingerprint: FromPath[str]) -> Response[bytes]:
     """Only the newest: whether it is mended shows with one, before it is tried with all."""
-    api, path = Api(request), f"/failures/groups/{fingerprint}"
-    found = (await api.get("/failures", fingerprint=fingerprint, status="open", limit=1))["items"]
+    tools, caller = tools_and_caller(request.scope)
+    path = f"/failures/groups/{fingerprint}"
+    await failures.group(tools, caller, fingerprint)
+    wanted = failure_filter(caller.tenant, fingerprint=fingerprint, status="open")
+    found = (await failures.list_failures(tools, caller, wanted, limit=1))["items"]
     if not found:
         return moved(request, path, said="There is no open failure in this group any more.")
     [newest] = [each["failure_id"] for each in found]
-    ordered = await api.post("/failures/retry", {"ids": [newest]})
-    return moved(request, path, tried=newest, order=ordered["order"]["order_id"])
+    placed = await failures.place_order(tools, caller, "retry", Chosen(ids=[newest]))
+    assert placed["order"] is not None
+    return moved(request, path, tried=newest, order=placed["order"]["order_id"])
 
 
 @get("/failures/retry", scope="operate", include_in_schema=False)
@@ -87,16 +96,20 @@ def _chosen(ids: str | None, named: Mapping[str, str | None]) -> dict[str, Any]:
 
 
 async def _asked(
-    request: Page, verb: str, chosen: Mapping[str, Any], typed: Mapping[str, str] | None = None, problem: Any = None
+    request: Page,
+    verb: Kind,
+    chosen: Mapping[str, Any],
+    typed: Mapping[str, str] | None = None,
+    wrong: Mapping[str, str] | None = None,
 ) -> Response[bytes]:
     """What it is about, by a trial that orders nothing."""
     body = {**chosen, "dry_run": True} | ({"reason": "a trial"} if verb == "dismiss" else {})
-    trial = await Api(request).post(f"/failures/{verb}", body)
+    trial = await _place(request, verb, body)
     word, done = VERBS[verb]
     return rendered(
         request,
         "failures_confirm.html",
-        status=422 if problem else 200,
+        status=422 if wrong else 200,
         verb=verb,
         word=word,
         done=done,
@@ -104,21 +117,28 @@ async def _asked(
         hidden={**chosen, "ids": ",".join(chosen["ids"])} if "ids" in chosen else chosen,
         group=chosen.get("fingerprint"),
         typed=typed or {"pace": "", "reason": ""},
-        mistakes=problem.mistakes if problem else {},
+        mistakes=wrong or {},
     )
 
 
-async def _ordered(request: Page, verb: str) -> Response[bytes]:
+async def _place(request: Page, verb: Kind, body: Mapping[str, Any]) -> OrderedDocument:
+    tools, caller = tools_and_caller(request.scope)
+    return await failures.place_order(tools, caller, verb, converted(body, Chosen if verb == "retry" else ToDismiss))
+
+
+async def _ordered(request: Page, verb: Kind) -> Response[bytes]:
     given = await form(request)
     typed = {name: str(given.get(name, "")) for name in ("pace", "reason")}
     chosen = _chosen(str(given.get("ids", "")), {name: str(given.get(name, "")) for name in NAMES})
     body = {**chosen, "pace": _number(typed["pace"])} if verb == "retry" else {**chosen, "reason": typed["reason"]}
     try:
-        found = await Api(request).post(f"/failures/{verb}", body)
-    except Problem as problem:
-        if problem.status != 422 or not {*problem.mistakes} & {"pace", "reason"}:
+        found = await _place(request, verb, body)
+    except InvalidInput as error:
+        wrong = mistakes(error)
+        if not {*wrong} & {"pace", "reason"}:
             raise
-        return await _asked(request, verb, chosen, typed, problem)
+        return await _asked(request, verb, chosen, typed, wrong)
+    assert found["order"] is not None
     count = f"{found['count']:,}{' or more' if found['is_at_least'] else ''}"
     said = f"{count} will be {VERBS[verb][1]}: see below how far it is."
     is_group = [*chosen] == ["fingerprint"]

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from litestar import Response, get
 from litestar.params import FromPath, FromQuery, QueryParameter
 
-from packhorse.web.api_calls import Api, Page, Problem, viewer
-from packhorse.web.render import rendered
+from packhorse.core.models import FailureStatus
+from packhorse.define.choices import one_of
+from packhorse.define.validation import NOT_VALID, FieldError, invalid
+from packhorse.errors import InvalidInput, PackhorseError
+from packhorse.http.routes.failures import Cursor
+from packhorse.http.services import tools_and_caller
+from packhorse.jobs import failures, schedules, view
+from packhorse.jobs.view import time_from
+from packhorse.schemas.failures import FailureDocument, FailureGroupDocument, FailuresPage
+from packhorse.store.base import FailureFilter
+from packhorse.web.render import Page, mistakes, rendered
 from packhorse.web.widgets import sparklines
 
 STATUSES = {
@@ -48,7 +58,7 @@ async def listed(
     schedule_id: Text = None,
     since: Text = None,
     until: Text = None,
-    cursor: Text = None,
+    cursor: Cursor = None,
 ) -> Response[bytes]:
     """Groups, unless single ones are asked for; whoever sees only one user's has no groups."""
     filters = {
@@ -56,13 +66,14 @@ async def listed(
         "schedule_id": schedule_id, "since": since, "until": until,
     }  # fmt: skip
     chosen = {name: value for name, value in filters.items() if value}
-    if view is None and not chosen and viewer(request).user is None:
+    if view is None and not chosen and tools_and_caller(request.scope)[1].user is None:
         return await _groups(request, dismissed, cursor)
     return await _singles(request, filters, chosen, cursor)
 
 
 async def _groups(request: Page, dismissed: bool, cursor: str | None) -> Response[bytes]:
-    found = await Api(request).get("/failures/groups", dismissed=dismissed, trend=True, cursor=cursor)
+    tools, caller = tools_and_caller(request.scope)
+    found = await failures.list_groups(tools, caller, dismissed=dismissed, trend=True, cursor=cursor)
     rows = [{**each, "spark": sparklines.trend(each["trend"])} for each in found["items"]]
     return rendered(request, "failures.html", rows=rows, next=found["next"], dismissed=dismissed, cursor=cursor)
 
@@ -70,42 +81,62 @@ async def _groups(request: Page, dismissed: bool, cursor: str | None) -> Respons
 async def _singles(
     request: Page, filters: dict[str, str | None], chosen: dict[str, str], cursor: str | None
 ) -> Response[bytes]:
-    api = Api(request)
-    mistakes: dict[str, str] = {}
-    found: Any = {"items": [], "next": None}
+    tools, caller = tools_and_caller(request.scope)
+    wrong: dict[str, str] = {}
+    found: FailuresPage = {"items": [], "next": None}
     try:
-        found = await api.get("/failures", **chosen, cursor=cursor)
-    except Problem as problem:
-        if problem.status != 422 or not problem.mistakes:
-            raise
-        mistakes = problem.mistakes
+        found = await failures.list_failures(tools, caller, failure_filter(caller.tenant, **chosen), cursor=cursor)
+    except InvalidInput as error:
+        wrong = mistakes(error)
     return rendered(
         request,
         "failures_single.html",
-        status=422 if mistakes else 200,
+        status=422 if wrong else 200,
         rows=found["items"],
         next=found["next"],
         filters=filters,
         chosen=chosen,
         cursor=cursor,
         statuses=STATUSES,
-        known=await _known(request, api),
-        mistakes=mistakes,
+        known=await _known(request),
+        mistakes=wrong,
         may_settle=may_settle(request),
     )
 
 
-async def _known(request: Page, api: Api) -> dict[str, list[str]]:
+def failure_filter(
+    tenant: str,
+    fingerprint: str | None = None,
+    status: str | None = None,
+    pipeline: str | None = None,
+    error_code: str | None = None,
+    user_id: str | None = None,
+    schedule_id: str | None = None,
+    since: str | None = None,
+    until: str | None = None,
+) -> FailureFilter:
+    """Raises InvalidInput."""
+    wrong: list[FieldError] = [] if status is None or status in STATUSES else [one_of("status", [*STATUSES])]
+    bounds = time_from(since, "since", wrong), time_from(until, "until", wrong)
+    if wrong:
+        raise invalid(NOT_VALID, wrong)
+    chosen = None if status is None else FailureStatus(status)
+    return FailureFilter(tenant, fingerprint, None, user_id, pipeline, error_code, chosen, schedule_id, *bounds)
+
+
+async def _known(request: Page) -> dict[str, list[str]]:
     """What can be asked for: the pipelines there are and were, the schedules, and the codes that were last seen."""
-    wanted = [api.get("/pipelines"), api.get("/schedules", limit=OFFERED)]
-    if viewer(request).user is None:
-        wanted.append(api.get("/failures/groups", limit=OFFERED))
+    tools, caller = tools_and_caller(request.scope)
+    known = [each.plan.pipeline for each in await tools.catalog.all()]
+    named = await schedules.list_schedules(tools, caller, limit=OFFERED)
+    seen: Sequence[FailureDocument | FailureGroupDocument]
+    if caller.user is None:
+        seen = (await failures.list_groups(tools, caller, limit=OFFERED))["items"]
     else:
-        wanted.append(api.get("/failures", limit=OFFERED))
-    pipelines, schedules, seen = [each["items"] for each in await asyncio.gather(*wanted)]
+        seen = (await failures.list_failures(tools, caller, failure_filter(caller.tenant), limit=OFFERED))["items"]
     return {
-        "pipeline": sorted({each["name"] for each in pipelines} | {each["pipeline"] for each in seen}),
-        "schedule_id": [each["schedule_id"] for each in schedules],
+        "pipeline": sorted({*known} | {each["pipeline"] for each in seen}),
+        "schedule_id": [each["schedule_id"] for each in named["items"]],
         "error_code": sorted({each["error_code"] for each in seen}),
     }
 
@@ -117,27 +148,29 @@ async def group(
     status: Text = None,
     tried: Text = None,
     order: Text = None,
-    cursor: Text = None,
+    cursor: Cursor = None,
 ) -> Response[bytes]:
     """``tried`` is the failure that was retried first, in the course of ``order``."""
-    api = Api(request)
-    found, failures, orders, trial = await asyncio.gather(
-        api.get(f"/failures/groups/{fingerprint}", trend=True),
-        api.get("/failures", fingerprint=fingerprint, status=status or None, cursor=cursor),
-        api.get("/failures/orders", limit=ORDERS),
-        _trial(api, tried, order),
+    tools, caller = tools_and_caller(request.scope)
+    found = await failures.group(tools, caller, fingerprint, trend=True)
+    assert "trend" in found
+    wanted = failure_filter(caller.tenant, fingerprint=fingerprint, status=status or None)
+    page, orders, trial = await asyncio.gather(
+        failures.list_failures(tools, caller, wanted, cursor=cursor),
+        failures.list_orders(tools, caller, limit=ORDERS),
+        _trial(request, tried, order),
     )
     return rendered(
         request,
         "failure_group.html",
         group=found,
         drawn=sparklines.trend(found["trend"]),
-        rows=failures["items"],
-        next=failures["next"],
+        rows=page["items"],
+        next=page["next"],
         cursor=cursor,
         which=status,
         statuses=STATUSES,
-        orders=[each for each in orders["items"] if (each["about"] or {}).get("fingerprint") == fingerprint],
+        orders=[each for each in orders["items"] if each["about"] and each["about"]["fingerprint"] == fingerprint],
         left=LEFT,
         trial=trial,
         tried=tried,
@@ -147,14 +180,14 @@ async def group(
 
 
 @get("/failures/orders", scope="read", include_in_schema=False)
-async def orders(request: Page, cursor: Text = None) -> Response[bytes]:
-    found = await Api(request).get("/failures/orders", cursor=cursor)
+async def orders(request: Page, cursor: Cursor = None) -> Response[bytes]:
+    found = await failures.list_orders(*tools_and_caller(request.scope), cursor=cursor)
     return rendered(request, "failure_orders.html", orders=found["items"], next=found["next"], cursor=cursor, left=LEFT)
 
 
 @get("/failures/orders/{order_id:str}", scope="read", include_in_schema=False)
 async def order(request: Page, order_id: FromPath[str]) -> Response[bytes]:
-    found = await Api(request).get(f"/failures/orders/{order_id}")
+    found = await failures.order(*tools_and_caller(request.scope), order_id)
     return rendered(request, "failure_order.html", order=found, left=LEFT)
 
 
@@ -163,23 +196,23 @@ ROUTES = [listed, group, orders, order]
 
 def may_settle(request: Page) -> bool:
     """A key for one user sees what has hit that user, and settles nothing."""
-    return "operate" in viewer(request).allowed and viewer(request).user is None
+    _, caller = tools_and_caller(request.scope)
+    return "operate" in caller.allowed and caller.user is None
 
 
-async def _trial(api: Api, tried: str | None, order_id: str | None) -> dict[str, Any] | None:
+async def _trial(request: Page, tried: str | None, order_id: str | None) -> dict[str, Any] | None:
     """How the one went that was retried first: its failure, its job as it is now, and the order."""
     if not tried or not order_id:
         return None
+    tools, caller = tools_and_caller(request.scope)
     try:
-        failure, order = await asyncio.gather(api.get(f"/failures/{tried}"), api.get(f"/failures/orders/{order_id}"))
-    except Problem:  # long ago, and forgotten since
+        failure = await failures.failure(tools, caller, tried)
+        order = await failures.order(tools, caller, order_id)
+    except PackhorseError:  # long ago, and forgotten since
         return None
     left = LEFT.get(order["named"][0]["why"], order["named"][0]["why"]) if order["named"] else None
-    return {"failure": failure, "left": left, "job": await _job(api, failure["job_id"])}
-
-
-async def _job(api: Api, job_id: str) -> Any:
     try:
-        return await api.get(f"/jobs/{job_id}")
-    except Problem:
-        return None
+        job = await view.job(tools, caller, failure["job_id"])
+    except PackhorseError:
+        job = None
+    return {"failure": failure, "left": left, "job": job}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -11,8 +12,15 @@ from litestar import Response, get
 from litestar.params import QueryParameter
 
 from packhorse.core.plan import Status
-from packhorse.web.api_calls import Api, Page, Problem, viewer
-from packhorse.web.render import rendered
+from packhorse.define.choices import one_of
+from packhorse.define.validation import FieldError, invalid
+from packhorse.http.routes.jobs import CURSOR
+from packhorse.http.services import tools_and_caller
+from packhorse.jobs import view
+from packhorse.jobs.view import time_from
+from packhorse.schemas.jobs import CountDocument, JobsPage
+from packhorse.store.base import Filter
+from packhorse.web.render import Page, rendered
 from packhorse.web.widgets import formatting
 
 TIMES = ("created_from", "created_until")
@@ -35,34 +43,45 @@ async def jobs(
 ) -> Response[bytes]:
     given = (status, pipeline, user_id, created_from, created_until)
     query = {name: value or None for name, value in zip(FILTERS, given, strict=True)}
-    asked = query | {name: exact(query[name]) for name in TIMES}
-    api = Api(request)
-    pipelines = (await api.get("/pipelines"))["items"]
-    mistakes: Mapping[str, str] = {}
-    try:
+    tools, caller = tools_and_caller(request.scope)
+    wanted, wrong = read_filter(query)
+    if cursor and not re.fullmatch(CURSOR, cursor):
+        raise invalid("The query is not valid", [{"field": "cursor", "message": "It must be `next` of another page"}])
+    page, count = JobsPage(items=[], next=None), CountDocument(count=0, is_at_least=False)
+    if wanted is not None:
         page, count = await asyncio.gather(
-            api.get("/jobs", **asked, cursor=cursor or None, limit=PAGE), api.get("/jobs/count", **asked)
+            view.list_jobs(tools, caller, wanted, cursor=cursor or None, limit=PAGE),
+            view.count_jobs(tools, caller, wanted),
         )
-    except Problem as problem:
-        if not problem.mistakes.keys() & {*FILTERS}:
-            raise
-        page, count, mistakes = {"items": [], "next": None}, {"count": 0, "is_at_least": False}, problem.mistakes
     return rendered(
         request,
         "jobs.html",
-        status=422 if mistakes else 200,
+        status=422 if wrong else 200,
         query=query,
         statuses=STATUSES,
         cursor=cursor,
-        mistakes=mistakes,
-        pipelines=[each["name"] for each in pipelines],
+        mistakes=wrong,
+        pipelines=[each.plan.pipeline for each in await tools.catalog.all()],
         jobs=[shown(each) for each in page["items"]],
         count=counted(count, len(page["items"])),
         next=page["next"],
         is_filtered=any(query.values()),
-        for_one=viewer(request).user is not None,
+        for_one=caller.user is not None,
         local=local,
     )
+
+
+def read_filter(query: Mapping[str, str | None]) -> tuple[Filter | None, dict[str, str]]:
+    """The filter that a form names; or None and what is wrong with which field."""
+    mistakes: list[FieldError] = []
+    status = query["status"]
+    if status is not None and status not in STATUSES:
+        mistakes.append(one_of("status", STATUSES))
+    since, until = (time_from(exact(query[name]), name, mistakes) for name in TIMES)
+    if mistakes:
+        return None, {each["field"]: each["message"] for each in mistakes}
+    wanted = Filter(None, query["user_id"], None if status is None else Status(status), query["pipeline"], since, until)
+    return wanted, {}
 
 
 def shown(job: Any) -> dict[str, Any]:

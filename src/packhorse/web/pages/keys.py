@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import Annotated, Any
+from typing import Any
 
 from litestar import Response, get, post
-from litestar.params import FromPath, FromQuery, QueryParameter
+from litestar.params import FromPath, FromQuery
 
-from packhorse.web.api_calls import Api, Page, Problem, viewer
+from packhorse.errors import InvalidInput
+from packhorse.http.routes.keys import Before, limits_left
+from packhorse.http.services import tools_and_caller
+from packhorse.jobs import keys as use_cases
+from packhorse.schemas.keys import key_to_json
 from packhorse.web.forms import form
-from packhorse.web.render import moved, rendered
+from packhorse.web.render import Page, mistakes, moved, rendered
 
 SCOPES = {
     "submit": "submit jobs",
@@ -31,8 +34,6 @@ LIMITS = {
 }
 """What is limited, in the words that people use; in which time stands beside it."""
 
-Before = Annotated[int | None, QueryParameter(ge=1)]
-
 
 @get("/keys", scope="admin", include_in_schema=False)
 async def keys(request: Page, cursor: FromQuery[str | None] = None) -> Response[bytes]:
@@ -43,18 +44,22 @@ async def keys(request: Page, cursor: FromQuery[str | None] = None) -> Response[
 async def create(request: Page) -> Response[bytes]:
     """The answer is the page itself, not a way to it: the key is shown this once and is in no address."""
     given = await form(request)
-    asked = {
+    asked: dict[str, Any] = {
         "name": str(given.get("name", "")).strip(),
         "scopes": [scope for scope in SCOPES if scope in given],
         "user_id": str(given.get("user_id", "")).strip() or None,
         "expires_in": str(given.get("expires_in", "")) or None,
     }
     try:
-        made = await Api(request).post("/keys", asked)
-    except Problem as problem:
-        if problem.status != 422:
-            raise
-        return await _shown(request, status=422, typed=asked, mistakes=problem.mistakes)
+        made = await use_cases.create_key(
+            *tools_and_caller(request.scope),
+            asked["scopes"],
+            name=asked["name"],
+            user=asked["user_id"],
+            expires_in=asked["expires_in"],
+        )
+    except InvalidInput as error:
+        return await _shown(request, status=422, typed=asked, wrong=mistakes(error))
     return await _shown(request, made=made)
 
 
@@ -62,26 +67,27 @@ async def create(request: Page) -> Response[bytes]:
 async def rotate(request: Page, key_id: FromPath[str]) -> Response[bytes]:
     """Asked again before, for whoever uses the old key has to be given the new one."""
     given = await form(request)
-    api, overlap = Api(request), str(given.get("overlap", "0s"))
+    tools, caller = tools_and_caller(request.scope)
+    overlap = str(given.get("overlap", "0s"))
     if not given.get("sure"):
-        found = await api.get(f"/keys/{key_id}")
+        found = key_to_json(await use_cases.find_key(tools, caller, key_id))
         ends = OVERLAPS.get(overlap, overlap)
         return rendered(
             request, "key_rotate.html", key=found, overlap=overlap, ends=ends, is_own=_is_own(request, key_id)
         )
-    made = await api.post(f"/keys/{key_id}/rotate", {"overlap": overlap})
+    made = await use_cases.rotate_key(tools, caller, key_id, overlap)
     return await _shown(request, made=made)
 
 
 @get("/keys/{key_id:str}", scope="admin", include_in_schema=False)
 async def key(request: Page, key_id: FromPath[str]) -> Response[bytes]:
-    api = Api(request)
-    found, limits = await asyncio.gather(api.get(f"/keys/{key_id}"), api.get(f"/keys/{key_id}/limits"))
+    tools, caller = tools_and_caller(request.scope)
+    found = key_to_json(await use_cases.find_key(tools, caller, key_id))
     return rendered(
         request,
         "key.html",
         key=found,
-        limits=limits["items"],
+        limits=await limits_left(tools, caller, key_id),
         names=LIMITS,
         overlaps=OVERLAPS,
         is_own=_is_own(request, key_id),
@@ -90,19 +96,19 @@ async def key(request: Page, key_id: FromPath[str]) -> Response[bytes]:
 
 @post("/keys/{key_id:str}/revoke", scope="admin", include_in_schema=False, status_code=303)
 async def revoke(request: Page, key_id: FromPath[str]) -> Response[bytes]:
-    await Api(request).ask("DELETE", f"/keys/{key_id}")
+    await use_cases.revoke_key(*tools_and_caller(request.scope), key_id)
     return moved(request, "/keys", said=f"Key {key_id} has ended.")
 
 
 @get("/audit", scope="admin", include_in_schema=False)
 async def audit(request: Page, before: Before = None) -> Response[bytes]:
-    found = await Api(request).get("/audit", before=before, limit=100)
+    found = await use_cases.audit(*tools_and_caller(request.scope), before=before, limit=100)
     return rendered(request, "audit.html", entries=found["items"], next=found["next"], before=before)
 
 
 def _is_own(request: Page, key_id: str) -> bool:
     """Whether the viewer has logged in with it, and is out when it ends."""
-    return viewer(request).key_id == key_id
+    return tools_and_caller(request.scope)[1].key_id == key_id
 
 
 async def _shown(
@@ -112,9 +118,9 @@ async def _shown(
     cursor: str | None = None,
     made: Any = None,
     typed: Any = None,
-    mistakes: dict[str, str] | None = None,
+    wrong: dict[str, str] | None = None,
 ) -> Response[bytes]:
-    found = await Api(request).get("/keys", cursor=cursor)
+    found = await use_cases.list_keys(*tools_and_caller(request.scope), cursor=cursor)
     return rendered(
         request,
         "keys.html",
@@ -124,7 +130,7 @@ async def _shown(
         query={"cursor": cursor},
         made=made,
         typed=typed or {"name": "", "scopes": ["submit", "read"], "user_id": None, "expires_in": None},
-        mistakes=mistakes or {},
+        mistakes=wrong or {},
         scopes=SCOPES,
         lasting=LASTING,
     )

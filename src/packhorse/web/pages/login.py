@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import parse_qsl, unquote
 
 from litestar import Response, get, post
 from litestar.datastructures import Cookie
 from litestar.params import QueryParameter
 
+from packhorse.auth.access import check_route
 from packhorse.auth.cookies import session_cookie
-from packhorse.web.api_calls import Api, Page, Problem
+from packhorse.errors import Forbidden, TooMany, Unauthorized
+from packhorse.http.services import Tools, tools_and_caller
+from packhorse.jobs import keys
+from packhorse.schemas.keys import SessionDocument
 from packhorse.web.forms import form
-from packhorse.web.render import moved, rendered
+from packhorse.web.render import Page, moved, rendered
 
 Next = Annotated[str, QueryParameter(description="The page to go to afterwards.")]
 
@@ -30,29 +34,35 @@ async def enter(request: Page) -> Response[bytes]:
     given = await form(request, is_small=True)
     next = str(given.get("next", ""))
     try:
-        answer = await Api(request, key=str(given.get("key", "")).strip()).ask("POST", "/sessions")
-    except Problem as problem:
-        if problem.status not in (401, 403, 429):
-            raise
-        said = problem.told.get("detail", "")
-        return rendered(request, "login.html", status=problem.status, next=next, mistake=said)
+        session = await _log_in(request, str(given.get("key", "")).strip())
+    except (Unauthorized, Forbidden, TooMany) as error:
+        return rendered(request, "login.html", status=error.status, next=next, mistake=error.message)
     path, _, query = _inside(request, next).partition("?")
     response = moved(request, unquote(path), **dict(parse_qsl(query)))
-    response.cookies.append(_cookie(request, answer.json))
+    response.cookies.append(_cookie(request, session))
     return response
 
 
 @post("/logout", scope="read", include_in_schema=False, status_code=303)
 async def leave(request: Page) -> Response[bytes]:
-    await Api(request).ask("DELETE", "/sessions/current")
+    await keys.end_session(*tools_and_caller(request.scope))
     response = moved(request, "/login", said="You are logged out.")
     response.delete_cookie(session_cookie(request.scope), path=_root(request))
     return response
 
 
-def _cookie(request: Page, session: Any) -> Cookie:
+async def _log_in(request: Page, key: str) -> SessionDocument:
+    """Counted and refused as a request with this key would be, also on a server that asks for none."""
+    tools: Tools = request.app.state.tools
+    caller = await tools.door.holder(request.scope, key)
+    await tools.door.admit(caller)
+    check_route(caller, {"scope": "read"}, {})
+    return await keys.start_session(tools, caller)
+
+
+def _cookie(request: Page, session: SessionDocument) -> Cookie:
     """For links from elsewhere it is sent along (lax), so that an address can be shared; writes are checked."""
-    lasting = datetime.fromisoformat(session["ends_at"]) - datetime.now(UTC)
+    lasting = datetime.fromisoformat(session["ends_at"] or "") - datetime.now(UTC)
     return Cookie(
         key=session_cookie(request.scope),
         value=session["session"],

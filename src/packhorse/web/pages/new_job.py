@@ -10,9 +10,16 @@ from typing import Annotated
 from litestar import Response, get, post
 from litestar.params import QueryParameter
 
+from packhorse.auth import access
 from packhorse.define.validation import unknown_pipeline
-from packhorse.web.api_calls import Api, Json, Page, Problem, viewer
-from packhorse.web.render import as_json, is_script, moved, rendered
+from packhorse.errors import PackhorseError
+from packhorse.http.requests.body import Body
+from packhorse.http.responses import problems
+from packhorse.http.routes.submit import receive_job
+from packhorse.http.services import tools_and_caller
+from packhorse.jobs import view
+from packhorse.schemas.pipelines import PipelineDocument
+from packhorse.web.render import Page, as_json, is_script, mistakes, moved, rendered
 from packhorse.web.upload_proxy import BESIDE, Relayed
 from packhorse.web.widgets.fields import Field, fields_of
 
@@ -26,7 +33,7 @@ Needed = Annotated[str, QueryParameter()]
 @get("/jobs/new", scope="submit", include_in_schema=False)
 async def new(request: Page, pipeline: Name = None) -> Response[bytes]:
     """The form; where there are several pipelines and none is named, which it is to be."""
-    found = (await Api(request).get("/pipelines"))["items"]
+    found = await _pipelines(request)
     if not pipeline and len(found) != 1:
         return rendered(request, "job_choose.html", pipelines=found)
     chosen = _chosen(found, pipeline or found[0]["name"])
@@ -35,18 +42,21 @@ async def new(request: Page, pipeline: Name = None) -> Response[bytes]:
 
 @post("/jobs/new", scope="submit", status_code=200, include_in_schema=False, request_max_body_size=None)
 async def submit(request: Page, pipeline: Needed, key: Name = None, user_id: Name = None) -> Response[bytes]:
-    """Told on to the API as it comes in. A script that asks for JSON is told in JSON what became of it."""
-    api = Api(request)
-    chosen = _chosen((await api.get("/pipelines"))["items"], pipeline)
+    """Files are stored as they come in. A script that asks for JSON is told in JSON what became of it."""
+    tools, caller = tools_and_caller(request.scope)
+    chosen = _chosen(await _pipelines(request), pipeline)
     fields = fields_of(chosen["schema"])
-    limit = request.app.state.settings.parameters_limit + BESIDES
+    limit = tools.settings.parameters_limit + BESIDES
     by_name = {field.name: field for field in fields}
     sent = Relayed(request.receive, request.headers.get("content-type", ""), by_name, limit)
-    query = {"pipeline": pipeline, "user_id": user_id or None}
+    query = {"pipeline": pipeline} | ({"user_id": user_id} if user_id else {})
+    body = Body(sent.receive, tools.settings)
     try:
-        job = await api.relay("/jobs", sent.receive, sent.content_type, query, {"Idempotency-Key": key} if key else {})
-    except Problem as problem:
-        return _refused(request, chosen, fields, sent, problem)
+        job = await receive_job(tools, caller, body, sent.content_type, query, key or None)
+    except PackhorseError as error:
+        known = problems.known_error(request, error)
+        problems.log_failure(known, request.method, request.url.path, error)
+        return _refused(request, chosen, fields, sent, known)
     path = f"/jobs/{job['job_id']}"
     if is_script(request):
         return as_json(201, {"location": moved(request, path).headers["Location"]})
@@ -56,7 +66,13 @@ async def submit(request: Page, pipeline: Needed, key: Name = None, user_id: Nam
 ROUTES = [new, submit]
 
 
-def _chosen(pipelines: Sequence[Json], name: str) -> Json:
+async def _pipelines(request: Page) -> list[PipelineDocument]:
+    tools, caller = tools_and_caller(request.scope)
+    access.require(caller, "read")
+    return await view.pipelines(tools)
+
+
+def _chosen(pipelines: Sequence[PipelineDocument], name: str) -> PipelineDocument:
     for each in pipelines:
         if each["name"] == name:
             return each
@@ -65,16 +81,16 @@ def _chosen(pipelines: Sequence[Json], name: str) -> Json:
 
 def _form(
     request: Page,
-    pipeline: Json,
+    pipeline: PipelineDocument,
     fields: Sequence[Field],
     *,
     status: int = 200,
     typed: Mapping[str, Sequence[str]] | None = None,
-    mistakes: Mapping[str, str] | None = None,
+    wrong: Mapping[str, str] | None = None,
     error: str = "",
     active: str | None = None,
 ) -> Response[bytes]:
-    who = viewer(request)
+    _, who = tools_and_caller(request.scope)
     values = {field.name: _value(field, typed) for field in fields}
     return rendered(
         request,
@@ -84,7 +100,7 @@ def _form(
         fields=fields,
         values=values,
         beside={name: "\n".join((typed or {}).get(name, ())) for name in BESIDE},
-        mistakes=mistakes or {},
+        mistakes=wrong or {},
         error=error,
         active=active,
         has_user=who.user is None,
@@ -101,27 +117,26 @@ def _value(field: Field, typed: Mapping[str, Sequence[str]] | None) -> str:
 
 
 def _refused(
-    request: Page, pipeline: Json, fields: Sequence[Field], sent: Relayed, problem: Problem
+    request: Page, pipeline: PipelineDocument, fields: Sequence[Field], sent: Relayed, refusal: PackhorseError
 ) -> Response[bytes]:
     names = {*(field.name for field in fields), *BESIDE}
-    mistakes, rest = _by_field(problem, names)
-    error = "; ".join(rest) or ("" if mistakes else str(problem.told.get("detail") or problem.told.get("title", "")))
-    active = problem.told.get("active_job_id")
+    wrong, rest = _by_field(refusal, names)
+    error = "; ".join(rest) or ("" if wrong else refusal.message or refusal.title())
+    active = refusal.facts.get("active_job_id")
     if is_script(request):
         link = moved(request, f"/jobs/{active}").headers["Location"] if active else None
-        return as_json(problem.status, {"mistakes": mistakes, "error": error, "active": link})
-    status = problem.status if problem.status != 401 else 422
+        return as_json(refusal.status, {"mistakes": wrong, "error": error, "active": link})
     return _form(
-        request, pipeline, fields, status=status, typed=sent.typed, mistakes=mistakes, error=error, active=active
+        request, pipeline, fields, status=refusal.status, typed=sent.typed, wrong=wrong, error=error, active=active
     )
 
 
-def _by_field(problem: Problem, names: set[str]) -> tuple[dict[str, str], list[str]]:
+def _by_field(error: PackhorseError, names: set[str]) -> tuple[dict[str, str], list[str]]:
     """What is wrong with which field, also where it is about a part of its value; and what is about none."""
     found, rest = dict[str, str](), list[str]()
-    told = problem.mistakes
-    if not told and problem.told.get("field"):
-        told = {str(problem.told["field"]): str(problem.told.get("detail", ""))}
+    told = mistakes(error)
+    if not told and error.facts.get("field"):
+        told = {str(error.facts["field"]): error.message}
     for path, message in told.items():
         name = path if path in names else re.split(r"[.\[]", path)[0]
         said = message if name == path else f"{path}: {message}"

@@ -5,19 +5,25 @@ Nothing is told here of how things are done inside: no parameters, no log, no na
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from litestar import Response, get, post
 from litestar.exceptions import HTTPException
-from litestar.params import FromPath, FromQuery
+from litestar.params import FromPath
 from litestar.types import ASGIApp
 
+from packhorse.auth.access import check_route
+from packhorse.auth.caller import Caller
 from packhorse.core.error_codes import CODES
-from packhorse.errors import PackhorseError
-from packhorse.log import log
-from packhorse.web.api_calls import Api, Json, Page, Problem
-from packhorse.web.render import moved, rendered
+from packhorse.errors import NotFound, PackhorseError
+from packhorse.http.requests.query import Number
+from packhorse.http.responses import problems
+from packhorse.http.routes.events import last_event, stream_events
+from packhorse.http.routes.results import send_artifact, send_result
+from packhorse.http.services import Tools
+from packhorse.jobs import actions, view
+from packhorse.schemas.jobs import ErrorDocument, JobDocument
+from packhorse.web.render import Page, moved, rendered
 
 ENDED = ("completed", "failed", "cancelled")
 UNTOLD = frozenset(CODES) - {"INVALID", "PERMANENT"}
@@ -26,16 +32,14 @@ PRIVATE = {"X-Robots-Tag": "noindex, nofollow"}
 
 
 def gone(request: Page, error: Exception) -> Response[bytes]:
-    """A clear word for whoever has a link that does not work; the rest is told as on every page."""
-    code = error.status if isinstance(error, Problem) else 500
-    if isinstance(error, HTTPException | PackhorseError):
-        code = 404  # no such address
-    elif code == 500 and not isinstance(error, Problem):  # what the API answers, it has logged
-        log.request_failed(request.method, "/p/…", error)
-    code = 404 if code in (401, 403) else code
+    """Whoever has a link that does not work is told so, and nothing else."""
+    known = problems.known_error(request, error)
+    problems.log_failure(known, request.method, "/p/…", error)
+    is_unknown = isinstance(error, HTTPException) or known.status in (400, 401, 403, 422)
+    code = 404 if is_unknown and known.status < 500 else known.status
     answer = rendered(request, "gone.html", status=code, code=code)
-    if isinstance(error, Problem) and "retry-after" in error.headers:
-        answer.headers["Retry-After"] = error.headers["retry-after"]
+    if "Retry-After" in (headers := problems.headers(known, error)):
+        answer.headers["Retry-After"] = headers["Retry-After"]
     return _private(answer)
 
 
@@ -44,33 +48,31 @@ OPEN: dict[str, Any] = {"scope": None, "include_in_schema": False, "exception_ha
 
 @get("/p/{token:str}", **OPEN)
 async def waiting(request: Page, token: FromPath[str]) -> Response[bytes]:
-    api, path = await _door(request, token)
-    found, reasons, estimate, made = await asyncio.gather(
-        api.get(path), api.get(f"{path}/explain"), api.get(f"{path}/estimate"), api.get(f"{path}/artifacts")
-    )
-    sinks = _last(found)
+    tools, caller, job_id = await _holder(request, token, "read")
+    found = await view.job_page(tools, caller, job_id, events=1, lines=1)
+    job = found.job
+    sinks = _last(job)
     return _private(
         rendered(
             request,
             "waiting.html",
-            job=found,
+            job=job,
             token=token,
-            is_active=found["status"] not in ENDED,
-            ahead=next((each["ahead"] for each in reasons["reasons"] if "ahead" in each), None),
-            estimate=estimate,
-            files=[each for each in made["items"] if each["object_key"] in sinks] if sinks else [],
-            why=_told(found["error"]),
+            is_active=job["status"] not in ENDED,
+            ahead=next((each["ahead"] for each in found.reasons if "ahead" in each), None),
+            estimate=found.estimate,
+            files=[each for each in found.artifacts if each["object_key"] in sinks] if sinks else [],
+            why=_told(job["error"]),
         )
     )
 
 
 @post("/p/{token:str}/cancel", status_code=200, **OPEN)
 async def cancel(request: Page, token: FromPath[str]) -> Response[bytes]:
-    api, path = await _door(request, token)
     try:
-        found = await api.post(f"{path}/cancel")
-    except Problem as problem:
-        if problem.status != 409:
+        found = await actions.cancel(*await _holder(request, token, "cancel"))
+    except PackhorseError as error:
+        if error.status != 409:
             raise
         return moved(request, f"/p/{token}", said="It has ended already.")
     is_over = found["status"] == "cancelled"
@@ -79,33 +81,33 @@ async def cancel(request: Page, token: FromPath[str]) -> Response[bytes]:
 
 @get("/p/{token:str}/result", **OPEN)
 async def result(request: Page, token: FromPath[str]) -> ASGIApp:
-    api, path = await _door(request, token)
-    return api.forwarded(f"{path}/result")
+    return await send_result(request, *await _holder(request, token, "read"))
 
 
 @get("/p/{token:str}/artifacts/{name:path}", **OPEN)
 async def artifact(request: Page, token: FromPath[str], name: FromPath[str]) -> ASGIApp:
-    api, path = await _door(request, token)
-    return api.forwarded(f"{path}/artifacts/{name.lstrip('/')}")
+    return await send_artifact(request, *await _holder(request, token, "read"), name.lstrip("/"))
 
 
 @get("/p/{token:str}/events", **OPEN)
-async def events(request: Page, token: FromPath[str], after: FromQuery[int] = 0) -> ASGIApp:
-    """What happens after what the page has told."""
-    api, path = await _door(request, token)
-    return api.forwarded(f"{path}/events", log=False, after=after)
+async def events(request: Page, token: FromPath[str], after: Number = 0) -> ASGIApp:
+    """What happens after what the page shows."""
+    after = last_event(request.headers.get("last-event-id"), after)
+    return await stream_events(*await _holder(request, token, "read"), after, None)
 
 
-async def _door(request: Page, token: str) -> tuple[Api, str]:
-    """The API as the token opens it, and where its job is. A wrong one is counted there as every wrong key is."""
-    api = Api(request, key=token)
-    job_id = (await api.get("/me"))["job_id"]
-    if job_id is None:
-        raise Problem(404, {}, {})  # a key is no token: it is not to be shown around in addresses
-    return api, f"/jobs/{job_id}"
+async def _holder(request: Page, token: str, scope: str) -> tuple[Tools, Caller, str]:
+    """Whom the token stands for, and its job. A wrong one is counted as every wrong key is."""
+    tools: Tools = request.app.state.tools
+    caller = await tools.door.holder(request.scope, token)
+    await tools.door.admit(caller)
+    if caller.job_id is None:
+        raise NotFound(path="/p/…")  # a key is no token: it is not to be shown around in addresses
+    check_route(caller, {"scope": scope}, {"job_id": caller.job_id})
+    return tools, caller, caller.job_id
 
 
-def _last(job: Json) -> set[str]:
+def _last(job: JobDocument) -> set[str]:
     """The keys of the files that are the result: of all that were made, those of the last stages."""
     if job["status"] != "completed":
         return set()
@@ -114,7 +116,7 @@ def _last(job: Json) -> set[str]:
     return found
 
 
-def _gather(value: Json, found: set[str]) -> None:
+def _gather(value: Any, found: set[str]) -> None:
     if isinstance(value, dict):
         if isinstance(value.get("object_key"), str):
             found.add(value["object_key"])
@@ -125,7 +127,7 @@ def _gather(value: Json, found: set[str]) -> None:
             _gather(each, found)
 
 
-def _told(error: Json) -> str | None:
+def _told(error: ErrorDocument | None) -> str | None:
     """What a stage wanted them to know; what went wrong inside is for others."""
     if error is None or error["code"] in UNTOLD or error["code"].startswith("HTTP_"):
         return None

@@ -7,9 +7,13 @@ from typing import Annotated, Any
 from litestar import Response, get, post
 from litestar.params import FromPath, QueryParameter
 
-from packhorse.web.api_calls import Api, Page, Problem
+from packhorse.errors import EditedMeanwhile, InvalidInput
+from packhorse.http.services import tools_and_caller
+from packhorse.jobs import schedule_edits, schedules
+from packhorse.schemas.schedules import ScheduleDocument
 from packhorse.web.forms import form
-from packhorse.web.render import moved, rendered
+from packhorse.web.pages.schedules import api_path
+from packhorse.web.render import Page, moved, rendered, sentence
 from packhorse.web.widgets.diff import differences
 
 To = Annotated[int, QueryParameter(ge=1, description="The version to go back to.")]
@@ -38,7 +42,7 @@ async def resume(request: Page, schedule_id: FromPath[str]) -> Response[bytes]:
 @post("/schedules/{schedule_id:str}/run", scope="operate", status_code=200, include_in_schema=False)
 async def run(request: Page, schedule_id: FromPath[str]) -> Response[bytes]:
     given = await form(request)
-    await Api(request).post(f"/schedules/{schedule_id}/run")
+    await schedule_edits.run(*tools_and_caller(request.scope), schedule_id, api_path(request))
     return moved(request, _back(schedule_id, given), said=f"A run of {schedule_id} was asked for.")
 
 
@@ -77,7 +81,9 @@ ROUTES = [pause, resume, run, ask_rollback, rollback, ask_reset, reset, ask_dele
 
 async def _switched(request: Page, schedule_id: str, verb: str) -> Response[bytes]:
     given = await form(request)
-    await Api(request).post(f"/schedules/{schedule_id}/{verb}", {"reason": str(given.get("reason", ""))})
+    tools, caller = tools_and_caller(request.scope)
+    reason = str(given.get("reason", ""))
+    await schedule_edits.switch(tools, caller, schedule_id, None, active=verb == "resume", reason=reason)
     return moved(request, _back(schedule_id, given), said=f"{SWITCHED[verb]}: {schedule_id}.")
 
 
@@ -85,8 +91,7 @@ async def _asked(
     request: Page, schedule_id: str, verb: str, to: int | None = None, reason: str = "", mistake: str = ""
 ) -> Response[bytes]:
     """What it would change, before it is done."""
-    api = Api(request)
-    found = await api.get(f"/schedules/{schedule_id}")
+    found = await schedules.schedule(*tools_and_caller(request.scope), schedule_id)
     word, meaning = ASKED[verb]
     return rendered(
         request,
@@ -96,17 +101,17 @@ async def _asked(
         verb=verb,
         word=word,
         meaning=meaning.format(to=to),
-        changes=differences(await _changes(api, found, verb, to)),
+        changes=differences(await _changes(request, found, verb, to)),
         to=to,
         reason=reason,
         mistake=mistake,
     )
 
 
-async def _changes(api: Api, found: Any, verb: str, to: int | None) -> list[Any]:
+async def _changes(request: Page, found: ScheduleDocument, verb: str, to: int | None) -> list[Any]:
     if verb == "rollback":
-        asked = await api.get(f"/schedules/{found['schedule_id']}/diff", old=found["version"], new=to)
-        return list(asked["items"])
+        versions = found["version"], to or 0
+        return [*await schedules.diff(*tools_and_caller(request.scope), found["schedule_id"], *versions)]
     drift = found["drift"] or () if verb == "reset" else ()
     return [{"field": each["field"], "old": each["new"], "new": each["old"]} for each in drift]  # towards the code
 
@@ -115,21 +120,20 @@ async def _done(request: Page, schedule_id: str, verb: str) -> Response[bytes]:
     """On the version that was shown: whoever was faster is not overruled."""
     given = await form(request)
     reason, to = str(given.get("reason", "")), str(given.get("to", ""))
-    path, number = f"/schedules/{schedule_id}", int(to) if to.isascii() and to.isdecimal() else None
+    number = int(to) if to.isascii() and to.isdecimal() else None
     version = str(given.get("version", ""))
-    seen = {"If-Match": f'"{version if version.isascii() and version.isdecimal() else 0}"'}
+    seen = f'"{version if version.isascii() and version.isdecimal() else 0}"'
+    tools, caller = tools_and_caller(request.scope)
     try:
         if verb == "delete":
-            await Api(request).ask("DELETE", path, body={"reason": reason}, headers=seen)
+            await schedule_edits.delete(tools, caller, schedule_id, seen, reason)
+        elif verb == "reset":
+            await schedule_edits.reset(tools, caller, schedule_id, seen, reason)
         else:
-            body = {"reason": reason} if verb == "reset" else {"reason": reason, "version": number or 0}
-            await Api(request).ask("POST", f"{path}/{verb}", body=body, headers=seen)
-    except Problem as problem:
-        if problem.status not in (412, 422):
-            raise
-        mistake = "; ".join(problem.mistakes.values()) or problem.told.get("detail", "")
-        return await _asked(request, schedule_id, verb, number, reason, mistake)
-    return moved(request, path, said=f"{DONE[verb]}.")
+            await schedule_edits.roll_back(tools, caller, schedule_id, seen, number or 0, reason)
+    except (EditedMeanwhile, InvalidInput) as error:
+        return await _asked(request, schedule_id, verb, number, reason, sentence(error))
+    return moved(request, f"/schedules/{schedule_id}", said=f"{DONE[verb]}.")
 
 
 def _back(schedule_id: str, given: Any) -> str:

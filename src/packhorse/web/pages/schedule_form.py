@@ -14,10 +14,16 @@ import msgspec
 from litestar import Response, get, post
 from litestar.params import FromPath
 
-from packhorse.web.api_calls import Api, Json, Page, Problem, viewer
+from packhorse.errors import EditedMeanwhile, InvalidInput, NotFound, PackhorseError, VersionNeeded
+from packhorse.http.requests.json_body import converted, members
+from packhorse.http.services import tools_and_caller
+from packhorse.jobs import schedule_edits, schedules, view
+from packhorse.jobs.schedule_edits import ScheduleRequest
+from packhorse.schemas.pipelines import PipelineDocument
+from packhorse.schemas.schedules import ScheduleDocument
 from packhorse.web.forms import form
 from packhorse.web.pages.schedules import preview
-from packhorse.web.render import moved, rendered
+from packhorse.web.render import Page, mistakes, moved, rendered
 from packhorse.web.widgets.diff import Difference, differences, pretty
 from packhorse.web.widgets.fields import fields_of
 
@@ -37,6 +43,7 @@ NEW = {
 NAMELESS = "A schedule needs a name"
 UNUSABLE = "This name cannot be used"
 TAKEN = "There is a schedule of this name already"
+EMPTY: Mapping[str, Any] = {"parameters": b"{}", "labels": {}}
 STAND_IN = "unnamed"
 """For a name that no path leads to, where the rest is to be looked at all the same."""
 
@@ -55,13 +62,15 @@ async def make(request: Page) -> Response[bytes]:
 
 @get("/schedules/{schedule_id:str}/edit", scope="operate", include_in_schema=False)
 async def edit(request: Page, schedule_id: FromPath[str]) -> Response[bytes]:
-    found = await Api(request).get(f"/schedules/{schedule_id}")
+    found = await schedules.schedule(*tools_and_caller(request.scope), schedule_id)
     return await _form(request, schedule_id, _as_typed(found))
 
 
 @post("/schedules/{schedule_id:str}/edit", scope="operate", status_code=200, include_in_schema=False)
 async def change(request: Page, schedule_id: FromPath[str]) -> Response[bytes]:
-    return await _take(request, schedule_id, await _typed(request))
+    typed = await _typed(request)
+    await schedules.get(*tools_and_caller(request.scope), schedule_id)
+    return await _take(request, schedule_id, typed)
 
 
 ROUTES = [new, make, edit, change]
@@ -83,14 +92,18 @@ async def _take(request: Page, schedule_id: str | None, typed: Typed) -> Respons
         if step != "save":
             return await _checked(request, schedule_id, name, typed, body)
         made = await _put(request, name, typed["version"], body)
-    except Problem as problem:
-        return await _refused(request, schedule_id, name, typed, problem)
+    except PackhorseError as error:
+        return await _refused(request, schedule_id, name, typed, error)
     return moved(request, f"/schedules/{made['schedule_id']}", said=f"Saved as version {made['version']}.")
 
 
-async def _put(request: Page, name: str, version: str, body: Mapping[str, Any]) -> Any:
-    seen = {"If-Match": f'"{version}"'} if version.isdecimal() and version.isascii() else {}
-    return (await Api(request).ask("PUT", f"/schedules/{name}", body=body, headers=seen)).json
+async def _put(request: Page, name: str, version: str, body: Mapping[str, Any]) -> ScheduleDocument:
+    """``parameters`` of the body are spelled as they were typed."""
+    seen = f'"{version}"' if version.isdecimal() and version.isascii() else None
+    written: bytes = body["parameters"]
+    wanted = converted({**body, "parameters": members(written)}, ScheduleRequest)
+    tools, caller = tools_and_caller(request.scope)
+    return (await schedule_edits.put(tools, caller, name, wanted, written, seen)).schedule
 
 
 async def _checked(
@@ -105,7 +118,7 @@ async def _checked(
         typed=typed,
         parameters=pretty(trial["parameters"]),
         changes=differences(trial["changes"]),
-        preview=await preview(Api(request), trial["cron"], trial["zone"]),
+        preview=preview(tools_and_caller(request.scope)[0], trial["cron"], trial["zone"]),
     )
 
 
@@ -117,55 +130,58 @@ class Misread(Exception):
 
 
 async def _refused(
-    request: Page, schedule_id: str | None, name: str, typed: Typed, problem: Problem
+    request: Page, schedule_id: str | None, name: str, typed: Typed, error: PackhorseError
 ) -> Response[bytes]:
-    if problem.status == 412 and schedule_id is not None:
-        return await _conflict(request, schedule_id, typed, problem)
-    if problem.status == 404 and schedule_id is None:  # no path leads to it
-        return await _form(request, schedule_id, typed, {"schedule_id": UNUSABLE})
-    if problem.status == 428:
-        return await _form(request, schedule_id, typed, {"schedule_id": TAKEN})
-    if problem.status != 422:
-        raise problem
-    mistakes = _by_field(problem)
-    if schedule_id is None and "schedule_id" not in mistakes and await _is_taken(request, name):
-        mistakes["schedule_id"] = TAKEN
-    return await _form(request, schedule_id, typed, mistakes or {"": problem.told.get("detail", "")})
+    match error:
+        case EditedMeanwhile() if schedule_id is not None:
+            return await _conflict(request, schedule_id, typed, error)
+        case NotFound() if schedule_id is None:
+            return await _form(request, schedule_id, typed, {"schedule_id": UNUSABLE})
+        case VersionNeeded():
+            return await _form(request, schedule_id, typed, {"schedule_id": TAKEN})
+        case InvalidInput():
+            wrong = _by_field(error)
+            if schedule_id is None and "schedule_id" not in wrong and await _is_taken(request, name):
+                wrong["schedule_id"] = TAKEN
+            return await _form(request, schedule_id, typed, wrong or {"": error.message})
+    raise error
 
 
-def _by_field(problem: Problem) -> dict[str, str]:
-    mistakes: dict[str, str] = {}
-    for field, what in problem.mistakes.items():  # a parameter is named without saying that it is one
+def _by_field(error: InvalidInput) -> dict[str, str]:
+    wrong: dict[str, str] = {}
+    for field, what in mistakes(error).items():  # a parameter is named without saying that it is one
         is_own = field in FIELDS
         place, text = (field, what) if is_own else ("parameters", f"{field}: {what}")
-        mistakes[place] = f"{mistakes[place]}; {text}" if place in mistakes else text
-    return mistakes
+        wrong[place] = f"{wrong[place]}; {text}" if place in wrong else text
+    return wrong
 
 
 async def _also_wrong(request: Page, name: str, version: str, body: Mapping[str, Any]) -> dict[str, str]:
     """Beside what the form could not read: all mistakes are told at once."""
     try:
         await _put(request, name, version, {**body, "dry_run": True})
-    except Problem as problem:
-        return _by_field(problem)
+    except InvalidInput as error:
+        return _by_field(error)
+    except PackhorseError:  # told when the rest can be read
+        pass
     return {}
 
 
 async def _is_taken(request: Page, name: str) -> bool:
     try:
-        return (await Api(request).get(f"/schedules/{name}"))["deleted_at"] is None
-    except Problem:
+        return (await schedules.schedule(*tools_and_caller(request.scope), name))["deleted_at"] is None
+    except PackhorseError:
         return False
 
 
-async def _conflict(request: Page, schedule_id: str, typed: Typed, problem: Problem) -> Response[bytes]:
+async def _conflict(request: Page, schedule_id: str, typed: Typed, error: PackhorseError) -> Response[bytes]:
     """Somebody was faster: what they have changed, and what saving this would change of it."""
-    api = Api(request)
-    found = await api.get(f"/schedules/{schedule_id}")
+    tools, caller = tools_and_caller(request.scope)
+    found = await schedules.schedule(tools, caller, schedule_id)
     if found["deleted_at"] is not None:
-        raise problem
-    newest = await api.get(f"/schedules/{schedule_id}/versions/{found['version']}")
-    theirs = await api.get(f"/schedules/{schedule_id}/diff", old=typed["version"], new=found["version"])
+        raise error
+    newest = await schedules.version(tools, caller, schedule_id, found["version"])
+    theirs = await schedules.diff(tools, caller, schedule_id, int(typed["version"]), found["version"])
     mine = await _against(request, schedule_id, str(found["version"]), typed)
     return rendered(
         request,
@@ -173,7 +189,7 @@ async def _conflict(request: Page, schedule_id: str, typed: Typed, problem: Prob
         status=412,
         schedule=found,
         newest=newest,
-        theirs=differences(theirs["items"]),
+        theirs=differences(theirs),
         mine=mine,
         seen=typed["version"],
         typed={**typed, "version": str(found["version"])},
@@ -187,7 +203,7 @@ async def _against(request: Page, schedule_id: str, version: str, typed: Typed) 
         return None
     try:
         trial = await _put(request, schedule_id, version, {**body, "dry_run": True})
-    except Problem:
+    except PackhorseError:
         return None
     return differences(trial["changes"])
 
@@ -198,10 +214,11 @@ async def _against(request: Page, schedule_id: str, version: str, typed: Typed) 
 async def _form(
     request: Page, schedule_id: str | None, typed: Mapping[str, str], mistakes: Mapping[str, str] | None = None
 ) -> Response[bytes]:
-    found = (await Api(request).get("/pipelines"))["items"]
+    tools, who = tools_and_caller(request.scope)
+    found = await view.pipelines(tools)
     filing = [each["name"] for each in found if _needs_file(each)]
     pipelines = [each["name"] for each in found if each["name"] not in filing]
-    chosen, who = typed["pipeline"], viewer(request)
+    chosen = typed["pipeline"]
     return rendered(
         request,
         "schedule_form.html",
@@ -216,7 +233,7 @@ async def _form(
     )
 
 
-def _needs_file(pipeline: Json) -> bool:
+def _needs_file(pipeline: PipelineDocument) -> bool:
     """A schedule has none to bring."""
     return any(field.is_required and field.kind in ("file", "files") for field in fields_of(pipeline["schema"]))
 
@@ -227,7 +244,7 @@ async def _typed(request: Page) -> Typed:
     return {name: str(given.get(name, "")).replace("\r\n", "\n") for name in (*FIELDS, "step")}
 
 
-def _as_typed(found: Mapping[str, Any]) -> Typed:
+def _as_typed(found: ScheduleDocument) -> Typed:
     return {
         "schedule_id": found["schedule_id"],
         "parameters": pretty(found["parameters"]),
@@ -236,7 +253,12 @@ def _as_typed(found: Mapping[str, Any]) -> Typed:
         "active": "yes" if found["active"] else "",
         "reason": "",
         "version": str(found["version"]),
-        **{name: found[name] for name in ("pipeline", "user_id", "cron", "zone", "overlap", "misfire")},
+        "pipeline": found["pipeline"],
+        "user_id": found["user_id"],
+        "cron": found["cron"],
+        "zone": found["zone"],
+        "overlap": found["overlap"],
+        "misfire": found["misfire"],
     }
 
 
@@ -256,7 +278,7 @@ def _body(typed: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
         try:
             read[name] = reading(typed[name])
         except Misread as mistake:
-            read[name], misread[name] = {}, str(mistake)
+            read[name], misread[name] = EMPTY[name], str(mistake)
     body = {
         **{name: typed[name].strip() for name in plain},
         "pipeline": typed["pipeline"] or None,
@@ -267,14 +289,14 @@ def _body(typed: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
     return body, misread
 
 
-def _parameters(text: str) -> msgspec.Raw:
+def _parameters(text: str) -> bytes:
     try:
         found = msgspec.json.decode(text.strip() or "{}")
     except (msgspec.DecodeError, RecursionError) as error:
         raise Misread(f"It is not JSON: {error}") from error
     if not isinstance(found, dict):
         raise Misread('It must be an object, as {"name": "value"}')
-    return msgspec.Raw((text.strip() or "{}").encode())
+    return (text.strip() or "{}").encode()
 
 
 def _labels(text: str) -> dict[str, str]:

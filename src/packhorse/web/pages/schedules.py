@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from litestar import Response, get
 from litestar.params import FromPath, FromQuery, QueryParameter
 
-from packhorse.web.api_calls import Api, Page, Problem
-from packhorse.web.render import rendered
+from packhorse.errors import PackhorseError
+from packhorse.http.app import BASE
+from packhorse.http.routes.schedules import Before
+from packhorse.http.services import Tools, tools_and_caller
+from packhorse.jobs import schedules
+from packhorse.schemas.schedules import MomentDocument
+from packhorse.web.render import Page, rendered
 from packhorse.web.widgets import sparklines
 from packhorse.web.widgets.diff import differences, pretty
 
@@ -21,24 +27,30 @@ VERSIONS = 5
 
 Deleted = Annotated[bool, QueryParameter(description="Also those that were deleted.")]
 Cursor = FromQuery[str | None]
+VersionBefore = Annotated[int | None, QueryParameter(ge=0, le=schedules.LARGEST)]
 
 
 @get("/schedules", scope="read", include_in_schema=False)
 async def listed(request: Page, deleted: Deleted = False, cursor: Cursor = None) -> Response[bytes]:
-    asked = {"runs": sparklines.LAST, "deleted": deleted or None, "cursor": cursor, "limit": LISTED}
-    found = await Api(request).get("/schedules", **asked)
+    found = await schedules.list_schedules(
+        *tools_and_caller(request.scope),
+        deleted=deleted,
+        runs=sparklines.LAST,
+        cursor=cursor,
+        limit=LISTED,
+        base=api_path(request),
+    )
     rows = [{**each, "state": state(each), "spark": sparklines.runs(each["runs"])} for each in found["items"]]
     return rendered(request, "schedules.html", rows=rows, next=found["next"], deleted=deleted, cursor=cursor)
 
 
 @get("/schedules/{schedule_id:str}", scope="read", include_in_schema=False)
-async def schedule(
-    request: Page, schedule_id: FromPath[str], cursor: FromQuery[float | None] = None
-) -> Response[bytes]:
-    api = Api(request)
-    path = f"/schedules/{schedule_id}"
+async def schedule(request: Page, schedule_id: FromPath[str], cursor: Before = None) -> Response[bytes]:
+    tools, caller = tools_and_caller(request.scope)
     found, runs, versions = await asyncio.gather(
-        api.get(path), api.get(f"{path}/runs", limit=RUNS, before=cursor), api.get(f"{path}/versions", limit=VERSIONS)
+        schedules.schedule(tools, caller, schedule_id),
+        schedules.list_runs(tools, caller, schedule_id, limit=RUNS, before=cursor, base=api_path(request)),
+        schedules.list_versions(tools, caller, schedule_id, limit=VERSIONS),
     )
     return rendered(
         request,
@@ -47,7 +59,7 @@ async def schedule(
         state=state(found),
         parameters=pretty(found["parameters"]),
         drift=differences(found["drift"] or ()),
-        preview=await preview(api, found["cron"], found["zone"]) if found["deleted_at"] is None else [],
+        preview=preview(tools, found["cron"], found["zone"]) if found["deleted_at"] is None else [],
         runs=runs["items"],
         next=runs["next"],
         cursor=cursor,
@@ -58,10 +70,11 @@ async def schedule(
 
 
 @get("/schedules/{schedule_id:str}/history", scope="read", include_in_schema=False)
-async def history(request: Page, schedule_id: FromPath[str], cursor: FromQuery[int | None] = None) -> Response[bytes]:
-    api = Api(request)
-    path = f"/schedules/{schedule_id}"
-    found, versions = await asyncio.gather(api.get(path), api.get(f"{path}/versions", before=cursor))
+async def history(request: Page, schedule_id: FromPath[str], cursor: VersionBefore = None) -> Response[bytes]:
+    tools, caller = tools_and_caller(request.scope)
+    found = await schedules.schedule(tools, caller, schedule_id)
+    before = schedules.LARGEST if cursor is None else cursor
+    versions = await schedules.list_versions(tools, caller, schedule_id, before=before)
     return rendered(
         request,
         "schedule_history.html",
@@ -74,15 +87,12 @@ async def history(request: Page, schedule_id: FromPath[str], cursor: FromQuery[i
 
 @get("/schedules/{schedule_id:str}/diff", scope="read", include_in_schema=False)
 async def diff(request: Page, schedule_id: FromPath[str], old: FromQuery[int], new: FromQuery[int]) -> Response[bytes]:
-    api = Api(request)
-    path = f"/schedules/{schedule_id}"
-    found, changed, *both = await asyncio.gather(
-        api.get(path),
-        api.get(f"{path}/diff", old=old, new=new),
-        *(api.get(f"{path}/versions/{each}") for each in (old, new)),
-    )
+    tools, caller = tools_and_caller(request.scope)
+    found = await schedules.schedule(tools, caller, schedule_id)
+    changed = await schedules.diff(tools, caller, schedule_id, old, new)
+    both = [await schedules.version(tools, caller, schedule_id, each) for each in (old, new)]
     return rendered(
-        request, "schedule_diff.html", schedule=found, changes=differences(changed["items"]), old=both[0], new=both[1]
+        request, "schedule_diff.html", schedule=found, changes=differences(changed), old=both[0], new=both[1]
     )
 
 
@@ -98,13 +108,17 @@ def state(found: Any) -> str:
     return "active" if found["active"] else "paused"
 
 
-async def preview(api: Api, cron: str, zone: str) -> list[Any]:
+def preview(tools: Tools, cron: str, zone: str) -> Sequence[MomentDocument]:
     """The next times; none of a line that fires no more."""
     try:
-        found: list[Any] = (await api.post("/schedules/preview", {"cron": cron, "zone": zone}))["items"]
-    except Problem:
+        return schedules.preview(tools, cron, zone)["items"]
+    except PackhorseError:
         return []
-    return found
+
+
+def api_path(request: Page) -> str:
+    """Where the API is, for addresses in documents."""
+    return f"{request.scope.get('root_path', '')}{BASE}"
 
 
 def _version(found: Any) -> dict[str, Any]:

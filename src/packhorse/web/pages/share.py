@@ -7,9 +7,11 @@ from datetime import UTC, datetime
 from litestar import Response, get, post
 from litestar.params import FromPath
 
-from packhorse.web.api_calls import Api, Page, Problem
+from packhorse.errors import InvalidInput
+from packhorse.http.services import tools_and_caller
+from packhorse.jobs import keys
 from packhorse.web.forms import form
-from packhorse.web.render import moved, rendered
+from packhorse.web.render import Page, moved, rendered, sentence
 from packhorse.web.widgets import formatting
 
 LASTING = {"1h": "1 hour", "1d": "1 day", "7d": "1 week", "30d": "30 days"}
@@ -25,20 +27,17 @@ async def share(request: Page, job_id: FromPath[str]) -> Response[bytes]:
 async def make(request: Page, job_id: FromPath[str]) -> Response[bytes]:
     """Answered with the link, and not by another page: it is told this once."""
     given = await form(request)
-    lasting = given.get("expires_in") or USUAL
+    lasting = str(given.get("expires_in") or USUAL)
     try:
-        made = await Api(request).post(f"/jobs/{job_id}/tokens", {"expires_in": lasting})
-    except Problem as problem:
-        if problem.status not in (400, 422):
-            raise
-        said = "; ".join(problem.mistakes.values()) or problem.told.get("detail", "")
-        return await _shown(request, job_id, lasting=lasting, mistake=said, status=422)
+        made = await keys.create_token(*tools_and_caller(request.scope), job_id, lasting)
+    except InvalidInput as error:
+        return await _shown(request, job_id, lasting=lasting, mistake=sentence(error), status=422)
     return await _shown(request, job_id, made=made)
 
 
 @post("/jobs/{job_id:str}/share/{key_id:str}/revoke", scope="submit", status_code=200, include_in_schema=False)
 async def revoke(request: Page, job_id: FromPath[str], key_id: FromPath[str]) -> Response[bytes]:
-    await Api(request).ask("DELETE", f"/jobs/{job_id}/tokens/{key_id}")
+    await keys.revoke_token(*tools_and_caller(request.scope), job_id, key_id)
     return moved(request, f"/jobs/{job_id}/share", said="The link does not work any more.")
 
 
@@ -51,7 +50,7 @@ async def _shown(
     mistake: str = "",
     status: int = 200,
 ) -> Response[bytes]:
-    tokens, now = (await Api(request).get(f"/jobs/{job_id}/tokens"))["items"], datetime.now(UTC)
+    tokens, now = await keys.list_tokens(*tools_and_caller(request.scope), job_id), datetime.now(UTC)
     return rendered(
         request,
         "share.html",

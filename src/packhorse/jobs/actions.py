@@ -1,0 +1,338 @@
+"""What a caller does with jobs: cancel, retry, delete one or many, and promote a result."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from packhorse.auth import access
+from packhorse.auth.caller import Caller
+from packhorse.core import lifecycle
+from packhorse.core.changes import Change
+from packhorse.core.models import Job
+from packhorse.core.plan import Status
+from packhorse.define.validation import NOT_VALID, NUL, FieldError, invalid, list_some, quote_short
+from packhorse.errors import (
+    CorruptRecord,
+    InvalidInput,
+    JobNotFound,
+    NotAllowed,
+    NotFinished,
+    PackhorseError,
+    SchemaTooNew,
+    SlotTaken,
+)
+from packhorse.jobs import promote as promoting
+from packhorse.jobs.promote import Destination
+from packhorse.jobs.services import Services
+from packhorse.jobs.view import MOST_COUNTED, check_stage, time_from
+from packhorse.schemas.jobs import ChangedDocument, JobDocument, result_files
+from packhorse.store.base import Filter
+
+EVERYTHING = "*"
+
+
+async def cancel(services: Services, caller: Caller, job_id: str) -> JobDocument:
+    """Cancel a waiting job at once, or ask the workers that run it to stop."""
+    await services.job(caller, job_id)
+    job = await services.transact(job_id, lambda job: lifecycle.cancel(job, now=services.store.now()))
+    [shape] = await services.shown([job])
+    return shape
+
+
+async def retry(services: Services, caller: Caller, job_id: str, stage: str | None = None) -> JobDocument:
+    """Start a new run: of what has not finished, of a stage and what follows it, or of everything (``*``)."""
+    await services.job(caller, job_id)
+
+    def decide(job: Job) -> Change | None:
+        if stage != EVERYTHING:
+            check_stage(job, stage)
+        return lifecycle.retry(job, stage=stage, now=services.store.now())
+
+    [shape] = await services.shown([await services.transact(job_id, decide)])
+    return shape
+
+
+async def delete(services: Services, caller: Caller, job_id: str) -> None:
+    """Delete an ended job with its files."""
+    await services.job(caller, job_id)
+    await services.transact(job_id, lambda job: lifecycle.delete(job, now=services.store.now()))
+    services.audit.tell("job.deleted", caller, job_id=job_id)
+
+
+async def promote(services: Services, caller: Caller, job_id: str, name: str | None = None) -> JobDocument:
+    """Copy the result files to a permanent place. A second call copies only what is missing there."""
+    destination = _destination(services, name)
+    job = await services.job(caller, job_id)
+    to = promoting.folder_of(destination, job.id)
+    await _copy(services, job, destination, is_known=to in job.promoted)
+    now = services.store.now
+    job = await services.transact(job_id, lambda found: lifecycle.promote(found, to=to, run=job.run, now=now()))
+    services.audit.tell("job.promoted", caller, job_id=job.id, to=to)
+    [shape] = await services.shown([job])
+    return shape
+
+
+def _destination(services: Services, name: str | None) -> Destination:
+    if not services.destinations:
+        raise InvalidInput("There is no place to promote to: PACKHORSE_PROMOTE_TO names none.", field="destination")
+    if name is None:
+        return next(iter(services.destinations.values()))
+    if name not in services.destinations:
+        message = f"There is no destination {quote_short(name)}; there is {list_some(services.destinations)}."
+        raise InvalidInput(message, field="destination")
+    return services.destinations[name]
+
+
+async def _copy(services: Services, job: Job, destination: Destination, *, is_known: bool) -> None:
+    if job.status is not Status.COMPLETED:
+        raise NotFinished(job_id=job.id, status=job.status.value)
+    files = result_files(job, (await services.store.results([job.id])).get(job.id, {}))
+    if not files:
+        raise NotAllowed("The result has no files that could be promoted.", verb="promote", status=job.status.value)
+    await promoting.promote(services.blobs, destination, job.id, files, is_known=is_known)
+
+
+# Many jobs: those with these ids, or all that a filter finds, step by step
+
+MOST_IDS = 200
+"""Jobs that one request is about: as many as are done before anybody gets impatient."""
+
+FIRST = 10
+"""Jobs that are shown of those that a trial is about."""
+NAMED = 20
+"""Jobs that are named because they were left as they are; more are counted."""
+
+Decide = Callable[[Job, float], Change | None]
+
+DECIDE: dict[str, Decide] = {
+    "cancel": lambda job, now: lifecycle.cancel(job, now=now),
+    "retry": lambda job, now: lifecycle.retry(job, now=now),
+    "delete": lambda job, now: lifecycle.delete(job, now=now),
+}
+SCOPES = {"cancel": "cancel", "retry": "submit", "delete": "submit"}
+WHOLE = {"retry": frozenset({Status.COMPLETED})}
+"""What is done again only if somebody says from where on, and so not by those who mean many."""
+
+LEFT = (JobNotFound, SlotTaken, NotAllowed, CorruptRecord, SchemaTooNew)
+"""What is wrong with one job, and leaves the others alone."""
+
+CURSOR = re.compile(r"(?P<until>[0-9.e+]{1,30}):(?P<status>[a-z]{1,20}):(?P<before>[0-9a-f-]{36})?")
+
+
+class Meant(Struct):
+    """Which jobs are meant: ``ids``, or all that have what is named, or, with ``all``, whatever they have."""
+
+    ids: list[str] = []
+    """Up to 200."""
+    all: bool = False
+    """Needed where neither ids nor anything else is named."""
+    user_id: str | None = None
+    status: Status | None = None
+    pipeline: str | None = None
+    created_from: str | None = None
+    """A time in ISO 8601, as `created_until`."""
+    created_until: str | None = None
+    dry_run: bool = False
+    """Only tell how many they are, and which are the newest."""
+    cursor: str | None = None
+    """What the answer before this one gave as `next`."""
+
+
+class Place(NamedTuple):
+    """How far somebody has come: status by status, and in each from the newest to the oldest."""
+
+    until: float
+    """Later jobs than there were at the beginning are not meant."""
+    status: Status
+    before: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.until!r}:{self.status.value}:{self.before or ''}"
+
+
+def meant(given: Meant, caller: Caller) -> tuple[list[str], Filter | None]:
+    """Ids, or a filter; neither if it is about a user for whom the caller does not act. Raises InvalidInput."""
+    mistakes = [*_wrong(given)]
+    created_from = time_from(given.created_from, "created_from", mistakes)
+    created_until = time_from(given.created_until, "created_until", mistakes)
+    named = (given.user_id, given.status, given.pipeline, created_from, created_until)
+    is_filter = given.all or any(each is not None for each in named)
+    if not mistakes and bool(given.ids) == is_filter:
+        what = "Give ids, or what they have in common, not both" if is_filter else "Say which: ids, a filter, or all"
+        mistakes.append({"field": "ids", "message": what})
+    if mistakes:
+        raise invalid(NOT_VALID, mistakes)
+    if given.ids:
+        return list(dict.fromkeys(given.ids)), None
+    wanted = Filter(None, given.user_id, given.status, given.pipeline, created_from, created_until)
+    return [], access.jobs_filter(caller, wanted)
+
+
+def place_from(cursor: str | None, statuses: Sequence[Status], now: float) -> Place:
+    """Where to go on; without a cursor, the beginning. Raises InvalidInput."""
+    if cursor is None:
+        return Place(now, statuses[0])
+    found = CURSOR.fullmatch(cursor)
+    try:
+        if found is not None and Status(found["status"]) in statuses:
+            return Place(min(now, float(found["until"])), Status(found["status"]), found["before"])
+    except ValueError:
+        pass
+    raise invalid(NOT_VALID, [{"field": "cursor", "message": "It must be what the answer before gave as `next`"}])
+
+
+def capped(filter: Filter, until: float) -> Filter:
+    """The filter without jobs that came later."""
+    return replace(filter, created_until=until if filter.created_until is None else min(until, filter.created_until))
+
+
+def _wrong(given: Meant) -> list[FieldError]:
+    found = []
+    if len(given.ids) > MOST_IDS:
+        found.append({"field": "ids", "message": f"There are more than {MOST_IDS}"})
+    texts = ("user_id", "pipeline")
+    return found + [{"field": name, "message": NUL} for name in texts if "\0" in (getattr(given, name) or "")]
+
+
+class BulkAction:
+    """One verb for many jobs, on behalf of a caller."""
+
+    def __init__(self, services: Services, caller: Caller, verb: str) -> None:
+        self._services = services
+        self._caller = caller
+        self._verb = verb
+        self._able = [each for each in Status if each in lifecycle.ALLOWED_FROM[verb] - WHOLE.get(verb, frozenset())]
+
+    async def run(self, given: Meant) -> ChangedDocument:
+        """One step: up to 200 jobs; ``next`` in the answer is the cursor of the following one. Raises InvalidInput."""
+        access.require(self._caller, SCOPES[self._verb])
+        ids, filter = meant(given, self._caller)
+        if given.ids:
+            return await self._tried(ids) if given.dry_run else await self._done(ids, None)
+        if filter is None or not (statuses := [each for each in self._able if filter.status in (None, each)]):
+            return _answer()
+        place = place_from(given.cursor, statuses, self._services.store.now())
+        if given.cursor is not None:  # at first all are meant: another's clock may be a little ahead of ours
+            filter = capped(filter, place.until)
+        if given.dry_run:
+            return await self._counted(filter, statuses)
+        ids, following = await self._page(filter, place, statuses)
+        return await self._done(ids, following)
+
+    async def _page(self, filter: Filter, place: Place, statuses: Sequence[Status]) -> tuple[list[str], Place | None]:
+        """The next jobs, and where to go on behind them."""
+        found: list[str] = []
+        for status in statuses[statuses.index(place.status) :]:
+            here = place if status is place.status else Place(place.until, status)
+            left = MOST_IDS - len(found)
+            page = await self._services.store.find(replace(filter, status=status), before=here.before, limit=left)
+            found += [job.id for job in page if not job.is_purging]
+            if len(page) == left:
+                return found, Place(place.until, status, page[-1].id)
+        return found, None
+
+    async def _done(self, ids: Sequence[str], following: Place | None) -> ChangedDocument:
+        whys = await asyncio.gather(*(self._one(each) for each in ids))
+        done = [id for id, why in zip(ids, whys, strict=True) if why is None]
+        self._tell(done)
+        left = {id: why for id, why in zip(ids, whys, strict=True) if why is not None}
+        return _answer(len(done), left=left, following=following)
+
+    async def _one(self, job_id: str) -> str | None:
+        """Why it was left as it is; None if it was not."""
+        left: str | None = None
+
+        def verb(job: Job) -> Change | None:
+            nonlocal left
+            change = self._decided(job)
+            left = _state(job) if change is None else None
+            return change
+
+        try:
+            if "\0" in job_id:
+                raise JobNotFound(job_id=job_id)
+            await self._services.transact(job_id, verb)
+        except LEFT as error:
+            return _why(error)
+        return left
+
+    async def _tried(self, ids: Sequence[str]) -> ChangedDocument:
+        """What would become of them."""
+        able: list[Job] = []
+        left: dict[str, str] = {}
+        for id in ids:
+            try:
+                job = await self._services.job(self._caller, id)
+                change = self._decided(job)
+            except LEFT as error:
+                left[id] = _why(error)
+                continue
+            if change is None:
+                left[id] = _state(job)
+            else:
+                able.append(job)
+        return _answer(len(able), left=left, first=await self._services.listed(able[:FIRST]))
+
+    def _decided(self, job: Job) -> Change | None:
+        return DECIDE[self._verb](access.job(self._caller, job, job.id), self._services.store.now())
+
+    async def _counted(self, filter: Filter, statuses: Sequence[Status]) -> ChangedDocument:
+        store, number, first = self._services.store, 0, list[Job]()
+        for status in statuses:
+            here = replace(filter, status=status)
+            found = await store.count(here, most=MOST_COUNTED - number)
+            number += found.number
+            first += await store.find(here, limit=FIRST - len(first)) if found.number and len(first) < FIRST else []
+            if not found.is_all:
+                return _answer(number, is_at_least=True, first=await self._services.listed(first))
+        return _answer(number, first=await self._services.listed(first))
+
+    def _tell(self, ids: Sequence[str]) -> None:
+        """As for one alone, of which only the deletion is told; that it was many, for each verb."""
+        if not ids:
+            return
+        past = {"cancel": "jobs.cancelled", "retry": "jobs.retried", "delete": "jobs.deleted"}
+        self._services.audit.tell(past[self._verb], self._caller, count=len(ids))
+        for id in ids if self._verb == "delete" else ():
+            self._services.audit.tell("job.deleted", self._caller, job_id=id)
+
+
+def _why(error: PackhorseError) -> str:
+    match error:
+        case JobNotFound():
+            return "gone"
+        case SlotTaken():
+            return "slot_taken"
+        case NotAllowed():
+            return str(error.facts["status"])
+    return "unreadable"
+
+
+def _state(job: Job) -> str:
+    return "stopping" if job.stopping and not job.status.is_terminal else job.status.value
+
+
+def _answer(
+    count: int = 0,
+    *,
+    is_at_least: bool = False,
+    left: dict[str, str] | None = None,
+    first: Sequence[Any] = (),
+    following: Place | None = None,
+) -> ChangedDocument:
+    left = left or {}
+    return {
+        "count": count,
+        "is_at_least": is_at_least,
+        "left": dict(Counter(left.values())),
+        "named": [{"job_id": id[:100], "why": why} for id, why in list(left.items())[:NAMED]],
+        "first": list(first),
+        "next": None if following is None else str(following),
+    }

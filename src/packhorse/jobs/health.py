@@ -1,0 +1,163 @@
+"""The self-check: one list of findings for `packhorse doctor`, ``/health``, ``/readyz`` and the overview page."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
+
+from msgspec.structs import replace
+
+from packhorse import host
+from packhorse.blobs.base import Blobs
+from packhorse.core.plan import Status
+from packhorse.core.text import plural
+from packhorse.errors import BlobUnavailable, PackhorseError
+from packhorse.jobs.explain import STUCK, Around, is_live, read_pauses, reasons
+from packhorse.settings import Settings
+from packhorse.store.base import Filter, Finding, Store
+from packhorse.store.collections import bookmarks, findings, workers
+from packhorse.store.collections import definitions as definition_records
+from packhorse.store.collections.workers import Lost, WorkerCard
+
+PATIENCE = 3.0
+"""Seconds that store and files have to answer: whoever asks wants to know of an outage within five."""
+FRESH = 60.0
+"""Seconds for which what was found is taken for how it is."""
+MACHINE_FRESH = 10.0
+"""Seconds for which what a host uses is."""
+MOST_JOBS = 500
+"""Jobs that are looked at, the newest: what keeps many of them waiting keeps one of these."""
+
+
+async def find_all(store: Store, blobs: Blobs, settings: Settings) -> list[Finding]:
+    """All that can be told from here and from what workers have written down, each with when that was."""
+    answers = [await store_answers(store), await files_answer(blobs, store.now())]
+    if not answers[0].is_ok:
+        return answers
+    return [*answers, *await find_in_store(store, settings)]
+
+
+async def find_in_store(store: Store, settings: Settings) -> list[Finding]:
+    """What the store knows: how it is set up, who works, what workers have found, and what is stuck."""
+    now, cards = store.now(), await workers.list_all(store)
+    live = [card for card in cards if is_live(card, now, settings.lease)]
+    return [
+        *(replace(each, measured_at=now) for each in await store.check()),
+        *_workers(cards, now, settings.lease),
+        *_lost_workers(cards, await workers.list_lost(store)),
+        *duty_findings(live, now, settings),
+        *_notes_of_workers(await findings.list_all(store), live, now),
+        *await _stuck(store, live),
+        *await _definitions(store),
+    ]
+
+
+State = Literal["ok", "bad", "stale"]
+
+
+def state(finding: Finding, now: float) -> State:
+    """``ok``, ``bad``, or ``stale``: it was so once, and nobody has looked since."""
+    if finding.measured_at is not None and now - finding.measured_at > FRESH:
+        return "stale"
+    return "ok" if finding.is_ok else "bad"
+
+
+async def store_answers(store: Store) -> Finding:
+    began = time.monotonic()
+    try:
+        async with asyncio.timeout(PATIENCE):
+            await bookmarks.get(store, "ready")
+    except (PackhorseError, TimeoutError) as error:
+        return Finding("store", False, "does not answer", _reason(error), "store", store.now())
+    return _answer_time("store", began, "jobs are remembered here", store.now())
+
+
+async def files_answer(blobs: Blobs, now: float) -> Finding:
+    began = time.monotonic()
+    try:
+        async with asyncio.timeout(PATIENCE):
+            await blobs.size("jobs/ready")
+    except (PackhorseError, OSError, TimeoutError) as error:
+        return Finding("files", False, "do not answer", _reason(error), "files", now)
+    return _answer_time("files", began, "files are kept here", now)
+
+
+def _answer_time(part: str, began: float, meaning: str, at: float) -> Finding:
+    return Finding(part, True, f"answers in {1000 * (time.monotonic() - began):.0f} ms", meaning, part, at)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return "it took too long"
+    return str(error.facts["reason"]) if isinstance(error, BlobUnavailable) else str(error)
+
+
+def _workers(cards: Sequence[WorkerCard], now: float, lease: float) -> Iterator[Finding]:
+    if not cards:
+        yield Finding("workers", True, "none", "jobs wait until one is started: packhorse worker FILE", "workers", now)
+    for card in cards:
+        age = max(0.0, now - card.seen_at)
+        is_dead = host.is_seen_dead(card.boot, card.pid_space, card.pid, card.born)
+        slots = ", ".join(f"{name}={count}" for name, count in card.queues.items())
+        meaning = (
+            "is dead; the next worker takes over its jobs" if is_dead else f"pid {card.pid} on {card.host}, {slots}"
+        )
+        is_ok = not is_dead and age < lease
+        yield Finding(f"worker {card.id}", is_ok, f"seen {age:.0f} s ago", meaning, "workers", card.seen_at)
+
+
+def _lost_workers(cards: Iterable[WorkerCard], lost: Iterable[Lost]) -> Iterator[Finding]:
+    """Of those who are gone: what they had in hand went to others, so that nothing is bad about it any more."""
+    there = {card.id for card in cards}
+    for each in lost:
+        if each.id not in there:
+            meaning = f"it was on {each.host}; {each.tasks} stages it had in hand were given back; noticed by {each.by}"
+            yield Finding(f"lost worker {each.id}", True, "gone", meaning, "lost workers")
+
+
+def duty_findings(live: Sequence[WorkerCard], now: float, settings: Settings) -> Iterator[Finding]:
+    """Every worker has all of them, and it is enough that one does them."""
+    last: dict[str, float] = {}
+    for card in live:
+        for name, at in card.duties.items():
+            last[name] = max(at, last.get(name, 0.0))
+    longest = max(FRESH, 2 * settings.sweep)
+    for name, at in sorted(last.items()):
+        age = max(0.0, now - at)
+        yield Finding(f"duty {name}", age < longest, f"{age:.0f} s ago", "its last step without fault", "duties", now)
+
+
+def _notes_of_workers(noted: Iterable[Finding], live: Sequence[WorkerCard], now: float) -> Iterator[Finding]:
+    """What workers found of store and files. Where none works, there is nothing to find."""
+    for each in noted:
+        if each.part in ("store", "files") and live:
+            stale = (
+                "" if state(each, now) != "stale" else f" (last looked at {now - (each.measured_at or 0.0):.0f} s ago)"
+            )
+            yield replace(each, name=f"{each.name}, from a worker", meaning=each.meaning + stale)
+
+
+async def _stuck(store: Store, live: Sequence[WorkerCard]) -> list[Finding]:
+    """Jobs that will wait until somebody starts the right worker, counted by what they wait for."""
+    around, now = Around(live, await read_pauses(store)), store.now()
+    counts: Counter[str] = Counter()
+    for status in (Status.PENDING, Status.RUNNING):
+        for job in await store.find(Filter(status=status), limit=MOST_JOBS):
+            counts.update(each.message for each in reasons(job, around, now) if each.code in STUCK)
+    return [
+        Finding("waiting jobs", False, f"{count} {plural(count, 'job')}", message, "queues", now)
+        for message, count in counts.items()
+    ]
+
+
+async def _definitions(store: Store) -> list[Finding]:
+    definitions, part = await definition_records.list_all(store), "pipelines"
+    if not definitions:
+        return [Finding("pipelines", True, "none", "a worker publishes its pipelines when it starts", part)]
+    return [
+        Finding(f"pipeline {each.pipeline}", True, f"of {each.app}", each.description.partition("\n")[0], part)
+        for each in definitions
+    ]

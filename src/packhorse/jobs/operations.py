@@ -1,0 +1,355 @@
+"""What operators see and do: the overview, queues, workers and the self-check. All tenants share these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from packhorse.auth.caller import LOCAL_USER, Caller
+from packhorse.core.models import Job
+from packhorse.define.durations import seconds
+from packhorse.define.validation import NOT_VALID, NUL, invalid
+from packhorse.errors import CorruptRecord, Forbidden, QueueNotFound, SchemaTooNew
+from packhorse.jobs import failures, health
+from packhorse.jobs.explain import is_live, read_pauses
+from packhorse.jobs.health import MACHINE_FRESH
+from packhorse.jobs.services import Services
+from packhorse.jobs.stats import (
+    RECENT,
+    Figures,
+    Point,
+    QueueStats,
+    Series,
+    by_queue,
+    ended,
+    percentiles,
+    queue_stats,
+    series,
+)
+from packhorse.schemas.failures import FailureGroupDocument
+from packhorse.schemas.operations import (
+    FindingDocument,
+    FindingsDocument,
+    LossDocument,
+    MachineDocument,
+    PercentilesDocument,
+    PointDocument,
+    QueueDocument,
+    StatsDocument,
+    WindowDocument,
+    WorkDocument,
+    WorkerDocument,
+)
+from packhorse.schemas.timestamps import iso
+from packhorse.store.base import Finding
+from packhorse.store.collections import pauses as pauses_records
+from packhorse.store.collections import workers
+from packhorse.store.collections.pauses import Pause
+from packhorse.store.collections.readings import READINGS_KEPT, Level
+from packhorse.store.collections.workers import Lost, Machine, Work, WorkerCard
+from packhorse.store.statistics import MINUTE
+
+LONGEST_REASON = 500
+
+
+class Overview(Struct, frozen=True):
+    """What the first page shows an operator."""
+
+    stats: StatsDocument
+    findings: Sequence[FindingDocument]
+    groups: Sequence[FailureGroupDocument]
+    """Groups of failures of which some are open, the last seen first."""
+
+
+async def overview(services: Services, caller: Caller, window: str, *, groups: int) -> Overview:
+    """The survey and the self-check may be a few seconds old: every viewer would have the same ones read."""
+    survey, _ = await services.survey()
+    found, _ = await services.findings()
+    now = services.store.now()
+    return Overview(
+        await _stats(services, survey, window),
+        [_finding(each, now) for each in found],
+        await _open_groups(services, caller, groups),
+    )
+
+
+async def _open_groups(services: Services, caller: Caller, limit: int) -> list[FailureGroupDocument]:
+    try:
+        page = await failures.list_groups(services, caller, limit=limit)
+    except Forbidden:  # a key for one user sees no groups
+        return []
+    return [each for each in page["items"] if each["open"]]
+
+
+async def stats(
+    services: Services, window: str, *, queue: str | None = None, pipeline: str | None = None
+) -> StatsDocument:
+    """Raises InvalidInput for the window, and QueueNotFound."""
+    _length(window)
+    survey = await queue_stats(services.store, services.settings.lease)
+    return await _stats(services, survey, window, queue=queue, pipeline=pipeline)
+
+
+async def _stats(
+    services: Services, survey: QueueStats, window: str, *, queue: str | None = None, pipeline: str | None = None
+) -> StatsDocument:
+    length = _length(window)
+    if queue is not None and queue not in survey.queues:
+        raise QueueNotFound(queue=queue[:100])
+    counts, counted_at = await services.counts()
+    today, failed = await ended(services.store)
+    found = await series(services.store, length, queue=queue, pipeline=pipeline)
+    return {
+        "at": iso(survey.at),
+        "jobs": {
+            "total": counts.active + counts.completed + counts.failed + counts.cancelled,
+            "active": counts.active,
+            "completed": counts.completed,
+            "failed": counts.failed,
+            "cancelled": counts.cancelled,
+            "capped": list(counts.capped),
+            "measured_at": iso(counted_at),
+        },
+        "running": survey.running,
+        "waiting": survey.waiting,
+        "waiting_capped": survey.is_capped,
+        "oldest_wait_seconds": round(survey.oldest, 3),
+        "workers": len(survey.live),
+        "slots": sum(level.slots for level in survey.queues.values()),
+        "processed_today": today,
+        "failed_24h": failed,
+        "window": _window(found, length, queue, pipeline),
+        "series": [_point(point, found.step) for point in found.points],
+    }
+
+
+def _length(window: str) -> float:
+    try:
+        length = seconds(window)
+    except ValueError as error:
+        raise _wrong(str(error)) from None
+    if not MINUTE <= length <= READINGS_KEPT:
+        raise _wrong("It must be between one minute and 72 hours")
+    return length
+
+
+def _wrong(message: str) -> Exception:
+    return invalid("The query is not valid", [{"field": "window", "message": message}])
+
+
+def _window(found: Series, length: float, queue: str | None, pipeline: str | None) -> WindowDocument:
+    return {
+        "seconds": length,
+        "step_seconds": found.step,
+        "queue": queue,
+        "pipeline": pipeline,
+        "outcomes": dict(found.figures.outcomes),
+        "per_minute": _per_minute(found.figures, length),
+        "wait_seconds": _waits(found.figures),
+        "run_seconds": _percentiles(percentiles(found.figures.run)),
+    }
+
+
+def _point(point: Point, step: int) -> PointDocument:
+    return {
+        "at": iso(point.at),
+        "outcomes": dict(point.figures.outcomes),
+        "per_minute": _per_minute(point.figures, step),
+        "wait_seconds": _waits(point.figures),
+        "run_seconds": _percentiles(percentiles(point.figures.run)),
+        "ready": _most(point.levels, lambda level: level.ready),
+        "oldest_seconds": _most(point.levels, lambda level: level.oldest),
+        "running": _most(point.levels, lambda level: level.running),
+        "workers": min(point.workers, default=None),
+    }
+
+
+def _per_minute(figures: Figures, length: float) -> float:
+    return round(figures.outcomes.total() * MINUTE / length, 3)
+
+
+def _waits(figures: Figures) -> PercentilesDocument:
+    return _percentiles(percentiles(figures.wait))
+
+
+def _percentiles(found: dict[str, float | None]) -> PercentilesDocument:
+    p50, p95, p99 = (None if value is None else round(value, 4) for value in found.values())
+    return {"p50": p50, "p95": p95, "p99": p99}
+
+
+def _most(levels: Sequence[Level], of: Callable[[Level], float]) -> float | None:
+    """A peak between two points must not be missed; None where nobody has looked."""
+    return max((of(level) for level in levels), default=None)
+
+
+# Queues
+
+
+async def pause_queue(services: Services, caller: Caller, queue: str, reason: str) -> QueueDocument:
+    """Start nothing more from this queue; what runs, runs on. Raises QueueNotFound and InvalidInput."""
+    _check_reason(reason)
+    await _queue_named(services, queue)
+    await pauses_records.pause(services.store, Pause(queue, services.store.now(), caller.key_id or LOCAL_USER, reason))
+    services.audit.tell("queue.paused", caller, queue=queue, reason=reason)
+    return await _queue_named(services, queue)
+
+
+async def resume_queue(services: Services, caller: Caller, queue: str) -> QueueDocument:
+    """Raises QueueNotFound."""
+    await _queue_named(services, queue)
+    if await pauses_records.resume(services.store, queue):
+        services.audit.tell("queue.resumed", caller, queue=queue)
+    return await _queue_named(services, queue)
+
+
+async def _queue_named(services: Services, queue: str) -> QueueDocument:
+    """A misspelt name would be paused for ever, with nobody the wiser."""
+    for each in await list_queues(services):
+        if each["name"] == queue:
+            return each
+    raise QueueNotFound(queue=queue[:100])
+
+
+async def list_queues(services: Services) -> list[QueueDocument]:
+    survey = await queue_stats(services.store, services.settings.lease)
+    pauses = await read_pauses(services.store)
+    figures = await by_queue(services.store)
+    return [
+        _queue(queue, survey, figures.get(queue, Figures()), pauses.get(queue))
+        for queue in sorted({*survey.queues, *pauses})
+    ]
+
+
+def _queue(name: str, survey: QueueStats, figures: Figures, pause: Pause | None) -> QueueDocument:
+    level = survey.queues.get(name, Level())
+    return {
+        "name": name,
+        "ready": level.ready,
+        "oldest_seconds": round(level.oldest, 3),
+        "running": level.running,
+        "workers": sum(name in card.queues for card in survey.live),
+        "slots": level.slots,
+        "per_minute": _per_minute(figures, RECENT),
+        "wait_seconds": _waits(figures),
+        "paused": _pause(pause),
+    }
+
+
+def _pause(pause: Pause | None) -> Any:
+    return None if pause is None else {"at": iso(pause.at), "by": pause.by, "reason": pause.reason}
+
+
+def _check_reason(reason: str) -> None:
+    if len(reason) > LONGEST_REASON:
+        raise invalid(NOT_VALID, [{"field": "reason", "message": f"It has more than {LONGEST_REASON} characters"}])
+    if "\0" in reason:
+        raise invalid(NOT_VALID, [{"field": "reason", "message": NUL}])
+
+
+# Workers
+
+
+async def list_workers(services: Services) -> list[WorkerDocument]:
+    """The workers that are there, and for a day those that were lost."""
+    now, cards = services.store.now(), await workers.list_all(services.store)
+    lost = {each.id: each for each in await workers.list_lost(services.store)}
+    shown = [_there(card, lost.pop(card.id, None), now, services.settings.lease) for card in cards]
+    jobs = await _jobs(services, [work.job_id for each in lost.values() for work in each.work])
+    return [*shown, *(_gone(each, jobs) for each in lost.values())]
+
+
+def _there(card: WorkerCard, lost: Lost | None, now: float, lease: float) -> WorkerDocument:
+    is_here = is_live(card, now, lease)
+    missed = lost is not None and not is_here
+    return {
+        "worker_id": card.id,
+        "state": "lost" if missed else "silent" if not is_here else "draining" if card.is_draining else "alive",
+        "host": card.host,
+        "pid": card.pid,
+        "version": card.version,
+        "started_at": iso(card.started_at) if card.started_at else None,
+        "seen_at": iso(card.seen_at),
+        "queues": {queue: {"slots": slots, "busy": card.busy.get(queue, 0)} for queue, slots in card.queues.items()},
+        "kinds": list(card.kinds),
+        "work": [_work(work, None) for work in card.work],
+        "machine": None if card.machine is None else _machine(card.machine, now),
+        "lost": _loss(lost, {}) if missed and lost is not None else None,
+    }
+
+
+def _gone(lost: Lost, jobs: Mapping[str, Job]) -> WorkerDocument:
+    return {
+        "worker_id": lost.id,
+        "state": "lost",
+        "host": lost.host,
+        "pid": lost.pid,
+        "version": lost.version,
+        "started_at": None,
+        "seen_at": iso(lost.seen_at),
+        "queues": {},
+        "kinds": [],
+        "work": [],
+        "machine": None,
+        "lost": _loss(lost, jobs),
+    }
+
+
+def _loss(lost: Lost, jobs: Mapping[str, Job]) -> LossDocument:
+    return {
+        "missed_at": iso(lost.missed_at),
+        "noticed_by": lost.by,
+        "tasks": lost.tasks,
+        "work": [_work(work, jobs.get(work.job_id)) for work in lost.work],
+    }
+
+
+def _work(work: Work, job: Job | None) -> WorkDocument:
+    return {
+        "job_id": work.job_id,
+        "stage": work.task.stage,
+        "element": work.task.element,
+        "since": iso(work.since),
+        "status": None if job is None else job.status,
+    }
+
+
+def _machine(machine: Machine, now: float) -> MachineDocument:
+    return {
+        "measured_at": iso(machine.at),
+        "is_fresh": now - machine.at <= MACHINE_FRESH,
+        "cpu": round(machine.cpu, 3),
+        "cores": machine.cores,
+        "memory_bytes": machine.memory,
+        "memory_total_bytes": machine.memory_total,
+    }
+
+
+async def _jobs(services: Services, job_ids: Sequence[str]) -> dict[str, Job]:
+    """What is left of them; one that nobody can read must not hide the workers."""
+    try:
+        return {job.id: job for job in await services.store.get(list(dict.fromkeys(job_ids))) if job is not None}
+    except (CorruptRecord, SchemaTooNew):
+        return {}
+
+
+# Self-check
+
+
+async def findings(services: Services) -> FindingsDocument:
+    found = await health.find_all(services.store, services.blobs, services.settings)
+    now = services.store.now()
+    shown = [_finding(each, now) for each in found]
+    return {"status": "ok" if all(each["state"] == "ok" for each in shown) else "bad", "findings": shown}
+
+
+def _finding(found: Finding, now: float) -> FindingDocument:
+    return {
+        "name": found.name,
+        "part": found.part,
+        "state": health.state(found, now),
+        "value": found.value,
+        "meaning": found.meaning,
+        "measured_at": iso(now if found.measured_at is None else found.measured_at),
+    }

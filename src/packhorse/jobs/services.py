@@ -1,0 +1,115 @@
+"""What the use cases work with, opened once per process: store, files, settings, pipelines, keys and the audit log."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Generic, TypeVar
+
+from packhorse.auth import access
+from packhorse.auth.audit_log import Auditor
+from packhorse.auth.caller import Caller
+from packhorse.auth.keyring import Keyring
+from packhorse.blobs.base import Blobs
+from packhorse.core.models import Job
+from packhorse.errors import CorruptRecord, SchemaTooNew
+from packhorse.jobs import health
+from packhorse.jobs.catalog import Catalog
+from packhorse.jobs.estimate import Past, past
+from packhorse.jobs.promote import Destination
+from packhorse.jobs.stats import MOST_COUNTED, QueueStats, queue_stats
+from packhorse.jobs.transact import Transactor
+from packhorse.log import log
+from packhorse.schemas.jobs import JobDocument, jobs_to_json
+from packhorse.settings import Settings
+from packhorse.store.base import Finding, Store
+from packhorse.store.statistics import Counts
+
+COUNTED = 2.0
+"""Seconds for which a count of all jobs is used again: some stores need several milliseconds for it."""
+SURVEYED = 2.0
+"""Seconds for which the overview page uses a survey of the queues again."""
+EXAMINED = 5.0
+"""Seconds for which the overview page uses a self-check again."""
+REMEMBERED = 10.0
+"""Seconds for which the durations of earlier runs are used again."""
+
+T = TypeVar("T")
+
+
+class Remembered(Generic[T]):
+    """A value that is read again once it is older than ``seconds``. Callers at the same time share one read."""
+
+    def __init__(self, read: Callable[[], Awaitable[T]], seconds: float, now: Callable[[], float]) -> None:
+        self._read = read
+        self._seconds = seconds
+        self._now = now
+        self._found: tuple[T, float] | None = None
+        self._turn = asyncio.Lock()
+
+    async def __call__(self) -> tuple[T, float]:
+        """The value, and when it was read."""
+        async with self._turn:
+            if self._found is None or self._now() - self._found[1] > self._seconds:
+                self._found = await self._read(), self._now()
+            return self._found
+
+
+class Services:
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        blobs: Blobs,
+        destinations: Mapping[str, Destination] | None = None,
+        transact: Transactor | None = None,
+    ) -> None:
+        self.settings = settings
+        self.store = store
+        self.blobs = blobs
+        self.destinations = destinations or {}
+        """Where results can be promoted to, the default first."""
+        self.transact = transact or Transactor(store)
+        self.catalog = Catalog(store)
+        self.keyring = Keyring(store)
+        self.audit = Auditor(store, keep=settings.audit_keep)
+        self.counts = Remembered(self._count, COUNTED, store.now)
+        self.survey = Remembered(self._survey, SURVEYED, store.now)
+        self.findings = Remembered(self._examine, EXAMINED, store.now)
+        self._past: dict[str, tuple[Past, float]] = {}
+
+    async def _count(self) -> Counts:
+        return await self.store.counted(MOST_COUNTED)
+
+    async def _survey(self) -> QueueStats:
+        return await queue_stats(self.store, self.settings.lease)
+
+    async def _examine(self) -> list[Finding]:
+        return await health.find_all(self.store, self.blobs, self.settings)
+
+    async def past(self, pipeline: str) -> Past:
+        """How long the stages of a pipeline took. Pages that watch a job ask again and again, so it is kept a while."""
+        now = self.store.now()
+        known = self._past.get(pipeline)
+        if known is None or now - known[1] > REMEMBERED:
+            self._past = {name: each for name, each in self._past.items() if now - each[1] <= REMEMBERED}
+            known = self._past[pipeline] = await past(self.store, pipeline), now
+        return known[0]
+
+    async def job(self, caller: Caller, job_id: str) -> Job:
+        """Raises JobNotFound, also for a job of somebody else."""
+        [job] = [None] if "\0" in job_id else await self.store.get([job_id])
+        return access.job(caller, job, job_id)
+
+    async def listed(self, jobs: Sequence[Job]) -> list[JobDocument]:
+        """As `shown`, without jobs of which a part cannot be read; the log names those."""
+        try:
+            return await self.shown(jobs)
+        except (CorruptRecord, SchemaTooNew) as error:
+            if len(jobs) > 1:
+                return [shape for job in jobs for shape in await self.listed([job])]
+            log.job_unreadable(jobs[0].id, error)
+            return []
+
+    async def shown(self, jobs: Sequence[Job]) -> list[JobDocument]:
+        return await jobs_to_json(self.store, jobs)

@@ -1,0 +1,187 @@
+"""Reading jobs: a list, one job, why it waits, how long it takes, its history, log, metrics and files.
+
+A page of one job is `job_page`, which needs a single read of the job; each of the other functions answers one request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+import msgspec
+from msgspec import Struct
+
+from packhorse.auth import access
+from packhorse.auth.caller import Caller
+from packhorse.core.models import Artifact, Job
+from packhorse.core.plan import Status
+from packhorse.define.validation import FieldError, list_some, quote_short
+from packhorse.errors import InvalidInput, JobNotFound
+from packhorse.jobs.estimate import estimate_job
+from packhorse.jobs.explain import explain_job
+from packhorse.jobs.services import Services
+from packhorse.schemas.events import (
+    HistoryPage,
+    LineDocument,
+    SeriesDocument,
+    event_to_json,
+    line_to_json,
+    usage_to_json,
+)
+from packhorse.schemas.explain import EstimateDocument, ReasonDocument, estimate_to_json, reason_to_json
+from packhorse.schemas.jobs import (
+    ArtifactDocument,
+    CountDocument,
+    JobDocument,
+    JobsPage,
+    Results,
+    artifact_to_json,
+    job_to_json,
+    results_of_stage,
+)
+from packhorse.schemas.pipelines import PipelineDocument, pipeline_to_json
+from packhorse.store.base import Count, Filter, Line
+
+MOST_COUNTED = 1000
+"""Jobs of a filter are counted no further than this: a page says 1,000+."""
+
+
+async def job(services: Services, caller: Caller, job_id: str) -> JobDocument:
+    """Raises JobNotFound."""
+    [shape] = await services.shown([await services.job(caller, job_id)])
+    return shape
+
+
+async def list_jobs(
+    services: Services, caller: Caller, wanted: Filter, *, cursor: str | None = None, limit: int
+) -> JobsPage:
+    """Newest first; ``next`` is the cursor of the next page."""
+    filter = access.jobs_filter(caller, wanted)
+    if filter is None:
+        return {"items": [], "next": None}
+    found = await services.store.find(filter, before=cursor, limit=limit + 1)
+    following = found[limit - 1].id if len(found) > limit else None
+    return {"items": await services.listed(found[:limit]), "next": following}
+
+
+async def count_jobs(services: Services, caller: Caller, wanted: Filter) -> CountDocument:
+    filter = access.jobs_filter(caller, wanted)
+    found = Count(0, True) if filter is None else await services.store.count(filter, most=MOST_COUNTED)
+    return {"count": found.number, "is_at_least": not found.is_all}
+
+
+async def pipelines(services: Services) -> list[PipelineDocument]:
+    return [pipeline_to_json(each.definition) for each in await services.catalog.all()]
+
+
+async def explain(services: Services, job: Job) -> list[ReasonDocument]:
+    return [reason_to_json(each) for each in await explain_job(services.store, job, services.settings.lease)]
+
+
+async def estimate(services: Services, job: Job) -> EstimateDocument:
+    reported = (await services.store.progress([job.id])).get(job.id, {})
+    now = services.store.now()
+    return estimate_to_json(estimate_job(job, reported, await services.past(job.plan.pipeline), now), now)
+
+
+async def history(services: Services, job: Job, *, after: int, limit: int) -> HistoryPage:
+    found = await services.store.events(job.id, after=after, limit=limit + 1)
+    following = found[limit - 1].n if len(found) > limit else None
+    return {"items": [event_to_json(each) for each in found[:limit]], "next": following}
+
+
+async def log_lines(
+    services: Services, job: Job, *, after: int = 0, stage: str | None = None, limit: int, newest: bool = False
+) -> tuple[list[Line], int | None]:
+    """Lines after that number, or the newest ones; and after which number the next page begins."""
+    check_stage(job, stage)
+    found = await services.store.lines(
+        job.id, after=after, limit=limit if newest else limit + 1, stage=stage, newest=newest
+    )
+    return found[:limit], found[limit - 1].n if len(found) > limit else None
+
+
+async def artifacts(services: Services, job: Job) -> list[ArtifactDocument]:
+    results = (await services.store.results([job.id])).get(job.id, {})
+    return [artifact_to_json(each) for each in files_of(job, results)]
+
+
+def files_of(job: Job, results: Results) -> list[Artifact]:
+    """What the stages have made so far."""
+    return [made for plan in job.plan.stages for one in results_of_stage(results, plan.name) for made in one.artifacts]
+
+
+class JobPage(Struct, frozen=True):
+    """Everything that a page of one job shows."""
+
+    job: JobDocument
+    reasons: Sequence[ReasonDocument]
+    estimate: EstimateDocument
+    events: Sequence[Mapping[str, object]]
+    lines: Sequence[LineDocument]
+    last_line: int
+    series: Sequence[SeriesDocument]
+    artifacts: Sequence[ArtifactDocument]
+    needs: Mapping[str, Sequence[str]]
+    """For each stage, the stages it waits for."""
+    destinations: Sequence[str]
+    """Where the caller could promote its files to."""
+
+
+async def job_page(
+    services: Services, caller: Caller, job_id: str, *, events: int, lines: int, stage: str | None = None
+) -> JobPage:
+    """Raises JobNotFound, and InvalidInput for a stage that the job does not have."""
+    access.require(caller, "read")
+    if "\0" in job_id or "\0" in (stage or ""):
+        raise JobNotFound(job_id=job_id)
+    found = await services.store.snapshot(job_id, events=events, lines=lines, stage=stage)
+    job = access.job(caller, None if found is None else found.job, job_id)
+    assert found is not None
+    check_stage(job, stage)
+    now = services.store.now()
+    files = files_of(job, found.results)
+    return JobPage(
+        job_to_json(job, found.spec, found.results, found.progress),
+        await explain(services, job),
+        estimate_to_json(estimate_job(job, found.progress, await services.past(job.plan.pipeline), now), now),
+        [event_to_json(each) for each in found.events],
+        [line_to_json(each) for each in found.lines],
+        found.last_line,
+        usage_to_json(found.samples),
+        [artifact_to_json(each) for each in files],
+        {plan.name: [need.stage for need in plan.needs] for plan in job.plan.stages},
+        destinations(services, caller, job, found.results),
+    )
+
+
+def destinations(services: Services, caller: Caller, job: Job, results: Results) -> list[str]:
+    """The places to promote the result to; none if the caller may not, or there is nothing to promote."""
+    if "operate" not in caller.allowed or job.status is not Status.COMPLETED:
+        return []
+    return list(services.destinations) if any(each.files for each in results.values()) else []
+
+
+def check_stage(job: Job, stage: str | None) -> None:
+    if stage is not None and stage not in job.plan.index:
+        raise InvalidInput(
+            f"There is no stage {quote_short(stage)}; there is {list_some(job.plan.index)}.", field="stage"
+        )
+
+
+def seconds_of(at: datetime | None) -> float | None:
+    """A time without a zone is UTC."""
+    if at is None:
+        return None
+    return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()
+
+
+def time_from(text: str | None, field: str, mistakes: list[FieldError]) -> float | None:
+    """The time that a text names; what is wrong with it is added to the mistakes."""
+    if text is None:
+        return None
+    try:
+        return seconds_of(msgspec.convert(text, datetime))
+    except (msgspec.ValidationError, OverflowError, ValueError):
+        mistakes.append({"field": field, "message": "It must be a time such as 2026-01-31T12:00:00Z"})
+        return None
