@@ -146,15 +146,14 @@ def test_loop_after_loop_opens_and_leaves_nothing_open(place: Place) -> None:
     assert [*app._apps, *app._keeping, *app._opening] == []
 
 
-def test_many_first_requests_open_it_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    app = packhorse.asgi(place.settings)
+def test_many_first_requests_open_it_once(place: Place) -> None:
     built: list[Litestar] = []
 
     def counted(settings: Settings) -> Litestar:
         built.append(build(settings))
         return built[-1]
 
-    monkeypatch.setattr(mounting, "build", counted)
+    app = mounting.Mounted(place.settings, counted)
 
     async def all_at_once() -> list[httpx2.Response]:
         return await asyncio.gather(*(asked(app) for _ in range(10)))
