@@ -15,62 +15,13 @@ from packhorse.core import json
 from packhorse.core.changes import PutRecord, RecordFailure, SettleFailures
 from packhorse.core.errands import new_alert, put_errand
 from packhorse.core.models import FailedRun, FailureStatus, Settled
+from packhorse.store import sql_files
 from packhorse.store.failures import FailureFilter, FailureGroup, Recent
 from packhorse.store.postgres.connection import Row, Session
 from packhorse.store.postgres.rows import clean, is_id
 
-READ = "SELECT body, status, settled, is_counted FROM @failures"
-OF_JOBS = f"{READ} WHERE job_id = ANY($1::uuid[]) ORDER BY id"
-OF_IDS = f"{READ} WHERE id = ANY($1::text[]) ORDER BY id"
+SQL = sql_files.load(__package__, "failures")
 
-# A group that is not there cannot be locked, so it is made, and dropped again if nothing comes of it.
-HOLD = """
-INSERT INTO @failure_groups AS g SELECT n.tenant, n.fingerprint, '', ''
-FROM unnest($1::text[], $2::text[]) AS n (tenant, fingerprint) ORDER BY n.tenant COLLATE "C", n.fingerprint COLLATE "C"
-ON CONFLICT (tenant, fingerprint) DO UPDATE SET seen = g.seen
-RETURNING body
-"""
-USERS = """
-SELECT u.tenant, u.fingerprint, u.user_id, u.count
-FROM unnest($1::text[], $2::text[], $3::text[]) AS n (tenant, fingerprint, user_id)
-JOIN @failure_users AS u USING (tenant, fingerprint, user_id)
-"""
-PUT = """
-INSERT INTO @failures SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::uuid[], $5::text[], $6::text[],
-    $7::text[], $8::text[], $9::text[], $10::boolean[], $11::bytea[], $12::bytea[]) AS n
-"""
-MOVE = """
-UPDATE @failures AS f SET status = n.status, settled = n.settled
-FROM unnest($1::text[], $2::text[], $3::bytea[]) AS n (id, status, settled) WHERE f.id = n.id
-"""
-PUT_USERS = """
-INSERT INTO @failure_users SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::int4[]) AS n
-ON CONFLICT (tenant, fingerprint, user_id) DO UPDATE SET count = excluded.count
-"""
-DROP_USERS = """
-DELETE FROM @failure_users AS u USING unnest($1::text[], $2::text[], $3::text[]) AS n (tenant, fingerprint, user_id)
-WHERE (u.tenant, u.fingerprint, u.user_id) = (n.tenant, n.fingerprint, n.user_id)
-"""
-PUT_GROUPS = """
-UPDATE @failure_groups AS g SET seen = n.seen, body = n.body
-FROM unnest($1::text[], $2::text[], $3::text[], $4::bytea[]) AS n (tenant, fingerprint, seen, body)
-WHERE (g.tenant, g.fingerprint) = (n.tenant, n.fingerprint)
-"""
-DROP_GROUPS = """
-DELETE FROM @failure_groups AS g USING unnest($1::text[], $2::text[]) AS n (tenant, fingerprint)
-WHERE (g.tenant, g.fingerprint) = (n.tenant, n.fingerprint)
-"""
-GROUPS = "SELECT body FROM @failure_groups WHERE tenant = $1 AND seen < $2 ORDER BY seen DESC LIMIT $3"
-GROUPS_OF = """
-SELECT g.body FROM unnest($2::text[]) WITH ORDINALITY AS n (fingerprint, at)
-JOIN @failure_groups AS g ON g.tenant = $1 AND g.fingerprint = n.fingerprint ORDER BY n.at
-"""
-# From the index alone, each group by itself: so many of each, however many it has.
-TIMES = """
-SELECT n.at, f.id FROM unnest($2::text[]) WITH ORDINALITY AS n (fingerprint, at), LATERAL (
-    SELECT id FROM @failures WHERE tenant = $1 AND fingerprint = n.fingerprint AND id >= $3 ORDER BY id DESC LIMIT $4
-) AS f ORDER BY n.at, f.id DESC
-"""
 
 Key = tuple[str, str]
 """Tenant and fingerprint."""
@@ -97,12 +48,12 @@ class Held:
         keys = sorted({(tenant, fingerprint) for tenant, fingerprint, _ in users})
         if not keys:
             return
-        for row in await self._session.fetch(HOLD, *zip(*keys, strict=True)):
+        for row in await self._session.fetch(SQL.hold_groups, *zip(*keys, strict=True)):
             if row["body"]:
                 group = json.record(row["body"], FailureGroup)
                 self._groups[group.tenant, group.fingerprint] = group
         self._groups = {key: self._groups.get(key) for key in keys}
-        for tenant, fingerprint, user, count in await self._session.fetch(USERS, *zip(*users, strict=True)):
+        for tenant, fingerprint, user, count in await self._session.fetch(SQL.users, *zip(*users, strict=True)):
             self._users[tenant, fingerprint, user] = count
 
     async def load(self, query: str, values: Sequence[str]) -> list[FailedRun]:
@@ -150,14 +101,14 @@ class Held:
         settled = [self._kept[id] for id in sorted(self._moved.difference(self._new))]
         users = [(*user, count) for user, count in sorted(self._users.items())]
         groups = sorted(self._groups.items())
-        await self._put(PUT, [_row(*self._kept[id]) for id in self._new])
-        await self._put(MOVE, [(f.id, f.status.value, json.encode(f.settled)) for f, _ in settled])
-        await self._put(PUT_USERS, [user for user in users if user[-1] > 0])
-        await self._put(DROP_USERS, [user[:-1] for user in users if user[-1] <= 0])
-        await self._put(PUT_GROUPS, [(*key, group.seen, json.encode(group)) for key, group in groups if group])
-        await self._put(DROP_GROUPS, [key for key, group in groups if group is None])
+        await self._put(SQL.add, [_row(*self._kept[id]) for id in self._new])
+        await self._put(SQL.settle, [(f.id, f.status.value, json.encode(f.settled)) for f, _ in settled])
+        await self._put(SQL.put_users, [user for user in users if user[-1] > 0])
+        await self._put(SQL.drop_users, [user[:-1] for user in users if user[-1] <= 0])
+        await self._put(SQL.put_groups, [(*key, group.seen, json.encode(group)) for key, group in groups if group])
+        await self._put(SQL.drop_groups, [key for key, group in groups if group is None])
         if self._gone:
-            await self._session.fetch("DELETE FROM @failures WHERE id = ANY($1::text[])", sorted(self._gone))
+            await self._session.fetch(SQL.drop, sorted(self._gone))
 
     async def _put(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
         if rows:
@@ -168,10 +119,10 @@ async def write(session: Session, effects: Effects) -> list[PutRecord]:
     """Write what the changes of a transaction say of failures. Returns the alerts that are to be written with it."""
     held = Held(session)
     jobs = sorted({job_id for job_id, effect in effects if isinstance(effect, SettleFailures)})
-    before = [_read(row)[0] for row in await session.fetch(OF_JOBS, jobs)] if jobs else []
+    before = [_read(row)[0] for row in await session.fetch(SQL.of_jobs, jobs)] if jobs else []
     new = [effect.failure for _, effect in effects if isinstance(effect, RecordFailure)]
     await held.hold([*before, *new])
-    await held.load(OF_IDS, [failure.id for failure in before])
+    await held.load(SQL.of_ids, [failure.id for failure in before])
     for job_id, effect in effects:
         if isinstance(effect, RecordFailure):
             held.record(effect.failure)
@@ -186,7 +137,7 @@ async def dismiss(
 ) -> list[str]:
     held = Held(session)
     await held.hold(await by_id(session, ids))
-    open = [each for each in await held.load(OF_IDS, sorted(set(ids))) if each.status is FailureStatus.OPEN]
+    open = [each for each in await held.load(SQL.of_ids, sorted(set(ids))) if each.status is FailureStatus.OPEN]
     for failure in open:
         held.move(failure, FailureStatus.DISMISSED, settled)
     await held.write()
@@ -197,18 +148,17 @@ async def dismiss(
 
 
 async def _dismiss_group(session: Session, tenant: str, fingerprint: str, settled: Settled) -> None:
-    query = "SELECT body FROM @failure_groups WHERE tenant = $1 AND fingerprint = $2 FOR UPDATE"
-    row = await session.row(query, tenant, fingerprint)
+    row = await session.row(SQL.hold_group, tenant, fingerprint)
     if row is not None:
         group = replace(json.record(row["body"], FailureGroup), dismissal=settled)
-        await session.fetch(PUT_GROUPS, [tenant], [fingerprint], [group.seen], [json.encode(group)])
+        await session.fetch(SQL.put_groups, [tenant], [fingerprint], [group.seen], [json.encode(group)])
 
 
 async def forget(session: Session, until: float, limit: int) -> int:
-    found = await session.fetch(f"{READ} WHERE id < $1 ORDER BY id LIMIT $2", rules.first_id(until), limit)
+    found = await session.fetch(SQL.oldest, rules.first_id(until), limit)
     held = Held(session)
     await held.hold([_read(row)[0] for row in found])
-    still = await held.load(OF_IDS, [_read(row)[0].id for row in found])
+    still = await held.load(SQL.of_ids, [_read(row)[0].id for row in found])
     for failure in still:
         held.forget(failure)
     await held.write()
@@ -223,7 +173,7 @@ async def find(session: Session, wanted: FailureFilter, before: str | None, limi
         return []
     clauses, values = zip(*_where(wanted, before), strict=True)
     where = " AND ".join(f"{clause} ${n}" for n, clause in enumerate(clauses, 1))
-    query = f"{READ} WHERE {where} ORDER BY id DESC LIMIT ${len(values) + 1}"
+    query = f"{SQL.read} WHERE {where} ORDER BY id DESC LIMIT ${len(values) + 1}"
     return [_read(row)[0] for row in await session.fetch(query, *values, limit)]
 
 
@@ -243,7 +193,7 @@ def _where(wanted: FailureFilter, before: str | None) -> Iterator[tuple[str, Any
 
 
 async def by_id(session: Session, ids: Sequence[str]) -> list[FailedRun]:
-    return [_read(row)[0] for row in await session.fetch(OF_IDS, sorted(set(ids)))] if ids else []
+    return [_read(row)[0] for row in await session.fetch(SQL.of_ids, sorted(set(ids)))] if ids else []
 
 
 async def groups(
@@ -255,15 +205,15 @@ async def groups(
     recent: Recent | None,
 ) -> list[FailureGroup]:
     if fingerprints is not None:
-        rows = await session.fetch(GROUPS_OF, tenant, list(fingerprints))
+        rows = await session.fetch(SQL.groups_of, tenant, list(fingerprints))
     else:
-        rows = await session.fetch(GROUPS, tenant, "~" if before is None else before, limit)
+        rows = await session.fetch(SQL.groups, tenant, "~" if before is None else before, limit)
     found = [json.record(body, FailureGroup) for (body,) in rows]
     if recent is None or not found:
         return found
     times: list[list[float]] = [[] for _ in found]
     names = [group.fingerprint for group in found]
-    for at, id in await session.fetch(TIMES, tenant, names, rules.first_id(recent.since), recent.limit):
+    for at, id in await session.fetch(SQL.times, tenant, names, rules.first_id(recent.since), recent.limit):
         times[at - 1].append(rules.time_of(id))
     return [replace(group, times=tuple(those)) for group, those in zip(found, times, strict=True)]
 
