@@ -99,7 +99,3 @@ async def erase(session: Session, job_id: str) -> None:
     await session.fetch(SQL.erase_key, job_id)
     await session.fetch(SQL.erase_rest, job_id)
     await records.drop_of_job(session, job_id)
-
-
-async def known(session: Session, job_ids: Sequence[str]) -> set[str]:
-    return {str(id) for (id,) in await session.fetch(SQL.known, rows.ids(job_ids))}

@@ -39,11 +39,13 @@ from packhorse.store.postgres import (
     notes,
     reads,
     records,
+    rows,
     watch,
 )
 from packhorse.store.postgres.address import Address
 from packhorse.store.postgres.claim import Ask
 from packhorse.store.postgres.commit import Member
+from packhorse.store.postgres.connection import Session
 from packhorse.store.postgres.counters import Counters
 from packhorse.store.postgres.lookups import entry
 from packhorse.store.postgres.statements import Outdated
@@ -272,7 +274,8 @@ class PostgresStore(Counters, Statistics):
         await self._write(maintenance.erase, job_id)
 
     async def known(self, job_ids: Sequence[str]) -> set[str]:
-        return await self._read(maintenance.known, job_ids)
+        found = await self._read(Session.fetch, maintenance.SQL.known, rows.ids(job_ids))
+        return {str(id) for (id,) in found}
 
     async def trim(self) -> None:
         await self._write(watch.trim)
