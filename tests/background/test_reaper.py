@@ -305,7 +305,7 @@ async def test_a_running_job_past_its_deadline_is_asked_to_stop(store: Store, wa
 
     job = await held(store, claimed.job.id)
     assert (job.status, job.stopping) == (Status.RUNNING, "expire")
-    assert (await store.standing([lease_of(claimed)])).stopping == {lease_of(claimed)}
+    assert (await store.renew([lease_of(claimed)], None)).stopping == {lease_of(claimed)}
 
 
 async def test_a_job_that_was_cancelled_after_we_looked_stays_cancelled(

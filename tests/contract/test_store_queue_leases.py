@@ -180,7 +180,7 @@ async def test_standing_says_what_a_renewal_would_say(store: Store, other: Store
     wrong = lease_of(going_on)._replace(token="somebody else")
     leases = [lease_of(gone), lease_of(stopped), lease_of(going_on), wrong, Lease(UNKNOWN, ONLY, "t")]
 
-    found = await other.standing(leases)
+    found = await other.renew(leases, None)
 
     assert found == Renewal(frozenset({lease_of(gone), wrong, leases[-1]}), frozenset({lease_of(stopped)}))
     assert found == await store.renew(leases, LEASE)
@@ -190,7 +190,7 @@ async def test_asking_how_a_lease_stands_does_not_move_its_deadline(timed: Store
     claimed = await started(timed, lease=LEASE)
     clock.forward(LEASE - 1.0)
 
-    await timed.standing([lease_of(claimed)])
+    await timed.renew([lease_of(claimed)], None)
 
     clock.forward(1.0)
     assert await timed.overdue(limit=10) == [(claimed.job, ONLY)]
@@ -200,7 +200,7 @@ async def test_an_overdue_lease_that_nobody_took_still_stands(timed: Store, cloc
     claimed = await started(timed, lease=LEASE)
     clock.forward(10 * LEASE)
 
-    found = await timed.standing([lease_of(claimed)])
+    found = await timed.renew([lease_of(claimed)], None)
 
     assert found == Renewal(NONE, NONE)
 

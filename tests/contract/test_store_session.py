@@ -32,7 +32,6 @@ CALLS: dict[str, Callable[[Store], Awaitable[object]]] = {
     "holder": lambda store: store.holder("s"),
     "claim": lambda store: store.claim({"default": 1}, KINDS, starter(store)),
     "renew": lambda store: store.renew([], 1.0),
-    "standing": lambda store: store.standing([]),
     "overdue": lambda store: store.overdue(1),
     "held_by": lambda store: store.held_by("w", 1),
     "expired": lambda store: store.expired(1),

@@ -321,6 +321,6 @@ async def _step(store: Store, job_id: str, claims: list[Claim], data: st.DataObj
     claimed = data.draw(st.sampled_from(claims))
     if data.draw(st.integers(0, 2)):
         await store.report([report(claimed, data.draw(numbers), data.draw(st.none() | numbers))])
-    elif not (await store.standing([lease_of(claimed)])).lost:
+    elif not (await store.renew([lease_of(claimed)], None)).lost:
         ending = ENDINGS[data.draw(st.sampled_from(sorted(ENDINGS)))]
         await settled(store, job_id, lambda job: ending(job, claimed.task, token=claimed.token, now=store.now()))

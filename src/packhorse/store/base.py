@@ -251,11 +251,11 @@ class Queue(Protocol):
         nothing will ever start it.
         """
 
-    async def renew(self, leases: Sequence[Lease], seconds: float) -> Renewal:
-        """Move the deadline of the leases that still carry their token. One call for all of a worker's leases."""
+    async def renew(self, leases: Sequence[Lease], seconds: float | None) -> Renewal:
+        """Move the deadline of the leases that still carry their token. One call for all of a worker's leases.
 
-    async def standing(self, leases: Sequence[Lease]) -> Renewal:
-        """What `renew` would say of these leases, without moving their deadline."""
+        With None for the time, no deadline is moved: the caller only wants to know how its leases stand.
+        """
 
     async def overdue(self, limit: int) -> list[tuple[Job, TaskId]]:
         """Tasks whose lease is over by the store's clock."""

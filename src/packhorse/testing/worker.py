@@ -141,7 +141,7 @@ class InlineWorker:
     def _heed(self) -> None:
         """Stop what has lost its lease, or whose job is being stopped."""
         if self._running:
-            told = self._wait(self._store.standing(list(self._running)))
+            told = self._wait(self._store.renew(list(self._running), None))
             for leases, why in ((told.lost, StopReason.LOST), (told.stopping, StopReason.STOPPED)):
                 for lease in leases:
                     self._wait(self._running[lease].stop(why))

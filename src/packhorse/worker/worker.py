@@ -341,7 +341,7 @@ class Worker:
         here = [attempt.lease for attempt in past_start(self._running.values())]
         leases = [each for each in here if touched is None or each.job_id in touched or each not in seen]
         if leases:
-            self._stop_attempts(await self._store.standing(leases))
+            self._stop_attempts(await self._store.renew(leases, None))
         return set(here)
 
     # Keeping.

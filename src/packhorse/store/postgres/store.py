@@ -180,11 +180,10 @@ class PostgresStore(Counters, Statistics):
                 self._rivals_until = time.monotonic() + RIVALS
         return await self._connections.write(partial(start, is_trusting=False))
 
-    async def renew(self, leases: Sequence[Lease], seconds: float) -> Renewal:
+    async def renew(self, leases: Sequence[Lease], seconds: float | None) -> Renewal:
+        if seconds is None:
+            return await self._read(maintenance.standing, leases)
         return await self._write(maintenance.renew, leases, seconds, self._clock)
-
-    async def standing(self, leases: Sequence[Lease]) -> Renewal:
-        return await self._read(maintenance.standing, leases)
 
     async def overdue(self, limit: int) -> list[tuple[Job, TaskId]]:
         return await self._read(maintenance.overdue, self._clock, limit, self._plans)

@@ -131,13 +131,11 @@ class RedisStore(FailureStore, RecordStore):
     async def claim(self, wants: Mapping[str, int], kinds: Collection[str], decide: Decide) -> list[Claim]:
         return await self._claim(wants, kinds, decide)
 
-    async def renew(self, leases: Sequence[Lease], seconds: float) -> Renewal:
+    async def renew(self, leases: Sequence[Lease], seconds: float | None) -> Renewal:
         self._open()
+        if seconds is None:
+            return await maintenance.standing(self._link, leases)
         return await maintenance.renew(self._link, self.now, leases, seconds)
-
-    async def standing(self, leases: Sequence[Lease]) -> Renewal:
-        self._open()
-        return await maintenance.standing(self._link, leases)
 
     async def overdue(self, limit: int) -> list[tuple[Job, TaskId]]:
         return await self._sweeper.leased("leases", "past", limit)

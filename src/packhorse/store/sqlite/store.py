@@ -91,11 +91,10 @@ class SqliteStore(Handle):
     async def claim(self, wants: Mapping[str, int], kinds: Collection[str], decide: Decide) -> list[Claim]:
         return await self._write(lambda db: claim.claim(db, wants, kinds, decide, self.now(), self._plans))
 
-    async def renew(self, leases: Sequence[Lease], seconds: float) -> Renewal:
+    async def renew(self, leases: Sequence[Lease], seconds: float | None) -> Renewal:
+        if seconds is None:
+            return await self._read(maintenance.standing, leases)
         return await self._write(lambda db: maintenance.renew(db, leases, self.now() + seconds))
-
-    async def standing(self, leases: Sequence[Lease]) -> Renewal:
-        return await self._read(maintenance.standing, leases)
 
     async def overdue(self, limit: int) -> list[tuple[Job, TaskId]]:
         return await self._read(maintenance.overdue, self.now(), limit, self._plans)
