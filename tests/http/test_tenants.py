@@ -195,10 +195,10 @@ def pages() -> Iterator[Operation]:
             is_page = handler.opt.get("include_in_schema", handler.include_in_schema) is False
             if is_page and handler.fn.__module__.startswith("packhorse.web.pages."):
                 path = re.sub(r"{(\w+):\w+}", r"{\1}", route.path)
-                yield from (Operation(method, path) for method in sorted(handler.http_methods) if method != "HEAD")
+                yield from (Operation(method, path) for method in handler.http_methods if method != "HEAD")
 
 
-PAGES = [each for each in pages() if not each.path.startswith(PUBLIC) and each.path != "/docs"]
+PAGES = [each for each in sorted(pages(), key=str) if not each.path.startswith(PUBLIC) and each.path != "/docs"]
 OWNED_PAGES = [each for each in PAGES if re.search(r"{((job|key|schedule|order)_id|fingerprint)}", each.path)]
 OTHER_PAGES = [each for each in PAGES if each not in OWNED_PAGES]
 KINDS: dict[str, tuple[tuple[str, ...], str | None]] = {
