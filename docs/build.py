@@ -51,6 +51,7 @@ ROOMS = {
         "operations",
         "scaling",
         "architecture",
+        "design",
         "requirements",
     ),
     "Reference": (
