@@ -227,7 +227,7 @@ async def test_a_pipeline_there_is_not_is_answered_with_those_there_are(http: Ht
         problem["detail"]
         == "There is no pipeline named 'nope'; there is add, convert, fail, hold, log_in, picture, speak, split."
     )
-    assert problem["hint"].startswith("A worker publishes its pipelines when it starts")
+    assert problem["hint"].startswith("Workers publish their pipelines when they start")
 
 
 async def test_a_name_there_is_not_is_answered_with_those_there_are(http: Http) -> None:
