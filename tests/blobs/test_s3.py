@@ -607,7 +607,7 @@ def test_without_keys_it_says_which_names_are_missing(monkeypatch: pytest.Monkey
 
 def test_without_the_driver_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "obstore", None)
-    for name in ("s3", "reading"):
+    for name in ("s3.store", "s3.download"):
         monkeypatch.delitem(sys.modules, f"packhorse.blobs.{name}", raising=False)
 
     with pytest.raises(SettingError) as refused:
