@@ -188,7 +188,7 @@ def test_a_file_of_the_wrong_kind_or_size_is_refused_at_its_field(anybody: Page)
     expect(mistake(anybody, "image")).to_contain_text("must be .png or image/jpeg")
     begun(anybody, image={**PNG, "buffer": b"1" * 2_000_000})
     anybody.get_by_role("button", name="Submit").click()
-    expect(mistake(anybody, "image")).to_contain_text("larger than")
+    expect(mistake(anybody, "image")).to_contain_text("is too large (limit")
 
 
 def test_a_taken_slot_links_the_job_that_has_it(anybody: Page, client: Client, user: str) -> None:
