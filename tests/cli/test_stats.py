@@ -187,6 +187,6 @@ def test_doctor_sees_what_runs_with_its_duties_and_how_fresh_that_is(shared: Dev
     said = shared.run("doctor", "--json")
 
     assert {each["part"] for each in found.values()} >= {"store", "files", "workers", "duties", "host"}
-    assert (found["duty reaper"]["state"], found["duty tallies"]["state"]) == ("ok", "ok")
+    assert (found["duty reaper"]["state"], found["duty stats counter"]["state"]) == ("ok", "ok")
     assert found["files, from a worker"]["measured_at"] > 0
     assert said.code == (0 if all(each["is_ok"] for each in json.loads(said.out)) else 1)
