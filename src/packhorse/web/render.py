@@ -187,7 +187,7 @@ def _described(request: Page, error: Exception) -> tuple[int, str, str, dict[str
     if isinstance(error, HTTPException) and error.status_code < 500 and not isinstance(error, ValidationException):
         return error.status_code, "This cannot be done", error.detail, {}
     known = problems.known_error(request, error)
-    problems.log_failure(known, request.method, request.url.path, error)
+    problems.log_failure(known, request, error)
     fields = "; ".join(f"{name}: {what}" if name else what for name, what in mistakes(known).items())
     headers = problems.headers(known, error)
     headers.pop("WWW-Authenticate", None)  # a browser would ask for a password

@@ -44,18 +44,26 @@ LASTING = (CorruptRecord, SchemaTooNew)
 def problem(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
     known = known_error(request, error)
     request.scope[PROBLEM_TYPE] = known.type()  # type: ignore[literal-required]
-    log_failure(known, request.method, request.url.path, error)
+    log_failure(known, request, error)
     document = error_to_json(known)
     document["trace_id"] = trace_id()
     return Response(json.encode(document), status_code=known.status, media_type=PROBLEM, headers=headers(known, error))
 
 
-def log_failure(known: PackhorseError, method: str, path: str, error: Exception) -> None:
-    """Log what is our fault, with what the answer leaves out."""
-    if isinstance(known, StoreError | BlobError) and known.status >= 500:
-        log.request_unserved(method, path, error)
-    elif known.status >= 500:
-        log.request_failed(method, path, error)
+def log_failure(
+    known: PackhorseError, request: Request[Any, Any, Any], error: Exception, path: str | None = None
+) -> None:
+    """Log what is our fault, with what the answer leaves out; under this path if the real one is a secret.
+
+    The address is read only here: a request that was refused for its Host header may have none that can be read.
+    """
+    if known.status < 500:
+        return
+    path = request.url.path if path is None else path
+    if isinstance(known, StoreError | BlobError):
+        log.request_unserved(request.method, path, error)
+    else:
+        log.request_failed(request.method, path, error)
 
 
 def refusal(error: PackhorseError) -> ASGIResponse:

@@ -55,7 +55,7 @@ async def submit(request: Page, pipeline: Needed, key: Name = None, user_id: Nam
         job = await receive_job(tools, caller, body, sent.content_type, query, key or None)
     except PackhorseError as error:
         known = problems.known_error(request, error)
-        problems.log_failure(known, request.method, request.url.path, error)
+        problems.log_failure(known, request, error)
         return _refused(request, chosen, fields, sent, known)
     path = f"/jobs/{job['job_id']}"
     if is_script(request):

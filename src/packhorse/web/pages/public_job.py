@@ -34,7 +34,7 @@ PRIVATE = {"X-Robots-Tag": "noindex, nofollow"}
 def gone(request: Page, error: Exception) -> Response[bytes]:
     """Whoever has a link that does not work is told so, and nothing else."""
     known = problems.known_error(request, error)
-    problems.log_failure(known, request.method, "/p/…", error)
+    problems.log_failure(known, request, error, path="/p/…")
     is_unknown = isinstance(error, HTTPException) or known.status in (400, 401, 403, 422)
     code = 404 if is_unknown and known.status < 500 else known.status
     answer = rendered(request, "gone.html", status=code, code=code)
