@@ -27,11 +27,11 @@ import asyncio, signal
 from packhorse.worker.describe import describe
 from packhorse.worker.worker import Worker
 from packhorse.settings import load
-from packhorse.factory import opened
+from packhorse.factory import open_both
 
 async def main():
     settings = load().settings
-    store, blobs = await opened(settings)
+    store, blobs = await open_both(settings)
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     await Worker(store, blobs, settings, await describe(settings.app)).run(stop)
