@@ -22,6 +22,8 @@ from packhorse.worker.worker import Worker
 from tests.http.processes import SAMPLE, Place
 from tests.http.unserved import unserved
 
+LIMIT = 60.0
+"""Seconds for all of it: what is waited for below must come by then."""
 SOURCE = str(Path(packhorse.__file__).parent) + "/"
 
 
@@ -72,7 +74,7 @@ async def paths() -> dict[str, list[str]]:
         store, blobs = await open_both(settings)
         worker = Worker(store, blobs, settings, await describe(str(SAMPLE)))
         stop = asyncio.Event()
-        async with asyncio.TaskGroup() as group, unserved(settings) as http:
+        async with asyncio.timeout(LIMIT), asyncio.TaskGroup() as group, unserved(settings) as http:
             group.create_task(worker.run(stop))
             while not (await http.get("pipelines")).json()["items"]:  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
