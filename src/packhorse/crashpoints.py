@@ -24,7 +24,7 @@ POINTS = frozenset(
         "schedule.fired",  # its job is stored, whoever made it has done nothing else
         "order.retried",  # jobs were begun again, the order does not know
         "revival.spent",  # the budget is spent, the job is not begun again
-        "revival.made",  # it is, the errand is still there
+        "revival.made",  # it is, the action is still there
         "alert.posted",  # the messages are in the outbox, the alert is still there
         "webhook.sent",  # a receiver has answered, the outbox does not know
         "purge.marked",  # the tombstone is set, the objects are there

@@ -17,11 +17,10 @@ from packhorse.background import alerts
 from packhorse.background.alerts import HOLD, MESSAGES, POLL, SHOWN, Alerts
 from packhorse.background.bulk_actions import LATEST
 from packhorse.background.webhooks import build_message
-from packhorse.core.errands import Errand
+from packhorse.core.failures import FailureAction
 from packhorse.core.webhooks import NO_JOB
 from packhorse.store.base import Store
-from packhorse.store.collections.errands import add_errand, take_errands
-from packhorse.store.collections.failures import dismiss_group
+from packhorse.store.collections.failures import add_action, dismiss_group, take_actions
 from packhorse.store.collections.webhooks import add_endpoint, list_deliveries, settle_delivery, take_deliveries
 from tests.background.test_bulk_actions import Killed, dying
 from tests.contract.failures import BY_ANN, failing, failing_many, only_group, wrong
@@ -162,7 +161,7 @@ async def test_a_command_that_is_not_there_or_never_ends_holds_nobody_up(
         time.sleep(0.01)
     assert not pid.exists() or not os.path.exists(f"/proc/{pid.read_text()}")
     clock.forward(3_600.0)
-    [left] = await take_errands(store, "alert", 10, 1.0)
+    [left] = await take_actions(store, "alert", 10, 1.0)
     assert b'"is_posted":true' in left.body
 
 
@@ -182,7 +181,7 @@ async def test_what_was_posted_before_its_poster_died_is_told_by_the_next_under_
 
     assert await list_deliveries(store, "e1") == before
     clock.forward(HOLD)
-    assert await take_errands(store, "alert", 10, 1.0) == []
+    assert await take_actions(store, "alert", 10, 1.0) == []
 
 
 async def test_a_group_that_is_forgotten_meanwhile_is_nobodys_news(store: Store, clock: Clock) -> None:
@@ -195,19 +194,19 @@ async def test_a_group_that_is_forgotten_meanwhile_is_nobodys_news(store: Store,
 
     assert await posted(store) == []
     clock.forward(HOLD)
-    assert await take_errands(store, "alert", 10, 1.0) == []
+    assert await take_actions(store, "alert", 10, 1.0) == []
 
 
 async def test_an_alert_that_cannot_be_read_keeps_nobody_from_hearing_of_the_others(store: Store, clock: Clock) -> None:
     await add_endpoint(store, endpoint())
-    await add_errand(store, Errand("0", "alert", "default", b"{", clock.now))
+    await add_action(store, FailureAction("0", "alert", "default", b"{", clock.now))
     await failing(store)
 
     await made(store).tick()
 
     assert len(await posted(store)) == 1
     clock.forward(LATEST)
-    assert [each.id for each in await take_errands(store, "alert", 10, 1.0)] == ["0"]
+    assert [each.id for each in await take_actions(store, "alert", 10, 1.0)] == ["0"]
 
 
 async def test_with_nothing_to_tell_it_rests(store: Store) -> None:

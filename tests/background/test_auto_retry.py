@@ -18,8 +18,7 @@ from packhorse.core.models import Job
 from packhorse.core.plan import Plan, Revive, Status
 from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Store
-from packhorse.store.collections.errands import take_errands
-from packhorse.store.collections.failures import dismiss_group, get_failures
+from packhorse.store.collections.failures import dismiss_group, get_failures, take_actions
 from tests.background.test_bulk_actions import Killed, dying
 from tests.contract.builders import claim, fail, held, plan, stage, started
 from tests.contract.failures import (
@@ -118,7 +117,7 @@ async def test_nothing_of_a_dismissed_group_is_revived(store: Store, reviver: Au
     assert (await held(store, job.id)).run == 1
     assert (await one(store, job)).status is OPEN
     clock.forward(3_600.0)
-    assert await take_errands(store, "revive", 10, 1.0) == []
+    assert await take_actions(store, "revive", 10, 1.0) == []
 
 
 async def test_a_dismissed_failure_is_not_revived_though_its_group_is_open(
@@ -191,9 +190,9 @@ async def test_one_that_cannot_be_revived_keeps_no_other_from_it(
     await reviver.tick()
 
     assert sorted(await runs(store, jobs)) == [1, 2, 2, 2, 2]
-    assert await take_errands(store, "revive", 10, 1.0) == []
+    assert await take_actions(store, "revive", 10, 1.0) == []
     clock.forward(LATEST)
-    assert [each.id for each in await take_errands(store, "revive", 10, 1.0)] == [f"revive.{first}"]
+    assert [each.id for each in await take_actions(store, "revive", 10, 1.0)] == [f"revive.{first}"]
 
 
 async def test_with_nothing_to_do_it_rests(reviver: AutoRetry) -> None:

@@ -11,12 +11,12 @@ from msgspec.structs import replace
 from packhorse import crashpoints
 from packhorse.background.bulk_actions import BATCH, HOLD, NAMED, POLL, SOONEST, BulkActions
 from packhorse.core import failures as rules
-from packhorse.core.errands import Errand
+from packhorse.core.failures import FailureAction
 from packhorse.errors import StoreError
 from packhorse.jobs.transact import Transactor
-from packhorse.schemas.orders import LeftFailure, Order, order_from_errand, order_to_errand
+from packhorse.schemas.orders import LeftFailure, Order, order_from_action, order_to_action
 from packhorse.store.base import FailureFilter, Store
-from packhorse.store.collections.errands import add_errand, get_order, take_errands
+from packhorse.store.collections.failures import add_action, get_order, take_actions
 from tests.contract.builders import SLOTTED, claim_one, fail, finish, held, marked, started
 from tests.contract.failures import (
     ALL,
@@ -48,15 +48,15 @@ def duty(store: Store) -> BulkActions:
 async def give(store: Store, kind: str = "retry", **facts: Any) -> str:
     wanted = facts.pop("wanted", None if "ids" in facts else ALL)
     order = Order(kind, store.now(), "ann", wanted=wanted, **facts)  # type: ignore[arg-type]
-    errand = order_to_errand(order, "default", "0001")
-    await add_errand(store, errand)
-    return errand.id
+    action = order_to_action(order, "default", "0001")
+    await add_action(store, action)
+    return action.id
 
 
 async def state(store: Store, order_id: str) -> Order:
-    errand = await get_order(store, order_id)
-    assert errand is not None
-    return order_from_errand(errand)
+    action = await get_order(store, order_id)
+    assert action is not None
+    return order_from_action(action)
 
 
 async def carried_out(store: Store, duty: BulkActions, clock: Clock, order_id: str) -> Order:
@@ -108,11 +108,11 @@ async def test_an_order_that_cannot_be_carried_out_keeps_no_other_from_it(
 ) -> None:
     duty = BulkActions(shaky, Transactor(store))
     job = await failing(store)
-    bad = Errand("0", "order", "default", b"{", clock.now)
+    bad = FailureAction("0", "order", "default", b"{", clock.now)
     if trouble == "failing":
-        bad = replace(order_to_errand(Order("retry", 0.0, "ann", wanted=ALL), "default", "0001"), due_at=clock.now)
+        bad = replace(order_to_action(Order("retry", 0.0, "ann", wanted=ALL), "default", "0001"), due_at=clock.now)
         faults.refuse("failures", lambda: StoreError("always"))
-    await add_errand(store, bad)
+    await add_action(store, bad)
     id = await give(store, ids=(id_of(job),))
 
     await duty.tick()
@@ -252,7 +252,7 @@ async def test_who_dies_after_the_retries_neither_loses_nor_doubles_any(
     if is_mended_meanwhile:
         for _ in jobs:
             await finish(store, await claim_one(store))
-    assert await take_errands(store, "order", 1, HOLD) == []
+    assert await take_actions(store, "order", 1, HOLD) == []
     clock.forward(HOLD)
 
     done = await carried_out(store, BulkActions(store, Transactor(store)), clock, id)

@@ -7,8 +7,7 @@ from typing import Any
 
 from packhorse.core import failures as rules
 from packhorse.core import lifecycle
-from packhorse.core.errands import Errand
-from packhorse.core.failures import FailureGroup
+from packhorse.core.failures import FailureAction, FailureGroup
 from packhorse.core.models import FailedRun, Failure, FailureStatus, Job, Settled
 from packhorse.core.plan import Plan
 from packhorse.store.base import FailureFilter, Store
@@ -64,8 +63,8 @@ async def only_group(store: Store, tenant: str = "default") -> FailureGroup:
     return group
 
 
-def errand(n: int = 1, **options: Any) -> Errand:
-    return Errand(f"{n:04}", **{"sort": "order", "tenant": "default", "body": b"{}", "due_at": 1.0, **options})
+def action(n: int = 1, **options: Any) -> FailureAction:
+    return FailureAction(f"{n:04}", **{"sort": "order", "tenant": "default", "body": b"{}", "due_at": 1.0, **options})
 
 
 async def assert_counted(store: Store, tenant: str = "default") -> None:

@@ -13,8 +13,7 @@ from packhorse.core.models import FailedRun, Firing, Settled
 from packhorse.core.plan import Revive
 from packhorse.errors import Conflict
 from packhorse.store.base import FailureFilter, Store
-from packhorse.store.collections.errands import add_errand, take_errands
-from packhorse.store.collections.failures import dismiss_group, get_group, list_times
+from packhorse.store.collections.failures import add_action, dismiss_group, get_group, list_times, take_actions
 from packhorse.store.redis import RedisStore
 from tests.contract.builders import (
     UNKNOWN,
@@ -96,12 +95,12 @@ async def test_nothing_else_leaves_one(store: Store) -> None:
 
     assert await store.failures(ALL) == []
     assert await store.failure_groups("default") == []
-    assert await take_errands(store, "alert", 10, 60.0) == []
+    assert await take_actions(store, "alert", 10, 60.0) == []
 
 
 async def test_a_refused_commit_leaves_neither_a_failure_nor_a_count(store: Store) -> None:
     first = await failing(store)
-    await take_errands(store, "alert", 10, 60.0)
+    await take_actions(store, "alert", 10, 60.0)
     claim = await started(store)
     late = lifecycle.fail(claim.job, claim.task, token=claim.token, error=wrong(), luck=0.0, now=store.now())
     await made(store, finishing(claim, now=store.now()))
@@ -110,7 +109,7 @@ async def test_a_refused_commit_leaves_neither_a_failure_nor_a_count(store: Stor
 
     assert [each.id for each in await store.failures(ALL)] == [id_of(first)]
     assert (await only_group(store)).count == 1
-    assert await take_errands(store, "alert", 10, 60.0) == []
+    assert await take_actions(store, "alert", 10, 60.0) == []
     await assert_counted(store)
 
 
@@ -164,14 +163,14 @@ async def test_failures_that_come_together_are_all_counted(store: Store, other: 
 # Alerts and revivals
 
 
-async def test_a_new_fingerprint_is_an_errand_to_tell_people_and_one_that_is_known_is_none(store: Store) -> None:
+async def test_a_new_fingerprint_is_an_action_to_tell_people_and_one_that_is_known_is_none(store: Store) -> None:
     first, _ = await failing(store), await failing(store)
 
-    told = await take_errands(store, "alert", 10, 60.0)
+    told = await take_actions(store, "alert", 10, 60.0)
 
     assert [(each.id, each.tenant) for each in told] == [(f"alert.{id_of(first)}", "default")]
     assert b'"kind":"new"' in told[0].body
-    assert await take_errands(store, "alert", 10, 60.0) == []
+    assert await take_actions(store, "alert", 10, 60.0) == []
 
 
 async def test_a_dismissed_group_that_is_seen_again_is_open_again_and_told_of(store: Store, other: Store) -> None:
@@ -179,14 +178,14 @@ async def test_a_dismissed_group_that_is_seen_again_is_open_again_and_told_of(st
     group = await only_group(store)
     await dismiss_group(store, "default", group.fingerprint, BY_ANN)
     dismissed = await only_group(other)
-    await take_errands(store, "alert", 10, 60.0)
+    await take_actions(store, "alert", 10, 60.0)
 
     job = await failing(store)
 
     assert dismissed.dismissal == BY_ANN
     seen = await only_group(other)
     assert (seen.dismissal, seen.seen_again) == (None, job.completed_at)
-    [told] = await take_errands(store, "alert", 10, 60.0)
+    [told] = await take_actions(store, "alert", 10, 60.0)
     assert b'"kind":"again"' in told.body
 
 
@@ -194,9 +193,9 @@ async def test_a_policy_puts_a_revival_off_and_says_how_many_there_may_be(timed:
     job = await failing(timed, plan=REVIVED)
 
     failure = await one(timed, job)
-    early = await take_errands(timed, "revive", 10, 60.0)
+    early = await take_actions(timed, "revive", 10, 60.0)
     clock.forward(60.0)
-    due = await take_errands(timed, "revive", 10, 60.0)
+    due = await take_actions(timed, "revive", 10, 60.0)
 
     assert (failure.revived, failure.times, failure.budget) == (0, 3, (7, 600.0))
     assert failure.revive_at == failure.at + 60.0
@@ -225,7 +224,7 @@ async def test_what_a_policy_does_not_name_is_not_revived(timed: Store, clock: C
     await failing(timed, wrong(code="OTHER"), plan=REVIVED)
     clock.forward(3_600.0)
 
-    assert await take_errands(timed, "revive", 10, 60.0) == []
+    assert await take_actions(timed, "revive", 10, 60.0) == []
 
 
 # What becomes of it
@@ -495,9 +494,9 @@ async def finish_all(store: Store) -> None:
     await made(store, finishing(await claim_one(store), now=store.now()))
 
 
-async def test_the_errand_of_a_failure_is_there_once(store: Store) -> None:
+async def test_the_action_of_a_failure_is_there_once(store: Store) -> None:
     await failing(store, plan=REVIVED)
-    [alert] = await take_errands(store, "alert", 10, 60.0)
+    [alert] = await take_actions(store, "alert", 10, 60.0)
 
     with pytest.raises(Conflict):
-        await add_errand(store, alert)
+        await add_action(store, alert)

@@ -12,8 +12,7 @@ from packhorse.background.bulk_actions import BulkActions
 from packhorse.core.failures import MAX_TIMES
 from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Store
-from packhorse.store.collections.errands import list_orders
-from packhorse.store.collections.failures import dismiss_group
+from packhorse.store.collections.failures import dismiss_group, list_orders
 from tests.contract.failures import BY_ANN, failing, failing_many, id_of, only_group, wrong
 from tests.http.conftest import publish
 from tests.http.keyed import asking, audited, key

@@ -147,7 +147,7 @@ async def test_a_stray_that_cannot_be_withdrawn_keeps_nothing_else_from_being_do
     assert stuck in await published(blobs)
     assert other not in await published(blobs)
     assert (await bookmarks.get(store, PUBLISHED) or "").startswith(RESTING)
-    assert {"trim", "scan errand", "forget_failures"} <= {*faults.names()}
+    assert {"trim", "scan failure_action", "forget_failures"} <= {*faults.names()}
     assert "abandon" in blob_faults.names()
 
 

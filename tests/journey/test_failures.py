@@ -13,9 +13,9 @@ from msgspec.structs import replace
 
 from packhorse.core.models import FailedRun, FailureStatus
 from packhorse.runtime import Handle
-from packhorse.schemas.orders import Order, order_from_errand, order_to_errand
+from packhorse.schemas.orders import Order, order_from_action, order_to_action
 from packhorse.store.base import FailureFilter
-from packhorse.store.collections.errands import add_errand, get_order
+from packhorse.store.collections.failures import add_action, get_order
 from tests.contract.failures import assert_counted
 from tests.journey.places import PLACES
 from tests.journey.serving import served
@@ -48,19 +48,19 @@ async def ordered(site: Site, **facts: Any) -> str:
     """About those there are now, as every order that is given through the API."""
     store = await site.store()
     wanted = replace(ALL, until=store.now())
-    errand = order_to_errand(
+    action = order_to_action(
         Order("retry", store.now(), "ann", wanted=wanted, **facts), "default", secrets.token_hex(4)
     )
-    await add_errand(store, errand)
-    return errand.id
+    await add_action(store, action)
+    return action.id
 
 
 async def carried_out(site: Site, order_id: str) -> Order:
     store = await site.store()
 
     async def look() -> Order | None:
-        errand = await get_order(store, order_id)
-        order = None if errand is None else order_from_errand(errand)
+        action = await get_order(store, order_id)
+        order = None if action is None else order_from_action(action)
         return order if order is not None and order.ended_at is not None else None
 
     return await until(look, 60, lambda: f"it is not carried out\n{site.log_text()[-3000:]}")

@@ -12,8 +12,7 @@ from litestar.testing import AsyncTestClient
 from packhorse.factory import open_store
 from packhorse.store.base import Store
 from packhorse.store.collections import schedules as schedule_records
-from packhorse.store.collections.errands import list_orders
-from packhorse.store.collections.failures import get_group
+from packhorse.store.collections.failures import get_group, list_orders
 from packhorse.web.app import build
 from tests.contract.failures import failing, only_group, wrong
 from tests.http.conftest import publish

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from packhorse.auth.caller import OPERATOR, Caller
-from packhorse.core.errands import Errand
+from packhorse.core.failures import FailureAction
 from packhorse.core.models import FailedRun, Job
 from packhorse.core.schedules import Revision, Schedule
 from packhorse.errors import Forbidden, JobNotFound, OrderNotFound, ScheduleNotFound
@@ -90,7 +90,7 @@ def may_see_failure(caller: Caller, found: FailedRun | None) -> bool:
     return found is not None and may_see(caller, found.tenant, found.user)
 
 
-def order(caller: Caller, found: Errand | None, order_id: str) -> Errand:
+def order(caller: Caller, found: FailureAction | None, order_id: str) -> FailureAction:
     """Raises OrderNotFound."""
     require_whole_tenant(caller)
     if found is None or found.tenant != caller.tenant:

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from packhorse.background.bulk_actions import run_or_postpone
 from packhorse.core import json
 from packhorse.core.backoff import webhook_delay
-from packhorse.core.errands import Alarm, Errand
+from packhorse.core.failures import Alarm, FailureAction
 from packhorse.core.webhooks import NO_JOB, Delivery
 from packhorse.crashpoints import reach
 from packhorse.host import child_environment
@@ -30,8 +30,7 @@ from packhorse.log import log
 from packhorse.schemas.failures import group_to_json
 from packhorse.schemas.timestamps import iso
 from packhorse.store.base import Charge, Store
-from packhorse.store.collections.errands import settle_errand, take_errands
-from packhorse.store.collections.failures import get_group
+from packhorse.store.collections.failures import get_group, settle_action, take_actions
 from packhorse.store.collections.webhooks import post_deliveries
 
 BATCH = 1000
@@ -56,17 +55,17 @@ class Alerts:
         self._luck = luck
 
     async def tick(self) -> float:
-        taken = await take_errands(self._store, "alert", BATCH, self._hold)
-        told: list[tuple[Errand, Alarm]] = []
-        for errand in taken:
-            await run_or_postpone(self._store, [errand], _read(errand, told))
+        taken = await take_actions(self._store, "alert", BATCH, self._hold)
+        told: list[tuple[FailureAction, Alarm]] = []
+        for action in taken:
+            await run_or_postpone(self._store, [action], _read(action, told))
         told.sort(key=_together)
         for _, together in groupby(told, key=_together):
             found = list(together)
-            await run_or_postpone(self._store, [errand for errand, _ in found], self._tell(found))
+            await run_or_postpone(self._store, [action for action, _ in found], self._tell(found))
         return 0.0 if len(taken) == BATCH else POLL
 
-    async def _tell(self, told: Sequence[tuple[Errand, Alarm]]) -> None:
+    async def _tell(self, told: Sequence[tuple[FailureAction, Alarm]]) -> None:
         """One message for all alerts of one tenant and kind."""
         first, alarm = told[0]
         if not alarm.is_posted:
@@ -84,51 +83,51 @@ class Alerts:
         trouble = await run(self._command, body) if self._command else None
         await self._settle(told, due_at=None if trouble is None else self._later(told, trouble), is_posted=True)
 
-    async def _message(self, told: Sequence[tuple[Errand, Alarm]]) -> bytes | None:
+    async def _message(self, told: Sequence[tuple[FailureAction, Alarm]]) -> bytes | None:
         """None if none of the groups exists any more."""
-        errand, alarm = told[0]
+        action, alarm = told[0]
         names = list(dict.fromkeys(each.fingerprint for _, each in told))
-        found = [await get_group(self._store, errand.tenant, name) for name in names[:SHOWN]]
+        found = [await get_group(self._store, action.tenant, name) for name in names[:SHOWN]]
         groups = [group_to_json(group) for group in found if group is not None]
         if not groups:
             return None
-        data = {"tenant_id": errand.tenant, "groups": groups, "more": len(names) - min(len(names), SHOWN)}
+        data = {"tenant_id": action.tenant, "groups": groups, "more": len(names) - min(len(names), SHOWN)}
         return json.encode({"type": f"failure.{alarm.kind}", "timestamp": iso(alarm.at), "data": data})
 
-    async def _post(self, errand: Errand, alarm: Alarm, body: bytes) -> None:
+    async def _post(self, action: FailureAction, alarm: Alarm, body: bytes) -> None:
         """With the same ids if it is repeated, so that a receiver can recognise a duplicate."""
-        endpoints = await webhook_targets(self._store).of(errand.tenant)
+        endpoints = await webhook_targets(self._store).of(action.tenant)
         id = f"failure.{alarm.failure_id}"
         at = self._store.now()
         messages = [Delivery(f"{id}.{to}", to, NO_JOB, 0, at, next_at=at, body=body.decode()) for to in endpoints]
         await post_deliveries(self._store, messages)
 
-    def _later(self, told: Sequence[tuple[Errand, Alarm]], trouble: str) -> float | None:
+    def _later(self, told: Sequence[tuple[FailureAction, Alarm]], trouble: str) -> float | None:
         """When to run the command again; None to give up."""
-        errand, alarm = told[0]
+        action, alarm = told[0]
         now = self._store.now()
-        pause = webhook_delay(now - alarm.at, errand.attempts, self._luck())
+        pause = webhook_delay(now - alarm.at, action.attempts, self._luck())
         if pause is None:
             log.alert_given_up(len(told), trouble)
         return None if pause is None else now + pause
 
     async def _settle(
-        self, told: Sequence[tuple[Errand, Alarm]], *, due_at: float | None, is_posted: bool = False
+        self, told: Sequence[tuple[FailureAction, Alarm]], *, due_at: float | None, is_posted: bool = False
     ) -> None:
-        async def settle(errand: Errand, alarm: Alarm) -> None:
+        async def settle(action: FailureAction, alarm: Alarm) -> None:
             body = json.encode(replace(alarm, is_posted=alarm.is_posted or is_posted))
-            await settle_errand(self._store, errand, due_at=due_at, body=body)
+            await settle_action(self._store, action, due_at=due_at, body=body)
 
         await asyncio.gather(*(settle(*each) for each in told))
 
 
-async def _read(errand: Errand, told: list[tuple[Errand, Alarm]]) -> None:
-    told.append((errand, json.record(errand.body, Alarm)))
+async def _read(action: FailureAction, told: list[tuple[FailureAction, Alarm]]) -> None:
+    told.append((action, json.record(action.body, Alarm)))
 
 
-def _together(told: tuple[Errand, Alarm]) -> tuple[str, str, bool]:
-    errand, alarm = told
-    return errand.tenant, alarm.kind, alarm.is_posted
+def _together(told: tuple[FailureAction, Alarm]) -> tuple[str, str, bool]:
+    action, alarm = told
+    return action.tenant, alarm.kind, alarm.is_posted
 
 
 async def run(command: Sequence[str], body: bytes) -> str | None:

@@ -7,26 +7,25 @@ from urllib.parse import quote
 from packhorse.background.bulk_actions import check_failed, run_or_postpone, try_verb
 from packhorse.core import lifecycle
 from packhorse.core.changes import Change
-from packhorse.core.errands import Errand
+from packhorse.core.failures import FailureAction
 from packhorse.core.models import FailedRun, FailureStatus, Job
 from packhorse.crashpoints import reach
 from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Charge, Store
-from packhorse.store.collections.errands import settle_errand, take_errands
-from packhorse.store.collections.failures import get_failures, get_group
+from packhorse.store.collections.failures import get_failures, get_group, settle_action, take_actions
 
 POLICY = "policy"
 """Recorded as the author of these retries."""
 BATCH = 100
 HOLD = 60.0
-"""Seconds that this worker holds an errand."""
+"""Seconds that this worker holds an action."""
 POLL = 1.0
 BUSY = 60.0
 """Seconds until the next try for a job whose user has another active one."""
 
 
 class AutoRetry:
-    """Runs in every worker. The store decides who takes an errand and whether the budget has room."""
+    """Runs in every worker. The store decides who takes an action and whether the budget has room."""
 
     def __init__(self, store: Store, transact: Transactor, hold: float = HOLD) -> None:
         self._store = store
@@ -34,18 +33,18 @@ class AutoRetry:
         self._hold = hold
 
     async def tick(self) -> float:
-        taken = await take_errands(self._store, "revive", BATCH, self._hold)
-        for errand in taken:
-            await run_or_postpone(self._store, [errand], self._revive(errand))
+        taken = await take_actions(self._store, "revive", BATCH, self._hold)
+        for action in taken:
+            await run_or_postpone(self._store, [action], self._revive(action))
         return 0.0 if len(taken) == BATCH else POLL
 
-    async def _revive(self, errand: Errand) -> None:
-        wait = await self._try_retry(errand)
-        await settle_errand(self._store, errand, due_at=None if wait is None else self._store.now() + wait)
+    async def _revive(self, action: FailureAction) -> None:
+        wait = await self._try_retry(action)
+        await settle_action(self._store, action, due_at=None if wait is None else self._store.now() + wait)
 
-    async def _try_retry(self, errand: Errand) -> float | None:
+    async def _try_retry(self, action: FailureAction) -> float | None:
         """Seconds until the next try; None if it is done."""
-        [failure] = await get_failures(self._store, [errand.id.removeprefix("revive.")])
+        [failure] = await get_failures(self._store, [action.id.removeprefix("revive.")])
         if failure is None or failure.status is not FailureStatus.OPEN or failure.budget is None:
             return None
         group = await get_group(self._store, failure.tenant, failure.fingerprint)

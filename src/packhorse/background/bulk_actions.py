@@ -14,17 +14,16 @@ from msgspec.structs import replace
 
 from packhorse.core import json, lifecycle
 from packhorse.core.changes import Change
-from packhorse.core.errands import Errand
+from packhorse.core.failures import FailureAction
 from packhorse.core.models import FailedRun, FailureStatus, Job, Settled
 from packhorse.core.plan import Status
 from packhorse.crashpoints import reach
 from packhorse.errors import CorruptRecord, JobNotFound, NotAllowed, SchemaTooNew, SlotTaken
 from packhorse.jobs.transact import Transactor, Verb
 from packhorse.log import log
-from packhorse.schemas.orders import LeftFailure, Order, Why, order_from_errand
+from packhorse.schemas.orders import LeftFailure, Order, Why, order_from_action
 from packhorse.store.base import Store
-from packhorse.store.collections.errands import settle_errand, take_errands
-from packhorse.store.collections.failures import get_failures
+from packhorse.store.collections.failures import get_failures, settle_action, take_actions
 
 BATCH = 100
 """Failures per step, at most."""
@@ -38,7 +37,7 @@ POLL = 1.0
 STEP = 1.0
 """Seconds between the steps of an order with a pace, unless the pace is slower than one per step."""
 SOONEST, LATEST = 5.0, 600.0
-"""Seconds until a failed errand is tried again; they double with each attempt."""
+"""Seconds until a failed action is tried again; they double with each attempt."""
 
 
 class BulkActions:
@@ -48,32 +47,32 @@ class BulkActions:
         self._hold = hold
 
     async def tick(self) -> float:
-        taken = await take_errands(self._store, "order", AT_ONCE, self._hold)
-        for errand in taken:
-            await run_or_postpone(self._store, [errand], self._step(errand))
+        taken = await take_actions(self._store, "order", AT_ONCE, self._hold)
+        for action in taken:
+            await run_or_postpone(self._store, [action], self._step(action))
         return 0.0 if taken else POLL
 
-    async def _step(self, errand: Errand) -> None:
-        order = order_from_errand(errand)
+    async def _step(self, action: FailureAction) -> None:
+        order = order_from_action(action)
         size = BATCH if order.pace is None else max(1, min(BATCH, int(order.pace * STEP)))
-        page, is_last = await self._page(errand, order, size)
-        after = await self._carry_out(errand, order, page)
+        page, is_last = await self._page(action, order, size)
+        after = await self._carry_out(action, order, page)
         now = self._store.now()
         if is_last:
             after = replace(after, ended_at=now)
-            await settle_errand(self._store, errand, due_at=None, body=json.encode(after), is_kept=True)
+            await settle_action(self._store, action, due_at=None, body=json.encode(after), is_kept=True)
             return
         pause = 0.0 if order.pace is None else size / order.pace
-        await settle_errand(self._store, errand, due_at=now + pause, body=json.encode(after))
+        await settle_action(self._store, action, due_at=now + pause, body=json.encode(after))
 
-    async def _page(self, errand: Errand, order: Order, size: int) -> tuple[dict[str, FailedRun | None], bool]:
+    async def _page(self, action: FailureAction, order: Order, size: int) -> tuple[dict[str, FailedRun | None], bool]:
         """The next failures, by id, and whether they are the last."""
         if order.wanted is None:
             start = 0 if order.cursor is None else order.ids.index(order.cursor) + 1
             ids = order.ids[start : start + size]
             found = await get_failures(self._store, ids)
             known = {
-                id: each if each and each.tenant == errand.tenant else None for id, each in zip(ids, found, strict=True)
+                id: each if each and each.tenant == action.tenant else None for id, each in zip(ids, found, strict=True)
             }
             return known, start + size >= len(order.ids)
         # Whatever their status: failures that this order settled before a crash are counted, too.
@@ -81,18 +80,18 @@ class BulkActions:
         page = await self._store.failures(wanted, before=order.cursor, limit=size)
         return {each.id: each for each in page}, len(page) < size
 
-    async def _carry_out(self, errand: Errand, order: Order, page: Mapping[str, FailedRun | None]) -> Order:
+    async def _carry_out(self, action: FailureAction, order: Order, page: Mapping[str, FailedRun | None]) -> Order:
         open = [each for each in page.values() if each is not None and each.status is FailureStatus.OPEN]
-        outcomes = await self._retry_all(errand, order, open) if order.kind == "retry" else {}
+        outcomes = await self._retry_all(action, order, open) if order.kind == "retry" else {}
         if order.kind == "dismiss":
-            settled = Settled(self._store.now(), order.by, order.reason, order=errand.id)
+            settled = Settled(self._store.now(), order.by, order.reason, order=action.id)
             dismissed = await self._store.dismiss_failures([each.id for each in open], settled)
             outcomes = {each.id: None if each.id in dismissed else "settled" for each in open}
         reach("order.retried")
         left: list[LeftFailure] = []
         done = 0
         for id, failure in page.items():
-            why: Why | None = outcomes[id] if id in outcomes else _before(failure, errand)
+            why: Why | None = outcomes[id] if id in outcomes else _before(failure, action)
             if why is None:
                 done += 1
             elif why != "settled" or order.wanted is None:  # a filter means open ones only
@@ -105,14 +104,14 @@ class BulkActions:
             named=(*order.named, *left)[:NAMED],
         )
 
-    async def _retry_all(self, errand: Errand, order: Order, open: Sequence[FailedRun]) -> dict[str, Why | None]:
-        whys = await asyncio.gather(*(self._retry(errand, order, each) for each in open))
+    async def _retry_all(self, action: FailureAction, order: Order, open: Sequence[FailedRun]) -> dict[str, Why | None]:
+        whys = await asyncio.gather(*(self._retry(action, order, each) for each in open))
         return {each.id: why for each, why in zip(open, whys, strict=True)}
 
-    async def _retry(self, errand: Errand, order: Order, failure: FailedRun) -> Why | None:
+    async def _retry(self, action: FailureAction, order: Order, failure: FailedRun) -> Why | None:
         def verb(job: Job) -> Change | None:
             check_failed(job, failure)
-            return lifecycle.retry(job, now=self._store.now(), by=order.by, order=errand.id)
+            return lifecycle.retry(job, now=self._store.now(), by=order.by, order=action.id)
 
         return await try_verb(self._transact, failure, verb)
 
@@ -138,26 +137,26 @@ async def try_verb(transact: Transactor, failure: FailedRun, verb: Verb) -> Why 
     return None
 
 
-def _before(failure: FailedRun | None, errand: Errand) -> Why | None:
+def _before(failure: FailedRun | None, action: FailureAction) -> Why | None:
     """Of a failure that was not open any more: None, for done, if this order settled it."""
     if failure is None:
         return "gone"
-    return None if failure.settled is not None and failure.settled.order == errand.id else "settled"
+    return None if failure.settled is not None and failure.settled.order == action.id else "settled"
 
 
-async def run_or_postpone(store: Store, errands: Sequence[Errand], work: Awaitable[None]) -> None:
+async def run_or_postpone(store: Store, actions: Sequence[FailureAction], work: Awaitable[None]) -> None:
     try:
         await work
     except Exception as error:  # broad: those behind it, of other tenants too, would never have their turn
-        log.duty_failed(f"errand {errands[0].id}", error)
-        await _put_back(store, errands)
+        log.duty_failed(f"action {actions[0].id}", error)
+        await _put_back(store, actions)
 
 
-async def _put_back(store: Store, errands: Sequence[Errand]) -> None:
-    for errand in errands:
-        pause = min(LATEST, SOONEST * 2 ** min(errand.attempts, 10))
+async def _put_back(store: Store, actions: Sequence[FailureAction]) -> None:
+    for action in actions:
+        pause = min(LATEST, SOONEST * 2 ** min(action.attempts, 10))
         try:
-            await settle_errand(store, errand, due_at=store.now() + pause)
+            await settle_action(store, action, due_at=store.now() + pause)
         except Exception as error:  # broad, as above; it is due again by itself
-            log.duty_failed(f"errand {errand.id}", error)
+            log.duty_failed(f"action {action.id}", error)
             return

@@ -21,7 +21,7 @@ from packhorse.jobs.publish import Publisher
 from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Store
 from packhorse.store.collections import bookmarks
-from packhorse.store.collections.errands import drop_orders
+from packhorse.store.collections.failures import drop_orders
 from packhorse.store.collections.webhooks import drop_endpoints
 
 BATCH = 100

@@ -1,4 +1,4 @@
-"""Failed runs: their fingerprint, when one is retried automatically, and the counts of failure groups."""
+"""Failed runs: fingerprints, counts of failure groups, and the actions that workers still have to take about them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from packhorse.core import json
 from packhorse.core.models import FailedRun, Failure, FailureStatus, Job, Settled
 from packhorse.core.plan import Plan
+from packhorse.core.records import IndexEntry, Put, Record
 
 MAX_MESSAGE = 500
 """Characters of a message kept with a failure. The job keeps the whole message."""
@@ -39,6 +41,10 @@ VARYING = (
 )
 
 Alert = Literal["new", "again"]
+Sort = Literal["order", "revive", "alert"]
+
+ACTION = "failure_action"
+"""The kind of record that keeps an action."""
 
 
 class FailureGroup(Struct, frozen=True, omit_defaults=True):
@@ -227,3 +233,77 @@ def remove_from_group(
         unlisted=group.unlisted - (not is_counted),
     )
     return less if less.count else None
+
+
+# Actions: bulk actions ("orders"), automatic retries and alerts.
+
+
+class FailureAction(Struct, frozen=True):
+    """Something that a worker still has to do; or, without a time at which it is due, an order that is done."""
+
+    id: str
+    sort: Sort
+    tenant: str
+    body: bytes
+    """JSON; its content depends on the sort."""
+    due_at: float | None
+    attempts: int = 0
+    """How often it was taken."""
+    stamp: int = 0
+    """Of its record: whoever settles it must have it as it is stored. 0 if it is new."""
+
+
+class Alarm(Struct, frozen=True, omit_defaults=True):
+    """The body of an alert: which group was first seen, or seen again, by which failure."""
+
+    fingerprint: str
+    failure_id: str
+    kind: Alert
+    at: float
+    is_posted: bool = False
+    """The webhooks' messages are in the outbox: only the command is left."""
+
+
+class _Body(Struct, frozen=True):
+    """The body of the record. The action's own body is text in it: one that is broken spoils no other."""
+
+    sort: Sort
+    tenant: str
+    body: str
+
+
+def new_alert(failure: FailedRun, kind: Alert) -> FailureAction:
+    body = json.encode(Alarm(failure.fingerprint, failure.id, kind, failure.at))
+    return FailureAction(f"alert.{failure.id}", "alert", failure.tenant, body, failure.at)
+
+
+def new_revival(failure: FailedRun) -> FailureAction | None:
+    if failure.revive_at is None:
+        return None
+    return FailureAction(f"revive.{failure.id}", "revive", failure.tenant, json.encode(failure.id), failure.revive_at)
+
+
+def put_action(action: FailureAction) -> Put:
+    """The write of an action whose record carries ``action.stamp``. Only orders are listed."""
+    index: list[IndexEntry] = []
+    if action.sort == "order":
+        index.append(IndexEntry(f"tenant/{action.tenant}", action.id))
+        if action.due_at is None:
+            index.append(IndexEntry("done", action.id))
+    return Put(
+        ACTION,
+        action.id,
+        json.encode(_Body(action.sort, action.tenant, action.body.decode())),
+        stamp=action.stamp,
+        index=tuple(index),
+        lane=action.sort,
+        due_at=action.due_at,
+        attempts=None if action.stamp else action.attempts,
+    )
+
+
+def action_from(found: Record) -> FailureAction:
+    body = json.record(found.body, _Body)
+    return FailureAction(
+        found.id, body.sort, body.tenant, body.body.encode(), found.due_at, found.attempts, found.stamp
+    )

@@ -40,7 +40,7 @@ from packhorse.core.changes import (
     TakeSlot,
     Waiting,
 )
-from packhorse.core.errands import new_revival, put_errand
+from packhorse.core.failures import new_revival, put_action
 from packhorse.core.models import (
     Event,
     Failure,
@@ -456,7 +456,7 @@ class _Draft:
             failure = failures.failed_run(self._so_far(), error, run, self.now)
             self.do(RecordFailure(failure))
             if (revival := new_revival(failure)) is not None:
-                self.do(PutRecord(put_errand(revival)))
+                self.do(PutRecord(put_action(revival)))
         if status is COMPLETED and run > 1:
             self.do(SettleFailures(FailureStatus.RETRIED, FailureStatus.RESOLVED))
         facts = _error_facts(error) if error is not None and status is FAILED else {}

@@ -33,13 +33,13 @@ from packhorse.schemas.orders import (
     OrderDocument,
     OrderedDocument,
     OrdersPage,
-    order_from_errand,
-    order_to_errand,
+    order_from_action,
+    order_to_action,
     order_to_json,
 )
 from packhorse.store.base import FailureFilter, FailureGroup
-from packhorse.store.collections import errands
 from packhorse.store.collections import failures as collection
+from packhorse.store.collections import failures as failure_records
 
 FIRST = 10
 """Failures that are shown of those that an order is about."""
@@ -170,17 +170,17 @@ async def group(services: Services, caller: Caller, fingerprint: str, *, trend: 
 
 async def list_orders(services: Services, caller: Caller, *, cursor: str | None = None, limit: int = 50) -> OrdersPage:
     access.require_whole_tenant(caller)
-    found = await errands.list_orders(services.store, caller.tenant, before=cursor, limit=limit + 1)
+    found = await failure_records.list_orders(services.store, caller.tenant, before=cursor, limit=limit + 1)
     following = found[limit - 1].id if len(found) > limit else None
-    return {"items": [order_to_json(each.id, order_from_errand(each)) for each in found[:limit]], "next": following}
+    return {"items": [order_to_json(each.id, order_from_action(each)) for each in found[:limit]], "next": following}
 
 
 async def order(services: Services, caller: Caller, order_id: str) -> OrderDocument:
     """Raises OrderNotFound."""
     found = access.order(
-        caller, None if "\0" in order_id else await errands.get_order(services.store, order_id), order_id
+        caller, None if "\0" in order_id else await failure_records.get_order(services.store, order_id), order_id
     )
-    return order_to_json(found.id, order_from_errand(found))
+    return order_to_json(found.id, order_from_action(found))
 
 
 async def failure(services: Services, caller: Caller, failure_id: str) -> FailureDocument:
@@ -234,11 +234,11 @@ async def place_order(services: Services, caller: Caller, kind: Kind, given: Cho
     if kind == "dismiss" and group is not None and given.is_whole_group():
         await collection.dismiss_group(services.store, caller.tenant, group.fingerprint, Settled(now, by, reason))
     order = Order(kind, now, by, reason, tuple(ids), wanted, given.pace, count)
-    errand = order_to_errand(order, caller.tenant, secrets.token_hex(4))
-    await errands.add_errand(services.store, errand)
+    action = order_to_action(order, caller.tenant, secrets.token_hex(4))
+    await failure_records.add_action(services.store, action)
     event = "failures.retried" if kind == "retry" else "failures.dismissed"
-    services.audit.tell(event, caller, order_id=errand.id, count=count, reason=reason)
-    return {**answer, "order": order_to_json(errand.id, order)}
+    services.audit.tell(event, caller, order_id=action.id, count=count, reason=reason)
+    return {**answer, "order": order_to_json(action.id, order)}
 
 
 async def _counted(services: Services, wanted: FailureFilter) -> tuple[list[FailedRun], int]:

@@ -6,7 +6,7 @@ from typing import Literal, TypedDict
 from msgspec import Struct, field
 
 from packhorse.core import failures, json
-from packhorse.core.errands import Errand
+from packhorse.core.failures import FailureAction
 from packhorse.schemas.failures import FailureDocument
 from packhorse.schemas.timestamps import iso
 from packhorse.store.base import FailureFilter
@@ -99,14 +99,14 @@ class OrderedDocument(TypedDict):
     order: OrderDocument | None
 
 
-def order_to_errand(order: Order, tenant: str, luck: str) -> Errand:
-    """The errand that carries out the order, due at once. Its id sorts by time."""
-    return Errand(f"{failures.first_id(order.at)}{luck}", "order", tenant, json.encode(order), order.at)
+def order_to_action(order: Order, tenant: str, luck: str) -> FailureAction:
+    """The action that carries out the order, due at once. Its id sorts by time."""
+    return FailureAction(f"{failures.first_id(order.at)}{luck}", "order", tenant, json.encode(order), order.at)
 
 
-def order_from_errand(errand: Errand) -> Order:
+def order_from_action(action: FailureAction) -> Order:
     """Raises `CorruptRecord`."""
-    return json.record(errand.body, Order)
+    return json.record(action.body, Order)
 
 
 def order_to_json(order_id: str, order: Order) -> OrderDocument:

@@ -1,7 +1,7 @@
 """The contract's part about what went wrong: failures and their groups.
 
 A failure is written, and counted in its group, by the commit that ends its run (`RecordFailure`), and settled by the
-commit that begins or completes another run of its job (`SettleFailures`). In that same step the store writes an errand:
+commit that begins or completes another run of its job (`SettleFailures`). In that same step the store writes an action:
 to tell people, if the group is new or was dismissed, and to begin the job again, if its policy says so.
 """
 

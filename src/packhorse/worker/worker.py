@@ -157,7 +157,7 @@ class Worker:
         return [(queue, self._slots.busy[queue], size) for queue, size in self._slots.sizes.items()]
 
     def _loops(self) -> list[Coroutine[Any, Any, None]]:
-        hold = 2 * self._settings.lease  # of errands: those of a dead worker are taken over as soon as its stages are
+        hold = 2 * self._settings.lease  # of actions: those of a dead worker are taken over as soon as its stages are
         duties: list[BackgroundTask] = [
             Reaper(self._store, self._transact, self._settings.lease),
             DeadWorkers(self._store, self._transact, self.card, self._settings.lease),

@@ -1,11 +1,20 @@
-"""Failures and their groups by id. Stores count them in the commit that ends a run: see `store/failures.py`."""
+"""Failures and their groups by id, and the actions about failures that workers take, one worker at a time.
+
+Stores count failures in the commit that ends a run: see `store/failures.py`. An action is a bulk action ("order"), an
+automatic retry or an alert.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from packhorse.core.failures import FailureGroup
+from msgspec.structs import replace
+
+from packhorse.core.failures import ACTION, FailureAction, FailureGroup, Sort, action_from, put_action
 from packhorse.core.models import FailedRun, Settled
+from packhorse.core.records import Drop, Put
+from packhorse.errors import Conflict
+from packhorse.store.base import Records
 from packhorse.store.failures import Failures, Recent
 
 
@@ -32,3 +41,58 @@ async def list_times(
 async def dismiss_group(store: Failures, tenant: str, fingerprint: str, settled: Settled) -> None:
     """Revive nothing of it any more, and tell people if it is seen again. Its failures stay as they are."""
     await store.dismiss_failures([], settled, group=(tenant, fingerprint))
+
+
+# Actions
+
+
+async def add_action(store: Records, action: FailureAction) -> None:
+    """Raises `Conflict` if the id is taken."""
+    await store.put([put_action(replace(action, stamp=0))], quiet=True)
+
+
+async def take_actions(store: Records, sort: Sort, limit: int, seconds: float) -> list[FailureAction]:
+    """Those due by the store's clock, longest due first, each counted and put off by ``seconds`` in the same step.
+
+    Two takers never have the same one. What a taker that died has not settled is due again by itself.
+    """
+    return [action_from(found) for found in await store.take(ACTION, sort, limit, seconds)]
+
+
+async def settle_action(
+    store: Records, action: FailureAction, *, due_at: float | None, body: bytes | None = None, is_kept: bool = False
+) -> bool:
+    """Make it due again then, perhaps with another body; or finish it (None), and keep it to be seen or not.
+
+    False, and nothing written, if another taker has it since.
+    """
+    write: Put | Drop = Drop(ACTION, action.id, stamp=action.stamp)
+    if due_at is not None or is_kept:
+        write = put_action(replace(action, due_at=due_at, body=action.body if body is None else body))
+    try:
+        await store.put([write], quiet=True)
+    except Conflict:
+        return False
+    return True
+
+
+async def list_orders(
+    store: Records, tenant: str, *, before: str | None = None, limit: int = 50
+) -> list[FailureAction]:
+    """Orders of the tenant, done ones too, newest first, older than the id ``before``."""
+    found = await store.scan(ACTION, f"tenant/{tenant}", before=before, limit=limit, newest=True)
+    return [action_from(each) for each in found]
+
+
+async def get_order(store: Records, id: str) -> FailureAction | None:
+    [found] = await store.fetch(ACTION, [id])
+    action = None if found is None else action_from(found)
+    return action if action is not None and action.sort == "order" else None
+
+
+async def drop_orders(store: Records, until: str, limit: int) -> int:
+    """Delete up to so many that are done and whose id is smaller; returns how many."""
+    found = await store.scan(ACTION, "done", before=until, limit=limit)
+    if found:
+        await store.put([Drop(ACTION, each.id) for each in found], quiet=True)
+    return len(found)

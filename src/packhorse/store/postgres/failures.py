@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from packhorse.core import failures as rules
 from packhorse.core import json
 from packhorse.core.changes import PutRecord, RecordFailure, SettleFailures
-from packhorse.core.errands import new_alert, put_errand
+from packhorse.core.failures import new_alert, put_action
 from packhorse.core.models import FailedRun, FailureStatus, Settled
 from packhorse.store import sql_files
 from packhorse.store.failures import FailureFilter, FailureGroup, Recent
@@ -71,7 +71,7 @@ class Held:
         self._kept[failure.id] = (failure, is_counted)
         self._new.append(failure.id)
         if alert is not None:
-            self.alerts.append(PutRecord(put_errand(new_alert(failure, alert))))
+            self.alerts.append(PutRecord(put_action(new_alert(failure, alert))))
 
     def settle(self, job_id: str, effect: SettleFailures) -> None:
         for failure, _ in list(self._kept.values()):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from packhorse.core import failures as rules
 from packhorse.core import json
 from packhorse.core.changes import RecordFailure, SettleFailures
-from packhorse.core.errands import new_alert, put_errand
+from packhorse.core.failures import new_alert, put_action
 from packhorse.store.redis import keys
 
 Op = list[str]
@@ -19,7 +19,7 @@ def record_failure(effect: RecordFailure) -> list[Op]:
         "pipeline": group.pipeline, "stage": group.stage or "", "code": group.code, "message": group.message,
         "first_seen": repr(group.first_seen),
     }  # fmt: skip
-    alerts = [put_errand(new_alert(failure, kind)) for kind in ("new", "again")]
+    alerts = [put_action(new_alert(failure, kind)) for kind in ("new", "again")]
     return [
         [
             "fail", failure.id, failure.job_id, keys.group(failure.tenant, failure.fingerprint), failure.user,

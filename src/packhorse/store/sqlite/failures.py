@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from packhorse.core import failures as rules
 from packhorse.core import json
 from packhorse.core.changes import SettleFailures
-from packhorse.core.errands import new_alert, put_errand
+from packhorse.core.failures import new_alert, put_action
 from packhorse.core.models import FailedRun, FailureStatus, Settled
 from packhorse.store.failures import FailureFilter, FailureGroup, Recent
 from packhorse.store.sqlite import records
@@ -42,7 +42,7 @@ def record(db: apsw.Connection, failure: FailedRun) -> None:
     )  # fmt: skip
     db.execute(PUT, row)
     if alert is not None:
-        records.put_if_possible(db, put_errand(new_alert(failure, alert)))
+        records.put_if_possible(db, put_action(new_alert(failure, alert)))
 
 
 def settle(db: apsw.Connection, job_id: str, effect: SettleFailures) -> None:

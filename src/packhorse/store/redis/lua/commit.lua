@@ -145,7 +145,7 @@ local verbs = {
     call('ZADD', P .. 'failures:of:' .. tenant, 0, id)
     call('SADD', P .. 'failures:tenants', tenant)
     call('HSET', P .. 'job:' .. job, 'failures', (call('HGET', P .. 'job:' .. job, 'failures') or '') .. id .. ' ')
-    if value then put_record('errand', alert, value, '', 'alert', at, '0', '') end
+    if value then put_record('failure_action', alert, value, '', 'alert', at, '0', '') end
   end,
   settle_failures = function(job, was, to, settled)
     for id in string.gmatch(call('HGET', P .. 'job:' .. job, 'failures') or '', '%S+') do

@@ -1,4 +1,4 @@
-"""Errands: taken by one worker at a time, settled by who has them, due again by themselves."""
+"""Actions about failures: taken by one worker at a time, settled by who has them, due again by themselves."""
 
 from __future__ import annotations
 
@@ -10,79 +10,79 @@ from msgspec.structs import replace
 from packhorse.core.webhooks import NO_JOB, Delivery
 from packhorse.errors import Conflict
 from packhorse.store.base import Store
-from packhorse.store.collections.errands import (
-    add_errand,
+from packhorse.store.collections.failures import (
+    add_action,
     drop_orders,
     get_order,
     list_orders,
-    settle_errand,
-    take_errands,
+    settle_action,
+    take_actions,
 )
 from packhorse.store.collections.webhooks import add_endpoint, list_deliveries, post_deliveries, take_deliveries
-from tests.contract.failures import errand
+from tests.contract.failures import action
 from tests.contract.keys import endpoint
 from tests.contract.stores import Clock
 
 
-async def test_an_errand_is_taken_when_it_is_due_and_put_off_meanwhile(timed: Store, clock: Clock) -> None:
-    await add_errand(timed, errand(1, due_at=clock.now + 10))
+async def test_an_action_is_taken_when_it_is_due_and_put_off_meanwhile(timed: Store, clock: Clock) -> None:
+    await add_action(timed, action(1, due_at=clock.now + 10))
 
-    early = await take_errands(timed, "order", 10, 60.0)
+    early = await take_actions(timed, "order", 10, 60.0)
     clock.forward(10.0)
-    [taken] = await take_errands(timed, "order", 10, 60.0)
-    again = await take_errands(timed, "order", 10, 60.0)
+    [taken] = await take_actions(timed, "order", 10, 60.0)
+    again = await take_actions(timed, "order", 10, 60.0)
     clock.forward(60.0)
-    [left] = await take_errands(timed, "order", 10, 60.0)
+    [left] = await take_actions(timed, "order", 10, 60.0)
 
     assert early == again == []
-    assert taken == errand(1, due_at=clock.now, attempts=1, stamp=2)
+    assert taken == action(1, due_at=clock.now, attempts=1, stamp=2)
     assert left.attempts == 2
 
 
 async def test_two_takers_never_have_the_same(store: Store, other: Store) -> None:
     for n in range(40):
-        await add_errand(store, errand(n, sort="revive"))
+        await add_action(store, action(n, sort="revive"))
 
-    found = await asyncio.gather(*(take_errands(handle, "revive", 7, 60.0) for handle in (store, other) * 4))
+    found = await asyncio.gather(*(take_actions(handle, "revive", 7, 60.0) for handle in (store, other) * 4))
 
     assert sorted(each.id for page in found for each in page) == [f"{n:04}" for n in range(40)]
 
 
 async def test_each_sort_has_a_line_of_its_own_the_longest_due_first(store: Store) -> None:
-    await add_errand(store, errand(1, sort="alert", due_at=3.0))
-    await add_errand(store, errand(2, sort="alert", due_at=2.0))
-    await add_errand(store, errand(3, sort="revive", due_at=1.0))
+    await add_action(store, action(1, sort="alert", due_at=3.0))
+    await add_action(store, action(2, sort="alert", due_at=2.0))
+    await add_action(store, action(3, sort="revive", due_at=1.0))
 
-    assert [each.id for each in await take_errands(store, "alert", 10, 60.0)] == ["0002", "0001"]
-    assert [each.id for each in await take_errands(store, "revive", 10, 60.0)] == ["0003"]
-    assert await take_errands(store, "order", 10, 60.0) == []
+    assert [each.id for each in await take_actions(store, "alert", 10, 60.0)] == ["0002", "0001"]
+    assert [each.id for each in await take_actions(store, "revive", 10, 60.0)] == ["0003"]
+    assert await take_actions(store, "order", 10, 60.0) == []
 
 
 async def test_who_has_it_settles_it_and_who_had_it_does_not(timed: Store, clock: Clock) -> None:
-    await add_errand(timed, errand(1))
-    [first] = await take_errands(timed, "order", 1, 60.0)
+    await add_action(timed, action(1))
+    [first] = await take_actions(timed, "order", 1, 60.0)
     clock.forward(60.0)
-    [second] = await take_errands(timed, "order", 1, 60.0)
+    [second] = await take_actions(timed, "order", 1, 60.0)
 
-    assert not await settle_errand(timed, first, due_at=None)
-    assert await settle_errand(timed, second, due_at=clock.now + 5, body=b'{"n":1}')
+    assert not await settle_action(timed, first, due_at=None)
+    assert await settle_action(timed, second, due_at=clock.now + 5, body=b'{"n":1}')
 
     clock.forward(5.0)
-    [third] = await take_errands(timed, "order", 1, 60.0)
+    [third] = await take_actions(timed, "order", 1, 60.0)
     assert third.body == b'{"n":1}'
-    assert await settle_errand(timed, third, due_at=None)
-    assert not await settle_errand(timed, third, due_at=None)
+    assert await settle_action(timed, third, due_at=None)
+    assert not await settle_action(timed, third, due_at=None)
     assert await get_order(timed, third.id) is None
 
 
 async def test_an_order_that_is_done_is_kept_to_be_seen_and_not_taken_again(timed: Store, clock: Clock) -> None:
-    await add_errand(timed, errand(1))
-    [taken] = await take_errands(timed, "order", 1, 60.0)
+    await add_action(timed, action(1))
+    [taken] = await take_actions(timed, "order", 1, 60.0)
 
-    await settle_errand(timed, taken, due_at=None, body=b'{"done":true}', is_kept=True)
+    await settle_action(timed, taken, due_at=None, body=b'{"done":true}', is_kept=True)
     clock.forward(3_600.0)
 
-    assert await take_errands(timed, "order", 1, 60.0) == []
+    assert await take_actions(timed, "order", 1, 60.0) == []
     done = replace(taken, due_at=None, body=b'{"done":true}', stamp=3)
     assert await get_order(timed, "0001") == done
     assert await list_orders(timed, "default") == [done]
@@ -90,9 +90,9 @@ async def test_an_order_that_is_done_is_kept_to_be_seen_and_not_taken_again(time
 
 async def test_orders_come_newest_first_for_their_tenant_alone(store: Store) -> None:
     for n in (1, 2, 3):
-        await add_errand(store, errand(n))
-    await add_errand(store, errand(4, tenant="acme"))
-    await add_errand(store, errand(5, sort="alert"))
+        await add_action(store, action(n))
+    await add_action(store, action(4, tenant="acme"))
+    await add_action(store, action(5, sort="alert"))
 
     assert [each.id for each in await list_orders(store, "default")] == ["0003", "0002", "0001"]
     assert [each.id for each in await list_orders(store, "default", before="0003", limit=1)] == ["0002"]
@@ -103,10 +103,10 @@ async def test_orders_come_newest_first_for_their_tenant_alone(store: Store) -> 
 
 async def test_only_what_is_done_is_dropped(store: Store) -> None:
     for n in (1, 2, 3):
-        await add_errand(store, errand(n))
-    [first, second] = await take_errands(store, "order", 2, 60.0)
+        await add_action(store, action(n))
+    [first, second] = await take_actions(store, "order", 2, 60.0)
     for each in (first, second):
-        await settle_errand(store, each, due_at=None, is_kept=True)
+        await settle_action(store, each, due_at=None, is_kept=True)
 
     dropped = await drop_orders(store, "0002", 10)
 
@@ -116,11 +116,11 @@ async def test_only_what_is_done_is_dropped(store: Store) -> None:
     assert [each.id for each in await list_orders(store, "default")] == ["0003"]
 
 
-async def test_the_id_of_an_errand_is_given_once(store: Store, other: Store) -> None:
-    await add_errand(store, errand(1))
+async def test_the_id_of_an_action_is_given_once(store: Store, other: Store) -> None:
+    await add_action(store, action(1))
 
     with pytest.raises(Conflict):
-        await add_errand(other, errand(1, body=b"[]"))
+        await add_action(other, action(1, body=b"[]"))
 
 
 async def test_a_message_about_no_job_waits_for_open_endpoints_once(store: Store, other: Store) -> None:
