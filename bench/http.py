@@ -20,7 +20,7 @@ from bench import http_app, http_load
 from bench.book import Book, at_least, at_most, percentile
 from bench.sizes import Sizes
 from packhorse import AsyncClient
-from packhorse.ports import free
+from packhorse.host import free_port
 from packhorse.settings import PREFIX
 
 SECTION = "http"
@@ -50,7 +50,7 @@ class Processes:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.port, self.constant = free(), free()
+        self.port, self.constant = free_port(), free_port()
         self._env = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)} | {
             "PACKHORSE_STORE": f"sqlite://{folder / 'packhorse.db'}",
             "PACKHORSE_BLOBS": f"file://{folder / 'blobs'}",

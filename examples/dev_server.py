@@ -16,7 +16,7 @@ from typing import NoReturn
 
 import psutil
 
-from packhorse import Client, ports
+from packhorse import Client, host
 from packhorse.errors import PackhorseError, PortTaken
 
 PORT = 3003
@@ -128,9 +128,9 @@ def _exit(*_: object) -> NoReturn:
 
 def _port() -> int:
     if is_check():
-        return ports.free()
+        return host.free_port()
     try:
-        ports.require_free("127.0.0.1", PORT)
+        host.require_free_port("127.0.0.1", PORT)
     except PortTaken:
-        return ports.free()
+        return host.free_port()
     return PORT

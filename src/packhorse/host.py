@@ -1,13 +1,16 @@
-"""Identity of this machine and its processes: whether a process is still the same one and alive."""
+"""This machine: its identity, its processes and whether they are alive, and its free ports."""
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import time
 from pathlib import Path
 
 import psutil
+
+from packhorse.errors import PortTaken, SettingError
 
 
 def boot() -> str:
@@ -72,3 +75,21 @@ def child_environment() -> dict[str, str]:
     """The user's environment without our own settings: a stage needs no store and must not find the way to it."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PACKHORSE_")}
     return kept | {"PYTHONUNBUFFERED": "1", "PACKHORSE_CHILD_OF": str(os.getpid())}
+
+
+def require_free_port(host: str, port: int) -> None:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # else a port just left counts as taken
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise PortTaken(host=host, port=port) from error
+            raise SettingError(f"Nothing can listen on {host}:{port}: {error.strerror}.", name="host") from error
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        port: int = probe.getsockname()[1]
+        return port

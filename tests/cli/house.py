@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import psutil
 
-from packhorse import ports
+from packhorse import host
 from packhorse.cli.__main__ import PARENT
 from packhorse.client import Client
 from packhorse.errors import Unreachable
@@ -59,7 +59,7 @@ class House:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.port = ports.free()
+        self.port = host.free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.env = {name: value for name, value in os.environ.items() if not name.startswith("PACKHORSE_")}
         self.output = folder / "output.txt"

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import psutil
 
-from packhorse import ports
+from packhorse import host
 from tests.docs.blocks import ROOT, SHOWN, Block, blocks
 
 LIMIT = 240.0
@@ -43,7 +43,7 @@ packhorse() {
         curl --silent --fail "http://127.0.0.1:$PORT_3003/api/v1/pipelines" | grep --quiet '"name"' && return; sleep 0.1
       done; exit 71 ;;
     serve) PACKHORSE_PORT=$PORT_3002 behind packhorse "$@"; answers "http://127.0.0.1:$PORT_3002/readyz" ;;
-    worker) local port; port=$(command python -c 'from packhorse.ports import free; print(free())')
+    worker) local port; port=$(command python -c 'from packhorse.host import free_port; print(free_port())')
       PACKHORSE_METRICS_PORT=$port behind packhorse "$@"; answers "http://127.0.0.1:$port/readyz" ;;
     *) command packhorse "$@" ;;
   esac
@@ -77,7 +77,7 @@ def run(
     of what is run of a page that says how to do a thing in several ways; ``at_last`` is told the address of the
     reader's application while all of it still runs.
     """
-    taken = {f"PORT_{port}": str(ports.free()) for port in PORTS}
+    taken = {f"PORT_{port}": str(host.free_port()) for port in PORTS}
     pids, behind, home = folder / ".pids", folder / ".behind", folder / "home"
     pids.touch()
     behind.touch()

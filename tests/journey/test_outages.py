@@ -16,7 +16,7 @@ import asyncpg
 import httpx2
 import pytest
 
-from packhorse import ports
+from packhorse import host
 from packhorse.core.models import Job
 from packhorse.core.plan import Status
 from packhorse.define import File
@@ -268,7 +268,7 @@ async def ready(client: httpx2.AsyncClient) -> bool | None:
 
 @asynccontextmanager
 async def serving(site: Site) -> AsyncIterator[httpx2.AsyncClient]:
-    port = ports.free("127.0.0.1")
+    port = host.free_port("127.0.0.1")
     env = site.env | {"PACKHORSE_PORT": str(port), "PACKHORSE_KEYLESS": "yes"}
     process = subprocess.Popen(
         [sys.executable, "-m", "packhorse.web"], env=env, cwd=site.folder, stdout=site.log, stderr=site.log

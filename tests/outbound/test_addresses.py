@@ -9,8 +9,7 @@ import pytest
 from packhorse.errors import BlockedAddress, OutboundFailed
 from packhorse.outbound import urls
 from packhorse.outbound.addresses import Address, Allow, why_not
-from packhorse.outbound.calls import Outbound
-from packhorse.outbound.guard import Guard, Policy
+from packhorse.outbound.calls import Guard, Outbound, Policy
 
 PUBLIC = [
     "1.1.1.1",

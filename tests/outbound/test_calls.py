@@ -17,9 +17,7 @@ from msgspec.structs import replace
 
 from packhorse.errors import BlockedAddress, OutboundFailed
 from packhorse.outbound.addresses import Address, Allow
-from packhorse.outbound.calls import Outbound
-from packhorse.outbound.decompress import PIECE
-from packhorse.outbound.guard import Policy
+from packhorse.outbound.calls import PIECE, Outbound, Policy, tls_context
 from tests.servers import tls
 from tests.servers.web import Answer, Asked, Web, answering, by_path, dropping, web
 
@@ -45,7 +43,7 @@ def calls(policy: Policy = POLICY, **options: Any) -> Outbound:
 
 async def got(outbound: Outbound, url: str, method: str = "GET", **asked: Any) -> tuple[int, bytes]:
     async with outbound.call(method, url, **asked) as answer:
-        return answer.status, await answer.whole()
+        return answer.status, b"".join([piece async for piece in answer.pieces()])
 
 
 async def refused(outbound: Outbound, url: str, method: str = "GET", **asked: Any) -> str:
@@ -82,7 +80,7 @@ async def test_what_is_sent_arrives_and_what_is_answered_comes_back(server: Web)
 
     outbound = calls()
     async with outbound.call("POST", f"{server.url}/hook?a=b", headers={"X-Mine": "1"}, body=b"hello") as answer:
-        body = await answer.whole()
+        body = b"".join([piece async for piece in answer.pieces()])
     await got(outbound, server.url)
 
     first, second = server.asked
@@ -160,7 +158,7 @@ async def test_a_redirect_is_followed_and_the_place_it_led_to_is_told(server: We
     server.answer = by_path(a=answering(302, location="b?x=1"), b=answering(200, b"here"))
 
     async with calls().call("GET", f"{server.url}/a") as answer:
-        body = await answer.whole()
+        body = b"".join([piece async for piece in answer.pieces()])
 
     assert (body, answer.url) == (b"here", f"{server.url}/b?x=1")
 
@@ -447,3 +445,19 @@ async def test_what_the_transport_will_not_send_is_not_repeated(server: Web) -> 
 
     assert failed.value.code == "BAD_HEADER"
     assert "s3cr3t" not in "".join(traceback.format_exception(failed.value))
+
+
+@pytest.mark.parametrize("url", ["https://packhorse.example", "HTTPS://packhorse.example", "https://127.0.0.1:3003"])
+def test_an_encrypted_connection_trusts_those_who_vouch_for_sites(url: str) -> None:
+    context = tls_context(url)
+
+    assert context.cert_store_stats()["x509_ca"] > 0
+    assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:3003", "http://https.example", ""])
+def test_any_other_trusts_nobody_rather_than_everybody(url: str) -> None:
+    context = tls_context(url)
+
+    assert context.cert_store_stats()["x509_ca"] == 0
+    assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)

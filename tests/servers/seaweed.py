@@ -24,7 +24,7 @@ import httpx2
 
 from packhorse.blobs.s3.address import Keys, address
 from packhorse.blobs.s3.http import Signed
-from packhorse.ports import free
+from packhorse.host import free_port
 from packhorse.worker.child import prctl
 
 KEYS = Keys("packhorse-test", "not/a+secret=")
@@ -77,7 +77,7 @@ class Seaweed:
     def start(self) -> None:
         """With new ports until nobody else has taken one meanwhile; once it has run, only with its own."""
         for tries_left in reversed(range(1 if self._ports else TRIES)):
-            ports = self._ports or {name + kind: free(HOST) for name in LISTENERS for kind in ("", ".grpc")}
+            ports = self._ports or {name + kind: free_port(HOST) for name in LISTENERS for kind in ("", ".grpc")}
             self._ports = ports
             if self._starts():
                 self._make_bucket()

@@ -24,9 +24,8 @@ from packhorse.errors import CorruptRecord, NoSecretKey, OutboundFailed, SchemaT
 from packhorse.jobs.webhook_targets import WebhookTargets
 from packhorse.log import log
 from packhorse.outbound.addresses import Allow
-from packhorse.outbound.calls import Outbound
+from packhorse.outbound.calls import Outbound, Policy
 from packhorse.outbound.dns import lookup_with
-from packhorse.outbound.guard import Policy
 from packhorse.schemas.jobs import jobs_to_json
 from packhorse.schemas.timestamps import iso
 from packhorse.settings import Settings

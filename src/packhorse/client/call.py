@@ -18,8 +18,8 @@ import msgspec
 from packhorse.client.problems import decode_answer, translate_errors
 from packhorse.client.upload import Form
 from packhorse.errors import InvalidInput, PackhorseError, UnknownOutcome, Unreachable
+from packhorse.outbound.calls import tls_context
 from packhorse.settings import Settings, load
-from packhorse.tls import trust
 from packhorse.version import VERSION
 
 Json = dict[str, Any]
@@ -138,7 +138,7 @@ class Server:
             "headers": headers,
             "timeout": READ,
             "mounts": NO_PROXY,
-            "verify": trust(self.url),
+            "verify": tls_context(self.url),
         }
 
 

@@ -19,10 +19,10 @@ from litestar import Litestar
 from litestar.types import ASGIApp, Receive, Scope, Send
 
 from packhorse.errors import PackhorseError, SettingError
+from packhorse.host import require_free_port
 from packhorse.http.app import prepare
 from packhorse.http.auth_middleware import is_local
 from packhorse.log import log
-from packhorse.ports import require_free
 from packhorse.settings import Settings
 
 GRACE = 1.5
@@ -76,7 +76,7 @@ def check_address(settings: Settings) -> None:
             value=settings.host,
         )
     # The server shares a port with whoever asks (SO_REUSEPORT), and would take half of another one's requests.
-    require_free(settings.host, settings.port)
+    require_free_port(settings.host, settings.port)
 
 
 async def _serve(settings: Settings, app: Litestar) -> None:

@@ -94,12 +94,6 @@ class Allow(Struct, frozen=True):
                 hosts.add(part)
         return cls(frozenset(hosts), tuple(networks))
 
-    def names(self, host: str) -> bool:
-        return host in self.hosts
-
-    def holds(self, address: Address) -> bool:
-        return any(address in network for network in self.networks)
-
 
 def ends_in_number(host: str) -> bool:
     """Whether some library reads it as an IPv4 address: ``127.1``, ``0x7f000001``, ``2130706433``, ``0177.0.0.1``."""

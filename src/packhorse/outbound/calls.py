@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Iterator, Mapping
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from urllib.parse import urljoin
 
@@ -17,13 +18,10 @@ import httpx2
 from msgspec import Struct
 from msgspec.structs import replace
 
-from packhorse.errors import OutboundFailed
-from packhorse.outbound import urls
-from packhorse.outbound.addresses import Address, Allow
-from packhorse.outbound.decompress import SUPPORTED, unpacker
+from packhorse.errors import BlockedAddress, OutboundFailed
+from packhorse.outbound.addresses import Address, Allow, why_not
 from packhorse.outbound.dns import resolve
-from packhorse.outbound.guard import Guard, Policy, Resolve
-from packhorse.outbound.urls import Target
+from packhorse.outbound.urls import Target, parse_url
 from packhorse.version import VERSION
 
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -31,6 +29,78 @@ HARMLESS = frozenset({"accept", "accept-language", "user-agent"})
 """Headers that are also sent to another origin after a redirect."""
 ADDRESSES = 3
 """Maximum addresses of one host to try."""
+HTTP_PORTS = frozenset({80, 443})
+UNPRIVILEGED = 1024
+"""Lower ports belong to other protocols, such as SMTP or SSH."""
+
+WINDOWS = {"gzip": zlib.MAX_WBITS | 16, "x-gzip": zlib.MAX_WBITS | 16, "deflate": zlib.MAX_WBITS}
+"""The content codings that are decompressed. Several nested ones are refused, because only bombs use them."""
+PIECE = 64 * 1024
+"""Bytes that are decompressed at a time, so that a decompression bomb is stopped early."""
+
+Resolve = Callable[[str], Awaitable[Sequence[Address]]]
+
+
+def tls_context(url: str) -> ssl.SSLContext:
+    """The TLS context for a URL. Loading all certificates is slow, so plain HTTP gets an empty context."""
+    if url.lower().startswith("https:"):
+        return httpx2.create_ssl_context()
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts no certificate, in case of a redirect to https
+
+
+class Policy(Struct, frozen=True):
+    """Limits of one kind of request."""
+
+    schemes: tuple[str, ...] = ("https",)
+    redirects: int = 3
+    connect: float = 5.0
+    """Seconds to connect."""
+    silence: float = 10.0
+    """Seconds without data."""
+    total: float = 30.0
+    """Seconds for everything, redirects and body included."""
+    headers: int = 32 * 1024
+    """Maximum bytes of the response headers."""
+    body: int = 1024**2
+    """Maximum bytes of the response body, compressed and decompressed."""
+
+
+class Guard:
+    """Checks targets. The schemes and ports of the policy do not apply to what an operator allows."""
+
+    def __init__(self, allow: Allow, policy: Policy, resolve: Resolve) -> None:
+        self._allow = allow
+        self._policy = policy
+        self._resolve = resolve
+
+    def check(self, target: Target) -> None:
+        """Raise BlockedAddress for what can be refused without a DNS lookup."""
+        if target.literal is not None:
+            self._check(target, target.literal)
+        elif target.host not in self._allow.hosts and not self._allow.networks:
+            self._check_manner(target)
+
+    async def addresses(self, target: Target) -> list[Address]:
+        """Addresses of the host. One address that is not allowed blocks the host."""
+        found = [target.literal] if target.literal is not None else list(await self._resolve(target.host))
+        if not found:
+            raise OutboundFailed(code="NOT_RESOLVED", host=target.host, reason="no name server knows it")
+        for address in found:
+            self._check(target, address)
+        return found
+
+    def _check(self, target: Target, address: Address) -> None:
+        if target.host in self._allow.hosts or any(address in network for network in self._allow.networks):
+            return
+        self._check_manner(target)
+        if (why := why_not(address)) is not None:
+            raise BlockedAddress(host=target.host, reason=f"its address is {why}")
+
+    def _check_manner(self, target: Target) -> None:
+        if target.scheme not in self._policy.schemes:
+            raise BlockedAddress(host=target.host, reason=f"it must begin with {self._policy.schemes[0]}://")
+        if target.port not in HTTP_PORTS and target.port < UNPRIVILEGED:
+            raise BlockedAddress(host=target.host, reason=f"port {target.port} is for something else")
 
 
 class Answer:
@@ -57,7 +127,7 @@ class Answer:
         """The decompressed body. Raises OutboundFailed as soon as it exceeds the limit."""
         said = self.headers.get("content-length", "")
         came, made = 0, 0
-        unpack = unpacker(self.headers.get("content-encoding", ""), self.host)
+        packed = _Packed(self.headers.get("content-encoding", ""), self.host)
         if said.isdigit() and int(said) > self._limit:
             raise self._too_large()
         with _translate_errors(self.host):
@@ -65,18 +135,58 @@ class Answer:
                 came += len(raw)
                 if came > self._limit:
                     raise self._too_large()
-                for piece in unpack.unpack(raw):
+                for piece in packed.unpack(raw):
                     made += len(piece)
                     if made > self._limit:
                         raise self._too_large()
                     yield piece
-        unpack.end()
-
-    async def whole(self) -> bytes:
-        return b"".join([piece async for piece in self.pieces()])
+        packed.end()
 
     def _too_large(self) -> OutboundFailed:
         return OutboundFailed(code="TOO_LARGE", host=self.host, reason=f"it sends more than {self._limit} bytes")
+
+
+class _Packed:
+    """Decompresses a response in small pieces. Raises OutboundFailed for an unknown coding and for broken data."""
+
+    def __init__(self, coding: str, host: str) -> None:
+        coding = coding.strip().lower()
+        self._is_plain = coding in ("", "identity")
+        self._host = host
+        self._is_begun = False
+        if not self._is_plain and coding not in WINDOWS:
+            raise self._error(f"it answers in {coding[:40]!r}")
+        self._window = WINDOWS.get(coding, zlib.MAX_WBITS)
+        self._zlib = zlib.decompressobj(self._window)
+
+    def unpack(self, data: bytes) -> Iterator[bytes]:
+        if self._is_plain:
+            yield data
+            return
+        while data:
+            try:
+                piece = self._zlib.decompress(data, PIECE)
+            except zlib.error as error:
+                if not self._is_begun and self._window == zlib.MAX_WBITS:  # many send deflate without its header
+                    self._window = -zlib.MAX_WBITS
+                    self._zlib = zlib.decompressobj(self._window)
+                    continue
+                raise self._error() from error
+            self._is_begun = True
+            if piece:
+                yield piece
+            data = self._zlib.unconsumed_tail
+            if self._zlib.eof and self._zlib.unused_data and self._window > zlib.MAX_WBITS:  # gzip may be in members
+                data = self._zlib.unused_data
+                self._zlib = zlib.decompressobj(self._window)
+
+    def end(self) -> None:
+        """Without compression there is nothing to check: the connection reports missing bytes."""
+        if self._is_begun and not self._zlib.eof:
+            raise self._error()
+
+    def _error(self, reason: str = "its answer cannot be unpacked") -> OutboundFailed:
+        return OutboundFailed(code="BAD_ENCODING", host=self._host, reason=reason)
 
 
 class Outbound:
@@ -94,14 +204,14 @@ class Outbound:
 
     def check(self, url: str) -> None:
         """Raise `BlockedAddress` for a URL that is not allowed, as far as that is known without a DNS lookup."""
-        self._guard.check(urls.parse_url(url))
+        self._guard.check(parse_url(url))
 
     @asynccontextmanager
     async def call(
         self, method: str, url: str, *, headers: Mapping[str, str] | None = None, body: bytes = b""
     ) -> AsyncIterator[Answer]:
         """The response, with any status. Raises `BlockedAddress` or `OutboundFailed`."""
-        call = _Call(method, urls.parse_url(url), dict(headers or {}), body)
+        call = _Call(method, parse_url(url), dict(headers or {}), body)
         limit = asyncio.timeout(self._policy.total)
         try:
             async with limit, AsyncExitStack() as opened:
@@ -153,7 +263,7 @@ class Outbound:
     def _request(self, call: _Call, address: Address) -> httpx2.Request:
         target, policy = call.target, self._policy
         host = f"[{address}]" if address.version == 6 else str(address)
-        fixed = {"Host": target.authority, "Accept-Encoding": SUPPORTED, "Connection": "close"}
+        fixed = {"Host": target.authority, "Accept-Encoding": "gzip, deflate", "Connection": "close"}
         waits = {"connect": policy.connect, "read": policy.silence, "write": policy.silence, "pool": policy.connect}
         return httpx2.Request(
             call.method,
@@ -177,13 +287,14 @@ class _Call(Struct, frozen=True):
 
     def redirect(self, status: int, place: str) -> _Call:
         """The request after a redirect. The new address is checked like the first one."""
-        here, there = self.target, urls.parse_url(urljoin(self.target.url, place))
+        here, there = self.target, parse_url(urljoin(self.target.url, place))
         if here.scheme == "https" and there.scheme != "https":
             raise self._redirect_error("it sent us on from https to http")
         is_read = status == 303 or (status in (301, 302) and self.method == "POST")
         moved = replace(self, target=there)
         if is_read and self.method != "HEAD":
-            moved = replace(moved, method="GET", body=b"", headers=_without_content(self.headers))
+            kept = {name: value for name, value in self.headers.items() if not name.lower().startswith("content-")}
+            moved = replace(moved, method="GET", body=b"", headers=kept)
         if here.origin == there.origin:
             return moved
         if moved.body:
@@ -193,10 +304,6 @@ class _Call(Struct, frozen=True):
 
     def _redirect_error(self, reason: str) -> OutboundFailed:
         return OutboundFailed(code="BAD_REDIRECT", host=self.target.host, reason=reason)
-
-
-def _without_content(headers: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in headers.items() if not name.lower().startswith("content-")}
 
 
 @contextmanager

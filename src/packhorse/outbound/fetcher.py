@@ -15,10 +15,9 @@ from msgspec import Struct
 
 from packhorse.define.durations import Duration, Size, seconds, size
 from packhorse.errors import OutboundFailed
-from packhorse.outbound import urls
 from packhorse.outbound.addresses import Allow
-from packhorse.outbound.calls import Answer, Outbound
-from packhorse.outbound.guard import Policy
+from packhorse.outbound.calls import Answer, Outbound, Policy
+from packhorse.outbound.urls import parse_url
 
 NOT_MODIFIED = 304
 BATCH = 256 * 1024
@@ -110,7 +109,7 @@ class Fetcher:
         conditions = {"If-None-Match": etag, "If-Modified-Since": modified}
         asked = {name: value for name, value in conditions.items() if value and is_sendable(value)}
         given = dict(headers or {})
-        check_headers(given, urls.parse_url(url).host)
+        check_headers(given, parse_url(url).host)
         async with self._outbound.call("GET", _with(url, params), headers={**given, **asked}) as answer:
             is_unchanged = answer.status == NOT_MODIFIED and bool(asked)
             if not is_unchanged:

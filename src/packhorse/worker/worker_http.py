@@ -14,8 +14,8 @@ from prometheus_client import make_wsgi_app
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from packhorse.host import require_free_port
 from packhorse.metrics import REGISTRY
-from packhorse.ports import require_free
 from packhorse.settings import Settings
 
 Slots = tuple[str, int, int]
@@ -42,7 +42,7 @@ def serve_status(worker: Working, settings: Settings) -> Iterator[None]:
     if not settings.metrics_port:
         yield
         return
-    require_free(settings.host, settings.metrics_port)
+    require_free_port(settings.host, settings.metrics_port)
     numbers = _Numbers(worker)
     REGISTRY.register(numbers)
     server = make_server(settings.host, settings.metrics_port, _answers(worker), _server(settings.host), _Silent)

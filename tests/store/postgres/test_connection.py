@@ -10,7 +10,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from packhorse import ports
+from packhorse import host
 from packhorse.errors import SchemaTooNew, SettingError, StoreUnavailable
 from packhorse.factory import open_store
 from packhorse.store.base import Filter
@@ -81,7 +81,7 @@ def test_other_options_are_left_to_the_driver() -> None:
 
 
 async def test_a_store_that_cannot_be_reached_is_told_without_its_password() -> None:
-    url = f"postgresql://ann:canary@127.0.0.1:{ports.free()}/jobs"
+    url = f"postgresql://ann:canary@127.0.0.1:{host.free_port()}/jobs"
 
     with pytest.raises(StoreUnavailable) as refusal:
         await PostgresStore.open(url)

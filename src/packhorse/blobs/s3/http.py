@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from packhorse.blobs.s3.address import Address, Keys
 from packhorse.errors import BlobUnavailable
-from packhorse.tls import trust
+from packhorse.outbound.calls import tls_context
 
 PAUSE, MAX_PAUSE = 0.05, 1.0
 """Seconds before the second try, doubling; each time a random part of it, so that not all come back at once."""
@@ -92,7 +92,7 @@ class Signed:
         self._now = now
         limits = httpx2.Limits(max_connections=connections, max_keepalive_connections=connections)
         self._client = httpx2.Client(
-            timeout=patience.silence, limits=limits, transport=transport, verify=trust(address.host)
+            timeout=patience.silence, limits=limits, transport=transport, verify=tls_context(address.host)
         )
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ from packhorse.cli.supervisor import Kept
 from packhorse.core.text import plural
 from packhorse.errors import PackhorseError
 from packhorse.factory import open_both
-from packhorse.ports import require_free
+from packhorse.host import require_free_port
 from packhorse.settings import Settings, keep_secret_key
 from packhorse.worker.describe import describe
 
@@ -43,7 +43,7 @@ def dev(*files: str, port: str | None = None, places: Places = Places()) -> int:
     if loaded.origins["port"] == "default":
         loaded = settings_from(places, port=PORT)
     settings = loaded.settings
-    require_free(settings.host, settings.port)
+    require_free_port(settings.host, settings.port)
     drain = ["--drain", DRAIN] if loaded.origins["drain"] == "default" else []
     apps = dict.fromkeys(files) or [settings.app or SAMPLE]
     return asyncio.run(Dev(settings, list(apps), flags_of(places), drain).run())
