@@ -17,7 +17,7 @@ from tests.servers.valkey import Valkey
 from bench import jobs
 from bench.book import Book, at_most, percentile
 from bench.sizes import Sizes
-from packhorse.auth import issue
+from packhorse.auth import keys
 from packhorse.core import json, lifecycle
 from packhorse.core.changes import Change
 from packhorse.core.models import Failure, Job, Result, TaskId
@@ -101,7 +101,7 @@ async def _paths(store: Store) -> dict[str, str]:
     some = await store.find(Filter(tenant="default", status=Status.FAILED), limit=50)
     waiting = await store.find(Filter(tenant="default", status=Status.PENDING), limit=50)
     [group, *_] = await store.failure_groups("default")
-    _, token = await issue.token(store, waiting[0], by="cli", client="", lasting=3600)
+    _, token = await keys.create_token(store, waiting[0], by="cli", client="", lasting=3600)
     plain = ["/", "/jobs", "/queues", "/schedules", "/failures", "/keys", "/audit", "/health"]
     filtered = [f"/jobs?status={status}" for status in ("pending", "failed", "completed", "cancelled")]
     rare = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from packhorse.auth.headers import client_address, networks, rate_limit_address
+from packhorse.auth.authenticate import client_address, networks, rate_limit_address
 
 OURS = "10.0.0.0/8, 127.0.0.1, fd00::/8"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from packhorse.auth import issue, keyring
+from packhorse.auth import keyring, keys
 from packhorse.auth.keyring import Keyring
 from packhorse.core.records import Record
 from packhorse.store.base import Store
@@ -17,7 +17,7 @@ from packhorse.store.collections.keys import Key
 
 @pytest.fixture
 async def key(store: Store) -> Key:
-    key, _ = await issue.create(store, "acme", ["read"], by="cli")
+    key, _ = await keys.create(store, "acme", ["read"], by="cli")
     return key
 
 
@@ -54,7 +54,7 @@ async def test_an_end_elsewhere_is_seen_when_the_moment_is_over(
 ) -> None:
     ring = Keyring(store)
     await ring.get(key.id)
-    await issue.revoke(store, key.id, by="cli")
+    await keys.revoke(store, key.id, by="cli")
 
     monkeypatch.setattr(keyring, "FRESH", 0.0)
     found = await ring.get(key.id)
@@ -66,9 +66,9 @@ async def test_an_end_elsewhere_is_seen_when_the_moment_is_over(
 async def test_who_streams_is_told_of_the_end(store: Store, key: Key, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keyring, "FRESH", 0.01)
     ring = Keyring(store)
-    ended, other = ring.end_of(key.id), ring.end_of((await issue.create(store, "acme", ["read"], by="cli"))[0].id)
+    ended, other = ring.end_of(key.id), ring.end_of((await keys.create(store, "acme", ["read"], by="cli"))[0].id)
     running = asyncio.create_task(ring.run())
-    await issue.revoke(store, key.id, by="cli")
+    await keys.revoke(store, key.id, by="cli")
 
     await asyncio.wait_for(ended.wait(), 40)
 
@@ -80,13 +80,13 @@ async def test_a_key_that_cannot_be_read_has_ended_and_no_other(
     store: Store, key: Key, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keyring, "FRESH", 0.01)
-    other, _ = await issue.create(store, "acme", ["read"], by="cli")
-    third, _ = await issue.create(store, "acme", ["read"], by="cli")
+    other, _ = await keys.create(store, "acme", ["read"], by="cli")
+    third, _ = await keys.create(store, "acme", ["read"], by="cli")
     ring = Keyring(store)
     damaged, revoked, kept = (ring.end_of(each.id) for each in (key, other, third))
     apsw.Connection(str(tmp_path / "packhorse.db")).execute("UPDATE records SET body = '{}' WHERE id = ?", (key.id,))
     running = asyncio.create_task(ring.run())
-    await issue.revoke(store, other.id, by="cli")
+    await keys.revoke(store, other.id, by="cli")
 
     await asyncio.wait_for(asyncio.gather(damaged.wait(), revoked.wait()), 40)
 
@@ -107,7 +107,7 @@ async def test_no_more_keys_are_remembered_than_there_is_room(
     monkeypatch.setattr(keyring, "MOST", 2)
     ring = Keyring(store)
 
-    for each in [key, *[(await issue.create(store, "acme", ["read"], by="cli"))[0] for _ in range(3)]]:
+    for each in [key, *[(await keys.create(store, "acme", ["read"], by="cli"))[0] for _ in range(3)]]:
         await ring.get(each.id)
 
     assert len(ring._known) == 2

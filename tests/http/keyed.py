@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from packhorse.auth import issue
+from packhorse.auth import keys
 from packhorse.store.base import Store
 from packhorse.store.collections import audit
 from packhorse.store.collections.audit import Entry
@@ -22,7 +22,7 @@ def bearer(text: str) -> dict[str, str]:
 
 async def key(store: Store, tenant: str = "acme", *scopes: str, user: str | None = None) -> dict[str, str]:
     """The header that shows a new key."""
-    _, text = await issue.create(store, tenant, scopes or ("submit", "read"), by="cli", user=user)
+    _, text = await keys.create(store, tenant, scopes or ("submit", "read"), by="cli", user=user)
     return bearer(text)
 
 

@@ -10,7 +10,7 @@ import httpx2
 import pytest
 from litestar.testing import AsyncTestClient
 
-from packhorse.auth.caller import GRANTS, Caller
+from packhorse.auth.access import GRANTS, Caller
 from packhorse.blobs import open_blobs
 from packhorse.client import Client
 from packhorse.core import lifecycle

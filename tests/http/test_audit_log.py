@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from packhorse.auth import audit_log
+from packhorse.auth.access import LOCAL
 from packhorse.auth.audit_log import Auditor
-from packhorse.auth.caller import LOCAL
 from packhorse.errors import StoreUnavailable
 from packhorse.factory import open_store
 from packhorse.store.base import Store

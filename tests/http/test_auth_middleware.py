@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from litestar.testing import AsyncTestClient
 
+from packhorse.auth.authenticate import is_local
 from packhorse.http.app import rest, wake
-from packhorse.http.auth_middleware import is_local
 from packhorse.web.app import build
 from tests.http.processes import Place
 

@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from packhorse.auth import issue, keyring
+from packhorse.auth import keyring, keys
 from packhorse.store.base import Store
 from tests.http.conftest import publish
 from tests.http.keyed import asking, audited, bearer, key
@@ -64,14 +64,14 @@ async def test_what_is_no_key_is_refused_and_written_down(
 
 
 async def test_a_key_in_the_address_is_no_key(http: Http, store: Store) -> None:
-    _, text = await issue.create(store, "acme", ["read"], by="cli")
+    _, text = await keys.create(store, "acme", ["read"], by="cli")
 
     assert (await http.get(f"jobs?key={text}")).status_code == 401
 
 
 async def test_a_wrong_secret_is_refused_and_not_written_down(http: Http, store: Store) -> None:
-    _, text = await issue.create(store, "acme", ["read"], by="cli")
-    _, other = await issue.create(store, "acme", ["read"], by="cli")
+    _, text = await keys.create(store, "acme", ["read"], by="cli")
+    _, other = await keys.create(store, "acme", ["read"], by="cli")
     mixed = text[:23] + other[23:55]
 
     answer = await http.get("jobs", headers=bearer(f"{mixed}{zlib.crc32(mixed[3:].encode()):08x}"))
@@ -83,7 +83,7 @@ async def test_a_wrong_secret_is_refused_and_not_written_down(http: Http, store:
 
 
 async def test_an_accepted_key_is_written_down_with_who_and_from_where(http: Http, store: Store) -> None:
-    made, text = await issue.create(store, "acme", ["read"], by="cli")
+    made, text = await keys.create(store, "acme", ["read"], by="cli")
 
     await http.get("jobs", headers=bearer(text) | {"X-Forwarded-For": "6.6.6.6, 198.51.100.7"})
 
@@ -104,10 +104,10 @@ async def test_many_of_one_kind_are_two_lines(place: Place, store: Store) -> Non
 
 async def test_an_ended_key_is_refused(http: Http, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keyring, "FRESH", 0.0)
-    made, text = await issue.create(store, "acme", ["read"], by="cli")
+    made, text = await keys.create(store, "acme", ["read"], by="cli")
     assert (await http.get("jobs", headers=bearer(text))).status_code == 200
 
-    await issue.revoke(store, made.id, by="cli")
+    await keys.revoke(store, made.id, by="cli")
 
     async def is_refused() -> bool:
         return (await http.get("jobs", headers=bearer(text))).status_code == 401
@@ -117,7 +117,7 @@ async def test_an_ended_key_is_refused(http: Http, store: Store, monkeypatch: py
 
 
 async def test_a_key_ends_by_itself(http: Http, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, text = await issue.create(store, "acme", ["read"], by="cli", lasting=60.0)
+    _, text = await keys.create(store, "acme", ["read"], by="cli", lasting=60.0)
     assert (await http.get("jobs", headers=bearer(text))).status_code == 200
 
     now = store.now()
@@ -132,7 +132,7 @@ async def test_who_has_no_key_may_ask_as_often_as_they_like(place: Place) -> Non
 
 
 async def test_a_wrong_secret_is_told_to_whose_key_it_is(http: Http, store: Store) -> None:
-    _, text = await issue.create(store, "acme", ["read"], by="cli")
+    _, text = await keys.create(store, "acme", ["read"], by="cli")
     wrong = text[:23] + "0" * 32
 
     await http.get("jobs", headers=bearer(f"{wrong}{zlib.crc32(wrong[3:].encode()):08x}"))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from packhorse.auth import issue
+from packhorse.auth import keys
 from packhorse.core.plan import Status
 from packhorse.store.base import Filter, Store
 from tests.contract.builders import (
@@ -289,7 +289,7 @@ async def test_each_verb_needs_what_it_needs_for_one_job(keyed: Place, store: St
     """A token is for the one job it names, though it may cancel that."""
     can_submit, can_read = await key(store, "acme", "submit"), await key(store, "acme", "read")
     job = await submit(store, tenant="acme")
-    _, text = await issue.token(store, job, by="cli", client="", lasting=60.0)
+    _, text = await keys.create_token(store, job, by="cli", client="", lasting=60.0)
 
     async with asking(keyed) as http:
         answers = [

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from packhorse.auth.access import LOCAL
 from packhorse.auth.audit_log import Auditor
-from packhorse.auth.caller import LOCAL
 from packhorse.errors import StoreUnavailable, TooManyDownloads
 from packhorse.factory import open_store
 from packhorse.http.responses.download import Content

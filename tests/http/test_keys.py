@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from packhorse.auth import issue, keyring, keys
+from packhorse.auth import keyring, keys
 from packhorse.factory import open_store
 from packhorse.store.base import Store
 from packhorse.store.collections import keys as key_records
@@ -272,13 +272,13 @@ def test_what_is_streamed_with_a_key_is_cut_when_it_ends(place: Place) -> None:
 
     async def made() -> list[str]:
         store = await open_store(place.settings.store)
-        texts = [(await issue.create(store, "acme", ["submit", "read"], by="cli"))[1] for _ in range(2)]
+        texts = [(await keys.create(store, "acme", ["submit", "read"], by="cli"))[1] for _ in range(2)]
         await store.close()
         return texts
 
     async def revoke(text: str) -> None:
         store = await open_store(place.settings.store)
-        await issue.revoke(store, text[3:23], by="cli")
+        await keys.revoke(store, text[3:23], by="cli")
         await store.close()
 
     mine, other = asyncio.run(made())

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from litestar.testing import AsyncTestClient
 
-from packhorse.auth.cookies import session_cookie
+from packhorse.auth.authenticate import session_cookie
 from packhorse.factory import open_store
 from packhorse.store.base import Store
 from tests.http.conftest import publish
@@ -94,6 +94,7 @@ FOREIGN = [
     {"Sec-Fetch-Site": "same-site"},
     {"Origin": "http://evil.example"},
     {"Origin": "null"},
+    {"Origin": "http://[packhorse.example"},
     {"Origin": "http://packhorse.example.evil.example"},
     {"Sec-Fetch-Site": "cross-site", "Origin": "http://packhorse.example"},
 ]

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from packhorse.auth.caller import GRANTS, Caller
-from packhorse.http import auth_middleware
+from packhorse.auth import authenticate
+from packhorse.auth.access import GRANTS, Caller
 from packhorse.store.base import Filter, Store
 from tests.contract.stores import SORTS, lent
 from tests.http.conftest import publish
@@ -523,7 +523,7 @@ async def test_a_known_key_is_let_in_though_its_job_holds_the_slot(http: Http) -
 
 @asynccontextmanager
 async def asking_as(place: Place, monkeypatch: pytest.MonkeyPatch, caller: Caller) -> AsyncIterator[Http]:
-    monkeypatch.setattr(auth_middleware, "_local", lambda _address: caller)
+    monkeypatch.setattr(authenticate, "local_caller", lambda _address: caller)
     async with unserved(place.settings) as http:
         yield http
 

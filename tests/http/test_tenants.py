@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from packhorse.auth import issue
+from packhorse.auth import keys
 from packhorse.settings import Settings
 from packhorse.store.base import Store
-from packhorse.store.collections import keys
+from packhorse.store.collections import keys as key_records
 from packhorse.store.collections import schedules as schedule_records
 from packhorse.web.app import build
 from tests.contract.failures import failing, id_of, only_group, wrong
@@ -96,7 +96,7 @@ async def http(place: Place) -> AsyncIterator[Http]:
 @pytest.fixture
 async def acme(http: Http, store: Store) -> Acme:
     tenant = f"acme-{secrets.token_hex(4)}"  # another for each row: a tenant has only so many webhooks
-    mine, text = await issue.create(store, tenant, SCOPES, by="cli", name=SECRET)
+    mine, text = await keys.create(store, tenant, SCOPES, by="cli", name=SECRET)
     job = {"pipeline": "add", "user_id": SECRET, "parameters": {"a": 1}, "metadata": {"note": SECRET}}
     job_id = (await http.post("jobs", json=job, headers=bearer(text))).json()["job_id"]
     webhook = {"url": f"https://example.com/{SECRET}"}
@@ -290,7 +290,7 @@ async def all_of(store: Store, acme: Acme) -> tuple[Any, ...]:
     names = acme.names
     runs = await schedule_records.runs(store, "acme", names["schedule_id"])
     schedule = await schedule_records.get(store, "acme", names["schedule_id"])
-    return await store.get([names["job_id"]]), await keys.get(store, [names["key_id"]]), schedule, runs
+    return await store.get([names["job_id"]]), await key_records.get(store, [names["key_id"]]), schedule, runs
 
 
 def test_every_operation_of_a_job_is_among_them() -> None:

@@ -10,7 +10,7 @@ import httpx2
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from packhorse.auth import issue
+from packhorse.auth import keys
 from packhorse.factory import open_store
 from tests.http.conftest import publish
 from tests.http.processes import Place, Server, served
@@ -27,7 +27,7 @@ class Keyed:
     def key(self, *scopes: str, tenant: str = "default", user: str | None = None) -> str:
         async def make() -> str:
             store = await open_store(self._place.settings.store)
-            _, text = await issue.create(store, tenant, scopes, by="cli", name="a key", user=user)
+            _, text = await keys.create(store, tenant, scopes, by="cli", name="a key", user=user)
             await store.close()
             return text
 

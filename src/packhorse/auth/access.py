@@ -1,4 +1,4 @@
-"""What a caller may do and see. Routes, pages and use cases all decide it here.
+"""Who is calling, and what they may do and see. Routes, pages and use cases all decide it here.
 
 A route declares the scope it needs and `check_route` enforces it before the route runs. A use case reads a record and
 passes it through `job`, `schedule`, `failure`, ...: a record of another tenant or user looks as if it did not exist.
@@ -6,15 +6,74 @@ passes it through `job`, `schedule`, `failure`, ...: a record of another tenant 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from packhorse.auth.caller import OPERATOR, Caller
+from msgspec import Struct
+
 from packhorse.core.failures import FailureAction
 from packhorse.core.models import FailedRun, Job
 from packhorse.core.schedules import Revision, Schedule
+from packhorse.define.validation import NOT_VALID, invalid, quote_short
 from packhorse.errors import Forbidden, JobNotFound, OrderNotFound, ScheduleNotFound
 from packhorse.store.base import Filter
+
+OPERATOR = "default"
+"""The tenant of those who run the deployment: of what all tenants share, and of what nobody else is known to own."""
+LOCAL_USER = "local"
+
+GRANTS = {
+    "submit": frozenset({"submit", "cancel"}),
+    "cancel": frozenset({"cancel"}),
+    "read": frozenset({"read"}),
+    "operate": frozenset({"operate", "submit", "cancel", "read"}),
+    "admin": frozenset({"admin", "operate", "submit", "cancel", "read"}),
+}
+"""What each scope of a key allows. ``cancel`` is for the person who waits, whose token is good for one job."""
+
+
+class Caller(Struct, frozen=True):
+    tenant: str
+    allowed: frozenset[str]
+    key_id: str = ""
+    client: str = ""
+    """Whom it is counted for: a rotated key, and a token, stand for the key they were made of."""
+    user: str | None = None
+    """The only user it may act for; None: any of its tenant."""
+    default_user: str | None = None
+    """For whom it submits if it does not say."""
+    job_id: str | None = None
+    """The only job it may see; None: any of its tenant."""
+    address: str = ""
+    session: str = ""
+    """The id of the session, if a browser asks that has logged in."""
+
+    @property
+    def is_operator(self) -> bool:
+        """Whether it may see what all tenants share."""
+        return self.tenant == OPERATOR and "operate" in self.allowed
+
+    def acting_for(self, user: str | None) -> str:
+        """The user that is meant, if this caller may act for them. Raises InvalidInput."""
+        found = user if user is not None else self.user or self.default_user
+        if found is None:
+            message = "For whom? This key may act for any user: say which (commands: --user)"
+            raise invalid(NOT_VALID, [{"field": "user_id", "message": message}])
+        if self.user not in (None, found):
+            message = f"This key acts for {quote_short(self.user)} only"
+            raise invalid(NOT_VALID, [{"field": "user_id", "message": message}])
+        return found
+
+
+LOCAL = Caller(OPERATOR, GRANTS["admin"], default_user=LOCAL_USER)
+"""Anybody on this machine, where no key is needed."""
+NOBODY = Caller("", frozenset())
+"""The caller of a route that needs no key."""
+
+
+def permissions(scopes: Iterable[str]) -> frozenset[str]:
+    return frozenset().union(*(GRANTS[scope] for scope in scopes))
+
 
 UNMARKED = "nobody"
 """The scope of a route that declares none: nobody has it, so a forgotten declaration closes the route."""

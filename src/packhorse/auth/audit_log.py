@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from packhorse.auth.caller import Caller
+from packhorse.auth.access import Caller
 from packhorse.core import json
 from packhorse.errors import StoreError
 from packhorse.log import log, trace_id

@@ -1,32 +1,55 @@
-"""Authenticates a request by its key or session cookie, and counts failed attempts."""
+"""Authenticates a request: its client address, its key or session cookie, and the site whose page sent it.
+
+A page of another site can make a browser send requests here with our session cookie, or point a name of its own at
+127.0.0.1. The browser says where the page is from: in Sec-Fetch-Site, or, where the connection is not encrypted and it
+leaves that out, in Origin. Headers are read from the ASGI scope: Litestar's headers object costs more than a small
+request may.
+"""
 
 from __future__ import annotations
 
+import re
 import time
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Any
 
 from litestar.types import HTTPScope
 from msgspec.structs import replace
 
-from packhorse.auth import cookies, keys, sessions
+from packhorse.auth import keys
+from packhorse.auth.access import LOCAL, OPERATOR, Caller, permissions
 from packhorse.auth.audit_log import Auditor
-from packhorse.auth.caller import OPERATOR, Caller, granted
-from packhorse.auth.cookies import FAILED_LOGINS
-from packhorse.auth.headers import client_address, header_values, networks, rate_limit_address
 from packhorse.auth.keyring import Keyring
 from packhorse.auth.rate_limits import WINDOW, Limit, Rates, limit_headers, refusal
-from packhorse.errors import RateExceeded, Unauthorized
+from packhorse.errors import Foreign, RateExceeded, Unauthorized
 from packhorse.settings import Settings
 from packhorse.store.base import Charge, Spent, Store
 from packhorse.store.collections.keys import Key
 
 BEARER = "bearer "
+FAILED_LOGINS = "failed"
+"""The rate limit for requests whose key or session was refused."""
 FAILURES = 60.0
 """Window, in seconds, in which failed attempts of one address are counted."""
 MOST = 10_000
 """Blocked addresses that are remembered here; for more, the store decides."""
 
+COOKIE = "packhorse_session"
+"""The name of the session cookie starts with this."""
+SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+OURS = frozenset({"same-origin", "none"})
+"""Values of Sec-Fetch-Site. ``none``: no page, but the person, by the address bar."""
+HOST = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)(?::[0-9]{1,5})?")
+ORIGIN = re.compile(rf"https?://{HOST.pattern}")
 
-class Door:
+Headers = Iterable[tuple[bytes, bytes]]
+"""As the ASGI server gives them, names in lower case."""
+Network = IPv4Network | IPv6Network
+
+
+class Authenticator:
     def __init__(self, settings: Settings, store: Store, keyring: Keyring, audit: Auditor) -> None:
         self._store = store
         self._keyring = keyring
@@ -37,53 +60,28 @@ class Door:
         self.limit = Limit("api", settings.api_limit, WINDOW, "requests", RateExceeded)
         self.rates = Rates(store, settings.api_limit) if settings.api_limit else None
 
-    def address(self, scope: HTTPScope) -> str:
-        peer = scope["client"][0] if scope["client"] else ""
-        return client_address(peer, header_values(scope["headers"], b"x-forwarded-for"), self._trusted)
+    def local_caller(self, scope: HTTPScope) -> Caller:
+        """The caller where no key is needed: only this machine is served. Raises `Foreign`."""
+        _check_peer(scope["client"])
+        _check_host(scope["method"], scope["headers"])
+        return local_caller(self._address(scope))
 
     async def caller(self, scope: HTTPScope) -> Caller:
         """Raises `Unauthorized`, or `RateExceeded` after too many failed attempts."""
-        address = self.address(scope)
+        address = self._address(scope)
         presented = header_values(scope["headers"], b"authorization")
-        if not presented and (cookie := cookies.session(scope)) is not None:
+        if not presented and (cookie := _session_of(scope)) is not None:
             return await self._session_caller(scope, cookie, address)
         if not presented:
             raise await self._refused("key.missing", address, "none was sent")
         text = presented[0]
         is_bearer = text[: len(BEARER)].lower() == BEARER and len(presented) == 1
         found = keys.read(text[len(BEARER) :].strip()) if is_bearer else None
-        return await self._holder(found, ", ".join(presented), address)
+        return await self._key_caller(found, ", ".join(presented), address)
 
     async def holder(self, scope: HTTPScope, text: str) -> Caller:
         """The caller whose key or token was typed in a form, or is in an address. Raises as `caller` does."""
-        return await self._holder(keys.read(text), f"Bearer {text}", self.address(scope))
-
-    async def _holder(self, found: keys.Presented | None, presented: str, address: str) -> Caller:
-        if found is None:
-            mark = keys.fingerprint(presented)
-            reason = f"what was sent is not a whole one; {keys.LOOKS}"
-            raise await self._refused("key.malformed", address, reason, fingerprint=mark)
-        key = await self._keyring.get(found.id)
-        if key is None or not keys.is_same(key, found):
-            mark = found.digest[:12]
-            raise await self._refused("key.wrong", address, "what was sent is not known", key=key, fingerprint=mark)
-        if not self._keyring.is_live(key):
-            raise await self._refused("key.ended", address, "what was sent has ended", key=key)
-        caller = _caller(key, address)
-        self._audit.tell("key.accepted", caller)
-        return caller
-
-    async def _session_caller(self, scope: HTTPScope, cookie: str, address: str) -> Caller:
-        """A session that has ended does not count as a failed attempt: pages left open keep sending requests."""
-        cookies.check_origin(scope)
-        session = await sessions.find(self._store, cookie)
-        if session is None:
-            mark = keys.fingerprint(cookie)
-            raise await self._refused("session.wrong", address, "there is no such session", fingerprint=mark)
-        key = await self._keyring.get(session.key_id)
-        if session.is_ended or self._store.now() >= session.ends_at or key is None or not self._keyring.is_live(key):
-            raise Unauthorized(reason="the session has ended")
-        return replace(_caller(key, address), session=session.id)
+        return await self._key_caller(keys.read(text), f"Bearer {text}", self._address(scope))
 
     async def admit(self, caller: Caller) -> dict[str, str]:
         """Count the request; return the headers that say what is left. Raises `RateExceeded`."""
@@ -96,32 +94,62 @@ class Door:
             raise refused
         return limit_headers([self.limit], spent)
 
-    def _refuse_blocked(self, address: str) -> None:
-        if self._blocked.get(rate_limit_address(address), 0.0) > time.monotonic():
-            raise self._too_often(self._blocked[rate_limit_address(address)] - time.monotonic())
+    def _address(self, scope: HTTPScope) -> str:
+        peer = scope["client"][0] if scope["client"] else ""
+        return client_address(peer, header_values(scope["headers"], b"x-forwarded-for"), self._trusted)
+
+    async def _key_caller(self, found: keys.Presented | None, presented: str, address: str) -> Caller:
+        if found is None:
+            mark = keys.fingerprint(presented)
+            reason = f"what was sent is not a whole one; {keys.LOOKS}"
+            raise await self._refused("key.malformed", address, reason, fingerprint=mark)
+        key = await self._keyring.get(found.id)
+        if key is None or not keys.is_digest(key.digest, found):
+            mark = found.digest[:12]
+            raise await self._refused("key.wrong", address, "what was sent is not known", key=key, fingerprint=mark)
+        if not self._keyring.is_live(key):
+            raise await self._refused("key.ended", address, "what was sent has ended", key=key)
+        caller = _caller(key, address)
+        self._audit.tell("key.accepted", caller)
+        return caller
+
+    async def _session_caller(self, scope: HTTPScope, cookie: str, address: str) -> Caller:
+        """A session that has ended does not count as a failed attempt: pages left open keep sending requests."""
+        check_origin(scope)
+        session = await keys.find_session(self._store, cookie)
+        if session is None:
+            mark = keys.fingerprint(cookie)
+            raise await self._refused("session.wrong", address, "there is no such session", fingerprint=mark)
+        key = await self._keyring.get(session.key_id)
+        if session.is_ended or self._store.now() >= session.ends_at or key is None or not self._keyring.is_live(key):
+            raise Unauthorized(reason="the session has ended")
+        return replace(_caller(key, address), session=session.id)
 
     async def _refused(
         self, event: str, address: str, reason: str, *, key: Key | None = None, fingerprint: str = ""
     ) -> Unauthorized | RateExceeded:
-        if event != "key.missing":
-            self._refuse_blocked(address)
+        counted = rate_limit_address(address)
+        is_guess = event != "key.missing"
+        blocked_for = self._blocked.get(counted, 0.0) - time.monotonic()
+        if is_guess and blocked_for > 0:
+            raise self._too_often(blocked_for)
         who = Caller(OPERATOR, frozenset(), address=address) if key is None else _caller(key, address)
         self._audit.tell(event, who, **({"fingerprint": fingerprint} if fingerprint else {}))
-        if self._failed_limit and event != "key.missing":
-            charge = Charge(f"ratelimit:{FAILED_LOGINS}:{rate_limit_address(address)}", 1, self._failed_limit, FAILURES)
+        if self._failed_limit and is_guess:
+            charge = Charge(f"ratelimit:{FAILED_LOGINS}:{counted}", 1, self._failed_limit, FAILURES)
             spent = await self._store.spend([charge])
             if spent.refused is not None:
-                self._block(rate_limit_address(address), spent.wait)
+                self._block(counted, spent.wait)
                 self._audit.tell("key.blocked", who)
                 return self._too_often(spent.wait)
         return Unauthorized(reason=reason)
 
     def _block(self, address: str, seconds: float) -> None:
+        now = time.monotonic()
         if len(self._blocked) >= MOST:
-            now = time.monotonic()
             self._blocked = {each: until for each, until in self._blocked.items() if until > now}
         if len(self._blocked) < MOST:
-            self._blocked[address] = time.monotonic() + seconds
+            self._blocked[address] = now + seconds
 
     def _too_often(self, wait: float) -> RateExceeded:
         limit = Limit(FAILED_LOGINS, self._failed_limit, FAILURES, "requests", RateExceeded)
@@ -133,10 +161,186 @@ class Door:
 def _caller(key: Key, address: str) -> Caller:
     return Caller(
         tenant=key.tenant,
-        allowed=granted(key.scopes),
+        allowed=permissions(key.scopes),
         key_id=key.id,
         client=key.client,
         user=key.user,
         job_id=key.job_id,
         address=address,
     )
+
+
+@lru_cache(maxsize=1000)
+def local_caller(address: str) -> Caller:
+    return replace(LOCAL, address=address)
+
+
+def header_values(headers: Headers, name: bytes) -> list[str]:
+    return [value.decode("latin-1") for header, value in headers if header == name]
+
+
+def first_header(headers: Headers, name: bytes) -> str | None:
+    for header, value in headers:
+        if header == name:
+            return value.decode("latin-1")
+    return None
+
+
+# The client's address, behind proxies
+
+
+def networks(text: str) -> tuple[Network, ...]:
+    """``127.0.0.1, 10.0.0.0/8``. Raises ValueError for anything else."""
+    return tuple(ip_network(part.strip()) for part in text.split(",") if part.strip())
+
+
+def client_address(peer: str, forwarded: Iterable[str], trusted: Sequence[Network]) -> str:
+    """The address that the outermost trusted proxy reports, or the peer if that is no trusted proxy.
+
+    ``X-Forwarded-For`` grows to the right, and anybody may send one: it is read from the right, as long as a trusted
+    proxy added the next address.
+    """
+    hops = [hop.strip() for line in forwarded for hop in line.split(",")]
+    found = peer
+    while hops and _is_in(found, trusted):
+        hop = _without_port(hops.pop())
+        if hop is None:
+            break
+        found = hop
+    return found
+
+
+def rate_limit_address(address: str) -> str:
+    """What counts as one address: an IPv6 customer has at least a /64, and would never run out of addresses."""
+    found = _parse_address(address)
+    if isinstance(found, IPv6Address):
+        return str(IPv6Network((found, 64), strict=False))
+    return address
+
+
+def _without_port(hop: str) -> str | None:
+    """Some proxies add the port."""
+    if hop.startswith("["):
+        hop = hop[1:].partition("]")[0]
+    elif hop.count(":") == 1:
+        hop = hop.partition(":")[0]
+    found = _parse_address(hop)
+    return None if found is None else str(found)
+
+
+def _is_in(address: str, trusted: Sequence[Network]) -> bool:
+    found = _parse_address(address)
+    return found is not None and any(found in network for network in trusted)
+
+
+def _parse_address(text: str) -> IPv4Address | IPv6Address | None:
+    try:
+        found = ip_address(text)
+    except ValueError:
+        return None
+    return found.ipv4_mapped or found if isinstance(found, IPv6Address) else found
+
+
+# The session cookie
+
+
+def session_cookie(scope: Any) -> str:
+    return cookie_name(COOKIE, scope)
+
+
+def cookie_name(stem: str, scope: Any) -> str:
+    """The whole name of a cookie, with the port and the path at which the browser knows us.
+
+    To a browser, all ports of a host are one: under one name, each server would take the cookies of the others for its
+    own, and count their sessions as failed attempts.
+    """
+    host = first_header(scope["headers"], b"host") or ""
+    port = host.rpartition(":")[2] if ":" in host else ""
+    path = scope.get("root_path", "")
+    return "_".join([stem, *re.findall(r"[0-9A-Za-z]+", f"{port if port.isdecimal() else ''} {path}")])
+
+
+def _session_of(scope: HTTPScope) -> str | None:
+    """Parsed by hand: other servers of this host have cookies too, and none of them may hide ours."""
+    ours = session_cookie(scope)
+    for line in header_values(scope["headers"], b"cookie"):
+        for each in line.split(";"):
+            name, _, value = each.strip().partition("=")
+            if name == ours:
+                return value
+    return None
+
+
+# The site that a request comes from
+
+
+def check_origin(scope: HTTPScope) -> None:
+    """Raises Foreign for a write that a page of another site, or an unknown one, has sent."""
+    if scope["method"] in SAFE:
+        return
+    sites = header_values(scope["headers"], b"sec-fetch-site")
+    if sites and not OURS.issuperset(sites):
+        raise _foreign_page("Sec-Fetch-Site", sites)
+    origins, hosts = header_values(scope["headers"], b"origin"), header_values(scope["headers"], b"host")
+    if not sites and (len(origins) != 1 or len(hosts) != 1 or _host_of(origins[0]) != hosts[0]):
+        raise _foreign_page("Origin", origins)
+
+
+def _host_of(origin: str) -> str:
+    """With the port; not by `urlsplit`, which fails on text that a client may send."""
+    return origin.partition("://")[2]
+
+
+def _foreign_page(name: str, values: Sequence[str]) -> Foreign:
+    value = ", ".join(values)[:100]
+    error = Foreign(
+        f"What a page asks for has to come from our own pages: {name} was {value!r}.", name=name, value=value
+    )
+    error.hint = "A script uses the API, with a key. A proxy has to pass on Host."
+    return error
+
+
+def is_local(host: str) -> bool:
+    """Whether a host, without its port, can only mean this machine."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _check_peer(peer: tuple[str, int] | None) -> None:
+    """The server may listen on a public address, and anybody can send our Host. A socket file has no address."""
+    if peer is not None and _is_remote(peer[0]):
+        raise Foreign(name="the address", value=peer[0])
+
+
+@lru_cache(maxsize=1000)
+def _is_remote(text: str) -> bool:
+    try:
+        return not ip_address(text).is_loopback
+    except ValueError:
+        return False
+
+
+def _check_host(method: str, headers: Headers) -> None:
+    hosts = header_values(headers, b"host")
+    if len(hosts) != 1 or not _is_local_address(HOST, hosts[0]):
+        raise Foreign(name="Host", value=", ".join(hosts)[:100])
+    if method in SAFE:
+        return
+    sites = header_values(headers, b"sec-fetch-site")
+    if not OURS.issuperset(sites):
+        raise Foreign(name="Sec-Fetch-Site", value=", ".join(sites)[:100])
+    for origin in header_values(headers, b"origin"):
+        # A page that another program serves on this machine is not ours either, unless the browser says that it is:
+        # then a front end's own server passes requests on under our name.
+        if not _is_local_address(ORIGIN, origin) or not (sites or _host_of(origin).lower() == hosts[0].lower()):
+            raise Foreign(name="Origin", value=origin[:100])
+
+
+@lru_cache(maxsize=1000)
+def _is_local_address(pattern: re.Pattern[str], address: str) -> bool:
+    found = pattern.fullmatch(address)
+    return found is not None and is_local(found["host"].strip("[]"))

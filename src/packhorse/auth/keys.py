@@ -1,7 +1,9 @@
-"""Keys as text: made, read and compared. Of the secret in them only a digest is ever kept.
+"""Keys, tokens of one job, and browser sessions: created, read, rotated and revoked.
 
-``ph_`` + 20 characters that name the key + 32 of secret + 8 of checksum, all lower case. The name is no secret and
-stands for the key in every log; the checksum tells a key that was cut or mistyped from a wrong one.
+A key is ``ph_`` + 20 characters that name it + 32 of secret + 8 of checksum, all lower case. The name is no secret and
+stands for the key in every log; the checksum tells a key that was cut or mistyped from a wrong one. Only a digest of
+the secret is ever stored. A session's secret looks like a key but is none: keys are never looked up among sessions, nor
+the other way round.
 """
 
 from __future__ import annotations
@@ -14,8 +16,14 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import NamedTuple
 
+from packhorse.core.models import Job
 from packhorse.define.validation import invalid, list_some, quote_short
+from packhorse.errors import KeyNotFound
+from packhorse.store.base import Store
+from packhorse.store.collections import keys as records
+from packhorse.store.collections import sessions
 from packhorse.store.collections.keys import Key
+from packhorse.store.collections.sessions import Session
 
 PREFIX = "ph_"
 LETTERS = "0123456789abcdefghjkmnpqrstvwxyz"
@@ -99,10 +107,6 @@ def read(text: str) -> Presented | None:
     return Presented(found["id"], _digest(found["secret"]))
 
 
-def is_same(key: Key, presented: Presented) -> bool:
-    return is_digest(key.digest, presented)
-
-
 def is_digest(digest: str, presented: Presented) -> bool:
     """Takes as long for a wrong one as for the right one."""
     return hmac.compare_digest(digest, presented.digest)
@@ -119,3 +123,79 @@ def _digest(secret: str) -> str:
 
 def _sum(text: str) -> str:
     return f"{zlib.crc32(text.encode()):08x}"
+
+
+async def create(
+    store: Store,
+    tenant: str,
+    scopes: Sequence[str],
+    *,
+    by: str,
+    name: str = "",
+    user: str | None = None,
+    lasting: float | None = None,
+) -> tuple[Key, str]:
+    """The key and its text, which is not stored. Raises `InvalidInput`."""
+    check(tenant, scopes, name, user)
+    now = store.now()
+    ends_at = None if lasting is None else now + lasting
+    key, text = mint(tenant, scopes, now=now, by=by, name=name, user=user, ends_at=ends_at)
+    await records.add(store, key)
+    return key, text
+
+
+async def create_token(store: Store, job: Job, *, by: str, client: str, lasting: float) -> tuple[Key, str]:
+    """A token for one job; it is deleted with the job. Its use is charged to the key that created it."""
+    now = store.now()
+    key, text = mint(
+        job.tenant, TOKEN_SCOPES, now=now, by=by, user=job.user, job_id=job.id, ends_at=now + lasting, client=client
+    )
+    await records.add(store, key)
+    return key, text
+
+
+async def rotate(store: Store, old: Key, *, by: str, overlap: float) -> tuple[Key, str]:
+    """A key with the same rights; the old one ends after the overlap. The new key is stored first."""
+    now = store.now()
+    if old.ends_at is not None and old.ends_at <= now:
+        raise KeyNotFound(f"The key {old.id} has ended; make a new one.", key_id=old.id)
+    key, text = mint(
+        old.tenant, old.scopes, now=now, by=by, name=old.name, user=old.user, ends_at=old.ends_at, client=old.client
+    )
+    await records.add(store, key)
+    await records.end(store, old.id, now + overlap, by)
+    return key, text
+
+
+async def revoke(store: Store, key_id: str, *, by: str) -> Key:
+    ended = await records.end(store, key_id, store.now(), by)
+    if ended is None:
+        raise KeyNotFound(key_id=key_id)
+    return ended
+
+
+async def find(store: Store, key_id: str, tenant: str | None = None) -> Key:
+    """A key, not a token; of this tenant, if given. Another tenant's key and a missing one look the same."""
+    [key] = [None] if "\0" in key_id else await records.get(store, [key_id])
+    if key is None or key.job_id is not None or tenant not in (None, key.tenant):
+        raise KeyNotFound(key_id=key_id)
+    return key
+
+
+async def start_session(store: Store, key: Key, lasting: float) -> tuple[Session, str]:
+    """The session and its secret, which is not stored. The session ends no later than the key."""
+    now = store.now()
+    minted, text = mint(key.tenant, key.scopes, now=now, by=key.id)
+    ends_at = min(now + lasting, key.ends_at or now + lasting)
+    session = Session(id=minted.id, digest=minted.digest, key_id=key.id, created_at=now, ends_at=ends_at)
+    await sessions.add(store, session)
+    return session, text
+
+
+async def find_session(store: Store, text: str) -> Session | None:
+    """The session, which may have ended; None if there is none."""
+    presented = read(text)
+    session = None if presented is None else await sessions.get(store, presented.id)
+    if presented is None or session is None or not is_digest(session.digest, presented):
+        return None
+    return session

@@ -12,7 +12,7 @@ from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Receive, Scope, Send
 
 from packhorse import metrics
-from packhorse.auth.headers import first_header
+from packhorse.auth.authenticate import first_header
 from packhorse.auth.keys import PREFIX
 from packhorse.log import log, new_span, new_trace, traced
 

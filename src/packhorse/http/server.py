@@ -18,10 +18,10 @@ from granian.server.embed import Server
 from litestar import Litestar
 from litestar.types import ASGIApp, Receive, Scope, Send
 
+from packhorse.auth.authenticate import is_local
 from packhorse.errors import PackhorseError, SettingError
 from packhorse.host import require_free_port
 from packhorse.http.app import prepare
-from packhorse.http.auth_middleware import is_local
 from packhorse.log import log
 from packhorse.settings import Settings
 

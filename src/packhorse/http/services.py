@@ -12,8 +12,8 @@ from litestar.datastructures import State
 from litestar.di import NamedDependency
 from litestar.types import Scope
 
-from packhorse.auth.authenticate import Door
-from packhorse.auth.caller import Caller
+from packhorse.auth.access import Caller
+from packhorse.auth.authenticate import Authenticator
 from packhorse.background.loop import AFTER_FAILURE, run_forever
 from packhorse.background.stats import StatsCounter
 from packhorse.background.webhooks import outbound_for
@@ -39,7 +39,7 @@ class Tools(Services):
         self.stats = StatsCounter(store)
         super().__init__(settings, store, blobs, destinations, Transactor(store, self.stats.run_ended))
         self.feed = Feed(store)
-        self.door = Door(settings, store, self.keyring, self.audit)
+        self.authenticator = Authenticator(settings, store, self.keyring, self.audit)
         self.downloads = Downloads(settings, store, self.audit)
         self.streams = Streams(settings.streams_limit)
         self.outbound = outbound_for(settings)
@@ -47,8 +47,8 @@ class Tools(Services):
     async def run(self) -> None:
         """What goes on beside the requests."""
         beside = [self.feed.run, self.keyring.run, self.audit.run, self._tally]
-        if self.door.rates is not None:
-            beside.append(self.door.rates.run)
+        if self.authenticator.rates is not None:
+            beside.append(self.authenticator.rates.run)
         await asyncio.gather(*(_kept(each) for each in beside))
 
     async def _tally(self) -> None:
@@ -59,8 +59,8 @@ class Tools(Services):
         with suppress(StoreError):
             await self.stats.flush()
         await self.audit.close()
-        if self.door.rates is not None:
-            await self.door.rates.give_back()
+        if self.authenticator.rates is not None:
+            await self.authenticator.rates.give_back()
 
     def ended(self, caller: Caller) -> asyncio.Event | None:
         """Set when the caller's key has ended: what is streamed to it is cut then."""

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from packhorse.auth import access
-from packhorse.auth.caller import Caller
+from packhorse.auth.access import Caller
 from packhorse.core import lifecycle
 from packhorse.core.changes import Change
 from packhorse.core.models import Job

@@ -11,7 +11,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from packhorse.auth import access
-from packhorse.auth.caller import LOCAL_USER, Caller
+from packhorse.auth.access import LOCAL_USER, Caller
 from packhorse.core.failures import HOUR, MAX_TIMES, TREND_HOURS
 from packhorse.core.models import FailedRun, FailureStatus, Settled
 from packhorse.define.validation import NOT_VALID, NUL, FieldError, invalid

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from packhorse.auth import access, issue, sessions
-from packhorse.auth.caller import Caller
+from packhorse.auth import access, keys
+from packhorse.auth.access import Caller
 from packhorse.define.durations import seconds
 from packhorse.define.validation import NOT_VALID, invalid
 from packhorse.errors import Forbidden, InvalidInput, KeyNotFound
@@ -36,7 +36,7 @@ async def list_keys(services: Services, caller: Caller, *, cursor: str | None = 
 
 async def find_key(services: Services, caller: Caller, key_id: str) -> Key:
     """Raises KeyNotFound."""
-    return await issue.find(services.store, key_id, caller.tenant)
+    return await keys.find(services.store, key_id, caller.tenant)
 
 
 async def create_key(
@@ -49,7 +49,7 @@ async def create_key(
     expires_in: float | str | None = None,
 ) -> MadeKeyDocument:
     """The key with its text, which nobody can read again. Raises InvalidInput."""
-    made = await issue.create(
+    made = await keys.create(
         services.store,
         caller.tenant,
         scopes,
@@ -65,7 +65,7 @@ async def rotate_key(services: Services, caller: Caller, key_id: str, overlap: f
     """A key with the same rights; the old one ends after the overlap. Raises KeyNotFound and InvalidInput."""
     lasting = _seconds("overlap", overlap, least=0.0)
     old = await find_key(services, caller, key_id)
-    made = await issue.rotate(services.store, old, by=caller.key_id, overlap=lasting)
+    made = await keys.rotate(services.store, old, by=caller.key_id, overlap=lasting)
     services.keyring.forget(old.id)
     return _made(services, caller, "key.rotated", *made, replaces=old.id)
 
@@ -86,7 +86,7 @@ async def create_token(services: Services, caller: Caller, job_id: str, expires_
     lasting = _seconds("expires_in", expires_in, most=LONGEST_TOKEN)
     access.require(caller, "read")
     job = await services.job(caller, job_id)
-    made = await issue.token(services.store, job, by=caller.key_id, client=caller.client, lasting=lasting)
+    made = await keys.create_token(services.store, job, by=caller.key_id, client=caller.client, lasting=lasting)
     return _made(services, caller, "token.created", *made)
 
 
@@ -112,7 +112,7 @@ async def start_session(services: Services, caller: Caller) -> SessionDocument:
     key = await services.keyring.get(caller.key_id) if caller.key_id else None
     if key is None or caller.session:
         raise Forbidden("Logging in takes a key, in the header Authorization.", scope="read")
-    session, text = await sessions.begin(services.store, key, services.settings.session)
+    session, text = await keys.start_session(services.store, key, services.settings.session)
     services.audit.tell("session.started", caller, session_id=session.id)
     return {"session_id": session.id, "session": text, "ends_at": iso(session.ends_at)}
 
@@ -129,7 +129,7 @@ def _made(services: Services, caller: Caller, event: str, key: Key, text: str, *
 
 
 async def _end(services: Services, caller: Caller, key: Key, event: str) -> KeyDocument:
-    ended = await issue.revoke(services.store, key.id, by=caller.key_id)
+    ended = await keys.revoke(services.store, key.id, by=caller.key_id)
     services.keyring.forget(key.id)
     services.audit.tell(event, caller, job_id=key.job_id or "", key_id=key.id)
     return key_to_json(ended)

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from packhorse.auth.caller import LOCAL_USER, Caller
+from packhorse.auth.access import LOCAL_USER, Caller
 from packhorse.core.models import Job
 from packhorse.define.durations import seconds
 from packhorse.define.validation import NOT_VALID, NUL, invalid

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from packhorse.auth.caller import LOCAL_USER, Caller
+from packhorse.auth.access import LOCAL_USER, Caller
 from packhorse.core import json
 from packhorse.core import schedules as rules
 from packhorse.core.json import values_at

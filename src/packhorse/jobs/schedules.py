@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Container, Sequence
 
 from packhorse.auth import access
-from packhorse.auth.caller import Caller
+from packhorse.auth.access import Caller
 from packhorse.core import cron
 from packhorse.core.schedules import Revision, Run, Schedule
 from packhorse.core.text import describe_schedule

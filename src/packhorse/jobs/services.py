@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from packhorse.auth import access
+from packhorse.auth.access import Caller
 from packhorse.auth.audit_log import Auditor
-from packhorse.auth.caller import Caller
 from packhorse.auth.keyring import Keyring
 from packhorse.blobs.base import Blobs
 from packhorse.core.models import Job

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from packhorse.auth import access
-from packhorse.auth.caller import Caller
+from packhorse.auth.access import Caller
 from packhorse.core.models import Artifact, Job
 from packhorse.core.plan import Status
 from packhorse.define.validation import FieldError, list_some, quote_short

@@ -14,8 +14,8 @@ from litestar import Request, Response
 from litestar.datastructures import Cookie
 from litestar.exceptions import HTTPException, ValidationException
 
-from packhorse.auth.caller import Caller
-from packhorse.auth.cookies import FAILED_LOGINS, cookie_name, session_cookie
+from packhorse.auth.access import Caller
+from packhorse.auth.authenticate import FAILED_LOGINS, cookie_name, session_cookie
 from packhorse.core.text import percent, plural
 from packhorse.errors import InvalidInput, PackhorseError, Unauthorized
 from packhorse.http.responses import problems

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 
 from cyclopts import App, Parameter
 
-from packhorse.auth import issue, keys
+from packhorse.auth import keys
 from packhorse.cli import output
 from packhorse.cli.options import Places, Remote, Whole, settings_from
 from packhorse.client import Json
@@ -73,7 +73,7 @@ def create(
 
     async def straight(store: Store) -> Json:
         lasting = None if expires is None else _duration("expires", expires)
-        key, text = await issue.create(
+        key, text = await keys.create(
             store, tenant or "default", scopes, by=OPERATOR, name=name, user=user, lasting=lasting
         )
         await _tell(store, settings, "key.created", key)
@@ -124,7 +124,7 @@ def show(key: str, /, *, places: Places = Places(), remote: Remote = Remote()) -
     else:
 
         async def straight(store: Store) -> Json:
-            return {**key_to_json(await issue.find(store, _key_id(key)))}
+            return {**key_to_json(await keys.find(store, _key_id(key)))}
 
         found = _with_store(settings, straight)
     if remote.json:
@@ -151,8 +151,8 @@ def rotate(key: str, /, *, overlap: str = "0s", places: Places = Places(), remot
         return
 
     async def straight(store: Store) -> Json:
-        old = await issue.find(store, _key_id(key))
-        new, text = await issue.rotate(store, old, by=OPERATOR, overlap=_duration("overlap", overlap))
+        old = await keys.find(store, _key_id(key))
+        new, text = await keys.rotate(store, old, by=OPERATOR, overlap=_duration("overlap", overlap))
         await _tell(store, settings, "key.rotated", new, replaces=old.id)
         return {**key_to_json(new), "key": text}
 
@@ -175,7 +175,7 @@ def revoke(key: str, /, *, places: Places = Places(), remote: Remote = Remote())
     else:
 
         async def straight(store: Store) -> Json:
-            found = await issue.revoke(store, (await issue.find(store, _key_id(key))).id, by=OPERATOR)
+            found = await keys.revoke(store, (await keys.find(store, _key_id(key))).id, by=OPERATOR)
             await _tell(store, settings, "key.revoked", found)
             return {**key_to_json(found)}
 

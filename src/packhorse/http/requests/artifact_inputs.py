@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from packhorse.auth.caller import Caller
+from packhorse.auth.access import Caller
 from packhorse.define.validation import NOT_VALID, FieldError, invalid
 from packhorse.errors import BlobNotFound, Forbidden, NotFound
 from packhorse.http.requests.multipart import MOST_PARTS

@@ -15,8 +15,8 @@ from typing import Any
 
 from litestar.types import Receive, Scope, Send
 
+from packhorse.auth.access import Caller
 from packhorse.auth.audit_log import Auditor
-from packhorse.auth.caller import Caller
 from packhorse.auth.rate_limits import Limit, limit_headers, refusal
 from packhorse.errors import (
     BlobError,

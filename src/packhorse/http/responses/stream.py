@@ -12,7 +12,7 @@ from typing import Any
 
 from litestar.types import Receive, Scope, Send
 
-from packhorse.auth.caller import Caller
+from packhorse.auth.access import Caller
 from packhorse.errors import TooManyStreams
 from packhorse.log import log
 

@@ -10,7 +10,7 @@ from litestar.datastructures import State
 from litestar.di import NamedDependency
 from litestar.params import FromQuery
 
-from packhorse.auth.caller import Caller
+from packhorse.auth.access import Caller
 from packhorse.core.plan import Status
 from packhorse.errors import TooLarge, TooSlow, UnsupportedMedia
 from packhorse.http.openapi import refusing, taking

@@ -11,7 +11,7 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, FromQuery, HeaderParameter
 from litestar.types import ASGIApp
 
-from packhorse.auth.caller import Caller
+from packhorse.auth.access import Caller
 from packhorse.core import json
 from packhorse.core.models import Event, Job
 from packhorse.errors import InvalidInput, JobNotFound, TooManyStreams

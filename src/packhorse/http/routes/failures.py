@@ -11,7 +11,7 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, FromQuery, QueryParameter
 
 from packhorse.auth import access
-from packhorse.auth.caller import Caller
+from packhorse.auth.access import Caller
 from packhorse.core.models import FailureStatus
 from packhorse.errors import (
     FailureGroupNotFound,

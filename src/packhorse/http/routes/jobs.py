@@ -14,7 +14,7 @@ from litestar.response.base import ASGIResponse
 from litestar.types import ASGIApp
 from msgspec import Struct
 
-from packhorse.auth.caller import Caller
+from packhorse.auth.access import Caller
 from packhorse.core import json
 from packhorse.core.plan import Status
 from packhorse.errors import (

@@ -10,8 +10,7 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, FromQuery, QueryParameter
 from msgspec import Struct, field
 
-from packhorse.auth.access import ANY
-from packhorse.auth.caller import Caller
+from packhorse.auth.access import ANY, Caller
 from packhorse.errors import JobNotFound, KeyNotFound, TooLarge, TooSlow, UnsupportedMedia
 from packhorse.http.openapi import refusing, taking
 from packhorse.http.requests.json_body import asked
@@ -196,8 +195,8 @@ async def limits_left(tools: Tools, caller: Caller, key_id: str) -> list[LimitDo
     """Raises KeyNotFound."""
     client = (await keys.find_key(tools, caller, key_id)).client
     found = [(each, each.charge(client, 0)) for each in tools.downloads.limits]
-    if tools.door.rates is not None:
-        found.insert(0, (tools.door.limit, tools.door.rates.charge(client, 0)))
+    if tools.authenticator.rates is not None:
+        found.insert(0, (tools.authenticator.limit, tools.authenticator.rates.charge(client, 0)))
     spent = await tools.store.spend([charge for _, charge in found])
     return [
         limit_to_json(each.name, each.unit, each.most, each.window, left)

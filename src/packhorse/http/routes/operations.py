@@ -10,7 +10,7 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, FromQuery, QueryParameter
 from msgspec import Meta, Struct
 
-from packhorse.auth.caller import Caller
+from packhorse.auth.access import Caller
 from packhorse.errors import QueueNotFound, TooLarge, TooSlow, UnsupportedMedia
 from packhorse.http.openapi import refusing, taking
 from packhorse.http.requests.json_body import asked

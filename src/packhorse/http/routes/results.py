@@ -13,7 +13,7 @@ from litestar.params import FromPath
 from litestar.response.base import ASGIResponse
 from litestar.types import ASGIApp
 
-from packhorse.auth.caller import Caller
+from packhorse.auth.access import Caller
 from packhorse.core import json
 from packhorse.core.models import Job
 from packhorse.core.plan import Status

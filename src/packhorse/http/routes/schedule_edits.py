@@ -11,7 +11,7 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, HeaderParameter
 from msgspec import Struct
 
-from packhorse.auth.caller import Caller
+from packhorse.auth.access import Caller
 from packhorse.errors import (
     EditedMeanwhile,
     NotAllowed,

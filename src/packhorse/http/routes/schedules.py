@@ -10,7 +10,7 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, QueryParameter
 from msgspec import Struct
 
-from packhorse.auth.caller import Caller
+from packhorse.auth.access import Caller
 from packhorse.errors import (
     ScheduleNotFound,
     TooLarge,

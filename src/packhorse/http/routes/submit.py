@@ -9,8 +9,8 @@ from litestar import Request, post
 from litestar.datastructures import State
 from msgspec import Meta, Struct, field
 
-from packhorse.auth.caller import Caller
-from packhorse.auth.headers import first_header
+from packhorse.auth.access import Caller
+from packhorse.auth.authenticate import first_header
 from packhorse.core import json
 from packhorse.core.lifecycle import once_key, slot_key
 from packhorse.core.models import Job, Spec

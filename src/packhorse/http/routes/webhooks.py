@@ -11,7 +11,7 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, QueryParameter
 from msgspec import Struct
 
-from packhorse.auth.caller import Caller
+from packhorse.auth.access import Caller
 from packhorse.background import webhooks
 from packhorse.background.webhooks import secret_of
 from packhorse.errors import (

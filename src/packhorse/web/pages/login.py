@@ -11,7 +11,7 @@ from litestar.datastructures import Cookie
 from litestar.params import QueryParameter
 
 from packhorse.auth.access import check_route
-from packhorse.auth.cookies import session_cookie
+from packhorse.auth.authenticate import session_cookie
 from packhorse.errors import Forbidden, TooMany, Unauthorized
 from packhorse.http.services import Tools, tools_and_caller
 from packhorse.jobs import keys
@@ -54,8 +54,8 @@ async def leave(request: Page) -> Response[bytes]:
 async def _log_in(request: Page, key: str) -> SessionDocument:
     """Counted and refused as a request with this key would be, also on a server that asks for none."""
     tools: Tools = request.app.state.tools
-    caller = await tools.door.holder(request.scope, key)
-    await tools.door.admit(caller)
+    caller = await tools.authenticator.holder(request.scope, key)
+    await tools.authenticator.admit(caller)
     check_route(caller, {"scope": "read"}, {})
     return await keys.start_session(tools, caller)
 

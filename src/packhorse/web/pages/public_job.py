@@ -12,8 +12,7 @@ from litestar.exceptions import HTTPException
 from litestar.params import FromPath
 from litestar.types import ASGIApp
 
-from packhorse.auth.access import check_route
-from packhorse.auth.caller import Caller
+from packhorse.auth.access import Caller, check_route
 from packhorse.core.error_codes import CODES
 from packhorse.errors import NotFound, PackhorseError
 from packhorse.http.requests.query import Number
@@ -99,8 +98,8 @@ async def events(request: Page, token: FromPath[str], after: Number = 0) -> ASGI
 async def _holder(request: Page, token: str, scope: str) -> tuple[Tools, Caller, str]:
     """Whom the token stands for, and its job. A wrong one is counted as every wrong key is."""
     tools: Tools = request.app.state.tools
-    caller = await tools.door.holder(request.scope, token)
-    await tools.door.admit(caller)
+    caller = await tools.authenticator.holder(request.scope, token)
+    await tools.authenticator.admit(caller)
     if caller.job_id is None:
         raise NotFound(path="/p/…")  # a key is no token: it is not to be shown around in addresses
     check_route(caller, {"scope": scope}, {"job_id": caller.job_id})
