@@ -14,6 +14,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from packhorse import Client
 from packhorse.errors import InvalidInput, SlotTaken, UnknownPipeline
+from packhorse.factory import open_store
+from packhorse.store.collections import readings
+from packhorse.store.collections.readings import Level, Reading
 from tests.http.processes import Place, Process, Server, free_port, served, until, working
 from tests.http.unserved import unserved
 from tests.journey.places import PLACES
@@ -185,12 +188,25 @@ def test_the_store_says_what_costs_nothing(server: Server, worker: Process) -> N
     assert of(numbers, "queue_slots", queue="onnx") >= 1
 
 
-def test_the_store_says_how_the_queues_stood_in_the_last_minute(server: Server, worker: Process) -> None:
-    numbers = until(lambda: found if ("packhorse_queue_ready", ONNX) in (found := scraped(server)) else None)
+def test_a_worker_samples_its_queues_for_the_server(server: Server, worker: Process) -> None:
+    names = ("queue_ready", "queue_oldest_seconds", "queue_running")
 
-    assert of(numbers, "queue_ready", queue="onnx") == 0
-    assert of(numbers, "queue_oldest_seconds", queue="onnx") == 0
-    assert of(numbers, "queue_running", queue="onnx") == 0
+    assert until(lambda: {(f"packhorse_{name}", ONNX) for name in names} <= scraped(server).keys())
+
+
+async def test_the_last_sample_of_the_queues_is_reported(tmp_path: Any) -> None:
+    settings = Place(tmp_path).settings
+    async with unserved(settings, "http://127.0.0.1") as http:
+        store = await open_store(settings.store)
+        minute = int(store.now() // 60) * 60
+        await readings.add(store, Reading(minute - 60, 1, {"onnx": Level(ready=9, running=9)}))
+        await readings.add(store, Reading(minute, 1, {"onnx": Level(ready=2, oldest=7.0, running=1)}))
+        await store.close()
+        numbers = read((await http.get("/metrics")).text)
+
+    assert of(numbers, "queue_ready", queue="onnx") == 2
+    assert of(numbers, "queue_oldest_seconds", queue="onnx") == 7
+    assert of(numbers, "queue_running", queue="onnx") == 1
 
 
 def test_a_worker_says_that_it_is_ready_and_what_its_metrics_are(place: Place, worker: Process) -> None:
