@@ -27,6 +27,7 @@ from bench.pages import PagesSection
 from bench.peers.contenders import CONTENDERS
 from bench.peers.section import PeersSection
 from bench.scale import ScaleSection
+from bench.servers import STORES
 from bench.sizes import FULL, QUICK, Sizes
 from bench.store import StoreSection
 from bench.table import printed
@@ -61,7 +62,7 @@ def main() -> None:
     try:
         os.environ[LOOP] = asked.loop
         with asyncio.Runner(loop_factory=LOOPS[asked.loop]) as runner:
-            sizes = replace(QUICK if asked.quick else FULL, peers_only=tuple(asked.only))
+            sizes = replace(QUICK if asked.quick else FULL, peers_only=tuple(asked.only), store=asked.store)
             book = runner.run(measure(asked.sections or list(SECTIONS), folder, asked.rounds, sizes))
     finally:
         if asked.folder is None:
@@ -98,6 +99,7 @@ def _arguments() -> Any:
     parser.add_argument("--rounds", type=int, default=3, help="of everything, in turn; medians are printed (default 3)")
     parser.add_argument("--quick", action="store_true", help="small numbers: shows that it works, not how fast")
     parser.add_argument("--only", action="append", default=[], type=_contender, metavar="NAME", help="of the peers")
+    parser.add_argument("--store", choices=STORES, default="sqlite", help="of the sections store and engine")
     parser.add_argument("--loop", choices=LOOPS, default="uvloop", help="of benchmark and workers (default uvloop)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every value of every round there too")
     parser.add_argument("--folder", type=Path, help="keep stores, ledgers and logs there (default: removed afterwards)")
@@ -152,6 +154,7 @@ def _told(book: Book, before: tuple[float, float, float], asked: Any) -> dict[st
         "load_after": os.getloadavg(),
         "is_quick": asked.quick,
         "loop": asked.loop,
+        "store": asked.store,
         "rows": rows,
         "remarks": book.remarks,
     }

@@ -10,6 +10,7 @@ from bench import stages
 from bench.book import Book, percentile
 from bench.disk import synced_writes
 from bench.pick_up import pick_ups
+from bench.servers import STORES
 from bench.site import Site, Submitted, WorkerProcess
 from bench.sizes import Sizes
 from packhorse.core.models import Job
@@ -28,10 +29,12 @@ class EngineSection:
         self._folder = folder
         self._sizes = sizes
         self._count = 0
+        self._server = STORES[sizes.store](folder / "server")
 
     async def round(self, book: Book) -> None:
         self._count += 1
-        site = Site(self._folder / str(self._count), queues=QUEUES)
+        store = await self._server.empty(self._count)
+        site = Site(self._folder / str(self._count), queues=QUEUES, store=store)
         try:
             worker = site.start_worker()
             await site.is_up(worker)
@@ -52,7 +55,7 @@ class EngineSection:
             await site.close()
 
     async def close(self) -> None:
-        pass
+        await self._server.close()
 
     async def _drain(
         self, book: Book, site: Site, worker: WorkerProcess, pipeline: Pipeline[Any], name: str, count: int

@@ -60,11 +60,14 @@ def finish(claim: Claim, now: float) -> Change:
     return replace(change, id=claim.token)
 
 
-async def seed(store: SqliteStore, changes: Iterable[Change], size: int = 10_000) -> None:
-    """Commit through the adapter's own SQL, thousands in a transaction: the rows that as many submits would leave."""
+async def seed(store: Store, changes: Iterable[Change], size: int = 10_000) -> None:
+    """Leave the rows that as many submits would. SQLite commits thousands in one transaction, through its own SQL."""
     waiting = iter(changes)
     while some := list(islice(waiting, size)):
-        await store._writer.run(partial(_make_all, store, some))
+        if isinstance(store, SqliteStore):
+            await store._writer.run(partial(_make_all, store, some))
+        else:
+            await commit(store, some)
         await store.trim()  # as every worker does all the time
 
 

@@ -20,6 +20,7 @@ from bench.sizes import Sizes
 from packhorse.core.changes import Change
 from packhorse.core.plan import Status
 from packhorse.store.base import Filter, Store
+from packhorse.store.sqlite import SqliteStore
 from packhorse.store.sqlite.connection import connect
 
 SECTION = "scale"
@@ -94,7 +95,9 @@ class ScaleSection:
             began = time.perf_counter()
             await held.seed(count)
             book.note(SECTION, f"seeding, {held.name}", time.perf_counter() - began, "s")
-            size = await asyncio.to_thread(_size, (await held.site.store()).path)
+            store = await held.site.store()
+            assert isinstance(store, SqliteStore)
+            size = await asyncio.to_thread(_size, store.path)
             book.note(SECTION, f"database, {held.name}", size / count, "bytes/job")
 
     async def _claims(self, book: Book) -> None:

@@ -22,8 +22,8 @@ from packhorse.define.pipelines import Pipeline
 from packhorse.define.submit import Options
 from packhorse.runtime import Runtime
 from packhorse.settings import load
+from packhorse.store.base import Store
 from packhorse.store.collections import workers
-from packhorse.store.sqlite import SqliteStore
 
 ROOT = Path(__file__).parents[1]
 LOOK = 0.1
@@ -102,9 +102,8 @@ class Site:
         self._workers: list[WorkerProcess] = []
         self._log = (folder / "workers.log").open("ab")
 
-    async def store(self) -> SqliteStore:
+    async def store(self) -> Store:
         store, _ = await self._runtime.open()
-        assert isinstance(store, SqliteStore)
         return store
 
     def start_worker(self, *, boot: str | None = None) -> WorkerProcess:
@@ -121,7 +120,7 @@ class Site:
         await self._until(lambda: self._is_enrolled(store, worker), "the worker did not come up")
 
     @staticmethod
-    async def _is_enrolled(store: SqliteStore, worker: WorkerProcess) -> bool:
+    async def _is_enrolled(store: Store, worker: WorkerProcess) -> bool:
         return any(card.pid == worker.process.pid for card in await workers.list_all(store))
 
     async def submit(self, pipeline: Pipeline[Any], **parameters: Any) -> Submitted:

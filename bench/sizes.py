@@ -33,6 +33,8 @@ class Sizes(Struct, frozen=True):
     """Claims of a hundred tasks each, likewise."""
     looks: int = 50
     """Calls of each question."""
+    store: str = "sqlite"
+    """The store that `store` and `engine` measure."""
     failures: int = 10_000
     pages: int = 1_000_000
     """Jobs in each store while pages are looked at."""

@@ -12,18 +12,20 @@ from pathlib import Path
 from bench import jobs
 from bench.book import Book, at_least
 from bench.disk import synced_writes
+from bench.servers import STORES
 from bench.sizes import Sizes
 from packhorse.core import lifecycle
 from packhorse.core.changes import Change
 from packhorse.core.models import Job
+from packhorse.factory import open_store
 from packhorse.jobs.transact import Transactor
-from packhorse.store.sqlite import SqliteStore
+from packhorse.store.base import Store
 
 SECTION = "store"
 TO = "x raw"
 """Durable writes to synced writes."""
 TOGETHER = at_least(2.5, of_ratio=True)
-"""Callers that wait together share one sync, so they have to get more done than the disk has syncs."""
+"""Callers of SQLite that wait together share one sync, so they have to get more done than the disk has syncs."""
 PAIR = "claim+finish"
 """Counted in pairs, and compared as what it is: two durable writes, one after the other."""
 QUEUED = 10_000
@@ -38,6 +40,7 @@ class StoreSection:
         self._folder = folder
         self._sizes = sizes
         self._count = 0
+        self._server = STORES[sizes.store](folder / "server")
 
     async def round(self, book: Book) -> None:
         callers = self._sizes.callers
@@ -52,7 +55,8 @@ class StoreSection:
         for name, many, (rate, raw) in measured:
             label = {0: name, 1: f"{name}, 1 caller"}.get(many, f"{name}, {many} callers")
             ratio = rate * (2 if name.startswith(PAIR) else 1) / raw
-            book.note(SECTION, label, rate, "/s", ratio=ratio, to=TO, bound=TOGETHER if many > 1 else None)
+            bound = TOGETHER if many > 1 and self._sizes.store == "sqlite" else None
+            book.note(SECTION, label, rate, "/s", ratio=ratio, to=TO, bound=bound)
 
     async def _beside_the_disk(self, measure: Callable[[], Awaitable[float]]) -> tuple[float, float]:
         """A rate, and raw writes right before and after it: a shared disk is not as fast now as a minute ago."""
@@ -62,7 +66,7 @@ class StoreSection:
         return rate, (before + after) / 2
 
     async def close(self) -> None:
-        pass
+        await self._server.close()
 
     async def _adds(self, callers: int) -> float:
         plan = jobs.plan()
@@ -123,7 +127,7 @@ class StoreSection:
         await self._rate(store, [carry])
         return done / (time.perf_counter() - began)
 
-    async def _rate(self, store: SqliteStore, steps: list[Step]) -> float:
+    async def _rate(self, store: Store, steps: list[Step]) -> float:
         """Operations per second of callers that each begin the next when the last is done."""
         done = 0
         began = time.perf_counter()
@@ -139,12 +143,12 @@ class StoreSection:
         await store.close()
         return rate
 
-    async def _filled(self) -> SqliteStore:
+    async def _filled(self) -> Store:
         store = await self._fresh()
         plan = jobs.plan()
         await jobs.seed(store, (jobs.submit(plan, store.now()) for _ in range(int(self._sizes.seconds * QUEUED))))
         return store
 
-    async def _fresh(self) -> SqliteStore:
+    async def _fresh(self) -> Store:
         self._count += 1
-        return await SqliteStore.open(self._folder / f"{self._count}.db")
+        return await open_store(await self._server.empty(self._count))
