@@ -25,7 +25,7 @@ from packhorse.core.plan import Definition, Plan, Status
 from packhorse.factory import open_store
 from packhorse.settings import Settings
 from packhorse.store.base import Filter, Store
-from packhorse.store.collections import definitions
+from packhorse.store.collections.workers import publish_definitions
 from packhorse.web.app import build
 
 SECTION = "pages"
@@ -123,7 +123,7 @@ async def _paths(store: Store) -> dict[str, str]:
 
 async def fill(store: Store, count: int) -> None:
     """Half of them completed, a fiftieth failed, a hundredth cancelled, the rest waiting."""
-    await definitions.publish(store, [_definition(plan) for plan in PLANS])
+    await publish_definitions(store, [_definition(plan) for plan in PLANS])
     lives = _lives(store, count)
     turn = asyncio.Semaphore(AT_ONCE)
 

@@ -18,8 +18,8 @@ from packhorse.core.plan import Status
 from packhorse.errors import BlobUnavailable, CorruptRecord, JobNotFound, StoreUnavailable
 from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Claim, Store
-from packhorse.store.collections import bookmarks as bookmark_records
 from packhorse.store.collections.webhooks import add_endpoint, end_endpoint, list_endpoints
+from packhorse.store.collections.workers import get_bookmark
 from packhorse.store.sqlite import SqliteStore
 from tests.contract.blob_fixtures import content
 from tests.contract.builders import (
@@ -479,7 +479,7 @@ async def test_the_sweep_walks_on_from_its_bookmark_page_by_page_and_begins_agai
     for _ in range(3):
         await janitor.tick()
         left.append(len(await objects(blobs)))
-        bookmarks.append(await bookmark_records.get(store, SWEEP))
+        bookmarks.append(await get_bookmark(store, SWEEP))
     await orphan(blobs, EPOCH - 3 * ORPHAN)
     await janitor.tick()
 
@@ -618,7 +618,7 @@ async def test_a_job_that_cannot_be_read_does_not_keep_others_from_being_compare
         await janitor.tick()
 
     assert litter not in await objects(blobs)
-    assert (await bookmark_records.get(store, LAP) or "").startswith(RESTING)
+    assert (await get_bookmark(store, LAP) or "").startswith(RESTING)
 
 
 async def test_what_unfinished_uploads_left_behind_is_removed(blobs: Blobs, janitor: Janitor, folder: Path) -> None:

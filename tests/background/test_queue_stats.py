@@ -11,8 +11,9 @@ from packhorse.core import json
 from packhorse.core.plan import Definition, Plan
 from packhorse.jobs.stats import queue_stats
 from packhorse.store.base import Store
-from packhorse.store.collections import definitions, readings, workers
-from packhorse.store.collections.readings import Level
+from packhorse.store.collections import workers
+from packhorse.store.collections.queues import Level, list_readings
+from packhorse.store.collections.workers import publish_definitions
 from packhorse.store.sqlite import SqliteStore
 from tests.contract.builders import LEASE, ONE, card, claim, plan, stage, submit
 from tests.contract.stores import Clock
@@ -26,7 +27,7 @@ def defined(of: Plan) -> Definition:
 
 
 async def test_a_queue_is_surveyed_with_what_is_ready_runs_and_has_waited_longest(store: Store, clock: Clock) -> None:
-    await definitions.publish(store, [defined(ONE), defined(TWO)])
+    await publish_definitions(store, [defined(ONE), defined(TWO)])
     await submit(store, priority=-1)
     clock.forward(30.0)
     await submit(store)
@@ -45,7 +46,7 @@ async def test_a_queue_is_surveyed_with_what_is_ready_runs_and_has_waited_longes
 
 
 async def test_a_definition_that_cannot_be_read_hides_no_queue(store: Store) -> None:
-    await definitions.publish(store, [Definition("app", "torn", b"{", b"{}", "f"), defined(TWO)])
+    await publish_definitions(store, [Definition("app", "torn", b"{", b"{}", "f"), defined(TWO)])
 
     assert list((await queue_stats(store, LEASE)).queues) == ["gpu"]
 
@@ -60,7 +61,7 @@ async def test_a_silent_worker_counts_for_nothing(store: Store, clock: Clock) ->
 
 
 async def test_what_was_claimed_does_not_wait(store: Store) -> None:
-    await definitions.publish(store, [defined(ONE)])
+    await publish_definitions(store, [defined(ONE)])
     await submit(store)
     await claim(store)
 
@@ -68,7 +69,7 @@ async def test_what_was_claimed_does_not_wait(store: Store) -> None:
 
 
 async def test_a_minute_is_read_once_by_three_workers(store: SqliteStore, clock: Clock, faults: Faults) -> None:
-    await definitions.publish(store, [defined(ONE)])
+    await publish_definitions(store, [defined(ONE)])
     handles = [await SqliteStore.open(store.path, clock) for _ in range(3)]
     surveyors = [QueueSampler(handle, LEASE) for handle in handles]
 
@@ -76,7 +77,7 @@ async def test_a_minute_is_read_once_by_three_workers(store: SqliteStore, clock:
         waits = await asyncio.gather(*(surveyor.tick() for surveyor in surveyors))
         assert all(0.0 <= wait <= 65.0 for wait in waits)
         clock.forward(60.0)
-    found = await readings.list_since(store, 0.0)
+    found = await list_readings(store, 0.0)
     for handle in handles:
         await handle.close()
 

@@ -26,8 +26,8 @@ from packhorse.jobs.encryption import get_encryptor
 from packhorse.jobs.transact import Transactor
 from packhorse.settings import Settings, load
 from packhorse.store.base import Filter, Store
-from packhorse.store.collections import bookmarks, definitions
 from packhorse.store.collections import schedules as schedule_records
+from packhorse.store.collections.workers import get_bookmark, publish_definitions, put_bookmark
 from packhorse.store.sqlite import SqliteStore
 from tests.contract.builders import ONE, SLOTTED, UNKNOWN, cancel, claim_one, fail, finish, submit
 from tests.contract.schedules import claimed, created, terms, torn
@@ -57,7 +57,7 @@ async def duty(store: Store, blobs: Blobs, settings: Settings) -> Scheduler:
 
 
 async def publish(store: Store, plan: Plan) -> None:
-    await definitions.publish(store, [Definition("app", plan.pipeline, json.encode(plan), b"{}", plan.fingerprint)])
+    await publish_definitions(store, [Definition("app", plan.pipeline, json.encode(plan), b"{}", plan.fingerprint)])
 
 
 async def runs(store: Store, id: str = "nightly") -> list[Run]:
@@ -487,7 +487,7 @@ async def test_one_that_cannot_be_read_stops_no_other(store: Store, duty: Schedu
 async def test_a_pipeline_that_cannot_be_read_stops_no_other(
     store: Store, duty: Scheduler, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await definitions.publish(store, [Definition("app", "torn", b"{", b"{}", "f")])
+    await publish_definitions(store, [Definition("app", "torn", b"{", b"{}", "f")])
     await created(store, "bad", pipeline="torn")
     await created(store, "good")
 
@@ -499,11 +499,11 @@ async def test_a_pipeline_that_cannot_be_read_stops_no_other(
 
 
 async def test_a_bookmark_that_cannot_be_read_begins_the_round_anew(store: Store, duty: Scheduler) -> None:
-    await bookmarks.put(store, scheduler.ROUND, "torn")
+    await put_bookmark(store, scheduler.ROUND, "torn")
 
     await duty.tick()
 
-    assert await bookmarks.get(store, scheduler.ROUND) != "torn"
+    assert await get_bookmark(store, scheduler.ROUND) != "torn"
 
 
 async def test_the_round_goes_past_one_that_it_cannot_look_after(
@@ -560,12 +560,12 @@ async def test_the_round_is_made_by_one_of_all_workers(
     store: Store, duty: Scheduler, clock: Clock, blobs: Blobs, settings: Settings
 ) -> None:
     await duty.tick()
-    marked = await bookmarks.get(store, scheduler.ROUND)
+    marked = await get_bookmark(store, scheduler.ROUND)
     clock.forward(LAP / 2)
 
     await Scheduler(store, blobs, settings, Transactor(store)).tick()
 
-    assert await bookmarks.get(store, scheduler.ROUND) == marked
+    assert await get_bookmark(store, scheduler.ROUND) == marked
 
 
 # What code declares

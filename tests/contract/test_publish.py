@@ -17,7 +17,7 @@ from packhorse.core.plan import Status
 from packhorse.jobs.publish import KEPT, MARKS, Publisher, files
 from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Store
-from packhorse.store.collections import bookmarks
+from packhorse.store.collections.workers import put_bookmark
 from tests.contract import blob_fixtures
 from tests.contract.blob_fixtures import content, stream
 from tests.contract.builders import SPEC, claim_one, finish, held, needs, plan, settled, stage, submit
@@ -172,7 +172,7 @@ async def test_what_a_killed_janitor_has_published_of_a_job_that_is_no_more_is_f
     published = {at: replace(each, files=_elsewhere(each)) for at, each in results.items()}
     await Publisher(blobs).publish(job, published)
     before = await shown(blobs, "a")
-    await bookmarks.put(store, "published", "")
+    await put_bookmark(store, "published", "")
 
     await janitor.tick()
 

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from packhorse.core.models import TaskId
 from packhorse.store.base import Finding, Store
-from packhorse.store.collections import findings, workers
-from packhorse.store.collections.workers import LOST_KEPT, Lost, Machine, Work
+from packhorse.store.collections import workers
+from packhorse.store.collections.workers import LOST_KEPT, Lost, Machine, Work, list_findings, save_findings
 from tests.contract.builders import card
 from tests.contract.stores import Clock, OpenStore
 
@@ -22,24 +22,24 @@ FILES = Finding("files", False, "away", "ä · it took too long", "files", 1_800
 
 
 async def test_what_was_found_is_read_back_whole_from_another_handle(store: Store, other: Store) -> None:
-    await findings.save(store, [STORE, FILES])
+    await save_findings(store, [STORE, FILES])
 
-    assert await findings.list_all(other) == [FILES, STORE]
+    assert await list_findings(other) == [FILES, STORE]
 
 
 async def test_what_is_found_later_replaces_what_was_found_of_the_same_part(store: Store, other: Store) -> None:
-    await findings.save(store, [STORE, FILES])
+    await save_findings(store, [STORE, FILES])
     well = replace(FILES, is_ok=True, value="ok", measured_at=1_800_000_020.0)
 
-    await findings.save(other, [well])
+    await save_findings(other, [well])
 
-    assert await findings.list_all(store) == [well, STORE]
+    assert await list_findings(store) == [well, STORE]
 
 
 async def test_nothing_was_found_before_anybody_looked(store: Store) -> None:
-    await findings.save(store, [])
+    await save_findings(store, [])
 
-    assert await findings.list_all(store) == []
+    assert await list_findings(store) == []
 
 
 # workers

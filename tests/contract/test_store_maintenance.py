@@ -8,7 +8,7 @@ from packhorse.core import lifecycle
 from packhorse.core.plan import DEFAULT_KEEP, Status
 from packhorse.errors import Conflict
 from packhorse.store.base import Filter, Store
-from packhorse.store.collections import bookmarks
+from packhorse.store.collections.workers import get_bookmark, put_bookmark
 from tests.contract.builders import (
     BROKEN,
     ONLY,
@@ -286,20 +286,20 @@ async def test_the_littered_are_cut_at_the_limit(store: Store) -> None:
 
 
 async def test_a_bookmark_is_where_it_was_put(store: Store, other: Store) -> None:
-    assert await bookmarks.get(other, "orphans") is None
+    assert await get_bookmark(other, "orphans") is None
 
-    await bookmarks.put(store, "orphans", "jobs/ü")
+    await put_bookmark(store, "orphans", "jobs/ü")
 
-    assert await bookmarks.get(other, "orphans") == "jobs/ü"
+    assert await get_bookmark(other, "orphans") == "jobs/ü"
 
 
 async def test_a_bookmark_moves(store: Store, other: Store) -> None:
-    await bookmarks.put(store, "orphans", "a")
-    await bookmarks.put(store, "else", "z")
+    await put_bookmark(store, "orphans", "a")
+    await put_bookmark(store, "else", "z")
 
-    await bookmarks.put(other, "orphans", "b")
+    await put_bookmark(other, "orphans", "b")
 
-    assert (await bookmarks.get(store, "orphans"), await bookmarks.get(store, "else")) == ("b", "z")
+    assert (await get_bookmark(store, "orphans"), await get_bookmark(store, "else")) == ("b", "z")
 
 
 async def test_trimming_drops_nothing_but_what_serves_watchers(store: Store) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from packhorse.store.base import Store
-from packhorse.store.collections import pauses
-from packhorse.store.collections.pauses import Pause
+from packhorse.store.collections.queues import Pause, drop_pause, list_pauses, put_pause
 from tests.contract.builders import (
     APART,
     CHAIN,
@@ -28,32 +27,32 @@ from tests.contract.stores import Clock
 async def test_a_pause_is_read_back_whole_from_another_handle(store: Store, other: Store) -> None:
     pause = Pause("gpu", 1_800_000_000.5, "k1", "the driver · neu")
 
-    await pauses.pause(store, pause)
+    await put_pause(store, pause)
 
-    assert await pauses.list_all(other) == [pause]
+    assert await list_pauses(other) == [pause]
 
 
 async def test_a_pause_said_again_replaces_and_others_stay(store: Store) -> None:
-    await pauses.pause(store, Pause("gpu", 1.0, "k1", "first"))
-    await pauses.pause(store, Pause("default", 2.0, "k1"))
+    await put_pause(store, Pause("gpu", 1.0, "k1", "first"))
+    await put_pause(store, Pause("default", 2.0, "k1"))
 
-    await pauses.pause(store, Pause("gpu", 3.0, "k2"))
+    await put_pause(store, Pause("gpu", 3.0, "k2"))
 
-    assert await pauses.list_all(store) == [Pause("default", 2.0, "k1"), Pause("gpu", 3.0, "k2")]
+    assert await list_pauses(store) == [Pause("default", 2.0, "k1"), Pause("gpu", 3.0, "k2")]
 
 
 async def test_a_queue_is_resumed_once(store: Store, other: Store) -> None:
-    await pauses.pause(store, Pause("gpu", 1.0, "k1"))
-    await pauses.pause(store, Pause("default", 1.0, "k1"))
+    await put_pause(store, Pause("gpu", 1.0, "k1"))
+    await put_pause(store, Pause("default", 1.0, "k1"))
 
-    assert await pauses.resume(other, "gpu") is True
-    assert await pauses.resume(store, "gpu") is False
-    assert await pauses.list_all(store) == [Pause("default", 1.0, "k1")]
+    assert await drop_pause(other, "gpu") is True
+    assert await drop_pause(store, "gpu") is False
+    assert await list_pauses(store) == [Pause("default", 1.0, "k1")]
 
 
 async def test_nothing_is_paused_in_an_empty_store(store: Store) -> None:
-    assert await pauses.list_all(store) == []
-    assert await pauses.resume(store, "default") is False
+    assert await list_pauses(store) == []
+    assert await drop_pause(store, "default") is False
 
 
 # ahead

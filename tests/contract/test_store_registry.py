@@ -7,7 +7,8 @@ from msgspec.structs import replace
 from packhorse.core import json
 from packhorse.core.plan import Definition
 from packhorse.store.base import Store
-from packhorse.store.collections import definitions, workers
+from packhorse.store.collections import workers
+from packhorse.store.collections.workers import list_definitions, publish_definitions
 from tests.contract.builders import CHAIN, ONE, card, finish, started
 from tests.contract.stores import Clock
 
@@ -21,37 +22,37 @@ TRAIN = Definition("edge", "train", json.encode(ONE), b"{}", "f2")
 async def test_a_published_definition_is_read_back_whole_with_the_time_of_the_store(
     timed: Store, clock: Clock, other: Store
 ) -> None:
-    await definitions.publish(timed, [CONVERT])
+    await publish_definitions(timed, [CONVERT])
 
-    assert await definitions.list_all(other) == [replace(CONVERT, published_at=clock())]
+    assert await list_definitions(other) == [replace(CONVERT, published_at=clock())]
 
 
 async def test_a_definition_that_cannot_be_read_hides_no_other(store: Store) -> None:
-    await definitions.publish(store, [replace(CONVERT, app=7), TRAIN])
+    await publish_definitions(store, [replace(CONVERT, app=7), TRAIN])
 
-    assert [each.pipeline for each in await definitions.list_all(store)] == ["train"]
+    assert [each.pipeline for each in await list_definitions(store)] == ["train"]
 
 
 async def test_nothing_is_published_in_an_empty_store(store: Store) -> None:
-    await definitions.publish(store, [])
+    await publish_definitions(store, [])
 
-    assert await definitions.list_all(store) == []
+    assert await list_definitions(store) == []
 
 
 async def test_several_pipelines_are_published_side_by_side(store: Store, other: Store) -> None:
-    await definitions.publish(store, [TRAIN, CONVERT])
-    await definitions.publish(other, [replace(CONVERT, pipeline="another")])
+    await publish_definitions(store, [TRAIN, CONVERT])
+    await publish_definitions(other, [replace(CONVERT, pipeline="another")])
 
-    assert {each.pipeline for each in await definitions.list_all(store)} == {"another", "convert", "train"}
+    assert {each.pipeline for each in await list_definitions(store)} == {"another", "convert", "train"}
 
 
 async def test_a_pipeline_published_again_replaces_what_was_there(timed: Store, clock: Clock) -> None:
-    await definitions.publish(timed, [CONVERT, TRAIN])
+    await publish_definitions(timed, [CONVERT, TRAIN])
     clock.forward(5.0)
 
-    await definitions.publish(timed, [replace(CONVERT, fingerprint="f3", description="")])
+    await publish_definitions(timed, [replace(CONVERT, fingerprint="f3", description="")])
 
-    found = {each.pipeline: (each.fingerprint, each.published_at) for each in await definitions.list_all(timed)}
+    found = {each.pipeline: (each.fingerprint, each.published_at) for each in await list_definitions(timed)}
     assert found == {"convert": ("f3", clock()), "train": ("f2", clock() - 5.0)}
 
 

@@ -9,8 +9,7 @@ import pytest
 
 from packhorse.core.models import TaskId
 from packhorse.store.base import Store
-from packhorse.store.collections import readings
-from packhorse.store.collections.readings import READINGS_KEPT, Level, Reading
+from packhorse.store.collections.queues import READINGS_KEPT, Level, Reading, add_reading, list_readings
 from packhorse.store.statistics import KEPT, MINUTE, QUARTER, Counts, Head, Tally
 from tests.contract.builders import CHAIN, cancelled, claim, completed, failed, plan, stage, started, submit
 from tests.contract.second_process import second
@@ -135,19 +134,19 @@ def reading(at: float, **options: Any) -> Reading:
 async def test_a_reading_is_read_back_whole_from_another_handle(store: Store, other: Store) -> None:
     whole = reading(store.now(), workers=3, queues={"onnx": Level(7, 1.25, 2, 4), "bie": Level()})
 
-    assert await readings.add(store, whole)
+    assert await add_reading(store, whole)
 
-    assert await readings.list_since(other, store.now()) == [whole]
+    assert await list_readings(other, store.now()) == [whole]
 
 
 async def test_the_first_of_a_minute_is_kept_and_the_others_are_told(store: Store, other: Store) -> None:
     now = store.now()
 
     kept = await asyncio.gather(
-        *(readings.add(handle, reading(now, workers=n)) for n, handle in enumerate([store, other] * 5))
+        *(add_reading(handle, reading(now, workers=n)) for n, handle in enumerate([store, other] * 5))
     )
 
-    [found] = await readings.list_since(store, now)
+    [found] = await list_readings(store, now)
     assert kept.count(True) == 1
     assert found.workers == kept.index(True)
 
@@ -155,17 +154,17 @@ async def test_the_first_of_a_minute_is_kept_and_the_others_are_told(store: Stor
 async def test_readings_are_kept_for_72_hours_and_come_oldest_first(timed: Store, clock: Clock) -> None:
     for hours in (0, 30, 30):
         clock.forward(hours * 3600)
-        await readings.add(timed, reading(clock()))
+        await add_reading(timed, reading(clock()))
         await timed.trim()
-    all_of_them = [each.at for each in await readings.list_since(timed, 0.0)]
+    all_of_them = [each.at for each in await list_readings(timed, 0.0)]
 
     clock.forward(13 * 3600)
     await timed.trim()
 
     assert all_of_them == sorted(all_of_them)
     assert len(all_of_them) == 3
-    assert [each.at for each in await readings.list_since(timed, 0.0)] == all_of_them[1:]
-    assert [each.at for each in await readings.list_since(timed, all_of_them[2] + 30.0)] == all_of_them[2:]
+    assert [each.at for each in await list_readings(timed, 0.0)] == all_of_them[1:]
+    assert [each.at for each in await list_readings(timed, all_of_them[2] + 30.0)] == all_of_them[2:]
 
 
 # heads

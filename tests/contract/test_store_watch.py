@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from packhorse.store.base import Store
-from packhorse.store.collections import bookmarks, workers
+from packhorse.store.collections import workers
+from packhorse.store.collections.workers import put_bookmark
 from tests.contract.builders import (
     LEASE,
     cancel,
@@ -47,7 +48,7 @@ async def _enrolled(store: Store) -> None:
 
 
 async def _bookmarked(store: Store) -> None:
-    await bookmarks.put(store, "here", "now")
+    await put_bookmark(store, "here", "now")
 
 
 ANYTHING: dict[str, Callable[[Store], Awaitable[object]]] = {

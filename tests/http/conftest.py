@@ -13,7 +13,7 @@ from packhorse.core.plan import Definition
 from packhorse.define.registry import load
 from packhorse.factory import open_store
 from packhorse.store.base import Store
-from packhorse.store.collections import definitions
+from packhorse.store.collections.workers import publish_definitions
 from tests.contract.stores import SORTS, lent
 from tests.http.processes import SAMPLE, STARTING, Place, Server, served, until, working
 from tests.http.unserved import Http, unserved
@@ -25,7 +25,7 @@ def publish(place: Place) -> None:
 
     async def tell() -> None:
         store = await open_store(place.settings.store)
-        await definitions.publish(store, sampled())
+        await publish_definitions(store, sampled())
         await store.close()
 
     asyncio.run(tell())

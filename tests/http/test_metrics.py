@@ -15,8 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from packhorse import Client
 from packhorse.errors import InvalidInput, SlotTaken, UnknownPipeline
 from packhorse.factory import open_store
-from packhorse.store.collections import readings
-from packhorse.store.collections.readings import Level, Reading
+from packhorse.store.collections.queues import Level, Reading, add_reading
 from tests.http.processes import Place, Process, Server, free_port, served, until, working
 from tests.http.unserved import unserved
 from tests.journey.places import PLACES
@@ -199,8 +198,8 @@ async def test_the_last_sample_of_the_queues_is_reported(tmp_path: Any) -> None:
     async with unserved(settings, "http://127.0.0.1") as http:
         store = await open_store(settings.store)
         minute = int(store.now() // 60) * 60
-        await readings.add(store, Reading(minute - 60, 1, {"onnx": Level(ready=9, running=9)}))
-        await readings.add(store, Reading(minute, 1, {"onnx": Level(ready=2, oldest=7.0, running=1)}))
+        await add_reading(store, Reading(minute - 60, 1, {"onnx": Level(ready=9, running=9)}))
+        await add_reading(store, Reading(minute, 1, {"onnx": Level(ready=2, oldest=7.0, running=1)}))
         await store.close()
         numbers = read((await http.get("/metrics")).text)
 

@@ -9,7 +9,8 @@ import pytest
 from litestar.testing import AsyncTestClient
 
 from packhorse.store.base import Store
-from packhorse.store.collections import pauses, workers
+from packhorse.store.collections import workers
+from packhorse.store.collections.queues import list_pauses
 from tests.contract.builders import card
 from tests.http.conftest import publish
 from tests.http.processes import Place
@@ -49,7 +50,7 @@ async def test_queues_are_listed_with_what_waits_and_who_serves_them(http: Http,
 async def test_a_paused_queue_says_since_when_by_whom_and_why(http: Http, store: Store) -> None:
     answer = await http.post("queues/default/pause", json={"reason": "the disk is full"})
 
-    [pause] = await pauses.list_all(store)
+    [pause] = await list_pauses(store)
     assert answer.status_code == 200
     assert answer.json() == (await queues(http))["default"]
     assert answer.json()["paused"]["by"] == pause.by == "local"
@@ -73,12 +74,12 @@ async def test_a_job_in_a_paused_queue_is_explained(http: Http, store: Store) ->
 async def test_a_second_pause_replaces_the_first_and_a_second_resume_does_nothing(http: Http, store: Store) -> None:
     for reason in ("one", "two"):
         await http.post("queues/onnx/pause", json={"reason": reason})
-    reasons = [pause.reason for pause in await pauses.list_all(store)]
+    reasons = [pause.reason for pause in await list_pauses(store)]
     answers = [await http.post("queues/onnx/resume") for _ in range(2)]
 
     assert reasons == ["two"]
     assert [(each.status_code, each.json()["paused"]) for each in answers] == [(200, None)] * 2
-    assert await pauses.list_all(store) == []
+    assert await list_pauses(store) == []
 
 
 @pytest.mark.parametrize("verb", ["pause", "resume"])
@@ -86,7 +87,7 @@ async def test_a_queue_nobody_uses_is_404(http: Http, store: Store, verb: str) -
     answer = await http.post(f"queues/defualt/{verb}")
 
     assert (answer.status_code, answer.json()["type"]) == (404, "urn:packhorse:queue-not-found")
-    assert await pauses.list_all(store) == []
+    assert await list_pauses(store) == []
 
 
 @pytest.mark.parametrize("reason", ["x" * 501, "a\0b", 7])
@@ -95,4 +96,4 @@ async def test_a_reason_is_a_short_text(http: Http, store: Store, reason: object
 
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["field"] == "reason"
-    assert await pauses.list_all(store) == []
+    assert await list_pauses(store) == []

@@ -12,9 +12,8 @@ from litestar.testing import AsyncTestClient
 
 from packhorse.core.histogram import bucket
 from packhorse.store.base import Store
-from packhorse.store.collections import readings
 from packhorse.store.collections import workers as worker_records
-from packhorse.store.collections.readings import Level, Reading
+from packhorse.store.collections.queues import Level, Reading, add_reading
 from packhorse.store.statistics import MINUTE, QUARTER, Tally
 from tests.contract.builders import card
 from tests.http.conftest import publish
@@ -115,7 +114,7 @@ async def test_a_series_has_no_more_points_than_can_be_plotted(
     now = store.now()
     for ago in (0, 30, 3500, 4 * 3600, 71 * 3600):
         await store.tally(tallies(now - ago, {"completed": 1}))
-        await readings.add(store, Reading(int((now - ago) // 60) * 60, 2, {"default": Level(7, 1.5, 3, 4)}))
+        await add_reading(store, Reading(int((now - ago) // 60) * 60, 2, {"default": Level(7, 1.5, 3, 4)}))
 
     found = await stats(http, window=window)
 
@@ -133,7 +132,7 @@ async def test_a_series_has_no_more_points_than_can_be_plotted(
 async def test_a_point_shows_the_peak_of_its_readings_and_the_fewest_workers(http: Http, store: Store) -> None:
     at = int((store.now() - 3600) // QUARTER) * QUARTER
     for n, (ready, workers) in enumerate([(1, 3), (80, 1), (2, 3)]):
-        await readings.add(store, Reading(at + 60 * n, workers, {"onnx": Level(ready), "default": Level(5)}))
+        await add_reading(store, Reading(at + 60 * n, workers, {"onnx": Level(ready), "default": Level(5)}))
 
     [point] = [each for each in (await stats(http, window="72h", queue="onnx"))["series"] if each["ready"] is not None]
 

@@ -13,9 +13,8 @@ from msgspec.structs import replace
 from packhorse import host
 from packhorse.core.models import TaskId
 from packhorse.store.base import Finding, Store
-from packhorse.store.collections import findings as finding_records
 from packhorse.store.collections import workers as worker_records
-from packhorse.store.collections.workers import Lost, Machine, Work, WorkerCard
+from packhorse.store.collections.workers import Lost, Machine, Work, WorkerCard, save_findings
 from tests.contract.builders import card
 from tests.http.conftest import publish
 from tests.http.processes import Place
@@ -135,10 +134,10 @@ async def test_all_is_well_where_store_and_files_answer(http: Http) -> None:
 async def test_what_workers_found_turns_stale_when_nobody_looks_any_more(http: Http, store: Store) -> None:
     await worker_records.enroll(store, card("w1", duties={"reaper": store.now()}))
     seen = Finding("files", True, "answers in 1 ms", "as w1 sees it", "files", store.now() - 20)
-    await finding_records.save(store, [seen])
+    await save_findings(store, [seen])
     _, fresh = await findings(http)
 
-    await finding_records.save(store, [replace(seen, measured_at=store.now() - 61)])
+    await save_findings(store, [replace(seen, measured_at=store.now() - 61)])
     status, stale = await findings(http)
 
     assert fresh["files, from a worker"]["state"] == "ok"

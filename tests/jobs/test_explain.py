@@ -14,8 +14,8 @@ from packhorse.core.models import Job
 from packhorse.jobs.explain import Around, explain_job, is_live, reasons
 from packhorse.schemas.explain import Reason
 from packhorse.store.base import Store
-from packhorse.store.collections import pauses, workers
-from packhorse.store.collections.pauses import Pause
+from packhorse.store.collections import workers
+from packhorse.store.collections.queues import Pause, put_pause
 from packhorse.store.collections.workers import WorkerCard
 from tests.contract.builders import (
     ONNX,
@@ -178,7 +178,7 @@ async def test_what_is_around_a_job_is_read_from_the_store(store: Store) -> None
     second = await submit(store, SLOTTED, user="ann")
 
     before = await explain_job(store, second, lease=15)
-    await pauses.pause(store, replace(OPERATOR, at=store.now()))
+    await put_pause(store, replace(OPERATOR, at=store.now()))
     after = await explain_job(store, second, lease=15)
 
     assert [each.code for each in before + after] == ["QUEUED", "PAUSED"]

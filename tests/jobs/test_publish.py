@@ -14,7 +14,7 @@ from packhorse.core.models import Artifact, Job, Result, Stored
 from packhorse.errors import BlobUnavailable
 from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Store
-from packhorse.store.collections import bookmarks
+from packhorse.store.collections.workers import get_bookmark
 from tests.contract.builders import claim_one, finish, held, plan, settled, stage, submit
 from tests.worker.builders import EPOCH, id_at, put
 from tests.worker.faulty import Faults
@@ -146,7 +146,7 @@ async def test_a_stray_that_cannot_be_withdrawn_keeps_nothing_else_from_being_do
 
     assert stuck in await published(blobs)
     assert other not in await published(blobs)
-    assert (await bookmarks.get(store, PUBLISHED) or "").startswith(RESTING)
+    assert (await get_bookmark(store, PUBLISHED) or "").startswith(RESTING)
     assert {"trim", "scan failure_action", "forget_failures"} <= {*faults.names()}
     assert "abandon" in blob_faults.names()
 

@@ -26,7 +26,7 @@ from packhorse.jobs.transact import Transactor
 from packhorse.runtime import Handle, Runtime
 from packhorse.settings import Settings, load
 from packhorse.store.base import Filter, Store
-from packhorse.store.collections import bookmarks
+from packhorse.store.collections.workers import put_bookmark
 from tests.journey import stages
 
 T = TypeVar("T")
@@ -95,10 +95,10 @@ class Site:
         while True:
             worker.send_signal(signal.SIGSTOP)
             try:
-                await asyncio.wait_for(asyncio.shield(bookmarks.put(store, "journey", "awake")), LEASE / 3)
+                await asyncio.wait_for(asyncio.shield(put_bookmark(store, "journey", "awake")), LEASE / 3)
             except (TimeoutError, StoreUnavailable):
                 worker.send_signal(signal.SIGCONT)
-                await bookmarks.put(store, "journey", "awake")
+                await put_bookmark(store, "journey", "awake")
             else:
                 return
 

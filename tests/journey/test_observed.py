@@ -8,10 +8,9 @@ import signal
 from packhorse.background.health import HealthCheck
 from packhorse.jobs.explain import is_live
 from packhorse.jobs.health import find_in_store, state
-from packhorse.store.collections import findings
-from packhorse.store.collections import readings as reading_records
 from packhorse.store.collections import workers as worker_records
-from packhorse.store.collections.workers import Lost
+from packhorse.store.collections.queues import list_readings
+from packhorse.store.collections.workers import Lost, list_findings
 from packhorse.store.statistics import MINUTE, QUARTER
 from tests.journey.site import LEASE, Site, until
 
@@ -45,7 +44,7 @@ async def test_three_workers_count_every_job_once_and_read_a_minute_once(site: S
     for tally, count in await store.tallied(QUARTER, 0.0, queue=""):
         jobs[tally.name] += count
     outcomes = [(tally.name, count) for tally, count in await store.tallied(QUARTER, 0.0, queue="default")]
-    readings = await reading_records.list_since(store, 0.0)
+    readings = await list_readings(store, 0.0)
     assert jobs["completed"] == 12
     assert sum(count for name, count in outcomes if name == "finish") == 12
     assert sum(count for name, count in outcomes if name == "fail") == 12
@@ -108,11 +107,11 @@ async def test_what_workers_find_is_there_for_those_who_only_read(site: Site) ->
     await workers_are(site, 1)
 
     async def noted() -> dict[str, bool] | None:
-        return {each.part: each.is_ok for each in await findings.list_all(store)} or None
+        return {each.part: each.is_ok for each in await list_findings(store)} or None
 
     found = await until(noted, 60, lambda: f"nothing was found\n{site.log_text()[-2000:]}")
-    before = await findings.list_all(store)
+    before = await list_findings(store)
     await HealthCheck(store, blobs, site.settings, "me").tick()
 
     assert found == {"store": True, "files": True, "workers": True, "duties": True}
-    assert await findings.list_all(store) == before  # it has just been looked at
+    assert await list_findings(store) == before  # it has just been looked at

@@ -17,8 +17,8 @@ from packhorse.core.models import Job
 from packhorse.core.schedules import Overlap, Run, Schedule, Terms
 from packhorse.errors import Conflict
 from packhorse.store.base import Store
-from packhorse.store.collections import definitions
 from packhorse.store.collections import schedules as schedule_records
+from packhorse.store.collections.workers import list_definitions
 from tests.journey.site import Site, until
 from tests.journey.test_crashpoints import WHILE_SCHEDULING, died
 
@@ -185,7 +185,7 @@ async def test_a_tick_whose_scheduler_dies_half_way_is_carried_on_and_fires_once
 
 async def published(site: Site, store: Store) -> None:
     async def look() -> bool | None:
-        return True if await definitions.list_all(store) else None
+        return True if await list_definitions(store) else None
 
     await until(look, 60, lambda: f"nothing was published\n{site.log_text()[-3000:]}")
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from packhorse.core.plan import Status
-from packhorse.store.collections import pauses
-from packhorse.store.collections.pauses import Pause
+from packhorse.store.collections.queues import Pause, drop_pause, put_pause
 from tests.journey.site import Site, until
 from tests.worker.test_worker import at_work, starts, submitted
 
@@ -46,13 +45,13 @@ def site_of(folder: Path) -> Site:
 async def test_a_paused_queue_is_left_alone_until_it_is_resumed(tmp_path: Path) -> None:
     site = site_of(tmp_path)
     store = await site.store()
-    await pauses.pause(store, Pause("slow", store.now(), "me"))
+    await put_pause(store, Pause("slow", store.now(), "me"))
     held = await submitted(site, "two")
     async with at_work(site):
         passing = await site.ended(await submitted(site, "quick"))
         meanwhile = await starts(site, held)
 
-        await pauses.resume(store, "slow")
+        await drop_pause(store, "slow")
         job = await site.ended(held)
 
     assert (passing.status, job.status) == (Status.COMPLETED, Status.COMPLETED)
@@ -75,14 +74,14 @@ async def test_a_queue_that_is_paused_while_it_is_served_starts_nothing_more(tmp
             return (await site.job(under_way)).stage("first").status is Status.COMPLETED or None
 
         await until(runs, 40, site.log_text)
-        await pauses.pause(store, Pause("slow", store.now(), "me"))
+        await put_pause(store, Pause("slow", store.now(), "me"))
         await until(is_heeded, 40, site.log_text)
         (tmp_path / "go").touch()
         await until(is_through, 40, site.log_text)
         await site.ended(await submitted(site, "quick"))
         meanwhile = await starts(site, under_way)
 
-        await pauses.resume(store, "slow")
+        await drop_pause(store, "slow")
         job = await site.ended(under_way)
 
     assert meanwhile == ["first"]

@@ -11,8 +11,8 @@ from packhorse.jobs.explain import is_live
 from packhorse.jobs.health import duty_findings, files_answer, store_answers
 from packhorse.settings import Settings
 from packhorse.store.base import Finding, Store
-from packhorse.store.collections import findings, workers
-from packhorse.store.collections.workers import WorkerCard
+from packhorse.store.collections import workers
+from packhorse.store.collections.workers import WorkerCard, list_findings, save_findings
 
 PERIOD = 20.0
 """Seconds between self-checks of a worker."""
@@ -28,9 +28,9 @@ class HealthCheck:
         self._me = me
 
     async def tick(self) -> float:
-        latest = max((each.measured_at or 0.0 for each in await findings.list_all(self._store)), default=0.0)
+        latest = max((each.measured_at or 0.0 for each in await list_findings(self._store)), default=0.0)
         if self._store.now() - latest >= PERIOD * 3 / 4:  # somebody else has just looked, otherwise
-            await findings.save(self._store, await self._check())
+            await save_findings(self._store, await self._check())
         return PERIOD
 
     async def _check(self) -> list[Finding]:

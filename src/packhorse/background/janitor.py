@@ -20,9 +20,9 @@ from packhorse.jobs import artifacts
 from packhorse.jobs.publish import Publisher
 from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Store
-from packhorse.store.collections import bookmarks
 from packhorse.store.collections.failures import drop_orders
 from packhorse.store.collections.webhooks import drop_endpoints
+from packhorse.store.collections.workers import get_bookmark, put_bookmark
 
 BATCH = 100
 MOST = 20 * BATCH
@@ -133,7 +133,7 @@ class Janitor:
 
     async def _orphans(self) -> list[str]:
         """Objects without a job, of submits that were refused or interrupted. Oldest first, from the bookmark on."""
-        after = await bookmarks.get(self._store, SWEEP)
+        after = await get_bookmark(self._store, SWEEP)
         folders = await self._blobs.folders("jobs", after=after, limit=BATCH)
         ages = {name: self._age(name) for name in folders}
         old = [name for name, age in ages.items() if age is not None and age > self._orphan_after]
@@ -142,7 +142,7 @@ class Janitor:
         is_young = any(age is not None and age <= self._orphan_after for age in ages.values())
         cursor = folders[-1] if len(folders) == BATCH and not is_young else ""
         if cursor != (after or ""):
-            await bookmarks.put(self._store, SWEEP, cursor)
+            await put_bookmark(self._store, SWEEP, cursor)
         return [f"jobs/{job_id}" for job_id in old if job_id not in known]
 
     async def _lap(self) -> list[PackhorseError]:
@@ -152,7 +152,7 @@ class Janitor:
         tidied, and nothing marks that job again. So every job is checked from time to time: rarely, because each check
         is a request to the object store, and only when it is old, because young ones are tidied by their mark.
         """
-        mark = await bookmarks.get(self._store, LAP) or ""
+        mark = await get_bookmark(self._store, LAP) or ""
         now = self._store.now()
         if mark.startswith(RESTING):
             if now - float(mark.removeprefix(RESTING)) < self._orphan_after:
@@ -164,19 +164,19 @@ class Janitor:
         stuck = await _each(old, self._compare)
         is_young = any(age is not None and age <= self._orphan_after for age in ages.values())
         is_over = is_young or len(folders) < COMPARED
-        await bookmarks.put(self._store, LAP, f"{RESTING}{now}" if is_over else folders[-1])
+        await put_bookmark(self._store, LAP, f"{RESTING}{now}" if is_over else folders[-1])
         return list(stuck.values())
 
     async def _strays(self) -> list[PackhorseError]:
         """Withdraw what jobs published that no longer exist, a page at a time: a killed worker may have left it."""
-        mark, now = await bookmarks.get(self._store, PUBLISHED) or "", self._store.now()
+        mark, now = await get_bookmark(self._store, PUBLISHED) or "", self._store.now()
         if mark.startswith(RESTING):
             if now - float(mark.removeprefix(RESTING)) < self._orphan_after:
                 return []
             mark = ""
         found, after = await self._publisher.strays(self._store, mark)
         stuck = await _each(found, self._publisher.withdraw_stray)
-        await bookmarks.put(self._store, PUBLISHED, after or f"{RESTING}{now}")
+        await put_bookmark(self._store, PUBLISHED, after or f"{RESTING}{now}")
         return list(stuck.values())
 
     async def _compare(self, job_id: str) -> None:

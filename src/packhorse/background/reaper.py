@@ -13,7 +13,7 @@ from packhorse.errors import Conflict, Refused
 from packhorse.jobs.transact import Transactor
 from packhorse.log import log, traced
 from packhorse.store.base import Store
-from packhorse.store.collections import bookmarks
+from packhorse.store.collections.workers import put_bookmark
 
 BATCH = 100
 WATCH = "reaper"
@@ -38,7 +38,7 @@ class Reaper:
 
     async def tick(self) -> float:
         # A write: in a store that can only be read, as on a full disk, nobody can renew either.
-        await bookmarks.put(self._store, WATCH, "")
+        await put_bookmark(self._store, WATCH, "")
         overdue = await self._store.overdue(BATCH)
         self._check_clock()  # after the read: had the clock jumped before it, all leases would be overdue
         found = 0

@@ -37,9 +37,9 @@ from packhorse.jobs.transact import Transactor
 from packhorse.log import log, new_trace, traced
 from packhorse.settings import Settings
 from packhorse.store.base import Store
-from packhorse.store.collections import bookmarks, definitions
 from packhorse.store.collections import schedules as schedule_records
-from packhorse.store.tolerant_reads import get_readable, plans_of
+from packhorse.store.collections.base import get_readable
+from packhorse.store.collections.workers import get_bookmark, list_definitions, plans_of, put_bookmark
 
 T = TypeVar("T")
 
@@ -244,7 +244,7 @@ class Scheduler:
 
     async def _plan(self, pipeline: str) -> Plan:
         if pipeline not in self._plans or time.monotonic() - self._read_at > FRESH:
-            self._plans = plans_of(await definitions.list_all(self._store))
+            self._plans = plans_of(await list_definitions(self._store))
             self._read_at = time.monotonic()
         if pipeline not in self._plans:
             raise unknown_pipeline(pipeline, self._plans)
@@ -258,12 +258,12 @@ class Scheduler:
             return
         self._looked_at = time.monotonic()
         now = self._store.now()
-        at, after = _read_bookmark(await bookmarks.get(self._store, ROUND))
+        at, after = _read_bookmark(await get_bookmark(self._store, ROUND))
         if abs(now - at) < LAP:  # another worker did it
             return
         page = await schedule_records.list_all(self._store, after=after, limit=BATCH)
         last = (page[-1].tenant, page[-1].id) if len(page) == BATCH else None
-        await bookmarks.put(self._store, ROUND, json.encode([now, last]).decode())
+        await put_bookmark(self._store, ROUND, json.encode([now, last]).decode())
         oldest = now - self._settings.runs_keep
         for schedule in page:
             try:

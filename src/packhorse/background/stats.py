@@ -17,8 +17,7 @@ from packhorse.errors import StoreError, UnknownOutcome
 from packhorse.jobs.estimate import STAGES
 from packhorse.jobs.stats import queue_stats
 from packhorse.store.base import Claim, Store
-from packhorse.store.collections import readings
-from packhorse.store.collections.readings import Reading
+from packhorse.store.collections.queues import Reading, add_reading, list_readings
 from packhorse.store.statistics import MINUTE, QUARTER, Tally
 
 PERIOD = 3.0
@@ -122,7 +121,7 @@ class QueueSampler:
 
     async def tick(self) -> float:
         at = int(self._store.now() // MINUTE) * MINUTE
-        if not any(reading.at == at for reading in await readings.list_since(self._store, at)):
+        if not any(reading.at == at for reading in await list_readings(self._store, at)):
             survey = await queue_stats(self._store, self._lease)
-            await readings.add(self._store, Reading(at, len(survey.live), survey.queues))
+            await add_reading(self._store, Reading(at, len(survey.live), survey.queues))
         return max(0.0, at + MINUTE - self._store.now()) + random.uniform(0.0, JITTER)  # noqa: S311

@@ -30,8 +30,8 @@ from packhorse.schemas.jobs import jobs_to_json
 from packhorse.schemas.timestamps import iso
 from packhorse.settings import Settings
 from packhorse.store.base import Store
-from packhorse.store.collections import bookmarks
 from packhorse.store.collections.webhooks import Endpoint, end_endpoint, settle_delivery, take_deliveries
+from packhorse.store.collections.workers import get_bookmark, put_bookmark
 
 PATIENCE = 15.0
 """Seconds for one request to a receiver, from the connection to the end of the answer."""
@@ -177,14 +177,14 @@ class WebhookSender:
     async def _fails_for_good(self, endpoint: Endpoint, reply: Reply) -> bool:
         """Whether it has failed for days without a single success."""
         name, now = f"webhook:{endpoint.id}", self._store.now()
-        since, last = _failing(await bookmarks.get(self._store, name))
+        since, last = _failing(await get_bookmark(self._store, name))
         if not reply.error:
             if since is not None:
-                await bookmarks.put(self._store, name, "")
+                await put_bookmark(self._store, name, "")
             return False
         if since is None or now - last > ENDPOINT_FORGIVE:
             since = now
-        await bookmarks.put(self._store, name, f"{since} {now}")
+        await put_bookmark(self._store, name, f"{since} {now}")
         return now - since >= ENDPOINT_GIVE_UP
 
 

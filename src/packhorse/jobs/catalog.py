@@ -26,7 +26,7 @@ from packhorse.define.validation import (
 )
 from packhorse.errors import InvalidInput
 from packhorse.store.base import Records
-from packhorse.store.collections import definitions
+from packhorse.store.collections.workers import list_definitions
 
 FRESH = 2.0
 """Seconds for which what was read is taken for true. A name that is not among it is looked for at once."""
@@ -180,7 +180,7 @@ class Catalog:
     async def _refresh(self, *, always: bool = False) -> None:
         if not always and time.monotonic() - self._read_at < FRESH:
             return
-        found = {definition.pipeline: definition for definition in await definitions.list_all(self._store)}
+        found = {definition.pipeline: definition for definition in await list_definitions(self._store)}
         self._found = {name: self._kept(definition) for name, definition in found.items()}
         self._read_at = time.monotonic()
 

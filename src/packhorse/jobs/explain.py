@@ -12,9 +12,8 @@ from packhorse.core.models import Job, Stage, TaskId
 from packhorse.core.plan import StagePlan, Status
 from packhorse.schemas.explain import Reason
 from packhorse.store.base import Store
-from packhorse.store.collections import pauses as pause_records
 from packhorse.store.collections import workers
-from packhorse.store.collections.pauses import Pause
+from packhorse.store.collections.queues import Pause, list_pauses
 from packhorse.store.collections.workers import WorkerCard
 
 STUCK = frozenset({"PAUSED", "NO_WORKER", "NO_CODE", "NO_PROCESS"})
@@ -52,7 +51,7 @@ async def live_workers(store: Store, lease: float) -> list[WorkerCard]:
 
 
 async def read_pauses(store: Store) -> dict[str, Pause]:
-    return {pause.queue: pause for pause in await pause_records.list_all(store)}
+    return {pause.queue: pause for pause in await list_pauses(store)}
 
 
 def reasons(job: Job, around: Around, now: float) -> list[Reason]:

@@ -18,9 +18,8 @@ from packhorse.errors import BlobUnavailable, PackhorseError
 from packhorse.jobs.explain import STUCK, Around, is_live, read_pauses, reasons
 from packhorse.settings import Settings
 from packhorse.store.base import Filter, Finding, Store
-from packhorse.store.collections import bookmarks, findings, workers
-from packhorse.store.collections import definitions as definition_records
-from packhorse.store.collections.workers import Lost, WorkerCard
+from packhorse.store.collections import workers
+from packhorse.store.collections.workers import Lost, WorkerCard, get_bookmark, list_definitions, list_findings
 
 PATIENCE = 3.0
 """Seconds that store and files have to answer: whoever asks wants to know of an outage within five."""
@@ -49,7 +48,7 @@ async def find_in_store(store: Store, settings: Settings) -> list[Finding]:
         *_workers(cards, now, settings.lease),
         *_lost_workers(cards, await workers.list_lost(store)),
         *duty_findings(live, now, settings),
-        *_notes_of_workers(await findings.list_all(store), live, now),
+        *_notes_of_workers(await list_findings(store), live, now),
         *await _stuck(store, live),
         *await _definitions(store),
     ]
@@ -69,7 +68,7 @@ async def store_answers(store: Store) -> Finding:
     began = time.monotonic()
     try:
         async with asyncio.timeout(PATIENCE):
-            await bookmarks.get(store, "ready")
+            await get_bookmark(store, "ready")
     except (PackhorseError, TimeoutError) as error:
         return Finding("store", False, "does not answer", _reason(error), "store", store.now())
     return _answer_time("store", began, "jobs are remembered here", store.now())
@@ -154,7 +153,7 @@ async def _stuck(store: Store, live: Sequence[WorkerCard]) -> list[Finding]:
 
 
 async def _definitions(store: Store) -> list[Finding]:
-    definitions, part = await definition_records.list_all(store), "pipelines"
+    definitions, part = await list_definitions(store), "pipelines"
     if not definitions:
         return [Finding("pipelines", True, "none", "a worker publishes its pipelines when it starts", part)]
     return [

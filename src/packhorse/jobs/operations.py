@@ -44,10 +44,8 @@ from packhorse.schemas.operations import (
 )
 from packhorse.schemas.timestamps import iso
 from packhorse.store.base import Finding
-from packhorse.store.collections import pauses as pauses_records
 from packhorse.store.collections import workers
-from packhorse.store.collections.pauses import Pause
-from packhorse.store.collections.readings import READINGS_KEPT, Level
+from packhorse.store.collections.queues import READINGS_KEPT, Level, Pause, drop_pause, put_pause
 from packhorse.store.collections.workers import Lost, Machine, Work, WorkerCard
 from packhorse.store.statistics import MINUTE
 
@@ -191,7 +189,7 @@ async def pause_queue(services: Services, caller: Caller, queue: str, reason: st
     """Start nothing more from this queue; what runs, runs on. Raises QueueNotFound and InvalidInput."""
     _check_reason(reason)
     await _queue_named(services, queue)
-    await pauses_records.pause(services.store, Pause(queue, services.store.now(), caller.key_id or LOCAL_USER, reason))
+    await put_pause(services.store, Pause(queue, services.store.now(), caller.key_id or LOCAL_USER, reason))
     services.audit.tell("queue.paused", caller, queue=queue, reason=reason)
     return await _queue_named(services, queue)
 
@@ -199,7 +197,7 @@ async def pause_queue(services: Services, caller: Caller, queue: str, reason: st
 async def resume_queue(services: Services, caller: Caller, queue: str) -> QueueDocument:
     """Raises QueueNotFound."""
     await _queue_named(services, queue)
-    if await pauses_records.resume(services.store, queue):
+    if await drop_pause(services.store, queue):
         services.audit.tell("queue.resumed", caller, queue=queue)
     return await _queue_named(services, queue)
 

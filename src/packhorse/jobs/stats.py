@@ -11,13 +11,11 @@ from packhorse.core.histogram import percentile
 from packhorse.core.plan import Definition
 from packhorse.jobs.explain import is_live
 from packhorse.store.base import Store
-from packhorse.store.collections import definitions as definition_records
-from packhorse.store.collections import readings as reading_records
 from packhorse.store.collections import workers
-from packhorse.store.collections.readings import Level, Reading
-from packhorse.store.collections.workers import WorkerCard
+from packhorse.store.collections.base import get_readable
+from packhorse.store.collections.queues import Level, Reading, list_readings
+from packhorse.store.collections.workers import WorkerCard, list_definitions, plans_of
 from packhorse.store.statistics import MINUTE, QUARTER, Tally
-from packhorse.store.tolerant_reads import get_readable, plans_of
 
 MOST_COUNTED = 10_000
 """Tasks counted per queue. This number means at least so many."""
@@ -95,7 +93,7 @@ async def series(store: Store, window: float, *, queue: str | None, pipeline: st
     step = MINUTE if window <= MOST_POINTS * MINUTE else QUARTER
     since = now - window + step  # the stretch that is under way counts as one
     counts = await store.tallied(step, since, queue=queue or "", pipeline=pipeline)
-    return _series(step, since, now, counts, await reading_records.list_since(store, since), queue)
+    return _series(step, since, now, counts, await list_readings(store, since), queue)
 
 
 def _series(
@@ -159,7 +157,7 @@ async def queue_stats(store: Store, lease: float) -> QueueStats:
     """The cost does not depend on the number of jobs."""
     now = store.now()
     live = [card for card in await workers.list_all(store) if is_live(card, now, lease)]
-    kinds = kinds_of(await definition_records.list_all(store))
+    kinds = kinds_of(await list_definitions(store))
     for queue in (queue for card in live for queue in card.queues):
         kinds.setdefault(queue, set())
     ready = await store.ready(kinds, limit=MOST_COUNTED)

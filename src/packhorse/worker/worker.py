@@ -38,8 +38,9 @@ from packhorse.jobs.transact import Transactor
 from packhorse.log import log, trace
 from packhorse.settings import Settings
 from packhorse.store.base import Claim, Lease, Renewal, Store
-from packhorse.store.collections import definitions, pauses, workers
-from packhorse.store.collections.workers import WorkerCard
+from packhorse.store.collections import workers
+from packhorse.store.collections.queues import list_pauses
+from packhorse.store.collections.workers import WorkerCard, publish_definitions
 from packhorse.worker.attempt import LOST, Attempt, Outcome, Resources, StopReason
 from packhorse.worker.claims import Slots, hand_back_orphans, limit_total, tokens
 from packhorse.worker.describe import Description
@@ -125,7 +126,7 @@ class Worker:
         """
         Path(self.card.scratch).mkdir(parents=True)  # noqa: ASYNC240 (once, at the start)
         await self._pool.open()
-        await definitions.publish(self._store, self._definitions)
+        await publish_definitions(self._store, self._definitions)
         await declare(self._store, self._schedules, self._definitions, get_encryptor(self._settings.secret_key))
         await workers.enroll(self._store, self._current_card())
         await self._read_pauses()
@@ -313,7 +314,7 @@ class Worker:
                 await self._report_outage(error)
 
     async def _read_pauses(self) -> None:
-        paused = frozenset(pause.queue for pause in await pauses.list_all(self._store))
+        paused = frozenset(pause.queue for pause in await list_pauses(self._store))
         if self._slots.paused - paused:
             self._wake.set()
         self._slots.paused = paused

@@ -11,7 +11,7 @@ from redis.asyncio.connection import Connection, SSLConnection, UnixDomainSocket
 from packhorse.errors import SettingError, StoreUnavailable
 from packhorse.factory import open_store
 from packhorse.settings import without_secrets
-from packhorse.store.collections import bookmarks
+from packhorse.store.collections.workers import get_bookmark, put_bookmark
 from packhorse.store.redis.address import address
 from tests.servers import valkey
 
@@ -141,9 +141,9 @@ async def test_a_missing_driver_says_how_to_get_it(monkeypatch: pytest.MonkeyPat
 async def test_the_wiring_opens_what_a_url_names_under_the_prefix_of_the_settings(scheme: str, prefix: str) -> None:
     store = await open_store(valkey.shared().url(scheme=scheme), prefix)
 
-    await bookmarks.put(store, "here", "now")
+    await put_bookmark(store, "here", "now")
 
-    assert await bookmarks.get(store, "here") == "now"
+    assert await get_bookmark(store, "here") == "now"
     await store.close()
     with valkey.shared().client(decode_responses=True) as client:
         assert client.hget(f"{prefix}record:bookmark:here", "body") == '"now"'

@@ -15,7 +15,8 @@ from packhorse.core.changes import Change
 from packhorse.core.models import Job
 from packhorse.errors import Conflict, PackhorseError, StoreError, StoreUnavailable, UnknownOutcome
 from packhorse.store.base import Filter, Store
-from packhorse.store.collections import bookmarks, workers
+from packhorse.store.collections import workers
+from packhorse.store.collections.workers import get_bookmark
 from packhorse.store.redis import RedisStore, writer
 from packhorse.store.redis.client import CONNECTIONS
 from tests.contract.builders import (
@@ -222,7 +223,7 @@ async def test_a_caller_that_gives_up_leaves_no_answer_for_the_next(redis_store:
         await asyncio.sleep(0)
         question.cancel()
 
-    answers = await asyncio.gather(*(bookmarks.get(redis_store, "none") for _ in range(20)))
+    answers = await asyncio.gather(*(get_bookmark(redis_store, "none") for _ in range(20)))
 
     assert answers == [None] * 20
     assert await held(redis_store, job.id) == job

@@ -11,10 +11,9 @@ import redis
 
 from packhorse.core.models import Artifact, Result, Stored
 from packhorse.store.base import Finding
-from packhorse.store.collections import findings, workers
-from packhorse.store.collections import readings as reading_records
-from packhorse.store.collections.readings import Level, Reading
-from packhorse.store.collections.workers import Lost, Machine
+from packhorse.store.collections import workers
+from packhorse.store.collections.queues import Level, Reading, add_reading
+from packhorse.store.collections.workers import Lost, Machine, save_findings
 from packhorse.store.redis import RedisStore
 from packhorse.store.statistics import MINUTE, QUARTER, Tally
 from tests.contract.builders import card, completed, fail, failed, finish, line, report, sample, started, submit
@@ -53,7 +52,7 @@ async def test_health_is_there_for_a_minute(redis_store: RedisStore, plain: Plai
     store = Finding("store", True, "answers in 1 ms", "jobs are remembered here", "store", 100.0)
     files = Finding("files", False, "do not answer", "it took too long", "files", 101.0)
 
-    await findings.save(redis_store, [store, files])
+    await save_findings(redis_store, [store, files])
 
     services = {part: json.loads(body) for part, body in plain("HGETALL", "health:services").items()}
     assert (plain.kind("health:current"), plain.kind("health:services")) == ("string", "hash")
@@ -97,7 +96,7 @@ async def test_jobs_are_counted_in_all_and_by_day_and_named_by_what_has_become_o
 async def test_counts_and_readings_last_as_long_as_they_are_kept(redis_store: RedisStore, plain: Plain) -> None:
     at = int(redis_store.now() // QUARTER) * QUARTER
     await redis_store.tally({Tally(step, at, "convert", "onnx", "wait:7"): 3 for step in (MINUTE, QUARTER)})
-    await reading_records.add(redis_store, Reading(at, 2, {"onnx": Level(5, 1.5)}))
+    await add_reading(redis_store, Reading(at, 2, {"onnx": Level(5, 1.5)}))
 
     readings = f"stats:readings:{time.strftime('%Y-%m-%d', time.gmtime(at))}"
     assert {plain.kind(key) for key in (f"stats:minute:{at}", f"stats:quarter:{at}", readings)} == {"hash"}

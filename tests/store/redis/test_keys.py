@@ -11,7 +11,8 @@ import redis
 from packhorse.core import lifecycle
 from packhorse.core.models import Artifact, Result, Stored
 from packhorse.core.plan import DEFAULT_KEEP, Status
-from packhorse.store.collections import bookmarks, workers
+from packhorse.store.collections import workers
+from packhorse.store.collections.workers import put_bookmark
 from packhorse.store.redis import RedisStore, keys
 from packhorse.store.redis.commit import NET
 from tests.contract.builders import (
@@ -67,7 +68,7 @@ async def lived(store: RedisStore) -> str:
     result = Result(b'{"$file":0}', (Artifact("out", FILE),))
     job = await finish(store, claimed, result)
     await workers.enroll(store, card())
-    await bookmarks.put(store, "here", "now")
+    await put_bookmark(store, "here", "now")
     return job.id
 
 

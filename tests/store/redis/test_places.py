@@ -12,7 +12,7 @@ import redis
 
 from packhorse.errors import StoreUnavailable
 from packhorse.store.base import Store
-from packhorse.store.collections import bookmarks
+from packhorse.store.collections.workers import get_bookmark, put_bookmark
 from packhorse.store.redis import RedisStore
 from tests.contract.builders import claim_one, finish, held, submit
 from tests.contract.stores import quick_folder
@@ -72,9 +72,9 @@ async def test_a_password_is_asked_for(open_redis: OpenRedis) -> None:
 
 async def test_a_database_of_its_own_is_its_own(open_redis: OpenRedis, prefix: str) -> None:
     here, there = [await open_redis(f"redis://127.0.0.1:{valkey.shared().port}/{n}?prefix={prefix}") for n in (0, 3)]
-    await bookmarks.put(here, "b", "here")
+    await put_bookmark(here, "b", "here")
 
-    assert await bookmarks.get(there, "b") is None
+    assert await get_bookmark(there, "b") is None
     await works(there)
     with valkey.shared().client(db=3) as client:
         client.flushdb()

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from packhorse.core.models import Spec
 from packhorse.errors import Conflict, SlotTaken, StoreError, StoreUnavailable, UnknownOutcome
-from packhorse.store.collections import bookmarks
+from packhorse.store.collections.workers import get_bookmark, put_bookmark
 from packhorse.store.sqlite import SqliteStore
 from packhorse.store.sqlite.connection import connect
 from tests.contract.builders import SLOT, SLOTTED, dump, submission, submit, waiting
@@ -104,7 +104,7 @@ async def test_what_cannot_even_be_asked_for_takes_nobody_along(store: SqliteSto
     first, last = submission(now=1.0), submission(now=1.0)
     bad = submission(now=1.0)
     bad = replace(bad, after=replace(bad.after, priority=2**70))
-    looks = [bookmarks.put(store, "looked", "x")] if is_looked_at else []
+    looks = [put_bookmark(store, "looked", "x")] if is_looked_at else []
 
     outcomes = await together(store, [*(store.commit([change]) for change in (bad, first, last)), *looks])
 
@@ -139,10 +139,10 @@ async def test_a_refusal_behind_what_is_still_to_be_added_is_no_reason_to_do_it_
 
 
 async def test_more_than_a_group_still_gets_through(store: SqliteStore) -> None:
-    outcomes = await together(store, [bookmarks.put(store, str(n), "x") for n in range(1200)])
+    outcomes = await together(store, [put_bookmark(store, str(n), "x") for n in range(1200)])
 
     assert outcomes == [None] * 1200
-    assert await bookmarks.get(store, "1199") == "x"
+    assert await get_bookmark(store, "1199") == "x"
 
 
 async def test_a_member_that_fails_halfway_leaves_nothing_while_its_neighbours_are_there(store: SqliteStore) -> None:
@@ -151,11 +151,11 @@ async def test_a_member_that_fails_halfway_leaves_nothing_while_its_neighbours_a
         raise ZeroDivisionError
 
     outcomes = await together(
-        store, [bookmarks.put(store, "first", "x"), store._writer.run(halfway), bookmarks.put(store, "last", "x")]
+        store, [put_bookmark(store, "first", "x"), store._writer.run(halfway), put_bookmark(store, "last", "x")]
     )
 
     assert [type(outcome) for outcome in outcomes] == [type(None), ZeroDivisionError, type(None)]
-    assert [await bookmarks.get(store, name) for name in ("first", "halfway", "last")] == ["x", None, "x"]
+    assert [await get_bookmark(store, name) for name in ("first", "halfway", "last")] == ["x", None, "x"]
 
 
 async def test_a_refused_member_of_a_group_writes_none_of_its_neighbours_work_and_none_of_its_own(
@@ -173,11 +173,11 @@ async def test_a_refused_member_of_a_group_writes_none_of_its_neighbours_work_an
 
 async def test_an_error_of_sqlite_is_the_members_own(store: SqliteStore) -> None:
     outcomes = await together(
-        store, [bookmarks.put(store, "first", "x"), write(store, "NONSENSE"), bookmarks.put(store, "last", "x")]
+        store, [put_bookmark(store, "first", "x"), write(store, "NONSENSE"), put_bookmark(store, "last", "x")]
     )
 
     assert [type(outcome) for outcome in outcomes] == [type(None), StoreUnavailable, type(None)]
-    assert [await bookmarks.get(store, name) for name in ("first", "last")] == ["x", "x"]
+    assert [await get_bookmark(store, name) for name in ("first", "last")] == ["x", "x"]
 
 
 def _releases_and_fails(db: apsw.Connection) -> None:
@@ -195,24 +195,24 @@ def _releases_and_goes_on(db: apsw.Connection) -> None:
 async def test_where_a_members_work_cannot_be_told_from_the_others_nobodys_stays(
     store: SqliteStore, rude: Callable[[apsw.Connection], None]
 ) -> None:
-    outcomes = await together(store, [bookmarks.put(store, "first", "x"), store._writer.run(rude)])
+    outcomes = await together(store, [put_bookmark(store, "first", "x"), store._writer.run(rude)])
 
     assert [type(outcome) for outcome in outcomes] == [StoreUnavailable, StoreUnavailable]
-    assert [await bookmarks.get(store, name) for name in ("first", "rude")] == [None, None]
-    await bookmarks.put(store, "next", "x")
+    assert [await get_bookmark(store, name) for name in ("first", "rude")] == [None, None]
+    await put_bookmark(store, "next", "x")
 
 
 async def test_a_caller_that_went_away_harms_nobody(store: SqliteStore) -> None:
     async with stopped(store):
-        gone = asyncio.create_task(bookmarks.put(store, "gone", "x"))
-        there = asyncio.create_task(bookmarks.put(store, "there", "x"))
+        gone = asyncio.create_task(put_bookmark(store, "gone", "x"))
+        there = asyncio.create_task(put_bookmark(store, "there", "x"))
         await until(lambda: store._writer._inbox.qsize() == 2)
         gone.cancel()
         await asyncio.gather(gone, return_exceptions=True)
 
     await there
     assert gone.cancelled()
-    assert await bookmarks.get(store, "there") == "x"
+    assert await get_bookmark(store, "there") == "x"
 
 
 # locks
@@ -220,10 +220,10 @@ async def test_a_caller_that_went_away_harms_nobody(store: SqliteStore) -> None:
 
 async def test_readers_see_only_what_is_committed(store: SqliteStore) -> None:
     async with stopped(store, lambda db: note(db, "b")):
-        meanwhile = await bookmarks.get(store, "b")
+        meanwhile = await get_bookmark(store, "b")
 
     assert meanwhile is None
-    assert await bookmarks.get(store, "b") == "x"
+    assert await get_bookmark(store, "b") == "x"
 
 
 async def test_the_write_lock_is_taken_before_anything_is_read(store: SqliteStore, path: Path) -> None:
@@ -242,14 +242,14 @@ async def test_the_write_lock_is_taken_before_anything_is_read(store: SqliteStor
 async def test_a_write_waits_for_the_lock_of_another_process(store: SqliteStore, path: Path) -> None:
     rival = connect(path)
     rival.execute("BEGIN IMMEDIATE")
-    asked = asyncio.create_task(bookmarks.put(store, "b", "x"))
+    asked = asyncio.create_task(put_bookmark(store, "b", "x"))
     await until(lambda: store._writer._inbox.qsize() == 0)
 
     rival.execute("COMMIT")
 
     await asked
     rival.close()
-    assert await bookmarks.get(store, "b") == "x"
+    assert await get_bookmark(store, "b") == "x"
 
 
 async def test_a_lock_that_is_never_released_is_told_to_everybody_who_waits(
@@ -259,13 +259,13 @@ async def test_a_lock_that_is_never_released_is_told_to_everybody_who_waits(
     rival = connect(path)
     rival.execute("BEGIN IMMEDIATE")
 
-    outcomes = await asyncio.gather(*(bookmarks.put(store, name, "x") for name in "abc"), return_exceptions=True)
+    outcomes = await asyncio.gather(*(put_bookmark(store, name, "x") for name in "abc"), return_exceptions=True)
 
     rival.execute("COMMIT")
     rival.close()
     assert [type(outcome) for outcome in outcomes] == [StoreUnavailable] * 3
-    await bookmarks.put(store, "a", "y")
-    assert [await bookmarks.get(store, name) for name in "abc"] == ["y", None, None]
+    await put_bookmark(store, "a", "y")
+    assert [await get_bookmark(store, name) for name in "abc"] == ["y", None, None]
 
 
 # a full disk

@@ -16,9 +16,8 @@ from packhorse.errors import StoreError
 from packhorse.http.openapi import answering, refusing
 from packhorse.http.services import Tools
 from packhorse.jobs.explain import is_live
-from packhorse.store.collections import readings as reading_records
 from packhorse.store.collections import workers
-from packhorse.store.collections.readings import Reading
+from packhorse.store.collections.queues import Reading, list_readings
 from packhorse.store.collections.workers import WorkerCard
 
 FRESH = 180.0
@@ -43,7 +42,7 @@ async def _of_the_store(tools: Tools) -> CollectorRegistry:
     try:
         async with asyncio.timeout(PATIENCE):
             cards = await workers.list_all(tools.store)
-            readings = await reading_records.list_since(tools.store, tools.store.now() - FRESH)
+            readings = await list_readings(tools.store, tools.store.now() - FRESH)
     except (StoreError, TimeoutError):
         return found
     up.set(1)

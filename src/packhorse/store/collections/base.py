@@ -1,18 +1,24 @@
-"""What several collections share: read and replace, list everything, sort by time."""
+"""What several collections share: read and replace, list everything, pass over records that cannot be read."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from operator import attrgetter
 from typing import TypeVar
 
+from packhorse.core.models import Job
 from packhorse.core.records import Drop, IndexEntry, Put, Record
-from packhorse.errors import Conflict, JobNotFound
-from packhorse.store.base import Records
+from packhorse.errors import Conflict, CorruptRecord, JobNotFound, SchemaTooNew
+from packhorse.log import log
+from packhorse.store.base import Records, Store
 
 T = TypeVar("T")
 
 PAGE = 1000
 """Records read at once by who reads all of them."""
+AFTER_ALL = "\U0010ffff"
+"""Sorts after every id."""
 
 
 async def update(
@@ -39,19 +45,46 @@ async def update(
         return outcome
 
 
-async def list_by_id(store: Records, kind: str, index: str = "all") -> list[Record]:
-    """Every record of an index whose places are the ids."""
+async def scan_all(
+    store: Records, kind: str, index: str = "all", place: Callable[[Record], str] = attrgetter("id")
+) -> list[Record]:
+    """Every record of an index; ``place`` says where in the index a record is: at its id if nothing else is said."""
     found: list[Record] = []
     while True:
-        page = await store.scan(kind, index, after=found[-1].id if found else "", limit=PAGE)
+        page = await store.scan(kind, index, after=place(found[-1]) if found else "", limit=PAGE)
         found += page
         if len(page) < PAGE:
             return found
 
 
-def by_id(id: str, index: str = "all") -> tuple[IndexEntry, ...]:
-    return (IndexEntry(index, id),)
+def by_id(id: str) -> tuple[IndexEntry, ...]:
+    return (IndexEntry("all", id),)
 
 
-AFTER_ALL = "\U0010ffff"
-"""Sorts after every id."""
+def readable(records: Iterable[Record], read: Callable[[Record], T]) -> list[T]:
+    """Those that can be read. The others are logged and left out: one that is broken hides none of the rest."""
+    found: list[T] = []
+    for each in records:
+        try:
+            found.append(read(each))
+        except CorruptRecord as error:
+            log_unreadable(each.kind, each.id, str(error))
+    return found
+
+
+@lru_cache(1000)
+def log_unreadable(kind: str, id: str, reason: str) -> None:
+    """Once in a process: some are read twice a second."""
+    log.record_unreadable(kind, id, reason)
+
+
+async def get_readable(store: Store, job_ids: Sequence[str]) -> dict[str, Job | None]:
+    """Jobs by id, None where there is none; without those that cannot be read. One by one only if there are such."""
+    if not job_ids:
+        return {}
+    try:
+        return dict(zip(job_ids, await store.get(job_ids), strict=True))
+    except (CorruptRecord, SchemaTooNew):
+        if len(job_ids) == 1:
+            return {}
+        return {id: job for one in job_ids for id, job in (await get_readable(store, [one])).items()}

@@ -25,9 +25,9 @@ from packhorse.core.schedules import (
     run_ref,
     schedule_key,
 )
-from packhorse.errors import Conflict, CorruptRecord
+from packhorse.errors import Conflict
 from packhorse.store.base import Records
-from packhorse.store.tolerant_reads import tell
+from packhorse.store.collections.base import readable
 
 SCHEDULE, REVISION = "schedule", "revision"
 ALL, NEXT = "all", "next"
@@ -162,12 +162,8 @@ async def _readable(page: Callable[[int], Awaitable[Sequence[Record]]], limit: i
     """Up to so many that can be read, looking further where some cannot."""
     most = limit
     while True:
-        records, found = await page(most), []
-        for each in records:
-            try:
-                found.append(_schedule(each))
-            except CorruptRecord as error:
-                tell(SCHEDULE, each.id, str(error))
+        records = await page(most)
+        found = readable(records, _schedule)
         if len(found) >= limit or len(records) < most:
             return found[:limit]
         most *= 2

@@ -17,6 +17,7 @@ from packhorse.core.records import Drop, IndexEntry, Put, Record, time_place
 from packhorse.core.webhooks import DELIVERY, OPEN_ENDPOINT, Delivery, put_delivery
 from packhorse.errors import Conflict, JobNotFound
 from packhorse.store.base import Records
+from packhorse.store.collections.base import AFTER_ALL, scan_all
 
 ENDPOINT = "endpoint"
 PAGE = 500
@@ -45,20 +46,15 @@ async def list_endpoints(store: Records, tenant: str | None = None, *, only_open
     index = "open" if only_open else "all"
     if tenant is not None:
         index = f"{index}/{tenant}"
-    found: list[Endpoint] = []
-    while True:
-        after = _place(found[-1]) if found else ""
-        page = await store.scan(ENDPOINT, index, after=after, limit=PAGE)
-        found += [json.record(each.body, Endpoint) for each in page]
-        if len(page) < PAGE:
-            return found
+    found = await scan_all(store, ENDPOINT, index, lambda record: _place(_endpoint(record)))
+    return [_endpoint(record) for record in found]
 
 
 async def end_endpoint(store: Records, endpoint_id: str, at: float, reason: str) -> Endpoint | None:
     """Send nothing there any more, and drop what waits for it. The first end stays. None if it is unknown."""
     while True:
         [found] = await store.fetch(ENDPOINT, [endpoint_id])
-        endpoint = None if found is None else json.record(found.body, Endpoint)
+        endpoint = None if found is None else _endpoint(found)
         if found is None or endpoint is None or endpoint.ended_at is not None:
             return endpoint
         ended = replace(endpoint, ended_at=at, reason=reason)
@@ -72,7 +68,7 @@ async def end_endpoint(store: Records, endpoint_id: str, at: float, reason: str)
 
 async def drop_endpoints(store: Records, ended_before: float) -> None:
     """Delete those that had ended by then. Once ended, an endpoint never changes."""
-    while page := await store.scan(ENDPOINT, "ended", before=time_place(ended_before, "\U0010ffff"), limit=PAGE):
+    while page := await store.scan(ENDPOINT, "ended", before=time_place(ended_before, AFTER_ALL), limit=PAGE):
         await store.put([Drop(ENDPOINT, each.id) for each in page], quiet=True)
 
 
@@ -118,6 +114,10 @@ def _put_endpoint(endpoint: Endpoint, stamp: int) -> list[Put | Drop]:
 
 def _place(endpoint: Endpoint) -> str:
     return time_place(endpoint.created_at, endpoint.id)
+
+
+def _endpoint(found: Record) -> Endpoint:
+    return json.record(found.body, Endpoint)
 
 
 def _delivery(found: Record) -> Delivery:

@@ -1,22 +1,24 @@
-"""Workers: what each says of itself as a sign of life, and which were lost."""
+"""Workers: their signs of life, which were lost, and what they publish: pipelines, health findings, bookmarks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from packhorse.core import json
 from packhorse.core.models import TaskId
+from packhorse.core.plan import Definition, Plan
 from packhorse.core.records import Drop, IndexEntry, Put, Record, time_place
-from packhorse.errors import Conflict
-from packhorse.store.base import Records
-from packhorse.store.collections.base import AFTER_ALL, by_id, list_by_id, update
+from packhorse.errors import Conflict, CorruptRecord
+from packhorse.store.base import Finding, Records
+from packhorse.store.collections.base import AFTER_ALL, by_id, log_unreadable, readable, scan_all, update
 
-KIND = "worker"
-LOST = "lost_worker"
+WORKER, LOST = "worker", "lost_worker"
+DEFINITION, FINDING, BOOKMARK = "definition", "finding", "bookmark"
 
 LOST_KEPT = 86_400.0
 """Seconds for which a lost worker stays listed."""
@@ -92,17 +94,17 @@ class Lost(Struct, frozen=True, omit_defaults=True):
 async def enroll(store: Records, card: WorkerCard) -> None:
     """Announce the worker. Repeated as a sign of life."""
     body = json.encode(replace(card, seen_at=store.now()))
-    await store.put([Put(KIND, card.id, body, index=by_id(card.id))])
+    await store.put([Put(WORKER, card.id, body, index=by_id(card.id))])
 
 
 async def list_all(store: Records) -> list[WorkerCard]:
-    return [json.record(found.body, WorkerCard) for found in await list_by_id(store, KIND)]
+    return [json.record(found.body, WorkerCard) for found in await scan_all(store, WORKER)]
 
 
 async def dismiss(store: Records, worker: str) -> None:
     """Forget a worker, unless it still holds a lease: whoever sweeps its jobs has to find it."""
     with suppress(Conflict):
-        await store.put([Drop(KIND, worker, leaseless=worker)], quiet=True)
+        await store.put([Drop(WORKER, worker, leaseless=worker)], quiet=True)
 
 
 async def report_lost(store: Records, lost: Lost) -> None:
@@ -129,3 +131,62 @@ async def list_lost(store: Records) -> list[Lost]:
 
 def _place(lost: Lost) -> IndexEntry:
     return IndexEntry("time", time_place(lost.missed_at, lost.id))
+
+
+# Pipeline definitions: schema and graph, for servers that import no user code.
+
+
+async def publish_definitions(store: Records, definitions: Sequence[Definition]) -> None:
+    now = store.now()
+    puts = [
+        Put(DEFINITION, each.pipeline, json.encode(replace(each, published_at=now)), index=by_id(each.pipeline))
+        for each in definitions
+    ]
+    await store.put(puts)
+
+
+async def list_definitions(store: Records) -> list[Definition]:
+    """By pipeline. One that cannot be read is logged and left out, until its worker publishes it again."""
+    return readable(await scan_all(store, DEFINITION), lambda found: json.record(found.body, Definition))
+
+
+def plans_of(definitions: Sequence[Definition]) -> dict[str, Plan]:
+    """By pipeline, without those that cannot be read, which are logged."""
+    found: dict[str, Plan] = {}
+    for definition in definitions:
+        try:
+            found[definition.pipeline] = _plan(definition.plan)
+        except CorruptRecord as error:
+            log_unreadable(DEFINITION, definition.pipeline, str(error))
+    return found
+
+
+@lru_cache(1000)
+def _plan(body: bytes) -> Plan:
+    return json.plan_from(body)
+
+
+# Findings of the health check: the last one of each part, for those who only read.
+
+
+async def save_findings(store: Records, findings: Sequence[Finding]) -> None:
+    """Keep what was found of each part, in place of what was found before."""
+    puts = [Put(FINDING, each.part, json.encode(each), index=by_id(each.part)) for each in findings]
+    await store.put(puts, quiet=True)
+
+
+async def list_findings(store: Records) -> list[Finding]:
+    """By part. How old a finding may be is for the reader to judge: it has a time."""
+    return [json.record(found.body, Finding) for found in await scan_all(store, FINDING)]
+
+
+# Bookmarks: small texts in which background roles of all workers note where they are.
+
+
+async def get_bookmark(store: Records, name: str) -> str | None:
+    [found] = await store.fetch(BOOKMARK, [name])
+    return None if found is None else json.record(found.body, str)
+
+
+async def put_bookmark(store: Records, name: str, value: str) -> None:
+    await store.put([Put(BOOKMARK, name, json.encode(value))])

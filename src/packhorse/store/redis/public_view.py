@@ -18,9 +18,9 @@ from packhorse.core.records import Drop, Put
 from packhorse.core.schedules import Schedule
 from packhorse.errors import CorruptRecord
 from packhorse.store.base import Finding
-from packhorse.store.collections import findings, readings, workers
-from packhorse.store.collections.readings import READINGS_KEPT
-from packhorse.store.collections.workers import WorkerCard
+from packhorse.store.collections import workers
+from packhorse.store.collections.queues import READING, READINGS_KEPT
+from packhorse.store.collections.workers import FINDING, WorkerCard
 
 ANNOUNCED = {
     "stage_started": "info", "retrying": "info", "cancelling": "info", "cancelled": "info",
@@ -178,9 +178,9 @@ def _show_readings(writes: Sequence[Put | Drop]) -> list[list[str]]:
 
 RECORD_VIEWS: Mapping[str, Callable[[Sequence[Put | Drop]], list[list[str]]]] = {
     "schedule": show_schedules,
-    workers.KIND: _show_workers,
+    workers.WORKER: _show_workers,
     workers.LOST: _show_lost,
-    findings.KIND: _show_findings,
-    readings.KIND: _show_readings,
+    FINDING: _show_findings,
+    READING: _show_readings,
 }
 """By kind of record: the commands, keys without the prefix, that show people the writes of one `put`."""
