@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 
 from packhorse.background.stats import MOST, StatsCounter
-from packhorse.core.histogram import bucket
 from packhorse.core.models import Job
 from packhorse.errors import StoreUnavailable, UnknownOutcome
 from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Store
-from packhorse.store.statistics import MINUTE, QUARTER
+from packhorse.store.counters import MINUTE, QUARTER, duration_bucket
 from tests.contract.builders import started, submit
 from tests.contract.stores import Clock
 from tests.worker.builders import cancelling, finishing
@@ -36,7 +35,7 @@ async def test_an_attempt_is_counted_with_how_long_it_waited_and_took(
     stats.attempt_ended(claimed, "default", "finish", 0.25)
     await stats.flush()
 
-    expected = {f"wait:{bucket(3.0)}": 1, "finish": 1, f"run:{bucket(0.25)}": 1}
+    expected = {f"wait:{duration_bucket(3.0)}": 1, "finish": 1, f"run:{duration_bucket(0.25)}": 1}
     assert await counted(store, MINUTE, "default") == await counted(store, QUARTER, "default") == expected
 
 
@@ -53,7 +52,7 @@ async def test_a_job_is_counted_when_its_run_ends_through_the_door(store: Store,
     await stats.flush()
 
     found = await counted(store, QUARTER, "")
-    assert (found["completed"], found["cancelled"], found[f"run:{bucket(60.0)}"]) == (1, 1, 1)
+    assert (found["completed"], found["cancelled"], found[f"run:{duration_bucket(60.0)}"]) == (1, 1, 1)
     assert sum(found.values()) == 4
 
 

@@ -16,9 +16,8 @@ import pytest
 from packhorse.background import webhooks
 from packhorse.background.janitor import Janitor
 from packhorse.background.webhooks import AT_ONCE, HOLD, IDLE, LINE, UNSIGNED, WebhookSender, secret_of
-from packhorse.core.backoff import DAY, ENDPOINT_GIVE_UP, MINUTE, WEBHOOK_AGES
 from packhorse.core.models import Job, Result
-from packhorse.core.webhooks import Delivery
+from packhorse.core.webhooks import DAY, ENDPOINT_GIVE_UP, MINUTE, WEBHOOK_AGES, Delivery
 from packhorse.errors import CorruptRecord, StoreUnavailable
 from packhorse.jobs.transact import Transactor
 from packhorse.outbound import dns

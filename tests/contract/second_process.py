@@ -16,7 +16,7 @@ from typing import Any
 from packhorse.core.models import TaskId
 from packhorse.errors import PackhorseError
 from packhorse.store.base import Charge, Store
-from packhorse.store.statistics import QUARTER, Tally
+from packhorse.store.counters import QUARTER, Tally
 from tests.contract import builders, keys
 from tests.contract.stores import open_at
 

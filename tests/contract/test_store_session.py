@@ -10,7 +10,7 @@ import pytest
 from packhorse.core.records import LogEntry, Put
 from packhorse.errors import StoreUnavailable
 from packhorse.store.base import Filter, Store
-from packhorse.store.statistics import Tally
+from packhorse.store.counters import Tally
 from tests.contract.builders import KINDS, ONLY, UNKNOWN, claim, held, starter, submission, submit
 from tests.contract.failures import ALL, BY_ANN
 from tests.contract.stores import Clock, OpenStore

@@ -10,7 +10,7 @@ import pytest
 from packhorse.core.models import TaskId
 from packhorse.store.base import Store
 from packhorse.store.collections.queues import READINGS_KEPT, Level, Reading, add_reading, list_readings
-from packhorse.store.statistics import KEPT, MINUTE, QUARTER, Counts, Head, Tally
+from packhorse.store.counters import KEPT, MINUTE, QUARTER, Counts, Head, Tally
 from tests.contract.builders import CHAIN, cancelled, claim, completed, failed, plan, stage, started, submit
 from tests.contract.second_process import second
 from tests.contract.stores import Clock

@@ -8,17 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packhorse.core.backoff import (
+from packhorse.core.plan import Backoff
+from packhorse.core.webhooks import (
     DAY,
     HOUR,
     MAX_RETRY_AFTER,
     MINUTE,
     WEBHOOK_AGES,
     WEBHOOK_DELAYS,
-    retry_delay,
     webhook_delay,
 )
-from packhorse.core.plan import Backoff
 
 
 def test_the_pauses_grow_and_end_within_days() -> None:
@@ -60,19 +59,19 @@ ALMOST_ONE = math.nextafter(1.0, 0.0)
 
 @pytest.mark.parametrize(("attempt", "seconds"), [(1, 1.0), (2, 2.0), (3, 4.0), (6, 32.0), (7, 60.0), (50, 60.0)])
 def test_the_wait_doubles_up_to_the_cap(attempt: int, seconds: float) -> None:
-    assert retry_delay(Backoff(base=1.0, cap=60.0), attempt, ALMOST_ONE) == pytest.approx(seconds)
+    assert Backoff(base=1.0, cap=60.0).delay(attempt, ALMOST_ONE) == pytest.approx(seconds)
 
 
 def test_no_luck_halves_the_wait() -> None:
-    assert retry_delay(Backoff(base=8.0, cap=60.0), 1, 0.0) == 4.0
+    assert Backoff(base=8.0, cap=60.0).delay(1, 0.0) == 4.0
 
 
 def test_the_cap_is_spread_too() -> None:
-    assert retry_delay(Backoff(base=1.0, cap=60.0), 1_000, 0.5) == 45.0
+    assert Backoff(base=1.0, cap=60.0).delay(1_000, 0.5) == 45.0
 
 
 def test_a_base_over_the_cap_waits_for_the_cap() -> None:
-    assert retry_delay(Backoff(base=100.0, cap=10.0), 1, ALMOST_ONE) == pytest.approx(10.0)
+    assert Backoff(base=100.0, cap=10.0).delay(1, ALMOST_ONE) == pytest.approx(10.0)
 
 
 @given(
@@ -82,9 +81,9 @@ def test_a_base_over_the_cap_waits_for_the_cap() -> None:
     luck=st.floats(0.0, 1.0, exclude_max=True),
 )
 def test_every_wait_is_finite_and_within_the_cap(base: float, cap: float, attempt: int, luck: float) -> None:
-    assert 0.0 <= retry_delay(Backoff(base, cap), attempt, luck) <= cap
+    assert 0.0 <= Backoff(base, cap).delay(attempt, luck) <= cap
 
 
 @given(attempt=st.integers(1, 100), luck=st.floats(0.0, 1.0, exclude_max=True))
 def test_a_later_attempt_never_waits_less(attempt: int, luck: float) -> None:
-    assert retry_delay(Backoff(), attempt + 1, luck) >= retry_delay(Backoff(), attempt, luck)
+    assert Backoff().delay(attempt + 1, luck) >= Backoff().delay(attempt, luck)

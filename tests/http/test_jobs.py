@@ -12,15 +12,14 @@ from msgspec.structs import replace
 from packhorse.background.janitor import Janitor
 from packhorse.blobs import open_blobs
 from packhorse.core import lifecycle
-from packhorse.core.histogram import bucket
 from packhorse.core.models import Failure, TaskId
 from packhorse.jobs.estimate import STAGES
 from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Line, Report, Sample, Store
 from packhorse.store.collections import workers
 from packhorse.store.collections.workers import WorkerCard
+from packhorse.store.counters import QUARTER, Tally, duration_bucket
 from packhorse.store.sqlite import SqliteStore
-from packhorse.store.statistics import QUARTER, Tally
 from tests.contract.builders import card
 from tests.http.conftest import publish
 from tests.http.processes import Place
@@ -538,7 +537,9 @@ async def test_what_has_happened_comes_in_pages(http: Http, store: Store) -> Non
 
 async def test_an_estimate_is_told_from_the_runs_before(http: Http, store: Store) -> None:
     unknown = (await http.get(f"jobs/{await submitted(http, pipeline='speak', voice='amy')}/estimate")).json()
-    await store.tally({Tally(QUARTER, int(store.now()) // QUARTER * QUARTER, "add", STAGES, f"add:{bucket(30.0)}"): 4})
+    await store.tally(
+        {Tally(QUARTER, int(store.now()) // QUARTER * QUARTER, "add", STAGES, f"add:{duration_bucket(30.0)}"): 4}
+    )
 
     known = (await http.get(f"jobs/{await submitted(http)}/estimate")).json()
 

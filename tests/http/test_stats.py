@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 from litestar.testing import AsyncTestClient
 
-from packhorse.core.histogram import bucket
 from packhorse.store.base import Store
 from packhorse.store.collections import workers as worker_records
 from packhorse.store.collections.queues import Level, Reading, add_reading
-from packhorse.store.statistics import MINUTE, QUARTER, Tally
+from packhorse.store.counters import MINUTE, QUARTER, Tally, duration_bucket
 from tests.contract.builders import card
 from tests.http.conftest import publish
 from tests.http.processes import Place
@@ -79,7 +78,7 @@ async def test_percentiles_over_a_window_are_those_of_what_was_counted(http: Htt
     """A thousand waits of 1 to 1000 ms, spread over three minutes."""
     now = store.now()
     for minute in range(3):
-        waits = Counter(f"wait:{bucket(n / 1000)}" for n in range(1, 1001) if n % 3 == minute)
+        waits = Counter(f"wait:{duration_bucket(n / 1000)}" for n in range(1, 1001) if n % 3 == minute)
         await store.tally(tallies(now - 60 * minute, waits, queue="default"))
 
     window = (await stats(http, window="10m", queue="default"))["window"]
@@ -157,7 +156,7 @@ async def test_a_queue_says_how_long_what_waits_has_waited_and_how_it_went_latel
     await submitted(http)
     await worker_records.enroll(store, card("w1", queues={"default": 2}, busy={"default": 2}))
     now = store.now()
-    await store.tally(tallies(now - 60, {"finish": 8, "fail": 2, f"wait:{bucket(0.2)}": 10}, queue="default"))
+    await store.tally(tallies(now - 60, {"finish": 8, "fail": 2, f"wait:{duration_bucket(0.2)}": 10}, queue="default"))
     await store.tally(tallies(now - 3600, {"finish": 1000}, queue="default"))
 
     [queue] = [each for each in (await http.get("queues")).json()["items"] if each["name"] == "default"]

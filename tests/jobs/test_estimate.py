@@ -8,12 +8,12 @@ import pytest
 
 from packhorse.background.stats import StatsCounter
 from packhorse.core import lifecycle
-from packhorse.core.histogram import bucket
 from packhorse.core.models import Job
 from packhorse.jobs.estimate import estimate_job, past
 from packhorse.jobs.transact import Transactor
 from packhorse.schemas.explain import Estimate
 from packhorse.store.base import Progress, Store
+from packhorse.store.counters import duration_bucket
 from tests.contract.builders import ONNX, SPEC, needs, plan, stage, started, submission
 from tests.contract.stores import Clock
 from tests.worker.builders import finishing
@@ -21,7 +21,7 @@ from tests.worker.builders import finishing
 NOW = 1_800_000_000.0
 TWO = plan(stage("onnx"), stage("bie", needs("onnx")))
 SIDE = plan(stage("onnx"), stage("bie"))
-PAST = {"onnx": Counter({bucket(10.0): 9}), "bie": Counter({bucket(100.0): 4})}
+PAST = {"onnx": Counter({duration_bucket(10.0): 9}), "bie": Counter({duration_bucket(100.0): 4})}
 WITHIN = 0.25
 """Buckets are a fifth wide, and a little."""
 
@@ -96,5 +96,5 @@ async def test_a_job_that_went_well_is_the_past_of_the_next(store: Store, clock:
 
     found = await past(store, claimed.job.plan.pipeline)
 
-    assert found == {claimed.task.stage: Counter({bucket(40.0): 1})}
+    assert found == {claimed.task.stage: Counter({duration_bucket(40.0): 1})}
     assert await past(store, "another") == {}

@@ -11,7 +11,7 @@ from packhorse.jobs.health import find_in_store, state
 from packhorse.store.collections import workers as worker_records
 from packhorse.store.collections.queues import list_readings
 from packhorse.store.collections.workers import Lost, list_findings
-from packhorse.store.statistics import MINUTE, QUARTER
+from packhorse.store.counters import MINUTE, QUARTER
 from tests.journey.site import LEASE, Site, until
 
 

@@ -20,9 +20,8 @@ from msgspec.structs import replace
 
 from packhorse.background.bulk_actions import run_or_postpone
 from packhorse.core import json
-from packhorse.core.backoff import webhook_delay
 from packhorse.core.failures import Alarm, FailureAction
-from packhorse.core.webhooks import NO_JOB, Delivery
+from packhorse.core.webhooks import NO_JOB, Delivery, webhook_delay
 from packhorse.crashpoints import reach
 from packhorse.host import child_environment
 from packhorse.jobs.webhook_targets import webhook_targets

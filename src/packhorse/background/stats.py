@@ -10,7 +10,6 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from packhorse.core.histogram import LAST, bucket
 from packhorse.core.models import Job
 from packhorse.core.plan import Status
 from packhorse.errors import StoreError, UnknownOutcome
@@ -18,15 +17,15 @@ from packhorse.jobs.estimate import STAGES
 from packhorse.jobs.stats import queue_stats
 from packhorse.store.base import Claim, Store
 from packhorse.store.collections.queues import Reading, add_reading, list_readings
-from packhorse.store.statistics import MINUTE, QUARTER, Tally
+from packhorse.store.counters import LAST_BUCKET, MINUTE, QUARTER, Tally, duration_bucket
 
 PERIOD = 3.0
 """Seconds between writes, and of counts that a killed process loses."""
 MOST = 10_000
 """Counts kept while the store is away. Further keys are not counted."""
 
-WAIT = [f"wait:{n}" for n in range(LAST + 1)]
-RUN = [f"run:{n}" for n in range(LAST + 1)]
+WAIT = [f"wait:{n}" for n in range(LAST_BUCKET + 1)]
+RUN = [f"run:{n}" for n in range(LAST_BUCKET + 1)]
 """Names of the buckets, built once."""
 
 Key = tuple[int, str, str, str]
@@ -43,25 +42,27 @@ class StatsCounter:
         task = claim.job.task(claim.task)
         if task is not None and task.ready_at is not None:
             now = self._store.now()
-            self._add(_minute(now), claim.job.plan.pipeline, queue, WAIT[bucket(now - task.ready_at)])
+            self._add(_minute(now), claim.job.plan.pipeline, queue, WAIT[duration_bucket(now - task.ready_at)])
 
     def attempt_ended(self, claim: Claim, queue: str, outcome: str, seconds: float) -> None:
         """Count its outcome and how long it took."""
         minute, pipeline = _minute(self._store.now()), claim.job.plan.pipeline
         self._add(minute, pipeline, queue, outcome)
-        self._add(minute, pipeline, queue, RUN[bucket(seconds)])
+        self._add(minute, pipeline, queue, RUN[duration_bucket(seconds)])
 
     def run_ended(self, job: Job) -> None:
         """Count its status and times. The wait is counted for first runs only: a person decides when to retry."""
         minute, pipeline = _minute(self._store.now()), job.plan.pipeline
         self._add(minute, pipeline, "", job.status.value)
         if job.started_at is not None and job.completed_at is not None:
-            self._add(minute, pipeline, "", RUN[bucket(job.completed_at - job.started_at)])
+            self._add(minute, pipeline, "", RUN[duration_bucket(job.completed_at - job.started_at)])
             if job.run == 1:
-                self._add(minute, pipeline, "", WAIT[bucket(job.started_at - max(job.created_at, job.not_before))])
+                self._add(
+                    minute, pipeline, "", WAIT[duration_bucket(job.started_at - max(job.created_at, job.not_before))]
+                )
         if job.status is Status.COMPLETED:
             for stage, took in _stage_times(job):
-                self._add(minute, pipeline, STAGES, f"{stage}:{bucket(took)}")
+                self._add(minute, pipeline, STAGES, f"{stage}:{duration_bucket(took)}")
 
     def _add(self, *key: *Key) -> None:
         count = self._counts.get(key, 0)

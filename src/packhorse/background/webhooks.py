@@ -15,10 +15,9 @@ from typing import Any
 from msgspec import Struct
 
 from packhorse.core import json
-from packhorse.core.backoff import ENDPOINT_FORGIVE, ENDPOINT_GIVE_UP, webhook_delay
 from packhorse.core.models import Job
 from packhorse.core.plan import TERMINAL
-from packhorse.core.webhooks import Delivery
+from packhorse.core.webhooks import ENDPOINT_FORGIVE, ENDPOINT_GIVE_UP, Delivery, webhook_delay
 from packhorse.crashpoints import reach
 from packhorse.errors import CorruptRecord, NoSecretKey, OutboundFailed, SchemaTooNew
 from packhorse.jobs.webhook_targets import WebhookTargets

@@ -13,7 +13,6 @@ from urllib.parse import quote
 from msgspec.structs import replace
 
 from packhorse.core import error_codes, failures, json
-from packhorse.core.backoff import retry_delay
 from packhorse.core.changes import (
     Change,
     DropStages,
@@ -205,7 +204,7 @@ def follow(
 def fail(job: Job, at: TaskId, *, token: str, error: Failure, luck: float, now: float, alone: bool = False) -> Change:
     """Record a failed attempt and queue another if one is left. A job that is being stopped is not retried."""
     task = _check_lease(job, "fail", at, token)
-    wait = retry_delay(job.plan.stage(at.stage).backoff, task.attempt, luck)
+    wait = job.plan.stage(at.stage).backoff.delay(task.attempt, luck)
     draft = _draft(job, "fail", now).require(Holds(at, token))
     return _end_attempt(draft, at, task, error, not_before=now + wait, alone=alone)
 

@@ -39,6 +39,8 @@ DEFAULT_KEEP = 7 * 86_400.0
 FILLABLE = ("deadline", "pending", "revive")
 """Pipeline options that the deployment fills in if unset, besides ``keep``."""
 CACHE = "filled"
+MAX_DOUBLINGS = 32
+"""The cap is reached long before; more would overflow a float."""
 
 
 # The plan, fixed at submit and shared by all jobs of one definition.
@@ -57,6 +59,14 @@ class Backoff(Struct, frozen=True, array_like=True):
 
     base: float = 1.0
     cap: float = 60.0
+
+    def delay(self, attempt: int, luck: float) -> float:
+        """Seconds to wait after the failure of ``attempt``, spread by ``luck`` in [0, 1).
+
+        The spread keeps tasks that failed together from retrying together.
+        """
+        whole = min(self.cap, self.base * 2.0 ** min(attempt - 1, MAX_DOUBLINGS))
+        return whole * (0.5 + luck / 2)
 
 
 class Revive(Struct, frozen=True, array_like=True):

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from packhorse.core.histogram import bucket, percentile
 from packhorse.core.models import Job, Stage
 from packhorse.core.plan import StagePlan, Status
 from packhorse.schemas.explain import Estimate, StageEstimate
 from packhorse.schemas.progress import Reported, stage_percent
 from packhorse.store.base import Store
-from packhorse.store.statistics import KEPT, QUARTER
+from packhorse.store.counters import KEPT, QUARTER, duration_bucket, percentile
 
 STAGES = "/stages"
 """Stored in place of a queue name, which cannot contain a slash: how long each stage took, of jobs that completed."""
@@ -70,7 +69,7 @@ def _left(job: Job, plan: StagePlan, reported: Reported, counts: Counter[int], n
 
 def _beyond(counts: Counter[int], passed: float) -> float | None:
     """The median of those that took longer than it has taken so far. None if none did: it is the slowest yet."""
-    longer = Counter({number: count for number, count in counts.items() if number >= bucket(passed)})
+    longer = Counter({number: count for number, count in counts.items() if number >= duration_bucket(passed)})
     found = percentile(longer, 0.5)
     return None if found is None else max(0.0, found - passed)
 

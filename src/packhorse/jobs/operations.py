@@ -47,7 +47,7 @@ from packhorse.store.base import Finding
 from packhorse.store.collections import workers
 from packhorse.store.collections.queues import READINGS_KEPT, Level, Pause, drop_pause, put_pause
 from packhorse.store.collections.workers import Lost, Machine, Work, WorkerCard
-from packhorse.store.statistics import MINUTE
+from packhorse.store.counters import MINUTE
 
 LONGEST_REASON = 500
 

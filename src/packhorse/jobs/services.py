@@ -23,7 +23,7 @@ from packhorse.log import log
 from packhorse.schemas.jobs import JobDocument, jobs_to_json
 from packhorse.settings import Settings
 from packhorse.store.base import Finding, Store
-from packhorse.store.statistics import Counts
+from packhorse.store.counters import Counts
 
 COUNTED = 2.0
 """Seconds for which a count of all jobs is used again: some stores need several milliseconds for it."""

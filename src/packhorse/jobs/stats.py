@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct, field
 
-from packhorse.core.histogram import percentile
 from packhorse.core.plan import Definition
 from packhorse.jobs.explain import is_live
 from packhorse.store.base import Store
@@ -15,7 +14,7 @@ from packhorse.store.collections import workers
 from packhorse.store.collections.base import get_readable
 from packhorse.store.collections.queues import Level, Reading, list_readings
 from packhorse.store.collections.workers import WorkerCard, list_definitions, plans_of
-from packhorse.store.statistics import MINUTE, QUARTER, Tally
+from packhorse.store.counters import MINUTE, QUARTER, Tally, percentile
 
 MOST_COUNTED = 10_000
 """Tasks counted per queue. This number means at least so many."""

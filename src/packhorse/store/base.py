@@ -21,13 +21,13 @@ from packhorse.core.plan import Definition as Definition
 from packhorse.core.plan import Status
 from packhorse.core.records import Drop, LogEntry, Put, Record
 from packhorse.errors import CorruptRecord, PackhorseError
+from packhorse.store.counters import Charge as Charge
+from packhorse.store.counters import Counters as Counters
+from packhorse.store.counters import Spent as Spent
+from packhorse.store.counters import Statistics
 from packhorse.store.failures import FailureFilter as FailureFilter
 from packhorse.store.failures import FailureGroup as FailureGroup
 from packhorse.store.failures import Failures as Failures
-from packhorse.store.rate_window import Charge as Charge
-from packhorse.store.rate_window import Counters as Counters
-from packhorse.store.rate_window import Spent as Spent
-from packhorse.store.statistics import Statistics
 
 Decide = Callable[[Job, TaskId], Change | None]
 

@@ -14,8 +14,8 @@ from packhorse.store.base import Finding
 from packhorse.store.collections import workers
 from packhorse.store.collections.queues import Level, Reading, add_reading
 from packhorse.store.collections.workers import Lost, Machine, save_findings
+from packhorse.store.counters import MINUTE, QUARTER, Tally
 from packhorse.store.redis import RedisStore
-from packhorse.store.statistics import MINUTE, QUARTER, Tally
 from tests.contract.builders import card, completed, fail, failed, finish, line, report, sample, started, submit
 
 HOUR, DAY = 3600, 86_400

@@ -12,7 +12,7 @@ from packhorse.core.records import Drop, IndexEntry, Put, Record, time_place
 from packhorse.errors import Conflict
 from packhorse.store.base import Records
 from packhorse.store.collections.base import by_id, scan_all, update
-from packhorse.store.statistics import MINUTE
+from packhorse.store.counters import MINUTE
 
 PAUSE, READING = "pause", "reading"
 

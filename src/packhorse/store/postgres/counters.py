@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from packhorse.core import json
-from packhorse.store import rate_window, sql_files
+from packhorse.store import counters, sql_files
 from packhorse.store.base import Charge, Spent
 from packhorse.store.batching import Group
+from packhorse.store.counters import Buckets, Counter
 from packhorse.store.postgres.address import Address
 from packhorse.store.postgres.connection import Clock, Session
 from packhorse.store.postgres.session import Handle
-from packhorse.store.rate_window import Buckets, Counter
 
 SQL = sql_files.load(__package__, "counters")
 
@@ -49,12 +49,12 @@ class Counters(Handle):
 
 async def count_all(session: Session, asks: Sequence[Ask], clock: Clock) -> list[Spent]:
     """What each caller is told, who comes first first; of a refund that is nothing of interest."""
-    stored, now = await _lock(session, rate_window.counters(charge for ask in asks for charge in ask.charges), clock)
+    stored, now = await _lock(session, counters.counters_of(charge for ask in asks for charge in ask.charges), clock)
     kept: dict[Counter, Buckets] = {each: json.record(body, Buckets) for each, body in stored.items()}
     answers = [_count_one(kept, ask, now) for ask in asks]
     written = {each: json.encode(buckets) for each, buckets in kept.items()}
     moved = [
-        (*each, rate_window.until(each[1], kept[each]), body) for each, body in written.items() if body != stored[each]
+        (*each, counters.until(each[1], kept[each]), body) for each, body in written.items() if body != stored[each]
     ]
     if moved:
         await session.fetch(SQL.keep, *zip(*moved, strict=True))
@@ -72,6 +72,6 @@ async def _lock(session: Session, names: Sequence[Counter], clock: Clock) -> tup
 
 def _count_one(kept: dict[Counter, Buckets], ask: Ask, now: float) -> Spent:
     if ask.at is None:
-        return rate_window.spend(kept, ask.charges, now)
-    rate_window.refund(kept, ask.charges, ask.at)
+        return counters.spend(kept, ask.charges, now)
+    counters.refund(kept, ask.charges, ask.at)
     return Spent(now, None, (), 0.0)

@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping
 
 from packhorse.core.models import TaskId
 from packhorse.core.plan import Status
-from packhorse.store import sql_files, statistics
+from packhorse.store import counters, sql_files
+from packhorse.store.counters import KEPT, MOST_PAIRS, MOST_RANKS, Counts, Head, Tally, first
 from packhorse.store.postgres.connection import Session
 from packhorse.store.postgres.session import Handle
-from packhorse.store.statistics import KEPT, MOST_PAIRS, MOST_RANKS, Counts, Head, Tally, first
 
 SQL = sql_files.load(__package__, "statistics")
 
@@ -46,7 +46,7 @@ class Statistics(Handle):
         for status in Status:
             asked = (tenants, pipelines, status.value, most + 1)
             found[status.value] = await self._read(Session.value, SQL.count, *asked)
-        return statistics.capped(found, most, is_all=len(pairs) < MOST_PAIRS)
+        return counters.capped(found, most, is_all=len(pairs) < MOST_PAIRS)
 
     async def _trim_tallies(self) -> None:
         kept = [float(seconds + step) for step, seconds in KEPT.items()]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
+from packhorse.store.counters import KEPT, MINUTE, MOST_RANKS, Counts, Head, Tally
 from packhorse.store.redis import commit, keys
 from packhorse.store.redis.client import Link
 from packhorse.store.redis.commit import Member
-from packhorse.store.statistics import KEPT, MINUTE, MOST_RANKS, Counts, Head, Tally
 
 NAMES = {MINUTE: "minute"}
 

@@ -23,6 +23,7 @@ from packhorse.store.base import (
     Snapshot,
     Spent,
 )
+from packhorse.store.counters import Counts, Head, Tally, first
 from packhorse.store.redis import check, commit, maintenance, notes, reads, statistics
 from packhorse.store.redis.address import Address
 from packhorse.store.redis.claim import Claimer
@@ -31,7 +32,6 @@ from packhorse.store.redis.counters import Ask, Counting
 from packhorse.store.redis.failures import FailureStore
 from packhorse.store.redis.records import RecordStore
 from packhorse.store.redis.watch import Watch
-from packhorse.store.statistics import Counts, Head, Tally, first
 
 FEED = "5000"
 """Entries of the feed kept for watchers that are a little behind; who is further behind looks at everything."""

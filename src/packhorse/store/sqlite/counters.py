@@ -15,9 +15,9 @@ import apsw
 
 from packhorse.core import json
 from packhorse.errors import StoreUnavailable
-from packhorse.store import rate_window
+from packhorse.store import counters
 from packhorse.store.base import Charge, Spent
-from packhorse.store.rate_window import Buckets, Counter
+from packhorse.store.counters import Buckets, Counter
 from packhorse.store.sqlite.connection import Session, connect
 from packhorse.store.sqlite.writer import Writer
 
@@ -81,7 +81,7 @@ def _connect(path: Path) -> Session:
 
 def spend(db: apsw.Connection, charges: Sequence[Charge], now: float) -> Spent:
     kept = _counted(db, charges)
-    spent = rate_window.spend(kept, charges, now)
+    spent = counters.spend(kept, charges, now)
     if spent.refused is None and any(charge.amount for charge in charges):
         _keep(db, kept)
     return spent
@@ -89,7 +89,7 @@ def spend(db: apsw.Connection, charges: Sequence[Charge], now: float) -> Spent:
 
 def refund(db: apsw.Connection, charges: Sequence[Charge], at: float) -> None:
     kept = _counted(db, charges)
-    rate_window.refund(kept, charges, at)
+    counters.refund(kept, charges, at)
     _keep(db, kept)
 
 
@@ -99,10 +99,10 @@ def trim(db: apsw.Connection, now: float) -> None:
 
 def _counted(db: apsw.Connection, charges: Sequence[Charge]) -> Kept:
     query = "SELECT buckets FROM counters WHERE name = ? AND window = ?"
-    found = {each: db.execute(query, each).fetchone() for each in rate_window.counters(charges)}
+    found = {each: db.execute(query, each).fetchone() for each in counters.counters_of(charges)}
     return {each: json.record(row[0], Buckets) for each, row in found.items() if row is not None}
 
 
 def _keep(db: apsw.Connection, kept: Kept) -> None:
     for each, buckets in kept.items():
-        db.execute(KEEP, (*each, rate_window.until(each[1], buckets), json.encode(buckets)))
+        db.execute(KEEP, (*each, counters.until(each[1], buckets), json.encode(buckets)))

@@ -9,8 +9,8 @@ import apsw
 
 from packhorse.core.models import TaskId
 from packhorse.core.plan import Status
-from packhorse.store import sql_files, statistics
-from packhorse.store.statistics import KEPT, MOST_PAIRS, MOST_RANKS, Counts, Head, Tally
+from packhorse.store import counters, sql_files
+from packhorse.store.counters import KEPT, MOST_PAIRS, MOST_RANKS, Counts, Head, Tally
 
 SQL = sql_files.load(__package__, "statistics")
 
@@ -52,8 +52,8 @@ def counted(db: apsw.Connection, most: int) -> Counts:
                 assert row is not None
                 found[status.value] += int(row[0])
         if number == MOST_PAIRS:
-            return statistics.capped(found, most, is_all=False)
-    return statistics.capped(found, most, is_all=True)
+            return counters.capped(found, most, is_all=False)
+    return counters.capped(found, most, is_all=True)
 
 
 def _pairs(db: apsw.Connection) -> Iterator[tuple[str, str]]:

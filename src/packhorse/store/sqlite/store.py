@@ -33,10 +33,10 @@ from packhorse.store.base import (
     Snapshot,
     Spent,
 )
+from packhorse.store.counters import Counts, Head, Tally, first
 from packhorse.store.failures import FailureFilter, FailureGroup, Recent
 from packhorse.store.sqlite import claim, commit, counters, failures, maintenance, notes, reads, records, statistics
 from packhorse.store.sqlite.session import Handle
-from packhorse.store.statistics import Counts, Head, Tally, first
 
 SQL = sql_files.load(__package__, "lookups")
 

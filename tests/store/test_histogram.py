@@ -9,7 +9,7 @@ from statistics import quantiles
 
 import pytest
 
-from packhorse.core.histogram import LAST, SMALLEST, bucket, percentile
+from packhorse.store.counters import LAST_BUCKET, SMALLEST, duration_bucket, percentile
 
 LUCK = random.Random(7)
 DISTRIBUTIONS: dict[str, Callable[[], float]] = {
@@ -21,7 +21,7 @@ DISTRIBUTIONS: dict[str, Callable[[], float]] = {
 
 
 def counted(values: list[float]) -> Counter[int]:
-    return Counter(map(bucket, values))
+    return Counter(map(duration_bucket, values))
 
 
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
@@ -42,19 +42,19 @@ def test_the_percentiles_of_parts_are_those_of_the_whole_when_they_are_added() -
 
 @pytest.mark.parametrize("seconds", [-5.0, 0.0, SMALLEST / 2, SMALLEST])
 def test_what_took_no_time_worth_telling_is_in_the_first_bucket(seconds: float) -> None:
-    assert bucket(seconds) == 0
+    assert duration_bucket(seconds) == 0
     assert percentile({0: 9}, 0.5) == pytest.approx(SMALLEST / 2)
 
 
 def test_what_took_longer_than_all_buckets_is_in_the_last() -> None:
-    assert bucket(1e12) == bucket(1e9) == LAST
-    assert bucket(3600.0) < LAST
+    assert duration_bucket(1e12) == duration_bucket(1e9) == LAST_BUCKET
+    assert duration_bucket(3600.0) < LAST_BUCKET
 
 
 def test_a_longer_time_is_never_in_an_earlier_bucket() -> None:
     values = sorted(LUCK.lognormvariate(0.0, 4.0) for _ in range(1000))
 
-    numbers = [bucket(value) for value in values]
+    numbers = [duration_bucket(value) for value in values]
 
     assert numbers == sorted(numbers)
 
@@ -65,7 +65,7 @@ def test_of_nothing_there_is_no_percentile() -> None:
 
 
 def test_one_value_is_all_its_percentiles() -> None:
-    found = [percentile({bucket(2.0): 1}, share) for share in (0.01, 0.5, 0.99, 1.0)]
+    found = [percentile({duration_bucket(2.0): 1}, share) for share in (0.01, 0.5, 0.99, 1.0)]
 
     assert found == [pytest.approx(2.0, rel=0.42)] * 4
     assert found == sorted(found, key=lambda value: value or 0.0)
