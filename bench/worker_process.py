@@ -16,7 +16,7 @@ from packhorse import host
 from packhorse.factory import open_both
 from packhorse.settings import load
 from packhorse.store.base import Claim, Decide, Store
-from packhorse.worker.describe import describe
+from packhorse.worker.pool import describe
 from packhorse.worker.worker import Worker, tune_gc
 
 

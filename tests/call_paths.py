@@ -17,7 +17,7 @@ from typing import Any
 
 import packhorse
 from packhorse.factory import open_both
-from packhorse.worker.describe import describe
+from packhorse.worker.pool import describe
 from packhorse.worker.worker import Worker
 from tests.http.processes import SAMPLE, Place
 from tests.http.unserved import unserved

@@ -140,7 +140,7 @@ def _file_service(address: str, settings: Settings) -> Destination:
     """An HTTP file service. The operator chose its address, so it may be private."""
     import httpx2
 
-    from packhorse.jobs.file_service import Credentials, FileService, Tokens
+    from packhorse.jobs.promote import Credentials, FileService, Tokens
 
     http = httpx2.AsyncClient(timeout=settings.promote_timeout)
     if not settings.promote_token_url:

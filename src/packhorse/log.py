@@ -169,12 +169,12 @@ class Log:
     def store_back(self) -> None:
         _say(INFO, "store_back", "the store answers again")
 
-    def duty_failed(self, duty: str, error: Exception) -> None:
+    def background_failed(self, work: str, error: Exception) -> None:
         """With a traceback if the error is unexpected."""
-        sentence = "{duty} failed and will be retried: {reason}"
+        sentence = "{work} failed and will be retried: {reason}"
         reason = f"{error} {error.hint}".strip() if isinstance(error, PackhorseError) else repr(error)
         odd = None if isinstance(error, PackhorseError | OSError) else error
-        _say(ERROR, "duty_failed", sentence, odd, duty=duty, reason=reason)
+        _say(ERROR, "background_failed", sentence, odd, work=work, reason=reason)
 
     def webhooks_unsigned(self, count: int) -> None:
         sentence = "skipping {count} webhooks: PACKHORSE_SECRET_KEY, which signs their messages, is not set"

@@ -15,7 +15,7 @@ import pytest
 from packhorse import crashpoints
 from packhorse.background import alerts
 from packhorse.background.alerts import HOLD, MESSAGES, POLL, SHOWN, Alerts
-from packhorse.background.bulk_actions import LATEST
+from packhorse.background.failures import LATEST
 from packhorse.background.webhooks import build_message
 from packhorse.core.failures import FailureAction
 from packhorse.core.webhooks import NO_JOB

@@ -11,9 +11,8 @@ import apsw
 import pytest
 
 from packhorse import crashpoints
-from packhorse.background import auto_retry as engine
-from packhorse.background.auto_retry import BUSY, HOLD, POLICY, POLL, AutoRetry
-from packhorse.background.bulk_actions import LATEST
+from packhorse.background import failures as engine
+from packhorse.background.failures import BUSY, HOLD, LATEST, POLICY, POLL, AutoRetry
 from packhorse.core.models import Job
 from packhorse.core.plan import Plan, Revive, Status
 from packhorse.jobs.transact import Transactor

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from packhorse import crashpoints
-from packhorse.background.bulk_actions import BATCH, HOLD, NAMED, POLL, SOONEST, BulkActions
+from packhorse.background.failures import BATCH, HOLD, NAMED, POLL, SOONEST, BulkActions
 from packhorse.core import failures as rules
 from packhorse.core.failures import FailureAction
 from packhorse.errors import StoreError

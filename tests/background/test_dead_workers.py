@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from packhorse import host
-from packhorse.background.dead_workers import BATCH, LONG_GONE, DeadWorkers
+from packhorse.background.reaper import BATCH, LONG_GONE, DeadWorkers
 from packhorse.core.plan import Status
 from packhorse.errors import StoreUnavailable
 from packhorse.jobs.transact import Transactor

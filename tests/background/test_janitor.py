@@ -11,7 +11,7 @@ import pytest
 
 from packhorse.background.janitor import BATCH, COMPARED, ENDED_KEPT, LAP, RESTING, SWEEP, Janitor
 from packhorse.blobs.base import Blobs
-from packhorse.blobs.local.store import Folder
+from packhorse.blobs.local import Folder
 from packhorse.core import lifecycle
 from packhorse.core.models import Artifact, Job, Result, Stored
 from packhorse.core.plan import Status

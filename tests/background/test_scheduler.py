@@ -14,8 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from packhorse.background import scheduler
-from packhorse.background.declared_schedules import declare
-from packhorse.background.scheduler import HOLD, LAP, POLL, WAIT, Scheduler
+from packhorse.background.scheduler import HOLD, LAP, POLL, WAIT, Scheduler, declare
 from packhorse.blobs.base import Blobs
 from packhorse.core import json, lifecycle, schedules
 from packhorse.core.models import Firing, Job

@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 
 from packhorse import crashpoints
+from packhorse.blobs import local as store
 from packhorse.blobs import open_blobs
 from packhorse.blobs.base import CHUNK, MAX_PIECE, Sum
-from packhorse.blobs.local import put, store
+from packhorse.blobs.local import BREATH, BURST, PAUSE, Folder, put
 from packhorse.blobs.local import tree as folder_tree
 from packhorse.blobs.local.put import BLOCK, FLUSH
-from packhorse.blobs.local.store import BREATH, BURST, PAUSE, Folder
 from packhorse.errors import BlobExists, BlobNotFound, BlobUnavailable, PathRefused, SettingError
 from tests.contract.blob_fixtures import content, stream
 from tests.journey.site import until

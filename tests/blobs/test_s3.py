@@ -23,12 +23,11 @@ import pytest
 
 from packhorse.blobs import open_blobs
 from packhorse.blobs.base import CHUNK, Blobs, Sum
+from packhorse.blobs.s3 import S3
 from packhorse.blobs.s3 import list as bucket
-from packhorse.blobs.s3.address import Keys, address, keys
-from packhorse.blobs.s3.http import Patience, Signed
+from packhorse.blobs.s3.http import Keys, Patience, Signed, address, keys
 from packhorse.blobs.s3.list import Bucket
-from packhorse.blobs.s3.store import S3
-from packhorse.blobs.s3.upload import PART
+from packhorse.blobs.s3.transfer import PART
 from packhorse.errors import BlobExists, BlobUnavailable, SettingError
 from tests.contract.blob_fixtures import content, is_empty, stream
 from tests.servers import seaweed
@@ -607,7 +606,7 @@ def test_without_keys_it_says_which_names_are_missing(monkeypatch: pytest.Monkey
 
 def test_without_the_driver_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "obstore", None)
-    for name in ("s3.store", "s3.download"):
+    for name in ("s3", "s3.transfer"):
         monkeypatch.delitem(sys.modules, f"packhorse.blobs.{name}", raising=False)
 
     with pytest.raises(SettingError) as refused:

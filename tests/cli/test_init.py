@@ -14,7 +14,7 @@ from packhorse.cli.commands.init import NAMES
 from packhorse.cli.options import SAMPLE
 from packhorse.client import Client
 from packhorse.errors import Unreachable
-from packhorse.worker.describe import describe
+from packhorse.worker.pool import describe
 from tests.cli.conftest import Tell
 from tests.cli.house import LONGEST, House, until
 

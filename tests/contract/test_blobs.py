@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from packhorse.blobs.base import CHUNK, MAX_PIECE, Blobs, Sum
-from packhorse.blobs.s3 import upload
+from packhorse.blobs.s3 import transfer
 from packhorse.errors import BlobExists, BlobNotFound, BlobUnavailable, PathRefused, TooLarge
 from tests.contract import blob_fixtures
 from tests.contract.blob_fixtures import content, is_empty, stream
@@ -682,7 +682,7 @@ async def test_a_copy_has_the_same_bytes_and_outlives_the_first(blobs: Blobs, si
 
 
 async def test_a_large_object_is_copied_part_by_part(blobs: Blobs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upload, "COPY_PART", 5 * 1024 * 1024)
+    monkeypatch.setattr(transfer, "COPY_PART", 5 * 1024 * 1024)
     data = bytes(range(256)) * (LARGE // 256)
     await blobs.put("jobs/1/a", stream(data))
 

@@ -7,7 +7,7 @@ from packhorse.core.models import Job, Result
 from packhorse.core.schedules import Schedule
 from packhorse.store.base import Store
 from packhorse.store.collections import schedules as schedule_records
-from packhorse.worker.inputs import previous_result
+from packhorse.worker.files import previous_result
 from tests.contract.builders import claim_one, fail, finish, marked, submit
 from tests.contract.schedules import claimed, created, fired, terms
 

@@ -14,7 +14,7 @@ from packhorse.blobs.base import Blobs, is_key
 from packhorse.core import lifecycle, publish_path
 from packhorse.core.models import Artifact, Firing, Job, Result, Stored, TaskId
 from packhorse.core.plan import Status
-from packhorse.jobs.publish import KEPT, MARKS, Publisher, files
+from packhorse.jobs.artifacts import KEPT, MARKS, Publisher, published_files
 from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Store
 from packhorse.store.collections.workers import put_bookmark
@@ -203,7 +203,7 @@ def test_of_two_files_of_a_name_the_later_stage_has_it_and_no_file_is_a_folder_o
     def made(*names: str) -> Result:
         return Result(b"1", tuple(Artifact(name, Stored(name, name, 1, "")) for name in names))
 
-    found = files(
+    found = published_files(
         "published/default/a",
         job,
         {TaskId("bie"): made("bie/x", "bie/sub/y"), TaskId("onnx"): made("onnx/x", "onnx/sub", "onnx/z")},
@@ -236,7 +236,9 @@ def test_any_file_can_be_published_in_a_path_that_is_taken(pattern: str) -> None
     job = lifecycle.submit(long, SPEC, job_id="j", user="ann", tenant="t" * publish_path.MAX_PATTERN, now=0.0).after
     to = publish_path.publish_folder(replace(job, firing=Firing("s" * 63, 0.0)))
 
-    [name] = files(to or "", job, {TaskId("only"): Result(b"1", (Artifact("only/" + "d/" * 40 + "x", STORED),))})
+    [name] = published_files(
+        to or "", job, {TaskId("only"): Result(b"1", (Artifact("only/" + "d/" * 40 + "x", STORED),))}
+    )
 
     assert is_key(f"{to}/{name}")
 

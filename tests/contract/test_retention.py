@@ -10,7 +10,7 @@ import pytest
 from packhorse.background.janitor import FAILURES_KEEP, Janitor
 from packhorse.background.reaper import Reaper
 from packhorse.blobs.base import Blobs
-from packhorse.blobs.local.store import Folder
+from packhorse.blobs.local import Folder
 from packhorse.core import lifecycle
 from packhorse.core.models import Job
 from packhorse.core.plan import Status

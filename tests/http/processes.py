@@ -18,8 +18,7 @@ import httpx2
 import psutil
 
 from packhorse.blobs import open_blobs
-from packhorse.blobs.s3.address import Keys, address
-from packhorse.blobs.s3.http import Signed
+from packhorse.blobs.s3.http import Keys, Signed, address
 from packhorse.core.models import Job
 from packhorse.factory import open_store
 from packhorse.settings import Settings

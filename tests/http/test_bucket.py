@@ -12,9 +12,8 @@ import pytest
 
 from packhorse.blobs import open_blobs
 from packhorse.blobs.base import Blobs
-from packhorse.blobs.s3.address import address
-from packhorse.blobs.s3.http import Signed
-from packhorse.blobs.s3.upload import PART
+from packhorse.blobs.s3.http import Signed, address
+from packhorse.blobs.s3.transfer import PART
 from packhorse.client import Client
 from tests.http.conftest import publish
 from tests.http.processes import Place, Server, free_port, served, until, working

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from packhorse.background.bulk_actions import BulkActions
+from packhorse.background.failures import BulkActions
 from packhorse.core.failures import MAX_TIMES
 from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Store

@@ -13,7 +13,7 @@ from packhorse.background.janitor import Janitor
 from packhorse.blobs import open_blobs
 from packhorse.core import lifecycle
 from packhorse.core.models import Failure, TaskId
-from packhorse.jobs.estimate import STAGES
+from packhorse.jobs.explain import STAGES
 from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Line, Report, Sample, Store
 from packhorse.store.collections import workers

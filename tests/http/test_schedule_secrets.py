@@ -9,7 +9,7 @@ import pytest
 from litestar.testing import AsyncTestClient
 from msgspec.structs import replace
 
-from packhorse.background.declared_schedules import declare
+from packhorse.background.scheduler import declare
 from packhorse.core import json, schedules
 from packhorse.core.redaction import MASK
 from packhorse.core.schedules import CODE, Declared

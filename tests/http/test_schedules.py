@@ -10,7 +10,7 @@ import pytest
 from litestar.testing import AsyncTestClient
 from msgspec.structs import replace
 
-from packhorse.background.declared_schedules import declare
+from packhorse.background.scheduler import declare
 from packhorse.core import schedules
 from packhorse.core.schedules import Declared
 from packhorse.define.registry import load

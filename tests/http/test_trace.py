@@ -178,7 +178,7 @@ def test_a_sentence_is_a_line_with_its_facts(caplog: pytest.LogCaptureFixture) -
     caplog.set_level(logging.DEBUG, logger.name)
     with traced(TRACE):
         log.lease_overdue("job-1", "nef")
-    log.duty_failed("janitor", ValueError("100 % {odd}"))
+    log.background_failed("janitor", ValueError("100 % {odd}"))
     logging.getLogger("somebody.else").warning("%s said", "it")
 
     ours, second, other = written(caplog)

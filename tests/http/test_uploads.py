@@ -18,7 +18,7 @@ import pytest
 
 from packhorse.background.janitor import Janitor
 from packhorse.blobs import open_blobs
-from packhorse.blobs.s3.upload import PART
+from packhorse.blobs.s3.transfer import PART
 from packhorse.client import Client
 from packhorse.factory import open_store
 from packhorse.jobs.transact import Transactor

@@ -14,8 +14,7 @@ from packhorse.errors import BlobNotFound, InvalidInput
 from packhorse.jobs.artifacts import AT_A_TIME, few_at_a_time, referenced_keys
 from packhorse.store.base import Claim, Store
 from packhorse.worker.child.messages import Argument, Document, Made
-from packhorse.worker.inputs import Inputs
-from packhorse.worker.outputs import publish
+from packhorse.worker.files import Inputs, publish
 from tests.contract.blob_fixtures import content
 from tests.contract.builders import (
     BOOK,

@@ -9,7 +9,7 @@ import pytest
 from packhorse.background.stats import StatsCounter
 from packhorse.core import lifecycle
 from packhorse.core.models import Job
-from packhorse.jobs.estimate import estimate_job, past
+from packhorse.jobs.explain import estimate_job, past
 from packhorse.jobs.transact import Transactor
 from packhorse.schemas.explain import Estimate
 from packhorse.store.base import Progress, Store

@@ -11,7 +11,7 @@ from collections import Counter
 from packhorse import crashpoints, host
 from packhorse.factory import open_both
 from packhorse.settings import load
-from packhorse.worker.describe import describe
+from packhorse.worker.pool import describe
 from packhorse.worker.worker import Worker
 
 

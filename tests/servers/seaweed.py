@@ -22,10 +22,9 @@ from urllib.parse import quote, urlencode
 
 import httpx2
 
-from packhorse.blobs.s3.address import Keys, address
-from packhorse.blobs.s3.http import Signed
+from packhorse.blobs.s3.http import Keys, Signed, address
 from packhorse.host import free_port
-from packhorse.worker.child import prctl
+from packhorse.worker.child import guard
 
 KEYS = Keys("packhorse-test", "not/a+secret=")
 ENV = {"AWS_ACCESS_KEY_ID": KEYS.access, "AWS_SECRET_ACCESS_KEY": KEYS.secret}
@@ -140,7 +139,7 @@ class Seaweed:
                 stderr=log,
                 stdin=subprocess.DEVNULL,
                 cwd=self.folder,
-                preexec_fn=functools.partial(prctl.die_with_parent, os.getpid()),
+                preexec_fn=functools.partial(guard.die_with_parent, os.getpid()),
             )
         return self._answers()
 

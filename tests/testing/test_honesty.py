@@ -24,7 +24,7 @@ C = TypeVar("C", bound=Sized)
 
 WORKER = """
 import asyncio, signal
-from packhorse.worker.describe import describe
+from packhorse.worker.pool import describe
 from packhorse.worker.worker import Worker
 from packhorse.settings import load
 from packhorse.factory import open_both

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from packhorse.blobs.base import Blobs
-from packhorse.blobs.local.store import Folder
+from packhorse.blobs.local import Folder
 from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Store
 from packhorse.store.sqlite import SqliteStore

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import cast
 
 from packhorse.blobs.base import Blobs
-from packhorse.jobs.encryption import get_encryptor
 from packhorse.jobs.transact import Transactor
+from packhorse.settings import Settings
 from packhorse.store.base import Store
 from packhorse.worker.attempt import Resources
 from packhorse.worker.child.messages import Document, Returned, Run, Stop
@@ -113,10 +113,7 @@ def resources(store: Store, blobs: Blobs, transact: Transactor, scratch: Path, p
         transact=transact,
         pool=cast(Pool, pool),
         reporter=Reporter(store, log_limit=10_000, samples=10),
-        encryptor=get_encryptor("k" * 40),
+        settings=Settings(secret_key="k" * 40, grace=0.0, result_limit=1000, log_rate=1000),
         scratch=scratch,
-        grace=0.0,
-        result_limit=1000,
-        log_rate=1000,
         luck=lambda: 0.0,
     )

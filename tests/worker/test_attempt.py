@@ -18,7 +18,7 @@ from packhorse.errors import BlobUnavailable, CorruptRecord, StoreUnavailable, U
 from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Claim, Store
 from packhorse.testing.inline import carry
-from packhorse.worker import outputs
+from packhorse.worker import files
 from packhorse.worker.attempt import Attempt, StopReason
 from packhorse.worker.child.messages import Made, Moved, Postponed, Raised, Run
 from packhorse.worker.process import ChildDied, Listener, Outcome
@@ -231,13 +231,13 @@ async def test_while_its_files_are_stored_an_attempt_has_no_hold_on_the_process_
     store: Store, stand: MakeStand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on = stand(await started(store), returns_files("a.txt"))
-    publish, held = outputs.publish, []
+    publish, held = files.publish, []
 
     async def publishing(*args: Any) -> Any:
         held.append(on.attempt.child)
         return await publish(*args)
 
-    monkeypatch.setattr(outputs, "publish", publishing)
+    monkeypatch.setattr(files, "publish", publishing)
     await on.carry()
 
     assert held == [None]

@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from packhorse.errors import DefinitionError
-from packhorse.worker.describe import describe
+from packhorse.worker.pool import describe
 from tests.worker import child_app
 
 GOOD = """
@@ -73,7 +73,7 @@ async def test_an_app_that_ends_its_process_is_told(tmp_path: Path) -> None:
 async def test_an_app_that_never_ends_to_load_is_told_and_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("packhorse.worker.describe.START", 3.0)
+    monkeypatch.setattr("packhorse.worker.pool.START", 3.0)
     text = f"import os, pathlib\npathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(os.getpid()))\nwhile True: pass"
 
     with pytest.raises(DefinitionError, match=r"mine.py took longer than 3 s to load"):

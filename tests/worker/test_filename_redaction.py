@@ -6,7 +6,7 @@ import pytest
 
 from packhorse.core.redaction import MASK
 from packhorse.define.files import MAX_NAME, artifact_name, sanitize_name
-from packhorse.worker.outputs import redact_filename
+from packhorse.worker.files import redact_filename
 
 SECRET = "canary/0123+456 789"
 

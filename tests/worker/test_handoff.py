@@ -18,8 +18,8 @@ from packhorse.settings import Settings
 from packhorse.store.base import Claim, Store
 from packhorse.worker import attempt
 from packhorse.worker.attempt import Attempt
-from packhorse.worker.describe import Description
-from packhorse.worker.handoff import next_task
+from packhorse.worker.claims import next_task
+from packhorse.worker.pool import Description
 from packhorse.worker.worker import Worker
 from tests.contract.builders import (
     CHAIN,

@@ -18,8 +18,7 @@ from packhorse.core import json
 from packhorse.define.registry import load
 from packhorse.errors import DefinitionError
 from packhorse.worker.child.messages import Document, Made, Moved, Run
-from packhorse.worker.describe import describe
-from packhorse.worker.pool import Pool, Room
+from packhorse.worker.pool import Pool, Room, describe
 from packhorse.worker.process import MARK, Call, Child
 from tests.journey.site import until
 from tests.worker.processes import running

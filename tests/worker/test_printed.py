@@ -11,7 +11,7 @@ from packhorse.core import json
 from packhorse.core.redaction import MASK, redact
 from packhorse.define.registry import load
 from packhorse.host import child_environment
-from packhorse.worker.child import shared
+from packhorse.worker.child import serve
 from packhorse.worker.child.messages import Document, FromChild, Made, Moved, Returned, Run, Said
 from packhorse.worker.process import READ, Child, _Output
 
@@ -54,14 +54,14 @@ def test_the_end_of_a_long_line_is_no_line_of_its_own(size: int) -> None:
 @pytest.mark.parametrize("writes", [[LONG, "\n", "next", "\n", "\n"], [f"{LONG}\nnext\n\n"], [LONG, "\nnext\n\n"]])
 def test_the_same_holds_where_stages_share_a_process(writes: list[str]) -> None:
     ear = Ear()
-    output = shared._Attributed(cast(Any, ear), cast(Any, None))
-    token = shared._running.set(RUN)
+    output = serve._Attributed(cast(Any, ear), cast(Any, None))
+    token = serve._running.set(RUN)
 
     try:
         for text in writes:
             output.write(text)
     finally:
-        shared._running.reset(token)
+        serve._running.reset(token)
 
     assert "".join(ear.lines[:-2]) == LONG
     assert ear.lines[-2:] == ["next", ""]
@@ -84,15 +84,15 @@ def test_a_line_is_not_cut_within_a_secret(at: int) -> None:
 @pytest.mark.parametrize("at", range(len(SECRET) + 1))
 def test_nor_is_it_where_stages_share_a_process(at: int) -> None:
     ear = Ear()
-    output = shared._Attributed(cast(Any, ear), cast(Any, None))
-    token = shared._running.set(RUN)
+    output = serve._Attributed(cast(Any, ear), cast(Any, None))
+    token = serve._running.set(RUN)
 
     try:
-        output.write("x" * (shared.LONGEST - at) + f"{SECRET} and on\n")
+        output.write("x" * (serve.LONGEST - at) + f"{SECRET} and on\n")
         output.write(LONG + SECRET[:at])
         output.write(f"{SECRET[at:]} and on\n")
     finally:
-        shared._running.reset(token)
+        serve._running.reset(token)
 
     said = [redact(line, [SECRET]) for line in ear.lines]
     assert "".join(said).count(MASK) == 2

@@ -25,7 +25,7 @@ from packhorse.store.base import Claim, Decide
 from packhorse.store.collections import workers
 from packhorse.store.sqlite import SqliteStore
 from packhorse.worker import limits
-from packhorse.worker.describe import describe
+from packhorse.worker.pool import describe
 from packhorse.worker.process import Child
 from packhorse.worker.worker import Worker
 from tests.journey.site import ROOT, Site, until

@@ -67,7 +67,7 @@ class Auditor:
             try:
                 await self.flush()
             except StoreError as error:
-                log.duty_failed("the audit", error)
+                log.background_failed("the audit", error)
                 await asyncio.sleep(PAUSE)
 
     async def flush(self) -> None:

@@ -18,13 +18,13 @@ from urllib.parse import quote
 
 from msgspec.structs import replace
 
-from packhorse.background.bulk_actions import run_or_postpone
+from packhorse.background.failures import run_or_postpone
 from packhorse.core import json
 from packhorse.core.failures import Alarm, FailureAction
 from packhorse.core.webhooks import NO_JOB, Delivery, webhook_delay
 from packhorse.crashpoints import reach
 from packhorse.host import child_environment
-from packhorse.jobs.webhook_targets import webhook_targets
+from packhorse.jobs.submit import webhook_targets
 from packhorse.log import log
 from packhorse.schemas.failures import group_to_json
 from packhorse.schemas.timestamps import iso

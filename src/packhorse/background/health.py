@@ -1,4 +1,4 @@
-"""The duty that records what a worker finds in a self-check."""
+"""Records what a worker finds in a self-check."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PERIOD = 20.0
 
 
 class HealthCheck:
-    """The duty that writes down how things look from a worker, for those who only read: in Redis, under ``health:``."""
+    """Stores what a worker sees, for processes that only read: in Redis, under ``health:``."""
 
     def __init__(self, store: Store, blobs: Blobs, settings: Settings, me: str) -> None:
         self._store = store
@@ -29,7 +29,7 @@ class HealthCheck:
 
     async def tick(self) -> float:
         latest = max((each.measured_at or 0.0 for each in await list_findings(self._store)), default=0.0)
-        if self._store.now() - latest >= PERIOD * 3 / 4:  # somebody else has just looked, otherwise
+        if self._store.now() - latest >= PERIOD * 3 / 4:  # otherwise another worker has just done it
             await save_findings(self._store, await self._check())
         return PERIOD
 

@@ -17,7 +17,7 @@ from packhorse.core.plan import Status
 from packhorse.crashpoints import reach
 from packhorse.errors import BlobError, Conflict, CorruptRecord, PackhorseError, Refused, SchemaTooNew
 from packhorse.jobs import artifacts
-from packhorse.jobs.publish import Publisher
+from packhorse.jobs.artifacts import Publisher
 from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Store
 from packhorse.store.collections.failures import drop_orders
@@ -111,7 +111,7 @@ class Janitor:
         await self._blobs.delete([key for key in found if key not in kept])
         if job.has_litter:
             with suppress(Conflict, Refused):
-                await self._transact(job.id, lambda now: self._tidy_change(now) if now.version == job.version else None)
+                await self._transact(job.id, lambda found: self._tidy_change(found, job.version))
 
     async def _publish(self, job: Job, results: Mapping[TaskId, Result]) -> None:
         if (folder := publish_path.publish_folder(job)) is None:
@@ -121,8 +121,8 @@ class Janitor:
         if now is None or now.is_purging:  # the purge may have missed what was published after it
             await self._publisher.withdraw(folder, job.id)
 
-    def _tidy_change(self, job: Job) -> Change | None:
-        return lifecycle.tidy(job, now=self._store.now())
+    def _tidy_change(self, job: Job, version: int) -> Change | None:
+        return lifecycle.tidy(job, now=self._store.now()) if job.version == version else None
 
     async def _outputs(self, job_id: str) -> list[str]:
         keys: list[str] = []
@@ -133,17 +133,23 @@ class Janitor:
 
     async def _orphans(self) -> list[str]:
         """Objects without a job, of submits that were refused or interrupted. Oldest first, from the bookmark on."""
-        after = await get_bookmark(self._store, SWEEP)
-        folders = await self._blobs.folders("jobs", after=after, limit=BATCH)
-        ages = {name: self._age(name) for name in folders}
-        old = [name for name, age in ages.items() if age is not None and age > self._orphan_after]
+        after = await get_bookmark(self._store, SWEEP) or ""
+        old, cursor = await self._old_folders(after, BATCH)
         known = await self._store.known(old)
-        # Go on with the next page, or start again once young ones are reached. Folders without an age do not count.
-        is_young = any(age is not None and age <= self._orphan_after for age in ages.values())
-        cursor = folders[-1] if len(folders) == BATCH and not is_young else ""
-        if cursor != (after or ""):
+        if cursor != after:
             await put_bookmark(self._store, SWEEP, cursor)
         return [f"jobs/{job_id}" for job_id in old if job_id not in known]
+
+    async def _old_folders(self, after: str, limit: int) -> tuple[list[str], str]:
+        """One page of job ids that are old enough to be checked, and where the next page begins.
+
+        That is the beginning once young ones are reached. Folders without an age do not count.
+        """
+        folders = await self._blobs.folders("jobs", after=after or None, limit=limit)
+        ages = {name: self._age(name) for name in folders}
+        old = [name for name, age in ages.items() if age is not None and age > self._orphan_after]
+        is_young = any(age is not None and age <= self._orphan_after for age in ages.values())
+        return old, folders[-1] if len(folders) == limit and not is_young else ""
 
     async def _lap(self) -> list[PackhorseError]:
         """Compare the outputs of ended jobs with what their results refer to, once per ``orphan_after`` for each.
@@ -152,32 +158,29 @@ class Janitor:
         tidied, and nothing marks that job again. So every job is checked from time to time: rarely, because each check
         is a request to the object store, and only when it is old, because young ones are tidied by their mark.
         """
-        mark = await get_bookmark(self._store, LAP) or ""
-        now = self._store.now()
-        if mark.startswith(RESTING):
-            if now - float(mark.removeprefix(RESTING)) < self._orphan_after:
-                return []
-            mark = ""
-        folders = await self._blobs.folders("jobs", after=mark or None, limit=COMPARED)
-        ages = {name: self._age(name) for name in folders}
-        old = [name for name, age in ages.items() if age is not None and age > self._orphan_after]
+        if (after := await self._lap_position(LAP)) is None:
+            return []
+        old, cursor = await self._old_folders(after, COMPARED)
         stuck = await _each(old, self._compare)
-        is_young = any(age is not None and age <= self._orphan_after for age in ages.values())
-        is_over = is_young or len(folders) < COMPARED
-        await put_bookmark(self._store, LAP, f"{RESTING}{now}" if is_over else folders[-1])
+        await put_bookmark(self._store, LAP, cursor or f"{RESTING}{self._store.now()}")
         return list(stuck.values())
 
     async def _strays(self) -> list[PackhorseError]:
         """Withdraw what jobs published that no longer exist, a page at a time: a killed worker may have left it."""
-        mark, now = await get_bookmark(self._store, PUBLISHED) or "", self._store.now()
-        if mark.startswith(RESTING):
-            if now - float(mark.removeprefix(RESTING)) < self._orphan_after:
-                return []
-            mark = ""
-        found, after = await self._publisher.strays(self._store, mark)
+        if (after := await self._lap_position(PUBLISHED)) is None:
+            return []
+        found, cursor = await self._publisher.strays(self._store, after)
         stuck = await _each(found, self._publisher.withdraw_stray)
-        await put_bookmark(self._store, PUBLISHED, after or f"{RESTING}{now}")
+        await put_bookmark(self._store, PUBLISHED, cursor or f"{RESTING}{self._store.now()}")
         return list(stuck.values())
+
+    async def _lap_position(self, bookmark: str) -> str | None:
+        """Where a check of all objects continues; None while it rests, for ``orphan_after`` from its end."""
+        mark = await get_bookmark(self._store, bookmark) or ""
+        if not mark.startswith(RESTING):
+            return mark
+        is_resting = self._store.now() - float(mark.removeprefix(RESTING)) < self._orphan_after
+        return None if is_resting else ""
 
     async def _compare(self, job_id: str) -> None:
         with suppress(SchemaTooNew):  # a newer worker will

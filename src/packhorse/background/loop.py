@@ -27,7 +27,7 @@ async def run_forever(task: BackgroundTask, beats: MutableMapping[str, float] | 
             if beats is not None:
                 beats[name] = time.monotonic()
         except Exception as error:  # broad: a failed step must not end the worker, whose stages are running
-            log.duty_failed(name, error)
+            log.background_failed(name, error)
             wait = AFTER_FAILURE
         await asyncio.sleep(wait)
 

@@ -1,22 +1,31 @@
-"""Takes away expired leases, so that their stages can be claimed again, and ends runs past their deadline."""
+"""Frees the stages of expired leases and of dead workers, ends runs past their deadline, and records lost workers."""
 
 from __future__ import annotations
 
+import asyncio
+import shutil
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 
+from packhorse import host
 from packhorse.core import lifecycle
 from packhorse.core.models import Job, TaskId
 from packhorse.errors import Conflict, Refused
 from packhorse.jobs.transact import Transactor
 from packhorse.log import log, traced
 from packhorse.store.base import Store
-from packhorse.store.collections.workers import put_bookmark
+from packhorse.store.collections import workers
+from packhorse.store.collections.workers import MOST_NAMED, Lost, Work, WorkerCard, put_bookmark
 
 BATCH = 100
 WATCH = "reaper"
+MOST_COUNTED = 1000
+"""Tasks of a lost worker that are counted."""
+PERIOD = 0.5
+"""Seconds between checks of the other workers."""
+LONG_GONE = 20
+"""Leases after which a silent worker of another host, whose process we cannot check, is forgotten."""
 
 
 class Reaper:
@@ -43,8 +52,10 @@ class Reaper:
         self._check_clock()  # after the read: had the clock jumped before it, all leases would be overdue
         found = 0
         if self._monotonic() - self._watching_since >= self._lease:
-            for job, task in overdue:
-                await self._lose(job, task)
+            for job, task in overdue:  # one may be renewed or finished since: the change is guarded by "still overdue"
+                if await self._transact.end_attempt(job, task, lifecycle.lose):
+                    with traced(job.trace_id):
+                        log.lease_overdue(job.id, task.stage)
             found = len(overdue)
         expired = await self._store.expired(BATCH)
         for job in expired:
@@ -63,12 +74,91 @@ class Reaper:
                 self._watching_since = steady
         self._last = wall, steady
 
-    async def _lose(self, job: Job, task: TaskId) -> None:
-        held = job.task(task)
-        if held is None or held.token is None:
-            return
-        verb = partial(lifecycle.lose, at=task, token=held.token, now=self._store.now())
-        with suppress(Conflict, Refused):  # renewed or finished since: the change is guarded by "still overdue"
-            await self._transact(job.id, verb)
-            with traced(job.trace_id):
-                log.lease_overdue(job.id, task.stage)
+
+class DeadWorkers:
+    """Frees the stages of dead workers of this host at once, and records workers that have fallen silent."""
+
+    def __init__(
+        self,
+        store: Store,
+        transact: Transactor,
+        me: WorkerCard,
+        lease: float,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._transact = transact
+        self._me = me
+        self._lease = lease
+        self._silence = Silence(lease, monotonic)
+
+    async def tick(self) -> float:
+        cards = [card for card in await workers.list_all(self._store) if card.id != self._me.id]
+        silent = self._silence.find(cards)
+        for card in cards:
+            if self._can_see(card) and not host.is_alive(card.pid, card.born):
+                await self._free_stages(card)
+                continue
+            if card.id in silent:
+                await self._record_loss(card)
+                self._silence.mark_reported(card)
+            if not self._can_see(card) and self._store.now() - card.seen_at > LONG_GONE * self._lease:
+                await workers.dismiss(self._store, card.id)
+        return PERIOD
+
+    def _can_see(self, card: WorkerCard) -> bool:
+        """Same boot and same pid namespace. A host name would not do: containers share it and machines reuse it."""
+        return (card.boot, card.pid_space) == (self._me.boot, self._me.pid_space)
+
+    async def _free_stages(self, card: WorkerCard) -> None:
+        """Free its stages before removing its card: without the card, nobody would find what it held."""
+        await self._record_loss(card)
+        freed, before = 0, -1
+        while freed > before and (held := await self._store.held_by(card.id, BATCH)):
+            before = freed
+            for job, task in held:
+                freed += await self._transact.end_attempt(job, task, lifecycle.lose, witnessed=True)
+        if card.scratch:
+            await asyncio.to_thread(shutil.rmtree, card.scratch, ignore_errors=True)
+        await workers.dismiss(self._store, card.id)
+        log.worker_lost(card.id, freed)
+
+    async def _record_loss(self, card: WorkerCard) -> None:
+        """Record what it held before the stages are freed, so that health can show what became of it."""
+        held = await self._store.held_by(card.id, MOST_COUNTED)
+        work = tuple(_work(job, task) for job, task in held[:MOST_NAMED])
+        facts = (card.id, card.host, card.pid, card.version, card.seen_at)
+        await workers.report_lost(self._store, Lost(*facts, self._store.now(), self._me.id, len(held), work))
+
+
+class Silence:
+    """Finds workers without a heartbeat for one lease. A period in which we did not poll does not count."""
+
+    def __init__(self, lease: float, monotonic: Callable[[], float]) -> None:
+        self._lease = lease
+        self._monotonic = monotonic
+        self._heard: dict[str, tuple[float, float]] = {}
+        """By worker: its last heartbeat, and since when, by our own clock, there was no later one."""
+        self._reported: set[str] = set()
+        self._last = monotonic()
+
+    def find(self, cards: list[WorkerCard]) -> set[str]:
+        """Those that have fallen silent and are not reported yet."""
+        now = self._monotonic()
+        known = self._heard if now - self._last <= max(self._lease / 2, 3 * PERIOD) else {}
+        self._last = now
+        self._heard = {
+            card.id: known[card.id] if known.get(card.id, (0.0, 0.0))[0] == card.seen_at else (card.seen_at, now)
+            for card in cards
+        }
+        silent = {id for id, (_, since) in self._heard.items() if now - since > self._lease}
+        self._reported &= silent
+        return silent - self._reported
+
+    def mark_reported(self, card: WorkerCard) -> None:
+        self._reported.add(card.id)
+
+
+def _work(job: Job, at: TaskId) -> Work:
+    task = job.task(at)
+    return Work(job.id, at, 0.0 if task is None else task.started_at or 0.0)

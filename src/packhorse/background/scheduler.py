@@ -1,4 +1,4 @@
-"""Fires schedules: claims due ticks and submits a job for each, or records why not. In every worker, without a leader.
+"""Fires schedules: claims due ticks and submits a job for each, or records why not. Also creates declared schedules.
 
 A worker claims a tick by a compare-and-set on its schedule, which adds a run. The worker that holds the run decides it;
 the commit that adds the job holds only while the run is undecided. If that worker dies, another one takes the run.
@@ -9,14 +9,16 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from packhorse.blobs.base import Blobs
 from packhorse.core import json, lifecycle, schedules
-from packhorse.core.plan import Plan
-from packhorse.core.schedules import Move, Run, Schedule, Terms
+from packhorse.core.plan import Definition, Plan
+from packhorse.core.schedules import Declared, Move, Run, Schedule, Terms
 from packhorse.crashpoints import reach
 from packhorse.define.submit import Options
 from packhorse.define.validation import unknown_pipeline
@@ -31,7 +33,7 @@ from packhorse.errors import (
     SecretUnreadable,
     SlotTaken,
 )
-from packhorse.jobs.encryption import get_encryptor
+from packhorse.jobs.encryption import Encryptor, get_encryptor
 from packhorse.jobs.submit import Intake
 from packhorse.jobs.transact import Transactor
 from packhorse.log import log, new_trace, traced
@@ -60,6 +62,8 @@ LAP = 30.0
 """Seconds between pages of the check of all schedules, for all workers together."""
 ROUND = "schedules"
 ORIGIN = "schedule"
+TENANT = "default"
+"""Of declared schedules: apps do not know about tenants."""
 
 
 class Scheduler:
@@ -103,7 +107,7 @@ class Scheduler:
             return []
 
     def _shun(self, schedule: Schedule, error: Exception) -> None:
-        log.duty_failed(f"schedule {schedule.id}", error)
+        log.background_failed(f"schedule {schedule.id}", error)
         self._shunned[_key(schedule)] = time.monotonic() + SHUN
 
     def _current_shunned(self) -> frozenset[tuple[str, str]]:
@@ -148,7 +152,7 @@ class Scheduler:
             except Conflict:
                 return  # another worker has decided it
             except Exception as error:  # broad, as above; it is due again by itself
-                log.duty_failed(f"schedule {run.schedule}", error)
+                log.background_failed(f"schedule {run.schedule}", error)
 
     async def _carry(self, run: Run) -> None:
         schedule = await schedule_records.get(self._store, run.tenant, run.schedule)
@@ -269,7 +273,7 @@ class Scheduler:
             try:
                 await self._check_schedule(schedule, now, oldest)
             except Exception as error:  # broad, as above
-                log.duty_failed(f"schedule {schedule.id}", error)
+                log.background_failed(f"schedule {schedule.id}", error)
 
     async def _check_schedule(self, schedule: Schedule, now: float, oldest: float) -> None:
         await schedule_records.trim_runs(self._store, schedule, older_than=oldest, keep=self._settings.runs_limit)
@@ -292,3 +296,57 @@ def _read_bookmark(text: str | None) -> tuple[float, tuple[str, str] | None]:
 
 async def _all(work: Iterable[Awaitable[T]]) -> list[T]:
     return list(await asyncio.gather(*work))
+
+
+# Schedules that the code of an app declares.
+
+
+async def declare(
+    store: Store, declared: Sequence[Declared], definitions: Sequence[Definition], encryptor: Encryptor
+) -> None:
+    """Create them, and update them until a person edits them.
+
+    A schedule whose secrets cannot be encrypted, without a key, is logged and skipped.
+    """
+    plans = {each.pipeline: json.plan_from(each.plan) for each in definitions}
+    for each in declared:
+        try:
+            await _declare(store, each, plans, encryptor)
+        except NoSecretKey as error:
+            log.background_failed(f"schedule {each.id}", error)
+
+
+async def _declare(store: Store, declared: Declared, plans: Mapping[str, Plan], encryptor: Encryptor) -> None:
+    """Read, decide, write; repeat if another starting worker was faster."""
+    while True:
+        found, now = await schedule_records.get(store, TENANT, declared.id), store.now()
+        terms = _encrypt_terms(declared.terms, found, plans[declared.terms.pipeline], encryptor)
+        if found is None:
+            move = schedules.create(TENANT, declared.id, terms, author=schedules.CODE, now=now, declared=terms)
+        else:
+            changed = schedules.declare(found, terms, now=now)
+            if changed is None:
+                return
+            move = changed
+        try:
+            await schedule_records.move(store, move)
+        except Conflict:
+            continue
+        return
+
+
+def _encrypt_terms(terms: Terms, found: Schedule | None, plan: Plan, encryptor: Encryptor) -> Terms:
+    """With encrypted secrets. If the declaration has not changed, its stored bytes are kept."""
+    if not plan.secrets:
+        return terms
+    kept = None if found is None else found.declared
+    if kept is not None and kept.pipeline == terms.pipeline and _is_same(kept, terms, plan, encryptor):
+        return replace(terms, parameters=kept.parameters)
+    return replace(terms, parameters=encryptor.encrypt(terms.parameters, plan, TENANT))
+
+
+def _is_same(kept: Terms, terms: Terms, plan: Plan, encryptor: Encryptor) -> bool:
+    try:
+        return bool(json.decode(encryptor.decrypt(kept.parameters, plan, TENANT)) == json.decode(terms.parameters))
+    except SecretUnreadable:  # encrypted with a key that is no longer used
+        return False

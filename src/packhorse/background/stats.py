@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from packhorse.core.models import Job
 from packhorse.core.plan import Status
 from packhorse.errors import StoreError, UnknownOutcome
-from packhorse.jobs.estimate import STAGES
+from packhorse.jobs.explain import STAGES
 from packhorse.jobs.stats import queue_stats
 from packhorse.store.base import Claim, Store
 from packhorse.store.collections.queues import Reading, add_reading, list_readings

@@ -20,7 +20,7 @@ from packhorse.core.plan import TERMINAL
 from packhorse.core.webhooks import ENDPOINT_FORGIVE, ENDPOINT_GIVE_UP, Delivery, webhook_delay
 from packhorse.crashpoints import reach
 from packhorse.errors import CorruptRecord, NoSecretKey, OutboundFailed, SchemaTooNew
-from packhorse.jobs.webhook_targets import WebhookTargets
+from packhorse.jobs.submit import WebhookTargets
 from packhorse.log import log
 from packhorse.outbound.addresses import Allow
 from packhorse.outbound.calls import Outbound, Policy
@@ -114,7 +114,7 @@ class WebhookSender:
             else:
                 await self._send_in_turn(delivery, endpoint)
         except Exception as error:  # broad: one message must not fail the others; it is due again by itself
-            log.duty_failed(f"webhook {delivery.endpoint}", error)
+            log.background_failed(f"webhook {delivery.endpoint}", error)
 
     async def _send_in_turn(self, delivery: Delivery, endpoint: Endpoint) -> None:
         line = self._lines.setdefault(endpoint.id, _Line())

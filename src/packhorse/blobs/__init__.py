@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from packhorse.blobs.base import Blobs
-from packhorse.blobs.local.store import Folder
+from packhorse.blobs.local import Folder
 from packhorse.errors import SettingError
 
 
@@ -23,9 +23,9 @@ def open_blobs(url: str, access_key: str = "", secret_key: str = "") -> Blobs:
 
 def _bucket(url: str, access_key: str, secret_key: str) -> Blobs:
     try:
-        from packhorse.blobs.s3.store import S3
+        from packhorse.blobs.s3 import S3
     except ImportError as error:
         raise SettingError("Objects in S3 need a driver: pip install packhorse[s3]", name="blobs") from error
-    from packhorse.blobs.s3.address import address, keys
+    from packhorse.blobs.s3.http import address, keys
 
     return S3(address(url, os.environ), keys(access_key, secret_key, os.environ))

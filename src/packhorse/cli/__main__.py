@@ -8,7 +8,7 @@ PARENT = "PACKHORSE_CHILD_OF"
 def start() -> None:
     parent = os.environ.pop(PARENT, None)  # before anything reads the settings: it is not one
     if parent is not None:
-        from packhorse.worker.child.prctl import die_with_parent
+        from packhorse.worker.child.guard import die_with_parent
 
         die_with_parent(int(parent))
     from packhorse.cli import main

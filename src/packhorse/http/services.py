@@ -73,7 +73,7 @@ async def _kept(run: Callable[[], Awaitable[None]]) -> None:
         try:
             await run()
         except Exception as error:
-            log.duty_failed(run.__qualname__, error)
+            log.background_failed(run.__qualname__, error)
             await asyncio.sleep(AFTER_FAILURE)
 
 

@@ -16,7 +16,7 @@ from packhorse.core.failures import HOUR, MAX_TIMES, TREND_HOURS
 from packhorse.core.models import FailedRun, FailureStatus, Settled
 from packhorse.define.validation import NOT_VALID, NUL, FieldError, invalid
 from packhorse.errors import FailureGroupNotFound, FailureNotFound
-from packhorse.jobs.services import Services
+from packhorse.jobs.services import LONGEST_REASON, Services, check_reason
 from packhorse.jobs.view import time_from
 from packhorse.schemas.failures import (
     FailureDocument,
@@ -47,7 +47,6 @@ COUNTED = 10_000
 """Counted no further than this."""
 PAGE = 1000
 MOST_IDS = 1000
-LONGEST_REASON = 500
 FASTEST = 1000.0
 """Failures per second that a pace may ask for."""
 
@@ -107,15 +106,6 @@ def chosen(given: Chosen, tenant: str, now: float) -> tuple[list[str], FailureFi
         since,
         now if until is None else min(now, until),
     )
-
-
-def check_reason(reason: str) -> None:
-    if not reason.strip():
-        raise invalid(NOT_VALID, [{"field": "reason", "message": "Say why they are dismissed"}])
-    if len(reason) > LONGEST_REASON:
-        raise invalid(NOT_VALID, [{"field": "reason", "message": f"It has more than {LONGEST_REASON} characters"}])
-    if "\0" in reason:
-        raise invalid(NOT_VALID, [{"field": "reason", "message": NUL}])
 
 
 def _wrong(given: Chosen) -> list[FieldError]:
@@ -208,7 +198,7 @@ async def place_order(services: Services, caller: Caller, kind: Kind, given: Cho
     """
     access.require_whole_tenant(caller)
     if isinstance(given, ToDismiss):
-        check_reason(given.reason)
+        check_reason(given.reason, if_missing="Say why they are dismissed")
     by, now = caller.key_id or LOCAL_USER, services.store.now()
     ids, wanted = chosen(given, caller.tenant, now)
     group = None

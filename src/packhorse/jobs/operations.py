@@ -10,12 +10,12 @@ from msgspec import Struct
 from packhorse.auth.access import LOCAL_USER, Caller
 from packhorse.core.models import Job
 from packhorse.define.durations import seconds
-from packhorse.define.validation import NOT_VALID, NUL, invalid
+from packhorse.define.validation import invalid
 from packhorse.errors import CorruptRecord, Forbidden, QueueNotFound, SchemaTooNew
 from packhorse.jobs import failures, health
 from packhorse.jobs.explain import is_live, read_pauses
 from packhorse.jobs.health import MACHINE_FRESH
-from packhorse.jobs.services import Services
+from packhorse.jobs.services import Services, check_reason
 from packhorse.jobs.stats import (
     RECENT,
     Figures,
@@ -48,8 +48,6 @@ from packhorse.store.collections import workers
 from packhorse.store.collections.queues import READINGS_KEPT, Level, Pause, drop_pause, put_pause
 from packhorse.store.collections.workers import Lost, Machine, Work, WorkerCard
 from packhorse.store.counters import MINUTE
-
-LONGEST_REASON = 500
 
 
 class Overview(Struct, frozen=True):
@@ -187,7 +185,7 @@ def _most(levels: Sequence[Level], of: Callable[[Level], float]) -> float | None
 
 async def pause_queue(services: Services, caller: Caller, queue: str, reason: str) -> QueueDocument:
     """Start nothing more from this queue; what runs, runs on. Raises QueueNotFound and InvalidInput."""
-    _check_reason(reason)
+    check_reason(reason)
     await _queue_named(services, queue)
     await put_pause(services.store, Pause(queue, services.store.now(), caller.key_id or LOCAL_USER, reason))
     services.audit.tell("queue.paused", caller, queue=queue, reason=reason)
@@ -237,13 +235,6 @@ def _queue(name: str, survey: QueueStats, figures: Figures, pause: Pause | None)
 
 def _pause(pause: Pause | None) -> Any:
     return None if pause is None else {"at": iso(pause.at), "by": pause.by, "reason": pause.reason}
-
-
-def _check_reason(reason: str) -> None:
-    if len(reason) > LONGEST_REASON:
-        raise invalid(NOT_VALID, [{"field": "reason", "message": f"It has more than {LONGEST_REASON} characters"}])
-    if "\0" in reason:
-        raise invalid(NOT_VALID, [{"field": "reason", "message": NUL}])
 
 
 # Workers

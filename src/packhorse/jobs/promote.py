@@ -1,16 +1,42 @@
-"""Results copied to a place where they stay: each file once, whole and summed, under a name that is always the same."""
+"""Copies results to a place where they stay: another object store, or an HTTP file service.
+
+Each file is copied once, whole and with its checksum, under a name that is always the same. Files are PUT to a file
+service, with tokens of OAuth 2 client credentials. Of its answers only the status is reported: the rest may be secret.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+import asyncio
+import time
+from base64 import b64encode
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from hashlib import sha256
-from typing import Protocol
+from random import uniform
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import quote, quote_plus
+
+import msgspec
+from msgspec import Struct
 
 from packhorse.blobs.base import Blobs
 from packhorse.core.models import Artifact, Stored
 from packhorse.define.files import artifact_key
 from packhorse.errors import BlobExists, PathRefused, PromoteFailed
 from packhorse.jobs.artifacts import few_at_a_time
+from packhorse.log import log
+
+if TYPE_CHECKING:
+    import httpx2
+
+TRIES = 4
+PAUSE = 0.2
+"""Seconds before the second try, doubling."""
+UNAUTHORIZED = 401
+AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
+EARLY = 0.1
+"""Part of a token's life in which it is not used any more, so that none ends on its way."""
+SHORT_LIFE = 300.0
+"""Seconds a token is taken to live if nobody says."""
 
 Pieces = Callable[[], AsyncIterator[bytes]]
 """The bytes of a file, from the start each time it is called."""
@@ -93,3 +119,142 @@ class InBlobs:
         async for piece in self._blobs.read(key):
             summed.update(piece)
         return summed.hexdigest()
+
+
+class Credentials(Struct, frozen=True):
+    url: str
+    client_id: str
+    secret: str
+    scope: str = ""
+
+    def __repr__(self) -> str:
+        return "Credentials(...)"
+
+
+class Granted(Struct):
+    """The part of a token answer (RFC 6749) that matters."""
+
+    access_token: str
+    expires_in: float = SHORT_LIFE
+
+
+class Tokens:
+    """The token that is good now; asked for when it is first needed, and when it ends."""
+
+    def __init__(self, http: httpx2.AsyncClient, credentials: Credentials) -> None:
+        self._http = http
+        self._credentials = credentials
+        self._token = ""
+        self._until = 0.0
+        self._asking = asyncio.Lock()
+
+    async def current(self) -> str:
+        async with self._asking:  # one asks, the others wait for what it gets
+            if not self._token or time.monotonic() >= self._until:
+                await self._renew()
+            return self._token
+
+    def refused(self, token: str) -> None:
+        """It is not good any more, whatever was said about its life."""
+        if token == self._token:
+            self._token = ""
+
+    async def _renew(self) -> None:
+        asked = {"grant_type": "client_credentials"} | (
+            {"scope": self._credentials.scope} if self._credentials.scope else {}
+        )
+        names = (self._credentials.client_id, self._credentials.secret)
+        proof = b64encode(":".join(map(quote_plus, names)).encode()).decode()
+        began = time.monotonic()
+        answer = await _answered(
+            "the token service",
+            lambda: self._http.post(
+                self._credentials.url,
+                data=asked,
+                headers={"Authorization": f"Basic {proof}", "Accept": "application/json"},
+            ),
+        )
+        if not answer.is_success:
+            raise PromoteFailed(reason=f"the token service answered {answer.status_code}")
+        try:
+            granted = msgspec.json.decode(answer.content, type=Granted, strict=False)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise PromoteFailed(reason="the token service answered without a token") from error
+        if not granted.access_token.isascii() or not granted.access_token.isprintable():
+            raise PromoteFailed(reason="the token service answered with no token that can be sent")
+        self._token = granted.access_token
+        self._until = began + granted.expires_in * (1 - EARLY)
+
+
+class FileService:
+    def __init__(self, http: httpx2.AsyncClient, address: str, tokens: Tokens | None) -> None:
+        self._http = http
+        self.address = address
+        self._tokens = tokens
+
+    async def has(self, key: str, file: Stored, *, is_known: bool) -> bool:
+        """By its sum, if the service tells it; by its size only if it has taken the file from us before."""
+        answer = await self._ask("HEAD", key)
+        if not answer.is_success:
+            return False
+        said = answer.headers.get("repr-digest")
+        if said is not None:
+            return _digest(file) in said
+        return is_known and answer.headers.get("content-length") == str(file.size)
+
+    async def put(self, key: str, file: Stored, pieces: Pieces) -> None:
+        headers = {
+            "Content-Type": file.content_type,
+            "Content-Length": str(file.size),
+            "Repr-Digest": _digest(file),
+        }
+        answer = await self._ask("PUT", key, headers, pieces)
+        if not answer.is_success:
+            raise PromoteFailed(reason=f"the file service answered {answer.status_code}")
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def _ask(
+        self, method: str, key: str, headers: dict[str, str] | None = None, pieces: Pieces | None = None
+    ) -> httpx2.Response:
+        url = f"{self.address}/{quote(key)}"
+
+        async def once() -> httpx2.Response:
+            token = None if self._tokens is None else await self._tokens.current()
+            proof = {} if token is None else {"Authorization": f"Bearer {token}"}
+            content = None if pieces is None else pieces()
+            answer = await self._http.request(method, url, headers={**(headers or {}), **proof}, content=content)
+            if answer.status_code == UNAUTHORIZED and self._tokens is not None and token is not None:
+                self._tokens.refused(token)
+            return answer
+
+        answer = await _answered(url, once)
+        if answer.status_code == UNAUTHORIZED and self._tokens is not None:
+            answer = await _answered(url, once)  # with a new token, once
+        return answer
+
+
+async def _answered(address: str, ask: Callable[[], Awaitable[httpx2.Response]]) -> httpx2.Response:
+    """An answer that another try would not better; PromoteFailed if there is none after a few."""
+    import httpx2  # takes long to load, and the SDK does not need it
+
+    tries = 0
+    while True:
+        tries += 1
+        try:
+            answer = await ask()
+        except httpx2.HTTPError as error:
+            reason = type(error).__name__
+        else:
+            if answer.status_code not in AGAIN:
+                return answer
+            reason = f"it answered {answer.status_code}"
+        if tries == TRIES:
+            raise PromoteFailed(reason=f"{address}: {reason}")
+        log.promote_again(address, reason)
+        await asyncio.sleep(PAUSE * 2**tries * uniform(0.25, 0.5))  # noqa: S311 (not a secret)
+
+
+def _digest(file: Stored) -> str:
+    return f"sha-256=:{b64encode(bytes.fromhex(file.sha256)).decode()}:"

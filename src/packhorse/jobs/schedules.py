@@ -1,17 +1,41 @@
-"""Reading schedules: their terms, versions and runs. A key of one user sees the schedules that act for that user."""
+"""Schedules: their terms, versions and runs. Each edit is a version that counts from the next tick.
+
+A key of one user sees the schedules that act for that user. Nobody overwrites an edit that they have not seen.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from packhorse.auth import access
-from packhorse.auth.access import Caller
-from packhorse.core import cron
-from packhorse.core.schedules import Revision, Run, Schedule
+from packhorse.auth.access import LOCAL_USER, Caller
+from packhorse.core import cron, json
+from packhorse.core import schedules as rules
+from packhorse.core.json import values_at
+from packhorse.core.redaction import MASK, restore_masked
+from packhorse.core.schedules import Misfire, Move, Overlap, Revision, Run, Schedule, Terms, check_terms
 from packhorse.core.text import describe_schedule
-from packhorse.errors import VersionNotFound
-from packhorse.jobs.services import Services
+from packhorse.define.durations import seconds
+from packhorse.define.introspection import check_name
+from packhorse.define.validation import NOT_VALID, ErrorCollector, find_nul, invalid
+from packhorse.errors import (
+    Conflict,
+    EditedMeanwhile,
+    NotAllowed,
+    ScheduleNotFound,
+    TooLarge,
+    VersionNeeded,
+    VersionNotFound,
+)
+from packhorse.jobs.catalog import Published
+from packhorse.jobs.encryption import get_encryptor
+from packhorse.jobs.services import Services, check_reason
 from packhorse.schemas.schedules import (
     DifferenceDocument,
     PreviewPage,
@@ -27,12 +51,23 @@ from packhorse.schemas.schedules import (
     schedule_to_json,
     version_to_json,
 )
+from packhorse.settings import Settings
 from packhorse.store.collections import schedules as records
 
 PREVIEWED = 10
 """Fire times of a preview."""
 LARGEST = 2**53 - 1
-"""No version has a larger number: every program and every store can count to it."""
+"""No version has a larger number: JSON and every store can represent it."""
+TRIES = 20
+"""Decisions on an edit while ticks of the schedule are claimed."""
+
+T = TypeVar("T")
+V = TypeVar("V")
+
+Edit = dict[str, Any]
+"""Author, reason and time of an edit, as the functions of `core.schedules` take them."""
+Decide = Callable[[Schedule | None, Edit], Move | None]
+"""Decides on an edit; None if there is nothing to change."""
 
 
 async def list_schedules(
@@ -123,7 +158,7 @@ async def list_runs(
 
 
 async def revision_of(services: Services, caller: Caller, schedule_id: str, version: int) -> Revision:
-    """One for a user whom the caller may not act for, and a missing one look the same."""
+    """Raises VersionNotFound, also for one that acts for a user of somebody else."""
     found = []
     if 0 < version < LARGEST:
         found = await records.revisions(services.store, caller.tenant, schedule_id, before=version + 1, limit=1)
@@ -135,7 +170,7 @@ async def revision_of(services: Services, caller: Caller, schedule_id: str, vers
 async def _runs_to_json(
     services: Services, caller: Caller, pages: Sequence[Sequence[Run]], base: str
 ) -> list[list[RunDocument]]:
-    """Of each schedule those that the caller may see; with how their jobs stand, all asked for at once."""
+    """Of each schedule those that the caller may see, with the status of their jobs, which are read at once."""
     own: list[list[Run]] = []
     for page in pages:
         seen = await _seen_versions(services, caller, page)
@@ -146,7 +181,7 @@ async def _runs_to_json(
 
 
 async def _seen_versions(services: Services, caller: Caller, runs: Sequence[Run]) -> Container[int]:
-    """The versions of these runs that the caller may know of."""
+    """The versions of these runs that the caller may see."""
     versions = [run.version for run in runs]
     if caller.user is None or not runs:
         return versions
@@ -157,3 +192,263 @@ async def _seen_versions(services: Services, caller: Caller, runs: Sequence[Run]
 
 def _seen(caller: Caller, revision: Revision | None) -> Revision | None:
     return revision if revision is not None and access.may_see_terms(caller, revision) else None
+
+
+# Edits
+
+
+class ScheduleRequest(Struct):
+    """A schedule as it is to be. Omitted fields get their defaults, not their current values."""
+
+    cron: str = ""
+    """Five fields, or six with the second in front."""
+    pipeline: str | None = None
+    parameters: dict[str, Any] = field(default_factory=dict)
+    user_id: str | None = None
+    zone: str = "UTC"
+    active: bool = True
+    overlap: Overlap = "skip"
+    misfire: Misfire = "skip"
+    window: float | str = 3600.0
+    labels: dict[str, str] = field(default_factory=dict)
+    reason: str = ""
+    dry_run: bool = False
+    """Only tell what would become of it, and what would be different."""
+
+
+class Edited(NamedTuple):
+    schedule: ScheduleDocument
+    is_new: bool
+
+
+async def put(
+    services: Services, caller: Caller, schedule_id: str, wanted: ScheduleRequest, written: bytes, match: str | None
+) -> Edited:
+    """Make a schedule, or a new version of it; ``written`` are the parameters as the caller spelled them.
+
+    ``match`` names the version that the caller has seen (as in If-Match). With ``dry_run`` nothing is stored. Raises
+    InvalidInput, EditedMeanwhile and VersionNeeded.
+    """
+    early, pipeline = ErrorCollector(), None
+    with early:
+        _read_field("schedule_id", check_name, schedule_id)
+    with early:
+        check_reason(wanted.reason)
+    with early:
+        pipeline = await services.catalog.get(wanted.pipeline)
+
+    def decide(found: Schedule | None, edit: Edit) -> Move:
+        kept = None if found is None else found.terms
+        errors, parameters = early.copy(), b"{}"
+        if pipeline is not None:
+            with errors:
+                parameters = accept_parameters(pipeline, wanted, written, services.settings, caller.tenant, kept)
+        terms = _terms(errors, wanted, "" if pipeline is None else pipeline.plan.pipeline, parameters, caller)
+        with errors:
+            check_terms(terms, edit["now"])
+        errors.check(NOT_VALID)
+        if found is None or found.ended_at is not None:
+            if match is not None:
+                raise EditedMeanwhile("There is no such schedule any more.", schedule_id=schedule_id, version=0)
+            if found is None:
+                return rules.create(caller.tenant, schedule_id, terms, **edit)
+            return rules.revive(found, terms, **edit)
+        if match is None:
+            raise VersionNeeded(schedule_id=schedule_id)
+        return rules.edit(found, terms, **edit)
+
+    move = await _commit(services, caller, schedule_id, match, wanted.reason, decide, is_trial=wanted.dry_run)
+    is_new = move.before is None or move.before.ended_at is not None
+    document = schedule_to_json(move.after)
+    if wanted.dry_run:
+        before = move.before
+        document["changes"] = [] if before is None or is_new else differences_to_json(before.terms, move.after.terms)
+    return Edited(document, is_new and not wanted.dry_run)
+
+
+async def switch(
+    services: Services, caller: Caller, schedule_id: str, match: str | None, *, active: bool, reason: str
+) -> ScheduleDocument:
+    """Pause or resume it. Raises ScheduleNotFound and EditedMeanwhile, as all edits below."""
+
+    def decide(found: Schedule, edit: Edit) -> Move | None:
+        if found.terms.active == active and found.ended_at is None:
+            return None
+        return rules.edit(found, replace(found.terms, active=active), action="resumed" if active else "paused", **edit)
+
+    return await _edit(services, caller, schedule_id, match, reason, decide)
+
+
+async def delete(
+    services: Services, caller: Caller, schedule_id: str, match: str | None, reason: str
+) -> ScheduleDocument:
+    """Fire it no more. Its versions and runs can be read until they are purged."""
+    return await _edit(services, caller, schedule_id, match, reason, lambda found, edit: rules.end(found, **edit))
+
+
+async def reset(
+    services: Services, caller: Caller, schedule_id: str, match: str | None, reason: str
+) -> ScheduleDocument:
+    """Make it what the app's code declares, again."""
+
+    def decide(found: Schedule, edit: Edit) -> Move | None:
+        if found.declared is None:
+            raise NotAllowed("No code declares this schedule.", verb="reset", status="undeclared")
+        return rules.edit(found, found.declared, action="reset", **edit) if found.is_adrift else None
+
+    return await _edit(services, caller, schedule_id, match, reason, decide)
+
+
+async def roll_back(
+    services: Services, caller: Caller, schedule_id: str, match: str | None, version: int, reason: str
+) -> ScheduleDocument:
+    """Make an earlier version the newest again: a new version with the same terms. Raises VersionNotFound."""
+    check_reason(reason)
+    await get(services, caller, schedule_id)
+    old = await revision_of(services, caller, schedule_id, version)
+
+    def decide(found: Schedule, edit: Edit) -> Move:
+        return rules.edit(found, old.terms, action=f"rolled back to {old.version}", **edit)
+
+    return await _edit(services, caller, schedule_id, match, reason, decide)
+
+
+async def run(services: Services, caller: Caller, schedule_id: str, base: str) -> RunDocument:
+    """Run it now, beside its ticks, and also while it is paused."""
+    decide = _require(schedule_id, lambda found, edit: rules.run_now(found, edit["now"]))
+    move = await _commit(services, caller, schedule_id, None, "", decide)
+    return run_to_json(move.runs[0], None, base)
+
+
+async def _edit(
+    services: Services,
+    caller: Caller,
+    schedule_id: str,
+    match: str | None,
+    reason: str,
+    decide: Callable[[Schedule, Edit], Move | None],
+) -> ScheduleDocument:
+    check_reason(reason)
+    move = await _commit(services, caller, schedule_id, match, reason, _require(schedule_id, decide))
+    return schedule_to_json(move.after)
+
+
+def _require(schedule_id: str, decide: Callable[[Schedule, Edit], Move | None]) -> Decide:
+    def decide_existing(found: Schedule | None, edit: Edit) -> Move | None:
+        if found is None:
+            raise ScheduleNotFound(schedule_id=schedule_id[:100])
+        return decide(found, edit)
+
+    return decide_existing
+
+
+async def _commit(
+    services: Services,
+    caller: Caller,
+    schedule_id: str,
+    match: str | None,
+    reason: str,
+    decide: Decide,
+    *,
+    is_trial: bool = False,
+) -> Move:
+    """Read, decide, commit; again if only a tick was claimed meanwhile. Raises EditedMeanwhile after another edit.
+
+    A trial is refused as the edit would be, and changes nothing.
+    """
+    for _ in range(TRIES):
+        found = await find(services, caller, schedule_id)
+        if found is not None and match is not None and not _is_seen(match, found):
+            raise EditedMeanwhile(schedule_id=schedule_id, version=found.version)
+        move = decide(found, {"author": caller.key_id or LOCAL_USER, "reason": reason, "now": services.store.now()})
+        if move is None:
+            assert found is not None
+            return Move(found, found)
+        caller.acting_for(move.after.terms.user)  # an older version, or the code, may have been for somebody else
+        if is_trial:
+            return move
+        try:
+            await records.move(services.store, move)
+        except Conflict:
+            continue
+        if (made := move.revision) is None:
+            services.audit.tell("schedule.run", caller, schedule_id=schedule_id)
+        else:
+            facts: dict[str, Any] = {"version": made.version, "action": made.action, "reason": made.reason}
+            services.audit.tell("schedule.changed", caller, schedule_id=schedule_id, **facts)
+        return move
+    raise Conflict(schedule_id=schedule_id)
+
+
+def _is_seen(match: str, schedule: Schedule) -> bool:
+    return any(each.strip() in (f'"{schedule.version}"', "*") for each in match.split(","))
+
+
+def _terms(errors: ErrorCollector, wanted: ScheduleRequest, pipeline: str, parameters: bytes, caller: Caller) -> Terms:
+    """With a placeholder for each field that is not valid."""
+    user, window = "-", 0.0
+    with errors:
+        user = caller.acting_for(wanted.user_id)
+    with errors:
+        window = _read_field("window", seconds, wanted.window)
+    return Terms(
+        pipeline=pipeline,
+        parameters=parameters,
+        cron=" ".join(wanted.cron.split()),
+        zone=wanted.zone,
+        user=user,
+        active=wanted.active,
+        overlap=wanted.overlap,
+        misfire=wanted.misfire,
+        window=window,
+        labels=wanted.labels,
+    )
+
+
+def _read_field(name: str, read: Callable[[V], T], value: V) -> T:
+    try:
+        return read(value)
+    except ValueError as error:
+        raise invalid(NOT_VALID, [{"field": name, "message": str(error)}]) from error
+
+
+def accept_parameters(
+    pipeline: Published, wanted: ScheduleRequest, written: bytes, settings: Settings, tenant: str, before: Terms | None
+) -> bytes:
+    """Check the parameters and return them as they are stored. Every schedule's parameters pass here.
+
+    A mask in place of a secret keeps the stored secret. Parameters equal to the stored ones keep their stored
+    spelling: otherwise every edit in a form would show as a difference from the code.
+    """
+    if len(written) > settings.parameters_limit:
+        raise TooLarge(field="parameters", limit=settings.parameters_limit)
+    plan, encryptor = pipeline.plan, get_encryptor(settings.secret_key)
+    same = before if before is not None and before.pipeline == plan.pipeline else None
+    is_masked = MASK in list(values_at(wanted.parameters, plan.secrets))
+    kept = same.parameters if same is not None and is_masked else b"{}"
+    _check_parameters(
+        pipeline, restore_masked(wanted.parameters, json.decode(encryptor.decrypt(kept, plan, tenant)), plan.secrets)
+    )
+    stored = written
+    if plan.secrets:
+        sealed = restore_masked(wanted.parameters, json.decode(kept), plan.secrets)
+        stored = encryptor.encrypt_rest(json.encode(sealed), plan, tenant)
+    return same.parameters if same is not None and _canonical(stored) == _canonical(same.parameters) else stored
+
+
+def _canonical(parameters: bytes) -> bytes:
+    """One spelling for equal values. As bytes: Python considers 1, 1.0 and True equal."""
+    return msgspec.json.encode(json.decode(parameters), order="sorted")
+
+
+def _check_parameters(pipeline: Published, given: Mapping[str, Any]) -> None:
+    files = [name for name in given if name in pipeline.files]
+    masks = [".".join(path) for path in pipeline.plan.secrets if MASK in values_at(given, [path])]
+    errors = [
+        *({"field": name, "message": "A schedule cannot hold files"} for name in files),
+        *pipeline.mistakes(given),
+        *find_nul(given),
+        *({"field": name, "message": "These dots only stand for a secret"} for name in masks),
+    ]
+    if errors:
+        raise invalid(NOT_VALID, errors)

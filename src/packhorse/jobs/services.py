@@ -12,10 +12,11 @@ from packhorse.auth.audit_log import Auditor
 from packhorse.auth.keyring import Keyring
 from packhorse.blobs.base import Blobs
 from packhorse.core.models import Job
+from packhorse.define.validation import NOT_VALID, NUL, invalid
 from packhorse.errors import CorruptRecord, SchemaTooNew
 from packhorse.jobs import health
 from packhorse.jobs.catalog import Catalog
-from packhorse.jobs.estimate import Past, past
+from packhorse.jobs.explain import Past, past
 from packhorse.jobs.promote import Destination
 from packhorse.jobs.stats import MOST_COUNTED, QueueStats, queue_stats
 from packhorse.jobs.transact import Transactor
@@ -33,6 +34,7 @@ EXAMINED = 5.0
 """Seconds for which the overview page uses a self-check again."""
 REMEMBERED = 10.0
 """Seconds for which the durations of earlier runs are used again."""
+LONGEST_REASON = 500
 
 T = TypeVar("T")
 
@@ -53,6 +55,17 @@ class Remembered(Generic[T]):
             if self._found is None or self._now() - self._found[1] > self._seconds:
                 self._found = await self._read(), self._now()
             return self._found
+
+
+def check_reason(reason: str, *, if_missing: str = "") -> None:
+    """Raises InvalidInput, with ``if_missing`` as its message if that is given and the reason is empty."""
+    message = if_missing if not reason.strip() else ""
+    if len(reason) > LONGEST_REASON:
+        message = f"It has more than {LONGEST_REASON} characters"
+    elif "\0" in reason:
+        message = NUL
+    if message:
+        raise invalid(NOT_VALID, [{"field": "reason", "message": message}])
 
 
 class Services:

@@ -1,12 +1,14 @@
-"""Admitting a job: objects first, the record second, and nothing left behind by a refusal."""
+"""Admits a job: objects first, the record second, and nothing left behind by a refusal. Also finds its webhooks."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from weakref import WeakKeyDictionary
 
 import uuid_utils
 
@@ -32,10 +34,13 @@ from packhorse.errors import (
 )
 from packhorse.jobs import artifacts
 from packhorse.jobs.encryption import get_encryptor
-from packhorse.jobs.webhook_targets import webhook_targets
 from packhorse.log import new_trace, trace_id
 from packhorse.settings import Settings
 from packhorse.store.base import Store
+from packhorse.store.collections.webhooks import Endpoint, list_endpoints
+
+FRESH = 1.0
+"""Seconds for which an answer is good. A job that is submitted sooner after a webhook was made may not know of it."""
 
 BEING_DELETED = "The job of this idempotency key is being deleted; the key is free again when it is gone."
 
@@ -192,3 +197,34 @@ def _refuse_nul(tenant: str, parameters: bytes) -> None:
         found += find_nul(json.decode(parameters))
     if found:
         raise invalid("The parameters are not valid", found)
+
+
+class WebhookTargets:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._open: Sequence[Endpoint] | None = None
+        self._until = 0.0
+
+    async def all(self) -> Sequence[Endpoint]:
+        """Every endpoint that has not ended. While one asks, the others go by what was known."""
+        if self._open is None or time.monotonic() >= self._until:
+            self._until = time.monotonic() + FRESH
+            return await self.refresh()
+        return self._open
+
+    async def refresh(self) -> Sequence[Endpoint]:
+        self._open = await list_endpoints(self._store, only_open=True)
+        return self._open
+
+    async def of(self, tenant: str) -> tuple[str, ...]:
+        return tuple(each.id for each in await self.all() if each.tenant == tenant)
+
+
+_by_store: WeakKeyDictionary[Store, WebhookTargets] = WeakKeyDictionary()
+
+
+def webhook_targets(store: Store) -> WebhookTargets:
+    """One for all who use the same handle."""
+    if (found := _by_store.get(store)) is None:
+        found = _by_store[store] = WebhookTargets(store)
+    return found

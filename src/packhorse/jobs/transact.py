@@ -9,13 +9,23 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Iterable
+from functools import partial
 from operator import attrgetter
+from typing import Any
 
 from msgspec.structs import replace
 
 from packhorse.core.changes import Change
-from packhorse.core.models import Job
-from packhorse.errors import Conflict, CorruptRecord, JobNotFound, PackhorseError, StoreError, UnknownOutcome
+from packhorse.core.models import Job, TaskId
+from packhorse.errors import (
+    Conflict,
+    CorruptRecord,
+    JobNotFound,
+    PackhorseError,
+    Refused,
+    StoreError,
+    UnknownOutcome,
+)
 from packhorse.store.base import Store
 
 Verb = Callable[[Job], Change | None]
@@ -58,6 +68,17 @@ class Transactor:
         if self._pump is None or self._pump.done():
             self._pump = asyncio.create_task(self._work())
         return await request.done
+
+    async def end_attempt(self, job: Job, task: TaskId, verb: Callable[..., Change | None], **facts: Any) -> bool:
+        """End the attempt that the task has in ``job``; False if it has none, or one that has ended or was renewed."""
+        held = job.task(task)
+        if held is None or held.token is None:
+            return False
+        try:
+            await self(job.id, partial(verb, at=task, token=held.token, now=self._store.now(), **facts))
+        except (Conflict, Refused):
+            return False
+        return True
 
     def learn(self, jobs: Iterable[Job]) -> None:
         """Remember jobs as just read or committed."""

@@ -17,8 +17,7 @@ from packhorse.core.models import Artifact, Job
 from packhorse.core.plan import Status
 from packhorse.define.validation import FieldError, list_some, quote_short
 from packhorse.errors import InvalidInput, JobNotFound
-from packhorse.jobs.estimate import estimate_job
-from packhorse.jobs.explain import explain_job
+from packhorse.jobs.explain import estimate_job, explain_job
 from packhorse.jobs.services import Services
 from packhorse.schemas.events import (
     HistoryPage,

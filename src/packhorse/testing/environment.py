@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from packhorse.blobs.base import Blobs
-from packhorse.blobs.local.store import Folder
+from packhorse.blobs.local import Folder
 from packhorse.errors import StoreUnavailable
 from packhorse.runtime import Runtime
 from packhorse.settings import Settings

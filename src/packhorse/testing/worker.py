@@ -10,6 +10,7 @@ import secrets
 import sys
 from collections import Counter
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,7 +22,6 @@ from packhorse.core.models import Job, TaskId
 from packhorse.core.plan import Status
 from packhorse.define.pipelines import Pipeline
 from packhorse.define.stages import Stage
-from packhorse.jobs.encryption import get_encryptor
 from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Claim, Lease, Report, Store
 from packhorse.testing.capture import capture_output
@@ -192,18 +192,15 @@ class InlineWorker:
         self._meet(carried, Moment.AFTER)
 
     def _resources(self, pool: InlinePool) -> Resources:
-        settings = self._place.settings
+        settings = replace(self._place.settings, log_rate=sys.maxsize)  # the clock stands still
         return Resources(
             store=self._store,
             blobs=self._blobs,
             transact=self._transact,
             pool=pool,
             reporter=self.reporter,
-            encryptor=get_encryptor(settings.secret_key),
+            settings=settings,
             scratch=Path(settings.scratch),
-            grace=settings.grace,
-            result_limit=settings.result_limit,
-            log_rate=sys.maxsize,  # lines per second mean nothing while the clock stands still
             luck=self._luck,
         )
 

@@ -39,11 +39,12 @@ from packhorse.errors import (
     StoreError,
 )
 from packhorse.jobs import artifacts
-from packhorse.jobs.encryption import Encryptor
+from packhorse.jobs.encryption import get_encryptor
 from packhorse.jobs.transact import Transactor
 from packhorse.log import log
+from packhorse.settings import Settings
 from packhorse.store.base import Claim, Lease, Line, Report, Store
-from packhorse.worker import outputs
+from packhorse.worker import files
 from packhorse.worker.child.messages import (
     FRAME,
     Argument,
@@ -56,9 +57,8 @@ from packhorse.worker.child.messages import (
     Run,
     Stop,
 )
-from packhorse.worker.handoff import Handoff
-from packhorse.worker.inputs import Inputs, previous_result
-from packhorse.worker.outputs import redact_filename
+from packhorse.worker.claims import Handoff
+from packhorse.worker.files import Inputs, previous_result, redact_filename
 from packhorse.worker.pool import Pool, may_share
 from packhorse.worker.process import Call, Child, ChildDied
 from packhorse.worker.reporter import Reporter, Throttle
@@ -91,11 +91,8 @@ class Resources:
     transact: Transactor
     pool: Pool
     reporter: Reporter
-    encryptor: Encryptor
+    settings: Settings
     scratch: Path
-    grace: float
-    result_limit: int
-    log_rate: int
     luck: Callable[[], float]
 
 
@@ -224,7 +221,7 @@ class Attempt:
         """Ask a shared process to end this call alone; end the process if it does not in time."""
         if child.is_shared and call is not None:
             child.send(Stop(call.number))
-            done, _ = await asyncio.wait([call.outcome], timeout=self._resources.grace)
+            done, _ = await asyncio.wait([call.outcome], timeout=self._resources.settings.grace)
             if done:
                 return
         await self._resources.pool.end(child)
@@ -247,7 +244,7 @@ class Attempt:
 
     def on_line(self, text: str) -> None:
         if self._throttle is None:
-            self._throttle = Throttle(self._resources.log_rate)
+            self._throttle = Throttle(self._resources.settings.log_rate)
         for line in self._throttle.admit(text):
             self._write(line)
 
@@ -344,9 +341,10 @@ class Attempt:
         job = self.claim.job
         if not job.plan.secrets:
             return parameters
-        opened = self._resources.encryptor.decrypt(parameters.value, job.plan, job.tenant)
-        self.secrets = secret_forms(opened, job.plan.secrets)
-        return replace(parameters, value=opened)
+        encryptor = get_encryptor(self._resources.settings.secret_key)
+        plain = encryptor.decrypt(parameters.value, job.plan, job.tenant)
+        self.secrets = secret_forms(plain, job.plan.secrets)
+        return replace(parameters, value=plain)
 
     def _message(self, number: int, parameters: Document, arguments: tuple[Argument, ...], previous: bytes) -> Run:
         job = self.claim.job
@@ -361,7 +359,7 @@ class Attempt:
             scratch=self._scratch,
             parameters=parameters,
             arguments=arguments,
-            limit=self._resources.result_limit,
+            limit=self._resources.settings.result_limit,
             secrets=job.plan.secrets,
             schedule=None if job.firing is None else job.firing.schedule,
             tick=0.0 if job.firing is None else job.firing.tick,
@@ -376,7 +374,7 @@ class Attempt:
     async def _publish(self, returned: Returned) -> Ending:
         value = self._redact(returned.result)
         try:
-            result = await outputs.publish(self._resources.blobs, self.claim, self._scratch, value, self._made)
+            result = await files.publish(self._resources.blobs, self.claim, self._scratch, value, self._made)
         except BlobError as error:
             await self._discard()
             return self._fail(error_codes.BLOB_UNAVAILABLE, f"The stage's files cannot be stored: {error}")

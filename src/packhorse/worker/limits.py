@@ -58,7 +58,7 @@ class Limits:
             try:
                 self._record(await asyncio.to_thread(_measure, self._pool.busy()))
             except Exception as error:  # broad: one failed measurement must not end the loop
-                log.duty_failed("sampling", error)
+                log.background_failed("sampling", error)
 
     def _record(self, used: Mapping[Child, tuple[float, int]]) -> None:
         for attempt in past_start(self._running.values()):

@@ -1,4 +1,4 @@
-"""The child processes of a worker: reused while warm, replaced when old, ended with the worker."""
+"""The child processes of a worker: reused while warm, replaced when old. One reads what the app defines."""
 
 from __future__ import annotations
 
@@ -9,18 +9,21 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import psutil
+from msgspec import Struct
 
 from packhorse import host
-from packhorse.core.plan import StagePlan
+from packhorse.core import json
+from packhorse.core.plan import Definition, StagePlan
+from packhorse.core.schedules import Declared
 from packhorse.errors import DefinitionError
 from packhorse.log import log
-from packhorse.worker.child import guard, prctl
-from packhorse.worker.process import MARK, Child
+from packhorse.worker.child import guard
+from packhorse.worker.process import MARK, START, Child, wait_at_most
 
 SWEEP = 0.5
 """Seconds from the end of a stage to the search for processes that it left running."""
@@ -43,7 +46,14 @@ class Room(NamedTuple):
 
 class Pool:
     def __init__(
-        self, app: str, *, recycle: int, memory: int, grace: float, scratch: Path, log_line: Callable[[str], None]
+        self,
+        app: str,
+        scratch: Path,
+        *,
+        recycle: int,
+        memory: int,
+        grace: float,
+        log_line: Callable[[str], None] = log.printed,
     ) -> None:
         self._app = app
         self._recycle = recycle
@@ -68,7 +78,7 @@ class Pool:
 
     async def open(self) -> None:
         self._opened = host.clock()
-        prctl.adopt_orphans()
+        guard.adopt_orphans()
         self._guard = await asyncio.create_subprocess_exec(
             sys.executable, "-ISE", guard.__file__, stdin=asyncio.subprocess.PIPE, start_new_session=True
         )
@@ -266,6 +276,64 @@ class Pool:
             return False
         calls = (call for child in self._all if mark in (None, child.mark) for call in child.calls.values())
         return any(born > call.began - TICK for call in calls)
+
+
+class Description(Struct, frozen=True):
+    definitions: Sequence[Definition]
+    queues: Mapping[str, frozenset[str]]
+    """What kinds of stages use each queue."""
+    sharing: frozenset[str] = frozenset()
+    """The kinds that run side by side in one process."""
+    files: tuple[str, ...] = ()
+    """Of all modules that were loaded with the app, ours and Python's included."""
+    schedules: Sequence[Declared] = ()
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        return frozenset().union(*self.queues.values())
+
+
+class _Reply(Struct):
+    definitions: list[Definition] = []
+    schedules: list[Declared] = []
+    files: tuple[str, ...] = ()
+    error: str | None = None
+
+
+async def describe(app: str) -> Description:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "packhorse.worker.child",
+        "describe",
+        app,
+        stdout=asyncio.subprocess.PIPE,
+        env=host.child_environment(),
+    )
+    try:
+        async with asyncio.timeout(START):
+            out, _ = await process.communicate()
+    except TimeoutError:
+        raise DefinitionError(f"{app} took longer than {START:.0f} s to load.") from None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await wait_at_most(process.wait(), 1.0)  # this waits for whoever has its output as well
+    reply = json.decode(out, _Reply) if out else _Reply(error=f"{app} ended the process that loads it.")
+    if reply.error is not None:
+        raise DefinitionError(reply.error)
+    if not reply.definitions:
+        raise DefinitionError(f"{app} defines no pipeline: add one with app.pipeline(...) or @app.job.")
+    plans = [json.plan_from(definition.plan) for definition in reply.definitions]
+    stages = [stage for plan in plans for stage in plan.stages]
+    queues = sorted({stage.queue for stage in stages})
+    return Description(
+        reply.definitions,
+        {queue: frozenset(stage.kind for stage in stages if stage.queue == queue) for queue in queues},
+        frozenset(stage.kind for stage in stages if may_share(stage)),
+        reply.files,
+        reply.schedules,
+    )
 
 
 def may_share(stage: StagePlan) -> bool:

@@ -20,12 +20,13 @@ import msgspec
 import psutil
 
 from packhorse import host
-from packhorse.core.redaction import longest_first, redact, split_redacted
+from packhorse.core.redaction import longest_first, redact
 from packhorse.errors import DefinitionError
 from packhorse.worker.child.messages import (
     Broken,
     Frames,
     FromChild,
+    Lines,
     Made,
     Moved,
     Postponed,
@@ -278,9 +279,7 @@ class _Output(asyncio.Protocol):
         self._child = child
         self._fd = fd
         self._text = codecs.getincrementaldecoder("utf-8")("replace")
-        self._rest = ""
-        self._is_cut = False
-        """Whether a line was too long, and was passed on without its end."""
+        self._lines = Lines(READ)
         self._transport: asyncio.ReadTransport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -311,20 +310,12 @@ class _Output(asyncio.Protocol):
             self._transport.close()
 
     def _take(self, data: bytes) -> None:
-        *lines, self._rest = (self._rest + self._text.decode(data)).split("\n")
-        if self._is_cut and lines:
-            self._is_cut = False
-            lines = lines if lines[0] else lines[1:]  # the line was passed on already, without its end
-        if len(self._rest) > READ:
-            told, self._rest = split_redacted(self._rest, self._child.secrets())
-            lines, self._is_cut = [*lines, told] if told else lines, True
-        for line in lines:
+        for line in self._lines.feed(self._text.decode(data), self._child.secrets):
             self._child.on_printed(line)
 
     def _end_line(self) -> None:
-        if self._rest:
-            self._child.on_printed(self._rest)
-        self._rest, self._is_cut = "", False
+        for line in self._lines.end():
+            self._child.on_printed(line)
 
     def _pause(self) -> None:
         """Read no more for a moment: one that prints a lot must not hold up the others."""

@@ -9,29 +9,24 @@ import random
 import shutil
 import time
 from collections import Counter
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
 from packhorse import metrics
 from packhorse.background.alerts import Alerts
-from packhorse.background.auto_retry import AutoRetry
-from packhorse.background.bulk_actions import BulkActions
-from packhorse.background.dead_workers import DeadWorkers
-from packhorse.background.declared_schedules import declare
+from packhorse.background.failures import AutoRetry, BulkActions
 from packhorse.background.health import HealthCheck
 from packhorse.background.janitor import Janitor
 from packhorse.background.loop import BackgroundTask, run_forever
-from packhorse.background.reaper import Reaper
-from packhorse.background.scheduler import Scheduler
+from packhorse.background.reaper import DeadWorkers, Reaper
+from packhorse.background.scheduler import Scheduler, declare
 from packhorse.background.stats import QueueSampler, StatsCounter
 from packhorse.background.webhooks import WebhookSender, outbound_for
 from packhorse.blobs.base import Blobs
 from packhorse.core import lifecycle
 from packhorse.core.changes import Change
 from packhorse.core.models import Job, TaskId
-from packhorse.core.plan import Definition
-from packhorse.core.schedules import Declared
 from packhorse.errors import StoreError
 from packhorse.jobs.encryption import get_encryptor
 from packhorse.jobs.transact import Transactor
@@ -42,13 +37,11 @@ from packhorse.store.collections import workers
 from packhorse.store.collections.queues import list_pauses
 from packhorse.store.collections.workers import WorkerCard, publish_definitions
 from packhorse.worker.attempt import LOST, Attempt, Outcome, Resources, StopReason
-from packhorse.worker.claims import Slots, hand_back_orphans, limit_total, tokens
-from packhorse.worker.describe import Description
-from packhorse.worker.handoff import Handoffs
+from packhorse.worker.claims import Handoffs, Slots, hand_back_orphans, limit_total, tokens
 from packhorse.worker.limits import Limits, past_start
-from packhorse.worker.pool import Pool
+from packhorse.worker.pool import Description, Pool
 from packhorse.worker.reporter import Reporter
-from packhorse.worker.worker_info import Heartbeat, WorkerInfo, check_queues, new_card
+from packhorse.worker.status import Heartbeat, WorkerInfo, check_queues, new_card
 
 POLL = 0.25
 """Seconds after which a worker claims even if no commit woke it: a delay ends without a commit."""
@@ -64,14 +57,12 @@ GC_THRESHOLD = 20_000
 
 class Worker:
     def __init__(self, store: Store, blobs: Blobs, settings: Settings, described: Description) -> None:
+        check_queues(settings.queues, list(described.queues))
         self._store = store
         self._blobs = blobs
         self._settings = settings
+        self._described = described
         self._kinds = described.kinds
-        self._sharing = described.sharing
-        self._definitions: Sequence[Definition] = described.definitions
-        self._schedules: Sequence[Declared] = described.schedules
-        check_queues(settings.queues, list(described.queues))
         self._slots = Slots(settings.queues or dict.fromkeys(described.queues, settings.slots))
         self._tokens = tokens()
         self._running: dict[Lease, Attempt] = {}
@@ -83,6 +74,7 @@ class Worker:
         """A claim has failed. The store may have made it all the same."""
         self._claimed_at = time.monotonic()
         self.card = new_card(self._slots.sizes, self._kinds, Path(settings.scratch))
+        scratch = Path(self.card.scratch)
         self._info = WorkerInfo(self.card, store.now)
         self._stats = StatsCounter(store)
         self._transact = Transactor(store, self._stats.run_ended)
@@ -93,17 +85,11 @@ class Worker:
             recycle=settings.recycle,
             memory=settings.recycle_memory,
             grace=settings.grace,
-            scratch=Path(self.card.scratch),
-            log_line=log.printed,
+            scratch=scratch,
         )
         self._limits = Limits(self._running, self._pool, self._reporter, store.now)
         self._handoffs = Handoffs(
-            self._slots,
-            {queue: tuple(kinds) for queue, kinds in described.queues.items()},
-            self._tokens,
-            worker=self.card.id,
-            lease=settings.lease,
-            now=store.now,
+            self._slots, described.queues, self._tokens, worker=self.card.id, lease=settings.lease, now=store.now
         )
         self._resources = Resources(
             store=store,
@@ -111,11 +97,8 @@ class Worker:
             transact=self._transact,
             pool=self._pool,
             reporter=self._reporter,
-            encryptor=get_encryptor(settings.secret_key),
-            scratch=Path(self.card.scratch),
-            grace=settings.grace,
-            result_limit=settings.result_limit,
-            log_rate=settings.log_rate,
+            settings=settings,
+            scratch=scratch,
             luck=random.random,
         )
 
@@ -126,8 +109,9 @@ class Worker:
         """
         Path(self.card.scratch).mkdir(parents=True)  # noqa: ASYNC240 (once, at the start)
         await self._pool.open()
-        await publish_definitions(self._store, self._definitions)
-        await declare(self._store, self._schedules, self._definitions, get_encryptor(self._settings.secret_key))
+        described, encryptor = self._described, get_encryptor(self._settings.secret_key)
+        await publish_definitions(self._store, described.definitions)
+        await declare(self._store, described.schedules, described.definitions, encryptor)
         await workers.enroll(self._store, self._current_card())
         await self._read_pauses()
         log.worker_started(self.card.id, self._slots.sizes)
@@ -158,39 +142,34 @@ class Worker:
         return [(queue, self._slots.busy[queue], size) for queue, size in self._slots.sizes.items()]
 
     def _loops(self) -> list[Coroutine[Any, Any, None]]:
-        hold = 2 * self._settings.lease  # of actions: those of a dead worker are taken over as soon as its stages are
-        duties: list[BackgroundTask] = [
-            Reaper(self._store, self._transact, self._settings.lease),
-            DeadWorkers(self._store, self._transact, self.card, self._settings.lease),
-            self._janitor(),
+        store, blobs, transact = self._store, self._blobs, self._transact
+        settings, lease = self._settings, self._settings.lease
+        hold = 2 * lease  # of actions: those of a dead worker are taken over as soon as its stages are
+        background: list[BackgroundTask] = [
+            Reaper(store, transact, lease),
+            DeadWorkers(store, transact, self.card, lease),
+            Janitor(store, blobs, transact, settings.orphan_after, settings.sweep, settings.failures_keep),
             self._webhooks,
-            Scheduler(self._store, self._blobs, self._settings, self._transact),
-            BulkActions(self._store, self._transact, hold),
-            AutoRetry(self._store, self._transact, hold),
-            Alerts(self._store, self._settings.alert_command, hold),
+            Scheduler(store, blobs, settings, transact),
+            BulkActions(store, transact, hold),
+            AutoRetry(store, transact, hold),
+            Alerts(store, settings.alert_command, hold),
             self._stats,
-            QueueSampler(self._store, self._settings.lease),
-            HealthCheck(self._store, self._blobs, self._settings, self.card.id),
-            Heartbeat(self._store, self._current_card, self._settings.lease),
+            QueueSampler(store, lease),
+            HealthCheck(store, blobs, settings, self.card.id),
+            Heartbeat(store, self._current_card, lease),
         ]
-        loops = [
+        return [
             self._claim_loop(),
             self._reload_loop(),
             self._watch_loop(),
             self._renew_loop(),
             self._limits.watch_time(),
-        ]
-        return [
-            *loops,
             self._pause_loop(),
             self._limits.watch_memory(),
             self._reporter.work(),
-            *(run_forever(duty, self._info.beats) for duty in duties),
+            *(run_forever(task, self._info.beats) for task in background),
         ]
-
-    def _janitor(self) -> Janitor:
-        given = self._settings
-        return Janitor(self._store, self._blobs, self._transact, given.orphan_after, given.sweep, given.failures_keep)
 
     # Claiming.
 
@@ -224,10 +203,10 @@ class Worker:
         room = self._pool.room()
         if room is None:
             return await self._take(self._slots.free(), self._kinds)
-        has_more = room.is_shared and await self._take(self._slots.free(), self._sharing)
+        has_more = room.is_shared and await self._take(self._slots.free(), self._described.sharing)
         waiting = sum(not attempt.is_sent for attempt in self._running.values())  # they may get those that are idle
         alone = limit_total(self._slots.free(), room.alone - waiting)
-        return await self._take(alone, self._kinds - self._sharing) or has_more
+        return await self._take(alone, self._kinds - self._described.sharing) or has_more
 
     async def _take(self, wanted: Mapping[str, int], kinds: Collection[str]) -> bool:
         if not any(wanted.values()):

@@ -10,69 +10,46 @@ import stat
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
-from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 
 from packhorse import crashpoints
-from packhorse.blobs.base import Sum
+from packhorse.blobs.base import Incoming
 from packhorse.blobs.local import tree
 from packhorse.blobs.local.tree import PARTIAL
-from packhorse.errors import BlobExists, BlobUnavailable, PathRefused, TooLarge
+from packhorse.errors import BlobExists, BlobUnavailable, PathRefused
 
 TRIES = 100
-"""A put whose folder is pruned under its hands makes it again. Each loss takes a delete in the same microseconds."""
+"""Tries of a put whose folder is pruned by a concurrent delete. Each loss takes a delete in the same microseconds."""
 
 SETTLED = stat.S_ISVTX
-"""The mark of a folder whose own name is synced. The put that made a folder may not have come to that yet, or have died
-before: whoever finds no mark syncs, so no put returns that relies on a folder which a power cut can take away."""
+"""Marks a folder whose own name is synced. The put that created it may have died before that. A put that finds no mark
+syncs, so that no put returns while a power cut could remove one of its folders."""
 
 BLOCK = 512 * 1024
 """Bytes that go to a thread at a time. A put holds two such blocks: one is written while the next comes in."""
 MAX_PENDING = 32
 """Pieces of a block that are not worth joining."""
 FLUSH = 32 * 1024 * 1024
-"""Bytes after which the disk is asked to begin. Left to itself, a system with much memory writes nothing before the
-sync at the end, and all of it then, with nobody doing anything else."""
+"""Bytes after which writing to the disk is forced. Otherwise a system with much memory writes everything in the sync at
+the end, and nothing else runs meanwhile."""
 
 NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 
 
-class Put:
+class Put(Incoming):
     """One object on its way. All but `take`, `pending` and `sum` run in a thread, one after the other.
 
     Except for `flush`, which may run beside `write`.
     """
 
     def __init__(self, root: Path, key: str, limit: int | None) -> None:
-        self._root, self._key, self._limit = root, key, limit
+        super().__init__(key, limit, BLOCK)
+        self._root = root
         *self._folder, self._name = key.split("/")
         self._partial = f"{os.getpid()}-{secrets.token_hex(8)}"
         self._fd: int | None = None
-        self._waiting: list[bytes] = []
-        self._held = self._size = 0
-        self.unflushed = 0
-        """Bytes that were taken since the last flush."""
-        self._sha256 = sha256()
         self._published = False
-
-    def take(self, chunk: bytes) -> bool:
-        """Whether enough is waiting now to be worth the way to a thread."""
-        self._size += len(chunk)
-        if self._limit is not None and self._size > self._limit:
-            raise TooLarge(field=self._name, limit=self._limit)
-        self._held += len(chunk)
-        self._waiting.append(chunk)
-        return self._held >= BLOCK
-
-    def pending(self) -> list[bytes]:
-        """What is waiting, for `write`."""
-        self.unflushed += self._held
-        pieces, self._waiting, self._held = self._waiting, [], 0
-        return pieces
-
-    def sum(self) -> Sum:
-        return Sum(size=self._size, sha256=self._sha256.hexdigest())
 
     def open(self) -> None:
         with tree.enter_folders(self._root, [PARTIAL], make=True) as (_, partials):
@@ -80,7 +57,7 @@ class Put:
         os.fchmod(self._fd, 0o444)  # not above, where the mask of the process has a say
 
     def write(self, pieces: Sequence[bytes]) -> None:
-        """Large pieces as they are: to join them first would copy every byte once more, and hold up the loop."""
+        """Without joining large pieces first, which would copy every byte once more."""
         assert self._fd is not None
         for data in pieces if len(pieces) <= MAX_PENDING else [b"".join(pieces)]:
             self._sha256.update(data)
@@ -89,7 +66,7 @@ class Put:
                 rest = rest[os.write(self._fd, rest) :]
 
     def flush(self) -> None:
-        """Its error is the object's: the system tells of a block that could not be written only once."""
+        """An error here fails the put: the system reports a failed write only once."""
         assert self._fd is not None
         os.fsync(self._fd)
 
@@ -106,16 +83,16 @@ class Put:
                 if not tries_left:
                     raise
             except NotADirectoryError:  # an object lies on the way, or a symbolic link
-                raise PathRefused(key=self._key) from None
+                raise PathRefused(key=self.key) from None
         self._forget_partial()
 
     def discard(self, under_way: Iterable[Future[None]]) -> None:
         for each in under_way:
             if not each.cancel():
                 each.exception()  # the file must not be closed under it
-        with suppress(OSError, BlobUnavailable):  # what ended the put is the news; an orphan is for the sweep
-            if self._published:  # cancelled, or the name could not be synced: nobody has been told of the object
-                tree.delete(self._root, [self._key])
+        with suppress(OSError, BlobUnavailable):  # the sweep removes an orphan; raise what ended the put
+            if self._published:  # cancelled, or the name could not be synced: nobody knows of the object
+                tree.delete(self._root, [self.key])
             tree.prune(self._root, self._folder)
         self._forget_partial()
 
@@ -128,12 +105,12 @@ class Put:
                 _move(self._partial, partials, self._name, folders[-1], lock=root)
             except FileExistsError:
                 taken = stat.S_ISREG(os.stat(self._name, dir_fd=folders[-1], follow_symlinks=False).st_mode)
-                raise (BlobExists if taken else PathRefused)(key=self._key) from None
+                raise (BlobExists if taken else PathRefused)(key=self.key) from None
             self._published = True
             _settle(folders)
 
     def _forget_partial(self) -> None:
-        """Never an error: the object is what counts, and `abandon` comes by later."""
+        """Never raises: `abandon` removes what is left."""
         fd, self._fd = self._fd, None
         if fd is not None:
             with suppress(OSError):
@@ -143,7 +120,7 @@ class Put:
 
 
 def link_object(root: Path, source: str, key: str) -> bool:
-    """Give an object a second name, for nobody writes to it; False where there are no links, or no more of them."""
+    """Hard-link an object, which nobody writes to; False if the file system has no links, or no more for this file."""
     *above, old = source.split("/")
     *folder, new = key.split("/")
     for tries_left in reversed(range(TRIES)):
@@ -171,7 +148,7 @@ def link_object(root: Path, source: str, key: str) -> bool:
 
 
 def _move(name: str, at: int, to: str, folder: int, *, lock: int) -> None:
-    """Give the file its new name, unless that is taken: a link is refused then, and where there are none we look."""
+    """Give the file its new name, unless that is taken: by a link, which then fails, or under a lock."""
     try:
         os.link(name, to, src_dir_fd=at, dst_dir_fd=folder, follow_symlinks=False)
     except OSError as error:

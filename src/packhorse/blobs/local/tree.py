@@ -17,16 +17,16 @@ from mmap import mmap
 from pathlib import Path
 
 from packhorse import crashpoints
-from packhorse.blobs.base import CHUNK, MAX_PIECE, check_key
+from packhorse.blobs.base import CHUNK, MAX_PIECE, check_key, open_file
 from packhorse.errors import BlobNotFound, BlobUnavailable, PathRefused
 
 PARTIAL = ".partial"
 
 AHEAD = 10_000
-"""Names of folders that are remembered, of some 36 bytes each."""
+"""Names of folders that are cached, of some 36 bytes each."""
 
 FICLONE = 0x40049409
-"""Of linux/fs.h, for file systems that can share bytes between files."""
+"""From linux/fs.h, for file systems that can share bytes between files."""
 
 ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP})
 
@@ -80,18 +80,6 @@ def open_object(root: Path, key: str, opened: ExitStack) -> int:
     raise BlobNotFound(key=key)
 
 
-def open_file(path: str | Path, opened: ExitStack, flags: int = 0, *, dir_fd: int | None = None) -> int:
-    """Open a regular file and nothing else: a pipe would hold the thread for ever, a device need not end.
-
-    It is closed with ``opened``, which the caller has in hand even if it is cancelled before it gets the answer.
-    """
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | flags, dir_fd=dir_fd)
-    opened.callback(os.close, fd)
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        raise FileNotFoundError(errno.ENOENT, "Not a regular file", str(path))
-    return fd
-
-
 def size(root: Path, key: str) -> int | None:
     with suppress(BlobNotFound), ExitStack() as opened:
         return os.fstat(open_object(root, key, opened)).st_size
@@ -101,7 +89,7 @@ def size(root: Path, key: str) -> int | None:
 def fetch(root: Path, key: str, to: Path) -> None:
     with ExitStack() as opened:
         fd = open_object(root, key, opened)
-        # To root a read-only file is not: what it runs could change the object through the link.
+        # For root a read-only file is writable: a stage could change the object through the link.
         if os.geteuid() == 0:
             return _copy(fd, to)
         try:
@@ -154,10 +142,10 @@ def _walk(fd: int, at: str, after: str) -> Generator[str]:
 
 
 class Folders:
-    """Pages of the folders in a folder. All of it is read to find the next few, so many are remembered at a time.
+    """Pages of the folders in a folder. Each page needs all of the folder, so many names are read ahead and cached.
 
-    Who goes on where the last page ended is told of those, as far as they are still there; whoever begins anew or
-    elsewhere makes it read again. A sweep through 100,000 jobs reads the folder ten times instead of a thousand.
+    A caller that continues where the last page ended gets cached names that still exist; any other caller causes a new
+    read. A sweep through 100,000 jobs reads the folder ten times instead of a thousand.
     """
 
     def __init__(self) -> None:
@@ -199,7 +187,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def _is_ours(entry: os.DirEntry[str], at: str) -> bool:
-    """Whether it is a file, or a folder of files, that can be asked for."""
+    """Whether it is a file or a folder with a valid key."""
     with suppress(PathRefused):
         check_key(at + entry.name)
         return _is_folder(entry) or entry.is_file(follow_symlinks=False)
@@ -223,7 +211,7 @@ def delete_all(root: Path, prefix: str) -> None:
 
 
 def _empty(fd: int) -> None:
-    """Remove whatever lies in the folder, a stranger's file too: what is purged must be gone."""
+    """Remove everything in the folder, also files of others: what is purged must be gone."""
     with os.scandir(fd) as entries:
         found = [(entry.name, _is_folder(entry)) for entry in entries]
     for name, is_folder in found:
@@ -239,7 +227,7 @@ def _empty(fd: int) -> None:
 
 
 def prune(root: Path, folder: Sequence[str]) -> None:
-    """Remove the folder and those above it as far as they are empty; one that stays hurts nobody."""
+    """Remove the folder and those above it while they are empty."""
     for depth in range(len(folder), 0, -1):
         try:
             with enter_folders(root, folder[: depth - 1]) as folders:
@@ -251,7 +239,7 @@ def prune(root: Path, folder: Sequence[str]) -> None:
 
 
 def abandon(root: Path, before: float) -> int:
-    """By age alone: whether a process lives cannot be told from its number, which another container may have given."""
+    """By age alone: the pid in the name may belong to another container."""
     gone = 0
     with if_there(), enter_folders(root, [PARTIAL]) as (_, partials), os.scandir(partials) as entries:
         for entry in entries:
@@ -266,7 +254,7 @@ def abandon(root: Path, before: float) -> int:
 
 
 NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
-"""Linux alone can be asked not to wait."""
+"""Only Linux has it."""
 
 
 class _Pages(threading.local):
@@ -275,14 +263,14 @@ class _Pages(threading.local):
 
 
 _pages = _Pages()
-"""Whole pages, used again and again: copying from the cache to any other address takes up to twice as long."""
+"""Whole pages, reused: copying from the cache to any other address takes up to twice as long."""
 
 
 def read_cached(fd: int, size: int, start: int) -> bytes | None:
-    """Up to so many bytes; None if the disk would have to be waited for, or there may be no more.
+    """Up to ``size`` bytes; None if that would have to wait for the disk, or at the end of the file.
 
-    Whatever else is wrong is left to be found by whoever waits: not every file system can tell. So is the end: Linux
-    5.9 and 5.10 may say none where there are some.
+    The caller then reads in a thread, which reports other errors, and the end: Linux 5.9 and 5.10 may return nothing
+    where there are bytes left.
     """
     if NOWAIT is None:
         return None

@@ -1,7 +1,7 @@
-"""Signed requests to a bucket (AWS Signature Version 4), retried until they are answered or time runs out.
+"""The address of a bucket, and signed requests to it (AWS Signature Version 4), retried until time runs out.
 
-Reading is left to obstore. It has no word for what is here: create-only objects larger than one request, uploads that
-somebody left open, a page of folders, links that name the file.
+obstore does the reading. It cannot do what is here: create-only objects larger than one request, removal of abandoned
+uploads, pages of folders, links with a file name.
 """
 
 from __future__ import annotations
@@ -14,59 +14,140 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from hashlib import md5, sha256
-from urllib.parse import quote, urlsplit
+from typing import NoReturn
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 from xml.etree import ElementTree
 
 import httpx2
 from msgspec import Struct
 
-from packhorse.blobs.s3.address import Address, Keys
-from packhorse.errors import BlobUnavailable
+from packhorse.blobs.base import check_key
+from packhorse.errors import BlobUnavailable, PathRefused, SettingError
 from packhorse.outbound.calls import tls_context
 
 PAUSE, MAX_PAUSE = 0.05, 1.0
-"""Seconds before the second try, doubling; each time a random part of it, so that not all come back at once."""
+"""Seconds before the second try, doubling. Each pause is a random part of it, so that clients do not retry together."""
 
 AGAIN = frozenset({408, 429, 500, 502, 503, 504})
 AGAIN_CODES = frozenset({"RequestTimeout", "BadDigest", "ConditionalRequestConflict", "OperationAborted"})
-"""What another try may better: the server's bad moments, bytes that changed on the way, a delete at the same time."""
+"""Errors that another try may avoid: overload, bytes that changed on the way, a concurrent delete."""
 
 UNSIGNED = "UNSIGNED-PAYLOAD"
 
+OPTIONS = frozenset({"endpoint", "region", "path_style"})
+
+REGION = "us-east-1"
+
+MAX_PREFIX = 128
+"""Bytes, with its slash: what a key leaves of the 1024 that S3 takes."""
+
+
+class Keys(Struct, frozen=True):
+    access: str
+    secret: str
+    token: str = ""
+
+    def __repr__(self) -> str:
+        return "Keys(...)"
+
+
+class Address(Struct, frozen=True):
+    bucket: str
+    prefix: str
+    """Of every key, with a slash at its end; or nothing."""
+    region: str
+    host: str
+    """Scheme and authority of every request."""
+    root: str
+    """The path before every key: the bucket where it is not part of the host's name."""
+
+
+def address(url: str, env: Mapping[str, str]) -> Address:
+    """From the URL, and from the environment what the URL omits. Raises SettingError for a secret: URLs are shown."""
+    try:
+        parts = urlsplit(url)
+        given = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
+        prefix = unquote(parts.path).strip("/")
+        if prefix and len(check_key(prefix).encode()) >= MAX_PREFIX:
+            raise PathRefused(key=prefix)
+    except (ValueError, PathRefused):
+        _refuse("must be s3://BUCKET/PREFIX")
+    if "@" in parts.netloc or not given.keys() <= OPTIONS:
+        _refuse(f"takes only {', '.join(sorted(OPTIONS))}; a key belongs into PACKHORSE_S3_ACCESS_KEY")
+    bucket = parts.netloc
+    if not bucket or parts.fragment or ":" in bucket:
+        _refuse("must be s3://BUCKET/PREFIX")
+    region = given.get("region") or env.get("AWS_REGION") or env.get("AWS_DEFAULT_REGION") or REGION
+    own = given.get("endpoint") or env.get("AWS_ENDPOINT_URL_S3") or env.get("AWS_ENDPOINT_URL") or ""
+    scheme, _, host = (own or f"https://s3.{region}.amazonaws.com").rstrip("/").partition("://")
+    if scheme not in ("http", "https") or not host or set(host) & set("@/?# "):
+        _refuse("needs an endpoint such as https://HOST:PORT")
+    # TLS does not work for a bucket with a dot in its name; self-hosted servers mostly have no host name per bucket.
+    in_path = {"1": True, "0": False, "": bool(own) or "." in bucket}.get(given.get("path_style", ""))
+    if in_path is None:
+        _refuse("takes path_style=0 or path_style=1")
+    return Address(
+        bucket=bucket,
+        prefix=f"{prefix}/" if prefix else "",
+        region=region,
+        host=f"{scheme}://{host}" if in_path else f"{scheme}://{bucket}.{host}",
+        root=f"/{bucket}/" if in_path else "/",
+    )
+
+
+def keys(access: str, secret: str, env: Mapping[str, str]) -> Keys:
+    """Those given, else those of the environment, never one of each."""
+    found = Keys(access, secret)
+    if not access and not secret:
+        names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+        found = Keys(*(env.get(name, "") for name in names))
+    if not found.access or not found.secret:
+        raise SettingError(
+            "PACKHORSE_BLOBS names a bucket: set PACKHORSE_S3_ACCESS_KEY and PACKHORSE_S3_SECRET_KEY, "
+            "or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
+            name="blobs",
+        )
+    return found
+
+
+def _refuse(reason: str) -> NoReturn:
+    """Without the address itself, which may contain a secret."""
+    raise SettingError(f"PACKHORSE_BLOBS {reason}.", name="blobs")
+
 
 class Patience(Struct, frozen=True):
-    """How long a server is waited for. As it is here, an outage is told after 10 to 15 seconds."""
+    """How long to wait for a server. With the defaults, an outage is reported after 10 to 15 seconds."""
 
     seconds: float = 10.0
-    """After the first try, in which another may begin."""
+    """After the first try; no other begins later."""
     silence: float = 5.0
     """Seconds without a byte that end a try."""
 
 
 class Answer:
-    """What the server said."""
+    """The server's answer."""
 
     def __init__(self, response: httpx2.Response) -> None:
         self.status = response.status_code
         self.headers = response.headers
         self.body = response.content
         self.code = self._code()
-        """S3's word for the error, or the status if it gave none; empty if all is well."""
+        """S3's code of the error, or the status if there is none; empty for a success."""
 
     @property
     def at(self) -> float:
-        """The server's time, which is the one its listings speak of."""
+        """The server's time, as in its listings."""
         return parsedate_to_datetime(self.headers["date"]).timestamp()
 
     def document(self) -> ElementTree.Element:
-        """Without the namespace, on which servers do not agree."""
+        """Without the namespace, which differs between servers."""
         root = ElementTree.fromstring(self.body)  # noqa: S314 (of the server that has all our objects; bounded pages)
         for each in root.iter():
             each.tag = each.tag.rpartition("}")[2]
         return root
 
     def _code(self) -> str:
-        if b"<Error" in self.body[:1000]:  # under any status: a server may have to begin its answer before it knows
+        if b"<Error" in self.body[:1000]:  # under any status: a server may begin its answer before it fails
             return self.document().findtext("Code") or str(self.status)
         return str(self.status) if self.status >= 300 else ""
 
@@ -88,7 +169,7 @@ class Signed:
         self._keys = keys
         self._patience = patience
         self._is_down = False
-        """An outage that has been told is not waited for again: one try each, until one is answered."""
+        """After a reported outage, each request gets one try until one is answered."""
         self._now = now
         limits = httpx2.Limits(max_connections=connections, max_keepalive_connections=connections)
         self._client = httpx2.Client(
@@ -108,9 +189,9 @@ class Signed:
         body: Sequence[bytes] = (),
         expect: Collection[str] = (),
     ) -> Answer:
-        """A good answer, or one with an expected code; `BlobUnavailable` if patience ends before there is one.
+        """A successful answer, or one with an expected code. Raises `BlobUnavailable` if there is none in time.
 
-        Without a key it is the bucket that is asked.
+        Without a key, the request is about the bucket.
         """
         path, asked = self._path(key), encode_query(query or {})
         summed = {**(headers or {}), "content-length": str(sum(map(len, body)))} | _sums(body)
@@ -136,11 +217,11 @@ class Signed:
             pause = min(2 * pause, MAX_PAUSE)
 
     def copy_source(self, key: str) -> str:
-        """As a copy names what it is made of."""
+        """The name of the source in a copy request."""
         return quote(f"/{self._address.bucket}/{self._address.prefix}{key}", safe="/~")
 
     def link(self, key: str, query: Mapping[str, str], *, seconds: int) -> str:
-        """An address with which anybody can read the object for so long."""
+        """A URL with which anybody can read the object for ``seconds``."""
         keys, at = self._keys, _stamp(self._now())
         path = self._path(key)
         asked = {
@@ -192,7 +273,7 @@ def encode_query(query: Mapping[str, str]) -> str:
 
 
 def _sums(body: Iterable[bytes]) -> dict[str, str]:
-    """The server refuses a body that is not this one. Both, because not every server looks at the signed one."""
+    """The server refuses a body with other checksums. Both, because not every server checks the signed one."""
     signed, plain = sha256(), md5(usedforsecurity=False)
     for piece in body:
         signed.update(piece)

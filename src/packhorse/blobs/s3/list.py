@@ -12,7 +12,7 @@ from xml.sax.saxutils import escape
 from packhorse import crashpoints
 from packhorse.blobs.base import check_key
 from packhorse.blobs.s3.http import Signed
-from packhorse.blobs.s3.upload import GONE
+from packhorse.blobs.s3.transfer import GONE
 from packhorse.errors import BlobUnavailable, PathRefused
 
 PAGE = 1000
@@ -22,7 +22,7 @@ LAST = "\U0010ffff"
 """Comes after every name."""
 
 TICK = 1.0
-"""Seconds that the server's time is cut to in its answers."""
+"""Seconds: the resolution of times in the server's answers."""
 
 
 class Bucket:
@@ -41,7 +41,7 @@ class Bucket:
         return found[:limit]
 
     def folders(self, prefix: str, after: str, limit: int) -> list[str]:
-        """From the keys themselves: some servers go on naming folders that are empty. The rest of one is skipped."""
+        """From the keys: some servers still list empty folders. One key of a folder is enough to skip it."""
         found: list[str] = []
         after = f"{prefix}/{after}/{LAST}" if after else ""
         while len(found) < limit:
@@ -65,7 +65,7 @@ class Bucket:
             crashpoints.reach("blob.delete.after")
 
     def delete_all(self, prefix: str) -> None:
-        """Page by page, whatever it is: what is purged must be gone."""
+        """Also objects of others: what is purged must be gone."""
         for page in self._pages(prefix, "", PAGE):
             self.delete([self._key(page, each.findtext("Key")) for each in page.iter("Contents")])
 
@@ -115,7 +115,7 @@ def _plain(page: Element, text: str | None) -> str:
 
 
 def _is_ours(key: str) -> bool:
-    """Whether it can be asked for. A stranger's name, or the mark of a folder that some tools make, can not."""
+    """Whether it is a valid key. Names by others, and the folder markers of some tools, are not."""
     with suppress(PathRefused):
         return bool(check_key(key))
     return False

@@ -17,7 +17,7 @@ from packhorse.errors import PackhorseError
 from packhorse.factory import open_both
 from packhorse.host import require_free_port
 from packhorse.settings import Settings, keep_secret_key
-from packhorse.worker.describe import describe
+from packhorse.worker.pool import describe
 
 PORT = "3003"
 LOOK = 0.5

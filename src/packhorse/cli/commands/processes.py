@@ -11,9 +11,9 @@ from packhorse import log
 from packhorse.cli.options import SAMPLE, Pace, Places, settings_from
 from packhorse.factory import open_both
 from packhorse.settings import Settings
-from packhorse.worker.describe import describe
+from packhorse.worker.pool import describe
+from packhorse.worker.status import serve_status
 from packhorse.worker.worker import Worker, tune_gc
-from packhorse.worker.worker_http import serve_status
 
 
 def serve(

@@ -16,7 +16,7 @@ from packhorse.http.openapi import refusing, taking
 from packhorse.http.requests.json_body import asked
 from packhorse.http.services import Tools
 from packhorse.jobs import operations
-from packhorse.jobs.operations import LONGEST_REASON
+from packhorse.jobs.services import LONGEST_REASON
 from packhorse.schemas.operations import QueueDocument, QueuesPage, StatsDocument, WorkersPage
 
 Window = Annotated[

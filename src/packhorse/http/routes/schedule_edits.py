@@ -26,8 +26,9 @@ from packhorse.http.requests.body import Body
 from packhorse.http.requests.json_body import JSON, SMALL, asked, converted, kind_of, members
 from packhorse.http.routes.schedules import BODY, base_of, shown
 from packhorse.http.services import Tools
-from packhorse.jobs import schedule_edits
-from packhorse.jobs.schedule_edits import ScheduleRequest, check_reason
+from packhorse.jobs import schedules
+from packhorse.jobs.schedules import ScheduleRequest
+from packhorse.jobs.services import check_reason
 from packhorse.schemas.schedules import (
     RunDocument,
     ScheduleDocument,
@@ -77,7 +78,7 @@ async def put_schedule(
     With `dry_run` it stays as it is: the answer says what would become of it, and `changes` what would be different.
     """
     wanted, written = await _wanted(request, tools)
-    made = await schedule_edits.put(tools, caller, schedule_id, wanted, written, match)
+    made = await schedules.put(tools, caller, schedule_id, wanted, written, match)
     return shown(made.schedule, 201 if made.is_new else 200, has_tag=not wanted.dry_run)
 
 
@@ -97,7 +98,7 @@ async def delete_schedule(
 ) -> Response[ScheduleDocument]:
     """Fire it no more. Its versions and runs can be looked at until they are purged."""
     why = await asked(request, tools.settings, Why)
-    return shown(await schedule_edits.delete(tools, caller, schedule_id, match, why.reason))
+    return shown(await schedules.delete(tools, caller, schedule_id, match, why.reason))
 
 
 @post(
@@ -116,7 +117,7 @@ async def pause_schedule(
 ) -> Response[ScheduleDocument]:
     """Let no tick fire until it is resumed. It is a version like any other."""
     why = await asked(request, tools.settings, Why)
-    return shown(await schedule_edits.switch(tools, caller, schedule_id, match, active=False, reason=why.reason))
+    return shown(await schedules.switch(tools, caller, schedule_id, match, active=False, reason=why.reason))
 
 
 @post(
@@ -135,7 +136,7 @@ async def resume_schedule(
 ) -> Response[ScheduleDocument]:
     """Go on, with the next tick; those in between are not made up for."""
     why = await asked(request, tools.settings, Why)
-    return shown(await schedule_edits.switch(tools, caller, schedule_id, match, active=True, reason=why.reason))
+    return shown(await schedules.switch(tools, caller, schedule_id, match, active=True, reason=why.reason))
 
 
 @post(
@@ -154,7 +155,7 @@ async def reset_schedule(
 ) -> Response[ScheduleDocument]:
     """Make it what the app's code declares, again."""
     why = await asked(request, tools.settings, Why)
-    return shown(await schedule_edits.reset(tools, caller, schedule_id, match, why.reason))
+    return shown(await schedules.reset(tools, caller, schedule_id, match, why.reason))
 
 
 @post(
@@ -173,7 +174,7 @@ async def rollback_schedule(
 ) -> Response[ScheduleDocument]:
     """Make an earlier version the newest again: a new version, with exactly what that one said."""
     back = await asked(request, tools.settings, Back)
-    return shown(await schedule_edits.roll_back(tools, caller, schedule_id, match, back.version, back.reason))
+    return shown(await schedules.roll_back(tools, caller, schedule_id, match, back.version, back.reason))
 
 
 @post(
@@ -188,7 +189,7 @@ async def run_schedule(
 ) -> RunDocument:
     """Run it now, beside its ticks, and also while it is paused. What it says about overlaps holds here too."""
     check_reason((await asked(request, tools.settings, Why)).reason)
-    return await schedule_edits.run(tools, caller, schedule_id, base_of(request))
+    return await schedules.run(tools, caller, schedule_id, base_of(request))
 
 
 ROUTES = [

@@ -9,7 +9,7 @@ from litestar.params import FromPath, QueryParameter
 
 from packhorse.errors import EditedMeanwhile, InvalidInput
 from packhorse.http.services import tools_and_caller
-from packhorse.jobs import schedule_edits, schedules
+from packhorse.jobs import schedules
 from packhorse.schemas.schedules import ScheduleDocument
 from packhorse.web.forms import form
 from packhorse.web.pages.schedules import api_path
@@ -42,7 +42,7 @@ async def resume(request: Page, schedule_id: FromPath[str]) -> Response[bytes]:
 @post("/schedules/{schedule_id:str}/run", scope="operate", status_code=200, include_in_schema=False)
 async def run(request: Page, schedule_id: FromPath[str]) -> Response[bytes]:
     given = await form(request)
-    await schedule_edits.run(*tools_and_caller(request.scope), schedule_id, api_path(request))
+    await schedules.run(*tools_and_caller(request.scope), schedule_id, api_path(request))
     return moved(request, _back(schedule_id, given), said=f"A run of {schedule_id} was asked for.")
 
 
@@ -83,7 +83,7 @@ async def _switched(request: Page, schedule_id: str, verb: str) -> Response[byte
     given = await form(request)
     tools, caller = tools_and_caller(request.scope)
     reason = str(given.get("reason", ""))
-    await schedule_edits.switch(tools, caller, schedule_id, None, active=verb == "resume", reason=reason)
+    await schedules.switch(tools, caller, schedule_id, None, active=verb == "resume", reason=reason)
     return moved(request, _back(schedule_id, given), said=f"{SWITCHED[verb]}: {schedule_id}.")
 
 
@@ -126,11 +126,11 @@ async def _done(request: Page, schedule_id: str, verb: str) -> Response[bytes]:
     tools, caller = tools_and_caller(request.scope)
     try:
         if verb == "delete":
-            await schedule_edits.delete(tools, caller, schedule_id, seen, reason)
+            await schedules.delete(tools, caller, schedule_id, seen, reason)
         elif verb == "reset":
-            await schedule_edits.reset(tools, caller, schedule_id, seen, reason)
+            await schedules.reset(tools, caller, schedule_id, seen, reason)
         else:
-            await schedule_edits.roll_back(tools, caller, schedule_id, seen, number or 0, reason)
+            await schedules.roll_back(tools, caller, schedule_id, seen, number or 0, reason)
     except (EditedMeanwhile, InvalidInput) as error:
         return await _asked(request, schedule_id, verb, number, reason, sentence(error))
     return moved(request, f"/schedules/{schedule_id}", said=f"{DONE[verb]}.")

@@ -17,8 +17,8 @@ from litestar.params import FromPath
 from packhorse.errors import EditedMeanwhile, InvalidInput, NotFound, PackhorseError, VersionNeeded
 from packhorse.http.requests.json_body import converted, members
 from packhorse.http.services import tools_and_caller
-from packhorse.jobs import schedule_edits, schedules, view
-from packhorse.jobs.schedule_edits import ScheduleRequest
+from packhorse.jobs import schedules, view
+from packhorse.jobs.schedules import ScheduleRequest
 from packhorse.schemas.pipelines import PipelineDocument
 from packhorse.schemas.schedules import ScheduleDocument
 from packhorse.web.forms import form
@@ -103,7 +103,7 @@ async def _put(request: Page, name: str, version: str, body: Mapping[str, Any]) 
     written: bytes = body["parameters"]
     wanted = converted({**body, "parameters": members(written)}, ScheduleRequest)
     tools, caller = tools_and_caller(request.scope)
-    return (await schedule_edits.put(tools, caller, name, wanted, written, seen)).schedule
+    return (await schedules.put(tools, caller, name, wanted, written, seen)).schedule
 
 
 async def _checked(

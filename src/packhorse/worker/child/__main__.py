@@ -10,8 +10,9 @@ import sys
 from packhorse.core import json
 from packhorse.define.registry import load
 from packhorse.errors import PackhorseError
+from packhorse.worker.child.guard import die_with_parent
 from packhorse.worker.child.messages import Broken, framed, sayable
-from packhorse.worker.child.prctl import die_with_parent
+from packhorse.worker.child.serve import Shared, Single
 
 
 def main() -> None:
@@ -29,13 +30,9 @@ def main() -> None:
         link.sendall(framed(Broken(error.message)))
         return
     if mode == "shared":
-        from packhorse.worker.child.shared import serve
-
-        asyncio.run(serve(code, link))
+        asyncio.run(Shared(code, link).serve())
     else:
-        from packhorse.worker.child.single import Single
-
-        Single(link, code).serve()
+        Single(code, link).serve()
 
 
 def _describe(app: str) -> None:
@@ -44,15 +41,14 @@ def _describe(app: str) -> None:
     os.dup2(2, 1)
     try:
         code = load(app)
-        told = {"definitions": code.definitions(), "schedules": code.schedules, "files": _loaded()}
-        answer = json.encode(told)
+        answer = json.encode({"definitions": code.definitions(), "schedules": code.schedules, "files": _loaded_files()})
     except PackhorseError as error:
         answer = json.encode({"error": error.message})
     with open(out, "wb") as stream:
         stream.write(answer)
 
 
-def _loaded() -> list[str]:
+def _loaded_files() -> list[str]:
     files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
     return [sayable(file) for file in files if isinstance(file, str)]
 

@@ -17,7 +17,6 @@ from packhorse.define.pipelines import Pipeline
 from packhorse.define.stages import Stage
 from packhorse.define.values import encode_result
 from packhorse.errors import InvalidInput
-from packhorse.worker.child import truncate
 from packhorse.worker.child.context import ChildContext
 from packhorse.worker.child.messages import Document, Postponed, Raised, Returned, Run, sayable
 
@@ -80,7 +79,7 @@ def end_with_error(run: Run, error: BaseException) -> Raised:
         case SystemExit():
             message = f"The stage called exit({error.code})."
     detail = sayable(_trace(run, error))
-    return Raised(run.call, code, truncate.beginning(sayable(message), MESSAGE, run), permanent, detail)
+    return Raised(run.call, code, run.beginning(sayable(message), MESSAGE), permanent, detail)
 
 
 def _describe(error: BaseException) -> str:
@@ -97,7 +96,7 @@ def _trace(run: Run, error: BaseException) -> str:
     while top is not None and str(top.tb_frame.f_globals.get("__name__")).startswith("packhorse."):
         top = top.tb_next
     whole = "".join(traceback.format_exception(type(error), error, top or error.__traceback__))
-    return truncate.end(whole, DETAIL, run)
+    return run.end(whole, DETAIL)
 
 
 def _files(document: Document) -> Sequence[File]:

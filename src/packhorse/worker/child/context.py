@@ -14,7 +14,6 @@ from packhorse.core import json
 from packhorse.define.context import Context
 from packhorse.define.files import File, artifact_name
 from packhorse.worker.child.messages import FromChild, Made, Moved, Run, sayable
-from packhorse.worker.child.truncate import beginning
 
 LONGEST = 1000
 """Characters of a progress message that are kept."""
@@ -40,7 +39,7 @@ class ChildContext(Context):
         self.is_cancelled = False
         self._call = run.call
         # Not the run itself: who prints a context would show the secrets in it.
-        self._cut: Callable[[str], str] = lambda text: beginning(text, LONGEST, run)
+        self._cut: Callable[[str], str] = lambda text: run.beginning(text, LONGEST)
         self._kind = run.kind
         self._scratch = run.scratch
         self._send = send

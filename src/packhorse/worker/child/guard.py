@@ -1,7 +1,8 @@
-"""Outlives a supervisor that was killed, for as long as it takes to end its process groups and remove its scratch.
+"""Ends what a killed process leaves behind: two requests to the Linux kernel, and a script that works everywhere.
 
-Run as a script with nothing but the standard library: it must start in no time and need no memory. It reads lines
-from its standard input, `+PGID`, `-PGID` and `/FOLDER`; the end of input means that the supervisor is gone.
+The script outlives its supervisor for as long as it takes to end its process groups and remove its scratch. It uses
+only the standard library: it must start in no time and need no memory. It reads lines from its standard input, `+PGID`,
+`-PGID` and `/FOLDER`; the end of input means that the supervisor is gone.
 """
 
 from __future__ import annotations
@@ -10,6 +11,28 @@ import os
 import shutil
 import signal
 import sys
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+
+
+def adopt_orphans() -> None:
+    """Make this process the parent of whatever its descendants leave behind, so that it can end and reap them."""
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent(parent: int) -> None:
+    """Have the kernel end this process when the thread that started it is gone, as it may be already."""
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform == "linux":
+        import ctypes  # the script does not need it
+
+        ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 
 def main() -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 import msgspec
 from msgspec import Struct
 
-from packhorse.core.redaction import secret_forms
+from packhorse.core.redaction import redact, secret_forms, split_redacted
 
 FRAME = 16 * 1024 * 1024
 """Bytes of one message at most. Files travel as paths and results are bounded, so nothing honest comes near it."""
@@ -57,8 +57,20 @@ class Run(Struct, frozen=True, tag=True):
     """JSON of what the run before returned, if there was one."""
 
     def words(self) -> tuple[str, ...]:
-        """The secrets, as they are looked for in what the stage says."""
+        """The secrets, in the forms in which they may appear in the output of the stage."""
         return secret_forms(self.parameters.value, self.secrets)
+
+    # Long texts are cut. Secrets are redacted before: half of one could not be recognised any more.
+
+    def beginning(self, text: str, most: int) -> str:
+        return text if len(text) <= most else redact(text, self.words())[:most]
+
+    def end(self, text: str, most: int) -> str:
+        return text if len(text) <= most else redact(text, self.words())[-most:]
+
+    def pieces(self, text: str, most: int) -> list[str]:
+        text = text if len(text) <= most else redact(text, self.words())
+        return [text[start : start + most] for start in range(0, len(text), most)] or [text]
 
 
 class Stop(Struct, frozen=True, tag=True):
@@ -129,8 +141,8 @@ FromChild = Ready | Broken | Moved | Said | Made | Returned | Raised | Postponed
 
 _size = struct.Struct(">I")
 _encoder = msgspec.msgpack.Encoder()
-_to_child: msgspec.msgpack.Decoder[ToChild] = msgspec.msgpack.Decoder(ToChild)
-_from_child: msgspec.msgpack.Decoder[FromChild] = msgspec.msgpack.Decoder(FromChild)
+to_child: Callable[[bytes], ToChild] = msgspec.msgpack.Decoder[ToChild](ToChild).decode
+from_child: Callable[[bytes], FromChild] = msgspec.msgpack.Decoder[FromChild](FromChild).decode
 
 
 def framed(message: ToChild | FromChild) -> bytes:
@@ -170,9 +182,26 @@ class Frames:
             self._rest += whole[start:]
 
 
-def to_child(body: bytes) -> ToChild:
-    return _to_child.decode(body)
+class Lines:
+    """Cuts output into lines. The beginning of a very long one is passed on, redacted, before its end has come."""
 
+    def __init__(self, longest: int) -> None:
+        self._longest = longest
+        self._rest = ""
+        self._is_cut = False
+        """Whether the beginning of the line was passed on."""
 
-def from_child(body: bytes) -> FromChild:
-    return _from_child.decode(body)
+    def feed(self, text: str, secrets: Callable[[], Sequence[str]]) -> list[str]:
+        *lines, self._rest = (self._rest + text).split("\n")
+        if self._is_cut and lines:
+            self._is_cut = False
+            lines = lines if lines[0] else lines[1:]  # nothing but the line end was left
+        if len(self._rest) > self._longest:
+            beginning, self._rest = split_redacted(self._rest, secrets())
+            lines, self._is_cut = [*lines, beginning] if beginning else lines, True
+        return lines
+
+    def end(self) -> list[str]:
+        """What is left without a line end."""
+        rest, self._rest, self._is_cut = self._rest, "", False
+        return [rest] if rest else []

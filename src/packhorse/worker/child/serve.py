@@ -1,4 +1,4 @@
-"""A child that runs async stages side by side in one event loop."""
+"""The two ways in which a child serves stages: one at a time in its main thread, or async ones side by side."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import io
 import logging
 import os
+import queue
 import signal
 import socket
 import sys
@@ -15,41 +16,110 @@ from contextvars import ContextVar
 from functools import partial
 from typing import TextIO, cast
 
-from packhorse.core.redaction import split_redacted
 from packhorse.define.registry import Code
-from packhorse.worker.child.call import bind_stage, end_with, end_with_error, find_code, print_error
+from packhorse.worker.child.call import Stopped, bind_stage, end_with, end_with_error, find_code, print_error
 from packhorse.worker.child.context import ChildContext
-from packhorse.worker.child.messages import Frames, FromChild, Raised, Ready, Run, Said, Stop, framed, to_child
-from packhorse.worker.child.truncate import pieces
+from packhorse.worker.child.messages import Frames, FromChild, Lines, Raised, Ready, Run, Said, Stop, framed, to_child
 
 LONGEST = 64 * 1024
 """Characters of one line of output; a longer one comes in pieces."""
 
+LOG_FORMAT = "%(levelname)s %(name)s: %(message)s"
+
 _running: ContextVar[Run | None] = ContextVar("packhorse_running", default=None)
 
 
-async def serve(code: Code, link: socket.socket) -> None:
-    await Shared(code).serve(link)
+class Single:
+    """Runs one stage at a time, in the main thread of its process."""
+
+    def __init__(self, code: Code, link: socket.socket) -> None:
+        self._kinds = code.by_kind
+        self._link = link
+        self._sending = threading.Lock()
+        self._inbox: queue.SimpleQueue[Run] = queue.SimpleQueue()
+        self._current: ChildContext | None = None
+
+    def serve(self) -> None:
+        signal.signal(signal.SIGTERM, self._stop)
+        logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, stream=sys.stderr)
+        threading.Thread(target=self._read, name="packhorse-link", daemon=True).start()
+        self._send(Ready(tuple(self._kinds)))
+        try:
+            while True:
+                self._run(self._inbox.get())
+        except Stopped:
+            os._exit(0)
+
+    def _run(self, run: Run) -> None:
+        context = self._current = ChildContext(run, self._send, later=_later)
+        try:
+            pipeline, stage = find_code(self._kinds, run)
+            value = bind_stage(pipeline, stage, run, context)()
+            if stage.is_async:  # it died in company once, so now it runs alone
+                value = asyncio.run(value)
+            outcome = end_with(stage, run, context, value)
+        except Stopped:
+            raise
+        except BaseException as error:  # broad: whatever a stage raises, SystemExit too, is how it ended
+            print_error(run, error)
+            outcome = end_with_error(run, error)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        context.flush()
+        self._send(outcome)
+
+    def _stop(self, _number: int, _frame: object) -> None:
+        if self._current is not None:
+            self._current.is_cancelled = True
+        raise Stopped
+
+    def _read(self) -> None:
+        try:
+            frames = Frames()
+            while data := self._link.recv(65536):
+                for body in frames.feed(data):
+                    message = to_child(body)
+                    if isinstance(message, Run):
+                        self._inbox.put(message)
+                    elif self._current is not None:
+                        self._current.is_cancelled = True
+        finally:
+            # The supervisor is gone or not to be understood: nobody would hear us, and nothing we started may stay.
+            os.killpg(0, signal.SIGKILL)
+
+    def _send(self, message: FromChild) -> None:
+        with self._sending:
+            self._link.sendall(framed(message))
+
+
+def _later(seconds: float, call: Callable[[], None]) -> None:
+    timer = threading.Timer(seconds, call)
+    timer.daemon = True
+    timer.start()
 
 
 class Shared(asyncio.Protocol):
-    def __init__(self, code: Code) -> None:
+    """Runs async stages side by side in one event loop."""
+
+    _loop: asyncio.AbstractEventLoop
+
+    def __init__(self, code: Code, link: socket.socket) -> None:
         self._kinds = code.by_kind
+        self._link = link
         self._frames = Frames()
         self._calls: dict[int, tuple[asyncio.Task[None], ChildContext]] = {}
         self._outbox: list[bytes] = []
         self._transport: asyncio.WriteTransport | None = None
         self._outputs: tuple[_Attributed, ...] = ()
-        self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
 
-    async def serve(self, link: socket.socket) -> None:
-        loop = self._loop
-        link.setblocking(False)
+    async def serve(self) -> None:
+        loop = self._loop = asyncio.get_running_loop()
+        self._link.setblocking(False)
         sys.stdout, sys.stderr = self._outputs = _Attributed(self, sys.stdout), _Attributed(self, sys.stderr)
-        logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+        logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, stream=sys.stderr)
         loop.add_signal_handler(signal.SIGTERM, os._exit, 0)
-        await loop.create_connection(lambda: self, sock=link)
+        await loop.create_connection(lambda: self, sock=self._link)
         self.send(Ready(tuple(self._kinds)))
         await asyncio.Event().wait()
 
@@ -65,7 +135,7 @@ class Shared(asyncio.Protocol):
             match message:
                 case Run():
                     context = ChildContext(message, self.send, later=self._later)
-                    task = asyncio.get_running_loop().create_task(self._run(message, context))
+                    task = self._loop.create_task(self._run(message, context))
                     self._calls[message.call] = task, context
                     task.add_done_callback(partial(self._ended, message.call))
                 case Stop() if message.call in self._calls:
@@ -122,38 +192,25 @@ class _Attributed(io.TextIOBase):
     def __init__(self, shared: Shared, original: TextIO) -> None:
         self._shared = shared
         self._original = original
-        self._rest: dict[int, str] = {}
-        self._cut: set[int] = set()
-        """Calls whose line was too long to wait for its end."""
+        self._lines: dict[int, Lines] = {}
 
     def write(self, text: str) -> int:
         run = _running.get()
         if run is None:
             return self._original.write(text)
-        call = run.call
-        *lines, rest = (self._rest.pop(call, "") + text).split("\n")
-        if call in self._cut and lines:
-            self._cut.discard(call)
-            lines = lines if lines[0] else lines[1:]  # the line had been told already, all but its end
-        if len(rest) > LONGEST:
-            told, rest = split_redacted(rest, run.words())
-            lines = [*lines, told] if told else lines
-            self._cut.add(call)
-        for line in lines:
-            for piece in pieces(line, LONGEST, run):
-                self._shared.send(Said(call, piece))
-        if rest:
-            self._rest[call] = rest
+        if (lines := self._lines.get(run.call)) is None:
+            lines = self._lines[run.call] = Lines(LONGEST)
+        for line in lines.feed(text, run.words):
+            for piece in run.pieces(line, LONGEST):
+                self._shared.send(Said(run.call, piece))
         return len(text)
 
     def end_line(self) -> None:
         """The stage is through: what it left without a line end is a line too."""
         run = _running.get()
-        if run is None:
-            return
-        if run.call in self._rest:
-            self._shared.send(Said(run.call, self._rest.pop(run.call)))
-        self._cut.discard(run.call)
+        if run is not None and (lines := self._lines.pop(run.call, None)) is not None:
+            for line in lines.end():
+                self._shared.send(Said(run.call, line))
 
     def flush(self) -> None:
         self._original.flush()

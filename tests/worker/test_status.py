@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from packhorse.worker.worker_http import STANDING, is_ready
+from packhorse.worker.status import STANDING, is_ready
 
 
 class Worker:

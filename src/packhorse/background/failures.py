@@ -1,4 +1,4 @@
-"""Retries or dismisses many failures, step by step, as ordered by a person.
+"""Retries or dismisses failures, by the orders of people and by the retry policies of pipelines.
 
 An order is stored, so that ten thousand retries are not one request and survive a restart of the server. One worker at
 a time has it. A step that is repeated after a crash counts once: each failure records the order that settled it.
@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
 
 from msgspec.structs import replace
 
@@ -19,11 +21,11 @@ from packhorse.core.models import FailedRun, FailureStatus, Job, Settled
 from packhorse.core.plan import Status
 from packhorse.crashpoints import reach
 from packhorse.errors import CorruptRecord, JobNotFound, NotAllowed, SchemaTooNew, SlotTaken
-from packhorse.jobs.transact import Transactor, Verb
+from packhorse.jobs.transact import Transactor
 from packhorse.log import log
 from packhorse.schemas.orders import LeftFailure, Order, Why, order_from_action
-from packhorse.store.base import Store
-from packhorse.store.collections.failures import get_failures, settle_action, take_actions
+from packhorse.store.base import Charge, Store
+from packhorse.store.collections.failures import get_failures, get_group, settle_action, take_actions
 
 BATCH = 100
 """Failures per step, at most."""
@@ -36,11 +38,17 @@ NAMED = 100
 POLL = 1.0
 STEP = 1.0
 """Seconds between the steps of an order with a pace, unless the pace is slower than one per step."""
+POLICY = "policy"
+"""Recorded as the author of automatic retries."""
+BUSY = 60.0
+"""Seconds until the next automatic retry of a job whose user has another active one."""
 SOONEST, LATEST = 5.0, 600.0
 """Seconds until a failed action is tried again; they double with each attempt."""
 
 
 class BulkActions:
+    """Carries out orders, step by step."""
+
     def __init__(self, store: Store, transact: Transactor, hold: float = HOLD) -> None:
         self._store = store
         self._transact = transact
@@ -82,16 +90,20 @@ class BulkActions:
 
     async def _carry_out(self, action: FailureAction, order: Order, page: Mapping[str, FailedRun | None]) -> Order:
         open = [each for each in page.values() if each is not None and each.status is FailureStatus.OPEN]
-        outcomes = await self._retry_all(action, order, open) if order.kind == "retry" else {}
-        if order.kind == "dismiss":
+        whys: list[Why | None]
+        if order.kind == "retry":
+            facts = {"by": order.by, "order": action.id}
+            whys = await asyncio.gather(*(retry_failure(self._store, self._transact, each, **facts) for each in open))
+        else:
             settled = Settled(self._store.now(), order.by, order.reason, order=action.id)
             dismissed = await self._store.dismiss_failures([each.id for each in open], settled)
-            outcomes = {each.id: None if each.id in dismissed else "settled" for each in open}
+            whys = [None if each.id in dismissed else "settled" for each in open]
+        outcomes = {each.id: why for each, why in zip(open, whys, strict=True)}
         reach("order.retried")
         left: list[LeftFailure] = []
         done = 0
         for id, failure in page.items():
-            why: Why | None = outcomes[id] if id in outcomes else _before(failure, action)
+            why = outcomes[id] if id in outcomes else _earlier_outcome(failure, action)
             if why is None:
                 done += 1
             elif why != "settled" or order.wanted is None:  # a filter means open ones only
@@ -104,26 +116,62 @@ class BulkActions:
             named=(*order.named, *left)[:NAMED],
         )
 
-    async def _retry_all(self, action: FailureAction, order: Order, open: Sequence[FailedRun]) -> dict[str, Why | None]:
-        whys = await asyncio.gather(*(self._retry(action, order, each) for each in open))
-        return {each.id: why for each, why in zip(open, whys, strict=True)}
 
-    async def _retry(self, action: FailureAction, order: Order, failure: FailedRun) -> Why | None:
-        def verb(job: Job) -> Change | None:
-            check_failed(job, failure)
-            return lifecycle.retry(job, now=self._store.now(), by=order.by, order=action.id)
+class AutoRetry:
+    """Retries failed jobs as their pipelines say: for which error codes, how often, and within which budget.
 
-        return await try_verb(self._transact, failure, verb)
+    The store decides who takes an action and whether the budget has room.
+    """
+
+    def __init__(self, store: Store, transact: Transactor, hold: float = HOLD) -> None:
+        self._store = store
+        self._transact = transact
+        self._hold = hold
+
+    async def tick(self) -> float:
+        taken = await take_actions(self._store, "revive", BATCH, self._hold)
+        for action in taken:
+            await run_or_postpone(self._store, [action], self._retry(action))
+        return 0.0 if len(taken) == BATCH else POLL
+
+    async def _retry(self, action: FailureAction) -> None:
+        wait = await self._try_retry(action)
+        await settle_action(self._store, action, due_at=None if wait is None else self._store.now() + wait)
+
+    async def _try_retry(self, action: FailureAction) -> float | None:
+        """Seconds until the next try; None if it is done."""
+        [failure] = await get_failures(self._store, [action.id.removeprefix("revive.")])
+        if failure is None or failure.status is not FailureStatus.OPEN or failure.budget is None:
+            return None
+        group = await get_group(self._store, failure.tenant, failure.fingerprint)
+        if group is None or group.dismissal is not None:
+            return None
+        charge = budget_of(failure, *failure.budget)
+        spent = await self._store.spend([charge])
+        if spent.refused is not None:
+            return spent.wait
+        reach("revival.spent")
+        why = await retry_failure(self._store, self._transact, failure, by=POLICY, is_revival=True)
+        reach("revival.made")
+        if why is None:
+            return None
+        await self._store.refund([charge], spent.at)
+        return BUSY if why == "slot_taken" else None
 
 
-def check_failed(job: Job, failure: FailedRun) -> None:
-    """Raises NotAllowed unless the failed run is still the job's last one."""
-    if job.run != failure.run or job.status is not Status.FAILED:
-        raise NotAllowed(verb="retry", status=job.status.value)
+def budget_of(failure: FailedRun, budget: int, per: float) -> Charge:
+    """One counter per tenant and fingerprint, for all workers."""
+    return Charge(f"revive:{quote(failure.tenant, safe='')}/{failure.fingerprint}", 1, budget, per)
 
 
-async def try_verb(transact: Transactor, failure: FailedRun, verb: Verb) -> Why | None:
-    """Retry the job; return why not, if it cannot be retried."""
+async def retry_failure(store: Store, transact: Transactor, failure: FailedRun, **facts: Any) -> Why | None:
+    """Retry the job if the failed run is still its last one; otherwise return why not."""
+
+    def verb(job: Job) -> Change | None:
+        if job.run != failure.run or job.status is not Status.FAILED:
+            raise NotAllowed(verb="retry", status=job.status.value)
+        return lifecycle.retry(job, now=store.now(), **facts)
+
     try:
         await transact(failure.job_id, verb)
     except JobNotFound:
@@ -137,7 +185,7 @@ async def try_verb(transact: Transactor, failure: FailedRun, verb: Verb) -> Why 
     return None
 
 
-def _before(failure: FailedRun | None, action: FailureAction) -> Why | None:
+def _earlier_outcome(failure: FailedRun | None, action: FailureAction) -> Why | None:
     """Of a failure that was not open any more: None, for done, if this order settled it."""
     if failure is None:
         return "gone"
@@ -148,15 +196,10 @@ async def run_or_postpone(store: Store, actions: Sequence[FailureAction], work: 
     try:
         await work
     except Exception as error:  # broad: those behind it, of other tenants too, would never have their turn
-        log.duty_failed(f"action {actions[0].id}", error)
-        await _put_back(store, actions)
-
-
-async def _put_back(store: Store, actions: Sequence[FailureAction]) -> None:
-    for action in actions:
-        pause = min(LATEST, SOONEST * 2 ** min(action.attempts, 10))
+        log.background_failed(f"action {actions[0].id}", error)
         try:
-            await settle_action(store, action, due_at=store.now() + pause)
-        except Exception as error:  # broad, as above; it is due again by itself
-            log.duty_failed(f"action {action.id}", error)
-            return
+            for action in actions:
+                pause = min(LATEST, SOONEST * 2 ** min(action.attempts, 10))
+                await settle_action(store, action, due_at=store.now() + pause)
+        except Exception as again:  # broad, as above; they are due again by themselves
+            log.background_failed(f"action {actions[0].id}", again)
