@@ -9,8 +9,7 @@ from pathlib import Path
 import psutil
 
 from packhorse.cli.commands.dev import PORT
-from packhorse.client import Client, Json
-from packhorse.client.call import LOCAL
+from packhorse.client import LOCAL, Client, Json
 from packhorse.errors import PackhorseError
 from packhorse.settings import Settings, load
 from tests.cli.house import LONGEST, Dev, House, is_running, until

@@ -101,7 +101,7 @@ def test_no_server_where_none_was_named_says_which_was_tried_and_how_to_name_ano
     tell: Tell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = f"http://127.0.0.1:{host.free_port()}"  # the real one may be taken by somebody who tries packhorse out
-    monkeypatch.setattr("packhorse.client.call.LOCAL", url)
+    monkeypatch.setattr("packhorse.client.server.LOCAL", url)
 
     said = tell("jobs")
     other = tell("jobs", env={"PACKHORSE_PORT": "8123"})

@@ -17,7 +17,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from packhorse.client.download import filename
+from packhorse.client.files import filename
 from packhorse.define.files import sanitize_name
 from tests.contract import builders
 from tests.http.downloading import BUFFERS, House, Reader, fetched, housed, pattern, summed, until_quiet

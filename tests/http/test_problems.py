@@ -9,7 +9,7 @@ import pytest
 from litestar.testing import AsyncTestClient
 
 from packhorse.client import Client
-from packhorse.client.problems import KNOWN, URN
+from packhorse.client.server import KNOWN, URN
 from packhorse.errors import (
     BlobUnavailable,
     CorruptRecord,

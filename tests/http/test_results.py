@@ -16,7 +16,7 @@ import pytest
 
 from packhorse.blobs import open_blobs
 from packhorse.client import Client
-from packhorse.client.download import filename
+from packhorse.client.files import filename
 from packhorse.core.models import Stored
 from packhorse.define.files import disposition, sanitize_name
 from packhorse.http.responses.download import headers, one

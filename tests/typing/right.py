@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal, assert_type
 
+from packhorse import AsyncClient, Client
 from packhorse.define import (
     Choices,
     Context,
@@ -126,3 +128,18 @@ async def submit_async() -> None:
     async for event in handle.a_events():
         assert_type(event.n, int)
     assert_type((await (await fetch.using(priority=1).a_submit("http://a", limit=2)).a_wait()).result, list[str])
+
+
+def call(client: Client) -> None:
+    assert_type(client.submit("convert", user="ann"), dict[str, Any])
+    assert_type(client.list(user="ann", limit=3), dict[str, Any])
+    assert_type(client.artifact("j1", "onnx/m.onnx", to="."), Path)
+    for job in client.iterate(status="failed"):
+        assert_type(job, dict[str, Any])
+
+
+async def call_async(client: AsyncClient) -> None:
+    assert_type(await client.submit("convert", user="ann"), dict[str, Any])
+    assert_type(await client.artifact("j1", "onnx/m.onnx", to="."), Path)
+    async for event in client.events("j1"):
+        assert_type(event, dict[str, Any])

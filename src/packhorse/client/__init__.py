@@ -1,7 +1,7 @@
-"""The same calls from elsewhere: packhorse over HTTP, for the command line and other people's programs."""
+"""packhorse over HTTP: the clients for the command line and for other people's programs."""
 
-from packhorse.client.async_client import AsyncClient
-from packhorse.client.call import LOCAL, Json
-from packhorse.client.sync_client import Client
+from packhorse.client.call import Json
+from packhorse.client.clients import AsyncClient, Client
+from packhorse.client.server import LOCAL
 
 __all__ = ["LOCAL", "AsyncClient", "Client", "Json"]

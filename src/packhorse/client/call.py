@@ -1,57 +1,70 @@
-"""One request as a value, so that both clients share every description; and when a request is repeated."""
+"""Requests and streams of events as values that both clients send, and when a request is sent again."""
 
 from __future__ import annotations
 
-import inspect
-import re
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from functools import update_wrapper
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
+from urllib.parse import quote
 
 import httpx2
 import msgspec
 
-from packhorse.client.problems import decode_answer, translate_errors
-from packhorse.client.upload import Form
-from packhorse.errors import InvalidInput, PackhorseError, UnknownOutcome, Unreachable
-from packhorse.outbound.calls import tls_context
-from packhorse.settings import Settings, load
-from packhorse.version import VERSION
+from packhorse.client.files import Form
+from packhorse.client.server import decode_answer
+from packhorse.define.options import check_names
+from packhorse.errors import InvalidInput, PackhorseError, StoreUnavailable, TooMany, UnknownOutcome, Unreachable
 
 Json = dict[str, Any]
 T = TypeVar("T")
-M = TypeVar("M", bound=Callable[..., Any])
 
 BASE = "/api/v1"
-LOCAL = "http://127.0.0.1:3003"
-"""Where ``packhorse dev`` listens."""
-
 CONNECT = 5.0
 READ = 60.0
-STORING = 600.0
-"""A server may take long over the last byte of an upload: it syncs gigabytes to disk before it answers."""
 
 PAUSES = (0.2, 0.5, 1.0)
 """Seconds before a call that may be repeated is sent again: as long as a server behind a proxy takes to be replaced."""
 LOST = (Unreachable, UnknownOutcome)
 """The outcome of the request is unknown."""
+MIN_WAIT = 0.1
+"""Seconds. The least that a client waits when the server tells it to come again."""
 
-NO_PROXY = {"all://127.0.0.1": None, "all://localhost": None, "all://[::1]": None}
-"""A proxy from the environment could not reach this machine's own server."""
+TERMINAL = frozenset({"completed", "failed", "cancelled"})
+UNNUMBERED = frozenset({"snapshot", "progress", "log", "gap"})
+SILENCE = 40.0
+"""Seconds without a byte after which the client reconnects to a stream; the server pings every 15."""
+TRIES = 8
+RECONNECT = 0.5
+"""Seconds between connections, growing each time: 14 in all before giving up, longer than a restart takes."""
 
-WAIT = 30.0
-"""Default for how many seconds one call waits in all."""
-WAITED_FOR = frozenset({429, 503})
-SAFE = frozenset({"GET", "DELETE"})
-LEAST = 0.1
 
-OnWait = Callable[[float, PackhorseError], None]
+def item_path(collection: str, name: str, what: str) -> str:
+    """The path of one item, such as ``/jobs/{id}``. ``what`` is what the error calls an empty name: "job id"."""
+    if not name.strip():
+        raise InvalidInput(f"The {what} is empty.", field=what.replace(" ", "_"))
+    return f"{collection}/{quote(name, safe='')}"
 
-SELF = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+RENAMED = {"user": "user_id", "schedule": "schedule_id"}
+"""Filters that have another name in the API."""
+
+
+def filter_query(filter: Mapping[str, Any], known: type[Any]) -> Json:
+    """The filters by their names in the API. Raises TypeError for one that ``known``, a TypedDict, does not have."""
+    check_names(filter, known, "This call")
+    return {RENAMED.get(name, name): value for name, value in filter.items() if value is not None}
+
+
+def items(answer: Json) -> Any:
+    return answer["items"]
+
+
+def _whole(answer: Any) -> Any:
+    return answer
 
 
 @dataclass(frozen=True)
@@ -59,8 +72,8 @@ class Call(Generic[T]):
     """One request, and how to read its answer."""
 
     method: str
-    url: str
-    read: Callable[[Any], T]
+    path: str
+    read: Callable[[Any], T] = _whole
     query: Mapping[str, Any] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     json: Any = None
@@ -69,11 +82,15 @@ class Call(Generic[T]):
     """Seconds for the answer."""
     pauses: tuple[float, ...] = ()
     """Seconds before each repeat if the answer is lost; empty if it must not be repeated."""
+    to: Path | None = None
+    """Where to save the answer, if it is a file."""
+    is_bulk: bool = False
+    """Whether it changes many jobs. The server does that in pages, each with an answer of its own."""
 
     @property
     def is_repeatable(self) -> bool:
         """Whether sending it twice has the same effect as once. A submit is repeatable through its idempotency key."""
-        return self.method in SAFE or bool(self.pauses)
+        return self.method in ("GET", "DELETE") or bool(self.pauses)
 
     def request(self) -> dict[str, Any]:
         """Arguments for httpx, without the body of a form: the two clients read it differently."""
@@ -86,7 +103,7 @@ class Call(Generic[T]):
             content = msgspec.json.encode(self.json)
         return {
             "method": self.method,
-            "url": self.url,
+            "url": BASE + self.path,
             "params": {name: value for name, value in self.query.items() if value is not None},
             "headers": headers,
             "content": content,
@@ -96,77 +113,44 @@ class Call(Generic[T]):
     def result(self, response: httpx2.Response) -> T:
         return self.read(decode_answer(response))
 
+    def next_page(self, so_far: Any) -> Call[Any] | None:
+        """The call for the rest of a bulk change; None if it is complete."""
+        if not self.is_bulk or so_far["next"] is None:
+            return None
+        read: Any = partial(_add_page, so_far)
+        return replace(self, json={**self.json, "cursor": so_far["next"]}, read=read)
 
-@dataclass(frozen=True)
-class Fetch(Generic[T]):
-    """A download: a path if the answer is a file, else the decoded value."""
 
-    url: str
-    to: Path
-
-    def value(self, found: Any) -> T:
-        kept: T = found
-        return kept
+def _add_page(so_far: Json, answer: Json) -> Json:
+    """The sum of the answers to a bulk change."""
+    left: Json = dict(Counter(so_far["left"]) + Counter(answer["left"]))
+    total = {"count": so_far["count"] + answer["count"], "left": left, "named": so_far["named"] + answer["named"]}
+    return {**answer, **total}
 
 
 Pages = Callable[[str | None], Call[Json]]
 """The call for the page at a cursor."""
 
 
-class Server:
-    """Which server to call, with which key."""
-
-    def __init__(self, url: str | None, key: str | None) -> None:
-        settings = load().settings
-        named = url or settings.url
-        self.url = _with_scheme(named or LOCAL).rstrip("/")
-        self._serve = None if named else _address(settings)
-        self._key = (settings.key if key is None else key).strip()
-        if not (self._key.isascii() and self._key.isprintable()) or " " in self._key:
-            raise InvalidInput("This is not a key: it contains characters that no key has.", field="key")
-
-    def translate_errors(self) -> AbstractContextManager[None]:
-        return translate_errors(self.url, self._serve)
-
-    def options(self) -> dict[str, Any]:
-        """Arguments for a client of httpx."""
-        headers = {"User-Agent": f"packhorse/{VERSION}"}
-        if self._key:
-            headers["Authorization"] = f"Bearer {self._key}"
-        return {
-            "base_url": self.url,
-            "headers": headers,
-            "timeout": READ,
-            "mounts": NO_PROXY,
-            "verify": tls_context(self.url),
-        }
-
-
-def _with_scheme(url: str) -> str:
-    """``localhost:3003`` means http://localhost:3003."""
-    return url if "://" in url else f"http://{url}"
-
-
-def _address(settings: Settings) -> str:
-    """Where `packhorse serve` listens, as seen from this machine."""
-    host = "127.0.0.1" if settings.host in ("", "0.0.0.0", "::") else settings.host  # noqa: S104 (we ask there)
-    return f"http://{f'[{host}]' if ':' in host else host}:{settings.port}"
-
-
 class RetryBudget:
-    """How long one call may still wait for a server that said when to try again."""
+    """Whether one call is sent again after an error, and when: ``limit`` is how many seconds it may wait in all."""
 
-    def __init__(self, limit: float, on_wait: OnWait | None, *, is_repeatable: bool) -> None:
+    def __init__(self, call: Call[Any], limit: float, on_wait: Callable[[float, PackhorseError], None] | None) -> None:
         self._until = time.monotonic() + limit
         self._on_wait = on_wait
-        self._is_repeatable = is_repeatable
+        self._is_repeatable = call.is_repeatable
+        self._pauses = iter(call.pauses)
 
-    def wait(self, error: PackhorseError) -> float:
+    def pause(self, error: PackhorseError) -> float:
         """Seconds until the next try. Raises the error if that is too late, or if a repeat may have a second effect."""
-        seconds = error.retry_after
-        if not self._is_repeatable or error.status not in WAITED_FOR or seconds is None:
+        if isinstance(error, LOST):
+            pause = next(self._pauses, None)
+            if pause is None:
+                raise error
+            return pause
+        if not isinstance(error, TooMany | StoreUnavailable) or not self._is_repeatable or error.retry_after is None:
             raise error
-        seconds = max(seconds, LEAST)
+        seconds = max(error.retry_after, MIN_WAIT)
         if time.monotonic() + seconds > self._until:
             raise error
         if self._on_wait is not None:
@@ -174,14 +158,64 @@ class RetryBudget:
         return seconds
 
 
-def copy_signature(method: M, describe: Callable[..., Any], returns: str | None = None) -> M:
-    """Give a method the name, docstring and signature of its description, for `help` and the docs.
+class Follow:
+    """Follows a job's events across lost connections: what to request next, and when to give up. Sends nothing itself.
 
-    ``returns`` is the return type, if it is not the type parameter of the description's.
+    The client waits for `pause`, connects with `request`, and passes each message to `read` while `goes_on`.
     """
-    update_wrapper(method, describe)
-    found = inspect.signature(describe)
-    returned = returns or re.sub(r"^\w+\[(.*)\]$", r"\1", str(found.return_annotation))
-    signature = found.replace(parameters=[SELF, *found.parameters.values()], return_annotation=returned)
-    method.__signature__ = signature  # type: ignore[attr-defined]
-    return method
+
+    def __init__(self, path: str, after: int = 0, *, timeout: float | None = None, log: bool = True) -> None:
+        self._url = BASE + path
+        self._after = after
+        self._until = None if timeout is None else time.monotonic() + timeout
+        self._query = {"log": log, "log_after": 0}
+        self._last = 0
+        """Number of the newest event in the snapshot. An end before it was followed by a retry."""
+        self._is_over = False
+        self._was_there = False
+        self._failures = 0
+
+    @property
+    def goes_on(self) -> bool:
+        return not self._is_over and self._left() > 0
+
+    def pause(self) -> float:
+        """Seconds before the next connection. It counts as a failure until a message arrives: a server that shuts
+        down may end it without an error."""
+        pause = max(0.0, min(RECONNECT * self._failures, self._left()))
+        self._failures += 1
+        return pause
+
+    def request(self) -> dict[str, Any]:
+        return {
+            "method": "GET",
+            "url": self._url,
+            "headers": {"Accept": "text/event-stream", "Last-Event-ID": str(self._after)},
+            "params": self._query,
+            "timeout": httpx2.Timeout(CONNECT, read=min(SILENCE, max(0.05, self._left()))),
+        }
+
+    def connected(self) -> None:
+        self._was_there = True
+
+    def connection_lost(self, error: Unreachable) -> None:
+        """Raises the error if no connection ever succeeded, or after too many failures in a row."""
+        if self._left() > 0 and (not self._was_there or self._failures >= TRIES):
+            raise error
+
+    def read(self, message: httpx2.ServerSentEvent) -> Json:
+        self._failures = 1
+        data = msgspec.json.decode(message.data) if message.data else {}
+        if message.event in UNNUMBERED:
+            if message.event == "snapshot":
+                self._last = data["last_event"]
+                self._is_over = data["status"] in TERMINAL and self._after >= self._last
+            elif message.event == "log":
+                self._query["log_after"] = data["n"]
+            return {"n": None, "type": message.event, "data": data}
+        self._after = int(message.id)
+        self._is_over = message.event in TERMINAL and self._after >= self._last
+        return {"n": self._after, "type": message.event, "data": data}
+
+    def _left(self) -> float:
+        return SILENCE if self._until is None else self._until - time.monotonic()

@@ -1,28 +1,38 @@
-"""Calls about jobs. Answers are the JSON as the server sent it; a problem raises the error that the server raised.
+"""Calls about jobs, one or many. Answers are the JSON as the server sent it; a problem raises the server's error.
 
 Each function describes one method of `Client` and, as a coroutine, of `AsyncClient`; its docstring is theirs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import ceil
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 from urllib.parse import quote
 
 import uuid_utils
 
-from packhorse.client.call import BASE, PAUSES, READ, STORING, Call, Fetch, Json, Pages
-from packhorse.client.follow import Follow
-from packhorse.client.upload import Files, Form, OnProgress, fields
+from packhorse.client.call import PAUSES, READ, Call, Follow, Json, Pages, filter_query, item_path, items
+from packhorse.client.files import Files, Form, OnProgress
 from packhorse.errors import InvalidInput
+
+STORING = 600.0
+"""Seconds. A server may take long over the last byte of an upload: it syncs gigabytes to disk before it answers."""
+
+
+class JobFilter(TypedDict, total=False):
+    user: str | None
+    status: str | None
+    pipeline: str | None
+    created_from: str | None
+    created_until: str | None
 
 
 def pipelines() -> Call[Sequence[Json]]:
     """The pipelines: name, description, JSON Schema of the parameters, stages."""
-    return Call("GET", f"{BASE}/pipelines", items)
+    return Call("GET", "/pipelines", items)
 
 
 def submit(
@@ -54,12 +64,11 @@ def submit(
         headers["Prefer"] = f"wait={ceil(wait)}"  # the header has whole seconds
     return Call(
         "POST",
-        f"{BASE}/jobs",
-        document,
+        "/jobs",
         query={"pipeline": pipeline, "user_id": user},
         headers=headers,
         json=body,
-        form=Form(fields(body), files, on_progress) if files else None,
+        form=Form(body, files, on_progress) if files else None,
         patience=(STORING if files else READ) + (wait or 0),
         pauses=PAUSES,
     )
@@ -67,22 +76,22 @@ def submit(
 
 def get(job_id: str) -> Call[Json]:
     """One job."""
-    return Call("GET", _job(job_id), document)
+    return Call("GET", _job(job_id))
 
 
 def explain(job_id: str) -> Call[Sequence[Json]]:
     """Why it is not running now: a list of ``{"code", "message"}``, empty if it is running."""
-    return Call("GET", _job(job_id) + "/explain", _member("reasons"))
+    return Call("GET", _job(job_id) + "/explain", lambda answer: answer["reasons"])
 
 
 def estimate(job_id: str) -> Call[Json]:
     """How much longer it will run: ``{"seconds", "ends_at", "runs", "stages"}``, ``seconds`` None if unknown."""
-    return Call("GET", _job(job_id) + "/estimate", document)
+    return Call("GET", _job(job_id) + "/estimate")
 
 
 def history(job_id: str, after: int = 0, limit: int | None = None) -> Call[Json]:
     """What has happened so far, one page: ``{"items": [{"n", "type", "at", ...}], "next": number or None}``."""
-    return Call("GET", _job(job_id) + "/history", document, query={"after": after or None, "limit": limit})
+    return Call("GET", _job(job_id) + "/history", query={"after": after or None, "limit": limit})
 
 
 def metrics(job_id: str) -> Call[Sequence[Json]]:
@@ -90,42 +99,19 @@ def metrics(job_id: str) -> Call[Sequence[Json]]:
     return Call("GET", _job(job_id) + "/metrics", items)
 
 
-def page(
-    *,
-    user: str | None = None,
-    status: str | None = None,
-    pipeline: str | None = None,
-    created_from: str | None = None,
-    created_until: str | None = None,
-    cursor: str | None = None,
-    limit: int | None = None,
-) -> Call[Json]:
+def page(*, cursor: str | None = None, limit: int | None = None, **filter: Unpack[JobFilter]) -> Call[Json]:
     """One page, newest first: ``{"items": [...], "next": cursor or None}``. Times are ISO."""
-    query = {
-        "user_id": user,
-        "status": status,
-        "pipeline": pipeline,
-        "created_from": created_from,
-        "created_until": created_until,
-        "cursor": cursor,
-        "limit": limit,
-    }
-    return Call("GET", f"{BASE}/jobs", document, query=query)
+    return Call("GET", "/jobs", query={**filter_query(filter, JobFilter), "cursor": cursor, "limit": limit})
 
 
-def every(
-    *,
-    user: str | None = None,
-    status: str | None = None,
-    pipeline: str | None = None,
-    created_from: str | None = None,
-    created_until: str | None = None,
-    limit: int | None = None,
-) -> Pages:
+def every(*, limit: int | None = None, **filter: Unpack[JobFilter]) -> Pages:
     """Every job, newest first, fetched in pages of ``limit`` jobs as you iterate."""
-    filters: Json = {"user": user, "status": status, "pipeline": pipeline, "limit": limit}
-    times: Json = {"created_from": created_from, "created_until": created_until}
-    return lambda cursor: page(**filters, **times, cursor=cursor)
+    return lambda cursor: page(cursor=cursor, limit=limit, **filter)
+
+
+def count(**filter: Unpack[JobFilter]) -> Call[Json]:
+    """How many jobs there are, counted up to 1000: ``{"count", "is_at_least"}``."""
+    return Call("GET", "/jobs/count", query=filter_query(filter, JobFilter))
 
 
 def events(job_id: str, after: int = 0) -> Follow:
@@ -138,7 +124,7 @@ def events(job_id: str, after: int = 0) -> Follow:
 
 
 def end(job_id: str, timeout: float | None = None) -> Follow:
-    return Follow(_job(job_id) + "/events", 0, timeout=timeout, log=False)
+    return Follow(_job(job_id) + "/events", timeout=timeout, log=False)
 
 
 def log(
@@ -149,37 +135,62 @@ def log(
     With ``newest``, the last lines.
     """
     query = {"after": after or None, "stage": stage, "limit": limit, "newest": "true" if newest else None}
-    return Call("GET", _job(job_id) + "/log", document, query=query)
+    return Call("GET", _job(job_id) + "/log", query=query)
 
 
 def cancel(job_id: str) -> Call[Json]:
     """Cancel now, or ask the worker to."""
-    return Call("POST", _job(job_id) + "/cancel", document)
+    return Call("POST", _job(job_id) + "/cancel")
 
 
 def retry(job_id: str, stage: str | None = None) -> Call[Json]:
     """Start a new run: from what failed, from ``stage``, or of everything (``*``)."""
-    return Call("POST", _job(job_id) + "/retry", document, query={"stage": stage})
+    return Call("POST", _job(job_id) + "/retry", query={"stage": stage})
 
 
 def delete(job_id: str) -> Call[None]:
     """Delete a job that has ended, with its files."""
-    return Call("DELETE", _job(job_id), _nothing)
+    return Call("DELETE", _job(job_id))
+
+
+def cancel_jobs(
+    ids: Sequence[str] = (), *, all: bool = False, dry_run: bool = False, **filter: Unpack[JobFilter]
+) -> Call[Json]:
+    """Cancel the jobs with these ids, or every active job that matches the filters; with ``all``, every active job.
+
+    ``{"count", "left": {why: number}, "named": [...]}``, when all is done; with ``dry_run`` nothing changes, and the
+    answer says how many jobs match.
+    """
+    return _bulk("cancel", ids, all, dry_run, filter)
+
+
+def retry_jobs(
+    ids: Sequence[str] = (), *, all: bool = False, dry_run: bool = False, **filter: Unpack[JobFilter]
+) -> Call[Json]:
+    """Start a new run of failed and cancelled jobs; arguments as for `cancel_jobs`. Finished stages are kept."""
+    return _bulk("retry", ids, all, dry_run, filter)
+
+
+def delete_jobs(
+    ids: Sequence[str] = (), *, all: bool = False, dry_run: bool = False, **filter: Unpack[JobFilter]
+) -> Call[Json]:
+    """Delete jobs that have ended, with their files; arguments as for `cancel_jobs`."""
+    return _bulk("delete", ids, all, dry_run, filter)
 
 
 def promote(job_id: str, destination: str | None = None) -> Call[Json]:
     """Copy the result files to the named destination; default: the server's first."""
-    return Call("POST", _job(job_id) + "/promote", document, json={"destination": destination} if destination else None)
+    return Call("POST", _job(job_id) + "/promote", json={"destination": destination} if destination else None)
 
 
 def destinations() -> Call[Sequence[Json]]:
     """Where results can be promoted to: a list of ``{"name"}``, the default first."""
-    return Call("GET", f"{BASE}/destinations", items)
+    return Call("GET", "/destinations", items)
 
 
 def me() -> Call[Json]:
     """Who you are and what your key allows: ``{"key_id", "tenant_id", "allowed", "user_id", "job_id"}``."""
-    return Call("GET", f"{BASE}/me", document)
+    return Call("GET", "/me")
 
 
 def tokens(job_id: str) -> Call[Sequence[Json]]:
@@ -190,24 +201,21 @@ def tokens(job_id: str) -> Call[Sequence[Json]]:
 def token(job_id: str, expires_in: float | str | None = None) -> Call[Json]:
     """A token with which its holder can read and cancel this job. Its secret is shown only once."""
     body = None if expires_in is None else {"expires_in": expires_in}
-    return Call("POST", _job(job_id) + "/tokens", document, json=body)
+    return Call("POST", _job(job_id) + "/tokens", json=body)
 
 
 def revoke(job_id: str, token_id: str) -> Call[Json]:
     """End a token of this job now."""
-    if not token_id.strip():
-        raise InvalidInput("The token id is empty.", field="token_id")
-    return Call("DELETE", f"{_job(job_id)}/tokens/{quote(token_id, safe='')}", document)
+    return Call("DELETE", item_path(_job(job_id) + "/tokens", token_id, "token id"))
 
 
-def result(job_id: str, to: str | PathLike[str]) -> Fetch[Path | Any]:
+def result(job_id: str, to: str | PathLike[str]) -> Call[Path | Any]:
     """The result. If it is a file (several: a zip) it is written to ``to`` and its path returned; else the value.
 
     If ``to`` is a folder, or ends with a slash, the file gets the name the server gives it, with a number added if
-    that name is taken. It appears only when it is complete and
-    its digest matches the server's.
+    that name is taken. It appears only when it is complete and its digest matches the server's.
     """
-    return Fetch(_job(job_id) + "/result", _place(to))
+    return Call("GET", _job(job_id) + "/result", to=_place(to))
 
 
 def artifacts(job_id: str) -> Call[Sequence[Json]]:
@@ -215,11 +223,11 @@ def artifacts(job_id: str) -> Call[Sequence[Json]]:
     return Call("GET", _job(job_id) + "/artifacts", items)
 
 
-def artifact(job_id: str, name: str, to: str | PathLike[str]) -> Fetch[Path]:
+def artifact(job_id: str, name: str, to: str | PathLike[str]) -> Call[Path]:
     """Download one file that a stage produced, as `result` does."""
     if not name.strip("/ "):
         raise InvalidInput("The artifact name is empty.", field="name")
-    return Fetch(f"{_job(job_id)}/artifacts/{quote(name)}", _place(to))
+    return Call("GET", f"{_job(job_id)}/artifacts/{quote(name)}", to=_place(to))
 
 
 def _place(to: str | PathLike[str]) -> Path:
@@ -230,21 +238,13 @@ def _place(to: str | PathLike[str]) -> Path:
 
 
 def _job(job_id: str) -> str:
-    if not job_id.strip():
-        raise InvalidInput("The job id is empty.", field="job_id")
-    return f"{BASE}/jobs/{quote(job_id, safe='')}"
+    return item_path("/jobs", job_id, "job id")
 
 
-def _member(name: str) -> Callable[[Any], Any]:
-    return lambda answer: answer[name]
-
-
-def document(answer: Any) -> Any:
-    return answer
-
-
-def _nothing(_answer: Any) -> None:
-    return None
-
-
-items = _member("items")
+def _bulk(verb: str, ids: Sequence[str], all: bool, dry_run: bool, filter: JobFilter) -> Call[Json]:
+    """Repeatable: a second request with the same cursor changes nothing more."""
+    body = filter_query(filter, JobFilter)
+    body |= {"all": True} if all else {}
+    body |= {"ids": [*ids]} if ids else {}
+    body |= {"dry_run": True} if dry_run else {}
+    return Call("POST", f"/jobs/{verb}", json=body, pauses=PAUSES, is_bulk=True)

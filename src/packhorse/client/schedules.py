@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import quote
 
-from packhorse.client.call import BASE, Call, Json, Pages
-from packhorse.client.calls.jobs import document, items
-from packhorse.errors import InvalidInput
+from packhorse.client.call import Call, Json, Pages, item_path, items
 
 
 def every(*, deleted: bool = False, runs: int | None = None) -> Pages:
     """Every schedule, by id; with its last ``runs`` if given, and deleted ones too with ``deleted``."""
     query: Json = {"deleted": deleted or None, "runs": runs}
-    return lambda cursor: Call("GET", f"{BASE}/schedules", document, query={**query, "cursor": cursor})
+    return lambda cursor: Call("GET", "/schedules", query={**query, "cursor": cursor})
 
 
 def get(schedule_id: str) -> Call[Json]:
     """One schedule."""
-    return Call("GET", _schedule(schedule_id), document)
+    return Call("GET", _schedule(schedule_id))
 
 
 def put(
@@ -58,12 +55,12 @@ def put(
         "reason": reason,
         "dry_run": dry_run,
     }
-    return Call("PUT", _schedule(schedule_id), document, headers=_if_match(version), json=body)
+    return Call("PUT", _schedule(schedule_id), headers=_if_match(version), json=body)
 
 
 def delete(schedule_id: str, reason: str = "", version: int | None = None) -> Call[Json]:
     """Delete it. Its versions and runs can be read until they are purged."""
-    return Call("DELETE", _schedule(schedule_id), document, headers=_if_match(version), json={"reason": reason})
+    return Call("DELETE", _schedule(schedule_id), headers=_if_match(version), json={"reason": reason})
 
 
 def pause(schedule_id: str, reason: str = "", version: int | None = None) -> Call[Json]:
@@ -84,27 +81,27 @@ def reset(schedule_id: str, reason: str = "", version: int | None = None) -> Cal
 def rollback(schedule_id: str, to: int, reason: str = "", version: int | None = None) -> Call[Json]:
     """Create a new version with exactly the content of version ``to``."""
     body = {"version": to, "reason": reason}
-    return Call("POST", _schedule(schedule_id) + "/rollback", document, headers=_if_match(version), json=body)
+    return Call("POST", _schedule(schedule_id) + "/rollback", headers=_if_match(version), json=body)
 
 
 def run(schedule_id: str) -> Call[Json]:
     """Run it now, in addition to its ticks."""
-    return Call("POST", _schedule(schedule_id) + "/run", document)
+    return Call("POST", _schedule(schedule_id) + "/run")
 
 
 def runs(schedule_id: str, before: float | None = None, limit: int | None = None) -> Call[Json]:
     """One page, the newest tick first: ``{"items": [...], "next": moment or None}``."""
-    return Call("GET", _schedule(schedule_id) + "/runs", document, query={"before": before, "limit": limit})
+    return Call("GET", _schedule(schedule_id) + "/runs", query={"before": before, "limit": limit})
 
 
 def versions(schedule_id: str, before: int | None = None, limit: int | None = None) -> Call[Json]:
     """One page, newest first: ``{"items": [...], "next": number or None}``; each with what it changed."""
-    return Call("GET", _schedule(schedule_id) + "/versions", document, query={"before": before, "limit": limit})
+    return Call("GET", _schedule(schedule_id) + "/versions", query={"before": before, "limit": limit})
 
 
 def version(schedule_id: str, number: int) -> Call[Json]:
     """One version."""
-    return Call("GET", f"{_schedule(schedule_id)}/versions/{number}", document)
+    return Call("GET", f"{_schedule(schedule_id)}/versions/{number}")
 
 
 def diff(schedule_id: str, old: int, new: int) -> Call[Sequence[Json]]:
@@ -114,13 +111,11 @@ def diff(schedule_id: str, old: int, new: int) -> Call[Sequence[Json]]:
 
 def preview(cron: str, zone: str = "UTC") -> Call[Sequence[Json]]:
     """The next ten times a cron line fires: ``{"at", "local", "mark", "note"}`` each."""
-    return Call("POST", f"{BASE}/schedules/preview", items, json={"cron": cron, "zone": zone})
+    return Call("POST", "/schedules/preview", items, json={"cron": cron, "zone": zone})
 
 
 def _edit(schedule_id: str, verb: str, reason: str, version: int | None) -> Call[Json]:
-    return Call(
-        "POST", f"{_schedule(schedule_id)}/{verb}", document, headers=_if_match(version), json={"reason": reason}
-    )
+    return Call("POST", f"{_schedule(schedule_id)}/{verb}", headers=_if_match(version), json={"reason": reason})
 
 
 def _if_match(version: int | None) -> dict[str, str]:
@@ -128,6 +123,4 @@ def _if_match(version: int | None) -> dict[str, str]:
 
 
 def _schedule(schedule_id: str) -> str:
-    if not schedule_id.strip():
-        raise InvalidInput("The schedule id is empty.", field="schedule_id")
-    return f"{BASE}/schedules/{quote(schedule_id, safe='')}"
+    return item_path("/schedules", schedule_id, "schedule id")

@@ -1,1 +1,0 @@
-"""Every HTTP call, described once for both clients."""

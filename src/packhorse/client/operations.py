@@ -1,0 +1,172 @@
+"""Calls for operators: queues, workers, statistics, keys, audit, webhooks and failures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypedDict, Unpack
+
+from packhorse.client.call import Call, Json, Pages, filter_query, item_path, items
+
+
+class FailureFilter(TypedDict, total=False):
+    fingerprint: str | None
+    pipeline: str | None
+    error_code: str | None
+    user: str | None
+    schedule: str | None
+    since: str | None
+    until: str | None
+
+
+class FailureSearch(FailureFilter, total=False):
+    job_id: str | None
+    status: str | None
+
+
+def queues() -> Call[Sequence[Json]]:
+    """Each queue: what is ready and running, its workers, and ``"paused": None or {"at", "by", "reason"}``."""
+    return Call("GET", "/queues", items)
+
+
+def workers() -> Call[Sequence[Json]]:
+    """The workers, what each is running, and how its host is; lost workers stay listed for a day."""
+    return Call("GET", "/workers", items)
+
+
+def stats(window: str = "1h", queue: str | None = None, pipeline: str | None = None) -> Call[Json]:
+    """What there is now, and a ``series`` over the ``window``: of jobs, or of the attempts in a queue."""
+    return Call("GET", "/stats", query={"window": window, "queue": queue, "pipeline": pipeline})
+
+
+def health() -> Call[Json]:
+    """``{"status": "ok" or "bad", "findings": [{"name", "part", "state", "value", "meaning", "measured_at"}]}``."""
+    return Call("GET", "/health")
+
+
+def pause(queue: str, reason: str = "") -> Call[Json]:
+    """Start no more tasks from this queue; running ones continue."""
+    return Call("POST", item_path("/queues", queue, "queue name") + "/pause", json={"reason": reason})
+
+
+def resume(queue: str) -> Call[Json]:
+    """Resume a queue."""
+    return Call("POST", item_path("/queues", queue, "queue name") + "/resume")
+
+
+def keys() -> Call[Sequence[Json]]:
+    """The newest keys of your tenant, without their secrets."""
+    return Call("GET", "/keys", items, query={"limit": 200})
+
+
+def key(key_id: str) -> Call[Json]:
+    """One key of your tenant, also if it has ended, without its secret."""
+    return Call("GET", item_path("/keys", key_id, "key id"))
+
+
+def create_key(
+    scopes: Sequence[str], name: str = "", user_id: str | None = None, expires_in: float | str | None = None
+) -> Call[Json]:
+    """A key of your tenant. The ``key`` in the answer is shown only once."""
+    body = {"scopes": [*scopes], "name": name, "user_id": user_id, "expires_in": expires_in}
+    return Call("POST", "/keys", json=body)
+
+
+def rotate_key(key_id: str, overlap: float | str = 0.0) -> Call[Json]:
+    """A key with the same rights; the old one ends after the overlap."""
+    return Call("POST", item_path("/keys", key_id, "key id") + "/rotate", json={"overlap": overlap})
+
+
+def revoke_key(key_id: str) -> Call[Json]:
+    """End a key now."""
+    return Call("DELETE", item_path("/keys", key_id, "key id"))
+
+
+def key_limits(key_id: str) -> Call[list[Json]]:
+    """What a key may still request and download."""
+    return Call("GET", item_path("/keys", key_id, "key id") + "/limits", items)
+
+
+def audit(before: int | None = None, limit: int | None = None) -> Call[Json]:
+    """One page, newest first: ``{"items": [...], "next": number or None}``."""
+    return Call("GET", "/audit", query={"before": before, "limit": limit})
+
+
+def webhooks() -> Call[Sequence[Json]]:
+    """``{"webhook_id", "url", "created_at", "created_by", "ended_at", "reason"}`` each."""
+    return Call("GET", "/webhooks", items)
+
+
+def add_webhook(url: str) -> Call[Json]:
+    """Send a message to ``url`` whenever a job ends. The ``secret`` in the answer is shown only once."""
+    return Call("POST", "/webhooks", json={"url": url})
+
+
+def remove_webhook(webhook_id: str) -> Call[Json]:
+    """Send nothing more to this webhook."""
+    return Call("DELETE", item_path("/webhooks", webhook_id, "webhook id"))
+
+
+def test_webhook(webhook_id: str) -> Call[Json]:
+    """Send a message now: ``{"delivered", "status", "error"}``."""
+    return Call("POST", item_path("/webhooks", webhook_id, "webhook id") + "/test")
+
+
+def deliveries(webhook_id: str) -> Call[Sequence[Json]]:
+    """The messages that wait to be sent, newest first."""
+    return Call("GET", item_path("/webhooks", webhook_id, "webhook id") + "/deliveries", items)
+
+
+def failures(*, cursor: str | None = None, limit: int | None = None, **filter: Unpack[FailureSearch]) -> Call[Json]:
+    """One page of runs that failed for good, newest first: ``{"items": [...], "next": cursor or None}``."""
+    return Call("GET", "/failures", query={**filter_query(filter, FailureSearch), "cursor": cursor, "limit": limit})
+
+
+def failure(failure_id: str) -> Call[Json]:
+    """One failure."""
+    return Call("GET", item_path("/failures", failure_id, "failure id"))
+
+
+def failure_groups(*, dismissed: bool | None = None, trend: bool = False, limit: int | None = None) -> Pages:
+    """Every group of failures, the last seen first, fetched in pages as you iterate.
+
+    ``dismissed`` selects dismissed groups, or the others; with ``trend`` each has its counts by hour.
+    """
+    query: Json = {"dismissed": dismissed, "trend": trend or None, "limit": limit}
+    return lambda cursor: Call("GET", "/failures/groups", query={**query, "cursor": cursor})
+
+
+def failure_group(fingerprint: str, *, trend: bool = False) -> Call[Json]:
+    """One group of failures; with ``trend`` also its counts in each of the last 24 hours."""
+    return Call("GET", item_path("/failures/groups", fingerprint, "group id"), query={"trend": trend or None})
+
+
+def retry_failures(
+    ids: Sequence[str] = (), *, pace: float | None = None, dry_run: bool = False, **filter: Unpack[FailureFilter]
+) -> Call[Json]:
+    """Retry open failures: by their ids, or all that match the filters, ``pace`` of them a second.
+
+    ``{"count", "is_at_least", "first": [...], "order": {...}}``; with ``dry_run`` nothing is ordered.
+    """
+    return Call("POST", "/failures/retry", json={**_selection(ids, filter), "pace": pace, "dry_run": dry_run})
+
+
+def dismiss_failures(
+    ids: Sequence[str] = (), *, reason: str, dry_run: bool = False, **filter: Unpack[FailureFilter]
+) -> Call[Json]:
+    """Dismiss open failures with a reason. A dismissed group is not retried automatically until it is seen again."""
+    return Call("POST", "/failures/dismiss", json={**_selection(ids, filter), "reason": reason, "dry_run": dry_run})
+
+
+def failure_orders(*, cursor: str | None = None, limit: int | None = None) -> Call[Json]:
+    """One page of bulk retries and dismissals, newest first, with their progress."""
+    return Call("GET", "/failures/orders", query={"cursor": cursor, "limit": limit})
+
+
+def failure_order(order_id: str) -> Call[Json]:
+    """One order: ``{"order_id", "kind", "done", "left", "named", "ended_at", ...}``."""
+    return Call("GET", item_path("/failures/orders", order_id, "order id"))
+
+
+def _selection(ids: Sequence[str], filter: FailureFilter) -> Json:
+    found = filter_query(filter, FailureFilter)
+    return {**found, "ids": [*ids]} if ids else found
