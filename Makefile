@@ -9,6 +9,7 @@ MODELS := .venv/share/packhorse_video/made-from
 PROJECTS := pyproject.toml $(wildcard apps/*/pyproject.toml)  # packhorse and its apps, each a package
 CODE := src apps examples tests bench docs
 PEERS := $(filter-out peers-oban,$(basename $(notdir $(wildcard requirements/peers-*.in))))  # that one needs Python 3.12
+PYTEST := $(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 LOCK := $(BIN)/uv pip compile --quiet --generate-hashes --no-header --universal --no-emit-index-url --excludes requirements/local.in
 
 # Hundreds of processes are started here: where the environment forbids it to keep what was compiled, each compiles anew.
@@ -17,10 +18,10 @@ export PYTHONDONTWRITEBYTECODE :=
 export UV_SYSTEM_CERTS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check bench peers screenshots docs lock clean
+.PHONY: help setup run quick test test-all check bench peers screenshots docs lock clean
 
 help: ## List what can be made
-	@sed -nE 's/^([a-z]+):.*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name meaning; do printf '  make %-8s %s\n' "$$name" "$$meaning"; done
+	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name meaning; do printf '  make %-11s %s\n' "$$name" "$$meaning"; done
 
 setup: $(READY) $(PAGE) $(MODELS) ## Make .venv with exactly the locked packages; fetch what the page takes from npm, and models
 
@@ -46,9 +47,16 @@ $(MODELS): apps/video/packhorse_video/pins.toml apps/video/packhorse_video/graph
 run: setup ## Run it: four apps, a real job of each, and a kill -9 in the middle (CHECK=1: end after the checked results)
 	$(BIN)/python -m examples.four_apps
 
-test: setup check ## Check everything, then run all tests
+quick: setup ## Run the tests of the inner loop: one process each, SQLite and a folder
+	$(PYTEST) --tier quick tests/auth tests/background tests/contract tests/core tests/define tests/http tests/jobs tests/outbound tests/store/sqlite tests/worker
+
+test: setup check ## Check everything, then test it on real servers: every guarantee on every store
 	$(BIN)/python -m tests.servers.browser
-	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+	$(PYTEST) --tier test
+
+test-all: setup check ## Run every test on every store, as before a release
+	$(BIN)/python -m tests.servers.browser
+	$(PYTEST) --tier all
 
 check: setup ## Check format, lint, types, the direction of imports and the layout
 	$(BIN)/ruff format --check $(CODE)

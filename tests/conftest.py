@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import tiers
+
 TESTS = Path(__file__).parent
 WAITING = ("journey", "cli", "apps", "examples", "web", "docs", "deploy", "bench")
 """Whose tests mostly wait, for processes, leases and ticks."""
@@ -19,7 +21,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    tiers.add_option(parser)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    tiers.select(config, items)
+    _arrange(items)
+
+
+def _arrange(items: list[pytest.Item]) -> None:
     """Files are handed out whole, in this order: waiters and workers in turn, and the short ones for the end."""
     files: dict[Path, list[pytest.Item]] = {}
     for item in items:

@@ -58,6 +58,8 @@ from tests.contract.builders import (
 )
 from tests.contract.stores import OpenStore
 
+pytestmark = pytest.mark.cluster
+
 UNWRITABLE = Spec(b"{}", metadata={"thing": object()})
 """No store can write it down, and finds out only after it has begun to."""
 

@@ -48,6 +48,8 @@ from tests.contract.builders import (
 )
 from tests.contract.stores import Clock
 
+pytestmark = pytest.mark.cluster
+
 FILE = Stored("jobs/1/input/m.onnx", "mödel.onnx", 5, "ab" * 32, "model/onnx")
 
 

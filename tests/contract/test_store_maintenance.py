@@ -40,6 +40,8 @@ from tests.contract.builders import (
 )
 from tests.contract.stores import Clock
 
+pytestmark = pytest.mark.cluster
+
 BRIEF = plan(stage("only"), keep={Status.COMPLETED: 60.0, Status.FAILED: 30.0})
 
 

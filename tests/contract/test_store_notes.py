@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from packhorse.core import lifecycle
 from packhorse.core.models import Job
 from packhorse.store.base import Progress, Store
@@ -29,6 +31,8 @@ from tests.contract.builders import (
     started,
     submit,
 )
+
+pytestmark = pytest.mark.cluster
 
 
 async def _peak(store: Store, job: Job) -> float:

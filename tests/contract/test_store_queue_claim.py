@@ -47,6 +47,8 @@ from tests.contract.builders import (
 )
 from tests.contract.stores import Clock
 
+pytestmark = pytest.mark.cluster
+
 ELSEWHERE = plan(stage("only", queue="elsewhere"))
 UNKNOWN_KIND = plan(stage("only", kind="unknown"))
 

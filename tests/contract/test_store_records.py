@@ -27,6 +27,8 @@ from tests.contract.builders import (
 )
 from tests.contract.stores import Clock, OpenStore
 
+pytestmark = pytest.mark.cluster
+
 MINUTE = 60.0
 
 

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Awaitable
 from typing import Any, TypeVar
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -25,6 +26,8 @@ from tests.contract.conftest import EPOCH
 from tests.contract.stores import STORES, Clock, quick_folder
 from tests.core.graphs import WIDEST, plans
 from tests.core.memory import Entry, Memory
+
+pytestmark = pytest.mark.cluster
 
 T = TypeVar("T")
 

@@ -20,6 +20,8 @@ from tests.http.processes import Place, Server, served, until
 from tests.http.raw import KIND, OPEN, head
 from tests.journey.places import PLACES
 
+pytestmark = pytest.mark.every_store
+
 FILES = [("model", ("m.onnx", b"weights")), ("ref_images", ("a.png", b"pixels"))]
 
 POINTS = {

@@ -17,6 +17,8 @@ from tests.http.conftest import run
 from tests.http.processes import Place, Server, served, until, working
 from tests.journey.places import PLACES
 
+pytestmark = pytest.mark.every_store
+
 Json = dict[str, Any]
 UNNUMBERED = {"snapshot", "progress", "log", "gap"}
 

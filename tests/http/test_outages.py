@@ -14,6 +14,8 @@ from tests.http.processes import Place, Server, served
 from tests.servers import postgres, seaweed
 from tests.servers.flaky import FlakyHttp
 
+pytestmark = pytest.mark.every_store
+
 
 @pytest.fixture
 async def way() -> AsyncIterator[FlakyHttp]:

@@ -17,6 +17,8 @@ from tests.http.processes import Place, Server, until
 from tests.http.unserved import Http
 from tests.journey.places import PLACES
 
+pytestmark = pytest.mark.every_store
+
 ADD = {"pipeline": "add", "parameters": {"a": 1, "b": 2}}
 
 

@@ -1,0 +1,85 @@
+"""Every test runs before a merge on at least one store, and the tiers name files that exist."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from tests.tiers import CLUSTER, NOT_QUICK, STORES, TESTS, Tier, tier_of
+
+
+class Item:
+    """As much of a collected test as the choice of a tier looks at."""
+
+    def __init__(self, path: str, store: str | None = None, marks: Iterable[str] = ()) -> None:
+        self.path = TESTS / path
+        self.nodeid = f"tests/{path}::test_it[{store}]"
+        self.callspec = SimpleNamespace(params={"place": store} if store else {})
+        self._marks = frozenset(marks)
+
+    def get_closest_marker(self, name: str) -> str | None:
+        return name if name in self._marks else None
+
+
+def tiers(path: str, stores: list[str], *marks: str) -> dict[str, Tier]:
+    return {store: tier_of(cast(Any, Item(path, store, marks)), stores) for store in stores}
+
+
+def before_a_merge(path: str, stores: list[str], *marks: str) -> list[str]:
+    return [store for store, tier in tiers(path, stores, *marks).items() if tier <= Tier.TEST]
+
+
+@pytest.mark.parametrize("name", sorted(NOT_QUICK))
+def test_files_left_out_of_the_inner_loop_exist(name: str) -> None:
+    assert Path(TESTS / name).is_file()
+
+
+def test_code_above_the_store_runs_on_sqlite_before_a_merge() -> None:
+    assert before_a_merge("http/test_jobs.py", [*STORES]) == ["sqlite"]
+
+
+def test_code_above_the_store_runs_on_every_store_if_marked() -> None:
+    assert before_a_merge("http/test_jobs.py", [*STORES], "every_store") == [*STORES]
+
+
+def test_code_that_has_no_test_on_sqlite_runs_on_one_other_store() -> None:
+    assert len(before_a_merge("http/test_jobs.py", ["postgresql", "redis"])) == 1
+
+
+@pytest.mark.parametrize("number", range(20))
+def test_a_journey_runs_on_exactly_one_store(number: int) -> None:
+    assert len(before_a_merge(f"journey/test_{number}.py", [*STORES])) == 1
+
+
+def test_journeys_together_cover_every_store() -> None:
+    chosen = {store for number in range(20) for store in before_a_merge(f"journey/test_{number}.py", [*STORES])}
+
+    assert chosen == {*STORES}
+
+
+def test_the_contract_runs_on_every_store_and_on_a_cluster_if_marked() -> None:
+    everywhere = [*STORES, CLUSTER]
+
+    assert before_a_merge("contract/test_store_keys.py", everywhere) == [*STORES]
+    assert before_a_merge("contract/test_store_keys.py", everywhere, "cluster") == everywhere
+
+
+def test_a_test_that_only_a_cluster_has_runs_there() -> None:
+    assert before_a_merge("store/redis/test_places.py", [CLUSTER]) == [CLUSTER]
+
+
+def test_the_inner_loop_is_on_sqlite_and_starts_no_process() -> None:
+    assert tiers("contract/test_store_keys.py", [*STORES]) == {
+        "sqlite": Tier.QUICK,
+        "postgresql": Tier.TEST,
+        "redis": Tier.TEST,
+    }
+    assert tiers("contract/test_store_races.py", ["sqlite"]) == {"sqlite": Tier.TEST}
+
+
+def test_a_test_for_releases_runs_in_no_other_tier() -> None:
+    assert tier_of(cast(Any, Item("core/test_cron.py", marks=["release"])), []) is Tier.ALL

@@ -1,0 +1,129 @@
+"""Which tests run when: `make quick` while working, `make test` before a merge, `make test-all` before a release.
+
+The contract suite proves every guarantee on every store. So before a merge,
+
+- code above the store is tested on SQLite, and on the other stores where a test is marked `every_store`;
+- a journey, which takes real processes through one fault, runs on one store; all journeys together cover every store;
+- the contract runs on Redis Cluster where a test is marked `cluster`: it differs from Redis in how keys are spread.
+
+Before a release everything runs on everything. A test marked `release` runs only then.
+"""
+
+from __future__ import annotations
+
+import zlib
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TESTS = Path(__file__).parent
+
+STORES = ("sqlite", "postgresql", "redis")
+CLUSTER = "redis+cluster"
+
+ABOVE_THE_STORE = frozenset({"cli", "http", "jobs", "web", "test_runtime.py"})
+"""Where tests use a store through its contract."""
+
+JOURNEYS = frozenset({"apps", "journey"})
+"""Where tests take real processes through a fault or a whole job."""
+
+QUICK = ("auth", "background", "contract", "core", "define", "http", "jobs", "outbound", "store/sqlite", "worker")
+"""The inner loop: what runs in this process, on SQLite and a folder."""
+
+NOT_QUICK = frozenset(
+    {
+        "contract/test_store_races.py",
+        "http/test_aliases.py",
+        "http/test_authentication.py",
+        "http/test_crashes.py",
+        "http/test_downloads.py",
+        "http/test_events.py",
+        "http/test_keys.py",
+        "http/test_metrics.py",
+        "http/test_mount.py",
+        "http/test_page.py",
+        "http/test_promises.py",
+        "http/test_promote.py",
+        "http/test_public_job.py",
+        "http/test_server.py",
+        "http/test_tenants.py",
+        "http/test_uploads.py",
+        "worker/test_pool.py",
+        "worker/test_worker.py",
+    }
+)
+"""Files in those folders that start other processes or take long."""
+
+
+class Tier(IntEnum):
+    QUICK = 1
+    TEST = 2
+    ALL = 3
+
+
+def add_option(parser: pytest.Parser) -> None:
+    names = [tier.name.lower() for tier in Tier]
+    parser.addoption("--tier", choices=names, default="all", help="which tests to run (default: all of them)")
+
+
+def select(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the tests of the tier that the command line names."""
+    wanted = Tier[config.getoption("--tier").upper()]
+    if wanted is Tier.ALL:
+        return
+    stores: dict[str, list[str]] = {}
+    for item in items:
+        if store := _store(item):
+            stores.setdefault(_without_store(item), []).append(store)
+    tiers = [tier_of(item, stores.get(_without_store(item), [])) for item in items]
+    config.hook.pytest_deselected(items=[item for item, tier in zip(items, tiers, strict=True) if tier > wanted])
+    items[:] = [item for item, tier in zip(items, tiers, strict=True) if tier <= wanted]
+
+
+def tier_of(item: pytest.Item, stores: list[str]) -> Tier:
+    """The first tier that runs this test, of which there is one for each of these stores."""
+    store = _store(item)
+    if item.get_closest_marker("release") or (store and not _runs_before_a_merge(item, store, stores)):
+        return Tier.ALL
+    return Tier.QUICK if store in (None, "sqlite") and _is_quick(item) else Tier.TEST
+
+
+def _runs_before_a_merge(item: pytest.Item, store: str, stores: list[str]) -> bool:
+    if store == CLUSTER:
+        return stores == [CLUSTER] or item.get_closest_marker("cluster") is not None
+    part = item.path.relative_to(TESTS).parts[0]
+    if part in JOURNEYS:
+        return store == _turn(item, stores)
+    if part in ABOVE_THE_STORE and not item.get_closest_marker("every_store"):
+        return store == ("sqlite" if "sqlite" in stores else _turn(item, stores))
+    return True
+
+
+def _turn(item: pytest.Item, stores: list[str]) -> str:
+    """The store whose turn it is for this journey: the same in every run, and about as often each.
+
+    All journeys of one app share the processes that they run on, and therefore the store.
+    """
+    name = item.path.name if item.path.parent.name == "apps" else _without_store(item)
+    return stores[zlib.crc32(name.encode()) % len(stores)]
+
+
+def _store(item: pytest.Item) -> str | None:
+    """The store of a test that has one as its parameter."""
+    return next((each for each in _parameters(item) if each in (*STORES, CLUSTER)), None)
+
+
+def _without_store(item: pytest.Item) -> str:
+    store = _store(item)
+    return item.nodeid.replace(store, "*") if store else item.nodeid
+
+
+def _is_quick(item: pytest.Item) -> bool:
+    name = item.path.relative_to(TESTS).as_posix()
+    return name.startswith(QUICK) and name not in NOT_QUICK and "s3" not in _parameters(item)
+
+
+def _parameters(item: pytest.Item) -> tuple[Any, ...]:
+    return tuple(getattr(getattr(item, "callspec", None), "params", {}).values())
