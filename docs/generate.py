@@ -221,6 +221,7 @@ GIVEN = ("Pipeline", "Function", "JobSnapshot")
 MEANT = {
     "App": ("name", "pipeline", "job", "close"),
     "Choices": (),
+    "JobSnapshot": ("id", "status", "progress", "error", "result"),
     "Pipeline": ("stage", "submit", "a_submit"),
     "Function": ("submit", "a_submit", "using"),
 }

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from packhorse.define.introspection import caller, definition_error
-from packhorse.define.options import PipelineOptions, ScheduleOptions
-from packhorse.define.options import check_statuses as spoken
+from packhorse.define.options import PipelineOptions, ScheduleOptions, check_statuses
 from packhorse.define.pipelines import Pipeline
 from packhorse.define.registry import Code
 from packhorse.define.signature import JobDecorator, Submits
@@ -28,7 +27,7 @@ class App:
         """
         self.code = Code(name)
         try:
-            self._statuses = spoken(statuses or {})
+            self._statuses = check_statuses(statuses or {})
         except ValueError as error:
             raise definition_error(f"App {name!r}: {error}", caller()[0]) from error
         self._runtime: Runtime | None = None
@@ -58,9 +57,7 @@ class App:
         **options: Unpack[ScheduleOptions],
     ) -> None:
         """Run the pipeline with these parameters on a cron schedule. People may edit it at run time."""
-        from packhorse.define.schedules import declare_schedule
-
-        self.code.plan(declare_schedule(id, pipeline, params, cron, options))
+        self.code.schedule(id, pipeline, params, cron, options)
 
     def close(self) -> None:
         """Close the store, if it was opened."""

@@ -12,17 +12,14 @@ from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from msgspec import Struct
-
 from packhorse.blobs.base import Blobs
 from packhorse.core import lifecycle
-from packhorse.core.models import Event, Failure, Job, Result, Stored, TaskId
+from packhorse.core.models import Event, Job, Result, Stored, TaskId
 from packhorse.core.plan import Status
-from packhorse.define.accepts import ANYTHING
-from packhorse.define.files import File
+from packhorse.define.files import ANYTHING, File
 from packhorse.define.pipelines import Pipeline
 from packhorse.define.stages import Marker, Stage
-from packhorse.define.submit import Options
+from packhorse.define.submit import JobSnapshot, Options
 from packhorse.define.values import decode_result
 from packhorse.errors import ArtifactNotFound, InvalidInput, JobNotFound, NotFinished
 from packhorse.factory import open_both
@@ -125,24 +122,6 @@ class Runtime:
         return folder
 
 
-class Snapshot(Struct, Generic[R], frozen=True):
-    """A job as it was at one moment."""
-
-    id: str
-    status: Status
-    progress: float
-    error: Failure | None
-    value: Any
-
-    @property
-    def result(self) -> R:
-        """The result of the last stage; a mapping by stage if there are several last stages."""
-        if self.status is not Status.COMPLETED:
-            raise NotFinished(job_id=self.id, status=self.status.value, verb="give its result")
-        value: R = self.value
-        return value
-
-
 class Handle(Generic[R]):
     """A submitted job. Each method exists twice: blocking, and as a coroutine with the prefix ``a_``."""
 
@@ -154,10 +133,10 @@ class Handle(Generic[R]):
     def __repr__(self) -> str:
         return f"<job {self.id} of {self._pipeline.name}>"
 
-    def wait(self, timeout: float | None = None) -> Snapshot[R]:
+    def wait(self, timeout: float | None = None) -> JobSnapshot[R]:
         return self._runtime.wait_for(self.a_wait(timeout))
 
-    async def a_wait(self, timeout: float | None = None) -> Snapshot[R]:
+    async def a_wait(self, timeout: float | None = None) -> JobSnapshot[R]:
         """Wait until the job has ended or ``timeout`` seconds have passed. Check the status of the snapshot."""
         store, _ = await self._runtime.open()
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -190,17 +169,17 @@ class Handle(Generic[R]):
                 return
             mark = await store.changed(mark, LOOK)
 
-    def cancel(self) -> Snapshot[R]:
+    def cancel(self) -> JobSnapshot[R]:
         return self._runtime.wait_for(self.a_cancel())
 
-    async def a_cancel(self) -> Snapshot[R]:
+    async def a_cancel(self) -> JobSnapshot[R]:
         store, _ = await self._runtime.open()
         return await self._transact(store, lambda job: lifecycle.cancel(job, now=store.now()))
 
-    def retry(self, stage: str | None = None) -> Snapshot[R]:
+    def retry(self, stage: str | None = None) -> JobSnapshot[R]:
         return self._runtime.wait_for(self.a_retry(stage))
 
-    async def a_retry(self, stage: str | None = None) -> Snapshot[R]:
+    async def a_retry(self, stage: str | None = None) -> JobSnapshot[R]:
         """Start a new run: of unfinished stages, from a stage on, or of everything (``*``)."""
         store, _ = await self._runtime.open()
         return await self._transact(store, lambda job: lifecycle.retry(job, stage=stage, now=store.now()))
@@ -215,7 +194,7 @@ class Handle(Generic[R]):
         named = stage.stage if isinstance(stage, Marker) else stage
         return await self._value(job, await self._results(store), named)
 
-    async def _transact(self, store: Store, verb: Verb) -> Snapshot[R]:
+    async def _transact(self, store: Store, verb: Verb) -> JobSnapshot[R]:
         return await self._snapshot(await Transactor(store)(self.id, verb))
 
     async def _job(self, store: Store) -> Job:
@@ -227,7 +206,7 @@ class Handle(Generic[R]):
     async def _results(self, store: Store) -> dict[TaskId, Result]:
         return (await store.results([self.id])).get(self.id, {})
 
-    async def _snapshot(self, job: Job) -> Snapshot[R]:
+    async def _snapshot(self, job: Job) -> JobSnapshot[R]:
         store, _ = await self._runtime.open()
         reported = (await store.progress([self.id])).get(self.id, {})
         value = None
@@ -237,7 +216,7 @@ class Handle(Generic[R]):
                 plan.name: await self._value(job, results, self._pipeline.stages[plan.name]) for plan in job.plan.sinks
             }
             value = next(iter(values.values())) if len(values) == 1 else values
-        return Snapshot(self.id, job.status, job_percent(job, reported), job.error, value)
+        return JobSnapshot(self.id, job.status, job_percent(job, reported), job.error, value)
 
     async def _value(self, job: Job, results: dict[TaskId, Result], stage: Stage[..., Any]) -> Any:
         if job.stage(stage.name).status is not Status.COMPLETED:

@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from packhorse.core.plan import TERMINAL, Backoff, Defaults
-from packhorse.define.durations import seconds, size
-from packhorse.define.options import Revive
+from packhorse.define.options import Revive, seconds, size
 from packhorse.errors import SettingError
 from packhorse.log import FORMATS, LEVELS
 from packhorse.outbound.addresses import Allow

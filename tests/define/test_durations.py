@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from packhorse.define.durations import seconds, size
+from packhorse.define.options import seconds, size
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import yaml
 from packhorse import host
 from packhorse.cli.registry import app
 from packhorse.client import Client
-from packhorse.define.durations import seconds
+from packhorse.define.options import seconds
 from packhorse.errors import PackhorseError
 from packhorse.factory import check
 from packhorse.settings import load

@@ -14,7 +14,7 @@ import httpx2
 import pytest
 
 from packhorse.cli.registry import app
-from packhorse.define.durations import seconds
+from packhorse.define.options import seconds
 from packhorse.factory import check
 from packhorse.settings import load
 from tests.cli.house import LONGEST, House, until

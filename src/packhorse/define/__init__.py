@@ -1,16 +1,13 @@
 """The SDK for pipelines: plain typed functions. Light to import, because every child process imports it."""
 
-from packhorse.define.accepts import Accepts
-from packhorse.define.choices import Choices
-from packhorse.define.context import Context, Later, Permanent
-from packhorse.define.files import File, sanitize_name
+from packhorse.define.files import Accepts, File, sanitize_name
 from packhorse.define.options import Revive
-from packhorse.define.params import Params, Schema
+from packhorse.define.params import Choices, Params, Schema
 from packhorse.define.pipelines import Pipeline
 from packhorse.define.registry import Code
 from packhorse.define.secrets import Secret
 from packhorse.define.signature import Function, JobDecorator
-from packhorse.define.stages import Stage, each, gather, needs
+from packhorse.define.stages import Context, Later, Permanent, Stage, each, gather, needs
 from packhorse.define.submit import JobHandle, JobSnapshot, Options, Submitter
 
 __all__ = [

@@ -1,23 +1,112 @@
-"""Parameters of a pipeline: their type, JSON Schema, encoding and decoding."""
+"""Parameters of a pipeline: their type, choices, JSON Schema, encoding and decoding."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, dataclass_transform
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from types import NoneType
+from typing import Annotated, Any, dataclass_transform, get_args, get_origin
 
 import msgspec
 
+from packhorse.core.json import ANY, values_at
+from packhorse.core.plan import Path
 from packhorse.define import pydantic
-from packhorse.define.accepts import ANYTHING, Accepts, accepts_in, add_accepts
-from packhorse.define.choices import add_choices, choice_errors, choices_of, field_name
-from packhorse.define.fields import Many, fields_of, files_in
-from packhorse.define.files import File, file_at
-from packhorse.define.schemas import schema_of, unknown_names
+from packhorse.define.files import ANYTHING, Accepts, File, accepts_in, add_accepts, file_at
+from packhorse.define.introspection import alternatives
+from packhorse.define.schemas import Many, fields_of, files_in, has_fields, schema_of, unknown_names
 from packhorse.define.secrets import Secret, secrets_in, to_secret
-from packhorse.define.validation import UNDECODABLE, FieldError, field_errors, invalid, unknown_fields
+from packhorse.define.validation import UNDECODABLE, FieldError, field_errors, invalid, one_of, unknown_fields
 from packhorse.errors import DefinitionError, InvalidInput
 
+Choice = str | int
+
 NOT_VALID = "The parameters are not valid"
+
+
+class Choices:
+    """``voice: Annotated[str, Choices(voices)]`` is one of what ``voices()`` returns where the worker runs.
+
+    A worker calls the function when it starts and publishes the choices with the schema; each process that runs stages
+    calls it once. Submitting never calls it. Defaults are not checked. Also works in ``... | None``, in ``list[...]``,
+    and in the fields of a parameter's type.
+    """
+
+    def __init__(self, find: Callable[[], Iterable[Choice]]) -> None:
+        self._find = find
+
+    @cached_property
+    def values(self) -> list[Choice]:
+        """Raises ValueError if there are none, and whatever the function raises."""
+        known = list(dict.fromkeys(self._find()))
+        if not known or not all(isinstance(choice, str | int) for choice in known):
+            raise ValueError(f"choices must be texts or numbers, and at least one, not {known!r}")
+        return known
+
+
+def choices_of(type: type[Any]) -> dict[Path, Choices]:
+    """Choices by their path in a parameter type. TypeError if a union makes it unclear which values they are for."""
+    return {path: here for field in fields_of(type) for path, here in _find(field.hint, (field.name,), (type,))}
+
+
+def _find(hint: Any, path: Path, inside: tuple[Any, ...]) -> Iterator[tuple[Path, Choices]]:
+    if get_origin(hint) is Annotated:
+        base, *notes = get_args(hint)
+        noted = next((note for note in notes if isinstance(note, Choices)), None)
+        yield from ((path, noted),) if noted is not None else _find(base, path, inside)
+    elif has_fields(hint):
+        if hint in inside:  # a recursive type
+            return
+        for field in fields_of(hint):
+            yield from _find(field.hint, (*path, field.name), (*inside, hint))
+    elif (parts := alternatives(hint)) != (hint,):
+        within = [each for part in parts for each in _find(part, path, inside)]
+        if within and len([part for part in parts if part is not NoneType]) > 1:
+            raise TypeError(
+                f"choices cannot be for one alternative of several, as in {hint}; only None may be beside them"
+            )
+        yield from within
+    else:
+        for each in get_args(hint):
+            yield from _find(each, (*path, ANY), inside)
+
+
+def add_choices(schema: Mapping[str, Any], path: Path, choices: Choices) -> dict[str, Any]:
+    """The schema with the choices added at the path. TypeError if it is not a text or integer there."""
+    defs = dict(schema.get("$defs", {}))
+    whole = _add(schema, path, choices, defs)
+    return {**whole, "$defs": defs} if defs else whole
+
+
+def _add(schema: Mapping[str, Any], path: Path, choices: Choices, defs: dict[str, Any]) -> dict[str, Any]:
+    if "$ref" in schema:
+        name = str(schema["$ref"]).rpartition("/")[2]
+        defs[name] = _add(defs[name], path, choices, defs)
+        return dict(schema)
+    if "anyOf" in schema:
+        parts = [p if p.get("type") == "null" else _add(p, path, choices, defs) for p in schema["anyOf"]]
+        return {**schema, "anyOf": parts}
+    if path and path[0] in schema.get("properties", {}):
+        inner = _add(schema["properties"][path[0]], path[1:], choices, defs)
+        return {**schema, "properties": {**schema["properties"], path[0]: inner}}
+    for name in ("items", "additionalProperties") if path else ("items",):  # choices for a list apply to its elements
+        if isinstance(schema.get(name), dict):
+            return {**schema, name: _add(schema[name], path[1:], choices, defs)}
+    if schema.get("type") not in ("string", "integer"):
+        raise TypeError("choices are for texts and whole numbers")
+    return {**schema, "enum": choices.values}
+
+
+def field_name(path: Path) -> str:
+    return ".".join(path).replace(f".{ANY}", "[]")
+
+
+def _single(value: Any) -> Iterator[Any]:
+    if isinstance(value, list):
+        for each in value:
+            yield from _single(each)
+    else:
+        yield value
 
 
 class _KeywordOnly(msgspec.StructMeta):
@@ -116,16 +205,13 @@ class Schema:
             raise invalid(NOT_VALID, missing)
         for name, i, file in found:
             if file.made_by is None:
-                self._check(name, self._place(name, i), file)
+                accepts, field = self.accepts.get(name, ANYTHING), self._place(name, i)
+                accepts.check(field, file.name)
+                accepts.check_size(field, file.size)
         return data, found
 
     def _place(self, name: str, i: int) -> str:
         return name if self.files[name] == "one" else f"{name}[{i}]"
-
-    def _check(self, name: str, field: str, file: File) -> None:
-        accepts = self.accepts.get(name, ANYTHING)
-        accepts.check(field, file.name)
-        accepts.check_size(field, file.size)
 
     def decode(self, data: bytes, files: Sequence[File], *, is_worker: bool = False) -> object:
         """The value, with ``files`` in place of their numbers. Raises InvalidInput with a message per field.
@@ -145,7 +231,7 @@ class Schema:
             surplus = unknown_names(given, self._schema)
             if surplus:
                 raise invalid(NOT_VALID, [m for name, known in surplus.items() for m in unknown_fields([name], known)])
-            if is_worker and (mistakes := list(self._unchosen(given))):
+            if is_worker and (mistakes := list(self._choice_errors(given))):
                 raise invalid(NOT_VALID, mistakes)
             if pydantic.is_model(self.type):
                 return pydantic.parse(self.type, data, files)
@@ -153,9 +239,11 @@ class Schema:
         except UNDECODABLE as error:
             raise invalid(NOT_VALID, field_errors(error)) from error
 
-    def _unchosen(self, given: Any) -> Iterator[FieldError]:
+    def _choice_errors(self, given: Any) -> Iterator[FieldError]:
         for path, choices in self._choices.items():
-            yield from choice_errors(path, given, choices)
+            values = (each for value in values_at(given, [path]) for each in _single(value))
+            if any(value is not None and value not in choices.values for value in values):
+                yield one_of(field_name(path), choices.values)
 
     def _places(self, plain: Mapping[str, Any], files: Sequence[File]) -> list[tuple[str, int, File]]:
         """The parameter of each file. Fields are encoded in order, so file numbers increase."""

@@ -11,21 +11,18 @@ from msgspec.structs import replace
 
 from packhorse.core import json
 from packhorse.core.plan import Definition, Plan, Status, check_plan, fingerprint
-from packhorse.define.context import Context
-from packhorse.define.fields import fields_of
 from packhorse.define.introspection import Scope, caller, check_name, definition_error, hint, place_of, require_function
 from packhorse.define.options import (
     PIPELINE_DEFAULTS,
-    STAGE_DEFAULTS,
     PipelineOptions,
     StageOptions,
     check_names,
     pipeline_limits,
-    stage_limits,
     unset_options,
 )
 from packhorse.define.params import Schema
-from packhorse.define.stages import Stage, markers_of, plan_stage, result_type
+from packhorse.define.schemas import fields_of
+from packhorse.define.stages import Context, Stage, build_stage, markers_of
 from packhorse.define.submit import JobHandle, SubmitOptions, Submitter, options_from
 from packhorse.errors import DefinitionError
 
@@ -154,16 +151,13 @@ def _stage_of(
 ) -> Stage[..., Any]:
     limits: dict[str, Any] = dict(options)
     name = limits.pop("name", function.__name__)
-    place = place_of(function)
-    left = {"unset": unset_options(limits, STAGE_DEFAULTS)}
     try:
         check_names(options, StageOptions, "a stage")
         markers = markers_of(function)
         _check_second(pipeline, function, scope)
-        plan = plan_stage(pipeline.name, check_name(name), function, markers, stage_limits(**limits) | left)
-        return Stage(function, plan, place=place, markers=markers, returns=result_type(function, scope))
+        return build_stage(pipeline.name, name, function, limits, markers, scope)
     except (TypeError, ValueError, NameError) as error:
-        raise definition_error(f"{_title(pipeline, name)}: {error}", place) from error
+        raise definition_error(f"{_title(pipeline, name)}: {error}", place_of(function)) from error
 
 
 def _check_second(pipeline: Pipeline[Any], function: Callable[..., Any], scope: Scope) -> None:

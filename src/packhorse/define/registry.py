@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+import time
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from packhorse.core.plan import Definition
 from packhorse.define.introspection import caller, check_name, definition_error
+from packhorse.define.options import ScheduleOptions, check_names, seconds
 from packhorse.define.pipelines import Pipeline
+from packhorse.define.signature import Submits
 from packhorse.define.stages import Stage
-from packhorse.errors import DefinitionError
+from packhorse.errors import DefinitionError, InvalidInput
 
 if TYPE_CHECKING:
     from packhorse.core.schedules import Declared
@@ -47,12 +50,26 @@ class Code:
     def schedules(self) -> Sequence[Declared]:
         return list(self._schedules.values())
 
-    def plan(self, schedule: Declared) -> None:
-        if schedule.id in self._schedules:
-            raise definition_error(f"There are two schedules {schedule.id!r}", caller()[0])
-        if schedule.terms.pipeline not in self._pipelines:
-            raise definition_error(f"Schedule {schedule.id!r} is for a pipeline of another app", caller()[0])
-        self._schedules[schedule.id] = schedule
+    def schedule(
+        self, id: str, what: Pipeline[Any] | Submits[..., Any], params: object, cron: str, options: ScheduleOptions
+    ) -> None:
+        """Declare a schedule. Loads the calendar, which apps without schedules do not need."""
+        from packhorse.core.schedules import Declared, Terms, check_terms
+
+        pipeline = what.pipeline if isinstance(what, Submits) else what
+        try:
+            check_names(options, ScheduleOptions, "a schedule")
+            given: dict[str, Any] = {**options, "window": seconds(options.get("window", 3600.0))}
+            terms = Terms(pipeline.name, _parameters(what, params), cron, **given)
+            check_terms(terms, time.time())
+            declared = Declared(check_name(id), terms)
+        except (ValueError, TypeError, InvalidInput) as error:
+            raise definition_error(f"Schedule {id!r}: {error}", caller()[0]) from error
+        if id in self._schedules:
+            raise definition_error(f"There are two schedules {id!r}", caller()[0])
+        if pipeline.name not in self._pipelines:
+            raise definition_error(f"Schedule {id!r} is for a pipeline of another app", caller()[0])
+        self._schedules[id] = declared
 
     @property
     def by_kind(self) -> Mapping[str, tuple[Pipeline[Any], Stage[..., Any]]]:
@@ -119,3 +136,14 @@ def _last_line(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     place = next((frame for frame in reversed(frames) if frame.name == "<module>"), frames[-1])
     return f"{said} ({place.filename}:{place.lineno})"
+
+
+def _parameters(what: Pipeline[Any] | Submits[..., Any], params: object) -> bytes:
+    """The parameters of a schedule as JSON."""
+    pipeline, build = (what.pipeline, what.params_from) if isinstance(what, Submits) else (what, what.params)
+    if params is None or isinstance(params, Mapping):
+        params = build(**(params or {}))
+    data, files = pipeline.schema.encode(params)
+    if files:
+        raise ValueError("a schedule cannot hold files")
+    return data

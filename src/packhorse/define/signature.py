@@ -10,19 +10,11 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, overlo
 
 import msgspec
 
-from packhorse.define.context import Context, Later
-from packhorse.define.introspection import Scope, caller, check_name, definition_error, hint, place_of, require_function
-from packhorse.define.options import (
-    STAGE_DEFAULTS,
-    JobOptions,
-    PipelineOptions,
-    check_names,
-    stage_limits,
-    unset_options,
-)
+from packhorse.define.introspection import Scope, caller, definition_error, hint, place_of, require_function
+from packhorse.define.options import JobOptions, PipelineOptions, check_names
 from packhorse.define.params import params_type
 from packhorse.define.pipelines import Pipeline
-from packhorse.define.stages import Stage, plan_stage, result_type
+from packhorse.define.stages import Context, Later, Stage, build_stage
 from packhorse.define.submit import JobHandle, SubmitOptions
 
 C = ParamSpec("C")
@@ -116,7 +108,6 @@ def _make_job(function: Callable[..., Any], options: JobOptions, scope: Scope) -
     name = rest.pop("name", function.__name__)
     about = {key: rest.pop(key) for key in PipelineOptions.__annotations__ if key in rest}
     about.setdefault("description", inspect.getdoc(function) or "")
-    left = {"unset": unset_options(rest, STAGE_DEFAULTS)}
     signature = inspect.signature(function)
     has_context = _has_context(function, signature, scope)
     own = list(signature.parameters.values())[has_context:]
@@ -124,12 +115,11 @@ def _make_job(function: Callable[..., Any], options: JobOptions, scope: Scope) -
         check_names(options, JobOptions, "a job")
         fields = {parameter.name: _field(function, parameter, scope) for parameter in own}
         params = params_type(function.__name__, function.__module__, fields)
-        plan = plan_stage(check_name(name), name, function, {}, stage_limits(**rest) | left)
-        returns = result_type(function, scope)
+        stage = build_stage(name, name, function, rest, {}, scope, _as_stage(function, own, has_context))
     except (TypeError, ValueError, NameError) as error:
         raise definition_error(f"Job {name!r}: {error}", place) from error
     pipeline = Pipeline(name, params, place=place, **about)
-    pipeline.add(Stage(_as_stage(function, own, has_context), plan, place=place, markers={}, returns=returns))
+    pipeline.add(stage)
     return Function(function, pipeline, signature.replace(parameters=own))
 
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar, Unpack, overload
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypedDict, TypeVar, Unpack, overload
 
 from msgspec import Struct, field
 
 from packhorse.core import json
 from packhorse.core.models import Event, Failure
 from packhorse.core.plan import Status
-from packhorse.define.context import Later
-from packhorse.define.durations import Duration, seconds
-from packhorse.define.options import check_int, check_names
+from packhorse.define.options import Duration, check_int, check_names, seconds
+from packhorse.define.stages import Later
 from packhorse.define.validation import NUL, find_nul, invalid, quote_short
-from packhorse.errors import InvalidInput
+from packhorse.errors import InvalidInput, NotFinished
 
 if TYPE_CHECKING:
     from packhorse.define.pipelines import Pipeline
@@ -54,46 +53,55 @@ class Options(Struct, frozen=True, kw_only=True):
 def options_from(**given: Unpack[SubmitOptions]) -> Options:
     """Raises InvalidInput that names the option, TypeError for an unknown option."""
     check_names(given, SubmitOptions, "submit")
-    user, key, metadata = given.get("user", "local"), given.get("key"), given.get("metadata")
-    priority, delay = given.get("priority", 0), given.get("delay", 0.0)
-    about = "user"
-    try:
-        _check_text(user)
-        about = "priority"
-        check_int("it", priority, -MAX_PRIORITY, MAX_PRIORITY)
-        about = "delay"
-        delay = seconds(delay)
-        about = "key"
-        if key is not None:
-            _check_text(key)
-        about = "metadata"
-        plain: Any = json.decode(json.encode(metadata)) if metadata else None
-    except (ValueError, TypeError) as error:
-        raise InvalidInput(f"{about}: {error}.", errors=[{"field": about, "message": str(error)}]) from error
-    if plain and (mistakes := list(find_nul(plain, "metadata"))):
+    checked: dict[str, Any] = {}
+    for name, value in given.items():
+        try:
+            checked[name] = CHECKS[name](value)
+        except (ValueError, TypeError) as error:
+            raise InvalidInput(f"{name}: {error}.", errors=[{"field": name, "message": str(error)}]) from error
+    return Options(**checked)
+
+
+def _check_text(value: Any) -> str:
+    if not isinstance(value, str) or not 0 < len(value) <= MAX_TEXT:
+        raise ValueError(f"expected a text of 1 to {MAX_TEXT} characters, not {quote_short(value)}")
+    if "\0" in value:
+        raise ValueError(NUL)
+    return value
+
+
+def _check_metadata(value: Mapping[str, object] | None) -> dict[str, object]:
+    if value and (mistakes := list(find_nul(json.decode(json.encode(value)), "metadata"))):
         raise invalid("The request is not valid", mistakes)
-    return Options(user=user, priority=priority, delay=delay, key=key, metadata=dict(metadata or {}))
+    return dict(value or {})
 
 
-class JobSnapshot(Protocol[R_co]):
+CHECKS: Mapping[str, Callable[[Any], object]] = {
+    "user": _check_text,
+    "priority": lambda value: check_int("it", value, -MAX_PRIORITY, MAX_PRIORITY),
+    "delay": seconds,
+    "key": lambda value: None if value is None else _check_text(value),
+    "metadata": _check_metadata,
+}
+
+
+class JobSnapshot(Struct, Generic[R_co], frozen=True):
     """A job as it was at one moment."""
 
-    @property
-    def id(self) -> str: ...
-
-    @property
-    def status(self) -> Status: ...
-
-    @property
-    def progress(self) -> float:
-        """0 to 100."""
-
-    @property
-    def error(self) -> Failure | None: ...
+    id: str
+    status: Status
+    progress: float
+    """0 to 100."""
+    error: Failure | None
+    value: Any
 
     @property
     def result(self) -> R_co:
         """The result of the last stage; a mapping by stage if there are several last stages. Raises `NotFinished`."""
+        if self.status is not Status.COMPLETED:
+            raise NotFinished(job_id=self.id, status=self.status.value, verb="give its result")
+        value: R_co = self.value
+        return value
 
 
 class JobHandle(Protocol[R_co]):
@@ -149,10 +157,3 @@ class Submitter(Protocol):
         """Submit the job. When this returns, it is durable."""
 
     async def a_submit(self, pipeline: Pipeline[Any], params: object, options: Options) -> JobHandle[Any]: ...
-
-
-def _check_text(value: Any) -> None:
-    if not isinstance(value, str) or not 0 < len(value) <= MAX_TEXT:
-        raise ValueError(f"expected a text of 1 to {MAX_TEXT} characters, not {quote_short(value)}")
-    if "\0" in value:
-        raise ValueError(NUL)

@@ -95,6 +95,10 @@ def unknown_fields(fields: Iterable[str], known: Iterable[str]) -> list[FieldErr
     return [{"field": field, "message": message} for field in fields]
 
 
+def one_of(field: str, choices: Iterable[object]) -> FieldError:
+    return {"field": field, "message": f"It must be one of {', '.join(map(str, choices))}"}
+
+
 def list_some(names: Iterable[str]) -> str:
     """The first few names, as text."""
     found = list(names)
@@ -140,7 +144,7 @@ def _join(path: str, name: str) -> str:
 
 
 def decode_json(data: bytes) -> Any:
-    """Raises what `mistakes_in` reads."""
+    """Raises what `field_errors` reads."""
     value = msgspec.json.decode(data)
     if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:  # the common case: too few brackets to be too deep
         return value

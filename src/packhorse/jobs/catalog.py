@@ -12,8 +12,7 @@ import msgspec
 
 from packhorse.core import json
 from packhorse.core.plan import Definition
-from packhorse.define.accepts import ANYTHING, Accepts
-from packhorse.define.choices import one_of
+from packhorse.define.files import ANYTHING, Accepts
 from packhorse.define.files import SCHEMA as FILE
 from packhorse.define.schemas import unknown_names
 from packhorse.define.validation import (
@@ -21,6 +20,7 @@ from packhorse.define.validation import (
     FieldError,
     decode_json,
     list_some,
+    one_of,
     unknown_fields,
     unknown_pipeline,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from packhorse.auth import access, keys
 from packhorse.auth.access import Caller
-from packhorse.define.durations import seconds
+from packhorse.define.options import seconds
 from packhorse.define.validation import NOT_VALID, invalid
 from packhorse.errors import Forbidden, InvalidInput, KeyNotFound
 from packhorse.jobs.services import Services

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from packhorse.auth.access import LOCAL_USER, Caller
 from packhorse.core.models import Job
-from packhorse.define.durations import seconds
+from packhorse.define.options import seconds
 from packhorse.define.validation import invalid
 from packhorse.errors import CorruptRecord, Forbidden, QueueNotFound, SchemaTooNew
 from packhorse.jobs import failures, health

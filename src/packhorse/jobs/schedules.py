@@ -21,8 +21,8 @@ from packhorse.core.json import values_at
 from packhorse.core.redaction import MASK, restore_masked
 from packhorse.core.schedules import Misfire, Move, Overlap, Revision, Run, Schedule, Terms, check_terms
 from packhorse.core.text import describe_schedule
-from packhorse.define.durations import seconds
 from packhorse.define.introspection import check_name
+from packhorse.define.options import seconds
 from packhorse.define.validation import NOT_VALID, ErrorCollector, find_nul, invalid
 from packhorse.errors import (
     Conflict,

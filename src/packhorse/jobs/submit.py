@@ -18,8 +18,7 @@ from packhorse.core.models import Firing, Input, Job, Spec, Stored
 from packhorse.core.plan import Plan, fill_plan, fingerprint
 from packhorse.core.schedules import Run
 from packhorse.crashpoints import reach
-from packhorse.define.accepts import ANYTHING, Accepts
-from packhorse.define.files import sanitize_name
+from packhorse.define.files import ANYTHING, Accepts, sanitize_name
 from packhorse.define.submit import Options
 from packhorse.define.validation import find_nul, invalid
 from packhorse.errors import (

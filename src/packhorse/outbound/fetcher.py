@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 
 from msgspec import Struct
 
-from packhorse.define.durations import Duration, Size, seconds, size
+from packhorse.define.options import Duration, Size, seconds, size
 from packhorse.errors import OutboundFailed
 from packhorse.outbound.addresses import Allow
 from packhorse.outbound.calls import Answer, Outbound, Policy

@@ -12,11 +12,11 @@ from functools import partial
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, Unpack, overload
 
-from packhorse.define.context import Later
-from packhorse.define.durations import Duration, seconds
 from packhorse.define.files import File
+from packhorse.define.options import Duration, seconds
 from packhorse.define.pipelines import Pipeline
 from packhorse.define.signature import Submits
+from packhorse.define.stages import Later
 from packhorse.define.submit import SubmitOptions, options_from
 from packhorse.runtime import Handle
 from packhorse.settings import Settings

@@ -7,10 +7,9 @@ from typing import Any, Generic, TypeVar, cast, overload
 
 from packhorse.core.models import Event, Failure, Job
 from packhorse.core.plan import Status
-from packhorse.define.context import Later
 from packhorse.define.files import File
 from packhorse.define.signature import Function
-from packhorse.define.stages import Stage
+from packhorse.define.stages import Later, Stage
 from packhorse.errors import JobNotFound, NotFinished
 from packhorse.runtime import Handle, Runtime
 from packhorse.store.base import Line, Report

@@ -12,7 +12,7 @@ from packhorse.auth import keys
 from packhorse.cli import output
 from packhorse.cli.options import Places, Remote, Whole, settings_from
 from packhorse.client import Json
-from packhorse.define.durations import seconds
+from packhorse.define.options import seconds
 from packhorse.errors import InvalidInput
 from packhorse.factory import open_store
 from packhorse.schemas.keys import audit_entry_to_json, key_to_json

@@ -13,7 +13,7 @@ from packhorse.cli.commands.results import check_target, save_result
 from packhorse.cli.options import Remote, Whole
 from packhorse.cli.values import group_words, parameters_from
 from packhorse.client import Client, Json
-from packhorse.define.durations import seconds
+from packhorse.define.options import seconds
 from packhorse.define.validation import unknown_pipeline
 
 

@@ -7,8 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import Any, NamedTuple
 
-from packhorse.define.accepts import ANYTHING
-from packhorse.define.files import sanitize_name
+from packhorse.define.files import ANYTHING, sanitize_name
 from packhorse.define.validation import (
     NO_PARAMETER,
     NOT_VALID,

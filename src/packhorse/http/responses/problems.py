@@ -11,8 +11,7 @@ from litestar.exceptions import HTTPException, ValidationException
 from litestar.response.base import ASGIResponse
 
 from packhorse.core import json
-from packhorse.define.choices import one_of
-from packhorse.define.validation import invalid
+from packhorse.define.validation import invalid, one_of
 from packhorse.errors import (
     BlobError,
     Conflict,

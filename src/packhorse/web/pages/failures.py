@@ -10,8 +10,7 @@ from litestar import Response, get
 from litestar.params import FromPath, FromQuery, QueryParameter
 
 from packhorse.core.models import FailureStatus
-from packhorse.define.choices import one_of
-from packhorse.define.validation import NOT_VALID, FieldError, invalid
+from packhorse.define.validation import NOT_VALID, FieldError, invalid, one_of
 from packhorse.errors import InvalidInput, PackhorseError
 from packhorse.http.routes.failures import Cursor
 from packhorse.http.services import tools_and_caller

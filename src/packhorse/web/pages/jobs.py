@@ -12,8 +12,7 @@ from litestar import Response, get
 from litestar.params import QueryParameter
 
 from packhorse.core.plan import Status
-from packhorse.define.choices import one_of
-from packhorse.define.validation import FieldError, invalid
+from packhorse.define.validation import FieldError, invalid, one_of
 from packhorse.http.routes.jobs import CURSOR
 from packhorse.http.services import tools_and_caller
 from packhorse.jobs import view

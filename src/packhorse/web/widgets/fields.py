@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from packhorse.define.accepts import ACCEPT, MAX_BYTES
+from packhorse.define.files import ACCEPT, MAX_BYTES
 from packhorse.define.files import SCHEMA as FILE
 from packhorse.define.secrets import SCHEMA as SECRET
 

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from packhorse.core import error_codes, json
-from packhorse.define.context import Later, Permanent
 from packhorse.define.files import File
 from packhorse.define.pipelines import Pipeline
-from packhorse.define.stages import Stage
+from packhorse.define.stages import Later, Permanent, Stage
 from packhorse.define.values import encode_result
 from packhorse.errors import InvalidInput
 from packhorse.worker.child.context import ChildContext

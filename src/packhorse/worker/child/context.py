@@ -11,8 +11,8 @@ from functools import cached_property
 from pathlib import Path
 
 from packhorse.core import json
-from packhorse.define.context import Context
 from packhorse.define.files import File, artifact_name
+from packhorse.define.stages import Context
 from packhorse.worker.child.messages import FromChild, Made, Moved, Run, sayable
 
 LONGEST = 1000
