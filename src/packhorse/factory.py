@@ -63,7 +63,7 @@ def _check_store(url: str, prefix: str) -> None:
             address_from(url)
         case scheme if scheme in REDIS:
             try:
-                from packhorse.store.redis.address import address
+                from packhorse.store.redis.client import address
             except ImportError as error:
                 raise _driver_error("redis", parts.scheme) from error
             address(url, prefix)

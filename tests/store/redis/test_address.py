@@ -12,7 +12,7 @@ from packhorse.errors import SettingError, StoreUnavailable
 from packhorse.factory import open_store
 from packhorse.settings import without_secrets
 from packhorse.store.collections.workers import get_bookmark, put_bookmark
-from packhorse.store.redis.address import address
+from packhorse.store.redis.client import address
 from tests.servers import valkey
 
 

@@ -8,8 +8,9 @@ import pytest
 import redis
 
 from packhorse.store.base import Finding
-from packhorse.store.redis import RedisStore, check
+from packhorse.store.redis import RedisStore
 from packhorse.store.redis.client import FRESH, ServerClock
+from packhorse.store.redis.store import findings as judge
 from tests.contract.builders import LEASE, claim, started, submit
 from tests.servers import valkey
 from tests.store.redis.inside import OpenRedis
@@ -80,16 +81,19 @@ async def test_a_server_that_does_not_say_its_settings_is_not_taken_for_safe(
     ],
 )
 def test_servers_before_seven_are_too_old(info: dict[str, str], is_ok: bool) -> None:
-    assert check._version(info).is_ok is is_ok
+    [version, *_] = judge(info, "always", "noeviction", "p:", 0.0)
+
+    assert (version.name, version.is_ok) == ("server version", is_ok)
 
 
 def test_a_failed_write_of_the_file_is_told() -> None:
-    settings: dict[str, str | None] = {"appendfsync": "always", "appendonly": "yes", "maxmemory-policy": "noeviction"}
+    info = {"redis_version": "8.0.0", "aof_enabled": "1", "aof_last_write_status": "err"}
 
-    found = check._durability({"aof_enabled": "1", "aof_last_write_status": "err"}, settings)
+    found = judge(info, "always", "noeviction", "p:", 0.0)
 
-    assert [finding.is_ok for finding in found] == [True, True, False]
-    assert found[2].value == "aof_last_write_status"
+    assert [(each.name, each.value) for each in found if not each.is_ok] == [
+        ("last write of the file", "aof_last_write_status")
+    ]
 
 
 async def test_the_prefix_in_a_cluster_is_told(open_redis: OpenRedis, prefix: str) -> None:

@@ -17,7 +17,7 @@ from packhorse.errors import Conflict, PackhorseError, StoreError, StoreUnavaila
 from packhorse.store.base import Filter, Store
 from packhorse.store.collections import workers
 from packhorse.store.collections.workers import get_bookmark
-from packhorse.store.redis import RedisStore, writer
+from packhorse.store.redis import RedisStore, session
 from packhorse.store.redis.client import CONNECTIONS
 from tests.contract.builders import (
     CHAIN,
@@ -198,7 +198,7 @@ async def test_a_report_whose_answer_is_lost_has_an_unknown_outcome(
 async def test_what_was_behind_a_lost_answer_was_never_sent(
     server: valkey.Valkey, open_redis: OpenRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "MEMBERS", 2)
+    monkeypatch.setattr(session, "MEMBERS", 2)
     store = await open_redis(server.url("p:") + HASTY)
     await submit(store)
     changes = [submission(now=1.0) for _ in range(5)]
@@ -325,7 +325,7 @@ async def test_a_server_that_lost_the_plans_is_told_them_again(
 async def test_more_than_one_script_takes_keeps_its_order_and_its_refusals(
     redis_store: RedisStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "MEMBERS", 2)
+    monkeypatch.setattr(session, "MEMBERS", 2)
     first = submission(SLOTTED, now=1.0)
     taken = submission(SLOTTED, now=1.0)
     behind = cancelling(redis_store, taken.after)
@@ -342,7 +342,7 @@ async def test_what_is_behind_a_refused_change_is_refused_in_the_next_script_too
     redis_store: RedisStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Although the version it was decided on is by now somebody else's."""
-    monkeypatch.setattr(writer, "MEMBERS", 1)
+    monkeypatch.setattr(session, "MEMBERS", 1)
     job = await split(redis_store, 3)
     first, second, third = await claim(redis_store, limit=3)
     stale = await held(redis_store, job.id)
@@ -360,7 +360,7 @@ async def test_what_is_behind_a_refused_change_is_refused_in_the_next_script_too
 async def test_a_write_larger_than_a_script_should_be_travels_alone(
     redis_store: RedisStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "BYTES", 1)
+    monkeypatch.setattr(session, "BYTES", 1)
 
     jobs = await submit_many(redis_store, 5)
 

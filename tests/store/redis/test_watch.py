@@ -9,7 +9,7 @@ import pytest
 
 from packhorse.errors import StoreUnavailable
 from packhorse.store.redis import RedisStore, watch
-from packhorse.store.redis.watch import Watch
+from packhorse.store.redis.watch import WatchStore
 from tests.contract.builders import submit
 from tests.servers import valkey
 from tests.store.blocked import LIMIT, until
@@ -47,10 +47,10 @@ async def test_who_waits_is_woken_by_the_feed_and_not_only_by_looking(
 async def test_who_waits_is_woken_by_looking_when_the_feed_says_nothing(
     open_redis: OpenRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def deaf(_self: Watch, _since: int) -> None:
+    async def deaf(_self: WatchStore, _since: int) -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(Watch, "_read", deaf)
+    monkeypatch.setattr(WatchStore, "_read", deaf)
     monkeypatch.setattr(watch, "LOOK", 0.05)
     store, other = await open_redis(), await open_redis()
     mark = await store.changed(None, 0)

@@ -13,7 +13,6 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-import msgspec
 from msgspec.structs import replace
 
 from packhorse.core import json
@@ -23,12 +22,11 @@ from packhorse.errors import CorruptRecord, PackhorseError, SchemaTooNew, StoreE
 from packhorse.log import log
 from packhorse.store.base import Claim, Decide
 from packhorse.store.batching import Group
-from packhorse.store.redis import commit, keys
-from packhorse.store.redis import rows as records
+from packhorse.store.redis import keys
 from packhorse.store.redis.client import Link, ServerClock
-from packhorse.store.redis.commit import Member
-from packhorse.store.redis.rows import FIELDS, Plans
-from packhorse.store.redis.writer import Writer
+from packhorse.store.redis.commit import MANY, pack_change
+from packhorse.store.redis.rows import FIELDS, Plans, jobs_from
+from packhorse.store.redis.session import Member, Writer, pack, pack_ops
 
 RESERVED = 5.0
 """Seconds in which a claimer has decided and committed, or is taken for dead."""
@@ -40,8 +38,6 @@ ASKS = 64
 """Claims answered by one script."""
 TRIES = 5
 """Decisions about one entry whose job keeps moving; then it is left to whoever claims next."""
-
-_pack = msgspec.msgpack.Encoder().encode
 
 
 class Entry(NamedTuple):
@@ -142,7 +138,7 @@ class Claimer:
         ]
         sent = time.monotonic()
         at, found, rows = await self._link.run(
-            "claim", self._clock.argument(), RESERVED, BATCH, _pack([list(lists), packed]), *FIELDS, "spec"
+            "claim", self._clock.argument(), RESERVED, BATCH, pack([list(lists), packed]), *FIELDS, "spec"
         )
         self._clock.learn(float(at), sent)
         by_job = {rows[i].decode(): rows[i + 1] for i in range(0, len(rows), 2)}
@@ -150,7 +146,7 @@ class Claimer:
 
     async def _give_back(self, entries: Sequence[Entry], token: str) -> None:
         await self._writer.put(
-            *(commit.plain(["unreserve", e.text], guards=[["reserved", e.text, token]]) for e in entries)
+            *(pack_ops(["unreserve", e.text], guards=[["reserved", e.text, token]]) for e in entries)
         )
 
     # Deciding
@@ -225,14 +221,14 @@ class Claimer:
                 raise job
             change = decide(job, entry.task) if job is not None else None
             if change is not None:
-                return self._claim(change, entry, known), commit.member(change, self._plans, token)
+                return self._claim(change, entry, known), pack_change(change, self._plans, token)
         except SchemaTooNew:
             raise
         except PackhorseError as error:
             # A job nobody can read, or an entry the lifecycle will not start: it must not stop those behind it.
             log.entry_dropped(entry.job_id, entry.task.stage, error)
         gone = ["back", entry.queue, entry.kind, entry.rank, entry.text]
-        return None, commit.plain(gone, guards=[["reserved", entry.text, token]])
+        return None, pack_ops(gone, guards=[["reserved", entry.text, token]])
 
     def _claim(self, change: Change, entry: Entry, known: Known) -> Claim:
         job, task = change.after, entry.task
@@ -246,7 +242,7 @@ class Claimer:
 
     async def _learn(self, rows: Mapping[str, Any], known: Known) -> None:
         found = [(job_id, row[:-1]) for job_id, row in rows.items()]
-        known.jobs |= dict(await records.jobs_from(found, self._plans, self._link.ask))
+        known.jobs |= dict(await jobs_from(found, self._plans, self._link.ask))
         for job_id, row in rows.items():
             if row[-1] is not None:
                 with suppress(CorruptRecord):  # who needs it is told when it is missing
@@ -257,7 +253,7 @@ class Claimer:
         rows = await self._link.ask([["HMGET", keys.job(job_id), *FIELDS] for job_id in ids])
         for job_id in ids:
             known.jobs.pop(job_id, None)
-        known.jobs |= dict(await records.jobs_from(list(zip(ids, rows, strict=True)), self._plans, self._link.ask))
+        known.jobs |= dict(await jobs_from(list(zip(ids, rows, strict=True)), self._plans, self._link.ask))
 
     async def _learn_upstream(self, entries: Sequence[Entry], known: Known) -> None:
         wanted: dict[tuple[str, str], list[str]] = {}
@@ -268,8 +264,8 @@ class Claimer:
                     width = len(job.stage(need.stage).tasks or ())
                     wanted[job.id, need.stage] = [keys.task(TaskId(need.stage, n)) for n in range(width)]
         missing = {at: fields for at, fields in wanted.items() if at not in known.results}
-        asked = [(at, first) for at, fields in missing.items() for first in range(0, len(fields), commit.MANY)]
-        questions = [["HMGET", keys.result(at[0]), *missing[at][first : first + commit.MANY]] for at, first in asked]
+        asked = [(at, first) for at, fields in missing.items() for first in range(0, len(fields), MANY)]
+        questions = [["HMGET", keys.result(at[0]), *missing[at][first : first + MANY]] for at, first in asked]
         bodies: dict[tuple[str, str], list[bytes | None]] = {at: [] for at in missing}
         for (at, _), page in zip(asked, await self._link.ask(questions), strict=True):
             bodies[at] += page

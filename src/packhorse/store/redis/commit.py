@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
-from packhorse.core import json
+from packhorse.core import failures, json
 from packhorse.core.changes import (
     Change,
     DropRecord,
@@ -35,22 +35,19 @@ from packhorse.core.changes import (
     TakeSlot,
     Waiting,
 )
-from packhorse.core.models import Event, Job, TaskId
+from packhorse.core.models import Event, FailedRun, Job, TaskId
 from packhorse.core.records import IndexEntry, Put
 from packhorse.errors import AlreadySubmitted, Conflict, LeaseLost, PackhorseError, SlotTaken, StoreError
 from packhorse.store.base import is_own_work
-from packhorse.store.redis import failure_operations, keys, public_view, rows
-from packhorse.store.redis.failure_operations import Op
+from packhorse.store.redis import keys, rows
 from packhorse.store.redis.rows import Plans
+from packhorse.store.redis.session import Member, Op, Session, pack_member
 
 NET = 7 * 86_400
 """Seconds after its purge time at which the server itself drops an ended job, should no worker ever come back."""
-METRICS = "3600"
-"""Seconds for which what a job has used is kept after it was last measured."""
 MANY = 500
 """Fields named in one operation at most."""
-
-_pack = msgspec.msgpack.Encoder().encode
+NEEDS_PLAN = b"plan"
 
 
 class Kept(Event, frozen=True, omit_defaults=True):
@@ -59,46 +56,58 @@ class Kept(Event, frozen=True, omit_defaults=True):
     change: str = ""
 
 
-class Member(NamedTuple):
-    job_id: str
-    """Empty for what is about no job's record, and so is never refused for a neighbour's sake."""
-    body: bytes
-    """What the script is told: words and counts, packed one after the other."""
-    words: int
-    is_own: bool = False
-    """Whether it is nothing that others who work through this handle have to hear of."""
+class CommitStore(Session):
+    async def commit(self, changes: Sequence[Change]) -> list[PackhorseError | None]:
+        try:
+            return await self._commit(changes)
+        except StoreError as error:
+            return [error] * len(changes)
+
+    async def _commit(self, changes: Sequence[Change]) -> list[PackhorseError | None]:
+        outcomes: dict[int, PackhorseError | None] = {}
+        members: dict[int, Member] = {}
+        spoiled: set[str] = set()
+        for n, change in enumerate(changes):
+            job_id = change.after.id
+            if job_id in spoiled:
+                outcomes[n] = Conflict("An earlier change of the job was refused.", job_id=job_id)
+                continue
+            try:
+                members[n] = pack_change(change, self._plans)
+            except Exception as error:  # broad: what is wrong with one change is told to its caller, the others travel
+                spoiled.add(job_id)
+                outcomes[n] = error if isinstance(error, PackhorseError) else _unwritable(error)
+        answers = dict(zip(members, await self._write(list(members.values())), strict=True))
+        lacking = [
+            n for n, answer in answers.items() if not isinstance(answer, Exception) and answer[:1] == [NEEDS_PLAN]
+        ]
+        if lacking:
+            answers |= await self._with_plans(changes, answers, lacking)
+        for n, answer in answers.items():
+            change = changes[n]
+            outcomes[n] = answer if isinstance(answer, PackhorseError) else _refusal(answer, change)
+            if change.before is None and outcomes[n] is None:
+                self._plans.kept.add(change.after.plan.fingerprint)
+        return [outcomes[n] for n in range(len(changes))]
+
+    async def _with_plans(
+        self, changes: Sequence[Change], answers: Mapping[int, object], lacking: Sequence[int]
+    ) -> dict[int, object]:
+        """The server has lost plans that we had put there: bring them along, and what was refused behind them."""
+        self._plans.kept.clear()
+        jobs = {changes[n].after.id for n in lacking}
+        again = [n for n, answer in answers.items() if changes[n].after.id in jobs and answer]
+        members = [pack_change(changes[n], self._plans) for n in again]
+        return dict(zip(again, await self._write(members), strict=True))
 
 
-def _told(job_id: str, head: Sequence[str], guards: Sequence[Op], ops: Sequence[Op], *, is_own: bool = False) -> Member:
-    """One flat list: lists within lists cost the script a table each."""
-    flat: list[Any] = [job_id, *head, len(guards)]
-    for words in guards:
-        flat.append(len(words))
-        flat += words
-    flat.append(len(ops))
-    for words in ops:
-        flat.append(len(words))
-        flat += words
-    return Member(job_id, _pack(flat)[_header(len(flat)) :], len(flat), is_own)
+def _unwritable(error: Exception) -> StoreError:
+    found = StoreError(f"{type(error).__name__}: {error}")
+    found.__cause__ = error
+    return found
 
 
-def _header(count: int) -> int:
-    """Bytes with which msgpack begins a list of so many."""
-    return 1 if count < 16 else 3 if count < 65_536 else 5
-
-
-def together(members: Sequence[Member]) -> bytes:
-    """What the script is told of all of them: one list."""
-    count = sum(member.words for member in members)
-    return b"".join([b"\xdd", count.to_bytes(4), *[member.body for member in members]])
-
-
-def plain(*ops: Op, guards: Sequence[Op] = ()) -> Member:
-    """Operations about no job's record."""
-    return _told("", ("*", "", ""), guards, ops)
-
-
-def member(change: Change, plans: Plans, reservation: str | None = None) -> Member:
+def pack_change(change: Change, plans: Plans, reservation: str | None = None) -> Member:
     """The change, packed. Raises what is wrong with it: nothing of it has been sent then."""
     job = change.after
     if not job.id:
@@ -113,16 +122,10 @@ def member(change: Change, plans: Plans, reservation: str | None = None) -> Memb
     ops = _ops(change)
     if body:
         ops += [["SADD", keys.kinds(stage.queue), stage.kind] for stage in job.plan.stages]
-    return _told(job.id, (version, plan, body), guards, ops, is_own=is_own_work(change))
+    return pack_member(job.id, (version, plan, body), guards, ops, is_own=is_own_work(change))
 
 
-def erasure(job_id: str, version: str, gone: Sequence[str], indexes: Sequence[str]) -> Member:
-    """Everything under the job's id, if it is still as it was read."""
-    ops = [["orphan", job_id], *(["DEL", key] for key in gone), ["out", job_id, *indexes]]
-    return _told(job_id, (version, "", ""), [], ops)
-
-
-def refusal(outcome: Any, change: Change) -> PackhorseError | None:
+def _refusal(outcome: Any, change: Change) -> PackhorseError | None:
     """Why the change was not made, in the words of the contract."""
     if not outcome:
         return None
@@ -181,11 +184,6 @@ def _guard(guard: Guard, job: Job, reservation: str | None) -> Op:
             return ["free", keys.slot(slot), job.id]
         case RecordIs(ref, stamp):
             return ["record_is", *ref, str(stamp)]
-
-
-def back(job: Job, at: TaskId) -> Op:
-    stage = job.plan.stage(at.stage)
-    return ["back", stage.queue, stage.kind, str(-job.priority), keys.entry(job.id, at)]
 
 
 def _ops(change: Change) -> list[Op]:
@@ -247,7 +245,8 @@ def _apply(effect: Effect, change: Change, ops: list[Op]) -> None:
         case MakeDue(task, queue, kind, priority, not_before):
             ops.append(["due", queue, kind, str(-priority), keys.entry(job.id, task), str(not_before)])
         case TakeBack(task):
-            ops.append(back(job, task))
+            stage = job.plan.stage(task.stage)
+            ops.append(["back", stage.queue, stage.kind, str(-job.priority), keys.entry(job.id, task)])
         case Grant(task, token, worker, seconds):
             ops.append(["grant", keys.entry(job.id, task), token, worker, str(seconds)])
         case EndLease(task):
@@ -264,12 +263,13 @@ def _apply(effect: Effect, change: Change, ops: list[Op]) -> None:
             if places:
                 ops.append(["HSET", keys.output(job.id), keys.task(task), json.encode(places).decode()])
         case DropStages(stages):
-            for stage in stages:
-                _drop(change.before or job, stage, ops)
+            for name in stages:
+                _drop(change.before or job, name, ops)
         case RecordFailure():
-            ops += failure_operations.record_failure(effect)
-        case SettleFailures():
-            ops.append(failure_operations.settle_failures(job.id, effect))
+            ops.append(_record_failure(effect.failure))
+        case SettleFailures(was, now, settled):
+            body = "" if settled is None else json.encode(settled).decode()
+            ops.append(["settle_failures", job.id, was.value, now.value, body])
         case PutRecord(put):
             stamp = "" if put.stamp is None else str(put.stamp)
             ops.append(["put_record", put.kind, put.id, stamp, *put_facts(put)])
@@ -277,6 +277,21 @@ def _apply(effect: Effect, change: Change, ops: list[Op]) -> None:
             ops.append(["note_record", *ref, as_text(note), join_index(index)])
         case DropRecord(ref):
             ops.append(["drop_record", *ref])
+
+
+def _record_failure(failure: FailedRun) -> Op:
+    """The operation that keeps a failure and counts it. The script finds out whether its group is new."""
+    group = failures.new_group(failure)
+    facts = {
+        "pipeline": group.pipeline, "stage": group.stage or "", "code": group.code, "message": group.message,
+        "first_seen": repr(group.first_seen),
+    }  # fmt: skip
+    alerts = [failures.put_action(failures.new_alert(failure, kind)) for kind in ("new", "again")]
+    return [
+        "fail", failure.id, failure.job_id, keys.group(failure.tenant, failure.fingerprint), failure.user,
+        str(failures.MAX_USERS), repr(failure.at), group.seen, json.encode(failure).decode(),
+        *(each.body.decode() for each in alerts), alerts[0].id, *(text for pair in facts.items() for text in pair),
+    ]  # fmt: skip
 
 
 def join_index(index: Sequence[IndexEntry]) -> str:
@@ -312,10 +327,10 @@ def _tell(change: Change, ops: list[Op]) -> None:
     elif change.id:  # nothing to tell, but whether it was made may be asked
         ops.append(["RPUSH", keys.changes(job_id), change.id])
     for event in change.events:
-        if (sort := public_view.ANNOUNCED.get(event.type)) is not None:
+        if (sort := rows.ANNOUNCED.get(event.type)) is not None:
             # What is about the whole job has a stream of its own.
             verb = "announce" if "stage" in event.data else "publish"
-            ops.append([verb, job_id, public_view.message(sort, event, change.after)])
+            ops.append([verb, job_id, rows.event_message(sort, event, change.after)])
 
 
 def _show_stages(change: Change, ops: list[Op]) -> None:
@@ -325,7 +340,7 @@ def _show_stages(change: Change, ops: list[Op]) -> None:
         return
     for plan, was, now in zip(job.plan.stages, before.stages, job.stages, strict=True):
         if was is not now and now.tasks and was != now:
-            fields = public_view.stage(now, plan.over is not None, job.updated_at)
+            fields = rows.stage_fields(now, plan.over is not None, job.updated_at)
             ops.append(["HSET", keys.stage(job.id, plan.name), *fields])
 
 
@@ -341,5 +356,5 @@ def _limit(change: Change, ops: list[Op]) -> None:
     if is_over and not was_over:
         ops.append(["count", job.status.value])
         if job.started_at is not None:
-            ops.append(["SET", keys.metrics(job.id, "duration"), str(rows.duration(job)), "EX", METRICS])
-        ops.append(["outside", "queue:done", public_view.ended(job)])
+            ops.append(["SET", keys.metrics(job.id, "duration"), str(rows.duration(job)), "EX", keys.METRICS_LAST])
+        ops.append(["outside", "queue:done", rows.done_item(job)])

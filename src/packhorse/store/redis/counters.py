@@ -1,21 +1,20 @@
-"""How much: counters. What waits travels together, in one script."""
+"""Limits, quotas and statistics. Charges that wait travel together; counts over time expire by themselves."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
-
-import msgspec
 
 from packhorse.errors import StoreError
 from packhorse.store.base import Charge, Spent
 from packhorse.store.batching import Group
-from packhorse.store.redis.client import Link, ServerClock
+from packhorse.store.counters import KEPT, MINUTE, MOST_RANKS, Counts, Head, Tally, first
+from packhorse.store.redis import keys
+from packhorse.store.redis.client import Address
+from packhorse.store.redis.session import Session, pack, pack_ops
 
 MANY = 128
-"""Asks in one script at most: about 5 ms in which the server answers nobody else."""
-
-_pack = msgspec.msgpack.Encoder().encode
+"""Charges in one script at most: about 5 ms in which the server answers nobody else."""
 
 
 class Ask(NamedTuple):
@@ -24,30 +23,86 @@ class Ask(NamedTuple):
     charges: Sequence[Charge]
     at: float | None = None
 
-    def packed(self) -> list[Any]:
-        flat = [part for c in self.charges for part in (c.name, repr(float(c.window)), c.amount, c.limit)]
-        return ["" if self.at is None else repr(self.at), *flat]
+    def flat(self) -> list[Any]:
+        parts = [part for c in self.charges for part in (c.name, repr(float(c.window)), c.amount, c.limit)]
+        return ["" if self.at is None else repr(self.at), *parts]
 
 
-class Counting:
-    def __init__(self, link: Link, clock: ServerClock) -> None:
-        self._link = link
-        self._clock = clock
+class CounterStore(Session):
+    def __init__(self, address: Address, clock: Callable[[], float] | None = None) -> None:
+        super().__init__(address, clock)
         self._asks: Group[Ask, Any] = Group(self._send, MANY)
-
-    async def __call__(self, ask: Ask) -> Any:
-        [said] = await self._asks([ask])
-        if isinstance(said, bytes):
-            raise StoreError(f"Redis: {said.decode()}")
-        return said
+        self._closing.insert(0, self._asks.close)
 
     async def spend(self, charges: Sequence[Charge]) -> Spent:
-        at, refused, wait, *left = await self(Ask(charges))
+        at, refused, wait, *left = await self._charge(Ask(charges))
         return Spent(float(at), None if refused < 0 else refused, tuple(map(int, left)), float(wait))
 
-    async def close(self) -> None:
-        await self._asks.close()
+    async def refund(self, charges: Sequence[Charge], at: float) -> None:
+        await self._charge(Ask(charges, at))
+
+    async def _charge(self, ask: Ask) -> Any:
+        self._open()
+        [answer] = await self._asks([ask])
+        if isinstance(answer, bytes):
+            raise StoreError(f"Redis: {answer.decode()}")
+        return answer
 
     async def _send(self, asks: list[Ask]) -> list[Any]:
-        said: list[Any] = await self._link.run("spend", self._clock.argument(), _pack([ask.packed() for ask in asks]))
-        return said
+        answers: list[Any] = await self._link.run("spend", self.now.argument(), pack([ask.flat() for ask in asks]))
+        return answers
+
+    # Statistics
+
+    async def tally(self, counts: Mapping[Tally, int]) -> None:
+        ops = [
+            ["HINCRBY", _tally_key(each.step, each.at), f"{each.pipeline} {each.queue} {each.name}", str(count)]
+            for each, count in counts.items()
+        ]
+        stretches = {(each.step, each.at) for each in counts}
+        ops += [["EXPIRE", _tally_key(step, at), str(KEPT[step] + 2 * step)] for step, at in stretches]
+        await self._write.put(*([pack_ops(*ops)] if counts else []))
+
+    async def tallied(
+        self, step: int, since: float, *, queue: str | None = None, pipeline: str | None = None
+    ) -> list[tuple[Tally, int]]:
+        """Also the stretch after this one: the clock of who counted may be a little ahead."""
+        now = self.now()
+        times = range(first(step, since, now), int(now) + step + 1, step)
+        answers = await self._link.ask([["HGETALL", _tally_key(step, at)] for at in times])
+        found = (item for at, flat in zip(times, answers, strict=True) for item in _tallies(step, at, flat))
+        return [
+            (each, count) for each, count in found if queue in (None, each.queue) and pipeline in (None, each.pipeline)
+        ]
+
+    async def heads(self, kinds: Mapping[str, Collection[str]]) -> list[Head]:
+        """Priority by priority, for all queues at once."""
+        self._open()
+        asked = [(queue, kind, "-inf") for queue, names in kinds.items() for kind in names]
+        found: list[Head] = []
+        for _ in range(MOST_RANKS):
+            answers = await self._link.ask(
+                [
+                    ["ZRANGEBYSCORE", keys.ready(queue, kind), above, "+inf", "WITHSCORES", "LIMIT", "0", "1"]
+                    for queue, kind, above in asked
+                ]
+            )
+            there = [(*pair, flat) for pair, flat in zip(asked, answers, strict=True) if flat]
+            found += [Head(queue, *keys.entry_from(flat[0].decode())) for queue, _, _, flat in there]
+            asked = [(queue, kind, f"({flat[1].decode()}") for queue, kind, _, flat in there]
+            if not asked:
+                break
+        return found
+
+    async def counted(self, most: int) -> Counts:  # noqa: ARG002 (the indexes know their size)
+        return Counts(*(await self._link.ask([["ZCARD", keys.index(name)] for name in keys.WHOLE])))
+
+
+def _tally_key(step: int, at: int) -> str:
+    return f"stats:{'minute' if step == MINUTE else 'quarter'}:{at}"
+
+
+def _tallies(step: int, at: int, flat: Sequence[bytes]) -> Iterator[tuple[Tally, int]]:
+    for i in range(0, len(flat), 2):
+        pipeline, queue, name = flat[i].decode().split(" ", 2)
+        yield Tally(step, at, pipeline, queue, name), int(flat[i + 1])

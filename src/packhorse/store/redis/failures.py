@@ -15,16 +15,16 @@ from packhorse.core import failures as rules
 from packhorse.core import json
 from packhorse.core.models import FailedRun, FailureStatus, Settled
 from packhorse.store.failures import FailureFilter, FailureGroup, Recent
-from packhorse.store.redis import commit, keys
+from packhorse.store.redis import keys
 from packhorse.store.redis.client import Link
-from packhorse.store.redis.session import Handle
+from packhorse.store.redis.session import Session, pack_ops, refusal
 
 PAGE = 250
 """Failures looked at by one question: who filters by code may have to look at many for few."""
 COUNTS = tuple(status.value for status in FailureStatus)
 
 
-class FailureStore(Handle):
+class FailureStore(Session):
     async def failures(
         self, wanted: FailureFilter | Sequence[str], *, before: str | None = None, limit: int = 50
     ) -> list[FailedRun]:
@@ -79,14 +79,12 @@ class FailureStore(Handle):
     ) -> list[str]:
         """Each by itself: the script refuses one that is not open, and makes the others."""
         asked, body = list(dict.fromkeys(ids)), json.encode(settled).decode()
-        members = [
-            commit.plain(["move_failure", id, "dismissed", body], guards=[["failure", id, "open"]]) for id in asked
-        ]
+        members = [pack_ops(["move_failure", id, "dismissed", body], guards=[["failure", id, "open"]]) for id in asked]
         if group is not None:
             key = keys.failure_group(keys.group(*group))
-            members.append(commit.plain(["HSET", key, "dismissal", body], guards=[["exists", key]]))
+            members.append(pack_ops(["HSET", key, "dismissal", body], guards=[["exists", key]]))
         outcomes = await self._write(members)
-        return [id for id, outcome in zip(asked, outcomes, strict=False) if not self._write.refusal(outcome)]
+        return [id for id, outcome in zip(asked, outcomes, strict=False) if not refusal(outcome)]
 
     async def forget_failures(self, until: float, limit: int) -> int:
         """The oldest of each tenant."""
@@ -99,7 +97,7 @@ class FailureStore(Handle):
                 [ids] = await self._link.ask([page])
                 found += [id.decode() for id in ids]
         if found:
-            await self._write.put(*(commit.plain(["forget_failure", id]) for id in found))
+            await self._write.put(*(pack_ops(["forget_failure", id]) for id in found))
         return len(found)
 
 

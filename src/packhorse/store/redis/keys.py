@@ -42,6 +42,10 @@ def log(job_id: str) -> str:
     return f"log:{job_id}"
 
 
+METRICS_LAST = "3600"
+"""Seconds for which what a job has used is kept after it was last measured."""
+
+
 def metrics(job_id: str, what: str) -> str:
     return f"metrics:{job_id}:{what}"
 

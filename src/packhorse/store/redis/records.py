@@ -1,32 +1,37 @@
-"""Records: everything beside jobs. Their keys are described in `lua/record_lib.lua`."""
+"""Records: everything beside jobs, and the keys in which people read some of them.
+
+The keys of records are described in `lua/record_lib.lua`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 from urllib.parse import quote, unquote
 
-import msgspec
-
+from packhorse.core import json
 from packhorse.core.records import Drop, LogEntry, Put, Record
-from packhorse.errors import Conflict, JobNotFound
-from packhorse.store.redis import commit, public_view
-from packhorse.store.redis.session import Handle
+from packhorse.core.schedules import Schedule
+from packhorse.errors import Conflict, CorruptRecord, JobNotFound
+from packhorse.store.base import Finding
+from packhorse.store.collections import queues, workers
+from packhorse.store.redis.commit import as_text, put_facts
+from packhorse.store.redis.session import Session, pack
 
 FIELDS = ("stamp", "body", "note", "due_at", "attempts")
 PAGE = 500
 """Records read by one script, so that it does not keep others waiting."""
 
-_pack = msgspec.msgpack.Encoder().encode
 
-
-class RecordStore(Handle):
+class RecordStore(Session):
     async def put(self, writes: Sequence[Put | Drop], *, quiet: bool = False) -> list[int]:
         self._open()
         if not writes:
             return []
-        packed = _pack([_put(write) if isinstance(write, Put) else _drop(write) for write in writes])
-        views = _pack(public_view.show_records(writes))
+        packed = pack([_facts(write) for write in writes])
+        views = pack(_show_records(writes))
         why, *facts = await self._link.run("put", "1" if quiet else "", packed, views)
         if not why:
             return [int(stamp) for stamp in facts]
@@ -77,8 +82,8 @@ class RecordStore(Handle):
     async def append(self, log: str, entries: Sequence[LogEntry], *, keep: int) -> None:
         self._open()
         if entries:
-            flat = [part for entry in entries for part in (quote(entry.topic, safe=""), commit.as_text(entry.body))]
-            await self._link.run("append", log, keep, _pack(flat))
+            flat = [part for entry in entries for part in (quote(entry.topic, safe=""), as_text(entry.body))]
+            await self._link.run("append", log, keep, pack(flat))
 
     async def tail(self, log: str, *, topic: str = "", before: int | None = None, limit: int = 50) -> list[LogEntry]:
         self._open()
@@ -96,19 +101,110 @@ class RecordStore(Handle):
         return [LogEntry(fields[3], unquote(fields[1].decode()), int(id.partition(b"-")[0])) for id, fields in found]
 
 
-def _put(put: Put) -> list[Any]:
-    return [put.kind, put.id, _stamp(put.stamp), *commit.put_facts(put)]
-
-
-def _drop(drop: Drop) -> list[Any]:
-    return [drop.kind, drop.id, _stamp(drop.stamp), drop.leaseless]
-
-
-def _stamp(stamp: int | None) -> str:
-    return "" if stamp is None else str(stamp)
+def _facts(write: Put | Drop) -> list[Any]:
+    rest = put_facts(write) if isinstance(write, Put) else [write.leaseless]
+    return [write.kind, write.id, "" if write.stamp is None else str(write.stamp), *rest]
 
 
 def _record(kind: str, id: str, row: Sequence[Any]) -> Record:
     stamp, body, note, due_at, attempts = row
     due = None if due_at is None else float(due_at)
     return Record(kind, id, body, note or b"", int(stamp), due, int(attempts or 0))
+
+
+# What people are shown
+
+HEALTH = "60"
+"""Seconds after which a finding, or what a worker says of itself, is not shown as current any more."""
+MACHINE = "10"
+"""Seconds for which what a host uses is shown as current."""
+DAY = 86_400
+
+Commands = list[list[str]]
+
+
+def _show_records(writes: Sequence[Put | Drop]) -> Commands:
+    """Commands for the keys that people read, to be carried out in the step that makes these writes."""
+    shown = [kind for kind in dict.fromkeys(write.kind for write in writes) if kind in RECORD_VIEWS]
+    return [
+        command for kind in shown for command in RECORD_VIEWS[kind]([write for write in writes if write.kind == kind])
+    ]
+
+
+def _show_schedules(writes: Sequence[Put | Drop]) -> Commands:
+    """``config:{tenant}/{schedule}``: a hash with what people edit."""
+    commands = []
+    for write in writes:
+        if isinstance(write, Drop):
+            commands.append(["DEL", f"config:{write.id}"])
+            continue
+        with suppress(CorruptRecord):  # who asks for it is told
+            schedule = json.record(write.body, Schedule)
+            terms = schedule.terms
+            fields = {
+                "job_id": schedule.id, "active": "1" if terms.active else "0", "pipeline": terms.pipeline,
+                "cron": terms.cron, "zone": terms.zone, "params": terms.parameters.decode(),
+                "version": str(schedule.version), "updated_at": repr(schedule.updated_at),
+                "next_at": "" if schedule.next_at is None else repr(schedule.next_at),
+            }  # fmt: skip
+            commands.append(["HSET", f"config:{write.id}", *(text for pair in fields.items() for text in pair)])
+    return commands
+
+
+def _show_workers(writes: Sequence[Put | Drop]) -> Commands:
+    shown: Commands = []
+    for write in writes:
+        key = f"health:{write.id}"
+        if isinstance(write, Drop):
+            shown.append(["DEL", key])
+            continue
+        shown.append(["SET", key, write.body.decode(), "EX", HEALTH])
+        machine = json.record(write.body, workers.WorkerCard).machine
+        if machine is not None:  # of the host that was heard of last; each worker's is in its own
+            shown.append(["SET", "stats:cpu:current", f"{100 * machine.cpu:.1f}", "EX", MACHINE])
+            shown.append(["SET", "stats:memory:current", str(machine.memory), "EX", MACHINE])
+    return shown
+
+
+def _show_findings(writes: Sequence[Put | Drop]) -> Commands:
+    """Each part in a field, and whether all is well in a key of its own, for who reads nothing else."""
+    found = [json.record(write.body, Finding) for write in writes if isinstance(write, Put)]
+    worst = next((each for each in found if not each.is_ok), None)
+    current = {"status": "ok" if worst is None else "bad", "part": "" if worst is None else worst.part}
+    at = max((each.measured_at or 0.0 for each in found), default=0.0)
+    return [
+        *(["HSET", "health:services", each.part, json.encode(each).decode()] for each in found),
+        ["EXPIRE", "health:services", HEALTH],
+        ["SET", "health:current", json.encode({**current, "measured_at": at}).decode(), "EX", HEALTH],
+    ]
+
+
+def _show_lost(writes: Sequence[Put | Drop]) -> Commands:
+    shown = [
+        ["HSET", "workers:lost", write.id, write.body.decode()]
+        if isinstance(write, Put)
+        else ["HDEL", "workers:lost", write.id]
+        for write in writes
+    ]
+    return [*shown, ["EXPIRE", "workers:lost", str(DAY)]]
+
+
+def _show_readings(writes: Sequence[Put | Drop]) -> Commands:
+    """A hash per day, so that it can expire as a whole."""
+    shown: Commands = []
+    for write in writes:
+        if isinstance(write, Put):
+            key = f"stats:readings:{time.strftime('%Y-%m-%d', time.gmtime(int(write.id)))}"
+            shown.append(["HSET", key, write.id, write.body.decode()])
+            shown.append(["EXPIRE", key, str(queues.READINGS_KEPT + DAY)])
+    return shown
+
+
+RECORD_VIEWS: Mapping[str, Callable[[Sequence[Put | Drop]], Commands]] = {
+    "schedule": _show_schedules,
+    workers.WORKER: _show_workers,
+    workers.LOST: _show_lost,
+    workers.FINDING: _show_findings,
+    queues.READING: _show_readings,
+}
+"""By kind of record: the commands, keys without the prefix, that show people the writes of one `put`."""

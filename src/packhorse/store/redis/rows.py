@@ -1,4 +1,4 @@
-"""Between a job and its hash: fields that people read, and the compact state beside them."""
+"""Between a job and its keys: its hash, with fields that people read, and what they are shown and told beside it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any
 
+from msgspec import Struct
+
 from packhorse.core import json
-from packhorse.core.models import Job
+from packhorse.core.models import Event, Job, Stage, TaskId
 from packhorse.core.plan import Plan, Status
 from packhorse.errors import CorruptRecord, PackhorseError
 from packhorse.store.redis import keys
@@ -38,12 +40,12 @@ def fields(job: Job) -> list[str]:
         **{name: value or None for name, value in _marks(job).items()}, "duration_ms": duration(job),
     }  # fmt: skip
     flat = [text for name, value in found.items() if value is not None for text in (name, str(value))]
-    return [*flat, "state", _state(job)]
+    return [*flat, "state", json.state_of(job).decode()]
 
 
 def changed_fields(before: Job, after: Job) -> list[str]:
     """Names and values in turn of what is new. What has become None is empty."""
-    new = ["version", str(after.version), "updated_at", str(after.updated_at), "state", _state(after)]
+    new = ["version", str(after.version), "updated_at", str(after.updated_at), "state", json.state_of(after).decode()]
     if before.status is not after.status:
         new += ("status", after.status.value)
     for names, was, now in ((TIMES, _times(before), _times(after)), (COUNTED, _counted(before), _counted(after))):
@@ -170,10 +172,8 @@ def _job_from(id: str, row: Row, plans: Plans) -> Job:
             version=int(version), events=state.events, started_at=_time(started_at), completed_at=_time(completed_at),
             updated_at=float(updated_at), deadline_at=_time(deadline_at), purge_at=_time(purge_at),
             is_purging=bool(is_purging), stopping=state.stopping, has_litter=bool(has_litter),
-            error=state.error, stages=state.stages, webhooks=state.webhooks,
-            promoted=state.promoted,
-            firing=state.firing,
-            revived=state.revived,
+            error=state.error, stages=state.stages, webhooks=state.webhooks, promoted=state.promoted,
+            firing=state.firing, revived=state.revived,
         )  # fmt: skip
     except (ValueError, AttributeError, TypeError) as error:  # a field that is missing, or is not what it should be
         raise CorruptRecord(what="record", job_id=id, reason=str(error)) from error
@@ -206,13 +206,82 @@ def _last_error(job: Job) -> str | None:
     return None if error is None else error.message
 
 
-def _state(job: Job) -> str:
-    return json.state_of(job).decode()
-
-
 def _text(value: bytes | None) -> str | None:
     return None if value is None else value.decode()
 
 
 def _time(value: bytes | None) -> float | None:
     return float(value) if value else None
+
+
+def by_task(flat: Sequence[bytes]) -> dict[TaskId, bytes]:
+    """A hash of tasks: names and values in turn."""
+    return {keys.task_from(flat[i].decode()): flat[i + 1] for i in range(0, len(flat), 2)}
+
+
+# What people are shown and told of a job
+
+
+ANNOUNCED = {
+    "stage_started": "info", "retrying": "info", "cancelling": "info", "cancelled": "info",
+    "stage_completed": "complete", "completed": "complete", "stage_failed": "error", "failed": "error",
+}  # fmt: skip
+"""Events that live watchers of Pub/Sub hear of, and as what."""
+
+
+class Announced(Struct, frozen=True):
+    """The data of a message."""
+
+    message: str
+    current: float | None
+    total: float | None
+
+
+class Announcement(Struct, frozen=True):
+    """What is published on ``progress:{id}``."""
+
+    type: str
+    processor: str
+    timestamp: float
+    data: Announced
+
+
+def announcement(sort: str, processor: str, at: float, message: str, current: float | None, total: float | None) -> str:
+    return json.encode(Announcement(sort, processor, at, Announced(message, current, total))).decode()
+
+
+def event_message(sort: str, event: Event, job: Job) -> str:
+    said = event.data.get("message") or event.type.replace("_", " ")
+    stage = str(event.data.get("stage", ""))
+    return announcement(sort, stage, event.at, str(said), *_done(job, stage))
+
+
+def _done(job: Job, stage: str) -> tuple[int, int]:
+    """Tasks of the stage that are finished, and all; of the whole job where it is about no stage in particular."""
+    done = total = 0
+    for each in (job.stage(stage),) if stage in job.plan.index else job.stages:
+        for task in each.tasks or ():
+            done += task.status is Status.COMPLETED
+            total += 1
+    return done, total
+
+
+def stage_fields(stage: Stage, has_elements: bool, at: float) -> list[str]:
+    """The fields of its hash: names and values in turn."""
+    tasks = stage.tasks or ()
+    found = ["status", stage.status.value, "updated_at", str(at)]
+    started = [task.started_at for task in tasks if task.started_at is not None]
+    if started:
+        found += ("started_at", str(min(started)))
+    if has_elements:
+        done = sum(task.status is Status.COMPLETED for task in tasks)
+        found += ("elements", str(len(tasks)), "current", str(done), "total", str(len(tasks)))
+        found += ("progress", f"{100 * done / len(tasks):.0f}")
+    elif stage.status is Status.COMPLETED:
+        found += ("progress", "100")
+    return found
+
+
+def done_item(job: Job) -> str:
+    """Its item in ``queue:done``."""
+    return json.encode({"job_id": job.id, "status": job.status.value, "pipeline": job.plan.pipeline}).decode()

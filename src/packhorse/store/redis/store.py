@@ -1,130 +1,56 @@
-"""The Redis store: what is asked of it, and who answers."""
+"""The Redis store: its parts put together; leases, sweeps and purges; and the check of the server's own settings."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from packhorse.core.changes import Change
-from packhorse.core.models import Event, Job, Result, Spec, TaskId
-from packhorse.errors import Conflict, PackhorseError, StoreError
-from packhorse.store.base import (
-    Charge,
-    Claim,
-    Count,
-    Decide,
-    Filter,
-    Finding,
-    Lease,
-    Line,
-    Progress,
-    Renewal,
-    Report,
-    Sample,
-    Snapshot,
-    Spent,
-)
-from packhorse.store.counters import Counts, Head, Tally, first
-from packhorse.store.redis import check, commit, maintenance, notes, reads, statistics
-from packhorse.store.redis.address import Address
+from packhorse.core.models import Job, TaskId
+from packhorse.errors import PackhorseError, StoreError
+from packhorse.store.base import Claim, Decide, Finding, Lease, Renewal
+from packhorse.store.redis import keys
 from packhorse.store.redis.claim import Claimer
-from packhorse.store.redis.commit import Member
-from packhorse.store.redis.counters import Ask, Counting
+from packhorse.store.redis.client import Address
+from packhorse.store.redis.commit import CommitStore
+from packhorse.store.redis.counters import CounterStore
 from packhorse.store.redis.failures import FailureStore
+from packhorse.store.redis.reads import ReadStore, drop_index_entry
 from packhorse.store.redis.records import RecordStore
-from packhorse.store.redis.watch import Watch
+from packhorse.store.redis.rows import FIELDS, jobs_from
+from packhorse.store.redis.session import pack, pack_member, pack_ops
+from packhorse.store.redis.watch import WatchStore
 
 FEED = "5000"
 """Entries of the feed kept for watchers that are a little behind; who is further behind looks at everything."""
+MANY = 200
+"""Leases renewed by one script, and ended jobs cleared in one trim."""
+ENDED = ("purge", "litter", *(keys.index(name) for name in keys.WHOLE))
+"""Indexes that an ended job may be in and that are found without its record. From the others `find` takes it."""
 
-NEEDS_PLAN = b"plan"
+OLDEST = (7, 0)
+"""The oldest version of a server that is supported."""
+AHEAD = 1.0
+"""Seconds by which the clocks may differ before somebody should look."""
+MEANINGS = {
+    "server version": "older than 7.0 does not refuse a script before it has half run",
+    "append-only file": "without it, a restart loses all jobs since the last snapshot",
+    "appendfsync": "ask who runs it: only `always` survives a power cut",
+    "last write of the file": "after a failed one the server refuses new jobs: is the disk full?",
+    "maxmemory-policy": "any other policy deletes jobs when memory runs short",
+    "prefix": "all keys lie in the slot of this prefix: one server of the cluster carries this packhorse",
+    "clock": "the server's clock counts; a difference only makes times look odd",
+}
+SYNCS = {
+    "always": "an acknowledged job survives a power cut",
+    "everysec": "up to a second of acknowledged jobs can be lost in a power cut; a crash of the server loses none",
+    "no": "whatever the system had not written yet, half a minute or so, is lost in a power cut",
+}
 
 
-class RedisStore(FailureStore, RecordStore):
+class RedisStore(CommitStore, ReadStore, RecordStore, FailureStore, CounterStore, WatchStore):
     def __init__(self, address: Address, clock: Callable[[], float] | None = None) -> None:
         super().__init__(address, clock)
         self._claim = Claimer(self._link, self.now, self._write, self._plans)
-        self._watch = Watch(self._link, self._write.name)
-        self._sweeper = maintenance.Sweeper(self._link, self.now, self._plans)
-        self._counters = Counting(self._link, self.now)
-        self._closing = [self._claim.close, self._counters.close, *self._closing, self._watch.close]
-
-    # Jobs
-
-    async def commit(self, changes: Sequence[Change]) -> list[PackhorseError | None]:
-        try:
-            return await self._commit(changes)
-        except StoreError as error:
-            return [error] * len(changes)
-
-    async def _commit(self, changes: Sequence[Change]) -> list[PackhorseError | None]:
-        outcomes: dict[int, PackhorseError | None] = {}
-        members: dict[int, Member] = {}
-        spoiled: set[str] = set()
-        for n, change in enumerate(changes):
-            job_id = change.after.id
-            if job_id in spoiled:
-                outcomes[n] = Conflict("An earlier change of the job was refused.", job_id=job_id)
-                continue
-            try:
-                members[n] = commit.member(change, self._plans)
-            except Exception as error:  # broad: what is wrong with one change is told to its caller, the others travel
-                spoiled.add(job_id)
-                outcomes[n] = error if isinstance(error, PackhorseError) else _unwritable(error)
-        answers = dict(zip(members, await self._write(list(members.values())), strict=True))
-        lacking = [
-            n for n, answer in answers.items() if not isinstance(answer, Exception) and answer[:1] == [NEEDS_PLAN]
-        ]
-        if lacking:
-            answers |= await self._with_plans(changes, answers, lacking)
-        for n, answer in answers.items():
-            change = changes[n]
-            outcomes[n] = answer if isinstance(answer, PackhorseError) else commit.refusal(answer, change)
-            if change.before is None and outcomes[n] is None:
-                self._plans.kept.add(change.after.plan.fingerprint)
-        return [outcomes[n] for n in range(len(changes))]
-
-    async def _with_plans(
-        self, changes: Sequence[Change], answers: Mapping[int, object], lacking: Sequence[int]
-    ) -> dict[int, object]:
-        """The server has lost plans that we had put there: bring them along, and what was refused behind them."""
-        self._plans.kept.clear()
-        jobs = {changes[n].after.id for n in lacking}
-        again = [n for n, answer in answers.items() if changes[n].after.id in jobs and answer]
-        members = [commit.member(changes[n], self._plans) for n in again]
-        return dict(zip(again, await self._write(members), strict=True))
-
-    async def get(self, job_ids: Sequence[str]) -> list[Job | None]:
-        return await reads.jobs(self._link, job_ids, self._plans)
-
-    async def find(self, filter: Filter, *, before: str | None = None, limit: int = 50) -> list[Job]:
-        found, gone = await reads.find(self._link, filter, before, limit, self._plans)
-        if gone:
-            await self._write.put(*(maintenance.drop_index_entry(index, job_id) for index, job_id in gone))
-        return found
-
-    async def count(self, filter: Filter, *, most: int) -> Count:
-        return await reads.count(self._link, filter, most)
-
-    async def snapshot(self, job_id: str, *, events: int, lines: int, stage: str | None = None) -> Snapshot | None:
-        return await reads.snapshot(self._link, job_id, events, lines, stage, self._plans)
-
-    async def specs(self, job_ids: Sequence[str]) -> dict[str, Spec]:
-        return await reads.specs(self._link, job_ids)
-
-    async def results(self, job_ids: Sequence[str]) -> dict[str, dict[TaskId, Result]]:
-        return await reads.results(self._link, job_ids)
-
-    async def events(self, job_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
-        return await reads.events(self._link, job_id, after, limit)
-
-    async def made(self, job_id: str, change_id: str) -> bool:
-        return await reads.made(self._link, job_id, change_id)
-
-    async def keyed(self, key: str) -> tuple[str, str] | None:
-        return await reads.keyed(self._link, key)
-
-    async def holder(self, slot: str) -> str | None:
-        return await reads.holder(self._link, slot)
+        self._closing.insert(0, self._claim.close)
 
     # Queue
 
@@ -133,120 +59,145 @@ class RedisStore(FailureStore, RecordStore):
 
     async def renew(self, leases: Sequence[Lease], seconds: float | None) -> Renewal:
         self._open()
-        if seconds is None:
-            return await maintenance.standing(self._link, leases)
-        return await maintenance.renew(self._link, self.now, leases, seconds)
+        states = await (self._lease_states(leases) if seconds is None else self._renew(leases, seconds))
+
+        def those(wanted: str) -> frozenset[Lease]:
+            return frozenset(lease for lease, state in zip(leases, states, strict=True) if state == wanted)
+
+        return Renewal(those("lost"), those("stopping"))
+
+    async def _renew(self, leases: Sequence[Lease], seconds: float) -> list[str]:
+        states: list[str] = []
+        for first in range(0, len(leases), MANY):
+            page = leases[first : first + MANY]
+            flat = [text for lease in page for text in (lease.job_id, _entry(lease), lease.token)]
+            words = await self._link.run("renew", self.now.argument(), seconds, pack(flat))
+            states += [word.decode() for word in words]
+        return states
+
+    async def _lease_states(self, leases: Sequence[Lease]) -> list[str]:
+        questions = [
+            question
+            for lease in leases
+            for question in (["HGET", "holders", _entry(lease)], ["HGET", keys.job(lease.job_id), "stopping"])
+        ]
+        answers = await self._link.ask(questions)
+        states = []
+        for lease, held, stopping in zip(leases, answers[::2], answers[1::2], strict=True):
+            is_ours = held is not None and held.decode().partition("\t")[0] == lease.token
+            states.append("lost" if not is_ours else "stopping" if stopping else "")
+        return states
+
+    # Sweeps: pages of an index with their jobs. What cannot be read is passed by; who asks for it is told.
 
     async def overdue(self, limit: int) -> list[tuple[Job, TaskId]]:
-        return await self._sweeper.leased("leases", "past", limit)
+        return [(job, keys.entry_from(entry)[1]) for entry, job in await self._sweep("leases", "past", limit)]
 
     async def held_by(self, worker: str, limit: int) -> list[tuple[Job, TaskId]]:
-        return await self._sweeper.leased(worker, "held", limit)
+        return [(job, keys.entry_from(entry)[1]) for entry, job in await self._sweep(worker, "held", limit)]
 
     async def expired(self, limit: int) -> list[Job]:
-        return await self._sweeper.jobs("deadlines", "past", limit)
-
-    async def ready(self, kinds: Mapping[str, Collection[str]], *, limit: int = 1000) -> dict[str, int]:
-        self._open()
-        return await reads.ready(self._link, kinds, limit)
-
-    async def ahead(self, job: Job, task: TaskId, *, limit: int = 1000) -> int:
-        return await reads.ahead(self._link, self.now, job, task, limit)
-
-    # Notes
-
-    async def report(self, reports: Sequence[Report]) -> None:
-        self._open()
-        await notes.report(self._link, reports)
-
-    async def log(self, lines: Sequence[Line], *, keep: int) -> None:
-        self._open()
-        await notes.log(self._link, lines, keep)
-
-    async def sample(self, samples: Sequence[Sample], *, keep: int) -> None:
-        await self._write.put(*notes.sample(samples, keep))
-
-    async def progress(self, job_ids: Sequence[str]) -> dict[str, dict[TaskId, Progress]]:
-        return await reads.progress(self._link, job_ids)
-
-    async def lines(
-        self, job_id: str, *, after: int = 0, limit: int = 1000, stage: str | None = None, newest: bool = False
-    ) -> list[Line]:
-        return await reads.lines(self._link, job_id, after, limit, stage, newest)
-
-    async def samples(self, job_id: str) -> list[Sample]:
-        return await reads.samples(self._link, job_id)
-
-    # Watch
-
-    async def changed(self, mark: int | None, timeout: float, *, is_working: bool = False) -> int:
-        return await self._watch.changed(mark, timeout, is_working=is_working)
-
-    async def touched(self, since: int | None) -> tuple[int, Collection[str] | None]:
-        return await self._watch.touched(since)
-
-    # Counters
-
-    async def spend(self, charges: Sequence[Charge]) -> Spent:
-        self._open()
-        return await self._counters.spend(charges)
-
-    async def refund(self, charges: Sequence[Charge], at: float) -> None:
-        self._open()
-        await self._counters(Ask(charges, at))
-
-    # Statistics
-
-    async def tally(self, counts: Mapping[Tally, int]) -> None:
-        await self._write.put(*([statistics.tally(counts)] if counts else []))
-
-    async def tallied(
-        self, step: int, since: float, *, queue: str | None = None, pipeline: str | None = None
-    ) -> list[tuple[Tally, int]]:
-        at, now = first(step, since, self.now()), self.now()
-        return await statistics.tallied(self._link, step, at, now, queue, pipeline)
-
-    async def heads(self, kinds: Mapping[str, Collection[str]]) -> list[Head]:
-        self._open()
-        return await statistics.heads(self._link, kinds)
-
-    async def counted(self, most: int) -> Counts:  # noqa: ARG002 (the indexes know their size)
-        return await statistics.counted(self._link)
-
-    # Upkeep
+        return [job for _, job in await self._sweep("deadlines", "past", limit)]
 
     async def purgeable(self, limit: int) -> list[Job]:
         """Begun purges first, whatever the time: the clock that decided them may have been ahead of this one."""
-        begun = await self._sweeper.jobs("purging", "all", limit)
-        over = await self._sweeper.jobs("purge", "past", limit - len(begun)) if len(begun) < limit else []
-        return begun + over
+        begun = await self._sweep("purging", "all", limit)
+        over = await self._sweep("purge", "past", limit - len(begun)) if len(begun) < limit else []
+        return [job for _, job in begun + over]
 
     async def littered(self, limit: int) -> list[Job]:
-        return await self._sweeper.jobs("litter", "all", limit)
+        return [job for _, job in await self._sweep("litter", "all", limit)]
+
+    async def _sweep(self, index: str, which: str, limit: int) -> list[tuple[str, Job]]:
+        found: list[tuple[str, Job]] = []
+        passed = 0
+        while len(found) < limit:
+            flat = await self._link.run("sweep", self.now.argument(), index, which, passed, limit, *FIELDS)
+            members = [member.decode() for member in flat[::2]]
+            ids = [member.partition(" ")[0] for member in members]
+            jobs = dict(await jobs_from(list(zip(ids, flat[1::2], strict=True)), self._plans, self._link.ask))
+            for member, job_id in zip(members, ids, strict=True):
+                if isinstance(job := jobs.get(job_id), Job):
+                    found.append((member, job))
+            passed += len(members)
+            if len(members) < limit:
+                break
+        return found[:limit]
+
+    # Purges
 
     async def erase(self, job_id: str) -> None:
-        erasure = await maintenance.erasure(self._link, job_id, self._plans)
-        if erasure is not None:
-            await self._write.put(erasure)
+        """The job's state need not be readable for that."""
+        wanted = ("version", "is_purging", "tenant", "user", "pipeline", "key", "plan")
+        [row] = await self._link.ask([["HMGET", keys.job(job_id), *wanted]])
+        version, is_purging, *rest = (None if value is None else value.decode() for value in row)
+        if version is None or not is_purging:
+            return
+        tenant, user, pipeline, key, plan = (value or "" for value in rest)
+        of = (keys.job, keys.events, keys.changes, keys.result, keys.output, keys.log, keys.progress)
+        gone = [each(job_id) for each in of] + [keys.metrics(job_id, what) for what in ("cpu", "memory", "duration")]
+        gone += [keys.stage(job_id, name) for name in await self._stage_names(plan, job_id)]
+        if key:
+            gone.append(keys.idempotency(key))
+        pair = keys.pair(tenant, pipeline)
+        indexes = [keys.index(name, of) for name in keys.WHOLE for of in (None, pair)]
+        indexes += [keys.index("running"), keys.user(tenant, user), "deadlines", "purge", "purging", "litter"]
+        ops = [["orphan", job_id], *(["DEL", key] for key in gone), ["out", job_id, *indexes]]
+        await self._write.put(pack_member(job_id, (version, "", ""), [], ops))
 
-    async def known(self, job_ids: Sequence[str]) -> set[str]:
-        self._open()
-        return await reads.known(self._link, job_ids)
+    async def _stage_names(self, plan: str, job_id: str) -> list[str]:
+        [body] = await self._link.ask([["HGET", "plans", plan]])
+        self._plans.learn(plan, body)
+        try:
+            return [stage.name for stage in self._plans.get(plan, job_id).stages]
+        except PackhorseError:  # then what people read of its stages is left to its own end
+            return []
 
     async def trim(self) -> None:
-        """Also what is left of ended jobs that the server has dropped by itself: the objects are the sweep's."""
-        await self._write.put(commit.plain(["XTRIM", "feed", "MAXLEN", "~", FEED]))
-        gone = await maintenance.find_vanished(self._link, self.now)
-        await self._write.put(
-            *(maintenance.drop_index_entry(index, job_id) for job_id in gone for index in maintenance.ENDED)
-        )
-        await self._write.put(*(maintenance.drop_orphans(job_id) for job_id in gone))
+        """Also clears ended jobs that nobody purged in a week, so that the server dropped them by itself: their index
+        entries, tokens and records. Their objects are the sweep's."""
+        await self._write.put(pack_ops(["XTRIM", "feed", "MAXLEN", "~", FEED]))
+        flat = await self._link.run("sweep", self.now.argument(), "purge", "past", 0, MANY, "version")
+        gone = [flat[i].decode() for i in range(0, len(flat), 2) if flat[i + 1][0] is None]
+        await self._write.put(*(drop_index_entry(index, job_id) for job_id in gone for index in ENDED))
+        orphans = (pack_ops(["orphan", job_id], guards=[["absent", keys.job(job_id)]]) for job_id in gone)
+        await self._write.put(*orphans)
+
+    # Check
 
     async def check(self) -> list[Finding]:
-        return await check.findings(self._link, self.now)
+        fsync, eviction = [await self._setting(name) for name in ("appendfsync", "maxmemory-policy")]
+        return findings(await self._link.info(), fsync, eviction, self._link.prefix, self.now.ahead)
+
+    async def _setting(self, name: str) -> str:
+        try:
+            found = await self._link.call("CONFIG", "GET", name)
+        except StoreError:  # whoever runs the server does not let us ask
+            found = None
+        return found[1].decode() if found else "cannot be asked"
 
 
-def _unwritable(error: Exception) -> StoreError:
-    found = StoreError(f"{type(error).__name__}: {error}")
-    found.__cause__ = error
-    return found
+def _entry(lease: Lease) -> str:
+    return keys.entry(lease.job_id, lease.task)
+
+
+def findings(info: Mapping[str, str], fsync: str, eviction: str, prefix: str, ahead: float) -> list[Finding]:
+    """What the server's own settings mean for the promise. ``info`` is what INFO says."""
+    number = info.get("redis_version", "0")
+    version = tuple(int(part) for part in number.split(".")[:2] if part.isdigit())
+    server = f"Valkey {info['valkey_version']}" if "valkey_version" in info else f"Redis {number}"
+    has_file = info.get("aof_enabled") == "1"
+    states = {name: info.get(name, "ok") for name in ("aof_last_write_status", "aof_last_bgrewrite_status")}
+    bad = [name for name, state in states.items() if state != "ok"]
+    place = "cluster" if info.get("cluster_enabled") == "1" else "one server"
+    checks = {
+        "server version": (version >= OLDEST, server),
+        "append-only file": (has_file, "on" if has_file else "off"),
+        "appendfsync": (has_file and fsync == "always", fsync),
+        "last write of the file": (not bad, ", ".join(bad) or "ok"),
+        "maxmemory-policy": (eviction == "noeviction", eviction),
+        "prefix": (True, f"{prefix} ({place})"),
+        "clock": (abs(ahead) < AHEAD, f"{ahead:+.3f} s"),
+    }
+    meanings = {**MEANINGS, "appendfsync": SYNCS.get(fsync, MEANINGS["appendfsync"])}
+    return [Finding(name, is_ok, value, meanings[name]) for name, (is_ok, value) in checks.items()]

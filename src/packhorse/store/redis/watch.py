@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 
 from redis.exceptions import RedisError
 
 from packhorse.errors import StoreError
-from packhorse.store.redis.client import Link
+from packhorse.store.redis.client import Address
+from packhorse.store.redis.session import Session
 
 LOOK = 1.0
 """Seconds between looks while nothing wakes us. The feed is a hint; looking is the truth."""
@@ -22,10 +23,9 @@ MANY = 2000
 """Entries of the feed past which it is cheaper to look at what one watches than at what has moved."""
 
 
-class Watch:
-    def __init__(self, link: Link, name: str) -> None:
-        self._link = link
-        self._name = name.encode()
+class WatchStore(Session):
+    def __init__(self, address: Address, clock: Callable[[], float] | None = None) -> None:
+        super().__init__(address, clock)
         self._moved = {False: asyncio.Event(), True: asyncio.Event()}
         """For all who wait, and for those who work."""
         self._reader: asyncio.Task[None] | None = None
@@ -33,6 +33,7 @@ class Watch:
         """The newest number, while the reader listens: who has heard need not ask again."""
         self._loud = 0
         """The newest that is not our own work."""
+        self._closing.append(self._stop_watching)
 
     async def changed(self, mark: int | None, timeout: float, *, is_working: bool = False) -> int:
         """The mark is the number of the feed's newest entry."""
@@ -70,7 +71,7 @@ class Watch:
             return last, None
         return last, {job_id.decode() for _, (_, jobs, *_) in entries for job_id in jobs.split()}
 
-    async def close(self) -> None:
+    async def _stop_watching(self) -> None:
         if self._reader is not None:
             self._reader.cancel()
             with suppress(asyncio.CancelledError):
@@ -109,7 +110,7 @@ class Watch:
         last = loud = 0
         for number, (_, _, *by) in entries:
             last = int(number.partition(b"-")[0])
-            if not by or by[1] != self._name:
+            if not by or by[1] != self._write.name.encode():
                 loud = last
         self._heard = max(last, self._heard or 0)
         self._loud = max(loud, self._loud)
