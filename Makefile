@@ -7,7 +7,7 @@ READY := .venv/.ready
 PAGE := src/packhorse/web/static/vendor
 MODELS := .venv/share/packhorse_video/made-from
 PROJECTS := pyproject.toml $(wildcard apps/*/pyproject.toml)  # packhorse and its apps, each a package
-CODE := src apps examples tests bench docs
+CODE := src apps deploy examples tests bench docs
 PEERS := $(filter-out peers-oban,$(basename $(notdir $(wildcard requirements/peers-*.in))))  # that one needs Python 3.12
 PYTEST := $(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 LOCK := $(BIN)/uv pip compile --quiet --generate-hashes --no-header --universal --no-emit-index-url --excludes requirements/local.in
@@ -18,7 +18,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export UV_SYSTEM_CERTS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run quick test test-all check bench peers screenshots docs lock clean
+.PHONY: help setup run quick test test-all check bench peers screenshots docs release lock clean
 
 help: ## List what can be made
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name meaning; do printf '  make %-11s %s\n' "$$name" "$$meaning"; done
@@ -78,6 +78,9 @@ screenshots: setup ## Take a picture of every page, to be looked at, into build/
 docs: setup ## Write docs/reference from the code, and build docs/ as a site into site/
 	$(BIN)/python docs/generate.py
 	$(BIN)/python docs/build.py
+
+release: setup ## Build sdists and wheels, an SBOM and release notes into dist/, and try them in an empty environment
+	$(BIN)/python deploy/release.py
 
 lock: setup ## Resolve the newest allowed packages and pin them with their hashes
 	$(LOCK) --upgrade requirements/uv.in -o requirements/uv.txt

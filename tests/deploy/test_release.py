@@ -1,0 +1,66 @@
+"""What `make release` takes from the changelog, and that one version is everywhere."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import tomllib
+from types import ModuleType
+
+import pytest
+
+from packhorse.version import VERSION
+from tests.deploy.installed import ROOT
+
+CHANGELOG = """# Changelog
+
+## 0.2.0 (unreleased)
+
+- Newer.
+
+## 0.1.0
+
+- Older.
+"""
+
+
+@pytest.fixture(scope="module")
+def release() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("release", ROOT / "deploy/release.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("version", ["0.2.0", "0.2.0.dev0"])
+def test_the_notes_are_the_section_of_the_version(release: ModuleType, version: str) -> None:
+    assert release.release_notes(CHANGELOG, version) == "## 0.2.0 (unreleased)\n\n- Newer.\n"
+
+
+def test_the_last_section_ends_with_the_file(release: ModuleType) -> None:
+    assert release.release_notes(CHANGELOG, "0.1.0") == "## 0.1.0\n\n- Older.\n"
+
+
+def test_a_version_without_a_section_stops_the_release(release: ModuleType) -> None:
+    with pytest.raises(SystemExit, match=r"no section ## 0\.3\.0"):
+        release.release_notes(CHANGELOG, "0.3.0")
+
+
+def test_the_changelog_has_a_section_for_this_version(release: ModuleType) -> None:
+    assert release.release_notes((ROOT / "CHANGELOG.md").read_text(), VERSION).count("\n- ") >= 1
+
+
+def test_the_five_packages_have_one_version(release: ModuleType) -> None:
+    versions = {tomllib.loads((each / "pyproject.toml").read_text())["project"]["version"] for each in release.PROJECTS}
+
+    assert len(release.PROJECTS) == 5
+    assert versions == {VERSION}
+
+
+def test_the_bill_of_materials_names_each_package_once(release: ModuleType) -> None:
+    bill = release._cyclonedx([{"name": "msgspec", "version": "1.0"}, {"name": "Jinja2", "version": "3.1"}])
+
+    assert json.loads(json.dumps(bill))["bomFormat"] == "CycloneDX"
+    assert [each["purl"] for each in bill["components"]] == ["pkg:pypi/jinja2@3.1", "pkg:pypi/msgspec@1.0"]
