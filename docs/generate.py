@@ -21,9 +21,9 @@ from packhorse.core.plan import Plan, StagePlan
 from packhorse.define.options import PipelineOptions, StageOptions
 from packhorse.define.submit import SubmitOptions
 from packhorse.errors import PackhorseError
+from packhorse.http.problems import error_to_json
 from packhorse.http.routes.events import TYPES, UNNUMBERED
 from packhorse.schemas.jobs import job_to_json
-from packhorse.schemas.problems import error_to_json
 from packhorse.settings import descriptions, load
 from packhorse.web.app import build
 

@@ -8,7 +8,7 @@ import pytest
 from litestar.testing import AsyncTestClient
 
 from packhorse.auth.authenticate import is_local
-from packhorse.http.app import rest, wake
+from packhorse.http.app import close_services, open_services
 from packhorse.web.app import build
 from tests.http.processes import Place
 
@@ -44,14 +44,14 @@ async def test_another_machine_is_refused_whatever_host_it_names(place: Place, p
         return {"type": "http.request", "body": b"", "more_body": False}
 
     app = build(place.settings)
-    await wake(app)
+    await open_services(app)
     scope = {
         "type": "http", "method": "GET", "path": "/api/v1/jobs", "raw_path": b"/api/v1/jobs", "query_string": b"",
         "headers": [(b"host", b"localhost")], "client": (peer, 1), "server": ("x", 1), "scheme": "http",
         "root_path": "", "http_version": "1.1", "asgi": {"version": "3.0"}, "extensions": {}, "state": {},
     }  # fmt: skip
     await app(scope, receive, send)  # type: ignore[arg-type]
-    await rest(app)
+    await close_services(app)
 
     assert told[0] == status
 

@@ -121,7 +121,7 @@ async def test_a_key_ends_by_itself(http: Http, store: Store, monkeypatch: pytes
     assert (await http.get("jobs", headers=bearer(text))).status_code == 200
 
     now = store.now()
-    monkeypatch.setattr(http.app.state.tools.store, "now", lambda: now + 61.0)
+    monkeypatch.setattr(http.app.state.services.store, "now", lambda: now + 61.0)
 
     assert (await http.get("jobs", headers=bearer(text))).status_code == 401
 

@@ -20,7 +20,7 @@ import packhorse
 from packhorse import Client
 from packhorse.errors import JobNotFound, SettingError
 from packhorse.http import mount as mounting
-from packhorse.http.mount import placed
+from packhorse.http.mount import mounted_scope
 from packhorse.settings import Settings
 from packhorse.web.app import build
 from tests.http.conftest import publish
@@ -214,7 +214,7 @@ def test_a_store_that_is_away_is_a_problem_and_not_for_ever(place: Place, tmp_pa
     ],
 )
 def test_the_mount_is_found_whatever_the_parent_tells(given: Any, root: str, path: str) -> None:
-    scope = placed({"type": "http", "route_handler": "the parent's", "state": {"a": 1}, **given})
+    scope = mounted_scope({"type": "http", "route_handler": "the parent's", "state": {"a": 1}, **given})
 
     assert (scope["root_path"], scope["path"]) == (root, path)
     assert scope["state"] == {}

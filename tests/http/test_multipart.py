@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from packhorse.errors import Malformed, TooLarge, TooSlow, UnsupportedMedia
-from packhorse.http.requests import body as bodies
-from packhorse.http.requests.body import Body
-from packhorse.http.requests.multipart import LONGEST_EPILOGUE, LONGEST_HEADER, MOST_PARTS, Multipart, boundary_of
+from packhorse.http import requests
+from packhorse.http.form import LONGEST_EPILOGUE, LONGEST_HEADER, MOST_PARTS, Multipart, boundary_of
+from packhorse.http.requests import Body
 from packhorse.settings import Settings
 
 Found = list[tuple[str, str | None, bytes]]
@@ -228,13 +228,13 @@ def test_a_sender_of_single_bytes_is_given_up() -> None:
 
 
 def test_draining_ends_with_a_sender_that_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "DRAINING", 0.05)
+    monkeypatch.setattr(requests, "DRAINING", 0.05)
 
     asyncio.run(asyncio.wait_for(Body(never, Settings()).drain(), 2))
 
 
 def test_draining_stops_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "DRAINED", 1000)
+    monkeypatch.setattr(requests, "DRAINED", 1000)
     taken = 0
 
     async def flood() -> Any:

@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from packhorse.client import Client
-from packhorse.http.requests.prefer_wait import wanted
+from packhorse.http.routes.submit import preferred_wait
 from tests.http.conftest import publish, run
 from tests.http.processes import Place, Server, until
 from tests.http.unserved import Http
@@ -49,7 +49,7 @@ def hold(seconds: float) -> dict[str, Any]:
     ],
 )
 def test_a_preference_is_read_as_far_as_it_is_understood(prefer: str, seconds: float | None) -> None:
-    assert wanted(prefer, 60.0) == seconds
+    assert preferred_wait(prefer, 60.0) == seconds
 
 
 def test_a_job_that_ends_in_time_is_answered_with_its_result(running: Server) -> None:

@@ -20,8 +20,8 @@ from packhorse.errors import (
     UnknownOutcome,
     UnknownPipeline,
 )
-from packhorse.http.services import Tools
-from packhorse.schemas.problems import error_to_json
+from packhorse.http.problems import error_to_json
+from packhorse.http.services import HttpServices
 from tests.http.processes import Server
 
 Http = AsyncTestClient[Any]
@@ -57,7 +57,7 @@ async def test_what_nobody_expected_is_a_500_without_internals(
     async def broken(*_: Any) -> Any:
         raise ZeroDivisionError("the secret inside")
 
-    monkeypatch.setattr(Tools, "job", broken)
+    monkeypatch.setattr(HttpServices, "job", broken)
 
     with caplog.at_level(logging.ERROR, "packhorse"):
         answer = await http.get("jobs/x")
@@ -87,7 +87,7 @@ async def test_a_store_that_fails_says_when_to_come_again(
     async def broken(*_: Any) -> Any:
         raise error
 
-    monkeypatch.setattr(Tools, "job", broken)
+    monkeypatch.setattr(HttpServices, "job", broken)
 
     answer = await http.get("jobs/x")
 
@@ -100,7 +100,7 @@ async def test_a_store_that_fails_makes_the_server_unready(http: Http, monkeypat
     async def broken(*_: Any) -> Any:
         raise StoreUnavailable
 
-    tools: Tools = http.app.state.tools
+    tools: HttpServices = http.app.state.services
     monkeypatch.setattr(tools.store, "fetch", broken)
 
     assert (await http.get("http://127.0.0.1/readyz")).status_code == 503

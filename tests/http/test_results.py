@@ -19,7 +19,7 @@ from packhorse.client import Client
 from packhorse.client.files import filename
 from packhorse.core.models import Stored
 from packhorse.define.files import disposition, sanitize_name
-from packhorse.http.responses.download import headers, one
+from packhorse.http.download import download_headers, file_content
 from tests.contract.blob_fixtures import stream
 from tests.http.conftest import run
 from tests.http.processes import Place, Server, until
@@ -243,7 +243,7 @@ def test_the_one_header_that_names_a_file_is_safe_and_says_the_name(name: str) -
 def test_only_what_cannot_carry_a_script_keeps_its_type(kind: str, sent: str) -> None:
     file = Stored("k", "a", 1, "00" * 32, kind)
 
-    assert headers(one(NOWHERE, file, label="a", filename="a"))["Content-Type"] == sent
+    assert download_headers(file_content(NOWHERE, file, label="a", filename="a"))["Content-Type"] == sent
 
 
 def test_a_download_name_from_elsewhere_is_made_safe() -> None:

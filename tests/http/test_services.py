@@ -21,7 +21,7 @@ async def test_a_loop_that_stumbles_goes_on(monkeypatch: pytest.MonkeyPatch, cap
         goes_on.set()
         await asyncio.Event().wait()
 
-    kept = asyncio.create_task(services._kept(stumbling))
+    kept = asyncio.create_task(services._run_forever(stumbling))
     await asyncio.wait_for(goes_on.wait(), 40)
     kept.cancel()
 

@@ -201,7 +201,7 @@ async def test_who_has_logged_out_is_out_though_the_clock_goes_back(
 ) -> None:
     browser = await logged_in(http, await key(store))
     await http.delete("sessions/current", headers=browser | SAME)
-    serving = http.app.state.tools.store
+    serving = http.app.state.services.store
     monkeypatch.setattr(serving, "now", lambda: store.now() - 600)
 
     assert (await http.get("jobs", headers=browser)).status_code == 401

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from packhorse.http.responses import stream
-from packhorse.http.responses.stream import Ending, Streamed
+from packhorse.http import stream
+from packhorse.http.stream import Ending, Streamed
 
 SCOPE: Any = {"type": "http", "path": "/x"}
 

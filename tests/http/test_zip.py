@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from packhorse.core.models import Artifact, Stored
-from packhorse.http.responses import zip as zipped
+from packhorse.http import download
 
 AT = 1_800_000_000.0
 
@@ -32,7 +32,7 @@ def artifacts(*sizes: int, name: str = "only/größe {n}.bin") -> list[Artifact]
 
 async def made(files: list[Artifact]) -> bytes:
     blobs: Any = Bytes()
-    return b"".join([piece async for piece in zipped.zip_pieces(blobs, files, AT)])
+    return b"".join([piece async for piece in download.zip_pieces(blobs, files, AT)])
 
 
 @pytest.mark.parametrize("limit", [zipfile.ZIP64_LIMIT, 5000, 1000, 100])
@@ -43,7 +43,7 @@ async def test_its_length_is_known(sizes: tuple[int, ...], limit: int, monkeypat
 
     archive = await made(artifacts(*sizes))
 
-    assert zipped.length(artifacts(*sizes)) == len(archive)
+    assert download.zip_length(artifacts(*sizes)) == len(archive)
     with zipfile.ZipFile(io.BytesIO(archive)) as read:
         assert [info.file_size for info in read.infolist()] == list(sizes)
         assert read.testzip() is None
@@ -53,4 +53,4 @@ async def test_more_files_than_an_old_archive_could_hold(monkeypatch: pytest.Mon
     monkeypatch.setattr(zipfile, "ZIP_FILECOUNT_LIMIT", 3)
     files = artifacts(1, 2, 3, 4)
 
-    assert zipped.length(files) == len(await made(files))
+    assert download.zip_length(files) == len(await made(files))

@@ -22,7 +22,7 @@ BESIDE = ("changed", "touched", "now", "close")
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch, http: Http) -> Counter[str]:  # noqa: F811
     """Counts what the server asks its store, method by method."""
-    opened = http.app.state.tools.store
+    opened = http.app.state.services.store
     counts: Counter[str] = Counter()
 
     def count(name: str, method: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from packhorse.errors import Malformed, PackhorseError, TooLarge
-from packhorse.http.requests.multipart import Multipart
+from packhorse.http.form import Multipart
 from packhorse.web.upload_proxy import Relayed
 from packhorse.web.widgets.fields import Field
 

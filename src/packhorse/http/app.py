@@ -14,27 +14,12 @@ from litestar.openapi.spec import Components, SecurityScheme
 from litestar.types import ControllerRouterHandler
 
 from packhorse.factory import destinations_from, open_both
-from packhorse.http.auth_middleware import Gate
-from packhorse.http.middleware import Observed
+from packhorse.http import problems
+from packhorse.http.middleware import AuthMiddleware, TelemetryMiddleware
 from packhorse.http.openapi import OpenApiFile
-from packhorse.http.requests import query
-from packhorse.http.responses import problems
-from packhorse.http.routes import (
-    bulk,
-    events,
-    failures,
-    jobs,
-    keys,
-    operations,
-    prometheus,
-    results,
-    schedule_edits,
-    schedules,
-    submit,
-    system,
-    webhooks,
-)
-from packhorse.http.services import Tools, caller_of, tools_of
+from packhorse.http.requests import check_query
+from packhorse.http.routes import events, failures, jobs, keys, operations, results, schedules, submit, webhooks
+from packhorse.http.services import HttpServices, provide_caller, provide_services
 from packhorse.log import log
 from packhorse.settings import Settings
 from packhorse.store.collections import keys as key_records
@@ -45,39 +30,18 @@ KEY = SecurityScheme(type="http", scheme="bearer", description="A key (`ph_…`)
 
 ROUTES = [
     submit.submit,
-    jobs.list_jobs,
-    *bulk.ROUTES,
-    *keys.ROUTES,
-    jobs.get_job,
-    jobs.explain,
-    jobs.estimate,
-    jobs.history,
-    jobs.cancel,
-    jobs.retry,
-    jobs.delete_job,
-    jobs.log,
-    jobs.metrics,
     events.events,
-    results.artifacts,
-    results.artifact,
-    results.result,
+    *jobs.ROUTES,
+    *keys.ROUTES,
+    *results.ROUTES,
     *failures.ROUTES,
     *operations.ROUTES,
-    jobs.promote,
-    jobs.destinations,
-    system.pipelines,
-    system.findings,
-    webhooks.list_webhooks,
-    webhooks.add_webhook,
-    webhooks.remove_webhook,
-    webhooks.list_deliveries,
-    webhooks.try_webhook,
+    *webhooks.ROUTES,
     *schedules.ROUTES,
-    *schedule_edits.ROUTES,
 ]
 
 
-async def wake(app: Litestar) -> None:
+async def open_services(app: Litestar) -> None:
     """Open what the routes work with."""
     settings: Settings = app.state.settings
     try:
@@ -86,31 +50,31 @@ async def wake(app: Litestar) -> None:
     except Exception as error:
         app.state.failure = error  # the server only knows that it did not start
         raise
-    tools = app.state.tools = Tools(settings, store, blobs, destinations)
+    services = app.state.services = HttpServices(settings, store, blobs, destinations)
     if not settings.keyless and not await key_records.list_newest(store, None, limit=1):
         log.no_keys()
-    app.state.beside = asyncio.create_task(tools.run())
+    app.state.background = asyncio.create_task(services.run())
     app.state.is_open.set()
 
 
-async def rest(app: Litestar) -> None:
-    tools: Tools = app.state.tools
-    app.state.beside.cancel()
-    await asyncio.gather(app.state.beside, return_exceptions=True)
-    await tools.close()
-    await tools.store.close()
-    await tools.blobs.close()
-    for destination in tools.destinations.values():
+async def close_services(app: Litestar) -> None:
+    services: HttpServices = app.state.services
+    app.state.background.cancel()
+    await asyncio.gather(app.state.background, return_exceptions=True)
+    await services.close()
+    await services.store.close()
+    await services.blobs.close()
+    for destination in services.destinations.values():
         await destination.close()
 
 
 @contextlib.asynccontextmanager
-async def living(app: Litestar) -> AsyncIterator[None]:
-    await wake(app)
+async def lifespan(app: Litestar) -> AsyncIterator[None]:
+    await open_services(app)
     try:
         yield
     finally:
-        await rest(app)
+        await close_services(app)
 
 
 def build(
@@ -118,18 +82,18 @@ def build(
     routes: Sequence[ControllerRouterHandler] = (),
     on_error: Callable[[Request[Any, Any, Any], Exception], Response[bytes]] = problems.problem,
 ) -> Litestar:
-    """The API, and whatever else is served beside it. It opens store and files when it is started."""
+    """The API with further routes. It opens the store and the files when it is started."""
     api = Router(BASE, route_handlers=ROUTES)
     app = Litestar(
-        [api, system.healthz, system.readyz, prometheus.scrape, events.live, *routes],
+        [api, *operations.UNVERSIONED, events.live, *routes],
         dependencies={
-            "tools": Provide(tools_of, sync_to_thread=False),
-            "caller": Provide(caller_of, sync_to_thread=False),
+            "services": Provide(provide_services, sync_to_thread=False),
+            "caller": Provide(provide_caller, sync_to_thread=False),
         },
-        before_request=query.check,
+        before_request=check_query,
         exception_handlers={Exception: on_error},
-        middleware=[Gate],
-        lifespan=[living],
+        middleware=[AuthMiddleware],
+        lifespan=[lifespan],
         openapi_config=OpenAPIConfig(
             title="packhorse",
             version=VERSION,
@@ -141,14 +105,14 @@ def build(
         ),
         logging_config=None,
     )
-    app.asgi_handler = Observed(app.asgi_handler)
+    app.asgi_handler = TelemetryMiddleware(app.asgi_handler)
     prepare(app, settings)
     return app
 
 
 def prepare(app: Litestar, settings: Settings) -> None:
-    """Before each start: nothing of an earlier life is left."""
-    for left in ("failure", "tools", "beside"):
+    """Before each start: remove what an earlier start has left."""
+    for left in ("failure", "services", "background"):
         app.state.pop(left, None)
     app.state.settings = settings
     app.state.is_open = asyncio.Event()

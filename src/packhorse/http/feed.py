@@ -13,8 +13,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 
+from litestar.types import Receive
+
 from packhorse.core.models import Event, Job, TaskId
 from packhorse.errors import CorruptRecord, SchemaTooNew, StoreError
+from packhorse.http.stream import wait_for_disconnect
 from packhorse.log import log
 from packhorse.schemas.progress import PositionDocument, StageDocument, position_to_json, stages_to_json
 from packhorse.store.base import Line, Progress, Store
@@ -169,6 +172,42 @@ class Feed:
             if not self._hints:
                 self._gathered.clear()
             self._rest()
+
+    async def wait_for_end(self, job_id: str, seconds: float, receive: Receive) -> Job | None:
+        """The job when it has ended, or its state after ``seconds``, or when the client leaves or the server stops.
+
+        None if it has been deleted.
+        """
+        waiting = asyncio.create_task(self._wait_for_end(job_id, time.monotonic() + seconds))
+        gone = asyncio.create_task(wait_for_disconnect(receive))
+        try:
+            await asyncio.wait([waiting, gone], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (waiting, gone):
+                task.cancel()
+            await asyncio.gather(waiting, gone, return_exceptions=True)
+        with suppress(asyncio.CancelledError):
+            return waiting.result()
+        return await self._present_job(job_id)
+
+    async def _wait_for_end(self, job_id: str, end: float) -> Job | None:
+        with self.watch(job_id, wants_log=False) as watcher:
+            job: Job | None = None
+            while not watcher.is_closed:
+                if watcher.is_behind:
+                    watcher.catch_up()
+                    job = await self._present_job(job_id)
+                    watcher.reached(0 if job is None else job.events, 0)
+                left = end - time.monotonic()
+                if job is None or job.status.is_terminal or left <= 0:
+                    return job
+                moved = await watcher.next(left)
+                job = job if moved is None else moved.job
+        return await self._present_job(job_id)
+
+    async def _present_job(self, job_id: str) -> Job | None:
+        [job] = await self._store.get([job_id])
+        return None if job is None or job.is_purging else job
 
     def _rest(self) -> None:
         if not self._topics and not self._hints:

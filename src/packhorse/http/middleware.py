@@ -1,19 +1,26 @@
-"""Counts, traces and logs every request, whatever its outcome."""
+"""What runs around every route: traces, metrics and the log; then authentication and the check of the route's scope."""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
+from litestar import Request, Response
 from litestar.enums import ScopeType
-from litestar.types import ASGIApp, Receive, Scope, Send
+from litestar.types import ASGIApp, HTTPResponseStartEvent, HTTPScope, Message, Receive, Scope, Send
 
 from packhorse import metrics
-from packhorse.auth.authenticate import first_header
+from packhorse.auth.access import NOBODY, UNMARKED, Caller, check_route
+from packhorse.auth.authenticate import check_origin, first_header
 from packhorse.auth.keys import PREFIX
+from packhorse.core import json
+from packhorse.errors import Forbidden
+from packhorse.http.problems import PROBLEM_TYPE, problem
+from packhorse.http.requests import JSON, HttpRequest, check_query
+from packhorse.http.services import HttpServices
 from packhorse.log import log, new_span, new_trace, traced
 
 T = TypeVar("T")
@@ -25,9 +32,8 @@ NOWHERE = "none"
 SUBMIT = ("POST", "/api/v1/jobs")
 SHOWN_KEY = re.compile(rf"({PREFIX}[0-9a-f]{{20}})[0-9a-z]+")
 """A token in a path. Its id may be logged, its secret may not."""
-PROBLEM = "packhorse_problem"
-"""In the scope: the type of the problem that was answered."""
 TRACEPARENT = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
+CONTENT_TYPE = (b"content-type", JSON.encode())
 
 
 @lru_cache(maxsize=2048)
@@ -36,7 +42,7 @@ def _series(of: T, *labels: str | int) -> T:
     return of.labels(*labels)  # type: ignore[attr-defined, no-any-return]
 
 
-class Observed:
+class TelemetryMiddleware:
     """Wraps the whole application: a request without a route reaches no Litestar middleware."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -46,7 +52,7 @@ class Observed:
         if scope["type"] != ScopeType.HTTP:
             await self._app(scope, receive, send)
             return
-        request = _Request(scope, receive, send)
+        request = _Observed(scope, receive, send)
         with traced(request.trace.id):
             try:
                 await self._app(scope, request.receive, request.send)
@@ -54,7 +60,9 @@ class Observed:
                 request.finish()
 
 
-class _Request:
+class _Observed:
+    """A request whose bytes, time and outcome are counted."""
+
     def __init__(self, scope: Any, receive: Receive, send: Send) -> None:
         self._scope = scope
         self._receive = receive
@@ -69,12 +77,7 @@ class _Request:
         self._is_upload = (first_header(scope["headers"], b"content-type") or "").lower().startswith("multipart/")
 
     @property
-    def method(self) -> str:
-        found: str = self._scope["method"]
-        return found if found in METHODS else "other"
-
-    @property
-    def route(self) -> str:
+    def _route(self) -> str:
         """The path template. Known once the router has seen the request."""
         found: str = self._scope.get("path_template", NOWHERE)
         return found
@@ -85,7 +88,7 @@ class _Request:
         message: Any = await self._receive()
         if body := message.get("body"):
             self._received += len(body)
-            _series(metrics.received, self.route).inc(len(body))
+            _series(metrics.received, self._route).inc(len(body))
         return message
 
     async def send(self, message: Any) -> None:
@@ -93,30 +96,28 @@ class _Request:
             message = self._start(message)
         elif body := message.get("body"):
             self._sent += len(body)
-            _series(metrics.sent, self.route).inc(len(body))
+            _series(metrics.sent, self._route).inc(len(body))
         await self._send(message)
 
     def finish(self) -> None:
         for kind in self._open:
             metrics.open_now.labels(kind).dec()
         took = time.monotonic() - self._began
-        method, route = self.method, self.route
+        method, route = self._scope["method"], self._route
+        if method not in METHODS:
+            method = "other"
+        problem_type: str | None = self._scope.get(PROBLEM_TYPE)
         _series(metrics.requests, method, route, self._status).inc()
         _series(metrics.request_seconds, method, route).observe(took)
         if log.tells_requests:
-            facts = {"route": route, "received": self._received, "sent": self._sent, "problem": self._problem}
+            facts = {"route": route, "received": self._received, "sent": self._sent, "problem": problem_type}
             log.request_answered(method, SHOWN_KEY.sub(r"\1…", self._path), self._status, took, facts)
         if (method, route) != SUBMIT:
             return
         if 200 <= self._status < 300:
             metrics.submitted.inc()
-        elif self._problem is not None:
-            metrics.refused.labels(self._problem).inc()
-
-    @property
-    def _problem(self) -> str | None:
-        found: str | None = self._scope.get(PROBLEM)
-        return found
+        elif problem_type is not None:
+            metrics.refused.labels(problem_type).inc()
 
     def _start(self, message: Any) -> Any:
         self._status = message["status"]
@@ -155,3 +156,83 @@ def _is_valid(found: re.Match[bytes]) -> bool:
     """Later versions may append fields, version 00 may not; no id may be all zeros."""
     is_known = found[1] != b"ff" and not (found[1] == b"00" and found[5])
     return is_known and b"" not in (found[2].strip(b"0"), found[3].strip(b"0"))
+
+
+class AuthMiddleware:
+    """In front of every route and page: authenticates the caller and checks that they may use the route."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != ScopeType.HTTP:
+            await self._app(scope, receive, send)
+            return
+        services: HttpServices = scope["litestar_app"].state.services
+        marks = scope["route_handler"].opt
+        limits: Mapping[str, str] = {}
+        if services.settings.keyless:
+            caller = services.authenticator.local_caller(scope)
+        elif marks.get("scope", UNMARKED) is None:
+            check_origin(scope)
+            caller = NOBODY
+        else:
+            caller = await services.authenticator.caller(scope)
+            limits = await services.authenticator.admit(caller)
+        try:
+            check_route(caller, marks, scope["path_params"])  # a guard of Litestar's would be given a copy of the route
+        except Forbidden as error:
+            error.facts["headers"] = limits
+            raise
+        scope["state"]["caller"] = caller
+        if limits:
+            send = _add_headers(send, limits)
+        if marks.get("plain"):
+            await _call_plain(services, caller, scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+
+def _add_headers(send: Send, headers: Mapping[str, str]) -> Send:
+    added = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+
+    async def send_with_headers(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message["headers"], *added]
+        await send(message)
+
+    return send_with_headers
+
+
+class PlainResponse(Response[T], Generic[T]):
+    """A JSON document as bytes, for a route that is marked as ``plain``.
+
+    `AuthMiddleware` calls such a route and sends its answer without Litestar, which saves a fifth of the work that a
+    submit costs the event loop.
+    """
+
+    def __init__(self, document: T, status: int, headers: Mapping[str, str]) -> None:
+        self.status_code = status
+        self._body = json.encode(document)
+        self._headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
+
+    async def send_to(self, send: Send) -> None:
+        headers = [*self._headers, CONTENT_TYPE, (b"content-length", str(len(self._body)).encode())]
+        start: HTTPResponseStartEvent = {
+            "type": "http.response.start",
+            "status": self.status_code or 200,
+            "headers": headers,
+        }
+        await send(start)
+        await send({"type": "http.response.body", "body": self._body, "more_body": False})
+
+
+async def _call_plain(services: HttpServices, caller: Caller, scope: HTTPScope, receive: Receive, send: Send) -> None:
+    request: HttpRequest = Request(scope, receive)
+    try:
+        await check_query(request)
+        response: PlainResponse[Any] = await scope["route_handler"].fn(request, services, caller)
+    except Exception as error:  # as Litestar's handler: every error becomes a problem, with the rate limit headers
+        await problem(request, error).to_asgi_response(None, request)(scope, receive, send)
+    else:
+        await response.send_to(send)

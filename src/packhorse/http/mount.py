@@ -15,8 +15,8 @@ from urllib.parse import unquote
 from litestar import Litestar
 
 from packhorse.errors import PackhorseError
-from packhorse.http.app import rest, wake
-from packhorse.http.responses import problems
+from packhorse.http import problems
+from packhorse.http.app import close_services, open_services
 from packhorse.settings import Settings
 
 OURS = frozenset(
@@ -45,7 +45,7 @@ class Mounted:
         except PackhorseError as error:  # tried again with the next request
             await problems.refusal(error)(scope, receive, send)
             return
-        await app(placed(scope), receive, send)
+        await app(mounted_scope(scope), receive, send)
 
     async def _live(self, receive: Any, send: Any) -> None:
         await receive()
@@ -66,28 +66,28 @@ class Mounted:
                 opening = self._opening.setdefault(loop, asyncio.Lock())
             async with opening:
                 if loop not in self._apps:
-                    keeping = self._kept(loop)
+                    keeping = self._keep_open(loop)
                     await anext(keeping)
                     self._keeping[loop] = keeping
         return self._apps[loop]
 
-    async def _kept(self, loop: asyncio.AbstractEventLoop) -> AsyncGenerator[None, None]:
+    async def _keep_open(self, loop: asyncio.AbstractEventLoop) -> AsyncGenerator[None, None]:
         """Open until somebody closes it. `asyncio.run` does before it ends its loop, as with every such generator.
 
         All of them at once: so no other generator, such as a context manager's, may be part of this one.
         """
         app = self._build(self._settings)
-        await wake(app)
+        await open_services(app)
         self._apps[loop] = app
         try:
             yield
         finally:
             for registered in (self._apps, self._keeping, self._opening):
                 registered.pop(loop, None)
-            await rest(app)
+            await close_services(app)
 
 
-def placed(scope: Any) -> Any:
+def mounted_scope(scope: Any) -> Any:
     """The scope with the mount in ``root_path``, and in ``path`` the mount and what is below it."""
     path, root = scope["path"], scope.get("root_path", "").rstrip("/")
     if not (root and f"{path}/".startswith(f"{root}/")):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -13,56 +13,71 @@ from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.openapi.spec import OpenAPIMediaType, OpenAPIType, Operation, Parameter, RequestBody, Schema
 
 from packhorse.core import json
-from packhorse.errors import Foreign, InvalidInput, Malformed, PackhorseError, StoreUnavailable
-from packhorse.http.requests.json_body import JSON
-from packhorse.schemas.problems import ProblemDocument
+from packhorse.errors import (
+    Foreign,
+    InvalidInput,
+    Malformed,
+    PackhorseError,
+    StoreUnavailable,
+    TooLarge,
+    TooSlow,
+    UnsupportedMedia,
+)
+from packhorse.http.problems import PROBLEM, ProblemDocument
+from packhorse.http.requests import JSON
 
-PROBLEM = "application/problem+json"
-
-EVERYWHERE = (Malformed, Foreign, InvalidInput, PackhorseError, StoreUnavailable)
+EVERYWHERE: tuple[type[PackhorseError], ...] = (Malformed, Foreign, InvalidInput, PackhorseError, StoreUnavailable)
 """Errors that any route may answer with."""
+WITH_BODY = (TooLarge, UnsupportedMedia, TooSlow)
+"""Errors of any route that reads a body."""
 
 
-def refusing(*errors: type[PackhorseError]) -> dict[int, ResponseSpec]:
+def error_responses(*errors: type[PackhorseError]) -> dict[int, ResponseSpec]:
     """The problems a route may answer with, by status."""
     by_status: dict[int, list[type[PackhorseError]]] = {}
-    every: tuple[type[PackhorseError], ...] = (*EVERYWHERE, *errors)
-    for each in every:
+    for each in (*EVERYWHERE, *errors):
         by_status.setdefault(each.status, []).append(each)
     return {
-        status: answering(ProblemDocument, PROBLEM, ", ".join(f"`{each.type()}`" for each in found))
+        status: response_spec(ProblemDocument, PROBLEM, ", ".join(f"`{each.type()}`" for each in found))
         for status, found in sorted(by_status.items())
     }
 
 
-def answering(document: Any, media_type: str, description: str) -> ResponseSpec:
-    """For what a route makes itself, and its return type therefore does not tell."""
+def response_spec(document: Any, media_type: str, description: str) -> ResponseSpec:
+    """For a response that a route builds itself, so that its return type does not describe it."""
     return ResponseSpec(document, generate_examples=False, media_type=media_type, description=description)
 
 
-def beside(name: str, where: Literal["query", "header"], description: str | None = None) -> Parameter:
-    """A text that a route reads itself."""
+def text_parameter(name: str, where: Literal["query", "header"], description: str | None = None) -> Parameter:
+    """A parameter that a route reads itself."""
     return Parameter(name, where, Schema(type=OpenAPIType.STRING), description)
 
 
-def taking(
-    shape: type[msgspec.Struct], *besides: Parameter, required: bool = False, form: str | None = None
-) -> type[Operation]:
-    """The operation of a route that takes such a body, as JSON and, if ``form`` says how, as a form with more parts."""
-    found = msgspec.json.schema(shape)
-    known = found["$defs"][shape.__name__]
+def json_body(
+    shape: type[msgspec.Struct],
+    *errors: type[PackhorseError],
+    required: bool = False,
+    form: str | None = None,
+    parameters: Sequence[Parameter] = (),
+    responses: Mapping[int, ResponseSpec] | None = None,
+) -> dict[str, Any]:
+    """Options of a route that reads such a body with `read_json`; ``form`` describes the same as multipart/form-data.
+
+    The errors are those besides the ones that any body may lead to.
+    """
+    known = msgspec.json.schema(shape)["$defs"][shape.__name__]
     content = {JSON: OpenAPIMediaType(schema=_schema({**known, "additionalProperties": False}))}
     if form is not None:
         parts = {**known, "additionalProperties": True, "description": form}
         content["multipart/form-data"] = OpenAPIMediaType(schema=_schema(parts))
 
     @dataclass
-    class Taking(Operation):
+    class WithBody(Operation):
         def __post_init__(self) -> None:
             self.request_body = RequestBody(required=required, content=content)
-            self.parameters = [*(self.parameters or ()), *besides] or None
+            self.parameters = [*(self.parameters or ()), *parameters] or None
 
-    return Taking
+    return {"operation_class": WithBody, "responses": {**error_responses(*WITH_BODY, *errors), **(responses or {})}}
 
 
 def _schema(found: Mapping[str, Any]) -> Schema:

@@ -105,8 +105,8 @@ async def _serve(settings: Settings, app: Litestar) -> None:
         error = serving.exception() or PackhorseError("The server ended by itself.")
         raise app.state.get("failure", error)
     server.stop()  # type: ignore[no-untyped-call]
-    if "tools" in app.state:
-        app.state.tools.feed.close()
+    if "services" in app.state:
+        app.state.services.feed.close()
     await requests.end()
     await asyncio.wait([serving], timeout=LAST_GRACE)
     if not serving.done():

@@ -19,9 +19,9 @@ from packhorse.background.stats import StatsCounter
 from packhorse.background.webhooks import outbound_for
 from packhorse.blobs.base import Blobs
 from packhorse.errors import StoreError
+from packhorse.http.download_limits import Downloads
 from packhorse.http.feed import Feed
-from packhorse.http.responses.download_limits import Downloads
-from packhorse.http.responses.stream import Streams
+from packhorse.http.stream import Streams
 from packhorse.jobs.promote import Destination
 from packhorse.jobs.services import Services
 from packhorse.jobs.transact import Transactor
@@ -30,7 +30,7 @@ from packhorse.settings import Settings
 from packhorse.store.base import Store
 
 
-class Tools(Services):
+class HttpServices(Services):
     """The services of the use cases, and what only a server has: authentication, live events and limits."""
 
     def __init__(
@@ -45,11 +45,11 @@ class Tools(Services):
         self.outbound = outbound_for(settings)
 
     async def run(self) -> None:
-        """What goes on beside the requests."""
-        beside = [self.feed.run, self.keyring.run, self.audit.run, self._tally]
+        """The background tasks of a server."""
+        tasks = [self.feed.run, self.keyring.run, self.audit.run, self._tally]
         if self.authenticator.rates is not None:
-            beside.append(self.authenticator.rates.run)
-        await asyncio.gather(*(_kept(each) for each in beside))
+            tasks.append(self.authenticator.rates.run)
+        await asyncio.gather(*(_run_forever(each) for each in tasks))
 
     async def _tally(self) -> None:
         await run_forever(self.stats)
@@ -62,13 +62,17 @@ class Tools(Services):
         if self.authenticator.rates is not None:
             await self.authenticator.rates.give_back()
 
-    def ended(self, caller: Caller) -> asyncio.Event | None:
+    def key_end(self, caller: Caller) -> asyncio.Event | None:
         """Set when the caller's key has ended: what is streamed to it is cut then."""
         return self.keyring.end_of(caller.key_id) if caller.key_id else None
 
 
-async def _kept(run: Callable[[], Awaitable[None]]) -> None:
-    """Whatever it stumbles over, it goes on: nobody would notice that it had ended."""
+FromServices = NamedDependency[HttpServices]
+FromCaller = NamedDependency[Caller]
+
+
+async def _run_forever(run: Callable[[], Awaitable[None]]) -> None:
+    """After any error, log it and start again: nobody would notice a task that ended."""
     while True:
         try:
             await run()
@@ -77,16 +81,16 @@ async def _kept(run: Callable[[], Awaitable[None]]) -> None:
             await asyncio.sleep(AFTER_FAILURE)
 
 
-def tools_of(state: State) -> Any:
-    return state.tools
+def provide_services(state: State) -> Any:
+    return state.services
 
 
-def caller_of(request: Request[Any, Any, Any], tools: NamedDependency[Any]) -> Caller:  # noqa: ARG001
-    """Depends on the tools only for speed: Litestar provides independent values in a task group, which costs 60 us."""
+def provide_caller(request: Request[Any, Any, Any], services: NamedDependency[Any]) -> Caller:  # noqa: ARG001
+    """Takes the services only for speed: Litestar provides independent values in a task group, which costs 60 us."""
     found: Caller = request.scope["state"]["caller"]
     return found
 
 
-def tools_and_caller(scope: Scope) -> tuple[Tools, Caller]:
-    """For a route that is not handed them."""
-    return scope["litestar_app"].state.tools, scope["state"]["caller"]
+def tools_and_caller(scope: Scope) -> tuple[HttpServices, Caller]:
+    """For a page, which gets them from its request."""
+    return scope["litestar_app"].state.services, scope["state"]["caller"]

@@ -8,10 +8,8 @@ from litestar import Litestar, Request, Response, Router
 
 from packhorse.errors import NotFound, WrongMethod
 from packhorse.factory import check
-from packhorse.http import app, server
-from packhorse.http.middleware import PROBLEM
+from packhorse.http import app, problems, server
 from packhorse.http.mount import Mounted
-from packhorse.http.responses import problems
 from packhorse.settings import Settings, load
 from packhorse.web import assets
 from packhorse.web.pages import (
@@ -87,7 +85,7 @@ def problem_or_page(request: Request[Any, Any, Any], error: Exception) -> Respon
     known = problems.known_error(request, error)
     if not isinstance(known, NotFound | WrongMethod) or not _is_for_eyes(request):
         return problems.problem(request, error)
-    request.scope[PROBLEM] = known.type()  # type: ignore[literal-required]
+    request.scope[problems.PROBLEM_TYPE] = known.type()  # type: ignore[literal-required]
     page = nowhere(request, known.status, known.message)
     page.headers.update(problems.headers(known, error))
     return page

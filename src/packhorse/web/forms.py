@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 from litestar.datastructures import FormMultiDict
 
 from packhorse.errors import TooLarge, UnsupportedMedia
-from packhorse.http.requests.body import Body
+from packhorse.http.requests import Body
 from packhorse.settings import Settings
 from packhorse.web.render import Page
 

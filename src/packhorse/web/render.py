@@ -18,7 +18,7 @@ from packhorse.auth.access import Caller
 from packhorse.auth.authenticate import FAILED_LOGINS, cookie_name, session_cookie
 from packhorse.core.text import percent, plural
 from packhorse.errors import InvalidInput, PackhorseError, Unauthorized
-from packhorse.http.responses import problems
+from packhorse.http import problems
 from packhorse.version import VERSION
 from packhorse.web.widgets import formatting
 

@@ -13,7 +13,7 @@ from typing import Any
 from litestar.types import Receive
 
 from packhorse.errors import Malformed, PackhorseError, TooLarge
-from packhorse.http.requests.multipart import Multipart, Part
+from packhorse.http.form import Multipart, Part
 from packhorse.web.widgets.fields import Field
 
 BESIDE = ("user_id", "priority", "delay")

@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Annotated
 
 from litestar import get
-from litestar.di import NamedDependency
 from litestar.params import FromPath, FromQuery, HeaderParameter
 from litestar.types import ASGIApp
 
@@ -16,10 +15,10 @@ from packhorse.core import json
 from packhorse.core.models import Event, Job
 from packhorse.errors import InvalidInput, JobNotFound, TooManyStreams
 from packhorse.http.feed import PAGE, Moved, Watcher
-from packhorse.http.openapi import answering, refusing
-from packhorse.http.requests.query import Number
-from packhorse.http.responses.stream import Streamed
-from packhorse.http.services import Tools
+from packhorse.http.openapi import error_responses, response_spec
+from packhorse.http.requests import Number
+from packhorse.http.services import FromCaller, FromServices, HttpServices
+from packhorse.http.stream import Streamed
 from packhorse.schemas.events import event_to_json, line_to_json
 from packhorse.schemas.progress import PositionDocument, StageDocument
 from packhorse.store.base import Line
@@ -56,21 +55,19 @@ TYPES = {
 UNNUMBERED = frozenset({"snapshot", "progress", "log", "gap"})
 """Not history: sent without an id, and not sent again to who comes back."""
 
-STREAM = answering(str, "text/event-stream", f"Events of the types {', '.join(TYPES)}, each with JSON as its data.")
+STREAM = response_spec(str, "text/event-stream", f"Events of the types {', '.join(TYPES)}, each with JSON as its data.")
 LastEvent = Annotated[
     str | None,
     HeaderParameter(
-        name="Last-Event-ID",
-        description="As `after`, and instead of it.",
-        schema_extra={"pattern": "^[0-9]{0,15}$"},
+        name="Last-Event-ID", description="As `after`, and instead of it.", schema_extra={"pattern": "^[0-9]{0,15}$"}
     ),
 ]
 
 
-@get("/jobs/{job_id:str}/events", scope="read", responses={**refusing(JobNotFound, TooManyStreams), 200: STREAM})
+@get("/jobs/{job_id:str}/events", scope="read", responses={**error_responses(JobNotFound, TooManyStreams), 200: STREAM})
 async def events(
-    tools: NamedDependency[Tools],
-    caller: NamedDependency[Caller],
+    services: FromServices,
+    caller: FromCaller,
     job_id: FromPath[str],
     after: Number = 0,
     log: FromQuery[bool] = True,
@@ -83,20 +80,22 @@ async def events(
     that is already known; `log=false` leaves the log out.
     """
     after = last_event(last_event_id, after)
-    return await stream_events(tools, caller, job_id, after, log_after if log else None)
+    return await stream_events(services, caller, job_id, after, log_after if log else None)
 
 
-async def stream_events(tools: Tools, caller: Caller, job_id: str, after: int, log_after: int | None) -> ASGIApp:
+async def stream_events(
+    services: HttpServices, caller: Caller, job_id: str, after: int, log_after: int | None
+) -> ASGIApp:
     """Events after that number, and lines of log after that one; None leaves the log out. Raises JobNotFound."""
-    await tools.job(caller, job_id)
-    tools.streams.check(caller)
-    following = _Following(tools, caller, job_id, after, log_after)
-    return Streamed(tools.streams.counted(caller, following.frames()), HEADERS, ended=tools.ended(caller))
+    await services.job(caller, job_id)
+    services.streams.check(caller)
+    following = _Following(services, caller, job_id, after, log_after)
+    return Streamed(services.streams.count(caller, following.frames()), HEADERS, ended=services.key_end(caller))
 
 
 class _Following:
-    def __init__(self, tools: Tools, caller: Caller, job_id: str, after: int, line: int | None) -> None:
-        self._tools = tools
+    def __init__(self, services: HttpServices, caller: Caller, job_id: str, after: int, line: int | None) -> None:
+        self._services = services
         self._caller = caller
         self._job_id = job_id
         self._n = after
@@ -107,8 +106,8 @@ class _Following:
         self._is_over = False
 
     async def frames(self) -> AsyncGenerator[bytes]:
-        with self._tools.feed.watch(self._job_id, wants_log=self._wants_log) as watcher:
-            job = await self._tools.job(self._caller, self._job_id)
+        with self._services.feed.watch(self._job_id, wants_log=self._wants_log) as watcher:
+            job = await self._services.job(self._caller, self._job_id)
             yield await self._snapshot(job)
             if self._n > job.events:
                 yield _frame("gap", {"what": "events", "after": self._n, "last_event": job.events})
@@ -118,7 +117,7 @@ class _Following:
                     yield frame
 
     async def _snapshot(self, job: Job) -> bytes:
-        [shape] = await self._tools.shown([job])
+        [shape] = await self._services.shown([job])
         self._stages = shape["stages"]
         self._position = {
             "stage": shape["stage"],
@@ -158,8 +157,8 @@ class _Following:
         return [_frame("progress", {**moved.position, "stages": stages})]
 
     async def _from_store(self) -> AsyncIterator[bytes]:
-        job = await self._tools.job(self._caller, self._job_id)
-        if self._wants_log and job.completed_at is not None and self._tools.store.now() - job.completed_at < LINGER:
+        job = await self._services.job(self._caller, self._job_id)
+        if self._wants_log and job.completed_at is not None and self._services.store.now() - job.completed_at < LINGER:
             await asyncio.sleep(LINGER)
         async for each in self._in_order(job):
             if isinstance(each, Event):
@@ -184,13 +183,13 @@ class _Following:
             line = await anext(lines, None)
 
     async def _events(self) -> AsyncIterator[Event]:
-        while page := await self._tools.store.events(self._job_id, after=self._n, limit=PAGE):
+        while page := await self._services.store.events(self._job_id, after=self._n, limit=PAGE):
             for event in page:
                 yield event
 
     async def _lines(self) -> AsyncIterator[Line]:
         after = self._line
-        while self._wants_log and (page := await self._tools.store.lines(self._job_id, after=after, limit=PAGE)):
+        while self._wants_log and (page := await self._services.store.lines(self._job_id, after=after, limit=PAGE)):
             for line in page:
                 yield line
             after = page[-1].n
@@ -222,15 +221,15 @@ def last_event(header: str | None, after: int) -> int:
 
 
 @get("/live", scope="read", include_in_schema=False)
-async def live(tools: NamedDependency[Tools], caller: NamedDependency[Caller]) -> ASGIApp:
+async def live(services: FromServices, caller: FromCaller) -> ASGIApp:
     """Server-sent events of the type ``changed``, without end."""
-    tools.streams.check(caller)
-    hints = tools.streams.counted(caller, _hints(tools, caller))
-    return Streamed(hints, HEADERS, ended=tools.ended(caller))
+    services.streams.check(caller)
+    hints = services.streams.count(caller, _hints(services, caller))
+    return Streamed(hints, HEADERS, ended=services.key_end(caller))
 
 
-async def _hints(tools: Tools, caller: Caller) -> AsyncGenerator[bytes]:
+async def _hints(services: HttpServices, caller: Caller) -> AsyncGenerator[bytes]:
     yield b"retry: 1000\n\n"
-    with tools.feed.hints(caller.tenant, caller.user) as hints:
+    with services.feed.hints(caller.tenant, caller.user) as hints:
         while await hints.next(STEADY):
             yield b"event: changed\ndata: {}\n\n"

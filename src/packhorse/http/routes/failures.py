@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
-from litestar import Request, get, post
-from litestar.datastructures import State
-from litestar.di import NamedDependency
+from litestar import get, post
 from litestar.params import FromPath, FromQuery, QueryParameter
 
 from packhorse.auth import access
-from packhorse.auth.access import Caller
 from packhorse.core.models import FailureStatus
-from packhorse.errors import (
-    FailureGroupNotFound,
-    FailureNotFound,
-    OrderNotFound,
-    TooLarge,
-    TooSlow,
-    UnsupportedMedia,
-)
-from packhorse.http.openapi import refusing, taking
-from packhorse.http.requests.json_body import asked
-from packhorse.http.services import Tools
+from packhorse.errors import FailureGroupNotFound, FailureNotFound, OrderNotFound
+from packhorse.http.openapi import error_responses, json_body
+from packhorse.http.requests import HttpRequest, read_json
+from packhorse.http.services import FromCaller, FromServices
 from packhorse.jobs import failures
 from packhorse.jobs.failures import Chosen, ToDismiss
 from packhorse.jobs.view import seconds_of
@@ -38,13 +28,12 @@ Cursor = Annotated[
 Limit = Annotated[int, QueryParameter(ge=1, le=200)]
 Dismissed = Annotated[bool | None, QueryParameter(description="Only dismissed groups, or only others.")]
 Trend = Annotated[bool, QueryParameter(description="Also tell how many failures there were in each of the last hours.")]
-ORDERING = (FailureNotFound, FailureGroupNotFound, TooLarge, UnsupportedMedia, TooSlow)
 
 
-@get("/failures", scope="read", responses=refusing())
+@get("/failures", scope="read", responses=error_responses())
 async def list_failures(
-    tools: NamedDependency[Tools],
-    caller: NamedDependency[Caller],
+    services: FromServices,
+    caller: FromCaller,
     fingerprint: FromQuery[str | None] = None,
     job_id: FromQuery[str | None] = None,
     user_id: FromQuery[str | None] = None,
@@ -70,86 +59,76 @@ async def list_failures(
         seconds_of(since),
         seconds_of(until),
     )
-    return await failures.list_failures(tools, caller, wanted, cursor=cursor, limit=limit)
+    return await failures.list_failures(services, caller, wanted, cursor=cursor, limit=limit)
 
 
-@get("/failures/groups", scope="read", responses=refusing())
+@get("/failures/groups", scope="read", responses=error_responses())
 async def list_groups(
-    tools: NamedDependency[Tools],
-    caller: NamedDependency[Caller],
+    services: FromServices,
+    caller: FromCaller,
     dismissed: Dismissed = None,
     trend: Trend = False,
     cursor: Cursor = None,
     limit: Limit = 50,
 ) -> FailureGroupsPage:
     """Failures by what went wrong, the last seen first: how many, since when, how many users they hit."""
-    return await failures.list_groups(tools, caller, dismissed=dismissed, trend=trend, cursor=cursor, limit=limit)
+    return await failures.list_groups(services, caller, dismissed=dismissed, trend=trend, cursor=cursor, limit=limit)
 
 
-@get("/failures/groups/{fingerprint:str}", scope="read", responses=refusing(FailureGroupNotFound))
+@get("/failures/groups/{fingerprint:str}", scope="read", responses=error_responses(FailureGroupNotFound))
 async def get_group(
-    tools: NamedDependency[Tools], caller: NamedDependency[Caller], fingerprint: FromPath[str], trend: Trend = False
+    services: FromServices, caller: FromCaller, fingerprint: FromPath[str], trend: Trend = False
 ) -> FailureGroupDocument:
     """One group."""
-    return await failures.group(tools, caller, fingerprint, trend=trend)
+    return await failures.group(services, caller, fingerprint, trend=trend)
 
 
-@get("/failures/orders", scope="read", responses=refusing())
+@get("/failures/orders", scope="read", responses=error_responses())
 async def list_orders(
-    tools: NamedDependency[Tools], caller: NamedDependency[Caller], cursor: Cursor = None, limit: Limit = 50
+    services: FromServices, caller: FromCaller, cursor: Cursor = None, limit: Limit = 50
 ) -> OrdersPage:
     """What was ordered to be retried or dismissed, newest first, and how far it is."""
-    return await failures.list_orders(tools, caller, cursor=cursor, limit=limit)
+    return await failures.list_orders(services, caller, cursor=cursor, limit=limit)
 
 
-@get("/failures/orders/{order_id:str}", scope="read", responses=refusing(OrderNotFound))
-async def get_order(
-    tools: NamedDependency[Tools], caller: NamedDependency[Caller], order_id: FromPath[str]
-) -> OrderDocument:
+@get("/failures/orders/{order_id:str}", scope="read", responses=error_responses(OrderNotFound))
+async def get_order(services: FromServices, caller: FromCaller, order_id: FromPath[str]) -> OrderDocument:
     """One order: how many are done, how many were left as they are, and why."""
-    return await failures.order(tools, caller, order_id)
+    return await failures.order(services, caller, order_id)
 
 
-@get("/failures/{failure_id:str}", scope="read", responses=refusing(FailureNotFound))
-async def get_failure(
-    tools: NamedDependency[Tools], caller: NamedDependency[Caller], failure_id: FromPath[str]
-) -> FailureDocument:
+@get("/failures/{failure_id:str}", scope="read", responses=error_responses(FailureNotFound))
+async def get_failure(services: FromServices, caller: FromCaller, failure_id: FromPath[str]) -> FailureDocument:
     """One failure."""
-    return await failures.failure(tools, caller, failure_id)
+    return await failures.failure(services, caller, failure_id)
 
 
 @post(
     "/failures/retry",
     scope="operate",
     status_code=202,
-    operation_class=taking(Chosen, required=True),
-    responses=refusing(*ORDERING),
+    **json_body(Chosen, FailureNotFound, FailureGroupNotFound, required=True),
 )
-async def retry(
-    request: Request[Any, Any, State], tools: NamedDependency[Tools], caller: NamedDependency[Caller]
-) -> OrderedDocument:
+async def retry(request: HttpRequest, services: FromServices, caller: FromCaller) -> OrderedDocument:
     """Have open failures retried: some by their ids, a group, or what a filter finds.
 
     Workers do it, `pace` of them a second; the order in the answer says how far they are. With `dry_run` nothing is
     ordered: the answer says how many it would be about, and shows the newest of them.
     """
     access.require_whole_tenant(caller)
-    return await failures.place_order(tools, caller, "retry", await asked(request, tools.settings, Chosen))
+    return await failures.place_order(services, caller, "retry", await read_json(request, Chosen))
 
 
 @post(
     "/failures/dismiss",
     scope="operate",
     status_code=202,
-    operation_class=taking(ToDismiss, required=True),
-    responses=refusing(*ORDERING),
+    **json_body(ToDismiss, FailureNotFound, FailureGroupNotFound, required=True),
 )
-async def dismiss(
-    request: Request[Any, Any, State], tools: NamedDependency[Tools], caller: NamedDependency[Caller]
-) -> OrderedDocument:
+async def dismiss(request: HttpRequest, services: FromServices, caller: FromCaller) -> OrderedDocument:
     """Dismiss open failures, with a reason. A group that is dismissed is revived no more, until it is seen again."""
     access.require_whole_tenant(caller)
-    return await failures.place_order(tools, caller, "dismiss", await asked(request, tools.settings, ToDismiss))
+    return await failures.place_order(services, caller, "dismiss", await read_json(request, ToDismiss))
 
 
 ROUTES = [list_failures, list_groups, get_group, list_orders, get_order, get_failure, retry, dismiss]

@@ -1,20 +1,18 @@
-"""Jobs: listed, looked at, cancelled, retried, deleted, and what they had to say."""
+"""Jobs, one or many: listed, counted, cancelled, retried, deleted, promoted; their events, log and usage."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from hashlib import sha256
+from typing import Annotated
 
-from litestar import Request, delete, get, post
-from litestar.datastructures import State
-from litestar.di import NamedDependency
+from litestar import delete, get, post
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, FromQuery, HeaderParameter, QueryParameter
 from litestar.response.base import ASGIResponse
 from litestar.types import ASGIApp
 from msgspec import Struct
 
-from packhorse.auth.access import Caller
 from packhorse.core import json
 from packhorse.core.plan import Status
 from packhorse.errors import (
@@ -25,19 +23,16 @@ from packhorse.errors import (
     NotFinished,
     PromoteFailed,
     SlotTaken,
-    TooLarge,
-    TooSlow,
-    UnsupportedMedia,
 )
-from packhorse.http.openapi import answering, refusing, taking
-from packhorse.http.requests.json_body import asked
-from packhorse.http.requests.query import Number
-from packhorse.http.responses import etag
-from packhorse.http.services import Tools
+from packhorse.http.download import cache_headers, matches_etag
+from packhorse.http.openapi import error_responses, json_body, response_spec
+from packhorse.http.requests import JSON, HttpRequest, Number, read_json
+from packhorse.http.services import FromCaller, FromServices
 from packhorse.jobs import actions, view
+from packhorse.jobs.actions import BulkAction, Meant
 from packhorse.schemas.events import HistoryPage, LinesPage, SeriesPage, line_to_json, usage_to_json
 from packhorse.schemas.explain import EstimateDocument, ExplainDocument
-from packhorse.schemas.jobs import JobDocument, JobsPage
+from packhorse.schemas.jobs import ChangedDocument, CountDocument, JobDocument, JobsPage
 from packhorse.schemas.operations import DestinationsPage
 from packhorse.store.base import Filter, Line
 
@@ -59,13 +54,10 @@ class Nothing(Struct):
     """There is nothing to say besides the job."""
 
 
-CHANGING = (JobNotFound, NotAllowed, TooLarge, UnsupportedMedia, TooSlow)
-
-
-@get("/jobs", scope="read", responses=refusing())
+@get("/jobs", scope="read", responses=error_responses())
 async def list_jobs(
-    tools: NamedDependency[Tools],
-    caller: NamedDependency[Caller],
+    services: FromServices,
+    caller: FromCaller,
     user_id: FromQuery[str | None] = None,
     status: FromQuery[Status | None] = None,
     pipeline: FromQuery[str | None] = None,
@@ -76,7 +68,49 @@ async def list_jobs(
 ) -> JobsPage:
     """Jobs, newest first. `next` is the cursor of the next page."""
     wanted = Filter(None, user_id, status, pipeline, view.seconds_of(created_from), view.seconds_of(created_until))
-    return await view.list_jobs(tools, caller, wanted, cursor=cursor, limit=limit)
+    return await view.list_jobs(services, caller, wanted, cursor=cursor, limit=limit)
+
+
+@get("/jobs/count", scope="read", responses=error_responses())
+async def count(
+    services: FromServices,
+    caller: FromCaller,
+    user_id: FromQuery[str | None] = None,
+    status: FromQuery[Status | None] = None,
+    pipeline: FromQuery[str | None] = None,
+    created_from: FromQuery[datetime | None] = None,
+    created_until: FromQuery[datetime | None] = None,
+) -> CountDocument:
+    """How many jobs a list with the same filters would have; counted up to 1000, `is_at_least` if there may be more."""
+    wanted = Filter(None, user_id, status, pipeline, view.seconds_of(created_from), view.seconds_of(created_until))
+    return await view.count_jobs(services, caller, wanted)
+
+
+@post("/jobs/cancel", scope="cancel", status_code=202, **json_body(Meant, required=True))
+async def cancel_many(request: HttpRequest, services: FromServices, caller: FromCaller) -> ChangedDocument:
+    """Cancel many: those of these ids, or all active ones that a filter finds, up to 200 of them in one request.
+
+    `next` is the cursor with which to go on. With `dry_run` nothing is done: the answer says how many it would be.
+    """
+    return await BulkAction(services, caller, "cancel").run(await read_json(request, Meant))
+
+
+@post("/jobs/retry", scope="submit", status_code=202, **json_body(Meant, required=True))
+async def retry_many(request: HttpRequest, services: FromServices, caller: FromCaller) -> ChangedDocument:
+    """Start a new run of many, from what has not finished: of these ids, or all failed and cancelled ones of a filter.
+
+    Otherwise as for `POST /jobs/cancel`.
+    """
+    return await BulkAction(services, caller, "retry").run(await read_json(request, Meant))
+
+
+@post("/jobs/delete", scope="submit", status_code=202, **json_body(Meant, required=True))
+async def delete_many(request: HttpRequest, services: FromServices, caller: FromCaller) -> ChangedDocument:
+    """Delete many with their files: those of these ids, or all ended ones that a filter finds.
+
+    Otherwise as for `POST /jobs/cancel`.
+    """
+    return await BulkAction(services, caller, "delete").run(await read_json(request, Meant))
 
 
 Known = Annotated[
@@ -85,82 +119,57 @@ Known = Annotated[
 ]
 
 
-@get(
-    "/jobs/{job_id:str}",
-    scope="read",
-    responses={
-        **refusing(JobNotFound),
-        200: answering(JobDocument, "application/json", "The job; its `ETag` is another when anything shown is."),
-        304: ResponseSpec(None, description="The job is shown as it was before.", generate_examples=False),
-    },
-)
-async def get_job(
-    tools: NamedDependency[Tools],
-    caller: NamedDependency[Caller],
-    job_id: FromPath[str],
-    known: Known = None,
-) -> ASGIApp:
+JOB = response_spec(JobDocument, JSON, "The job; its `ETag` is another when anything shown is.")
+SAME = ResponseSpec(None, description="The job is shown as it was before.", generate_examples=False)
+
+
+@get("/jobs/{job_id:str}", scope="read", responses={**error_responses(JobNotFound), 200: JOB, 304: SAME})
+async def get_job(services: FromServices, caller: FromCaller, job_id: FromPath[str], known: Known = None) -> ASGIApp:
     """One job."""
-    return etag.answered(json.encode(await view.job(tools, caller, job_id)), known)
+    body = json.encode(await view.job(services, caller, job_id))
+    etag = f'"{sha256(body).hexdigest()[:32]}"'
+    headers = {**cache_headers(etag), "X-Content-Type-Options": "nosniff"}
+    if matches_etag(known, etag):
+        return ASGIResponse(status_code=304, headers=headers)
+    return ASGIResponse(body=body, media_type=JSON, headers=headers)
 
 
-@get("/jobs/{job_id:str}/explain", scope="read", responses=refusing(JobNotFound))
-async def explain(
-    tools: NamedDependency[Tools], caller: NamedDependency[Caller], job_id: FromPath[str]
-) -> ExplainDocument:
+@get("/jobs/{job_id:str}/explain", scope="read", responses=error_responses(JobNotFound))
+async def explain(services: FromServices, caller: FromCaller, job_id: FromPath[str]) -> ExplainDocument:
     """Why the job is not running now: a code and a sentence each, the first to be seen to first; none if it is."""
-    return {"reasons": await view.explain(tools, await tools.job(caller, job_id))}
+    return {"reasons": await view.explain(services, await services.job(caller, job_id))}
 
 
-@get("/jobs/{job_id:str}/estimate", scope="read", responses=refusing(JobNotFound))
-async def estimate(
-    tools: NamedDependency[Tools], caller: NamedDependency[Caller], job_id: FromPath[str]
-) -> EstimateDocument:
+@get("/jobs/{job_id:str}/estimate", scope="read", responses=error_responses(JobNotFound))
+async def estimate(services: FromServices, caller: FromCaller, job_id: FromPath[str]) -> EstimateDocument:
     """How much longer the job will run, told from its stages' runs of the last days and from its own progress."""
-    return await view.estimate(tools, await tools.job(caller, job_id))
+    return await view.estimate(services, await services.job(caller, job_id))
 
 
-@get("/jobs/{job_id:str}/history", scope="read", responses=refusing(JobNotFound))
+@get("/jobs/{job_id:str}/history", scope="read", responses=error_responses(JobNotFound))
 async def history(
-    tools: NamedDependency[Tools],
-    caller: NamedDependency[Caller],
-    job_id: FromPath[str],
-    after: Number = 0,
-    limit: Events = 500,
+    services: FromServices, caller: FromCaller, job_id: FromPath[str], after: Number = 0, limit: Events = 500
 ) -> HistoryPage:
     """What has happened to the job: its events numbered `after` + 1 and on, as far as they have come."""
-    return await view.history(tools, await tools.job(caller, job_id), after=after, limit=limit)
+    return await view.history(services, await services.job(caller, job_id), after=after, limit=limit)
 
 
-@post(
-    "/jobs/{job_id:str}/cancel",
-    scope="cancel",
-    status_code=202,
-    operation_class=taking(Nothing),
-    responses=refusing(*CHANGING),
-)
+@post("/jobs/{job_id:str}/cancel", scope="cancel", status_code=202, **json_body(Nothing, JobNotFound, NotAllowed))
 async def cancel(
-    request: Request[Any, Any, State],
-    tools: NamedDependency[Tools],
-    caller: NamedDependency[Caller],
-    job_id: FromPath[str],
+    request: HttpRequest, services: FromServices, caller: FromCaller, job_id: FromPath[str]
 ) -> JobDocument:
     """Cancel now, or ask the worker to."""
-    await asked(request, tools.settings, Nothing)
-    return await actions.cancel(tools, caller, job_id)
+    await read_json(request, Nothing)
+    return await actions.cancel(services, caller, job_id)
 
 
 @post(
-    "/jobs/{job_id:str}/retry",
-    scope="submit",
-    status_code=202,
-    operation_class=taking(Again),
-    responses=refusing(*CHANGING, SlotTaken),
+    "/jobs/{job_id:str}/retry", scope="submit", status_code=202, **json_body(Again, JobNotFound, NotAllowed, SlotTaken)
 )
 async def retry(
-    request: Request[Any, Any, State],
-    tools: NamedDependency[Tools],
-    caller: NamedDependency[Caller],
+    request: HttpRequest,
+    services: FromServices,
+    caller: FromCaller,
     job_id: FromPath[str],
     stage: FromQuery[str | None] = None,
 ) -> JobDocument:
@@ -168,31 +177,21 @@ async def retry(
 
     The stage is named in the query or in the body.
     """
-    given = await asked(request, tools.settings, Again)
+    given = await read_json(request, Again)
     if None not in (stage, given.stage) and stage != given.stage:
         raise InvalidInput("The query names one stage, and the body another.", field="stage")
     wanted = stage if given.stage is None else given.stage
-    return await actions.retry(tools, caller, job_id, wanted)
+    return await actions.retry(services, caller, job_id, wanted)
 
 
-@delete(
-    "/jobs/{job_id:str}",
-    scope="submit",
-    operation_class=taking(Nothing),
-    responses=refusing(*CHANGING),
-)
-async def delete_job(
-    request: Request[Any, Any, State],
-    tools: NamedDependency[Tools],
-    caller: NamedDependency[Caller],
-    job_id: FromPath[str],
-) -> None:
+@delete("/jobs/{job_id:str}", scope="submit", **json_body(Nothing, JobNotFound, NotAllowed))
+async def delete_job(request: HttpRequest, services: FromServices, caller: FromCaller, job_id: FromPath[str]) -> None:
     """Delete an ended job with its files, before its time. An active one is cancelled first, else 409.
 
     It is gone at once: whatever is asked of it afterwards, this too, is 404. Its files follow within a sweep.
     """
-    await asked(request, tools.settings, Nothing)
-    await actions.delete(tools, caller, job_id)
+    await read_json(request, Nothing)
+    await actions.delete(services, caller, job_id)
 
 
 class Promote(Struct):
@@ -202,40 +201,34 @@ class Promote(Struct):
     """The name of one of the places that the server has; default: the first."""
 
 
-@get("/destinations", scope="operate", responses=refusing())
-async def destinations(tools: NamedDependency[Tools]) -> DestinationsPage:
+@get("/destinations", scope="operate", responses=error_responses())
+async def destinations(services: FromServices) -> DestinationsPage:
     """Where a result can be promoted to, the usual place first."""
-    return {"items": [{"name": name} for name in tools.destinations], "next": None}
+    return {"items": [{"name": name} for name in services.destinations], "next": None}
 
 
 @post(
     "/jobs/{job_id:str}/promote",
     scope="operate",
     status_code=200,
-    operation_class=taking(Promote),
-    responses=refusing(*CHANGING, NotFinished, BlobUnavailable, PromoteFailed),
+    **json_body(Promote, JobNotFound, NotAllowed, NotFinished, BlobUnavailable, PromoteFailed),
 )
 async def promote(
-    request: Request[Any, Any, State],
-    tools: NamedDependency[Tools],
-    caller: NamedDependency[Caller],
-    job_id: FromPath[str],
+    request: HttpRequest, services: FromServices, caller: FromCaller, job_id: FromPath[str]
 ) -> JobDocument:
     """Copy the result files to a permanent place. Asked again, it copies only what is missing there."""
-    given = await asked(request, tools.settings, Promote)
-    return await actions.promote(tools, caller, job_id, given.destination)
+    given = await read_json(request, Promote)
+    return await actions.promote(services, caller, job_id, given.destination)
 
 
-LINES = answering(
-    LinesPage, "application/json", "A page of lines; as text/plain, if that is accepted, the texts alone."
-)
+LINES = response_spec(LinesPage, JSON, "A page of lines; as text/plain, if that is accepted, the texts alone.")
 
 
-@get("/jobs/{job_id:str}/log", scope="read", responses={**refusing(JobNotFound), 200: LINES})
+@get("/jobs/{job_id:str}/log", scope="read", responses={**error_responses(JobNotFound), 200: LINES})
 async def log(
-    request: Request[Any, Any, State],
-    tools: NamedDependency[Tools],
-    caller: NamedDependency[Caller],
+    request: HttpRequest,
+    services: FromServices,
+    caller: FromCaller,
     job_id: FromPath[str],
     after: Number = 0,
     stage: FromQuery[str | None] = None,
@@ -246,19 +239,19 @@ async def log(
 
     With `newest`, the last lines that are there, in order.
     """
-    job = await tools.job(caller, job_id)
-    lines, following = await view.log_lines(tools, job, after=after, stage=stage, limit=limit, newest=newest)
-    if request.accept.best_match(["application/json", "text/plain"]) == "text/plain":
+    job = await services.job(caller, job_id)
+    lines, following = await view.log_lines(services, job, after=after, stage=stage, limit=limit, newest=newest)
+    if request.accept.best_match([JSON, "text/plain"]) == "text/plain":
         return ASGIResponse(body=_text(lines), media_type="text/plain", headers=HEADERS)
     page: LinesPage = {"items": [line_to_json(line) for line in lines], "next": following}
-    return ASGIResponse(body=json.encode(page), media_type="application/json", headers=HEADERS)
+    return ASGIResponse(body=json.encode(page), media_type=JSON, headers=HEADERS)
 
 
-@get("/jobs/{job_id:str}/metrics", scope="read", responses=refusing(JobNotFound))
-async def metrics(tools: NamedDependency[Tools], caller: NamedDependency[Caller], job_id: FromPath[str]) -> SeriesPage:
+@get("/jobs/{job_id:str}/metrics", scope="read", responses=error_responses(JobNotFound))
+async def metrics(services: FromServices, caller: FromCaller, job_id: FromPath[str]) -> SeriesPage:
     """CPU, in cores, and memory that each task has used, as they were sampled, with the most of each."""
-    await tools.job(caller, job_id)
-    return {"items": usage_to_json(await tools.store.samples(job_id)), "next": None}
+    await services.job(caller, job_id)
+    return {"items": usage_to_json(await services.store.samples(job_id)), "next": None}
 
 
 HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
@@ -266,3 +259,23 @@ HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 def _text(lines: list[Line]) -> str:
     return "".join(line.text.rstrip("\n") + "\n" for line in lines)
+
+
+ROUTES = [
+    list_jobs,
+    count,
+    cancel_many,
+    retry_many,
+    delete_many,
+    get_job,
+    explain,
+    estimate,
+    history,
+    cancel,
+    retry,
+    delete_job,
+    log,
+    metrics,
+    promote,
+    destinations,
+]

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from litestar import Request, delete, get, post
-from litestar.datastructures import State
-from litestar.di import NamedDependency
+from litestar import delete, get, post
 from litestar.params import FromPath, FromQuery, QueryParameter
 from msgspec import Struct, field
 
 from packhorse.auth.access import ANY, Caller
-from packhorse.errors import JobNotFound, KeyNotFound, TooLarge, TooSlow, UnsupportedMedia
-from packhorse.http.openapi import refusing, taking
-from packhorse.http.requests.json_body import asked
-from packhorse.http.requests.query import LARGEST
-from packhorse.http.services import Tools
+from packhorse.errors import JobNotFound, KeyNotFound
+from packhorse.http.openapi import error_responses, json_body
+from packhorse.http.requests import LARGEST, HttpRequest, read_json
+from packhorse.http.services import FromCaller, FromServices, HttpServices
 from packhorse.jobs import keys
 from packhorse.schemas.keys import (
     AuditPage,
@@ -30,7 +27,6 @@ from packhorse.schemas.keys import (
     limit_to_json,
 )
 
-BODY = (TooLarge, UnsupportedMedia, TooSlow)
 Before = Annotated[int | None, QueryParameter(ge=1, le=LARGEST)]
 Limit = Annotated[int, QueryParameter(ge=1, le=200)]
 
@@ -57,8 +53,8 @@ class AskedToken(Struct):
     expires_in: float | str = TOKEN
 
 
-@get("/me", scope=ANY, responses=refusing())
-async def me(caller: NamedDependency[Caller]) -> MeDocument:
+@get("/me", scope=ANY, responses=error_responses())
+async def me(caller: FromCaller) -> MeDocument:
     """Who asks: what the key, or the token, is good for."""
     return {
         "key_id": caller.key_id or None,
@@ -69,135 +65,103 @@ async def me(caller: NamedDependency[Caller]) -> MeDocument:
     }
 
 
-@get("/keys", scope="admin", responses=refusing())
+@get("/keys", scope="admin", responses=error_responses())
 async def list_keys(
-    tools: NamedDependency[Tools],
-    caller: NamedDependency[Caller],
-    cursor: FromQuery[str | None] = None,
-    limit: Limit = 50,
+    services: FromServices, caller: FromCaller, cursor: FromQuery[str | None] = None, limit: Limit = 50
 ) -> KeysPage:
     """The keys of this tenant, newest first, ended ones too. Never what is secret of them."""
-    return await keys.list_keys(tools, caller, cursor=cursor, limit=limit)
+    return await keys.list_keys(services, caller, cursor=cursor, limit=limit)
 
 
-@post("/keys", scope="admin", operation_class=taking(AskedKey, required=True), responses=refusing(*BODY))
-async def create_key(
-    request: Request[Any, Any, State], tools: NamedDependency[Tools], caller: NamedDependency[Caller]
-) -> MadeKeyDocument:
+@post("/keys", scope="admin", **json_body(AskedKey, required=True))
+async def create_key(request: HttpRequest, services: FromServices, caller: FromCaller) -> MadeKeyDocument:
     """Make a key. Its text is in this answer, and never again."""
-    given = await asked(request, tools.settings, AskedKey)
+    given = await read_json(request, AskedKey)
     return await keys.create_key(
-        tools, caller, given.scopes, name=given.name, user=given.user_id, expires_in=given.expires_in
+        services, caller, given.scopes, name=given.name, user=given.user_id, expires_in=given.expires_in
     )
 
 
-@post(
-    "/keys/{key_id:str}/rotate",
-    scope="admin",
-    operation_class=taking(Renewed),
-    responses=refusing(KeyNotFound, *BODY),
-)
+@post("/keys/{key_id:str}/rotate", scope="admin", **json_body(Renewed, KeyNotFound))
 async def rotate_key(
-    request: Request[Any, Any, State],
-    tools: NamedDependency[Tools],
-    caller: NamedDependency[Caller],
-    key_id: FromPath[str],
+    request: HttpRequest, services: FromServices, caller: FromCaller, key_id: FromPath[str]
 ) -> MadeKeyDocument:
     """Make a key with the same rights, and let the old one end: now, or after an overlap."""
-    given = await asked(request, tools.settings, Renewed)
-    return await keys.rotate_key(tools, caller, key_id, given.overlap)
+    given = await read_json(request, Renewed)
+    return await keys.rotate_key(services, caller, key_id, given.overlap)
 
 
-@delete("/keys/{key_id:str}", scope="admin", status_code=200, responses=refusing(KeyNotFound))
-async def revoke_key(
-    tools: NamedDependency[Tools], caller: NamedDependency[Caller], key_id: FromPath[str]
-) -> KeyDocument:
+@delete("/keys/{key_id:str}", scope="admin", status_code=200, responses=error_responses(KeyNotFound))
+async def revoke_key(services: FromServices, caller: FromCaller, key_id: FromPath[str]) -> KeyDocument:
     """End a key now. What is open with it is cut within a second."""
-    return await keys.revoke_key(tools, caller, key_id)
+    return await keys.revoke_key(services, caller, key_id)
 
 
-@get("/keys/{key_id:str}", scope="admin", responses=refusing(KeyNotFound))
-async def get_key(tools: NamedDependency[Tools], caller: NamedDependency[Caller], key_id: FromPath[str]) -> KeyDocument:
+@get("/keys/{key_id:str}", scope="admin", responses=error_responses(KeyNotFound))
+async def get_key(services: FromServices, caller: FromCaller, key_id: FromPath[str]) -> KeyDocument:
     """One key of this tenant, also if it has ended. Never what is secret of it."""
-    return key_to_json(await keys.find_key(tools, caller, key_id))
+    return key_to_json(await keys.find_key(services, caller, key_id))
 
 
-@get("/keys/{key_id:str}/limits", scope="admin", responses=refusing(KeyNotFound))
-async def key_limits(
-    tools: NamedDependency[Tools], caller: NamedDependency[Caller], key_id: FromPath[str]
-) -> LimitsPage:
+@get("/keys/{key_id:str}/limits", scope="admin", responses=error_responses(KeyNotFound))
+async def key_limits(services: FromServices, caller: FromCaller, key_id: FromPath[str]) -> LimitsPage:
     """What a key may still ask for and download. A rotated key, and its tokens, share what they stand for."""
-    return {"items": await limits_left(tools, caller, key_id), "next": None}
+    return {"items": await limits_left(services, caller, key_id), "next": None}
 
 
-@get("/jobs/{job_id:str}/tokens", scope="submit", responses=refusing(JobNotFound))
-async def list_tokens(
-    tools: NamedDependency[Tools], caller: NamedDependency[Caller], job_id: FromPath[str]
-) -> KeysPage:
+@get("/jobs/{job_id:str}/tokens", scope="submit", responses=error_responses(JobNotFound))
+async def list_tokens(services: FromServices, caller: FromCaller, job_id: FromPath[str]) -> KeysPage:
     """The tokens that were given out for this job."""
-    return {"items": await keys.list_tokens(tools, caller, job_id), "next": None}
+    return {"items": await keys.list_tokens(services, caller, job_id), "next": None}
 
 
-@post(
-    "/jobs/{job_id:str}/tokens",
-    scope="submit",
-    operation_class=taking(AskedToken),
-    responses=refusing(JobNotFound, *BODY),
-)
+@post("/jobs/{job_id:str}/tokens", scope="submit", **json_body(AskedToken, JobNotFound))
 async def create_token(
-    request: Request[Any, Any, State],
-    tools: NamedDependency[Tools],
-    caller: NamedDependency[Caller],
-    job_id: FromPath[str],
+    request: HttpRequest, services: FromServices, caller: FromCaller, job_id: FromPath[str]
 ) -> MadeKeyDocument:
     """Make a token for the person who waits: it can read and cancel this job, and nothing else."""
-    given = await asked(request, tools.settings, AskedToken)
-    return await keys.create_token(tools, caller, job_id, given.expires_in)
+    given = await read_json(request, AskedToken)
+    return await keys.create_token(services, caller, job_id, given.expires_in)
 
 
 @delete(
     "/jobs/{job_id:str}/tokens/{key_id:str}",
     scope="submit",
     status_code=200,
-    responses=refusing(JobNotFound, KeyNotFound),
+    responses=error_responses(JobNotFound, KeyNotFound),
 )
 async def revoke_token(
-    tools: NamedDependency[Tools], caller: NamedDependency[Caller], job_id: FromPath[str], key_id: FromPath[str]
+    services: FromServices, caller: FromCaller, job_id: FromPath[str], key_id: FromPath[str]
 ) -> KeyDocument:
     """End a token now."""
-    return await keys.revoke_token(tools, caller, job_id, key_id)
+    return await keys.revoke_token(services, caller, job_id, key_id)
 
 
-@get("/audit", scope="admin", responses=refusing())
-async def audit(
-    tools: NamedDependency[Tools],
-    caller: NamedDependency[Caller],
-    before: Before = None,
-    limit: Limit = 50,
-) -> AuditPage:
+@get("/audit", scope="admin", responses=error_responses())
+async def audit(services: FromServices, caller: FromCaller, before: Before = None, limit: Limit = 50) -> AuditPage:
     """Who did what with which key, newest first. `next` is the `before` of the next page."""
-    return await keys.audit(tools, caller, before=before, limit=limit)
+    return await keys.audit(services, caller, before=before, limit=limit)
 
 
-@post("/sessions", scope="read", responses=refusing())
-async def log_in(tools: NamedDependency[Tools], caller: NamedDependency[Caller]) -> SessionDocument:
+@post("/sessions", scope="read", responses=error_responses())
+async def log_in(services: FromServices, caller: FromCaller) -> SessionDocument:
     """Log in a browser with the key that is shown here. The text of the session is in this answer, and never again."""
-    return await keys.start_session(tools, caller)
+    return await keys.start_session(services, caller)
 
 
-@delete("/sessions/current", scope="read", status_code=204, responses=refusing())
-async def log_out(tools: NamedDependency[Tools], caller: NamedDependency[Caller]) -> None:
+@delete("/sessions/current", scope="read", status_code=204, responses=error_responses())
+async def log_out(services: FromServices, caller: FromCaller) -> None:
     """End the session this is asked with; without one, nothing happens."""
-    await keys.end_session(tools, caller)
+    await keys.end_session(services, caller)
 
 
-async def limits_left(tools: Tools, caller: Caller, key_id: str) -> list[LimitDocument]:
+async def limits_left(services: HttpServices, caller: Caller, key_id: str) -> list[LimitDocument]:
     """Raises KeyNotFound."""
-    client = (await keys.find_key(tools, caller, key_id)).client
-    found = [(each, each.charge(client, 0)) for each in tools.downloads.limits]
-    if tools.authenticator.rates is not None:
-        found.insert(0, (tools.authenticator.limit, tools.authenticator.rates.charge(client, 0)))
-    spent = await tools.store.spend([charge for _, charge in found])
+    client = (await keys.find_key(services, caller, key_id)).client
+    found = [(each, each.charge(client, 0)) for each in services.downloads.limits]
+    if services.authenticator.rates is not None:
+        found.insert(0, (services.authenticator.limit, services.authenticator.rates.charge(client, 0)))
+    spent = await services.store.spend([charge for _, charge in found])
     return [
         limit_to_json(each.name, each.unit, each.most, each.window, left)
         for (each, _), left in zip(found, spent.left, strict=True)

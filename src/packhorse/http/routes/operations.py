@@ -1,23 +1,46 @@
-"""What operators see and do over HTTP: statistics, queues and workers. All tenants share these."""
+"""The deployment: pipelines, statistics, queues, workers, health and ``/metrics``. Tenants share most of these."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import asyncio
+from collections.abc import Sequence
+from typing import Annotated
 
-from litestar import Request, get, post
-from litestar.datastructures import State
-from litestar.di import NamedDependency
+from litestar import get, post
 from litestar.params import FromPath, FromQuery, QueryParameter
+from litestar.response.base import ASGIResponse
+from litestar.types import ASGIApp
 from msgspec import Meta, Struct
+from prometheus_client import CollectorRegistry, Gauge
 
-from packhorse.auth.access import Caller
-from packhorse.errors import QueueNotFound, TooLarge, TooSlow, UnsupportedMedia
-from packhorse.http.openapi import refusing, taking
-from packhorse.http.requests.json_body import asked
-from packhorse.http.services import Tools
-from packhorse.jobs import operations
+from packhorse import metrics
+from packhorse.errors import BlobUnavailable, QueueNotFound, StoreError, StoreUnavailable
+from packhorse.http.openapi import error_responses, json_body, response_spec
+from packhorse.http.requests import HttpRequest, read_json
+from packhorse.http.services import FromCaller, FromServices, HttpServices
+from packhorse.jobs import health, operations, view
+from packhorse.jobs.explain import is_live
 from packhorse.jobs.services import LONGEST_REASON
-from packhorse.schemas.operations import QueueDocument, QueuesPage, StatsDocument, WorkersPage
+from packhorse.schemas.operations import (
+    FindingsDocument,
+    HealthDocument,
+    QueueDocument,
+    QueuesPage,
+    ReadyDocument,
+    StatsDocument,
+    WorkersPage,
+)
+from packhorse.schemas.pipelines import PipelinesPage
+from packhorse.store.collections import workers
+from packhorse.store.collections.queues import Reading, list_readings
+from packhorse.store.collections.workers import WorkerCard
+from packhorse.version import VERSION
+
+FRESH = 180.0
+"""Seconds for which `/metrics` shows a reading of the queues."""
+PATIENCE = 2.0
+"""Seconds that `/metrics` waits for the store; without it, the rest is still useful."""
+TEXT = response_spec(str, "text/plain", "Prometheus's text format.")
 
 Window = Annotated[
     str, QueryParameter(description="How far back the series goes, as 10m or 72h, which is the longest.")
@@ -34,68 +57,127 @@ class Nothing(Struct):
     """There is nothing to say besides the queue."""
 
 
-CHANGING = (QueueNotFound, TooLarge, UnsupportedMedia, TooSlow)
-
-
-@get("/stats", scope="operate", shared=True, responses=refusing(QueueNotFound))
+@get("/stats", scope="operate", shared=True, responses=error_responses(QueueNotFound))
 async def stats(
-    tools: NamedDependency[Tools],
+    services: FromServices,
     window: Window = "1h",
     queue: FromQuery[str | None] = None,
     pipeline: FromQuery[str | None] = None,
 ) -> StatsDocument:
     """What there is now, and a series of at most 300 points: of jobs, or, if a queue is named, of attempts in it."""
-    return await operations.stats(tools, window, queue=queue, pipeline=pipeline)
+    return await operations.stats(services, window, queue=queue, pipeline=pipeline)
 
 
-@get("/workers", scope="operate", shared=True, responses=refusing())
-async def list_workers(tools: NamedDependency[Tools]) -> WorkersPage:
+@get("/workers", scope="operate", shared=True, responses=error_responses())
+async def list_workers(services: FromServices) -> WorkersPage:
     """The workers that are there, and for a day those that were lost, with what became of what they had in hand."""
-    return {"items": await operations.list_workers(tools), "next": None}
+    return {"items": await operations.list_workers(services), "next": None}
 
 
-@get("/queues", scope="operate", shared=True, responses=refusing())
-async def list_queues(tools: NamedDependency[Tools]) -> QueuesPage:
+@get("/queues", scope="operate", shared=True, responses=error_responses())
+async def list_queues(services: FromServices) -> QueuesPage:
     """The queues that pipelines and workers use: what is ready in each, who serves it, whether it is paused."""
-    return {"items": await operations.list_queues(tools), "next": None}
+    return {"items": await operations.list_queues(services), "next": None}
 
 
-@post(
-    "/queues/{queue:str}/pause",
-    scope="operate",
-    shared=True,
-    status_code=200,
-    operation_class=taking(Why),
-    responses=refusing(*CHANGING),
-)
+@post("/queues/{queue:str}/pause", scope="operate", shared=True, status_code=200, **json_body(Why, QueueNotFound))
 async def pause(
-    request: Request[Any, Any, State],
-    tools: NamedDependency[Tools],
-    caller: NamedDependency[Caller],
-    queue: FromPath[str],
+    request: HttpRequest, services: FromServices, caller: FromCaller, queue: FromPath[str]
 ) -> QueueDocument:
     """Start nothing more from this queue; what runs, runs on. Workers heed it within about a second."""
-    given = await asked(request, tools.settings, Why)
-    return await operations.pause_queue(tools, caller, queue, given.reason)
+    given = await read_json(request, Why)
+    return await operations.pause_queue(services, caller, queue, given.reason)
 
 
-@post(
-    "/queues/{queue:str}/resume",
-    scope="operate",
-    shared=True,
-    status_code=200,
-    operation_class=taking(Nothing),
-    responses=refusing(*CHANGING),
-)
+@post("/queues/{queue:str}/resume", scope="operate", shared=True, status_code=200, **json_body(Nothing, QueueNotFound))
 async def resume(
-    request: Request[Any, Any, State],
-    tools: NamedDependency[Tools],
-    caller: NamedDependency[Caller],
-    queue: FromPath[str],
+    request: HttpRequest, services: FromServices, caller: FromCaller, queue: FromPath[str]
 ) -> QueueDocument:
     """Go on with this queue; if it was not paused, nothing happens."""
-    await asked(request, tools.settings, Nothing)
-    return await operations.resume_queue(tools, caller, queue)
+    await read_json(request, Nothing)
+    return await operations.resume_queue(services, caller, queue)
 
 
-ROUTES = [stats, list_workers, list_queues, pause, resume]
+@get("/pipelines", scope="read", responses=error_responses())
+async def pipelines(services: FromServices) -> PipelinesPage:
+    """What can be submitted, with the JSON Schema of its parameters."""
+    return {"items": await view.pipelines(services), "next": None}
+
+
+@get("/health", scope="operate", shared=True, responses=error_responses())
+async def findings(services: FromServices) -> FindingsDocument:
+    """What `packhorse doctor` would say: store, files, workers, their duties, and jobs that nothing will start."""
+    return await operations.findings(services)
+
+
+@get("/healthz", scope=None, security=[{}], responses=error_responses())
+async def healthz() -> HealthDocument:
+    """The process answers."""
+    return {"status": "ok", "version": VERSION}
+
+
+@get("/readyz", scope=None, security=[{}], responses=error_responses(BlobUnavailable))
+async def readyz(services: FromServices) -> ReadyDocument:
+    """The store and the object store answer, too."""
+    if not (await health.store_answers(services.store)).is_ok:
+        raise StoreUnavailable
+    files = await health.files_answer(services.blobs, services.store.now())
+    if not files.is_ok:
+        raise BlobUnavailable(reason=files.meaning)
+    return {"status": "ready", "store": "ok", "blobs": "ok"}
+
+
+@get("/metrics", scope="operate", shared=True, responses={**error_responses(), 200: TEXT})
+async def scrape(services: FromServices) -> ASGIApp:
+    """What this server process has done and is doing, for Prometheus."""
+    body = metrics.render_metrics(await _store_metrics(services))
+    return ASGIResponse(body=body, media_type=metrics.MEDIA_TYPE, headers={"Cache-Control": "no-store"})
+
+
+async def _store_metrics(services: HttpServices) -> CollectorRegistry:
+    """Only what costs the same however many jobs there are."""
+    found = CollectorRegistry()
+    up = Gauge("packhorse_store_up", "Whether the store answers.", registry=found)
+    try:
+        async with asyncio.timeout(PATIENCE):
+            cards = await workers.list_all(services.store)
+            readings = await list_readings(services.store, services.store.now() - FRESH)
+    except (StoreError, TimeoutError):
+        return found
+    up.set(1)
+    now = services.store.now()
+    live = [card for card in cards if is_live(card, now, services.settings.lease)]
+    Gauge("packhorse_workers", "Workers heard of within a lease.", registry=found).set(len(live))
+    slots = Gauge("packhorse_queue_slots", "Slots that live workers have for a queue.", ("queue",), registry=found)
+    for queue, count in _slots(live).items():
+        slots.labels(queue).set(count)
+    _add_queue_gauges(found, readings)
+    return found
+
+
+def _add_queue_gauges(found: CollectorRegistry, readings: Sequence[Reading]) -> None:
+    """As a worker measured them last, once a minute."""
+    if not readings:
+        return
+    facts = (
+        ("ready", "Tasks that wait in a queue, counted up to 10000."),
+        ("oldest_seconds", "Seconds for which the oldest of them has been ready."),
+        ("running", "Tasks of a queue that run."),
+    )
+    gauges = [Gauge(f"packhorse_queue_{name}", meaning, ("queue",), registry=found) for name, meaning in facts]
+    for queue, level in readings[-1].queues.items():
+        for gauge, value in zip(gauges, (level.ready, level.oldest, level.running), strict=True):
+            gauge.labels(queue).set(value)
+
+
+def _slots(live: list[WorkerCard]) -> dict[str, int]:
+    slots: dict[str, int] = {}
+    for card in live:
+        for queue, count in card.queues.items():
+            slots[queue] = slots.get(queue, 0) + count
+    return slots
+
+
+ROUTES = [stats, list_workers, list_queues, pause, resume, pipelines, findings]
+UNVERSIONED = [healthz, readyz, scrape]
+"""Routes outside ``/api/v1``."""

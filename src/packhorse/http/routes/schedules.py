@@ -1,31 +1,47 @@
-"""Schedules: what is run when; every edit is a version, and what became of each tick stays to be seen."""
+"""Schedules: what runs when, what became of each tick, and edits.
+
+Each edit is a version that holds from the next tick on. No edit overwrites a version that its author has not seen.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from litestar import Request, Response, get, post
-from litestar.datastructures import State
-from litestar.di import NamedDependency
-from litestar.params import FromPath, QueryParameter
+import msgspec
+from litestar import Response, delete, get, post, put
+from litestar.params import FromPath, HeaderParameter, QueryParameter
 from msgspec import Struct
 
-from packhorse.auth.access import Caller
 from packhorse.errors import (
+    EditedMeanwhile,
+    NotAllowed,
     ScheduleNotFound,
-    TooLarge,
-    TooSlow,
+    UnknownPipeline,
     UnsupportedMedia,
+    VersionNeeded,
     VersionNotFound,
 )
-from packhorse.http.openapi import refusing, taking
-from packhorse.http.requests.json_body import asked
-from packhorse.http.requests.query import LARGEST, Number
-from packhorse.http.services import Tools
+from packhorse.http.openapi import error_responses, json_body, response_spec
+from packhorse.http.requests import (
+    JSON,
+    LARGEST,
+    SMALL,
+    Body,
+    HttpRequest,
+    Number,
+    convert,
+    decode_object,
+    media_type,
+    read_json,
+)
+from packhorse.http.services import FromCaller, FromServices, HttpServices
 from packhorse.jobs import schedules
+from packhorse.jobs.schedules import ScheduleRequest
+from packhorse.jobs.services import check_reason
 from packhorse.schemas.schedules import (
     DifferencePage,
     PreviewPage,
+    RunDocument,
     RunsPage,
     ScheduleDocument,
     SchedulesPage,
@@ -33,16 +49,19 @@ from packhorse.schemas.schedules import (
     VersionsPage,
 )
 
+CHANGING = (ScheduleNotFound, EditedMeanwhile, NotAllowed)
 MOST_RUNS = 30
 """Runs that a list shows of each schedule."""
-BODY = (TooLarge, UnsupportedMedia, TooSlow)
 
 Limit = Annotated[int, QueryParameter(ge=1, le=200)]
 Before = Annotated[float | None, QueryParameter(ge=1, le=LARGEST, description="Only ticks before this moment.")]
 Cursor = Annotated[str | None, QueryParameter(description="`next` of the page before.")]
 Deleted = Annotated[bool, QueryParameter(description="Also those that were deleted, as long as their runs are kept.")]
 Last = Annotated[int, QueryParameter(ge=0, le=MOST_RUNS, description="So many of each one's last runs are told, too.")]
-Asking = Request[Any, Any, State]
+Match = Annotated[
+    str | None,
+    HeaderParameter(name="If-Match", description="The `ETag` of the version you have seen; if it is another, 412."),
+]
 
 
 class Line(Struct):
@@ -52,11 +71,11 @@ class Line(Struct):
     zone: str = "UTC"
 
 
-@get("/schedules", scope="read", responses=refusing())
+@get("/schedules", scope="read", responses=error_responses())
 async def list_schedules(
-    request: Asking,
-    tools: NamedDependency[Tools],
-    caller: NamedDependency[Caller],
+    request: HttpRequest,
+    services: FromServices,
+    caller: FromCaller,
     deleted: Deleted = False,
     runs: Last = 0,
     cursor: Cursor = None,
@@ -64,82 +83,161 @@ async def list_schedules(
 ) -> SchedulesPage:
     """Schedules by id. `next` is the cursor of the next page."""
     return await schedules.list_schedules(
-        tools, caller, deleted=deleted, runs=runs, cursor=cursor, limit=limit, base=base_of(request)
+        services, caller, deleted=deleted, runs=runs, cursor=cursor, limit=limit, base=base_of(request)
     )
 
 
-@post(
-    "/schedules/preview",
-    scope="read",
-    status_code=200,
-    operation_class=taking(Line, required=True),
-    responses=refusing(*BODY),
-)
-async def preview_schedule(request: Asking, tools: NamedDependency[Tools]) -> PreviewPage:
+@post("/schedules/preview", scope="read", status_code=200, **json_body(Line, required=True))
+async def preview_schedule(request: HttpRequest, services: FromServices) -> PreviewPage:
     """The next ten times a cron line fires, and the local times that are skipped or come twice where clocks change."""
-    line = await asked(request, tools.settings, Line)
-    return schedules.preview(tools, line.cron, line.zone)
+    line = await read_json(request, Line)
+    return schedules.preview(services, line.cron, line.zone)
 
 
-@get("/schedules/{schedule_id:str}", scope="read", responses=refusing(ScheduleNotFound))
+@get("/schedules/{schedule_id:str}", scope="read", responses=error_responses(ScheduleNotFound))
 async def get_schedule(
-    tools: NamedDependency[Tools], caller: NamedDependency[Caller], schedule_id: FromPath[str]
+    services: FromServices, caller: FromCaller, schedule_id: FromPath[str]
 ) -> Response[ScheduleDocument]:
     """One schedule; its `ETag` names the version. One that was deleted is there until its runs are."""
-    return shown(await schedules.schedule(tools, caller, schedule_id))
+    return shown(await schedules.schedule(services, caller, schedule_id))
 
 
-@get("/schedules/{schedule_id:str}/versions", scope="read", responses=refusing(ScheduleNotFound))
+@get("/schedules/{schedule_id:str}/versions", scope="read", responses=error_responses(ScheduleNotFound))
 async def list_versions(
-    tools: NamedDependency[Tools],
-    caller: NamedDependency[Caller],
-    schedule_id: FromPath[str],
-    before: Number = LARGEST,
-    limit: Limit = 50,
+    services: FromServices, caller: FromCaller, schedule_id: FromPath[str], before: Number = LARGEST, limit: Limit = 50
 ) -> VersionsPage:
     """Every version, newest first: who made it, when, why, and what it changed. A key of one user sees those for it."""
-    return await schedules.list_versions(tools, caller, schedule_id, before=before, limit=limit)
+    return await schedules.list_versions(services, caller, schedule_id, before=before, limit=limit)
 
 
 @get(
     "/schedules/{schedule_id:str}/versions/{version:int}",
     scope="read",
-    responses=refusing(ScheduleNotFound, VersionNotFound),
+    responses=error_responses(ScheduleNotFound, VersionNotFound),
 )
 async def get_version(
-    tools: NamedDependency[Tools], caller: NamedDependency[Caller], schedule_id: FromPath[str], version: FromPath[int]
+    services: FromServices, caller: FromCaller, schedule_id: FromPath[str], version: FromPath[int]
 ) -> VersionDocument:
     """One version."""
-    return await schedules.version(tools, caller, schedule_id, version)
+    return await schedules.version(services, caller, schedule_id, version)
 
 
 Version = Annotated[int, QueryParameter(ge=1, le=LARGEST)]
 
 
-@get("/schedules/{schedule_id:str}/diff", scope="read", responses=refusing(ScheduleNotFound, VersionNotFound))
+@get("/schedules/{schedule_id:str}/diff", scope="read", responses=error_responses(ScheduleNotFound, VersionNotFound))
 async def diff_versions(
-    tools: NamedDependency[Tools],
-    caller: NamedDependency[Caller],
-    schedule_id: FromPath[str],
-    old: Version,
-    new: Version,
+    services: FromServices, caller: FromCaller, schedule_id: FromPath[str], old: Version, new: Version
 ) -> DifferencePage:
     """What is different between two versions."""
-    return {"items": await schedules.diff(tools, caller, schedule_id, old, new), "next": None}
+    return {"items": await schedules.diff(services, caller, schedule_id, old, new), "next": None}
 
 
-@get("/schedules/{schedule_id:str}/runs", scope="read", responses=refusing(ScheduleNotFound))
+@get("/schedules/{schedule_id:str}/runs", scope="read", responses=error_responses(ScheduleNotFound))
 async def list_runs(
-    request: Asking,
-    tools: NamedDependency[Tools],
-    caller: NamedDependency[Caller],
+    request: HttpRequest,
+    services: FromServices,
+    caller: FromCaller,
     schedule_id: FromPath[str],
     before: Before = None,
     limit: Limit = 50,
 ) -> RunsPage:
     """What became of each tick, the newest first. A key of one user sees the runs of versions for it."""
     base = base_of(request)
-    return await schedules.list_runs(tools, caller, schedule_id, before=before, limit=limit, base=base)
+    return await schedules.list_runs(services, caller, schedule_id, before=before, limit=limit, base=base)
+
+
+class Why(Struct):
+    """Why it is done; the version says so."""
+
+    reason: str = ""
+
+
+class Back(Struct):
+    """Which version is to be the newest again."""
+
+    version: int = 0
+    reason: str = ""
+
+
+NEW = response_spec(ScheduleDocument, JSON, "It is new.")
+
+
+@put(
+    "/schedules/{schedule_id:str}",
+    scope="operate",
+    request_max_body_size=None,
+    **json_body(ScheduleRequest, EditedMeanwhile, VersionNeeded, UnknownPipeline, required=True, responses={201: NEW}),
+)
+async def put_schedule(
+    request: HttpRequest, services: FromServices, caller: FromCaller, schedule_id: FromPath[str], match: Match = None
+) -> Response[ScheduleDocument]:
+    """Make a schedule, or a new version of it, from the next tick on. What is left out is set to its default.
+
+    With `dry_run` it stays as it is: the answer says what would become of it, and `changes` what would be different.
+    """
+    wanted, written = await _wanted(request, services)
+    made = await schedules.put(services, caller, schedule_id, wanted, written, match)
+    return shown(made.schedule, 201 if made.is_new else 200, has_tag=not wanted.dry_run)
+
+
+@delete("/schedules/{schedule_id:str}", scope="operate", status_code=200, **json_body(Why, *CHANGING))
+async def delete_schedule(
+    request: HttpRequest, services: FromServices, caller: FromCaller, schedule_id: FromPath[str], match: Match = None
+) -> Response[ScheduleDocument]:
+    """Fire it no more. Its versions and runs can be looked at until they are purged."""
+    why = await read_json(request, Why)
+    return shown(await schedules.delete(services, caller, schedule_id, match, why.reason))
+
+
+@post("/schedules/{schedule_id:str}/pause", scope="operate", status_code=200, **json_body(Why, *CHANGING))
+async def pause_schedule(
+    request: HttpRequest, services: FromServices, caller: FromCaller, schedule_id: FromPath[str], match: Match = None
+) -> Response[ScheduleDocument]:
+    """Let no tick fire until it is resumed. It is a version like any other."""
+    why = await read_json(request, Why)
+    return shown(await schedules.switch(services, caller, schedule_id, match, active=False, reason=why.reason))
+
+
+@post("/schedules/{schedule_id:str}/resume", scope="operate", status_code=200, **json_body(Why, *CHANGING))
+async def resume_schedule(
+    request: HttpRequest, services: FromServices, caller: FromCaller, schedule_id: FromPath[str], match: Match = None
+) -> Response[ScheduleDocument]:
+    """Go on, with the next tick; those in between are not made up for."""
+    why = await read_json(request, Why)
+    return shown(await schedules.switch(services, caller, schedule_id, match, active=True, reason=why.reason))
+
+
+@post("/schedules/{schedule_id:str}/reset", scope="operate", status_code=200, **json_body(Why, *CHANGING))
+async def reset_schedule(
+    request: HttpRequest, services: FromServices, caller: FromCaller, schedule_id: FromPath[str], match: Match = None
+) -> Response[ScheduleDocument]:
+    """Make it what the app's code declares, again."""
+    why = await read_json(request, Why)
+    return shown(await schedules.reset(services, caller, schedule_id, match, why.reason))
+
+
+@post(
+    "/schedules/{schedule_id:str}/rollback",
+    scope="operate",
+    status_code=200,
+    **json_body(Back, *CHANGING, VersionNotFound, required=True),
+)
+async def rollback_schedule(
+    request: HttpRequest, services: FromServices, caller: FromCaller, schedule_id: FromPath[str], match: Match = None
+) -> Response[ScheduleDocument]:
+    """Make an earlier version the newest again: a new version, with exactly what that one said."""
+    back = await read_json(request, Back)
+    return shown(await schedules.roll_back(services, caller, schedule_id, match, back.version, back.reason))
+
+
+@post("/schedules/{schedule_id:str}/run", scope="operate", status_code=202, **json_body(Why, *CHANGING))
+async def run_schedule(
+    request: HttpRequest, services: FromServices, caller: FromCaller, schedule_id: FromPath[str]
+) -> RunDocument:
+    """Run it now, beside its ticks, and also while it is paused. What it says about overlaps holds here too."""
+    check_reason((await read_json(request, Why)).reason)
+    return await schedules.run(services, caller, schedule_id, base_of(request))
 
 
 ROUTES = [
@@ -150,6 +248,13 @@ ROUTES = [
     get_version,
     diff_versions,
     list_runs,
+    put_schedule,
+    delete_schedule,
+    pause_schedule,
+    resume_schedule,
+    reset_schedule,
+    rollback_schedule,
+    run_schedule,
 ]
 
 
@@ -158,5 +263,16 @@ def shown(schedule: ScheduleDocument, status_code: int = 200, *, has_tag: bool =
     return Response(schedule, status_code=status_code, headers=headers)
 
 
-def base_of(request: Asking) -> str:
+def base_of(request: HttpRequest) -> str:
     return request.url.path.partition("/schedules")[0]
+
+
+async def _wanted(request: HttpRequest, services: HttpServices) -> tuple[ScheduleRequest, bytes]:
+    """The body, and its parameters as they were written."""
+    kind = media_type(request.headers.get("content-type", ""))
+    if kind != JSON:
+        raise UnsupportedMedia("The body must be JSON.", content_type=kind[:100])
+    data = await Body(request.receive, services.settings).whole(services.settings.parameters_limit + SMALL)
+    wanted = convert(decode_object(data), ScheduleRequest)
+    written = msgspec.json.decode(data, type=dict[str, msgspec.Raw]).get("parameters", msgspec.Raw(b"{}"))
+    return wanted, bytes(written)

@@ -1,12 +1,12 @@
-"""``POST /jobs``: a request on its way to be a job. Files go straight to the object store while they come in."""
+"""``POST /jobs``: a request becomes a job. Files go straight to the object store while they arrive."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
-from litestar import Request, post
-from litestar.datastructures import State
+from litestar import post
 from msgspec import Meta, Struct, field
 
 from packhorse.auth.access import Caller
@@ -17,32 +17,36 @@ from packhorse.core.models import Job, Spec
 from packhorse.define.submit import MAX_PRIORITY, Options, options_from
 from packhorse.define.validation import NOT_VALID, FieldError, invalid
 from packhorse.errors import (
+    BlobNotFound,
     BlobUnavailable,
+    Forbidden,
     InvalidInput,
     KeyReused,
+    NotFound,
     SlotTaken,
     TooLarge,
-    TooSlow,
     UnknownOutcome,
     UnknownPipeline,
     UnsupportedMedia,
 )
-from packhorse.http.openapi import answering, beside, refusing, taking
-from packhorse.http.requests import artifact_inputs, prefer_wait
-from packhorse.http.requests.artifact_inputs import Earlier
-from packhorse.http.requests.body import Body
-from packhorse.http.requests.form import BESIDES, Form, too_much
-from packhorse.http.requests.json_body import JSON, converted, kind_of, members
-from packhorse.http.responses.raw_response import Answer
-from packhorse.http.services import Tools, tools_and_caller
+from packhorse.http.form import BESIDES, MOST_PARTS, Form, too_much
+from packhorse.http.middleware import PlainResponse
+from packhorse.http.openapi import json_body, response_spec, text_parameter
+from packhorse.http.requests import JSON, Body, HttpRequest, convert, decode_object, media_type
+from packhorse.http.services import FromCaller, FromServices, HttpServices
+from packhorse.jobs import artifacts
 from packhorse.jobs.catalog import Published
 from packhorse.jobs.submit import Intake
 from packhorse.schemas.jobs import JobDocument, new_job_to_json
 
 ORIGIN = "api"
 FORM = "multipart/form-data"
-
 LONGEST_DELAY = 10 * 366 * 86_400.0
+WAIT = re.compile(r'wait\s*=\s*"?(\d{1,9})"?\s*(?:;.*)?', re.IGNORECASE)
+
+REFERENCE = re.compile(r"job:(?P<job_id>[^/]{1,100})/artifacts/(?P<name>.{1,1024})", re.DOTALL)
+"""An artifact of an earlier job, in place of a file."""
+UNSENT = "A file has to be sent as a part of a form, with a file name, or be named as job:{id}/artifacts/{name}"
 
 
 class Asked(Struct):
@@ -57,24 +61,11 @@ class Asked(Struct):
 
 
 PARTS = "The pipeline's parameters, each as a part of its own name: files as files, others as text or JSON."
-
 QUERY = ("pipeline", "user_id")
-KEY = beside("Idempotency-Key", "header", "The same key and request again give the job it gave first.")
-PREFER = beside("Prefer", "header", "`wait=30`: answer when the job has ended, at most so many seconds.")
-
-ENDED = answering(JobDocument, JSON, "With `Prefer: wait`, the job if it has ended in time.")
-
-
-REFUSALS = (
-    UnknownPipeline,
-    KeyReused,
-    TooLarge,
-    UnsupportedMedia,
-    TooSlow,
-    SlotTaken,
-    UnknownOutcome,
-    BlobUnavailable,
-)
+KEY = text_parameter("Idempotency-Key", "header", "The same key and request again give the job it gave first.")
+PREFER = text_parameter("Prefer", "header", "`wait=30`: answer when the job has ended, at most so many seconds.")
+ENDED = response_spec(JobDocument, JSON, "With `Prefer: wait`, the job if it has ended in time.")
+REFUSALS = (UnknownPipeline, KeyReused, SlotTaken, UnknownOutcome, BlobUnavailable)
 
 
 @post(
@@ -83,34 +74,47 @@ REFUSALS = (
     plain=True,
     status_code=202,
     query=QUERY,
-    operation_class=taking(Asked, *(beside(name, "query") for name in QUERY), KEY, PREFER, required=True, form=PARTS),
-    responses={**refusing(*REFUSALS), 200: ENDED},
+    **json_body(
+        Asked,
+        *REFUSALS,
+        required=True,
+        form=PARTS,
+        parameters=[*(text_parameter(name, "query") for name in QUERY), KEY, PREFER],
+        responses={200: ENDED},
+    ),
 )
-async def submit(request: Request[Any, Any, State]) -> Answer[JobDocument]:
+async def submit(request: HttpRequest, services: FromServices, caller: FromCaller) -> PlainResponse[JobDocument]:
     """Submit a job, as JSON or as multipart/form-data with its files."""
     scope = request.scope
-    tools, caller = tools_and_caller(scope)
     sent = scope["headers"]
     query = dict(request.query_params) if scope["query_string"] else {}
-    body = Body(request.receive, tools.settings)
+    body = Body(request.receive, services.settings)
     key, content_type = first_header(sent, b"idempotency-key"), first_header(sent, b"content-type") or ""
     is_expecting = first_header(sent, b"expect") is not None
-    shape = await receive_job(tools, caller, body, content_type, query, key, is_expecting=is_expecting)
-    headers = {"Location": f"{scope['root_path']}{scope['path'].rstrip('/')}/{shape['job_id']}"}
+    document = await receive_job(services, caller, body, content_type, query, key, is_expecting=is_expecting)
+    headers = {"Location": f"{scope['root_path']}{scope['path'].rstrip('/')}/{document['job_id']}"}
     prefer = first_header(sent, b"prefer")
-    seconds = None if prefer is None else prefer_wait.wanted(prefer, tools.settings.wait_limit)
+    seconds = None if prefer is None else preferred_wait(prefer, services.settings.wait_limit)
     if seconds is None:
-        return Answer(shape, 202, headers)
+        return PlainResponse(document, 202, headers)
     headers["Preference-Applied"] = f"wait={seconds:.0f}"
-    job = await prefer_wait.ended(tools, shape["job_id"], seconds, request.receive)
+    job = await services.feed.wait_for_end(document["job_id"], seconds, request.receive)
     if job is None:
-        return Answer(shape, 202, headers)
-    [shape] = await tools.shown([job])
-    return Answer(shape, 200 if job.status.is_terminal else 202, headers)
+        return PlainResponse(document, 202, headers)
+    [document] = await services.shown([job])
+    return PlainResponse(document, 200 if job.status.is_terminal else 202, headers)
+
+
+def preferred_wait(prefer: str, limit: float) -> float | None:
+    """Seconds of ``Prefer: wait=30`` (RFC 7240), at most the limit; None if it is not valid: it may be ignored."""
+    for preference in prefer.split(","):
+        if found := WAIT.fullmatch(preference.strip()):
+            return min(float(found[1]), limit)
+    return None
 
 
 async def receive_job(
-    tools: Tools,
+    services: HttpServices,
     caller: Caller,
     body: Body,
     content_type: str,
@@ -119,34 +123,35 @@ async def receive_job(
     *,
     is_expecting: bool = False,
 ) -> JobDocument:
-    """The job that the body describes, once it is stored. Of a refused body the rest is read.
+    """The job that the body describes, once it is stored.
 
     ``is_expecting``: the client waits to be asked for the body (Expect: 100-continue), which reading would do.
     """
     try:
-        async with Intake(tools.store, tools.blobs, tools.settings) as intake:
-            return await Submission(tools, caller, intake, query, key).job(body, content_type)
-    except Exception:
+        async with Intake(services.store, services.blobs, services.settings) as intake:
+            return await Submission(services, caller, intake, query, key).job(body, content_type)
+    except Exception:  # any error, also a bug: a client sees the answer only after it has sent the whole body
         if body.is_begun or not is_expecting:
             await body.drain()
         raise
 
 
 class Submission:
-    def __init__(self, tools: Tools, caller: Caller, intake: Intake, query: Mapping[str, str], key: str | None) -> None:
-        self._tools = tools
+    def __init__(
+        self, services: HttpServices, caller: Caller, intake: Intake, query: Mapping[str, str], key: str | None
+    ) -> None:
+        self._services = services
         self._caller = caller
         self._intake = intake
         self._query = query
         self._key = key
-        self._earlier = Earlier(tools, caller, intake)
-        self._limit = tools.settings.parameters_limit + BESIDES
+        self._limit = services.settings.parameters_limit + BESIDES
 
     async def job(self, body: Body, content_type: str) -> JobDocument:
-        kind = kind_of(content_type)
+        kind = media_type(content_type)
         if kind not in (JSON, FORM):
             raise UnsupportedMedia(content_type=kind[:100])
-        early = await self._tools.catalog.get(self._query["pipeline"]) if "pipeline" in self._query else None
+        early = await self._services.catalog.get(self._query["pipeline"]) if "pipeline" in self._query else None
         await self._refuse_early(early)
         if kind == JSON:
             return await self._from_json(early, await self._whole(body))
@@ -160,60 +165,79 @@ class Submission:
         if pipeline is None or pipeline.plan.slot is None or "user_id" not in self._query:
             return
         user = self._caller.acting_for(self._query["user_id"])
-        holder = await self._tools.store.holder(slot_key(self._caller.tenant, user, pipeline.plan.slot))
+        holder = await self._services.store.holder(slot_key(self._caller.tenant, user, pipeline.plan.slot))
         if holder is not None and not await self._is_repeated():
             raise SlotTaken(active_job_id=holder)
 
     async def _is_repeated(self) -> bool:
         if self._key is None:
             return False
-        return await self._tools.store.keyed(once_key(self._caller.tenant, self._client, self._key)) is not None
+        return await self._services.store.keyed(once_key(self._caller.tenant, self._client, self._key)) is not None
 
     async def _whole(self, body: Body) -> bytes:
         try:
             return await body.whole(self._limit)
         except TooLarge as error:
-            raise too_much("body", self._tools.settings.parameters_limit) from error
+            raise too_much("body", self._services.settings.parameters_limit) from error
 
     async def _from_json(self, early: Published | None, data: bytes) -> JobDocument:
-        asked = self._asked(members(data))
-        pipeline = early or await self._tools.catalog.get(asked.pipeline)
-        _refuse(artifact_inputs.mistakes(pipeline, asked.parameters))
+        asked = self._asked(decode_object(data))
+        pipeline = early or await self._services.catalog.get(asked.pipeline)
+        _refuse(_reference_errors(pipeline, asked.parameters))
         _refuse(pipeline.mistakes(asked.parameters))
-        return await self._admit(pipeline, asked, await self._earlier.taken(pipeline, asked.parameters))
+        return await self._admit(pipeline, asked, await self._copy_artifacts(pipeline, asked.parameters))
 
     async def _from_form(self, early: Published | None, body: Body, content_type: str) -> JobDocument:
-        form = Form(self._intake, self._tools.settings.parameters_limit, early, self._tools.catalog.get)
+        form = Form(self._intake, self._services.settings.parameters_limit, early, self._services.catalog.get)
         await form.read(body, content_type)
         asked = self._asked(form.named())
-        pipeline = early or await self._tools.catalog.get(asked.pipeline)
+        pipeline = early or await self._services.catalog.get(asked.pipeline)
         named, stored = form.parameters(pipeline, asked.parameters)
-        _refuse(artifact_inputs.mistakes(pipeline, stored))
+        _refuse(_reference_errors(pipeline, stored))
         _refuse(pipeline.mistakes(named))
-        return await self._admit(pipeline, asked, await self._earlier.taken(pipeline, stored))
+        return await self._admit(pipeline, asked, await self._copy_artifacts(pipeline, stored))
 
     def _asked(self, given: Mapping[str, Any]) -> Asked:
         _refuse([{"field": name, "message": "This is given twice"} for name in self._query if name in given])
-        return converted({**given, **self._query}, Asked)
+        return convert({**given, **self._query}, Asked)
+
+    async def _copy_artifacts(self, pipeline: Published, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The parameters; each text that names an artifact is replaced by the placeholder of its copy."""
+        found = dict(values)
+        for name, text in list(_file_texts(pipeline, values)):
+            reference = await self._copy_artifact(pipeline, name, text)
+            if pipeline.files[name] == "one":
+                found[name] = reference
+            else:
+                found[name] = [*(each for each in found[name] if not isinstance(each, str)), reference]
+        return found
+
+    async def _copy_artifact(self, pipeline: Published, name: str, text: str) -> dict[str, int]:
+        """A caller that may not read it may not use it; a foreign artifact and a missing one look the same."""
+        if "read" not in self._caller.allowed:
+            raise Forbidden(scope="read")
+        named = REFERENCE.fullmatch(text)
+        assert named is not None  # `_reference_errors` has refused others
+        try:
+            job = await self._services.job(self._caller, named["job_id"])
+            file = await artifacts.find_artifact(self._services.store, job.id, named["name"])
+            return await self._intake.copy(name, file, pipeline.accepts(name))
+        except (NotFound, BlobNotFound) as error:
+            raise invalid(NOT_VALID, [{"field": name, "message": f"There is no {text}"}]) from error
 
     async def _admit(self, pipeline: Published, asked: Asked, parameters: Mapping[str, Any]) -> JobDocument:
         data = json.encode(parameters)
-        if len(data) > self._tools.settings.parameters_limit:
-            raise TooLarge(field="parameters", limit=self._tools.settings.parameters_limit)
+        if len(data) > self._services.settings.parameters_limit:
+            raise TooLarge(field="parameters", limit=self._services.settings.parameters_limit)
         job = await self._intake.admit(
-            pipeline.plan,
-            data,
-            self._options(asked),
-            tenant=self._caller.tenant,
-            client=self._client,
-            origin=ORIGIN,
+            pipeline.plan, data, self._options(asked), tenant=self._caller.tenant, client=self._client, origin=ORIGIN
         )
         return await self._shown(job, Spec(data, tuple(self._intake.inputs), asked.metadata, ORIGIN))
 
     async def _shown(self, job: Job, spec: Spec) -> JobDocument:
         if job.id == self._intake.job_id:
             return new_job_to_json(job, spec)
-        [first] = await self._tools.shown([job])  # this key was used before, and that job may have got far
+        [first] = await self._services.shown([job])  # this key was used before, and that job may have got far
         return first
 
     @property
@@ -235,6 +259,25 @@ class Submission:
         if options.delay > LONGEST_DELAY:
             raise invalid(NOT_VALID, [{"field": "delay", "message": "It is more than ten years"}])
         return options
+
+
+def _reference_errors(pipeline: Published, values: Mapping[str, Any]) -> list[FieldError]:
+    """Texts in place of files that do not name an artifact."""
+    if not pipeline.files:
+        return []
+    texts = list(_file_texts(pipeline, values))
+    if len(texts) > MOST_PARTS:
+        return [{"field": "parameters", "message": f"No more than {MOST_PARTS} files can be taken at a time"}]
+    wrong = {name for name, text in texts if not REFERENCE.fullmatch(text)}
+    return [{"field": name, "message": UNSENT} for name in sorted(wrong)]
+
+
+def _file_texts(pipeline: Published, values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name in pipeline.files:
+        given = values.get(name)
+        for each in given if isinstance(given, list) else [given]:
+            if isinstance(each, str):
+                yield name, each
 
 
 NAMES = {"user": "user_id", "key": "Idempotency-Key"}

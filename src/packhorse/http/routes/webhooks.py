@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 import secrets
-from typing import Annotated, Any
+from typing import Annotated
 
-from litestar import Request, delete, get, post
-from litestar.datastructures import State
-from litestar.di import NamedDependency
+from litestar import delete, get, post
 from litestar.params import FromPath, QueryParameter
 from msgspec import Struct
 
 from packhorse.auth.access import Caller
 from packhorse.background import webhooks
 from packhorse.background.webhooks import secret_of
-from packhorse.errors import (
-    BlockedAddress,
-    InvalidInput,
-    NoSecretKey,
-    TooLarge,
-    TooMany,
-    TooSlow,
-    UnsupportedMedia,
-    WebhookNotFound,
-)
-from packhorse.http.openapi import refusing, taking
-from packhorse.http.requests.json_body import asked
-from packhorse.http.services import Tools
+from packhorse.errors import BlockedAddress, InvalidInput, NoSecretKey, TooMany, WebhookNotFound
+from packhorse.http.openapi import error_responses, json_body
+from packhorse.http.requests import HttpRequest, read_json
+from packhorse.http.services import FromCaller, FromServices, HttpServices
 from packhorse.schemas.webhooks import (
     DeliveriesPage,
     NewWebhookDocument,
@@ -56,61 +45,49 @@ class Nothing(Struct):
     """A trial has nothing to say besides the webhook."""
 
 
-BODY = (TooLarge, UnsupportedMedia, TooSlow)
-
-
-@get("/webhooks", scope="admin", responses=refusing())
-async def list_webhooks(tools: NamedDependency[Tools], caller: NamedDependency[Caller]) -> WebhooksPage:
+@get("/webhooks", scope="admin", responses=error_responses())
+async def list_webhooks(services: FromServices, caller: FromCaller) -> WebhooksPage:
     """Where ended jobs are told, oldest first; with those that have ended, and why."""
-    found = await collection.list_endpoints(tools.store, caller.tenant)
+    found = await collection.list_endpoints(services.store, caller.tenant)
     return {"items": [webhook_to_json(each) for each in found], "next": None}
 
 
-@post(
-    "/webhooks",
-    scope="admin",
-    operation_class=taking(Wanted, required=True),
-    responses=refusing(*BODY, BlockedAddress, NoSecretKey, TooMany),
-)
-async def add_webhook(
-    request: Request[Any, Any, State], tools: NamedDependency[Tools], caller: NamedDependency[Caller]
-) -> NewWebhookDocument:
+@post("/webhooks", scope="admin", **json_body(Wanted, BlockedAddress, NoSecretKey, TooMany, required=True))
+async def add_webhook(request: HttpRequest, services: FromServices, caller: FromCaller) -> NewWebhookDocument:
     """Have ended jobs told to an address. The answer has the secret that messages are signed with, this once."""
-    wanted = await asked(request, tools.settings, Wanted)
+    wanted = await read_json(request, Wanted)
     if not wanted.url:
         raise InvalidInput("A webhook needs a url.", field="url")
-    tools.outbound.check(wanted.url)
-    now = tools.store.now()
+    services.outbound.check(wanted.url)
+    now = services.store.now()
     endpoint_id = f"{int(now * 1000):012x}{secrets.token_hex(4)}"
-    secret = secret_of(tools.settings.secret_key, endpoint_id)
-    if len(await collection.list_endpoints(tools.store, caller.tenant, only_open=True)) >= MOST:
+    secret = secret_of(services.settings.secret_key, endpoint_id)
+    if len(await collection.list_endpoints(services.store, caller.tenant, only_open=True)) >= MOST:
         raise TooMany(reason=f"{MOST} webhooks; remove one first")
     endpoint = Endpoint(endpoint_id, caller.tenant, wanted.url, now, created_by=caller.key_id)
-    await collection.add_endpoint(tools.store, endpoint)
-    tools.audit.tell("webhook.added", caller, webhook_id=endpoint.id)
+    await collection.add_endpoint(services.store, endpoint)
+    services.audit.tell("webhook.added", caller, webhook_id=endpoint.id)
     return {**webhook_to_json(endpoint), "secret": secret}
 
 
-@delete("/webhooks/{webhook_id:str}", scope="admin", status_code=200, responses=refusing(WebhookNotFound))
-async def remove_webhook(
-    tools: NamedDependency[Tools], caller: NamedDependency[Caller], webhook_id: FromPath[str]
-) -> WebhookDocument:
+@delete("/webhooks/{webhook_id:str}", scope="admin", status_code=200, responses=error_responses(WebhookNotFound))
+async def remove_webhook(services: FromServices, caller: FromCaller, webhook_id: FromPath[str]) -> WebhookDocument:
     """Tell it nothing more: what waits to be sent is dropped."""
-    await _webhook(tools, caller, webhook_id)
-    ended = await collection.end_endpoint(tools.store, webhook_id, tools.store.now(), "It was removed.")
+    await _webhook(services, caller, webhook_id)
+    ended = await collection.end_endpoint(services.store, webhook_id, services.store.now(), "It was removed.")
     if ended is None:
         raise WebhookNotFound(webhook_id=webhook_id)
-    tools.audit.tell("webhook.removed", caller, webhook_id=webhook_id)
+    services.audit.tell("webhook.removed", caller, webhook_id=webhook_id)
     return webhook_to_json(ended)
 
 
-@get("/webhooks/{webhook_id:str}/deliveries", scope="admin", responses=refusing(WebhookNotFound))
+@get("/webhooks/{webhook_id:str}/deliveries", scope="admin", responses=error_responses(WebhookNotFound))
 async def list_deliveries(
-    tools: NamedDependency[Tools], caller: NamedDependency[Caller], webhook_id: FromPath[str], limit: Limit = 50
+    services: FromServices, caller: FromCaller, webhook_id: FromPath[str], limit: Limit = 50
 ) -> DeliveriesPage:
     """The messages that wait to be sent, newest first, with the error of the last try. What was taken is gone."""
-    await _webhook(tools, caller, webhook_id)
-    found = await collection.list_deliveries(tools.store, webhook_id, limit)
+    await _webhook(services, caller, webhook_id)
+    found = await collection.list_deliveries(services.store, webhook_id, limit)
     return {"items": [delivery_to_json(each) for each in found], "next": None}
 
 
@@ -118,23 +95,19 @@ async def list_deliveries(
     "/webhooks/{webhook_id:str}/test",
     scope="admin",
     status_code=200,
-    operation_class=taking(Nothing),
-    responses=refusing(*BODY, WebhookNotFound, NoSecretKey),
+    **json_body(Nothing, WebhookNotFound, NoSecretKey),
 )
 async def try_webhook(
-    request: Request[Any, Any, State],
-    tools: NamedDependency[Tools],
-    caller: NamedDependency[Caller],
-    webhook_id: FromPath[str],
+    request: HttpRequest, services: FromServices, caller: FromCaller, webhook_id: FromPath[str]
 ) -> TrialDocument:
     """Send a message of the type `webhook.test` now, once, and tell what became of it."""
-    await asked(request, tools.settings, Nothing)
-    endpoint = await _webhook(tools, caller, webhook_id)
-    now = tools.store.now()
+    await read_json(request, Nothing)
+    endpoint = await _webhook(services, caller, webhook_id)
+    now = services.store.now()
     reply = await webhooks.post(
-        tools.outbound,
+        services.outbound,
         endpoint,
-        tools.settings.secret_key,
+        services.settings.secret_key,
         id=f"test.{secrets.token_hex(8)}.{endpoint.id}",
         at=now,
         body=webhooks.trial_message(endpoint, now),
@@ -142,9 +115,12 @@ async def try_webhook(
     return {"delivered": not reply.error, "status": reply.status, "error": reply.error}
 
 
-async def _webhook(tools: Tools, caller: Caller, webhook_id: str) -> Endpoint:
+async def _webhook(services: HttpServices, caller: Caller, webhook_id: str) -> Endpoint:
     """A foreign one and a missing one look the same."""
-    found = await collection.list_endpoints(tools.store, caller.tenant)
+    found = await collection.list_endpoints(services.store, caller.tenant)
     if (endpoint := next((each for each in found if each.id == webhook_id), None)) is None:
         raise WebhookNotFound(webhook_id=webhook_id)
     return endpoint
+
+
+ROUTES = [list_webhooks, add_webhook, remove_webhook, list_deliveries, try_webhook]

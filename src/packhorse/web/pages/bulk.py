@@ -13,7 +13,7 @@ from litestar.datastructures import FormMultiDict
 
 from packhorse.core.text import plural
 from packhorse.errors import InvalidInput
-from packhorse.http.requests.json_body import converted
+from packhorse.http.requests import convert
 from packhorse.http.services import tools_and_caller
 from packhorse.jobs.actions import BulkAction, Meant
 from packhorse.schemas.jobs import ChangedDocument
@@ -85,7 +85,7 @@ ROUTES = [confirm, change]
 
 async def _run(request: Page, verb: str, meant: Mapping[str, Any]) -> ChangedDocument:
     tools, caller = tools_and_caller(request.scope)
-    return await BulkAction(tools, caller, verb).run(converted(meant, Meant))
+    return await BulkAction(tools, caller, verb).run(convert(meant, Meant))
 
 
 def _verb(form: FormMultiDict) -> str:

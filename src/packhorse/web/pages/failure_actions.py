@@ -10,7 +10,7 @@ from litestar import Response, get, post
 from litestar.params import FromPath, FromQuery
 
 from packhorse.errors import InvalidInput
-from packhorse.http.requests.json_body import converted
+from packhorse.http.requests import convert
 from packhorse.http.services import tools_and_caller
 from packhorse.jobs import failures
 from packhorse.jobs.failures import Chosen, ToDismiss
@@ -123,7 +123,7 @@ async def _asked(
 
 async def _place(request: Page, verb: Kind, body: Mapping[str, Any]) -> OrderedDocument:
     tools, caller = tools_and_caller(request.scope)
-    return await failures.place_order(tools, caller, verb, converted(body, Chosen if verb == "retry" else ToDismiss))
+    return await failures.place_order(tools, caller, verb, convert(body, Chosen if verb == "retry" else ToDismiss))
 
 
 async def _ordered(request: Page, verb: Kind) -> Response[bytes]:

@@ -13,7 +13,7 @@ from litestar.params import QueryParameter
 from packhorse.auth.access import check_route
 from packhorse.auth.authenticate import session_cookie
 from packhorse.errors import Forbidden, TooMany, Unauthorized
-from packhorse.http.services import Tools, tools_and_caller
+from packhorse.http.services import HttpServices, tools_and_caller
 from packhorse.jobs import keys
 from packhorse.schemas.keys import SessionDocument
 from packhorse.web.forms import form
@@ -53,7 +53,7 @@ async def leave(request: Page) -> Response[bytes]:
 
 async def _log_in(request: Page, key: str) -> SessionDocument:
     """Counted and refused as a request with this key would be, also on a server that asks for none."""
-    tools: Tools = request.app.state.tools
+    tools: HttpServices = request.app.state.services
     caller = await tools.authenticator.holder(request.scope, key)
     await tools.authenticator.admit(caller)
     check_route(caller, {"scope": "read"}, {})

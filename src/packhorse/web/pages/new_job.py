@@ -13,8 +13,8 @@ from litestar.params import QueryParameter
 from packhorse.auth import access
 from packhorse.define.validation import unknown_pipeline
 from packhorse.errors import PackhorseError
-from packhorse.http.requests.body import Body
-from packhorse.http.responses import problems
+from packhorse.http import problems
+from packhorse.http.requests import Body
 from packhorse.http.routes.submit import receive_job
 from packhorse.http.services import tools_and_caller
 from packhorse.jobs import view

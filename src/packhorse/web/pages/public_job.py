@@ -15,11 +15,11 @@ from litestar.types import ASGIApp
 from packhorse.auth.access import Caller, check_route
 from packhorse.core.error_codes import CODES
 from packhorse.errors import NotFound, PackhorseError
-from packhorse.http.requests.query import Number
-from packhorse.http.responses import problems
+from packhorse.http import problems
+from packhorse.http.requests import Number
 from packhorse.http.routes.events import last_event, stream_events
 from packhorse.http.routes.results import send_artifact, send_result
-from packhorse.http.services import Tools
+from packhorse.http.services import HttpServices
 from packhorse.jobs import actions, view
 from packhorse.schemas.jobs import ErrorDocument, JobDocument
 from packhorse.web.render import Page, moved, rendered
@@ -95,9 +95,9 @@ async def events(request: Page, token: FromPath[str], after: Number = 0) -> ASGI
     return await stream_events(*await _holder(request, token, "read"), after, None)
 
 
-async def _holder(request: Page, token: str, scope: str) -> tuple[Tools, Caller, str]:
+async def _holder(request: Page, token: str, scope: str) -> tuple[HttpServices, Caller, str]:
     """Whom the token stands for, and its job. A wrong one is counted as every wrong key is."""
-    tools: Tools = request.app.state.tools
+    tools: HttpServices = request.app.state.services
     caller = await tools.authenticator.holder(request.scope, token)
     await tools.authenticator.admit(caller)
     if caller.job_id is None:

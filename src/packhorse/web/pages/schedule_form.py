@@ -15,7 +15,7 @@ from litestar import Response, get, post
 from litestar.params import FromPath
 
 from packhorse.errors import EditedMeanwhile, InvalidInput, NotFound, PackhorseError, VersionNeeded
-from packhorse.http.requests.json_body import converted, members
+from packhorse.http.requests import convert, decode_object
 from packhorse.http.services import tools_and_caller
 from packhorse.jobs import schedules, view
 from packhorse.jobs.schedules import ScheduleRequest
@@ -101,7 +101,7 @@ async def _put(request: Page, name: str, version: str, body: Mapping[str, Any]) 
     """``parameters`` of the body are spelled as they were typed."""
     seen = f'"{version}"' if version.isdecimal() and version.isascii() else None
     written: bytes = body["parameters"]
-    wanted = converted({**body, "parameters": members(written)}, ScheduleRequest)
+    wanted = convert({**body, "parameters": decode_object(written)}, ScheduleRequest)
     tools, caller = tools_and_caller(request.scope)
     return (await schedules.put(tools, caller, name, wanted, written, seen)).schedule
 

@@ -12,7 +12,7 @@ from litestar.params import FromPath, FromQuery, QueryParameter
 from packhorse.errors import PackhorseError
 from packhorse.http.app import BASE
 from packhorse.http.routes.schedules import Before
-from packhorse.http.services import Tools, tools_and_caller
+from packhorse.http.services import HttpServices, tools_and_caller
 from packhorse.jobs import schedules
 from packhorse.schemas.schedules import MomentDocument
 from packhorse.web.render import Page, rendered
@@ -108,7 +108,7 @@ def state(found: Any) -> str:
     return "active" if found["active"] else "paused"
 
 
-def preview(tools: Tools, cron: str, zone: str) -> Sequence[MomentDocument]:
+def preview(tools: HttpServices, cron: str, zone: str) -> Sequence[MomentDocument]:
     """The next times; none of a line that fires no more."""
     try:
         return schedules.preview(tools, cron, zone)["items"]

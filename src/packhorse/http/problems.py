@@ -1,10 +1,11 @@
-"""Errors as RFC 9457 problems: the one place where HTTP hears of them."""
+"""Errors as RFC 9457 problems: the one place that turns them into HTTP responses.
 
-from __future__ import annotations
+No `from __future__ import annotations` here: it would lose `NotRequired` in a TypedDict.
+"""
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import Any, get_args
+from typing import Any, NotRequired, TypedDict, get_args
 
 from litestar import Request, Response
 from litestar.exceptions import HTTPException, ValidationException
@@ -17,6 +18,7 @@ from packhorse.errors import (
     Conflict,
     CorruptRecord,
     Forbidden,
+    InvalidInput,
     NotFound,
     PackhorseError,
     RangeNotSatisfiable,
@@ -28,16 +30,64 @@ from packhorse.errors import (
     Unauthorized,
     WrongMethod,
 )
-from packhorse.http.middleware import PROBLEM as PROBLEM_TYPE
-from packhorse.http.openapi import PROBLEM
 from packhorse.log import log, trace_id
-from packhorse.schemas.problems import error_to_json
+
+PROBLEM = "application/problem+json"
+PROBLEM_TYPE = "packhorse_problem"
+"""In the scope of a request: the type of the problem that was answered."""
 
 RETRY_AFTER = "2"
 """Seconds. About what a store or an object store needs to be restarted."""
 
 LASTING = (CorruptRecord, SchemaTooNew)
-"""What will be the same when it is asked for again."""
+"""Errors that a retry does not change."""
+RENAMED = {
+    "status": "job_status",
+    "type": "error_type",
+    "title": "error_title",
+    "detail": "error_detail",
+    "hint": "error_hint",
+}
+"""Details whose names have another meaning in a problem."""
+
+
+class MistakeDocument(TypedDict):
+    """What is wrong with one field; ``field`` is empty if it concerns the whole body."""
+
+    field: str
+    message: str
+
+
+class ProblemDocument(TypedDict):
+    """A problem of RFC 9457. Details of the error, such as ``active_job_id``, are additional members."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    hint: NotRequired[str]
+    trace_id: NotRequired[str]
+    errors: NotRequired[list[MistakeDocument]]
+
+
+def error_to_json(error: PackhorseError) -> ProblemDocument:
+    facts: dict[str, Any] = {RENAMED.get(name, name): value for name, value in error.facts.items() if _is_plain(value)}
+    document: ProblemDocument = {
+        "type": f"urn:packhorse:{error.type()}",
+        "title": error.title(),
+        "status": error.status,
+        "detail": error.message,
+    }
+    if error.hint:
+        document["hint"] = error.hint
+    if isinstance(error, InvalidInput):
+        document["errors"] = [{"field": each["field"], "message": each["message"]} for each in error.errors]
+    document.update(facts)  # type: ignore[typeddict-item]  # members beside those that every problem has
+    return document
+
+
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, str | int | float | bool)
 
 
 def problem(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
@@ -66,7 +116,7 @@ def log_failure(
 
 
 def refusal(error: PackhorseError) -> ASGIResponse:
-    """The same, where there is no application yet that could answer."""
+    """The same, where no application is open yet that could answer."""
     known = _without_internals(error) if isinstance(error, StoreError | BlobError) else error
     return ASGIResponse(
         body=json.encode(error_to_json(known)),
@@ -89,7 +139,7 @@ def known_error(request: Request[Any, Any, Any], error: Exception) -> PackhorseE
 
 
 def _without_internals(error: StoreError | BlobError) -> PackhorseError:
-    """What the driver said is for the log."""
+    """The driver's message is only for the log."""
     if isinstance(error, LASTING):
         return type(error)(**{**error.facts, "reason": "the server's log says why"})
     return type(error)(reason="it was asked and failed")
@@ -113,7 +163,7 @@ def _mistakes(request: Request[Any, Any, Any], error: ValidationException) -> li
 
 
 def _choices(request: Request[Any, Any, Any], field: str) -> str | None:
-    """What may stand there, if the route takes one of a few words."""
+    """The allowed values, if the parameter is an enum."""
     parameter = request.route_handler.parsed_fn_signature.parameters.get(field)
     kinds = () if parameter is None else (parameter.annotation, *get_args(parameter.annotation))
     words = [each.value for kind in kinds if isinstance(kind, type) and issubclass(kind, Enum) for each in kind]
@@ -136,7 +186,7 @@ def headers(known: PackhorseError, error: Exception) -> dict[str, str]:
 
 
 def _passes(error: PackhorseError) -> bool:
-    """Whether the same request may be answered better in a while, though nobody changes it."""
+    """Whether the same request may succeed in a while."""
     if isinstance(error, StoreError | BlobError):
         return error.status >= 500 and not isinstance(error, LASTING)
     return isinstance(error, SlotTaken | Conflict)

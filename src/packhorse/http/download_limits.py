@@ -28,9 +28,8 @@ from packhorse.errors import (
     StoreError,
     TooManyDownloads,
 )
-from packhorse.http.responses.download import Content, headers
-from packhorse.http.responses.ranges import Part
-from packhorse.http.responses.stream import Ending, Streamed
+from packhorse.http.download import Content, Part, download_headers
+from packhorse.http.stream import Ending, Streamed
 from packhorse.log import log
 from packhorse.settings import Settings
 from packhorse.store.base import Charge, Spent, Store
@@ -61,7 +60,7 @@ class Downloads:
         self.limits = [each for each in every if each.most]
 
     @contextmanager
-    def looking(self, caller: Caller, job_id: str, name: str) -> Iterator[None]:
+    def audit_missing(self, caller: Caller, job_id: str, name: str) -> Iterator[None]:
         """Audit a download that is missing or not ready."""
         try:
             yield
@@ -145,7 +144,7 @@ class Download:
         except tuple(REASONS) as error:
             self._tell("refused", why=REASONS[type(error)], policy=error.facts["policy"])
             raise
-        with self._downloads.looking(self._caller, self._job_id, self._content.label):
+        with self._downloads.audit_missing(self._caller, self._job_id, self._content.label):
             await self._send(scope, receive, send, admitted)
 
     async def _send(self, scope: Scope, receive: Receive, send: Send, admitted: Admitted) -> None:
@@ -157,7 +156,7 @@ class Download:
 
         streamed = Streamed(
             self._content.pieces(self._part),
-            {**headers(self._content, self._part), **admitted.headers},
+            {**download_headers(self._content, self._part), **admitted.headers},
             status=200 if self._part is None else 206,
             ended=self._ended,
             limit=self._downloads.longest,

@@ -65,7 +65,7 @@ class Streamed:
         """Send the response and return how that ended. Raises what fails before anything was sent."""
         sending = asyncio.create_task(self._send(send))
         watching: dict[asyncio.Task[Any], Ending] = {
-            asyncio.create_task(_wait_for_disconnect(receive)): Ending.ABORTED,
+            asyncio.create_task(wait_for_disconnect(receive)): Ending.ABORTED,
             asyncio.create_task(self._wait_for_stall(scope["path"])): Ending.TIMED_OUT,
         }
         if self._ended is not None:
@@ -118,7 +118,7 @@ class Streamed:
         return 0.0 if self._waiting_since is None else time.monotonic() - self._waiting_since
 
 
-async def _wait_for_disconnect(receive: Receive) -> None:
+async def wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
@@ -135,7 +135,7 @@ class Streams:
         if caller.client and self._limit and self._open[caller.client] >= self._limit:
             raise TooManyStreams(limit=self._limit)
 
-    async def counted(self, caller: Caller, pieces: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+    async def count(self, caller: Caller, pieces: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
         self._open[caller.client] += 1
         try:
             async with aclosing(pieces):

@@ -1,1 +1,0 @@
-"""Reading requests: bodies, forms, queries and what they select."""

@@ -1,1 +1,0 @@
-"""Writing responses: problems, downloads, streams, ETags."""
