@@ -1,4 +1,4 @@
-"""The pytest fixture `packhorse`. Every pytest where packhorse is installed loads this, so it loads nothing else."""
+"""The pytest fixture `packhorse`. Every pytest run loads this where packhorse is installed, so it imports little."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def packhorse() -> Iterator[Bench]:
-    """A bench of this test alone, on which pipelines run inline: no server, no process, no waiting."""
+    """A bench for this test: pipelines run inline, without a server, processes or waiting."""
     from packhorse.testing import Bench
 
     with Bench() as bench:
@@ -28,7 +28,7 @@ def packhorse() -> Iterator[Bench]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show with a failed test why its jobs have failed: the test itself has seen no more than a status."""
+    """Show with a failed test why its jobs failed: the test itself sees only a status."""
     report = yield
     testing = sys.modules.get("packhorse.testing")
     if testing is not None and call.when == "call" and report.failed:

@@ -112,6 +112,14 @@ class Runtime:
             self._loop.close()
             self._loop = self._thread = None
 
+    async def fetch(self, job_id: str, stored: Stored) -> File:
+        """Download a file of a result, unless it is here already."""
+        _, blobs = await self.open()
+        path = self.downloads(job_id) / stored.key.replace("/", "-")
+        if not path.exists():
+            await blobs.fetch(stored.key, path)
+        return File(path, stored.name)
+
     def downloads(self, job_id: str) -> Path:
         """Folder for files of results, deleted when the process ends."""
         if self._downloads is None:
@@ -226,14 +234,7 @@ class Handle(Generic[R]):
         return values if job.plan.stage(stage.name).over is not None else values[0]
 
     async def _decode(self, result: Result, stage: Stage[..., Any]) -> Any:
-        _, blobs = await self._runtime.open()
-        folder = self._runtime.downloads(self.id)
-        files: list[File] = []
-        for artifact in result.files:
-            path = folder / artifact.file.key.replace("/", "-")
-            if not path.exists():
-                await blobs.fetch(artifact.file.key, path)
-            files.append(File(path, artifact.file.name))
+        files = [await self._runtime.fetch(self.id, artifact.file) for artifact in result.files]
         return decode_result(result.value, stage.returns, files)
 
 

@@ -77,6 +77,7 @@ def told_by_a_worker(
         runtime.wait_for(until(runtime, lambda store: store.progress([handle.id])))
         handle.cancel()
     ended = handle.wait(timeout=60)
+    assert ended.status.is_terminal, "the worker did not finish the job"  # else its events would never end
     events = [(event.type, dict(event.data)) for event in handle.events()]
 
     async def kept() -> tuple[list[str], list[str]]:

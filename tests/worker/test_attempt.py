@@ -17,7 +17,7 @@ from packhorse.core.plan import Status
 from packhorse.errors import BlobUnavailable, CorruptRecord, StoreUnavailable, UnknownOutcome
 from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Claim, Store
-from packhorse.testing.inline import carry
+from packhorse.testing.inline import run_attempt
 from packhorse.worker import files
 from packhorse.worker.attempt import Attempt, StopReason
 from packhorse.worker.child.messages import Made, Moved, Postponed, Raised, Run
@@ -45,7 +45,7 @@ class Stand:
         self.scratch = scratch / claimed.token
 
     async def carry(self) -> None:
-        await carry(self.attempt)
+        await run_attempt(self.attempt)
 
     async def job(self) -> Job:
         return await held(self.store, self.claimed.job.id)

@@ -1,4 +1,4 @@
-"""Testing pipelines: a bench on which they run inline, on the real lifecycle, without server, process or waiting.
+"""Test pipelines on a bench: they run inline, with the real lifecycle, without a server, processes or waiting.
 
 The pytest fixture ``packhorse`` gives each test a `Bench` of its own::
 
@@ -10,9 +10,9 @@ The pytest fixture ``packhorse`` gives each test a `Bench` of its own::
         assert job.status == "completed"
         assert job.attempts_of(bie) == 3
 
-What is real: admission, the lifecycle, a SQLite store, a folder of objects, the encoding of parameters and results, and
-the code that carries an attempt. What is not: the processes. Stages run in the test's own, one at a time, so nothing
-ends one that hangs, limits of memory are not looked at, and stages that wait for each other wait for ever.
+Real: submitting, the lifecycle, a SQLite store, a folder of objects, the encoding of parameters and results, and the
+code that runs an attempt. Not real: the processes. Stages run in the process of the test, one at a time. So nothing
+ends a stage that hangs, memory limits are not enforced, and stages that wait for each other wait for ever.
 """
 
 from packhorse.testing.bench import Bench

@@ -1,4 +1,4 @@
-"""Where a bench keeps its things, and the clock they go by."""
+"""What a bench runs in: its clock, its store and files, and what the test has arranged for its stages."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import replace
+from enum import Enum
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypedDict, TypeVar
 
 from packhorse.blobs.base import Blobs
 from packhorse.blobs.local import Folder
+from packhorse.define.stages import Stage
 from packhorse.errors import StoreUnavailable
 from packhorse.runtime import Runtime
 from packhorse.settings import Settings
@@ -24,8 +26,8 @@ from packhorse.store.sqlite import SqliteStore
 
 T = TypeVar("T")
 
-MEMORY = Path("/dev/shm")  # noqa: S108 (what is put there is in a folder of our own)
-"""A file system in memory, where there is one: each sync is asked for as always, and takes no time."""
+MEMORY = Path("/dev/shm")  # noqa: S108 (each bench has a folder of its own there)
+"""A file system in memory, if the machine has one: a sync takes no time there."""
 RECORDS, OBJECTS = 16 * 1024**2, 1024**3
 """Bytes that must be free in it for the database, and for files of any size: in a container it may have 64 MB."""
 
@@ -41,13 +43,13 @@ class Clock:
 
 
 class Place(Runtime):
-    """The runtime behind ``.submit()``, with a store and objects of its own that go by the clock it is given."""
+    """The runtime behind ``.submit()``, with a store and files of its own that use the clock of the bench."""
 
     def __init__(self, clock: Clock, settings: Settings | None) -> None:
         self._clock = clock
         self._temporary = ExitStack()
         self.folder = self._new_folder(None)
-        """For files of any size, and for what a stage may want to execute: in memory, that is often forbidden."""
+        """On disk: for files of any size, and for programs, which a file system in memory often refuses to execute."""
         self._database = self._new_folder(_memory(RECORDS)) / "packhorse.db"
         self._objects = self._new_folder(_memory(OBJECTS)) / "blobs"
         self._is_closed = False
@@ -70,7 +72,7 @@ class Place(Runtime):
         return super().wait_for(work)
 
     def begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Like `wait_for`, which must have been called before, without waiting."""
+        """Start the work without waiting for it. `wait_for` must have been called before."""
         assert self._loop is not None
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
@@ -90,5 +92,74 @@ class Place(Runtime):
 
 
 def _memory(room: int) -> Path | None:
-    is_fit = os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= room
-    return MEMORY if is_fit else None
+    has_room = os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= room
+    return MEMORY if has_room else None
+
+
+Hook = Callable[[str], object]
+"""Called with the id of the job."""
+
+
+class Fault(Enum):
+    """What happens to an attempt instead of its stage."""
+
+    CRASH = "its process dies"
+    LOSE = "its worker dies"
+    STALL = "it reports nothing more and does not end"
+    TIME_OUT = "it goes on reporting and does not end"
+
+
+class Moment(Enum):
+    """When a hook is called."""
+
+    BEFORE = "the attempt has begun, the stage is not called yet"
+    DURING = "the stage has reported progress"
+    AFTER = "the outcome is recorded"
+
+
+class Attempts(TypedDict, total=False):
+    """Which attempts of a stage are meant."""
+
+    times: int | None
+    """How many of the next attempts, None for all. Default: 1."""
+    element: int | None
+    """Only attempts of this element, counted from 0, of a stage that runs once per element. Default: any."""
+
+
+class Rule(Generic[T]):
+    """Something that a test has arranged for the next attempts of a stage."""
+
+    def __init__(self, what: T, stage: Stage[..., Any], *, times: int | None = 1, element: int | None = None) -> None:
+        self.what = what
+        self._kind = stage.plan.kind
+        self._element = element
+        self._left = times
+
+    def applies(self, kind: str, element: int) -> bool:
+        """Whether it is for this attempt. If so, this attempt uses it up by one."""
+        if self._kind != kind or self._element not in (None, element) or self._left == 0:
+            return False
+        if self._left is not None:
+            self._left -= 1
+        return True
+
+
+class Script:
+    """Everything that a test has arranged."""
+
+    def __init__(self) -> None:
+        self.faults: list[Rule[Fault | BaseException]] = []
+        self.hooks: list[tuple[Moment, int, Rule[Hook]]] = []
+        self.replacements: dict[str, Callable[..., Any]] = {}
+        """The function to call instead of a stage's own, by the kind of the stage."""
+
+    def next_fault(self, kind: str, element: int) -> Fault | BaseException | None:
+        """The first that was arranged for such an attempt and is not used up."""
+        return next((rule.what for rule in self.faults if rule.applies(kind, element)), None)
+
+    def next_hooks(self, moment: Moment, reports: int, kind: str, element: int) -> list[Hook]:
+        return [
+            rule.what
+            for when, after, rule in self.hooks
+            if (when, after) == (moment, reports) and rule.applies(kind, element)
+        ]

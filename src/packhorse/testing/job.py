@@ -1,4 +1,4 @@
-"""A job on a bench, as a test looks at it."""
+"""A job on a bench, as a test sees it."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
 
 AnyStage = Stage[..., Any] | Function[..., ..., Any]
-"""Where a stage is meant: what ``@pipeline.stage`` made, or ``@app.job``."""
+"""The result of ``@pipeline.stage``, or of ``@app.job``."""
 
 
-def named(stage: AnyStage) -> Stage[..., Any]:
+def stage_of(stage: AnyStage) -> Stage[..., Any]:
     return stage.stage if isinstance(stage, Function) else stage
 
 
 class BenchJob(Generic[R_co]):
-    """Nothing in it is a copy: each look is a look at the store, also from a hook while the job runs.
+    """Every property reads the store, also from a hook while the job runs.
 
-    Once the job is purged, only `id` and `is_purged` are left; anything else raises `JobNotFound`.
+    Once the job is purged, only `id` and `is_purged` work; anything else raises `JobNotFound`.
     """
 
     def __init__(
-        self, runtime: Runtime, handle: Handle[R_co], reports: Callable[[], list[Report]], go_on: Callable[[str], None]
+        self, runtime: Runtime, handle: Handle[R_co], reports: Callable[[], list[Report]], finish: Callable[[str], None]
     ) -> None:
         self.id = handle.id
         self._runtime = runtime
         self._handle = handle
         self._reports = reports
-        self._go_on = go_on
+        self._finish = finish
 
     @property
     def status(self) -> Status:
@@ -46,7 +46,7 @@ class BenchJob(Generic[R_co]):
 
     @property
     def run(self) -> int:
-        """1, and one more for each retry by a person."""
+        """The number of the run: 1, and one more after each manual retry."""
         return self.record.run
 
     @property
@@ -61,11 +61,11 @@ class BenchJob(Generic[R_co]):
 
     @property
     def result(self) -> R_co:
-        """The value of the only last stage, else a mapping by last stage. Raises `NotFinished` if there is none."""
+        """The result of the last stage; a mapping by stage if there are several last stages. Raises `NotFinished`."""
         try:
             return self._handle.wait(timeout=0).result
         except NotFinished as missing:
-            raise self._explained(missing) from None
+            raise self._explain(missing) from None
 
     @overload
     def result_of(self, stage: Stage[..., Coroutine[Any, Any, T | Later]]) -> T: ...
@@ -74,31 +74,31 @@ class BenchJob(Generic[R_co]):
     @overload
     def result_of(self, stage: list[T]) -> list[T]: ...
     def result_of(self, stage: Any) -> Any:
-        """What the stage returned; for ``gather(stage)``, the list of what its elements returned.
+        """The result of the stage; for ``gather(stage)``, the list of its elements' results.
 
-        Raises `NotFinished` if it has not.
+        Raises `NotFinished` if there is none.
         """
         try:
             return self._handle.result_of(stage)
         except NotFinished as missing:
-            raise self._explained(missing) from None
+            raise self._explain(missing) from None
 
     def status_of(self, stage: AnyStage) -> Status:
-        return self.record.stage(named(stage).name).status
+        return self.record.stage(stage_of(stage).name).status
 
     def attempts_of(self, stage: AnyStage, element: int | None = None) -> int:
-        """How many attempts this run has counted, of one element or of all of them together.
+        """Number of attempts in this run, of one element or of all elements.
 
-        As for ``retries``, one that ended in `Later` does not count.
+        As for ``retries``, an attempt that returned `Later` does not count.
         """
-        tasks = self.record.stage(named(stage).name).tasks or ()
+        tasks = self.record.stage(stage_of(stage).name).tasks or ()
         return sum(task.attempt for task in tasks) if element is None else tasks[element].attempt
 
     @property
     def events(self) -> list[Event]:
-        """All there are, in order: ``[event.type for event in job.events]``."""
+        """All events in order: ``[event.type for event in job.events]``."""
         number = self.record.events
-        return self._asked(lambda store: store.events(self.id, limit=number))
+        return self._read(lambda store: store.events(self.id, limit=number))
 
     @property
     def reports(self) -> list[Report]:
@@ -113,35 +113,35 @@ class BenchJob(Generic[R_co]):
     @property
     def lines(self) -> list[Line]:
         """The same with stage, element, attempt and time."""
-        return self._asked(lambda store: store.lines(self.id, limit=1_000_000))
+        return self._read(lambda store: store.lines(self.id, limit=1_000_000))
 
     @property
     def artifacts(self) -> dict[str, File]:
-        """The files that stages returned or published, by the name they are asked for: ``onnx/model.onnx``."""
-        return self._runtime.wait_for(self._fetched())
+        """The files that stages returned or published, by name: ``onnx/model.onnx``."""
+        return self._runtime.wait_for(self._fetch_artifacts())
 
     @property
     def is_purged(self) -> bool:
-        """Whether its time is over, and record and files are gone."""
-        [job] = self._asked(lambda store: store.get([self.id]))
+        """Whether its retention has ended, and its record and files are deleted."""
+        [job] = self._read(lambda store: store.get([self.id]))
         return job is None
 
     @property
     def record(self) -> Job:
-        """All that the store remembers of it, for whatever has no property here."""
-        [job] = self._asked(lambda store: store.get([self.id]))
+        """The record in the store, for everything that has no property here."""
+        [job] = self._read(lambda store: store.get([self.id]))
         if job is None:
             raise JobNotFound(job_id=self.id)
         return cast(Job, job)
 
     def cancel(self) -> None:
-        """As a person would: at once if nothing runs, else what runs is asked to stop."""
+        """Cancel it: at once if nothing runs, else the running stages are asked to stop."""
         self._handle.cancel()
 
     def retry(self, stage: AnyStage | str | None = None) -> None:
-        """As a person would, and run it to its end: what has not finished, a stage and what follows, or all (``*``)."""
-        self._handle.retry(stage if stage is None or isinstance(stage, str) else named(stage).name)
-        self._go_on(self.id)
+        """Start a new run, and run it until it has ended: of unfinished stages, from a stage on, or of all (``*``)."""
+        self._handle.retry(stage if stage is None or isinstance(stage, str) else stage_of(stage).name)
+        self._finish(self.id)
 
     def __repr__(self) -> str:
         if self.is_purged:
@@ -150,26 +150,21 @@ class BenchJob(Generic[R_co]):
         why = f": {job.error.code} in {job.error.stage or 'all'}: {job.error.message}" if job.error else ""
         return f"<job {job.plan.pipeline} {job.status}{why}>"
 
-    def _asked(self, question: Callable[[Any], Coroutine[Any, Any, T]]) -> T:
-        async def asking() -> T:
+    def _read(self, read: Callable[[Any], Coroutine[Any, Any, T]]) -> T:
+        async def read_store() -> T:
             store, _ = await self._runtime.open()
-            return await question(store)
+            return await read(store)
 
-        return self._runtime.wait_for(asking())
+        return self._runtime.wait_for(read_store())
 
-    async def _fetched(self) -> dict[str, File]:
-        store, blobs = await self._runtime.open()
+    async def _fetch_artifacts(self) -> dict[str, File]:
+        store, _ = await self._runtime.open()
         results = (await store.results([self.id])).get(self.id, {})
-        found: dict[str, File] = {}
-        for artifact in (artifact for result in results.values() for artifact in result.artifacts):
-            path = self._runtime.downloads(self.id) / artifact.file.key.replace("/", "-")
-            if not path.exists():
-                await blobs.fetch(artifact.file.key, path)
-            found[artifact.name] = File(path, artifact.file.name)
-        return found
+        artifacts = [artifact for result in results.values() for artifact in result.artifacts]
+        return {artifact.name: await self._runtime.fetch(self.id, artifact.file) for artifact in artifacts}
 
-    def _explained(self, missing: NotFinished) -> NotFinished:
-        """A test that stops here should say what has gone wrong in the stage."""
+    def _explain(self, missing: NotFinished) -> NotFinished:
+        """Add to the error why the job failed, for a test that stops here."""
         error = self.error
         if error is not None:
             missing.add_note(f"{self!r}\n{error.detail or ''}")

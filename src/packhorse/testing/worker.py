@@ -1,4 +1,4 @@
-"""The worker of a bench: carries what is due in the thread of the test, and sets the clock to what is due next."""
+"""The worker of a bench: runs what is due in the thread of the test, and moves the clock to what is due next."""
 
 from __future__ import annotations
 
@@ -21,12 +21,9 @@ from packhorse.core.changes import Change
 from packhorse.core.models import Job, TaskId
 from packhorse.core.plan import Status
 from packhorse.define.pipelines import Pipeline
-from packhorse.define.stages import Stage
 from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Claim, Lease, Report, Store
-from packhorse.testing.capture import capture_output
-from packhorse.testing.environment import Clock, Place
-from packhorse.testing.faults import Mishap, Moment, Script
+from packhorse.testing.environment import Clock, Fault, Moment, Place, Script
 from packhorse.testing.inline import (
     Code,
     InlineAttempt,
@@ -35,7 +32,8 @@ from packhorse.testing.inline import (
     Interrupt,
     call_alone,
     call_shared,
-    carry,
+    capture_output,
+    run_attempt,
 )
 from packhorse.worker.attempt import Attempt, Resources, StopReason
 from packhorse.worker.child.call import Outcome
@@ -46,8 +44,8 @@ from packhorse.worker.reporter import Reporter
 T = TypeVar("T")
 
 NAME = "bench"
-CALLS = 100
-"""Of one task while the clock stands still. A stage that comes so far asks to be called again for ever."""
+MAX_CALLS = 100
+"""Maximum calls of one task while the clock stands still. Such a stage would be called again for ever."""
 
 
 class InlineWorker:
@@ -62,42 +60,42 @@ class InlineWorker:
         self._script = script
         self._luck = random.Random(seed).random  # noqa: S311 (the jitter of a backoff)
         self._transact = Transactor(store)
-        # Of a lease of no length, because here is no outage after which it would have to be careful.
+        # With a lease of 0: on a bench there are no outages, after which the reaper would have to wait.
         self._reaper = Reaper(store, self._transact, 0.0, clock)
         self._janitor = Janitor(store, blobs, self._transact, settings.orphan_after, settings.sweep)
-        self._codes: dict[str, Code] = {}
+        self._code: dict[str, Code] = {}
         self._queues: dict[str, None] = {}
         self._active: set[str] = set()
         self._running: dict[Lease, InlineAttempt] = {}
         self._lost: dict[Lease, float] = {}
-        """Leases of attempts whose worker has died, until when they hold."""
+        """Leases of attempts whose worker has died, and when they end."""
         self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
 
     def learn(self, pipeline: Pipeline[Any]) -> None:
-        """Take over its stages, as a worker that has just been started with them."""
+        """Run its stages from now on, like a worker that was started with them."""
         for stage in pipeline.stages.values():
-            self._codes[stage.plan.kind] = pipeline, stage
+            self._code[stage.plan.kind] = pipeline, stage
             self._queues[stage.plan.queue] = None
 
     def watch(self, job_id: str) -> None:
-        """The job is active: what is due for it counts when time moves."""
+        """Move the clock to what is due for this job, until it has ended."""
         self._active.add(job_id)
 
     def work(self, is_enough: Callable[[], bool] = lambda: False, until: float = math.inf) -> None:
-        """Do all that is due, then set the clock to what is due next, up to ``until`` or until ``is_enough``."""
+        """Run all that is due, then move the clock to what is due next, up to ``until`` or until ``is_enough``."""
         while True:
-            self._carry_all()
+            self._run_due()
             if is_enough():
                 return
-            ahead = self._wait(self._ahead())
-            if min(ahead, until) == math.inf:
+            due = self._wait(self._next_due())
+            if min(due, until) == math.inf:
                 return
-            self._set_clock(min(ahead, until))
-            if ahead > until:
+            self._set_clock(min(due, until))
+            if due > until:
                 return
 
     def tidy(self) -> None:
-        """Purge what is past its time, and remove what nothing refers to."""
+        """Purge expired jobs and unreferenced files."""
         self._wait(self._janitor.tick())
 
     def close(self) -> None:
@@ -105,8 +103,8 @@ class InlineWorker:
 
     # Time.
 
-    async def _ahead(self) -> float:
-        """The next moment at which something happens by itself."""
+    async def _next_due(self) -> float:
+        """The next time at which something happens by itself."""
         now = self._clock.now
         jobs = [job for job in await self._store.get(list(self._active)) if job and not job.status.is_terminal]
         self._active = {job.id for job in jobs}
@@ -118,51 +116,50 @@ class InlineWorker:
         return min(moments, default=math.inf)
 
     def _set_clock(self, to: float) -> None:
-        """Let it become so late, and have everybody look who would have looked meanwhile."""
+        """Move the clock, then do what a worker would have done in that time: limits, renewals, the reaper."""
         self._clock.now = max(self._clock.now, to)
-        for carried in list(self._running.values()):
-            why = carried.overdue(self._clock.now)
-            if why is not None:
-                self._wait(carried.stop(why))
+        for running in list(self._running.values()):
+            overdue = [why for why, at in running.limits().items() if at <= self._clock.now]
+            if overdue:
+                self._wait(running.stop(overdue[0]))
         self._wait(self._renew())
         self._wait(self._reaper.tick())
         self._lost = {lease: until for lease, until in self._lost.items() if until > self._clock.now}
-        self._heed()
+        self._stop_ended()
 
     async def _renew(self) -> None:
-        alive = {
-            lease: carried for lease, carried in self._running.items() if carried.attempt.why is not StopReason.LOST
-        }
+        lease = self._place.settings.lease
+        alive = [running for running in self._running.values() if running.attempt.why is not StopReason.LOST]
         if alive:
-            await self._store.renew(list(alive), self._place.settings.lease)
-            for carried in alive.values():
-                carried.until = self._clock.now + self._place.settings.lease
+            await self._store.renew([running.attempt.lease for running in alive], lease)
+            for running in alive:
+                running.until = self._clock.now + lease
 
-    def _heed(self) -> None:
-        """Stop what has lost its lease, or whose job is being stopped."""
+    def _stop_ended(self) -> None:
+        """Stop attempts that have lost their lease, or whose job is being stopped."""
         if self._running:
-            told = self._wait(self._store.renew(list(self._running), None))
-            for leases, why in ((told.lost, StopReason.LOST), (told.stopping, StopReason.STOPPED)):
+            renewed = self._wait(self._store.renew(list(self._running), None))
+            for leases, why in ((renewed.lost, StopReason.LOST), (renewed.stopping, StopReason.STOPPED)):
                 for lease in leases:
                     self._wait(self._running[lease].stop(why))
 
     # One attempt.
 
-    def _carry_all(self) -> None:
+    def _run_due(self) -> None:
         calls: Counter[tuple[str, TaskId]] = Counter()
         while (claim := self._wait(self._claim())) is not None:
             self._transact.learn([claim.job])
-            self._carry(claim)
+            self._run_claim(claim)
             calls[claim.job.id, claim.task] += 1
-            if calls[claim.job.id, claim.task] == CALLS:
+            if calls[claim.job.id, claim.task] == MAX_CALLS:
                 raise AssertionError(
-                    f"{claim.task.stage} was called {CALLS} times and no time has passed: does it return Later(0)?"
+                    f"{claim.task.stage} was called {MAX_CALLS} times and no time has passed: does it return Later(0)?"
                 )
 
     async def _claim(self) -> Claim | None:
-        """One at a time: what else is due waits, and nothing is begun that nobody carries."""
+        """One at a time, because the thread of the test runs one stage at a time."""
         for queue in self._queues:
-            for claim in await self._store.claim({queue: 1}, self._codes.keys(), self._start):
+            for claim in await self._store.claim({queue: 1}, self._code.keys(), self._start):
                 return claim
         return None
 
@@ -170,26 +167,26 @@ class InlineWorker:
         lease, token = self._place.settings.lease, secrets.token_hex(8)
         return lifecycle.start(job, task, token=token, worker=NAME, lease=lease, now=self._clock.now)
 
-    def _carry(self, claim: Claim) -> None:
-        hands = InlinePool()
-        attempt = Attempt(claim, self._resources(hands))
-        carried = InlineAttempt(attempt, hands.hand, self._clock.now, self._place.settings.lease)
-        self._running[attempt.lease] = carried
-        carrying = self._place.begin(carry(attempt))
-        given = hands.hand.take(carrying)
+    def _run_claim(self, claim: Claim) -> None:
+        pool = InlinePool()
+        attempt = Attempt(claim, self._resources(pool))
+        running = InlineAttempt(attempt, pool.child, self._clock.now, self._place.settings.lease)
+        self._running[attempt.lease] = running
+        ending = self._place.begin(run_attempt(attempt))
+        call = pool.child.next_call(ending)
         outcome: Outcome | ChildDied = ChildDied("was interrupted by the test")
         try:
-            if given is not None:
-                outcome = self._perform(carried, given[0])
+            if call is not None:
+                outcome = self._perform(running, call[0])
         except Interrupt as interrupt:
             raise interrupt.error from None
         finally:
-            if given is not None:
-                self._wait(self._answer(given[1], outcome))
-            carrying.result()
+            if call is not None:
+                self._wait(self._answer(call[1], outcome))
+            ending.result()
             del self._running[attempt.lease]
             self._wait(self.reporter.flush())
-        self._meet(carried, Moment.AFTER)
+        self._run_hooks(running, Moment.AFTER)
 
     def _resources(self, pool: InlinePool) -> Resources:
         settings = replace(self._place.settings, log_rate=sys.maxsize)  # the clock stands still
@@ -205,68 +202,67 @@ class InlineWorker:
         )
 
     async def _answer(self, call: Call, outcome: Outcome | ChildDied) -> None:
-        await self.reporter.flush()  # before the lease ends: what is reported without one is dropped
+        await self.reporter.flush()  # before the lease ends: later reports are dropped
         if isinstance(outcome, ChildDied):
             call.outcome.set_exception(outcome)
         else:
             call.outcome.set_result(outcome)
 
-    def _perform(self, carried: InlineAttempt, run: Run) -> Outcome | ChildDied:
-        """What a process would do with the call, and how it ends there."""
-        pipeline, stage = self._codes[run.kind]
-        context = InlineContext(run, carried, lambda: self._reported(carried))
-        self._meet(carried, Moment.BEFORE)
-        if not carried.hand.is_asked:
-            mishap = self._script.mishap(run.kind, run.element)
-            if isinstance(mishap, Mishap):
-                return self._befall(carried, mishap)
-            function = self._script.function(stage) if mishap is None else _raising(mishap)
-            return self._call(carried, run, (pipeline, _with(stage, function)), context)
-        return ChildDied("was ended before the stage was called")
-
-    def _call(self, carried: InlineAttempt, run: Run, code: Code, context: InlineContext) -> Outcome | ChildDied:
-        with capture_output(carried.attempt.on_line):
+    def _perform(self, running: InlineAttempt, run: Run) -> Outcome | ChildDied:
+        """Do what a child process would do with the call."""
+        pipeline, stage = self._code[run.kind]
+        context = InlineContext(run, running, lambda: self._on_report(running))
+        self._run_hooks(running, Moment.BEFORE)
+        if running.child.is_stopping:
+            return ChildDied("was ended before the stage was called")
+        fault = self._script.next_fault(run.kind, run.element)
+        if isinstance(fault, Fault):
+            return self._apply(running, fault)
+        stage = copy.copy(stage)
+        stage.function = self._script.replacements.get(run.kind, stage.function) if fault is None else _raise(fault)
+        with capture_output(running.attempt.on_line):
             try:
-                if carried.hand.is_shared:
-                    return self._run(call_shared(code, run, context, carried.hand))
-                return call_alone(code, run, context, carried.hand, self._run)
+                if running.child.is_shared:
+                    return self._run(call_shared((pipeline, stage), run, context, running.child))
+                return call_alone((pipeline, stage), run, context, running.child, self._run)
             except ChildDied as died:
                 return died
 
-    def _befall(self, carried: InlineAttempt, mishap: Mishap) -> ChildDied:
-        limits = carried.limits()
-        match mishap:
-            case Mishap.CRASH:
+    def _apply(self, running: InlineAttempt, fault: Fault) -> ChildDied:
+        limits = running.limits()
+        match fault:
+            case Fault.CRASH:
                 return ChildDied("was killed by SIGKILL")
-            case Mishap.LOSE:
-                self._lost[carried.attempt.lease] = carried.until
-                self._wait(carried.stop(StopReason.LOST))
-            case Mishap.STALL:
-                self.work(lambda: carried.hand.is_asked, until=min(limits.values()))
-            case Mishap.TIME_OUT:
-                carried.moved_at = math.inf
-                self.work(lambda: carried.hand.is_asked, until=limits[StopReason.TIMEOUT])
+            case Fault.LOSE:
+                self._lost[running.attempt.lease] = running.until
+                self._wait(running.stop(StopReason.LOST))
+            case Fault.STALL:
+                self.work(lambda: running.child.is_stopping, until=min(limits.values()))
+            case Fault.TIME_OUT:
+                running.moved_at = math.inf
+                self.work(lambda: running.child.is_stopping, until=limits[StopReason.TIMEOUT])
         return ChildDied("was ended")
 
-    def _reported(self, carried: InlineAttempt) -> None:
-        carried.moved_at = self._clock.now
-        carried.reports += 1
+    def _on_report(self, running: InlineAttempt) -> None:
+        running.moved_at = self._clock.now
+        running.reports += 1
         try:
-            self._meet(carried, Moment.DURING)
+            self._run_hooks(running, Moment.DURING)
         except BaseException as error:  # broad: a hook's failure is the test's, and must not look like the stage's
             raise Interrupt(error) from error
 
-    def _meet(self, carried: InlineAttempt, moment: Moment) -> None:
-        reports = carried.reports if moment is Moment.DURING else 0
-        hooks = self._script.hooks(moment, reports, carried.plan.kind, carried.element)
+    def _run_hooks(self, running: InlineAttempt, moment: Moment) -> None:
+        reports = running.reports if moment is Moment.DURING else 0
+        lease = running.attempt.lease
+        hooks = self._script.next_hooks(moment, reports, running.plan.kind, lease.task.element)
         if hooks:
             self._wait(self.reporter.flush())
             for hook in hooks:
-                hook(carried.attempt.lease.job_id)
-            self._heed()
+                hook(lease.job_id)
+            self._stop_ended()
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        """In one loop for all of them, as in a worker; in one of its own inside another stage."""
+        """Run async stages in one event loop, as in a worker; a stage inside another stage gets its own."""
         if self._runner.get_loop().is_running():
             with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
                 return runner.run(work)
@@ -277,7 +273,7 @@ class InlineWorker:
 
 
 class Recorder(Reporter):
-    """Keeps every report besides: the store has only the latest."""
+    """Also keeps every report: the store has only the latest."""
 
     def __init__(self, store: Store, *, log_limit: int, samples: int) -> None:
         super().__init__(store, log_limit=log_limit, samples=samples)
@@ -289,18 +285,12 @@ class Recorder(Reporter):
 
 
 def _waits(job: Job) -> list[float]:
-    """When its tasks become due that wait for nothing but the time."""
+    """When its tasks become due that only wait for the time."""
     tasks = [task for stage in job.stages for task in stage.tasks or () if task.status is Status.PENDING]
     return [task.ready_at for task in tasks if task.ready_at is not None]
 
 
-def _with(stage: Stage[..., Any], function: Callable[..., Any]) -> Stage[..., Any]:
-    changed = copy.copy(stage)
-    changed.function = function
-    return changed
-
-
-def _raising(error: BaseException) -> Callable[..., Any]:
+def _raise(error: BaseException) -> Callable[..., Any]:
     def stage(*_: Any, **__: Any) -> Any:
         raise error.with_traceback(None)
 
