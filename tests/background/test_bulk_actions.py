@@ -14,7 +14,7 @@ from packhorse.core import failures as rules
 from packhorse.core.failures import FailureAction
 from packhorse.errors import StoreError
 from packhorse.jobs.transact import Transactor
-from packhorse.schemas.orders import LeftFailure, Order, order_from_action, order_to_action
+from packhorse.schemas.failures import LeftFailure, Order, order_from_action, order_to_action
 from packhorse.store.base import FailureFilter, Store
 from packhorse.store.collections.failures import add_action, get_order, take_actions
 from tests.contract.builders import SLOTTED, claim_one, fail, finish, held, marked, started

@@ -16,7 +16,7 @@ from packhorse.core.models import Artifact, Event, Failure, Firing, Input, Job, 
 from packhorse.core.plan import Need, Plan, StagePlan, Status
 from packhorse.schemas.events import event_to_json
 from packhorse.schemas.jobs import job_to_json, new_job_to_json
-from packhorse.schemas.timestamps import iso
+from packhorse.schemas.progress import iso
 from packhorse.store.base import Progress
 
 PLAN = Plan(

@@ -9,7 +9,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packhorse.schemas.timestamps import EXACT, LAST_TIME, iso
+from packhorse.schemas.progress import EXACT, LAST_TIME, iso
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from packhorse.core.models import FailedRun, FailureStatus
 from packhorse.runtime import Handle
-from packhorse.schemas.orders import Order, order_from_action, order_to_action
+from packhorse.schemas.failures import Order, order_from_action, order_to_action
 from packhorse.store.base import FailureFilter
 from packhorse.store.collections.failures import add_action, get_order
 from tests.contract.failures import assert_counted

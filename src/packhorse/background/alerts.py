@@ -27,7 +27,7 @@ from packhorse.host import child_environment
 from packhorse.jobs.submit import webhook_targets
 from packhorse.log import log
 from packhorse.schemas.failures import group_to_json
-from packhorse.schemas.timestamps import iso
+from packhorse.schemas.progress import iso
 from packhorse.store.base import Charge, Store
 from packhorse.store.collections.failures import get_group, settle_action, take_actions
 from packhorse.store.collections.webhooks import post_deliveries

@@ -23,7 +23,7 @@ from packhorse.crashpoints import reach
 from packhorse.errors import CorruptRecord, JobNotFound, NotAllowed, SchemaTooNew, SlotTaken
 from packhorse.jobs.transact import Transactor
 from packhorse.log import log
-from packhorse.schemas.orders import LeftFailure, Order, Why, order_from_action
+from packhorse.schemas.failures import LeftFailure, Order, Why, order_from_action
 from packhorse.store.base import Charge, Store
 from packhorse.store.collections.failures import get_failures, get_group, settle_action, take_actions
 

@@ -26,7 +26,7 @@ from packhorse.outbound.addresses import Allow
 from packhorse.outbound.calls import Outbound, Policy
 from packhorse.outbound.dns import lookup_with
 from packhorse.schemas.jobs import jobs_to_json
-from packhorse.schemas.timestamps import iso
+from packhorse.schemas.progress import iso
 from packhorse.settings import Settings
 from packhorse.store.base import Store
 from packhorse.store.collections.webhooks import Endpoint, end_endpoint, settle_delivery, take_deliveries

@@ -23,19 +23,17 @@ from packhorse.schemas.failures import (
     FailureGroupDocument,
     FailureGroupsPage,
     FailuresPage,
-    failure_to_json,
-    group_to_json,
-    trend_to_json,
-)
-from packhorse.schemas.orders import (
     Kind,
     Order,
     OrderDocument,
     OrderedDocument,
     OrdersPage,
+    failure_to_json,
+    group_to_json,
     order_from_action,
     order_to_action,
     order_to_json,
+    trend_to_json,
 )
 from packhorse.store.base import FailureFilter, FailureGroup
 from packhorse.store.collections import failures as collection

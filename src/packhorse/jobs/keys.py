@@ -17,7 +17,7 @@ from packhorse.schemas.keys import (
     audit_entry_to_json,
     key_to_json,
 )
-from packhorse.schemas.timestamps import iso
+from packhorse.schemas.progress import iso
 from packhorse.store.collections import audit as audit_records
 from packhorse.store.collections import keys as records
 from packhorse.store.collections import sessions as session_records

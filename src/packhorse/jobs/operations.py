@@ -42,7 +42,7 @@ from packhorse.schemas.operations import (
     WorkDocument,
     WorkerDocument,
 )
-from packhorse.schemas.timestamps import iso
+from packhorse.schemas.progress import iso
 from packhorse.store.base import Finding
 from packhorse.store.collections import workers
 from packhorse.store.collections.queues import READINGS_KEPT, Level, Pause, drop_pause, put_pause

@@ -38,7 +38,7 @@ from packhorse.schemas.jobs import (
     job_to_json,
     results_of_stage,
 )
-from packhorse.schemas.pipelines import PipelineDocument, pipeline_to_json
+from packhorse.schemas.operations import PipelineDocument, pipeline_to_json
 from packhorse.store.base import Count, Filter, Line
 
 MOST_COUNTED = 1000

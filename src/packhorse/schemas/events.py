@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any, TypedDict
 
 from packhorse.core.models import Event, TaskId
-from packhorse.schemas.timestamps import iso
+from packhorse.schemas.progress import iso
 from packhorse.store.base import Line, Sample
 
 

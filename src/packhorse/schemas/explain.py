@@ -5,7 +5,7 @@ from typing import NotRequired, TypedDict
 
 from msgspec import Struct
 
-from packhorse.schemas.timestamps import iso
+from packhorse.schemas.progress import iso
 
 
 class Reason(Struct, frozen=True):

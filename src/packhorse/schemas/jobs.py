@@ -16,11 +16,11 @@ from packhorse.schemas.progress import (
     StageDocument,
     TimingDocument,
     duration_ms,
+    iso,
     position_to_json,
     stages_to_json,
     timings_to_json,
 )
-from packhorse.schemas.timestamps import iso
 from packhorse.store.base import Store
 
 Results = Mapping[TaskId, Result]

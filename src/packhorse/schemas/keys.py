@@ -2,7 +2,7 @@
 
 from typing import Any, Literal, TypedDict
 
-from packhorse.schemas.timestamps import iso
+from packhorse.schemas.progress import iso
 from packhorse.store.collections.audit import Entry
 from packhorse.store.collections.keys import Key
 

@@ -1,20 +1,29 @@
-"""How far a job and its stages are: percentages, and the documents that show them.
+"""How far a job and its stages are: times, percentages, and the documents that show them.
 
 No `from __future__ import annotations` here and in the other schemas: it would lose `NotRequired` in a TypedDict.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import NotRequired, TypedDict
 
 from packhorse.core.models import Job, Stage, Task, TaskId
 from packhorse.core.plan import StagePlan, Status
-from packhorse.schemas.timestamps import iso
 from packhorse.store.base import Progress
 
 Reported = Mapping[TaskId, Progress]
 
 SHORT = 99.99
 """Highest percentage of anything that has not completed: a stage may report its end and still fail."""
+
+EPOCH = datetime(1970, 1, 1)
+
+EXACT = 2.0**20
+"""From here on, the fraction has so few digits that multiplying it by a million is exact."""
+
+LAST_TIME = 253_402_300_799.0
+"""The end of the year 9999, the last ISO time; a delay may be any number."""
 
 ENDED_SHORT = (Status.FAILED, Status.CANCELLED)
 
@@ -206,6 +215,24 @@ def _report(job: Job, at: TaskId, progress: Reported) -> Progress | None:
 
 def _first(tasks: Iterable[Task]) -> float | None:
     return min((task.started_at for task in tasks if task.started_at is not None), default=None)
+
+
+def iso(at: float | None) -> str | None:
+    """UTC, cut to microseconds, never rounded up: a filter with the time that a job shows must find that job."""
+    if at is None:
+        return None
+    if EXACT <= at < LAST_TIME:
+        seconds = int(at)
+        rest = int((at - seconds) * 1_000_000)
+    else:
+        over, under = min(at, LAST_TIME).as_integer_ratio()
+        seconds, rest = divmod(over * 1_000_000 // under, 1_000_000)
+    return f"{_second(seconds)}.{rest:06}Z"
+
+
+@lru_cache(maxsize=1024)
+def _second(at: int) -> str:
+    return (EPOCH + timedelta(seconds=at)).isoformat()
 
 
 def duration_ms(start: float | None, end: float | None) -> int | None:

@@ -9,7 +9,7 @@ from packhorse.core.models import Job
 from packhorse.core.redaction import MASK, is_encrypted
 from packhorse.core.schedules import Misfire, Overlap, Revision, Run, Schedule, Terms, diff_terms
 from packhorse.core.text import describe_schedule
-from packhorse.schemas.timestamps import iso
+from packhorse.schemas.progress import duration_ms, iso
 
 NAMES: Mapping[str, str] = {"user": "user_id"}
 """JSON names of fields that Python names differently."""
@@ -200,7 +200,6 @@ def run_to_json(run: Run, job: Job | None, base: str) -> RunDocument:
     """While its job runs, the status is the job's. ``base`` is the path of the API."""
     is_live = run.status == "fired" and job is not None
     started_at = job.started_at if job is not None and is_live else run.started_at
-    took = None if started_at is None or run.ended_at is None else round((run.ended_at - started_at) * 1000)
     return {
         "schedule_id": run.schedule,
         "tick": iso(run.tick),
@@ -212,7 +211,7 @@ def run_to_json(run: Run, job: Job | None, base: str) -> RunDocument:
         "trace_id": run.trace_id or None,
         "started_at": iso(started_at),
         "ended_at": iso(run.ended_at),
-        "duration_ms": took,
+        "duration_ms": duration_ms(started_at, run.ended_at),
         "output_url": f"{base}/jobs/{run.job_id}/result" if run.status == "completed" else None,
         "count": run.count,
         "until": iso(run.until),

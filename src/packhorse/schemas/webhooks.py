@@ -3,7 +3,7 @@
 from typing import TypedDict
 
 from packhorse.core.webhooks import Delivery
-from packhorse.schemas.timestamps import iso
+from packhorse.schemas.progress import iso
 from packhorse.store.collections.webhooks import Endpoint
 
 

@@ -17,8 +17,15 @@ from packhorse.http.services import FromCaller, FromServices
 from packhorse.jobs import failures
 from packhorse.jobs.failures import Chosen, ToDismiss
 from packhorse.jobs.view import seconds_of
-from packhorse.schemas.failures import FailureDocument, FailureGroupDocument, FailureGroupsPage, FailuresPage
-from packhorse.schemas.orders import OrderDocument, OrderedDocument, OrdersPage
+from packhorse.schemas.failures import (
+    FailureDocument,
+    FailureGroupDocument,
+    FailureGroupsPage,
+    FailuresPage,
+    OrderDocument,
+    OrderedDocument,
+    OrdersPage,
+)
 from packhorse.store.base import FailureFilter
 
 Cursor = Annotated[

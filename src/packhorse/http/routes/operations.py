@@ -24,13 +24,13 @@ from packhorse.jobs.services import LONGEST_REASON
 from packhorse.schemas.operations import (
     FindingsDocument,
     HealthDocument,
+    PipelinesPage,
     QueueDocument,
     QueuesPage,
     ReadyDocument,
     StatsDocument,
     WorkersPage,
 )
-from packhorse.schemas.pipelines import PipelinesPage
 from packhorse.store.collections import workers
 from packhorse.store.collections.queues import Reading, list_readings
 from packhorse.store.collections.workers import WorkerCard

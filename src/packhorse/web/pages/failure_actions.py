@@ -14,7 +14,7 @@ from packhorse.http.requests import convert
 from packhorse.http.services import tools_and_caller
 from packhorse.jobs import failures
 from packhorse.jobs.failures import Chosen, ToDismiss
-from packhorse.schemas.orders import Kind, OrderedDocument
+from packhorse.schemas.failures import Kind, OrderedDocument
 from packhorse.web.forms import form
 from packhorse.web.pages.failures import failure_filter
 from packhorse.web.render import Page, mistakes, moved, rendered

@@ -18,7 +18,7 @@ from packhorse.http.requests import Body
 from packhorse.http.routes.submit import receive_job
 from packhorse.http.services import tools_and_caller
 from packhorse.jobs import view
-from packhorse.schemas.pipelines import PipelineDocument
+from packhorse.schemas.operations import PipelineDocument
 from packhorse.web.render import Page, as_json, is_script, mistakes, moved, rendered
 from packhorse.web.upload_proxy import BESIDE, Relayed
 from packhorse.web.widgets.fields import Field, fields_of

@@ -19,7 +19,7 @@ from packhorse.http.requests import convert, decode_object
 from packhorse.http.services import tools_and_caller
 from packhorse.jobs import schedules, view
 from packhorse.jobs.schedules import ScheduleRequest
-from packhorse.schemas.pipelines import PipelineDocument
+from packhorse.schemas.operations import PipelineDocument
 from packhorse.schemas.schedules import ScheduleDocument
 from packhorse.web.forms import form
 from packhorse.web.pages.schedules import preview
