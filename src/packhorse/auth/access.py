@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from packhorse.core.failures import FailureAction
 from packhorse.core.models import FailedRun, Job
@@ -123,14 +124,7 @@ def jobs_filter(caller: Caller, wanted: Filter) -> Filter | None:
     """The filter narrowed to what the caller may see; None if it names a user for whom the caller does not act."""
     if caller.user is not None and wanted.user not in (None, caller.user):
         return None
-    return Filter(
-        caller.tenant,
-        caller.user or wanted.user,
-        wanted.status,
-        wanted.pipeline,
-        wanted.created_from,
-        wanted.created_until,
-    )
+    return replace(wanted, tenant=caller.tenant, user=caller.user or wanted.user)
 
 
 def schedule(caller: Caller, found: Schedule | None, schedule_id: str) -> Schedule:

@@ -87,8 +87,7 @@ class Authenticator:
         """Count the request; return the headers that say what is left. Raises `RateExceeded`."""
         if self.rates is None:
             return {}
-        standing = await self.rates.admit(caller.client)
-        spent = Spent(0.0, None if standing.is_admitted else 0, (standing.left,), standing.wait)
+        spent = await self.rates.admit(caller.client)
         if (refused := refusal([self.limit], spent)) is not None:
             self._audit.tell("api.refused", caller, why="rate")
             raise refused

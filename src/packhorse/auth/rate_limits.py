@@ -75,15 +75,6 @@ class Allowance:
     blocked_until: float = 0.0
 
 
-@dataclass(frozen=True)
-class Standing:
-    """Whether a request is admitted, and what the headers say."""
-
-    is_admitted: bool
-    left: int
-    wait: float
-
-
 class Rates:
     def __init__(self, store: Store, limit: int, window: float = WINDOW) -> None:
         self._store = store
@@ -93,7 +84,8 @@ class Rates:
         self._clients: dict[str, Allowance] = {}
         self._turns: dict[str, asyncio.Lock] = {}
 
-    async def admit(self, client: str) -> Standing:
+    async def admit(self, client: str) -> Spent:
+        """Count a request. It is refused, or what is left is in the answer, as if the store had counted it."""
         allowance = self._clients.setdefault(client, Allowance())
         allowance.used_at = time.monotonic()
         if allowance.left == 0:
@@ -101,9 +93,9 @@ class Rates:
                 if allowance.left == 0 and allowance.blocked_until <= time.monotonic():
                     await self._take(client, allowance)
         if allowance.left == 0:
-            return Standing(False, 0, max(0.0, allowance.blocked_until - time.monotonic()))
+            return Spent(0.0, 0, (0,), max(0.0, allowance.blocked_until - time.monotonic()))
         allowance.left -= 1
-        return Standing(True, allowance.left + allowance.known_left, 0.0)
+        return Spent(0.0, None, (allowance.left + allowance.known_left,), 0.0)
 
     async def run(self) -> None:
         while True:

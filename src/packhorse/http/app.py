@@ -9,6 +9,7 @@ from typing import Any
 
 from litestar import Litestar, Request, Response, Router
 from litestar.di import Provide
+from litestar.handlers import HTTPRouteHandler
 from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.spec import Components, SecurityScheme
 from litestar.types import ControllerRouterHandler
@@ -28,16 +29,13 @@ from packhorse.version import VERSION
 BASE = "/api/v1"
 KEY = SecurityScheme(type="http", scheme="bearer", description="A key (`ph_…`), or the token of one job.")
 
+UNVERSIONED = [operations.healthz, operations.readyz, operations.scrape, events.live]
+"""Routes outside `BASE`."""
 ROUTES = [
-    submit.submit,
-    events.events,
-    *jobs.ROUTES,
-    *keys.ROUTES,
-    *results.ROUTES,
-    *failures.ROUTES,
-    *operations.ROUTES,
-    *webhooks.ROUTES,
-    *schedules.ROUTES,
+    each
+    for module in (submit, events, jobs, keys, results, failures, operations, webhooks, schedules)
+    for each in vars(module).values()
+    if isinstance(each, HTTPRouteHandler) and each not in UNVERSIONED
 ]
 
 
@@ -85,7 +83,7 @@ def build(
     """The API with further routes. It opens the store and the files when it is started."""
     api = Router(BASE, route_handlers=ROUTES)
     app = Litestar(
-        [api, *operations.UNVERSIONED, events.live, *routes],
+        [api, *UNVERSIONED, *routes],
         dependencies={
             "services": Provide(provide_services, sync_to_thread=False),
             "caller": Provide(provide_caller, sync_to_thread=False),

@@ -14,7 +14,7 @@ import msgspec
 from litestar import Request
 from litestar.datastructures import State
 from litestar.handlers.base import BaseRouteHandler
-from litestar.params import QueryParameter
+from litestar.params import FromPath, QueryParameter
 from litestar.types import Receive
 
 from packhorse.define.validation import (
@@ -36,6 +36,10 @@ HttpRequest = Request[Any, Any, State]
 JSON = "application/json"
 LARGEST = 2**53 - 1
 """The largest integer that JSON readers and all stores represent exactly."""
+Id = FromPath[str]
+"""An id or a name in the path."""
+Limit = Annotated[int, QueryParameter(ge=1, le=200)]
+"""Items per page."""
 Number = Annotated[int, QueryParameter(ge=0, le=LARGEST)]
 """Of an event or a line."""
 QUERY = "query"
@@ -50,6 +54,10 @@ SMALL = 64 * 1024
 DRAINED = 4 * 1024 * 1024
 """Bytes of a refused body that are read all the same: a client that has sent everything is sure to see the answer."""
 DRAINING = 1.0
+
+
+class Nothing(msgspec.Struct):
+    """A body without fields: the path says everything."""
 
 
 async def check_query(request: HttpRequest) -> None:

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Annotated
 
 from litestar import get
-from litestar.params import FromPath, FromQuery, HeaderParameter
+from litestar.params import FromQuery, HeaderParameter
 from litestar.types import ASGIApp
 
 from packhorse.auth.access import Caller
@@ -16,7 +16,7 @@ from packhorse.core.models import Event, Job
 from packhorse.errors import InvalidInput, JobNotFound, TooManyStreams
 from packhorse.http.feed import PAGE, Moved, Watcher
 from packhorse.http.openapi import error_responses, response_spec
-from packhorse.http.requests import Number
+from packhorse.http.requests import Id, Number
 from packhorse.http.services import FromCaller, FromServices, HttpServices
 from packhorse.http.stream import Streamed
 from packhorse.schemas.events import event_to_json, line_to_json
@@ -68,7 +68,7 @@ LastEvent = Annotated[
 async def events(
     services: FromServices,
     caller: FromCaller,
-    job_id: FromPath[str],
+    job_id: Id,
     after: Number = 0,
     log: FromQuery[bool] = True,
     log_after: Number = 0,

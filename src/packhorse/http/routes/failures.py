@@ -6,13 +6,13 @@ from datetime import datetime
 from typing import Annotated
 
 from litestar import get, post
-from litestar.params import FromPath, FromQuery, QueryParameter
+from litestar.params import FromQuery, QueryParameter
 
 from packhorse.auth import access
 from packhorse.core.models import FailureStatus
 from packhorse.errors import FailureGroupNotFound, FailureNotFound, OrderNotFound
 from packhorse.http.openapi import error_responses, json_body
-from packhorse.http.requests import HttpRequest, read_json
+from packhorse.http.requests import HttpRequest, Id, Limit, read_json
 from packhorse.http.services import FromCaller, FromServices
 from packhorse.jobs import failures
 from packhorse.jobs.failures import Chosen, ToDismiss
@@ -32,7 +32,6 @@ Cursor = Annotated[
     str | None,
     QueryParameter(pattern=r"^[0-9a-f]{12}-[0-9a-f-]{1,80}$", description="What an earlier page gave as `next`."),
 ]
-Limit = Annotated[int, QueryParameter(ge=1, le=200)]
 Dismissed = Annotated[bool | None, QueryParameter(description="Only dismissed groups, or only others.")]
 Trend = Annotated[bool, QueryParameter(description="Also tell how many failures there were in each of the last hours.")]
 
@@ -84,7 +83,7 @@ async def list_groups(
 
 @get("/failures/groups/{fingerprint:str}", scope="read", responses=error_responses(FailureGroupNotFound))
 async def get_group(
-    services: FromServices, caller: FromCaller, fingerprint: FromPath[str], trend: Trend = False
+    services: FromServices, caller: FromCaller, fingerprint: Id, trend: Trend = False
 ) -> FailureGroupDocument:
     """One group."""
     return await failures.group(services, caller, fingerprint, trend=trend)
@@ -99,13 +98,13 @@ async def list_orders(
 
 
 @get("/failures/orders/{order_id:str}", scope="read", responses=error_responses(OrderNotFound))
-async def get_order(services: FromServices, caller: FromCaller, order_id: FromPath[str]) -> OrderDocument:
+async def get_order(services: FromServices, caller: FromCaller, order_id: Id) -> OrderDocument:
     """One order: how many are done, how many were left as they are, and why."""
     return await failures.order(services, caller, order_id)
 
 
 @get("/failures/{failure_id:str}", scope="read", responses=error_responses(FailureNotFound))
-async def get_failure(services: FromServices, caller: FromCaller, failure_id: FromPath[str]) -> FailureDocument:
+async def get_failure(services: FromServices, caller: FromCaller, failure_id: Id) -> FailureDocument:
     """One failure."""
     return await failures.failure(services, caller, failure_id)
 
@@ -136,6 +135,3 @@ async def dismiss(request: HttpRequest, services: FromServices, caller: FromCall
     """Dismiss open failures, with a reason. A group that is dismissed is revived no more, until it is seen again."""
     access.require_whole_tenant(caller)
     return await failures.place_order(services, caller, "dismiss", await read_json(request, ToDismiss))
-
-
-ROUTES = [list_failures, list_groups, get_group, list_orders, get_order, get_failure, retry, dismiss]

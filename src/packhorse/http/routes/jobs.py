@@ -8,7 +8,7 @@ from typing import Annotated
 
 from litestar import delete, get, post
 from litestar.openapi.datastructures import ResponseSpec
-from litestar.params import FromPath, FromQuery, HeaderParameter, QueryParameter
+from litestar.params import FromQuery, HeaderParameter, QueryParameter
 from litestar.response.base import ASGIResponse
 from litestar.types import ASGIApp
 from msgspec import Struct
@@ -26,7 +26,7 @@ from packhorse.errors import (
 )
 from packhorse.http.download import cache_headers, matches_etag
 from packhorse.http.openapi import error_responses, json_body, response_spec
-from packhorse.http.requests import JSON, HttpRequest, Number, read_json
+from packhorse.http.requests import JSON, HttpRequest, Id, Limit, Nothing, Number, read_json
 from packhorse.http.services import FromCaller, FromServices
 from packhorse.jobs import actions, view
 from packhorse.jobs.actions import BulkAction, Meant
@@ -38,7 +38,6 @@ from packhorse.store.base import Filter, Line
 
 CURSOR = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 Cursor = Annotated[str | None, QueryParameter(pattern=CURSOR, description="What an earlier page gave as `next`.")]
-Limit = Annotated[int, QueryParameter(ge=1, le=200)]
 Lines = Annotated[int, QueryParameter(ge=1, le=5000)]
 Events = Annotated[int, QueryParameter(ge=1, le=1000)]
 
@@ -48,10 +47,6 @@ class Again(Struct):
 
     stage: str | None = None
     """From which stage on, ``*`` for everything; default: what has not finished."""
-
-
-class Nothing(Struct):
-    """There is nothing to say besides the job."""
 
 
 @get("/jobs", scope="read", responses=error_responses())
@@ -124,7 +119,7 @@ SAME = ResponseSpec(None, description="The job is shown as it was before.", gene
 
 
 @get("/jobs/{job_id:str}", scope="read", responses={**error_responses(JobNotFound), 200: JOB, 304: SAME})
-async def get_job(services: FromServices, caller: FromCaller, job_id: FromPath[str], known: Known = None) -> ASGIApp:
+async def get_job(services: FromServices, caller: FromCaller, job_id: Id, known: Known = None) -> ASGIApp:
     """One job."""
     body = json.encode(await view.job(services, caller, job_id))
     etag = f'"{sha256(body).hexdigest()[:32]}"'
@@ -135,29 +130,27 @@ async def get_job(services: FromServices, caller: FromCaller, job_id: FromPath[s
 
 
 @get("/jobs/{job_id:str}/explain", scope="read", responses=error_responses(JobNotFound))
-async def explain(services: FromServices, caller: FromCaller, job_id: FromPath[str]) -> ExplainDocument:
+async def explain(services: FromServices, caller: FromCaller, job_id: Id) -> ExplainDocument:
     """Why the job is not running now: a code and a sentence each, the first to be seen to first; none if it is."""
     return {"reasons": await view.explain(services, await services.job(caller, job_id))}
 
 
 @get("/jobs/{job_id:str}/estimate", scope="read", responses=error_responses(JobNotFound))
-async def estimate(services: FromServices, caller: FromCaller, job_id: FromPath[str]) -> EstimateDocument:
+async def estimate(services: FromServices, caller: FromCaller, job_id: Id) -> EstimateDocument:
     """How much longer the job will run, told from its stages' runs of the last days and from its own progress."""
     return await view.estimate(services, await services.job(caller, job_id))
 
 
 @get("/jobs/{job_id:str}/history", scope="read", responses=error_responses(JobNotFound))
 async def history(
-    services: FromServices, caller: FromCaller, job_id: FromPath[str], after: Number = 0, limit: Events = 500
+    services: FromServices, caller: FromCaller, job_id: Id, after: Number = 0, limit: Events = 500
 ) -> HistoryPage:
     """What has happened to the job: its events numbered `after` + 1 and on, as far as they have come."""
     return await view.history(services, await services.job(caller, job_id), after=after, limit=limit)
 
 
 @post("/jobs/{job_id:str}/cancel", scope="cancel", status_code=202, **json_body(Nothing, JobNotFound, NotAllowed))
-async def cancel(
-    request: HttpRequest, services: FromServices, caller: FromCaller, job_id: FromPath[str]
-) -> JobDocument:
+async def cancel(request: HttpRequest, services: FromServices, caller: FromCaller, job_id: Id) -> JobDocument:
     """Cancel now, or ask the worker to."""
     await read_json(request, Nothing)
     return await actions.cancel(services, caller, job_id)
@@ -167,11 +160,7 @@ async def cancel(
     "/jobs/{job_id:str}/retry", scope="submit", status_code=202, **json_body(Again, JobNotFound, NotAllowed, SlotTaken)
 )
 async def retry(
-    request: HttpRequest,
-    services: FromServices,
-    caller: FromCaller,
-    job_id: FromPath[str],
-    stage: FromQuery[str | None] = None,
+    request: HttpRequest, services: FromServices, caller: FromCaller, job_id: Id, stage: FromQuery[str | None] = None
 ) -> JobDocument:
     """Start a new run: of what has not finished, of a stage and what follows it, or of everything (`*`).
 
@@ -185,7 +174,7 @@ async def retry(
 
 
 @delete("/jobs/{job_id:str}", scope="submit", **json_body(Nothing, JobNotFound, NotAllowed))
-async def delete_job(request: HttpRequest, services: FromServices, caller: FromCaller, job_id: FromPath[str]) -> None:
+async def delete_job(request: HttpRequest, services: FromServices, caller: FromCaller, job_id: Id) -> None:
     """Delete an ended job with its files, before its time. An active one is cancelled first, else 409.
 
     It is gone at once: whatever is asked of it afterwards, this too, is 404. Its files follow within a sweep.
@@ -213,9 +202,7 @@ async def destinations(services: FromServices) -> DestinationsPage:
     status_code=200,
     **json_body(Promote, JobNotFound, NotAllowed, NotFinished, BlobUnavailable, PromoteFailed),
 )
-async def promote(
-    request: HttpRequest, services: FromServices, caller: FromCaller, job_id: FromPath[str]
-) -> JobDocument:
+async def promote(request: HttpRequest, services: FromServices, caller: FromCaller, job_id: Id) -> JobDocument:
     """Copy the result files to a permanent place. Asked again, it copies only what is missing there."""
     given = await read_json(request, Promote)
     return await actions.promote(services, caller, job_id, given.destination)
@@ -229,7 +216,7 @@ async def log(
     request: HttpRequest,
     services: FromServices,
     caller: FromCaller,
-    job_id: FromPath[str],
+    job_id: Id,
     after: Number = 0,
     stage: FromQuery[str | None] = None,
     limit: Lines = 1000,
@@ -248,7 +235,7 @@ async def log(
 
 
 @get("/jobs/{job_id:str}/metrics", scope="read", responses=error_responses(JobNotFound))
-async def metrics(services: FromServices, caller: FromCaller, job_id: FromPath[str]) -> SeriesPage:
+async def metrics(services: FromServices, caller: FromCaller, job_id: Id) -> SeriesPage:
     """CPU, in cores, and memory that each task has used, as they were sampled, with the most of each."""
     await services.job(caller, job_id)
     return {"items": usage_to_json(await services.store.samples(job_id)), "next": None}
@@ -259,23 +246,3 @@ HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 def _text(lines: list[Line]) -> str:
     return "".join(line.text.rstrip("\n") + "\n" for line in lines)
-
-
-ROUTES = [
-    list_jobs,
-    count,
-    cancel_many,
-    retry_many,
-    delete_many,
-    get_job,
-    explain,
-    estimate,
-    history,
-    cancel,
-    retry,
-    delete_job,
-    log,
-    metrics,
-    promote,
-    destinations,
-]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Annotated
 
 from litestar import delete, get, post
-from litestar.params import FromPath, FromQuery, QueryParameter
+from litestar.params import FromQuery, QueryParameter
 from msgspec import Struct, field
 
 from packhorse.auth.access import ANY, Caller
 from packhorse.errors import JobNotFound, KeyNotFound
 from packhorse.http.openapi import error_responses, json_body
-from packhorse.http.requests import LARGEST, HttpRequest, read_json
+from packhorse.http.requests import LARGEST, HttpRequest, Id, Limit, read_json
 from packhorse.http.services import FromCaller, FromServices, HttpServices
 from packhorse.jobs import keys
 from packhorse.schemas.keys import (
@@ -28,7 +28,6 @@ from packhorse.schemas.keys import (
 )
 
 Before = Annotated[int | None, QueryParameter(ge=1, le=LARGEST)]
-Limit = Annotated[int, QueryParameter(ge=1, le=200)]
 
 TOKEN = 86_400.0
 """Seconds a token is good for if nobody says."""
@@ -83,42 +82,38 @@ async def create_key(request: HttpRequest, services: FromServices, caller: FromC
 
 
 @post("/keys/{key_id:str}/rotate", scope="admin", **json_body(Renewed, KeyNotFound))
-async def rotate_key(
-    request: HttpRequest, services: FromServices, caller: FromCaller, key_id: FromPath[str]
-) -> MadeKeyDocument:
+async def rotate_key(request: HttpRequest, services: FromServices, caller: FromCaller, key_id: Id) -> MadeKeyDocument:
     """Make a key with the same rights, and let the old one end: now, or after an overlap."""
     given = await read_json(request, Renewed)
     return await keys.rotate_key(services, caller, key_id, given.overlap)
 
 
 @delete("/keys/{key_id:str}", scope="admin", status_code=200, responses=error_responses(KeyNotFound))
-async def revoke_key(services: FromServices, caller: FromCaller, key_id: FromPath[str]) -> KeyDocument:
+async def revoke_key(services: FromServices, caller: FromCaller, key_id: Id) -> KeyDocument:
     """End a key now. What is open with it is cut within a second."""
     return await keys.revoke_key(services, caller, key_id)
 
 
 @get("/keys/{key_id:str}", scope="admin", responses=error_responses(KeyNotFound))
-async def get_key(services: FromServices, caller: FromCaller, key_id: FromPath[str]) -> KeyDocument:
+async def get_key(services: FromServices, caller: FromCaller, key_id: Id) -> KeyDocument:
     """One key of this tenant, also if it has ended. Never what is secret of it."""
     return key_to_json(await keys.find_key(services, caller, key_id))
 
 
 @get("/keys/{key_id:str}/limits", scope="admin", responses=error_responses(KeyNotFound))
-async def key_limits(services: FromServices, caller: FromCaller, key_id: FromPath[str]) -> LimitsPage:
+async def key_limits(services: FromServices, caller: FromCaller, key_id: Id) -> LimitsPage:
     """What a key may still ask for and download. A rotated key, and its tokens, share what they stand for."""
     return {"items": await limits_left(services, caller, key_id), "next": None}
 
 
 @get("/jobs/{job_id:str}/tokens", scope="submit", responses=error_responses(JobNotFound))
-async def list_tokens(services: FromServices, caller: FromCaller, job_id: FromPath[str]) -> KeysPage:
+async def list_tokens(services: FromServices, caller: FromCaller, job_id: Id) -> KeysPage:
     """The tokens that were given out for this job."""
     return {"items": await keys.list_tokens(services, caller, job_id), "next": None}
 
 
 @post("/jobs/{job_id:str}/tokens", scope="submit", **json_body(AskedToken, JobNotFound))
-async def create_token(
-    request: HttpRequest, services: FromServices, caller: FromCaller, job_id: FromPath[str]
-) -> MadeKeyDocument:
+async def create_token(request: HttpRequest, services: FromServices, caller: FromCaller, job_id: Id) -> MadeKeyDocument:
     """Make a token for the person who waits: it can read and cancel this job, and nothing else."""
     given = await read_json(request, AskedToken)
     return await keys.create_token(services, caller, job_id, given.expires_in)
@@ -130,9 +125,7 @@ async def create_token(
     status_code=200,
     responses=error_responses(JobNotFound, KeyNotFound),
 )
-async def revoke_token(
-    services: FromServices, caller: FromCaller, job_id: FromPath[str], key_id: FromPath[str]
-) -> KeyDocument:
+async def revoke_token(services: FromServices, caller: FromCaller, job_id: Id, key_id: Id) -> KeyDocument:
     """End a token now."""
     return await keys.revoke_token(services, caller, job_id, key_id)
 
@@ -166,20 +159,3 @@ async def limits_left(services: HttpServices, caller: Caller, key_id: str) -> li
         limit_to_json(each.name, each.unit, each.most, each.window, left)
         for (each, _), left in zip(found, spent.left, strict=True)
     ]
-
-
-ROUTES = [
-    me,
-    list_keys,
-    create_key,
-    get_key,
-    rotate_key,
-    revoke_key,
-    key_limits,
-    list_tokens,
-    create_token,
-    revoke_token,
-    audit,
-    log_in,
-    log_out,
-]

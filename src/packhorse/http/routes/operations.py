@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from litestar import get, post
-from litestar.params import FromPath, FromQuery, QueryParameter
+from litestar.params import FromQuery, QueryParameter
 from litestar.response.base import ASGIResponse
 from litestar.types import ASGIApp
 from msgspec import Meta, Struct
@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from packhorse import metrics
 from packhorse.errors import BlobUnavailable, QueueNotFound, StoreError, StoreUnavailable
 from packhorse.http.openapi import error_responses, json_body, response_spec
-from packhorse.http.requests import HttpRequest, read_json
+from packhorse.http.requests import HttpRequest, Id, Nothing, read_json
 from packhorse.http.services import FromCaller, FromServices, HttpServices
 from packhorse.jobs import health, operations, view
 from packhorse.jobs.explain import is_live
@@ -53,10 +53,6 @@ class Why(Struct):
     reason: Annotated[str, Meta(extra_json_schema={"maxLength": LONGEST_REASON})] = ""
 
 
-class Nothing(Struct):
-    """There is nothing to say besides the queue."""
-
-
 @get("/stats", scope="operate", shared=True, responses=error_responses(QueueNotFound))
 async def stats(
     services: FromServices,
@@ -81,18 +77,14 @@ async def list_queues(services: FromServices) -> QueuesPage:
 
 
 @post("/queues/{queue:str}/pause", scope="operate", shared=True, status_code=200, **json_body(Why, QueueNotFound))
-async def pause(
-    request: HttpRequest, services: FromServices, caller: FromCaller, queue: FromPath[str]
-) -> QueueDocument:
+async def pause(request: HttpRequest, services: FromServices, caller: FromCaller, queue: Id) -> QueueDocument:
     """Start nothing more from this queue; what runs, runs on. Workers heed it within about a second."""
     given = await read_json(request, Why)
     return await operations.pause_queue(services, caller, queue, given.reason)
 
 
 @post("/queues/{queue:str}/resume", scope="operate", shared=True, status_code=200, **json_body(Nothing, QueueNotFound))
-async def resume(
-    request: HttpRequest, services: FromServices, caller: FromCaller, queue: FromPath[str]
-) -> QueueDocument:
+async def resume(request: HttpRequest, services: FromServices, caller: FromCaller, queue: Id) -> QueueDocument:
     """Go on with this queue; if it was not paused, nothing happens."""
     await read_json(request, Nothing)
     return await operations.resume_queue(services, caller, queue)
@@ -176,8 +168,3 @@ def _slots(live: list[WorkerCard]) -> dict[str, int]:
         for queue, count in card.queues.items():
             slots[queue] = slots.get(queue, 0) + count
     return slots
-
-
-ROUTES = [stats, list_workers, list_queues, pause, resume, pipelines, findings]
-UNVERSIONED = [healthz, readyz, scrape]
-"""Routes outside ``/api/v1``."""

@@ -6,7 +6,6 @@ from pathlib import PurePosixPath
 
 from litestar import get, route
 from litestar.enums import HttpMethod
-from litestar.params import FromPath
 from litestar.response.base import ASGIResponse
 from litestar.types import ASGIApp
 
@@ -36,7 +35,7 @@ from packhorse.http.download import (
 )
 from packhorse.http.download_limits import Download
 from packhorse.http.openapi import error_responses, response_spec
-from packhorse.http.requests import HttpRequest
+from packhorse.http.requests import HttpRequest, Id
 from packhorse.http.services import FromCaller, FromServices, HttpServices
 from packhorse.jobs import view
 from packhorse.schemas.jobs import ArtifactsPage, result_files, result_to_json
@@ -51,7 +50,7 @@ METHODS = (HttpMethod.GET, HttpMethod.HEAD)
 
 
 @get("/jobs/{job_id:str}/artifacts", scope="read", responses=error_responses(JobNotFound))
-async def artifacts(services: FromServices, caller: FromCaller, job_id: FromPath[str]) -> ArtifactsPage:
+async def artifacts(services: FromServices, caller: FromCaller, job_id: Id) -> ArtifactsPage:
     """The files that the job's stages have made so far."""
     return {"items": await view.artifacts(services, await services.job(caller, job_id)), "next": None}
 
@@ -62,9 +61,7 @@ async def artifacts(services: FromServices, caller: FromCaller, job_id: FromPath
     scope="read",
     responses={**error_responses(*REFUSING, ArtifactNotFound), **SENT},
 )
-async def artifact(
-    request: HttpRequest, services: FromServices, caller: FromCaller, job_id: FromPath[str], name: FromPath[str]
-) -> ASGIApp:
+async def artifact(request: HttpRequest, services: FromServices, caller: FromCaller, job_id: Id, name: Id) -> ASGIApp:
     """One of them, by its name; or a part of it, with Range."""
     return await send_artifact(request, services, caller, job_id, name.removeprefix("/"))
 
@@ -75,7 +72,7 @@ async def artifact(
     scope="read",
     responses={**error_responses(*REFUSING, NotFinished), **SENT},
 )
-async def result(request: HttpRequest, services: FromServices, caller: FromCaller, job_id: FromPath[str]) -> ASGIApp:
+async def result(request: HttpRequest, services: FromServices, caller: FromCaller, job_id: Id) -> ASGIApp:
     """The file the job returned, or a part of it; several as a zip; if there is none, the value as JSON."""
     return await send_result(request, services, caller, job_id)
 
@@ -141,6 +138,3 @@ async def _source(services: HttpServices, job: Job) -> str | None:
 def _named(source: str | None, made: str) -> str:
     """After the file the job began with, as a person would know it: of `cat.onnx` and `out.nef`, `cat.nef`."""
     return made if source is None else PurePosixPath(source).stem + PurePosixPath(made).suffix
-
-
-ROUTES = [artifacts, artifact, result]

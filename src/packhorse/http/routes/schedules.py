@@ -28,6 +28,8 @@ from packhorse.http.requests import (
     SMALL,
     Body,
     HttpRequest,
+    Id,
+    Limit,
     Number,
     convert,
     decode_object,
@@ -53,7 +55,6 @@ CHANGING = (ScheduleNotFound, EditedMeanwhile, NotAllowed)
 MOST_RUNS = 30
 """Runs that a list shows of each schedule."""
 
-Limit = Annotated[int, QueryParameter(ge=1, le=200)]
 Before = Annotated[float | None, QueryParameter(ge=1, le=LARGEST, description="Only ticks before this moment.")]
 Cursor = Annotated[str | None, QueryParameter(description="`next` of the page before.")]
 Deleted = Annotated[bool, QueryParameter(description="Also those that were deleted, as long as their runs are kept.")]
@@ -95,16 +96,14 @@ async def preview_schedule(request: HttpRequest, services: FromServices) -> Prev
 
 
 @get("/schedules/{schedule_id:str}", scope="read", responses=error_responses(ScheduleNotFound))
-async def get_schedule(
-    services: FromServices, caller: FromCaller, schedule_id: FromPath[str]
-) -> Response[ScheduleDocument]:
+async def get_schedule(services: FromServices, caller: FromCaller, schedule_id: Id) -> Response[ScheduleDocument]:
     """One schedule; its `ETag` names the version. One that was deleted is there until its runs are."""
     return shown(await schedules.schedule(services, caller, schedule_id))
 
 
 @get("/schedules/{schedule_id:str}/versions", scope="read", responses=error_responses(ScheduleNotFound))
 async def list_versions(
-    services: FromServices, caller: FromCaller, schedule_id: FromPath[str], before: Number = LARGEST, limit: Limit = 50
+    services: FromServices, caller: FromCaller, schedule_id: Id, before: Number = LARGEST, limit: Limit = 50
 ) -> VersionsPage:
     """Every version, newest first: who made it, when, why, and what it changed. A key of one user sees those for it."""
     return await schedules.list_versions(services, caller, schedule_id, before=before, limit=limit)
@@ -116,7 +115,7 @@ async def list_versions(
     responses=error_responses(ScheduleNotFound, VersionNotFound),
 )
 async def get_version(
-    services: FromServices, caller: FromCaller, schedule_id: FromPath[str], version: FromPath[int]
+    services: FromServices, caller: FromCaller, schedule_id: Id, version: FromPath[int]
 ) -> VersionDocument:
     """One version."""
     return await schedules.version(services, caller, schedule_id, version)
@@ -127,7 +126,7 @@ Version = Annotated[int, QueryParameter(ge=1, le=LARGEST)]
 
 @get("/schedules/{schedule_id:str}/diff", scope="read", responses=error_responses(ScheduleNotFound, VersionNotFound))
 async def diff_versions(
-    services: FromServices, caller: FromCaller, schedule_id: FromPath[str], old: Version, new: Version
+    services: FromServices, caller: FromCaller, schedule_id: Id, old: Version, new: Version
 ) -> DifferencePage:
     """What is different between two versions."""
     return {"items": await schedules.diff(services, caller, schedule_id, old, new), "next": None}
@@ -138,7 +137,7 @@ async def list_runs(
     request: HttpRequest,
     services: FromServices,
     caller: FromCaller,
-    schedule_id: FromPath[str],
+    schedule_id: Id,
     before: Before = None,
     limit: Limit = 50,
 ) -> RunsPage:
@@ -170,7 +169,7 @@ NEW = response_spec(ScheduleDocument, JSON, "It is new.")
     **json_body(ScheduleRequest, EditedMeanwhile, VersionNeeded, UnknownPipeline, required=True, responses={201: NEW}),
 )
 async def put_schedule(
-    request: HttpRequest, services: FromServices, caller: FromCaller, schedule_id: FromPath[str], match: Match = None
+    request: HttpRequest, services: FromServices, caller: FromCaller, schedule_id: Id, match: Match = None
 ) -> Response[ScheduleDocument]:
     """Make a schedule, or a new version of it, from the next tick on. What is left out is set to its default.
 
@@ -183,7 +182,7 @@ async def put_schedule(
 
 @delete("/schedules/{schedule_id:str}", scope="operate", status_code=200, **json_body(Why, *CHANGING))
 async def delete_schedule(
-    request: HttpRequest, services: FromServices, caller: FromCaller, schedule_id: FromPath[str], match: Match = None
+    request: HttpRequest, services: FromServices, caller: FromCaller, schedule_id: Id, match: Match = None
 ) -> Response[ScheduleDocument]:
     """Fire it no more. Its versions and runs can be looked at until they are purged."""
     why = await read_json(request, Why)
@@ -192,7 +191,7 @@ async def delete_schedule(
 
 @post("/schedules/{schedule_id:str}/pause", scope="operate", status_code=200, **json_body(Why, *CHANGING))
 async def pause_schedule(
-    request: HttpRequest, services: FromServices, caller: FromCaller, schedule_id: FromPath[str], match: Match = None
+    request: HttpRequest, services: FromServices, caller: FromCaller, schedule_id: Id, match: Match = None
 ) -> Response[ScheduleDocument]:
     """Let no tick fire until it is resumed. It is a version like any other."""
     why = await read_json(request, Why)
@@ -201,7 +200,7 @@ async def pause_schedule(
 
 @post("/schedules/{schedule_id:str}/resume", scope="operate", status_code=200, **json_body(Why, *CHANGING))
 async def resume_schedule(
-    request: HttpRequest, services: FromServices, caller: FromCaller, schedule_id: FromPath[str], match: Match = None
+    request: HttpRequest, services: FromServices, caller: FromCaller, schedule_id: Id, match: Match = None
 ) -> Response[ScheduleDocument]:
     """Go on, with the next tick; those in between are not made up for."""
     why = await read_json(request, Why)
@@ -210,7 +209,7 @@ async def resume_schedule(
 
 @post("/schedules/{schedule_id:str}/reset", scope="operate", status_code=200, **json_body(Why, *CHANGING))
 async def reset_schedule(
-    request: HttpRequest, services: FromServices, caller: FromCaller, schedule_id: FromPath[str], match: Match = None
+    request: HttpRequest, services: FromServices, caller: FromCaller, schedule_id: Id, match: Match = None
 ) -> Response[ScheduleDocument]:
     """Make it what the app's code declares, again."""
     why = await read_json(request, Why)
@@ -224,7 +223,7 @@ async def reset_schedule(
     **json_body(Back, *CHANGING, VersionNotFound, required=True),
 )
 async def rollback_schedule(
-    request: HttpRequest, services: FromServices, caller: FromCaller, schedule_id: FromPath[str], match: Match = None
+    request: HttpRequest, services: FromServices, caller: FromCaller, schedule_id: Id, match: Match = None
 ) -> Response[ScheduleDocument]:
     """Make an earlier version the newest again: a new version, with exactly what that one said."""
     back = await read_json(request, Back)
@@ -233,29 +232,11 @@ async def rollback_schedule(
 
 @post("/schedules/{schedule_id:str}/run", scope="operate", status_code=202, **json_body(Why, *CHANGING))
 async def run_schedule(
-    request: HttpRequest, services: FromServices, caller: FromCaller, schedule_id: FromPath[str]
+    request: HttpRequest, services: FromServices, caller: FromCaller, schedule_id: Id
 ) -> RunDocument:
     """Run it now, beside its ticks, and also while it is paused. What it says about overlaps holds here too."""
     check_reason((await read_json(request, Why)).reason)
     return await schedules.run(services, caller, schedule_id, base_of(request))
-
-
-ROUTES = [
-    list_schedules,
-    preview_schedule,
-    get_schedule,
-    list_versions,
-    get_version,
-    diff_versions,
-    list_runs,
-    put_schedule,
-    delete_schedule,
-    pause_schedule,
-    resume_schedule,
-    reset_schedule,
-    rollback_schedule,
-    run_schedule,
-]
 
 
 def shown(schedule: ScheduleDocument, status_code: int = 200, *, has_tag: bool = True) -> Response[ScheduleDocument]:

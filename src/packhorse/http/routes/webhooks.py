@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from typing import Annotated
 
 from litestar import delete, get, post
-from litestar.params import FromPath, QueryParameter
 from msgspec import Struct
 
 from packhorse.auth.access import Caller
@@ -14,7 +12,7 @@ from packhorse.background import webhooks
 from packhorse.background.webhooks import secret_of
 from packhorse.errors import BlockedAddress, InvalidInput, NoSecretKey, TooMany, WebhookNotFound
 from packhorse.http.openapi import error_responses, json_body
-from packhorse.http.requests import HttpRequest, read_json
+from packhorse.http.requests import HttpRequest, Id, Limit, Nothing, read_json
 from packhorse.http.services import FromCaller, FromServices, HttpServices
 from packhorse.schemas.webhooks import (
     DeliveriesPage,
@@ -31,18 +29,12 @@ from packhorse.store.collections.webhooks import Endpoint
 MOST = 20
 """Webhooks that a tenant may have: each job is told to each of them."""
 
-Limit = Annotated[int, QueryParameter(ge=1, le=200)]
-
 
 class Wanted(Struct):
     """A webhook that is to be made."""
 
     url: str = ""
     """Where to send messages: a public https address."""
-
-
-class Nothing(Struct):
-    """A trial has nothing to say besides the webhook."""
 
 
 @get("/webhooks", scope="admin", responses=error_responses())
@@ -71,7 +63,7 @@ async def add_webhook(request: HttpRequest, services: FromServices, caller: From
 
 
 @delete("/webhooks/{webhook_id:str}", scope="admin", status_code=200, responses=error_responses(WebhookNotFound))
-async def remove_webhook(services: FromServices, caller: FromCaller, webhook_id: FromPath[str]) -> WebhookDocument:
+async def remove_webhook(services: FromServices, caller: FromCaller, webhook_id: Id) -> WebhookDocument:
     """Tell it nothing more: what waits to be sent is dropped."""
     await _webhook(services, caller, webhook_id)
     ended = await collection.end_endpoint(services.store, webhook_id, services.store.now(), "It was removed.")
@@ -83,7 +75,7 @@ async def remove_webhook(services: FromServices, caller: FromCaller, webhook_id:
 
 @get("/webhooks/{webhook_id:str}/deliveries", scope="admin", responses=error_responses(WebhookNotFound))
 async def list_deliveries(
-    services: FromServices, caller: FromCaller, webhook_id: FromPath[str], limit: Limit = 50
+    services: FromServices, caller: FromCaller, webhook_id: Id, limit: Limit = 50
 ) -> DeliveriesPage:
     """The messages that wait to be sent, newest first, with the error of the last try. What was taken is gone."""
     await _webhook(services, caller, webhook_id)
@@ -98,7 +90,7 @@ async def list_deliveries(
     **json_body(Nothing, WebhookNotFound, NoSecretKey),
 )
 async def try_webhook(
-    request: HttpRequest, services: FromServices, caller: FromCaller, webhook_id: FromPath[str]
+    request: HttpRequest, services: FromServices, caller: FromCaller, webhook_id: Id
 ) -> TrialDocument:
     """Send a message of the type `webhook.test` now, once, and tell what became of it."""
     await read_json(request, Nothing)
@@ -121,6 +113,3 @@ async def _webhook(services: HttpServices, caller: Caller, webhook_id: str) -> E
     if (endpoint := next((each for each in found if each.id == webhook_id), None)) is None:
         raise WebhookNotFound(webhook_id=webhook_id)
     return endpoint
-
-
-ROUTES = [list_webhooks, add_webhook, remove_webhook, list_deliveries, try_webhook]
