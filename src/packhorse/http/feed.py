@@ -1,7 +1,7 @@
-"""What moves, for all who watch: one reader of the store per process, however many watchers there are.
+"""Changes of jobs for everybody who watches: one reader of the store per process, however many watchers there are.
 
-A watcher that does not keep up loses its place in memory, never in history: it is told that it is behind and reads the
-store from where it was.
+A watcher that does not keep up loses its place in memory, never in history: it is marked as behind and reads the store
+from where it was.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from packhorse.schemas.progress import PositionDocument, StageDocument, position
 from packhorse.store.base import Line, Progress, Store
 
 LOOK = 1.0
-"""Seconds after which we look even if nothing told us to."""
+"""Seconds after which the store is read without a notification."""
 PAUSE = 0.02
-"""Seconds between looks while things happen: soon enough for eyes, seldom enough for the store."""
+"""Seconds between two reads while jobs change: soon enough for people, seldom enough for the store."""
 RETRY = 0.5
 WAITING = 64
-"""Moves kept for a watcher that is busy sending."""
+"""Changes kept for a watcher that is busy sending."""
 HINT = 0.25
-"""Seconds for which what moves is gathered before a page is told to look again."""
-EVERYBODYS = frozenset({""})
-"""No job's id: it could have been any."""
+"""Seconds for which changes are collected before a page is told to reload."""
+ANY_JOB = frozenset({""})
+"""Stands for changes of unknown jobs."""
 LOOKED_UP = 200
-"""Jobs that have moved of which is looked up whose they are."""
+"""Changed jobs whose owners are looked up; for more, every page is told."""
 PAGE = 500
-"""Events, and lines of log, read of one job at a time."""
+"""Events, and log lines, per read of one job."""
 
 
 class Moved:
-    """What is new about one job, read once and shared by all who watch it."""
+    """What is new about one job, read once and shared by all its watchers."""
 
     def __init__(
         self, job: Job, events: Sequence[Event], lines: Sequence[Line], progress: Mapping[TaskId, Progress]
@@ -60,7 +60,7 @@ class Moved:
 
 
 class Watcher:
-    """One who watches a job. Begins behind: reads the store, says how far that was, and is handed the rest."""
+    """Somebody who watches a job. It starts behind: it reads the store, says how far that was, and gets the rest."""
 
     def __init__(self, topic: _Topic, *, wants_log: bool) -> None:
         self.wants_log = wants_log
@@ -75,12 +75,12 @@ class Watcher:
         self._topic.begin(n, line)
 
     def catch_up(self) -> None:
-        """From here on keep what moves: the store is read now."""
+        """Keep changes from here on: the watcher reads the store now."""
         self.is_behind = False
         self._waiting.clear()
 
     async def next(self, timeout: float) -> Moved | None:
-        """What moved next; None if nothing did, or if this watcher is behind or closed."""
+        """The next change; None if there is none in time, or if this watcher is behind or closed."""
         if not self._waiting and not self.is_behind and not self.is_closed:
             self._wake.clear()
             try:
@@ -104,7 +104,7 @@ class Watcher:
 
 
 class Hints:
-    """One who only wants to know that jobs of a tenant have moved."""
+    """Somebody who only wants to know that jobs of a tenant have changed."""
 
     def __init__(self, tenant: str, user: str | None) -> None:
         self._tenant = tenant
@@ -113,7 +113,7 @@ class Hints:
         self._wake = asyncio.Event()
 
     async def next(self, timeout: float) -> bool:
-        """Whether to go on: true when something moved, and after a while all the same; false when it is closed."""
+        """Wait for a change or for the timeout. False when it is closed."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 await self._wake.wait()
@@ -123,7 +123,7 @@ class Hints:
         return not self.is_closed
 
     def wake(self, jobs: Sequence[Job] | None) -> None:
-        """If one of these is theirs; None: nobody knows which they are."""
+        """Wake it if one of these jobs is of its tenant and user; None: the jobs are unknown."""
         if jobs is None or any(job.tenant == self._tenant and self._user in (None, job.user) for job in jobs):
             self._wake.set()
 
@@ -138,7 +138,7 @@ class Feed:
         self._topics: dict[str, _Topic] = {}
         self._hints: set[Hints] = set()
         self._gathered: set[str] = set()
-        """Jobs that have moved since pages were last told."""
+        """Jobs that have changed since pages were last told."""
         self._hint_at = 0.0
         self._watched = asyncio.Event()
         self._is_closed = False
@@ -160,7 +160,7 @@ class Feed:
 
     @contextmanager
     def hints(self, tenant: str, user: str | None = None) -> Iterator[Hints]:
-        """Of the jobs of a tenant, or of one of its users."""
+        """For the jobs of a tenant, or of one of its users."""
         hints = Hints(tenant, user)
         hints.is_closed = self._is_closed
         self._hints.add(hints)
@@ -214,7 +214,7 @@ class Feed:
             self._watched.clear()
 
     def close(self) -> None:
-        """Let everybody go; whoever comes now is let go at once."""
+        """Close all watchers, also those that come later."""
         self._is_closed = True
         for topic in self._topics.values():
             topic.close()
@@ -238,7 +238,7 @@ class Feed:
                     log.store_away(error)
                 is_away = True
                 for topic in self._topics.values():
-                    topic.is_due = True  # what this round did not get to has been touched all the same
+                    topic.is_due = True  # this round may not have reached it
                 await asyncio.sleep(RETRY)
             await asyncio.sleep(PAUSE)
 
@@ -259,22 +259,22 @@ class Feed:
                 await self._tell(topic, job, progress.get(job_id, {}))
 
     async def _hint(self, touched: Collection[str] | None) -> None:
-        """Nobody is told that another tenant's jobs move; but of many at once, whose they are is not looked up."""
+        """Tell the pages of the tenants whose jobs changed; after many changes at once, all pages."""
         if not self._hints:
             return
-        self._gathered.update(EVERYBODYS if touched is None else touched)
+        self._gathered.update(ANY_JOB if touched is None else touched)
         if not self._gathered or time.monotonic() < self._hint_at:
             return
         gathered, self._gathered = self._gathered, set()
         self._hint_at = time.monotonic() + HINT
         jobs: list[Job] | None = None
-        if len(gathered) <= LOOKED_UP and not gathered & EVERYBODYS:
+        if len(gathered) <= LOOKED_UP and not gathered & ANY_JOB:
             jobs = [job for job in await self._jobs(list(gathered)) if job is not None]
         for hints in self._hints:
             hints.wake(jobs)
 
     async def _jobs(self, job_ids: list[str]) -> list[Job | None]:
-        """A record that cannot be read ends the watch of that job, and of no other."""
+        """A record that cannot be read ends the watch of that job only."""
         try:
             return await self._store.get(job_ids)
         except (CorruptRecord, SchemaTooNew):
@@ -291,26 +291,24 @@ class Feed:
         assert topic.n is not None
         wants_log = any(watcher.wants_log for watcher in topic.watchers)
         read = await self._store.events(job.id, after=topic.n, limit=PAGE) if job.events > topic.n else []
-        events = [
-            event for event in read if event.n <= job.events
-        ]  # what came since is told with the job as it is then
+        events = [event for event in read if event.n <= job.events]  # later ones come with the job as it is then
         lines = await self._store.lines(job.id, after=topic.line, limit=PAGE) if wants_log else []
         topic.move(Moved(job, events, lines, progress))
 
 
 class _Topic:
-    """A job that is watched, and how far it was read."""
+    """A watched job, and how far it was read."""
 
     def __init__(self) -> None:
         self.watchers: set[Watcher] = set()
         self.n: int | None = None
         self.line = 0
         self.is_due = False
-        """To be looked at though nothing touched it."""
+        """Read it in the next round even if it has not changed."""
         self._last: Moved | None = None
 
     def begin(self, n: int, line: int) -> None:
-        """Go on from where the first watcher has got to; later ones only ever wait for what is newer."""
+        """Start where the first watcher has got to; later ones only wait for what is newer."""
         if self.n is None:
             self.n, self.line = n, line
             self.is_due = True

@@ -1,4 +1,4 @@
-"""The HTTP interface as an ASGI application inside somebody else's: FastAPI, Starlette, Litestar, under any path.
+"""The HTTP API mounted in another ASGI application (FastAPI, Starlette, Litestar), under any path.
 
 Parents differ in what they tell a mounted application. Few run its lifespan, so it opens with the first request of each
 event loop and closes with that loop. Some leave the whole path in the scope and some only what is below the mount.
@@ -22,7 +22,7 @@ from packhorse.settings import Settings
 OURS = frozenset(
     {"type", "asgi", "http_version", "method", "scheme", "query_string", "raw_path", "headers", "client", "server"}
 )
-"""Of a scope. The rest is what the parent has found out about the request, in which we would take its word for ours."""
+"""Keys of a scope that we read. The parent's others, such as its route, would be mistaken for ours."""
 
 
 class Mounted:
@@ -72,7 +72,7 @@ class Mounted:
         return self._apps[loop]
 
     async def _keep_open(self, loop: asyncio.AbstractEventLoop) -> AsyncGenerator[None, None]:
-        """Open until somebody closes it. `asyncio.run` does before it ends its loop, as with every such generator.
+        """Open until it is closed. `asyncio.run` closes every such generator before it ends its loop.
 
         All of them at once: so no other generator, such as a context manager's, may be part of this one.
         """

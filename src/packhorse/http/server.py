@@ -1,4 +1,4 @@
-"""A process that serves an application until it is told to stop."""
+"""Serves an application in this process until a signal stops it."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from packhorse.settings import Settings
 GRACE = 1.5
 """Seconds that requests have to end by themselves when the server stops."""
 LAST_GRACE = 0.6
-"""Seconds the server has to close what is left before the process ends all the same."""
+"""Seconds in which the server closes the rest before the process exits."""
 
 CONNECTIONS = 10_000
-"""Served at once; whoever watches a job stays. The server's own limit is 128, and behind it nobody is answered."""
+"""Concurrent connections; each watcher of a job holds one. Granian's default is 128, and further ones hang."""
 BACKLOG = 1024
-"""Connections that wait to be accepted."""
+"""Connections waiting to be accepted."""
 
 GARBAGE = 20_000
-"""Objects that are made, and not freed, before cycles among them are looked for. Python's own number is 700."""
+"""Allocated objects before the garbage collector runs. Python's default is 700."""
 
 KNOCK = 0.02
-"""Seconds between tries to reach ourselves while we start."""
+"""Seconds between attempts to connect to ourselves while we start."""
 
 
 def serve(settings: Settings, app: Litestar) -> None:
@@ -52,7 +52,7 @@ def serve(settings: Settings, app: Litestar) -> None:
 
 
 def _allow_connections() -> None:
-    """Each is a file descriptor, of which a process is mostly given fewer than it may have."""
+    """Each needs a file descriptor, and the soft limit is usually lower than the hard one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = CONNECTIONS + 1000
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -61,7 +61,7 @@ def _allow_connections() -> None:
 
 
 def _collect_rarely() -> None:
-    """What is there by now stays for ever, and a request leaves hardly any cycle: looking for some costs it a tenth."""
+    """Existing objects stay for ever, and a request leaves hardly any cycles: the default costs a tenth of its time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(GARBAGE, 20, 20)
@@ -75,7 +75,7 @@ def check_address(settings: Settings) -> None:
             name="host",
             value=settings.host,
         )
-    # The server shares a port with whoever asks (SO_REUSEPORT), and would take half of another one's requests.
+    # Granian sets SO_REUSEPORT, and would share the port, and the requests, with another server.
     require_free_port(settings.host, settings.port)
 
 
@@ -84,7 +84,7 @@ async def _serve(settings: Settings, app: Litestar) -> None:
     requests = _Requests(app)
     server = Server(
         requests,
-        address="127.0.0.1" if settings.host == "localhost" else settings.host,  # it takes no names
+        address="127.0.0.1" if settings.host == "localhost" else settings.host,  # Granian takes no names
         port=settings.port,
         interface=Interfaces.ASGI,
         http=HTTPModes.http1,
@@ -115,7 +115,7 @@ async def _serve(settings: Settings, app: Litestar) -> None:
 
 
 async def _announce(is_open: asyncio.Event, settings: Settings) -> None:
-    """Say where we serve, once whoever reads it can come: the server itself does not tell when it listens."""
+    """Log the address once connections are accepted: Granian does not say when it listens."""
     await is_open.wait()
     while True:
         with contextlib.suppress(OSError):
@@ -127,7 +127,7 @@ async def _announce(is_open: asyncio.Event, settings: Settings) -> None:
 
 
 class _Requests:
-    """Knows what is being served, so that a stop need not wait for the slowest reader."""
+    """Tracks open requests, so that a stop does not wait for the slowest reader."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
