@@ -186,7 +186,7 @@ def job_to_json(job: Job, spec: Spec | None, results: Results, progress: Reporte
         "stopping": job.stopping,
         **position_to_json(job, progress),
         "stages": stages_to_json(job, progress),
-        "parameters": mask(_parameters(spec), job.plan.secrets),
+        "parameters": _parameters(job, spec),
         "inputs": inputs,
         "input": _first_input(job, spec),
         "source_filename": inputs[0]["filename"] if inputs else None,
@@ -233,7 +233,7 @@ def new_job_to_json(job: Job, spec: Spec) -> JobDocument:
         "tenant_id": job.tenant,
         "created_by_client_id": job.client,
         "origin": spec.origin,
-        "parameters": mask(_parameters(spec), job.plan.secrets),
+        "parameters": _parameters(job, spec),
         "created_at": (created_at := iso(job.created_at)),
         "updated_at": created_at,
         "deadline_at": iso(job.deadline_at),
@@ -301,15 +301,18 @@ def _input(parameter: str, file: Stored) -> InputDocument:
     }
 
 
-def _parameters(spec: Spec) -> dict[str, Any]:
-    """As submitted, with its name in place of each file. ``$file`` in any other parameter is the user's own value."""
+def _parameters(job: Job, spec: Spec) -> Any:
+    """As submitted, with secrets masked, and its name in place of each file.
+
+    ``$file`` in any other parameter is the user's own value.
+    """
     parameters: dict[str, Any] = json.decode(spec.parameters)
     for name in {each.parameter for each in spec.inputs}:
         value = parameters[name]
         parameters[name] = (
             [_file_name(spec, each) for each in value] if isinstance(value, list) else _file_name(spec, value)
         )
-    return parameters
+    return mask(parameters, job.plan.secrets) if job.plan.secrets else parameters
 
 
 def _file_name(spec: Spec, reference: Mapping[str, int]) -> str:
