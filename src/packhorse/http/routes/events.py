@@ -1,4 +1,4 @@
-"""Server-sent events: what happens to one job, and ``/live``, which tells pages to look again."""
+"""Server-sent events: what happens to one job, and ``/live``, which tells pages to reload."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from packhorse.schemas.progress import PositionDocument, StageDocument
 from packhorse.store.base import Line
 
 PING = 15.0
-"""Seconds of silence after which we say that we are still there."""
+"""Seconds of silence after which a ping is sent."""
 LINGER = 0.2
 """Seconds for which the last lines of a log may come after the end of the job: workers write a few times a second."""
 
 STEADY = 5.0
-"""Seconds after which it is said all the same: workers, queues and schedules change without a job that does."""
+"""Seconds after which pages are told to reload in any case: workers, queues and schedules change without a job."""
 
 HEADERS = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
@@ -51,16 +51,14 @@ TYPES = {
     "failed": "`run`, `code`, `message`, `stage`",
     "cancelled": "`run`",
 }
-"""What can happen, and what is told of it besides `n`, `type` and `at`; `element` only of stages that have several."""
+"""Event types and their fields besides `n`, `type` and `at`; `element` only for a stage that runs once per element."""
 UNNUMBERED = frozenset({"snapshot", "progress", "log", "gap"})
-"""Not history: sent without an id, and not sent again to who comes back."""
+"""Not history: sent without an id, and not repeated after a reconnect."""
 
 STREAM = response_spec(str, "text/event-stream", f"Events of the types {', '.join(TYPES)}, each with JSON as its data.")
 LastEvent = Annotated[
     str | None,
-    HeaderParameter(
-        name="Last-Event-ID", description="As `after`, and instead of it.", schema_extra={"pattern": "^[0-9]{0,15}$"}
-    ),
+    HeaderParameter(name="Last-Event-ID", description="Overrides `after`.", schema_extra={"pattern": "^[0-9]{0,15}$"}),
 ]
 
 
@@ -149,7 +147,7 @@ class _Following:
         return frames if self._is_over else frames + self._progress(moved)
 
     def _progress(self, moved: Moved) -> list[bytes]:
-        """Only the stages that look different from what was sent before."""
+        """Only the stages that have changed since they were sent."""
         stages = {name: stage for name, stage in moved.stages.items() if stage != self._stages.get(name)}
         if not stages and moved.position == self._position:
             return []
@@ -212,7 +210,7 @@ def _frame(type: str, data: Mapping[str, object], n: int | None = None) -> bytes
 
 
 def last_event(header: str | None, after: int) -> int:
-    """A browser that reconnects sends the header and the address it had at first: the header knows better."""
+    """A browser that reconnects sends its first address again, with the header: the header is newer."""
     if header is None or header == "":
         return after
     if not (header.isascii() and header.isdigit()) or len(header) > 15:

@@ -33,7 +33,7 @@ Cursor = Annotated[
     QueryParameter(pattern=r"^[0-9a-f]{12}-[0-9a-f-]{1,80}$", description="What an earlier page gave as `next`."),
 ]
 Dismissed = Annotated[bool | None, QueryParameter(description="Only dismissed groups, or only others.")]
-Trend = Annotated[bool, QueryParameter(description="Also tell how many failures there were in each of the last hours.")]
+Trend = Annotated[bool, QueryParameter(description="Include the number of failures in each of the last hours.")]
 
 
 @get("/failures", scope="read", responses=error_responses())
@@ -77,7 +77,7 @@ async def list_groups(
     cursor: Cursor = None,
     limit: Limit = 50,
 ) -> FailureGroupsPage:
-    """Failures by what went wrong, the last seen first: how many, since when, how many users they hit."""
+    """Failures grouped by cause, the most recent first: how many, since when, how many users are affected."""
     return await failures.list_groups(services, caller, dismissed=dismissed, trend=trend, cursor=cursor, limit=limit)
 
 
@@ -93,13 +93,13 @@ async def get_group(
 async def list_orders(
     services: FromServices, caller: FromCaller, cursor: Cursor = None, limit: Limit = 50
 ) -> OrdersPage:
-    """What was ordered to be retried or dismissed, newest first, and how far it is."""
+    """Bulk retries and dismissals, newest first, with their progress."""
     return await failures.list_orders(services, caller, cursor=cursor, limit=limit)
 
 
 @get("/failures/orders/{order_id:str}", scope="read", responses=error_responses(OrderNotFound))
 async def get_order(services: FromServices, caller: FromCaller, order_id: Id) -> OrderDocument:
-    """One order: how many are done, how many were left as they are, and why."""
+    """One bulk retry or dismissal: how many failures are done, how many were not changed, and why."""
     return await failures.order(services, caller, order_id)
 
 
@@ -116,7 +116,7 @@ async def get_failure(services: FromServices, caller: FromCaller, failure_id: Id
     **json_body(Chosen, FailureNotFound, FailureGroupNotFound, required=True),
 )
 async def retry(request: HttpRequest, services: FromServices, caller: FromCaller) -> OrderedDocument:
-    """Have open failures retried: some by their ids, a group, or what a filter finds.
+    """Retry open failures: by id, a group, or all that match a filter.
 
     Workers do it, `pace` of them a second; the order in the answer says how far they are. With `dry_run` nothing is
     ordered: the answer says how many it would be about, and shows the newest of them.
@@ -132,6 +132,6 @@ async def retry(request: HttpRequest, services: FromServices, caller: FromCaller
     **json_body(ToDismiss, FailureNotFound, FailureGroupNotFound, required=True),
 )
 async def dismiss(request: HttpRequest, services: FromServices, caller: FromCaller) -> OrderedDocument:
-    """Dismiss open failures, with a reason. A group that is dismissed is revived no more, until it is seen again."""
+    """Dismiss open failures, with a reason. A dismissed group is not retried automatically until it is seen again."""
     access.require_whole_tenant(caller)
     return await failures.place_order(services, caller, "dismiss", await read_json(request, ToDismiss))

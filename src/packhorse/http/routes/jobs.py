@@ -43,10 +43,10 @@ Events = Annotated[int, QueryParameter(ge=1, le=1000)]
 
 
 class Again(Struct):
-    """How a job is to be retried."""
+    """How to retry a job."""
 
     stage: str | None = None
-    """From which stage on, ``*`` for everything; default: what has not finished."""
+    """The first stage to run again, ``*`` for all; default: the stages that have not finished."""
 
 
 @get("/jobs", scope="read", responses=error_responses())
@@ -76,23 +76,23 @@ async def count(
     created_from: FromQuery[datetime | None] = None,
     created_until: FromQuery[datetime | None] = None,
 ) -> CountDocument:
-    """How many jobs a list with the same filters would have; counted up to 1000, `is_at_least` if there may be more."""
+    """The number of jobs that match, counted up to 1000; `is_at_least` if there may be more."""
     wanted = Filter(None, user_id, status, pipeline, view.seconds_of(created_from), view.seconds_of(created_until))
     return await view.count_jobs(services, caller, wanted)
 
 
 @post("/jobs/cancel", scope="cancel", status_code=202, **json_body(Meant, required=True))
 async def cancel_many(request: HttpRequest, services: FromServices, caller: FromCaller) -> ChangedDocument:
-    """Cancel many: those of these ids, or all active ones that a filter finds, up to 200 of them in one request.
+    """Cancel jobs by id, or all active jobs that match a filter, up to 200 per request.
 
-    `next` is the cursor with which to go on. With `dry_run` nothing is done: the answer says how many it would be.
+    `next` is the cursor to continue with. With `dry_run` nothing is changed: the answer says how many jobs match.
     """
     return await BulkAction(services, caller, "cancel").run(await read_json(request, Meant))
 
 
 @post("/jobs/retry", scope="submit", status_code=202, **json_body(Meant, required=True))
 async def retry_many(request: HttpRequest, services: FromServices, caller: FromCaller) -> ChangedDocument:
-    """Start a new run of many, from what has not finished: of these ids, or all failed and cancelled ones of a filter.
+    """Retry jobs by id, or all failed and cancelled jobs that match a filter, from what has not finished.
 
     Otherwise as for `POST /jobs/cancel`.
     """
@@ -101,7 +101,7 @@ async def retry_many(request: HttpRequest, services: FromServices, caller: FromC
 
 @post("/jobs/delete", scope="submit", status_code=202, **json_body(Meant, required=True))
 async def delete_many(request: HttpRequest, services: FromServices, caller: FromCaller) -> ChangedDocument:
-    """Delete many with their files: those of these ids, or all ended ones that a filter finds.
+    """Delete jobs with their files: by id, or all ended jobs that match a filter.
 
     Otherwise as for `POST /jobs/cancel`.
     """
@@ -110,12 +110,12 @@ async def delete_many(request: HttpRequest, services: FromServices, caller: From
 
 Known = Annotated[
     str | None,
-    HeaderParameter(name="If-None-Match", description="The `ETag` of an answer: if it would be the same, 304."),
+    HeaderParameter(name="If-None-Match", description="The `ETag` of an earlier answer: 304 if nothing has changed."),
 ]
 
 
-JOB = response_spec(JobDocument, JSON, "The job; its `ETag` is another when anything shown is.")
-SAME = ResponseSpec(None, description="The job is shown as it was before.", generate_examples=False)
+JOB = response_spec(JobDocument, JSON, "The job; its `ETag` changes with anything in it.")
+SAME = ResponseSpec(None, description="The job has not changed.", generate_examples=False)
 
 
 @get("/jobs/{job_id:str}", scope="read", responses={**error_responses(JobNotFound), 200: JOB, 304: SAME})
@@ -131,13 +131,13 @@ async def get_job(services: FromServices, caller: FromCaller, job_id: Id, known:
 
 @get("/jobs/{job_id:str}/explain", scope="read", responses=error_responses(JobNotFound))
 async def explain(services: FromServices, caller: FromCaller, job_id: Id) -> ExplainDocument:
-    """Why the job is not running now: a code and a sentence each, the first to be seen to first; none if it is."""
+    """Why the job is not running now: a code and a sentence each. Most urgent first; empty if the job is running."""
     return {"reasons": await view.explain(services, await services.job(caller, job_id))}
 
 
 @get("/jobs/{job_id:str}/estimate", scope="read", responses=error_responses(JobNotFound))
 async def estimate(services: FromServices, caller: FromCaller, job_id: Id) -> EstimateDocument:
-    """How much longer the job will run, told from its stages' runs of the last days and from its own progress."""
+    """How much longer the job will run, estimated from runs of its stages in the last days and from its progress."""
     return await view.estimate(services, await services.job(caller, job_id))
 
 
@@ -145,13 +145,13 @@ async def estimate(services: FromServices, caller: FromCaller, job_id: Id) -> Es
 async def history(
     services: FromServices, caller: FromCaller, job_id: Id, after: Number = 0, limit: Events = 500
 ) -> HistoryPage:
-    """What has happened to the job: its events numbered `after` + 1 and on, as far as they have come."""
+    """The events of the job, from number `after` + 1."""
     return await view.history(services, await services.job(caller, job_id), after=after, limit=limit)
 
 
 @post("/jobs/{job_id:str}/cancel", scope="cancel", status_code=202, **json_body(Nothing, JobNotFound, NotAllowed))
 async def cancel(request: HttpRequest, services: FromServices, caller: FromCaller, job_id: Id) -> JobDocument:
-    """Cancel now, or ask the worker to."""
+    """Cancel the job now, or ask its worker to stop it."""
     await read_json(request, Nothing)
     return await actions.cancel(services, caller, job_id)
 
@@ -162,9 +162,9 @@ async def cancel(request: HttpRequest, services: FromServices, caller: FromCalle
 async def retry(
     request: HttpRequest, services: FromServices, caller: FromCaller, job_id: Id, stage: FromQuery[str | None] = None
 ) -> JobDocument:
-    """Start a new run: of what has not finished, of a stage and what follows it, or of everything (`*`).
+    """Start a new run: of what has not finished, of a stage and those that follow it, or of everything (`*`).
 
-    The stage is named in the query or in the body.
+    Name the stage in the query or in the body.
     """
     given = await read_json(request, Again)
     if None not in (stage, given.stage) and stage != given.stage:
@@ -175,7 +175,7 @@ async def retry(
 
 @delete("/jobs/{job_id:str}", scope="submit", **json_body(Nothing, JobNotFound, NotAllowed))
 async def delete_job(request: HttpRequest, services: FromServices, caller: FromCaller, job_id: Id) -> None:
-    """Delete an ended job with its files, before its time. An active one is cancelled first, else 409.
+    """Delete an ended job and its files before they expire. Cancel an active job first, otherwise 409.
 
     It is gone at once: whatever is asked of it afterwards, this too, is 404. Its files follow within a sweep.
     """
@@ -184,15 +184,15 @@ async def delete_job(request: HttpRequest, services: FromServices, caller: FromC
 
 
 class Promote(Struct):
-    """Where a result is to be promoted to."""
+    """Where to promote a result to."""
 
     destination: str | None = None
-    """The name of one of the places that the server has; default: the first."""
+    """The name of one of the server's destinations; default: the first."""
 
 
 @get("/destinations", scope="operate", responses=error_responses())
 async def destinations(services: FromServices) -> DestinationsPage:
-    """Where a result can be promoted to, the usual place first."""
+    """Where a result can be promoted to, the default first."""
     return {"items": [{"name": name} for name in services.destinations], "next": None}
 
 
@@ -203,7 +203,7 @@ async def destinations(services: FromServices) -> DestinationsPage:
     **json_body(Promote, JobNotFound, NotAllowed, NotFinished, BlobUnavailable, PromoteFailed),
 )
 async def promote(request: HttpRequest, services: FromServices, caller: FromCaller, job_id: Id) -> JobDocument:
-    """Copy the result files to a permanent place. Asked again, it copies only what is missing there."""
+    """Copy the result files to a permanent place. A repeated request copies only what is missing there."""
     given = await read_json(request, Promote)
     return await actions.promote(services, caller, job_id, given.destination)
 
@@ -222,7 +222,7 @@ async def log(
     limit: Lines = 1000,
     newest: FromQuery[bool] = False,
 ) -> ASGIApp:
-    """What the stages have printed, in lines numbered `after` + 1 and on; as plain text if that is asked for.
+    """The output of the stages, from line `after` + 1; as plain text if the request accepts only that.
 
     With `newest`, the last lines that are there, in order.
     """
@@ -236,7 +236,7 @@ async def log(
 
 @get("/jobs/{job_id:str}/metrics", scope="read", responses=error_responses(JobNotFound))
 async def metrics(services: FromServices, caller: FromCaller, job_id: Id) -> SeriesPage:
-    """CPU, in cores, and memory that each task has used, as they were sampled, with the most of each."""
+    """CPU (in cores) and memory of each task, as sampled, with the peaks."""
     await services.job(caller, job_id)
     return {"items": usage_to_json(await services.store.samples(job_id)), "next": None}
 

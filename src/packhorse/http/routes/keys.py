@@ -1,4 +1,4 @@
-"""Keys, tokens for the person who waits for one job, sessions of browsers, and the audit log."""
+"""Keys, tokens of one job, browser sessions, and the audit log."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from packhorse.schemas.keys import (
 Before = Annotated[int | None, QueryParameter(ge=1, le=LARGEST)]
 
 TOKEN = 86_400.0
-"""Seconds a token is good for if nobody says."""
+"""Default lifetime of a token, in seconds."""
 
 
 class AskedKey(Struct):
-    """The key that is wanted."""
+    """A key to create."""
 
     scopes: list[str] = field(default_factory=list)
     name: str = ""
@@ -45,7 +45,7 @@ class AskedKey(Struct):
 
 class Renewed(Struct):
     overlap: float | str = 0.0
-    """How long the old key is good besides the new one."""
+    """How long the old key stays valid beside the new one."""
 
 
 class AskedToken(Struct):
@@ -54,7 +54,7 @@ class AskedToken(Struct):
 
 @get("/me", scope=ANY, responses=error_responses())
 async def me(caller: FromCaller) -> MeDocument:
-    """Who asks: what the key, or the token, is good for."""
+    """The caller: what its key or token allows."""
     return {
         "key_id": caller.key_id or None,
         "tenant_id": caller.tenant,
@@ -68,13 +68,13 @@ async def me(caller: FromCaller) -> MeDocument:
 async def list_keys(
     services: FromServices, caller: FromCaller, cursor: FromQuery[str | None] = None, limit: Limit = 50
 ) -> KeysPage:
-    """The keys of this tenant, newest first, ended ones too. Never what is secret of them."""
+    """The keys of this tenant, newest first, also ended ones. Never their secrets."""
     return await keys.list_keys(services, caller, cursor=cursor, limit=limit)
 
 
 @post("/keys", scope="admin", **json_body(AskedKey, required=True))
 async def create_key(request: HttpRequest, services: FromServices, caller: FromCaller) -> MadeKeyDocument:
-    """Make a key. Its text is in this answer, and never again."""
+    """Create a key. Its text is shown only in this answer."""
     given = await read_json(request, AskedKey)
     return await keys.create_key(
         services, caller, given.scopes, name=given.name, user=given.user_id, expires_in=given.expires_in
@@ -83,38 +83,38 @@ async def create_key(request: HttpRequest, services: FromServices, caller: FromC
 
 @post("/keys/{key_id:str}/rotate", scope="admin", **json_body(Renewed, KeyNotFound))
 async def rotate_key(request: HttpRequest, services: FromServices, caller: FromCaller, key_id: Id) -> MadeKeyDocument:
-    """Make a key with the same rights, and let the old one end: now, or after an overlap."""
+    """Create a key with the same rights, and end the old one: now, or after an overlap."""
     given = await read_json(request, Renewed)
     return await keys.rotate_key(services, caller, key_id, given.overlap)
 
 
 @delete("/keys/{key_id:str}", scope="admin", status_code=200, responses=error_responses(KeyNotFound))
 async def revoke_key(services: FromServices, caller: FromCaller, key_id: Id) -> KeyDocument:
-    """End a key now. What is open with it is cut within a second."""
+    """End a key now. Its open streams and downloads are cut within a second."""
     return await keys.revoke_key(services, caller, key_id)
 
 
 @get("/keys/{key_id:str}", scope="admin", responses=error_responses(KeyNotFound))
 async def get_key(services: FromServices, caller: FromCaller, key_id: Id) -> KeyDocument:
-    """One key of this tenant, also if it has ended. Never what is secret of it."""
+    """One key of this tenant, also if it has ended. Never its secret."""
     return key_to_json(await keys.find_key(services, caller, key_id))
 
 
 @get("/keys/{key_id:str}/limits", scope="admin", responses=error_responses(KeyNotFound))
 async def key_limits(services: FromServices, caller: FromCaller, key_id: Id) -> LimitsPage:
-    """What a key may still ask for and download. A rotated key, and its tokens, share what they stand for."""
+    """What is left of the limits of a key. A key, its tokens and the key that replaces it share their limits."""
     return {"items": await limits_left(services, caller, key_id), "next": None}
 
 
 @get("/jobs/{job_id:str}/tokens", scope="submit", responses=error_responses(JobNotFound))
 async def list_tokens(services: FromServices, caller: FromCaller, job_id: Id) -> KeysPage:
-    """The tokens that were given out for this job."""
+    """The tokens of this job."""
     return {"items": await keys.list_tokens(services, caller, job_id), "next": None}
 
 
 @post("/jobs/{job_id:str}/tokens", scope="submit", **json_body(AskedToken, JobNotFound))
 async def create_token(request: HttpRequest, services: FromServices, caller: FromCaller, job_id: Id) -> MadeKeyDocument:
-    """Make a token for the person who waits: it can read and cancel this job, and nothing else."""
+    """Create a token that can read and cancel this job, and nothing else."""
     given = await read_json(request, AskedToken)
     return await keys.create_token(services, caller, job_id, given.expires_in)
 
@@ -138,13 +138,13 @@ async def audit(services: FromServices, caller: FromCaller, before: Before = Non
 
 @post("/sessions", scope="read", responses=error_responses())
 async def log_in(services: FromServices, caller: FromCaller) -> SessionDocument:
-    """Log in a browser with the key that is shown here. The text of the session is in this answer, and never again."""
+    """Log a browser in with the key of this request. The text of the session is shown only in this answer."""
     return await keys.start_session(services, caller)
 
 
 @delete("/sessions/current", scope="read", status_code=204, responses=error_responses())
 async def log_out(services: FromServices, caller: FromCaller) -> None:
-    """End the session this is asked with; without one, nothing happens."""
+    """End the session of this request; without one, nothing happens."""
     await keys.end_session(services, caller)
 
 

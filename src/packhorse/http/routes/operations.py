@@ -42,13 +42,11 @@ PATIENCE = 2.0
 """Seconds that `/metrics` waits for the store; without it, the rest is still useful."""
 TEXT = response_spec(str, "text/plain", "Prometheus's text format.")
 
-Window = Annotated[
-    str, QueryParameter(description="How far back the series goes, as 10m or 72h, which is the longest.")
-]
+Window = Annotated[str, QueryParameter(description="How far back the series goes, such as 10m; at most 72h.")]
 
 
 class Why(Struct):
-    """Why a queue is to be paused; whoever waits is told."""
+    """Why a queue is paused; shown to users who wait."""
 
     reason: Annotated[str, Meta(extra_json_schema={"maxLength": LONGEST_REASON})] = ""
 
@@ -60,45 +58,45 @@ async def stats(
     queue: FromQuery[str | None] = None,
     pipeline: FromQuery[str | None] = None,
 ) -> StatsDocument:
-    """What there is now, and a series of at most 300 points: of jobs, or, if a queue is named, of attempts in it."""
+    """Current numbers and a series of at most 300 points: of jobs or, if a queue is named, of its attempts."""
     return await operations.stats(services, window, queue=queue, pipeline=pipeline)
 
 
 @get("/workers", scope="operate", shared=True, responses=error_responses())
 async def list_workers(services: FromServices) -> WorkersPage:
-    """The workers that are there, and for a day those that were lost, with what became of what they had in hand."""
+    """The workers, and for a day those that were lost, with the tasks that they were running."""
     return {"items": await operations.list_workers(services), "next": None}
 
 
 @get("/queues", scope="operate", shared=True, responses=error_responses())
 async def list_queues(services: FromServices) -> QueuesPage:
-    """The queues that pipelines and workers use: what is ready in each, who serves it, whether it is paused."""
+    """The queues of pipelines and workers: what is ready in each, who serves it, whether it is paused."""
     return {"items": await operations.list_queues(services), "next": None}
 
 
 @post("/queues/{queue:str}/pause", scope="operate", shared=True, status_code=200, **json_body(Why, QueueNotFound))
 async def pause(request: HttpRequest, services: FromServices, caller: FromCaller, queue: Id) -> QueueDocument:
-    """Start nothing more from this queue; what runs, runs on. Workers heed it within about a second."""
+    """Start no more tasks of this queue; running ones continue. Workers follow within about a second."""
     given = await read_json(request, Why)
     return await operations.pause_queue(services, caller, queue, given.reason)
 
 
 @post("/queues/{queue:str}/resume", scope="operate", shared=True, status_code=200, **json_body(Nothing, QueueNotFound))
 async def resume(request: HttpRequest, services: FromServices, caller: FromCaller, queue: Id) -> QueueDocument:
-    """Go on with this queue; if it was not paused, nothing happens."""
+    """Resume this queue; if it was not paused, nothing happens."""
     await read_json(request, Nothing)
     return await operations.resume_queue(services, caller, queue)
 
 
 @get("/pipelines", scope="read", responses=error_responses())
 async def pipelines(services: FromServices) -> PipelinesPage:
-    """What can be submitted, with the JSON Schema of its parameters."""
+    """The pipelines that can be submitted, with the JSON Schemas of their parameters."""
     return {"items": await view.pipelines(services), "next": None}
 
 
 @get("/health", scope="operate", shared=True, responses=error_responses())
 async def findings(services: FromServices) -> FindingsDocument:
-    """What `packhorse doctor` would say: store, files, workers, their duties, and jobs that nothing will start."""
+    """The checks of `packhorse doctor`: store, files, workers, background tasks, and jobs that nothing will start."""
     return await operations.findings(services)
 
 
@@ -110,7 +108,7 @@ async def healthz() -> HealthDocument:
 
 @get("/readyz", scope=None, security=[{}], responses=error_responses(BlobUnavailable))
 async def readyz(services: FromServices) -> ReadyDocument:
-    """The store and the object store answer, too."""
+    """The store and the object store answer."""
     if not (await health.store_answers(services.store)).is_ok:
         raise StoreUnavailable
     files = await health.files_answer(services.blobs, services.store.now())
@@ -121,7 +119,7 @@ async def readyz(services: FromServices) -> ReadyDocument:
 
 @get("/metrics", scope="operate", shared=True, responses={**error_responses(), 200: TEXT})
 async def scrape(services: FromServices) -> ASGIApp:
-    """What this server process has done and is doing, for Prometheus."""
+    """Metrics of this server process, for Prometheus."""
     body = metrics.render_metrics(await _store_metrics(services))
     return ASGIResponse(body=body, media_type=metrics.MEDIA_TYPE, headers={"Cache-Control": "no-store"})
 

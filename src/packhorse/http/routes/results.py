@@ -1,4 +1,4 @@
-"""What a job has made: its artifacts and its result."""
+"""Downloads of a job's artifacts and its result."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ from packhorse.jobs import view
 from packhorse.schemas.jobs import ArtifactsPage, result_files, result_to_json
 
 SENT = {
-    200: response_spec(bytes, "application/octet-stream", "The file; its own media type where that is known."),
-    206: response_spec(bytes, "application/octet-stream", "The part of it that was asked for with Range."),
-    304: response_spec(None, "application/octet-stream", "It is the one that was named with If-None-Match."),
+    200: response_spec(bytes, "application/octet-stream", "The file, with its own media type if that is known."),
+    206: response_spec(bytes, "application/octet-stream", "The part that was requested with Range."),
+    304: response_spec(None, "application/octet-stream", "The file of the request's If-None-Match has not changed."),
 }
 REFUSING = (JobNotFound, BlobUnavailable, RangeNotSatisfiable, TooManyDownloads, RateExceeded, QuotaExceeded)
 METHODS = (HttpMethod.GET, HttpMethod.HEAD)
@@ -51,7 +51,7 @@ METHODS = (HttpMethod.GET, HttpMethod.HEAD)
 
 @get("/jobs/{job_id:str}/artifacts", scope="read", responses=error_responses(JobNotFound))
 async def artifacts(services: FromServices, caller: FromCaller, job_id: Id) -> ArtifactsPage:
-    """The files that the job's stages have made so far."""
+    """The files that the job's stages have produced so far."""
     return {"items": await view.artifacts(services, await services.job(caller, job_id)), "next": None}
 
 
@@ -62,7 +62,7 @@ async def artifacts(services: FromServices, caller: FromCaller, job_id: Id) -> A
     responses={**error_responses(*REFUSING, ArtifactNotFound), **SENT},
 )
 async def artifact(request: HttpRequest, services: FromServices, caller: FromCaller, job_id: Id, name: Id) -> ASGIApp:
-    """One of them, by its name; or a part of it, with Range."""
+    """One artifact by name, or a part of it, with Range."""
     return await send_artifact(request, services, caller, job_id, name.removeprefix("/"))
 
 
@@ -73,7 +73,7 @@ async def artifact(request: HttpRequest, services: FromServices, caller: FromCal
     responses={**error_responses(*REFUSING, NotFinished), **SENT},
 )
 async def result(request: HttpRequest, services: FromServices, caller: FromCaller, job_id: Id) -> ASGIApp:
-    """The file the job returned, or a part of it; several as a zip; if there is none, the value as JSON."""
+    """The file that the job returned, or a part of it; several files as a zip; without files, the value as JSON."""
     return await send_result(request, services, caller, job_id)
 
 
@@ -94,7 +94,7 @@ async def send_result(request: HttpRequest, services: HttpServices, caller: Call
 
 
 def _answer(request: HttpRequest, services: HttpServices, caller: Caller, job_id: str, content: Content) -> ASGIApp:
-    """Only what sends bytes costs anything."""
+    """Only a response with a body counts as a download."""
     asked = request.headers
     if matches_etag(asked.get("if-none-match"), content.etag):
         return ASGIResponse(status_code=304, headers=cache_headers(content.etag))
@@ -130,11 +130,11 @@ async def _result(services: HttpServices, job: Job) -> Content:
 
 
 async def _source(services: HttpServices, job: Job) -> str | None:
-    """The name of the file that the job began with."""
+    """The name of the first input file."""
     spec = (await services.store.specs([job.id])).get(job.id)
     return spec.inputs[0].file.name if spec is not None and spec.inputs else None
 
 
 def _named(source: str | None, made: str) -> str:
-    """After the file the job began with, as a person would know it: of `cat.onnx` and `out.nef`, `cat.nef`."""
+    """Named after the first input: `cat.onnx` and `out.nef` give `cat.nef`."""
     return made if source is None else PurePosixPath(source).stem + PurePosixPath(made).suffix

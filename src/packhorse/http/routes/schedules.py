@@ -53,20 +53,22 @@ from packhorse.schemas.schedules import (
 
 CHANGING = (ScheduleNotFound, EditedMeanwhile, NotAllowed)
 MOST_RUNS = 30
-"""Runs that a list shows of each schedule."""
+"""Runs that a list shows per schedule."""
 
 Before = Annotated[float | None, QueryParameter(ge=1, le=LARGEST, description="Only ticks before this moment.")]
-Cursor = Annotated[str | None, QueryParameter(description="`next` of the page before.")]
-Deleted = Annotated[bool, QueryParameter(description="Also those that were deleted, as long as their runs are kept.")]
-Last = Annotated[int, QueryParameter(ge=0, le=MOST_RUNS, description="So many of each one's last runs are told, too.")]
+Cursor = Annotated[str | None, QueryParameter(description="What an earlier page gave as `next`.")]
+Deleted = Annotated[bool, QueryParameter(description="Include deleted schedules, as long as their runs are kept.")]
+Last = Annotated[int, QueryParameter(ge=0, le=MOST_RUNS, description="How many last runs of each schedule to include.")]
 Match = Annotated[
     str | None,
-    HeaderParameter(name="If-Match", description="The `ETag` of the version you have seen; if it is another, 412."),
+    HeaderParameter(
+        name="If-Match", description="The `ETag` of the version you have seen; 412 if it is not the newest."
+    ),
 ]
 
 
 class Line(Struct):
-    """A cron line to look at."""
+    """A cron line to preview."""
 
     cron: str = ""
     zone: str = "UTC"
@@ -90,14 +92,14 @@ async def list_schedules(
 
 @post("/schedules/preview", scope="read", status_code=200, **json_body(Line, required=True))
 async def preview_schedule(request: HttpRequest, services: FromServices) -> PreviewPage:
-    """The next ten times a cron line fires, and the local times that are skipped or come twice where clocks change."""
+    """The next ten times a cron line fires, and local times that clock changes skip or repeat."""
     line = await read_json(request, Line)
     return schedules.preview(services, line.cron, line.zone)
 
 
 @get("/schedules/{schedule_id:str}", scope="read", responses=error_responses(ScheduleNotFound))
 async def get_schedule(services: FromServices, caller: FromCaller, schedule_id: Id) -> Response[ScheduleDocument]:
-    """One schedule; its `ETag` names the version. One that was deleted is there until its runs are."""
+    """One schedule; its `ETag` names the version. A deleted one is shown until its runs are purged."""
     return shown(await schedules.schedule(services, caller, schedule_id))
 
 
@@ -105,7 +107,7 @@ async def get_schedule(services: FromServices, caller: FromCaller, schedule_id: 
 async def list_versions(
     services: FromServices, caller: FromCaller, schedule_id: Id, before: Number = LARGEST, limit: Limit = 50
 ) -> VersionsPage:
-    """Every version, newest first: who made it, when, why, and what it changed. A key of one user sees those for it."""
+    """Every version, newest first: author, time, reason and changes. A key of one user sees that user's versions."""
     return await schedules.list_versions(services, caller, schedule_id, before=before, limit=limit)
 
 
@@ -128,7 +130,7 @@ Version = Annotated[int, QueryParameter(ge=1, le=LARGEST)]
 async def diff_versions(
     services: FromServices, caller: FromCaller, schedule_id: Id, old: Version, new: Version
 ) -> DifferencePage:
-    """What is different between two versions."""
+    """The differences between two versions."""
     return {"items": await schedules.diff(services, caller, schedule_id, old, new), "next": None}
 
 
@@ -141,19 +143,19 @@ async def list_runs(
     before: Before = None,
     limit: Limit = 50,
 ) -> RunsPage:
-    """What became of each tick, the newest first. A key of one user sees the runs of versions for it."""
+    """The outcome of each tick, newest first. A key of one user sees the runs of that user's versions."""
     base = base_of(request)
     return await schedules.list_runs(services, caller, schedule_id, before=before, limit=limit, base=base)
 
 
 class Why(Struct):
-    """Why it is done; the version says so."""
+    """The reason, which the version records."""
 
     reason: str = ""
 
 
 class Back(Struct):
-    """Which version is to be the newest again."""
+    """The version to restore."""
 
     version: int = 0
     reason: str = ""
@@ -171,9 +173,9 @@ NEW = response_spec(ScheduleDocument, JSON, "It is new.")
 async def put_schedule(
     request: HttpRequest, services: FromServices, caller: FromCaller, schedule_id: Id, match: Match = None
 ) -> Response[ScheduleDocument]:
-    """Make a schedule, or a new version of it, from the next tick on. What is left out is set to its default.
+    """Create a schedule, or a new version of it, from the next tick on. Omitted fields get their defaults.
 
-    With `dry_run` it stays as it is: the answer says what would become of it, and `changes` what would be different.
+    With `dry_run` nothing is stored: the answer shows the schedule as it would be, and `changes` the differences.
     """
     wanted, written = await _wanted(request, services)
     made = await schedules.put(services, caller, schedule_id, wanted, written, match)
@@ -184,7 +186,7 @@ async def put_schedule(
 async def delete_schedule(
     request: HttpRequest, services: FromServices, caller: FromCaller, schedule_id: Id, match: Match = None
 ) -> Response[ScheduleDocument]:
-    """Fire it no more. Its versions and runs can be looked at until they are purged."""
+    """Delete the schedule. Its versions and runs can be read until they are purged."""
     why = await read_json(request, Why)
     return shown(await schedules.delete(services, caller, schedule_id, match, why.reason))
 
@@ -193,7 +195,7 @@ async def delete_schedule(
 async def pause_schedule(
     request: HttpRequest, services: FromServices, caller: FromCaller, schedule_id: Id, match: Match = None
 ) -> Response[ScheduleDocument]:
-    """Let no tick fire until it is resumed. It is a version like any other."""
+    """Skip all ticks until the schedule is resumed. This is a version like any other."""
     why = await read_json(request, Why)
     return shown(await schedules.switch(services, caller, schedule_id, match, active=False, reason=why.reason))
 
@@ -202,7 +204,7 @@ async def pause_schedule(
 async def resume_schedule(
     request: HttpRequest, services: FromServices, caller: FromCaller, schedule_id: Id, match: Match = None
 ) -> Response[ScheduleDocument]:
-    """Go on, with the next tick; those in between are not made up for."""
+    """Continue with the next tick; those in between are not made up for."""
     why = await read_json(request, Why)
     return shown(await schedules.switch(services, caller, schedule_id, match, active=True, reason=why.reason))
 
@@ -211,7 +213,7 @@ async def resume_schedule(
 async def reset_schedule(
     request: HttpRequest, services: FromServices, caller: FromCaller, schedule_id: Id, match: Match = None
 ) -> Response[ScheduleDocument]:
-    """Make it what the app's code declares, again."""
+    """Restore what the app's code declares."""
     why = await read_json(request, Why)
     return shown(await schedules.reset(services, caller, schedule_id, match, why.reason))
 
@@ -225,7 +227,7 @@ async def reset_schedule(
 async def rollback_schedule(
     request: HttpRequest, services: FromServices, caller: FromCaller, schedule_id: Id, match: Match = None
 ) -> Response[ScheduleDocument]:
-    """Make an earlier version the newest again: a new version, with exactly what that one said."""
+    """Restore an earlier version: a new version with the same content."""
     back = await read_json(request, Back)
     return shown(await schedules.roll_back(services, caller, schedule_id, match, back.version, back.reason))
 
@@ -234,7 +236,7 @@ async def rollback_schedule(
 async def run_schedule(
     request: HttpRequest, services: FromServices, caller: FromCaller, schedule_id: Id
 ) -> RunDocument:
-    """Run it now, beside its ticks, and also while it is paused. What it says about overlaps holds here too."""
+    """Run the schedule now, besides its ticks, also while it is paused. Its overlap policy applies."""
     check_reason((await read_json(request, Why)).reason)
     return await schedules.run(services, caller, schedule_id, base_of(request))
 

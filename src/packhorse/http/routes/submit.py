@@ -50,7 +50,7 @@ UNSENT = "A file has to be sent as a part of a form, with a file name, or be nam
 
 
 class Asked(Struct):
-    """What a request says besides its files; the same names in JSON, as parts and as query parameters."""
+    """A request without its files; the same names in JSON, as parts and as query parameters."""
 
     pipeline: str | None = None
     user_id: str | None = None
@@ -62,8 +62,8 @@ class Asked(Struct):
 
 PARTS = "The pipeline's parameters, each as a part of its own name: files as files, others as text or JSON."
 QUERY = ("pipeline", "user_id")
-KEY = text_parameter("Idempotency-Key", "header", "The same key and request again give the job it gave first.")
-PREFER = text_parameter("Prefer", "header", "`wait=30`: answer when the job has ended, at most so many seconds.")
+KEY = text_parameter("Idempotency-Key", "header", "The same request with the same key gives the first job again.")
+PREFER = text_parameter("Prefer", "header", "`wait=30`: answer when the job has ended, or after that many seconds.")
 ENDED = response_spec(JobDocument, JSON, "With `Prefer: wait`, the job if it has ended in time.")
 REFUSALS = (UnknownPipeline, KeyReused, SlotTaken, UnknownOutcome, BlobUnavailable)
 
@@ -281,7 +281,7 @@ def _file_texts(pipeline: Published, values: Mapping[str, Any]) -> Iterator[tupl
 
 
 NAMES = {"user": "user_id", "key": "Idempotency-Key"}
-"""What Python calls differently."""
+"""Fields that Python names differently."""
 
 
 def _refuse(mistakes: list[FieldError]) -> None:

@@ -1,4 +1,4 @@
-"""Webhooks: where a tenant wants to be told of ended jobs."""
+"""Webhooks: addresses that get a message when a job of the tenant ends."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from packhorse.store.collections import webhooks as collection
 from packhorse.store.collections.webhooks import Endpoint
 
 MOST = 20
-"""Webhooks that a tenant may have: each job is told to each of them."""
+"""Webhooks per tenant: each of them gets a message about each job."""
 
 
 class Wanted(Struct):
-    """A webhook that is to be made."""
+    """A webhook to create."""
 
     url: str = ""
     """Where to send messages: a public https address."""
@@ -39,14 +39,14 @@ class Wanted(Struct):
 
 @get("/webhooks", scope="admin", responses=error_responses())
 async def list_webhooks(services: FromServices, caller: FromCaller) -> WebhooksPage:
-    """Where ended jobs are told, oldest first; with those that have ended, and why."""
+    """The webhooks, oldest first, also ended ones, with the reason."""
     found = await collection.list_endpoints(services.store, caller.tenant)
     return {"items": [webhook_to_json(each) for each in found], "next": None}
 
 
 @post("/webhooks", scope="admin", **json_body(Wanted, BlockedAddress, NoSecretKey, TooMany, required=True))
 async def add_webhook(request: HttpRequest, services: FromServices, caller: FromCaller) -> NewWebhookDocument:
-    """Have ended jobs told to an address. The answer has the secret that messages are signed with, this once."""
+    """Add an address. The secret that messages are signed with is shown only in this answer."""
     wanted = await read_json(request, Wanted)
     if not wanted.url:
         raise InvalidInput("A webhook needs a url.", field="url")
@@ -64,7 +64,7 @@ async def add_webhook(request: HttpRequest, services: FromServices, caller: From
 
 @delete("/webhooks/{webhook_id:str}", scope="admin", status_code=200, responses=error_responses(WebhookNotFound))
 async def remove_webhook(services: FromServices, caller: FromCaller, webhook_id: Id) -> WebhookDocument:
-    """Tell it nothing more: what waits to be sent is dropped."""
+    """Remove a webhook. Messages that wait for it are dropped."""
     await _webhook(services, caller, webhook_id)
     ended = await collection.end_endpoint(services.store, webhook_id, services.store.now(), "It was removed.")
     if ended is None:
@@ -77,7 +77,7 @@ async def remove_webhook(services: FromServices, caller: FromCaller, webhook_id:
 async def list_deliveries(
     services: FromServices, caller: FromCaller, webhook_id: Id, limit: Limit = 50
 ) -> DeliveriesPage:
-    """The messages that wait to be sent, newest first, with the error of the last try. What was taken is gone."""
+    """The messages that wait to be sent, newest first, with the error of the last attempt."""
     await _webhook(services, caller, webhook_id)
     found = await collection.list_deliveries(services.store, webhook_id, limit)
     return {"items": [delivery_to_json(each) for each in found], "next": None}
@@ -92,7 +92,7 @@ async def list_deliveries(
 async def try_webhook(
     request: HttpRequest, services: FromServices, caller: FromCaller, webhook_id: Id
 ) -> TrialDocument:
-    """Send a message of the type `webhook.test` now, once, and tell what became of it."""
+    """Send a message of the type `webhook.test` now, once, and return the outcome."""
     await read_json(request, Nothing)
     endpoint = await _webhook(services, caller, webhook_id)
     now = services.store.now()
