@@ -9,7 +9,7 @@ MODELS := .venv/share/packhorse_video/made-from
 PROJECTS := pyproject.toml $(wildcard apps/*/pyproject.toml)  # packhorse and its apps, each a package
 CODE := src apps deploy examples tests bench docs
 PEERS := $(filter-out peers-oban,$(basename $(notdir $(wildcard requirements/peers-*.in))))  # that one needs Python 3.12
-PYTEST := $(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+PROCESSES := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 LOCK := $(BIN)/uv pip compile --quiet --generate-hashes --no-header --universal --no-emit-index-url --excludes requirements/local.in
 
 # Hundreds of processes are started here: where the environment forbids it to keep what was compiled, each compiles anew.
@@ -48,15 +48,16 @@ run: setup ## Run it: four apps, a real job of each, and a kill -9 in the middle
 	$(BIN)/python -m examples.four_apps
 
 quick: setup ## Run the tests of the inner loop: one process each, SQLite and a folder
-	$(PYTEST) --tier quick tests/auth tests/background tests/contract tests/core tests/define tests/http tests/jobs tests/outbound tests/store/sqlite tests/worker
+	$(BIN)/pytest $(PROCESSES) --tier quick tests/auth tests/background tests/contract tests/core tests/define tests/http tests/jobs tests/outbound tests/store/sqlite tests/worker
 
 test: setup check ## Check everything, then test it on real servers: every guarantee on every store
 	$(BIN)/python -m tests.servers.browser
-	$(PYTEST) --tier test
+	$(BIN)/pytest $(PROCESSES) --tier test
 
-test-all: setup check ## Run every test on every store, as before a release
+test-all: setup check ## Run every test on every store, then on the newest other CPython of this machine
 	$(BIN)/python -m tests.servers.browser
-	$(PYTEST) --tier all
+	$(BIN)/pytest $(PROCESSES) --tier all
+	$(BIN)/python -m tests.other_python $(PROCESSES) --tier all
 
 check: setup ## Check format, lint, types, the direction of imports and the layout
 	$(BIN)/ruff format --check $(CODE)
@@ -91,5 +92,5 @@ lock: setup ## Resolve the newest allowed packages and pin them with their hashe
 	$(LOCK) --upgrade --python-version 3.12 requirements/peers-oban.in -o requirements/peers-oban.txt
 
 clean: ## Remove whatever was made here
-	rm -rf .venv node_modules $(PAGE) .packhorse .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist build site
+	rm -rf .venv .venv-* node_modules $(PAGE) .packhorse .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist build site
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
