@@ -19,8 +19,6 @@ from tests.http.keyed import asking, audited, key
 from tests.http.processes import Place
 from tests.http.unserved import Http
 
-pytestmark = pytest.mark.every_store
-
 
 @pytest.fixture
 def place(tmp_path: Path, anywhere: str) -> Place:
