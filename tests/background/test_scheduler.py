@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from packhorse.background import scheduler
 from packhorse.background.scheduler import HOLD, LAP, POLL, WAIT, Scheduler, declare
 from packhorse.blobs.base import Blobs
-from packhorse.core import json, lifecycle, schedules
+from packhorse.core import cron, json, lifecycle, schedules
 from packhorse.core.models import Firing, Job
 from packhorse.core.plan import Definition, Plan
 from packhorse.core.schedules import Declared, Move, Run, Schedule
@@ -370,7 +370,7 @@ async def test_a_run_whose_job_cannot_be_read_counts_as_not_over(
 
     first, second = await runs(store)
     assert (first.status, second.status) == ("fired", status)
-    assert schedules.iso(first.tick) in second.message
+    assert cron.utc(first.tick) in second.message
 
 
 def spoil(folder: Path, statement: str) -> None:

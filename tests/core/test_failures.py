@@ -9,7 +9,7 @@ from packhorse.core import error_codes, failures, lifecycle
 from packhorse.core.changes import RecordFailure, SettleFailures
 from packhorse.core.failures import fingerprint, normalize
 from packhorse.core.models import Failure, FailureStatus, Firing
-from packhorse.core.plan import Defaults, Plan, Revive, Status, fill_plan, keep_periods
+from packhorse.core.plan import MAX_REVIVE_DELAY, Defaults, Revive, Status, fill_plan, keep_periods
 from tests.contract.builders import plan, stage
 from tests.core.plans import NOW, ONLY, RESULT, SPEC, failed, retried, running, started, submitted, sure
 
@@ -136,10 +136,10 @@ def test_a_deadline_that_comes_first_is_called_that() -> None:
 
 
 def test_a_policy_waits_longer_each_time_and_never_for_ever() -> None:
-    revived = Plan("p", (), revive=Revive(("A",), backoff=300.0))
+    policy = Revive(("A",), backoff=300.0)
 
-    assert [failures.revive_delay(revived, n) for n in range(3)] == [300.0, 600.0, 1200.0]
-    assert failures.revive_delay(revived, 10_000) == failures.MAX_REVIVE_DELAY
+    assert [policy.delay(n) for n in range(3)] == [300.0, 600.0, 1200.0]
+    assert policy.delay(10_000) == MAX_REVIVE_DELAY
 
 
 def test_a_deployment_fills_in_what_a_pipeline_leaves_open() -> None:

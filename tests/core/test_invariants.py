@@ -285,9 +285,9 @@ def decide(job: Job, attempt: Attempt, ending: Ending, width: int | None, now: f
         case "fail for good":
             return lifecycle.fail(job, at, token=token, error=HOPELESS, luck=0.5, now=now)
         case "stall":
-            return lifecycle.stall(job, at, token=token, luck=0.5, now=now)
+            return lifecycle.fail(job, at, token=token, error=lifecycle.STALLED, luck=0.5, now=now)
         case "time_out":
-            return lifecycle.time_out(job, at, token=token, luck=0.5, now=now)
+            return lifecycle.fail(job, at, token=token, error=lifecycle.TIMED_OUT, luck=0.5, now=now)
         case "lose":
             return lifecycle.lose(job, at, token=token, witnessed=True, now=now)
         case "later":

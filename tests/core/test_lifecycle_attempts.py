@@ -43,8 +43,10 @@ Verb = Callable[[Job, TaskId, str], Change]
 ENDINGS: dict[str, Verb] = {
     "finish": lambda job, at, token: lifecycle.finish(job, at, token=token, result=RESULT, now=LATER),
     "fail": lambda job, at, token: lifecycle.fail(job, at, token=token, error=BROKEN, luck=0.0, now=LATER),
-    "stall": lambda job, at, token: lifecycle.stall(job, at, token=token, luck=0.0, now=LATER),
-    "time_out": lambda job, at, token: lifecycle.time_out(job, at, token=token, luck=0.0, now=LATER),
+    "stall": lambda job, at, token: lifecycle.fail(job, at, token=token, error=lifecycle.STALLED, luck=0.0, now=LATER),
+    "time_out": lambda job, at, token: lifecycle.fail(
+        job, at, token=token, error=lifecycle.TIMED_OUT, luck=0.0, now=LATER
+    ),
     "lose": lambda job, at, token: lifecycle.lose(job, at, token=token, now=LATER),
     "later": lambda job, at, token: lifecycle.later(job, at, token=token, seconds=5.0, now=LATER),
     "hand_back": lambda job, at, token: lifecycle.hand_back(job, at, token=token, now=LATER),

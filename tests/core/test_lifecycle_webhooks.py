@@ -34,8 +34,12 @@ ONCE = plan(stage("only", retries=0), deadline=50.0)
 ENDS: dict[str, Callable[..., Change | None]] = {
     "finish": lambda **to: lifecycle.finish(running(ONCE, **to), ONLY, token="t", result=RESULT, now=LATER),
     "fail": lambda **to: lifecycle.fail(running(**to), ONLY, token="t", error=HOPELESS, luck=0.0, now=LATER),
-    "stall": lambda **to: lifecycle.stall(running(ONCE, **to), ONLY, token="t", luck=0.0, now=LATER),
-    "time out": lambda **to: lifecycle.time_out(running(ONCE, **to), ONLY, token="t", luck=0.0, now=LATER),
+    "stall": lambda **to: lifecycle.fail(
+        running(ONCE, **to), ONLY, token="t", error=lifecycle.STALLED, luck=0.0, now=LATER
+    ),
+    "time out": lambda **to: lifecycle.fail(
+        running(ONCE, **to), ONLY, token="t", error=lifecycle.TIMED_OUT, luck=0.0, now=LATER
+    ),
     "lose": lambda **to: lifecycle.lose(running(ONCE, **to), ONLY, token="t", now=LATER),
     "cancel": lambda **to: lifecycle.cancel(submitted(**to), now=LATER),
     "stop": lambda **to: lifecycle.hand_back(cancelled(running(**to)), ONLY, token="t", now=LATER),

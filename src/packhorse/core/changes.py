@@ -157,22 +157,9 @@ class DropRecord(Struct, frozen=True, tag=True):
 
 
 Effect = (
-    MakeDue
-    | TakeBack
-    | Grant
-    | EndLease
-    | TakeSlot
-    | ReleaseSlot
-    | KeepSpec
-    | RememberKey
-    | KeepResult
-    | DropStages
-    | RecordFailure
-    | SettleFailures
-    | PutRecord
-    | NoteRecord
-    | DropRecord
-)
+    MakeDue | TakeBack | Grant | EndLease | TakeSlot | ReleaseSlot | KeepSpec | RememberKey | KeepResult | DropStages
+    | RecordFailure | SettleFailures | PutRecord | NoteRecord | DropRecord
+)  # fmt: skip
 
 
 class Change(Struct, frozen=True):

@@ -24,8 +24,7 @@ from packhorse.errors import InvalidInput
 
 MAX_LINE = 200
 """Characters of a line: a list of all minutes of an hour has 170."""
-END_OF_CALENDAR = 253_402_300_799.0
-"""The end of the year 9999."""
+END_OF_CALENDAR = 253_402_300_799.0  # the end of the year 9999
 MAX_SKIPPED = 20
 """Maximum skipped times reported per gap."""
 MIN_CHANGE_GAP = 2 * 86_400
@@ -57,7 +56,7 @@ class Moment(Struct, frozen=True):
 def check(line: str, zone: str, now: float) -> None:
     """Raise InvalidInput with the errors, also for a line that never fires."""
     if found := find_errors(line, zone, now):
-        raise _invalid(found)
+        raise invalid(found)
 
 
 def find_errors(line: str, zone: str, now: float) -> list[FieldError]:
@@ -81,8 +80,11 @@ def _line_error(line: str, zone: str, now: float) -> str | None:
 
 def zone_of(name: str) -> tzinfo:
     if not _is_zone(name):
-        raise _invalid([("zone", UNKNOWN_ZONE)])
+        raise invalid([("zone", UNKNOWN_ZONE)])
     return UTC if name == "UTC" else ZoneInfo(name)
+
+
+_zones = lru_cache(1)(available_timezones)
 
 
 def _is_zone(name: str) -> bool:
@@ -112,7 +114,8 @@ def ticks(line: str, zone: str, moment: float) -> Iterator[float]:
                 steady = max(at, steady + MIN_CHANGE_GAP) if change is None else change - 1
             if change is not None and at >= change:
                 break
-            if not (is_once and _is_second(at, where)):
+            is_repeated = is_once and datetime.fromtimestamp(at, where).fold == 1
+            if not is_repeated:
                 yield float(at)
             done = at
         else:  # the end of the calendar
@@ -178,7 +181,7 @@ def _describe_tick(line: str, zone: str, at: float) -> Moment:
     if other.utcoffset() != local.utcoffset() and not _is_imaginary(local):
         which = "second" if local.fold else "first"
         return Moment(at, text, "doubled", f"The clock shows {local:%H:%M} twice on this day; this is the {which} time")
-    if _next_named(line, local) != local.replace(tzinfo=None):
+    if next(_named_after(line, _epoch(local) - 1), None) != _epoch(local):
         return Moment(at, text, "moved", "Its time does not exist on this day; it fires when the clock has jumped")
     return Moment(at, text)
 
@@ -196,11 +199,6 @@ def _skipped_times(line: str, zone: str, before: float, at: float) -> Iterator[M
             yield Moment(None, named.isoformat(), "skipped", "The clock jumps over this time")
 
 
-def _next_named(line: str, local: datetime) -> datetime | None:
-    """The first local time the line names, this one or later."""
-    return next((_clock(named) for named in _named_after(line, _epoch(local) - 1)), None)
-
-
 def _named_after(line: str, local: int) -> Iterator[int]:
     """Local times that the line names, as seconds of a clock that never jumps."""
     try:
@@ -213,11 +211,6 @@ def _is_once(line: str) -> bool:
     """Whether the line names hours: it then fires once a day for each, even if the clock repeats the hour."""
     minute, hour, *rest = line.split()
     return len(rest) == 3 and not minute.startswith("*") and not hour.startswith("*")
-
-
-def _is_second(at: int, where: tzinfo) -> bool:
-    """Whether this is the second occurrence of a repeated local time."""
-    return datetime.fromtimestamp(at, where).fold == 1
 
 
 def _change(after: int, until: int, where: tzinfo) -> int | None:
@@ -256,11 +249,6 @@ def _local(moment: float, zone: str) -> datetime:
     return datetime.fromtimestamp(moment, UTC).astimezone(zone_of(zone))
 
 
-@lru_cache(1)
-def _zones() -> frozenset[str]:
-    return frozenset(available_timezones())
-
-
-def _invalid(found: Sequence[FieldError]) -> InvalidInput:
-    said = "; ".join(f"{field}: {message}" for field, message in found)
-    return InvalidInput(f"{said}.", errors=[{"field": field, "message": message} for field, message in found])
+def invalid(found: Sequence[FieldError], prefix: str = "") -> InvalidInput:
+    text = "; ".join(f"{field}: {message}" for field, message in found)
+    return InvalidInput(f"{prefix}{text}.", errors=[{"field": field, "message": message} for field, message in found])

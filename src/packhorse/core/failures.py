@@ -12,15 +12,12 @@ from msgspec.structs import replace
 
 from packhorse.core import json
 from packhorse.core.models import FailedRun, Failure, FailureStatus, Job, Settled
-from packhorse.core.plan import Plan
 from packhorse.core.records import IndexEntry, Put, Record
 
 MAX_MESSAGE = 500
 """Characters of a message kept with a failure. The job keeps the whole message."""
-MAX_REVIVE_DELAY = 86_400.0
 MAX_USERS = 1000
 """Users counted per group. Beyond that, the number is a lower bound."""
-MAX_DOUBLINGS = 20
 HOUR = 3600.0
 TREND_HOURS = 24
 """Hours that a trend covers."""
@@ -55,8 +52,7 @@ class FailureGroup(Struct, frozen=True, omit_defaults=True):
     pipeline: str
     stage: str | None
     code: str
-    message: str
-    """Message of the first failure."""
+    message: str  # of the first failure
     first_seen: float
     last_seen: float
     open: int = 0
@@ -80,11 +76,7 @@ class FailureGroup(Struct, frozen=True, omit_defaults=True):
     @property
     def seen(self) -> str:
         """Sort key among the groups of its tenant: by the time it was last seen."""
-        return seen_at(self.last_seen, self.fingerprint)
-
-
-def seen_at(at: float, fingerprint: str) -> str:
-    return f"{int(at * 1000):012x}-{fingerprint}"
+        return f"{int(self.last_seen * 1000):012x}-{self.fingerprint}"
 
 
 def failure_id(at: float, job_id: str, run: int) -> str:
@@ -152,15 +144,9 @@ def failed_run(job: Job, error: Failure, run: int, now: float) -> FailedRun:
         schedule=None if job.firing is None else job.firing.schedule,
         revived=job.revived,
         times=policy.times if error.code in policy.codes else 0,
-        revive_at=now + revive_delay(job.plan, job.revived) if is_revived else None,
+        revive_at=now + policy.delay(job.revived) if is_revived else None,
         budget=(policy.budget, policy.per) if is_revived else None,
     )
-
-
-def revive_delay(plan: Plan, revived: int) -> float:
-    """Seconds before the next automatic retry of a job that has had ``revived`` of them."""
-    whole: float = plan.revive.backoff * 2 ** min(revived, MAX_DOUBLINGS)
-    return min(MAX_REVIVE_DELAY, whole)
 
 
 def _attempts(job: Job, error: Failure) -> int:
@@ -176,17 +162,10 @@ def _attempts(job: Job, error: Failure) -> int:
 # Groups. Stores that count in Python call these while they hold the lock on the group.
 
 
-def new_group(failure: FailedRun) -> FailureGroup:
+def new_group(run: FailedRun) -> FailureGroup:
     """The group for the first failure of a fingerprint, not counted yet."""
     return FailureGroup(
-        failure.tenant,
-        failure.fingerprint,
-        failure.pipeline,
-        failure.stage,
-        failure.code,
-        failure.message,
-        first_seen=failure.at,
-        last_seen=failure.at,
+        run.tenant, run.fingerprint, run.pipeline, run.stage, run.code, run.message, first_seen=run.at, last_seen=run.at
     )
 
 
@@ -200,20 +179,17 @@ def add_to_group(
     alert: Alert | None = "new" if group is None else "again" if group.dismissal is not None else None
     group = group or new_group(failure)
     is_counted = is_known or group.users < MAX_USERS
-    return (
-        replace(
-            group,
-            open=group.open + 1,
-            first_seen=min(group.first_seen, failure.at),  # failures of the same moment may be committed in any order
-            last_seen=max(group.last_seen, failure.at),
-            users=group.users + (is_counted and not is_known),
-            unlisted=group.unlisted + (not is_counted),
-            dismissal=None,
-            seen_again=failure.at if alert == "again" else group.seen_again,
-        ),
-        is_counted,
-        alert,
+    more = replace(
+        group,
+        open=group.open + 1,
+        first_seen=min(group.first_seen, failure.at),  # failures of the same moment may be committed in any order
+        last_seen=max(group.last_seen, failure.at),
+        users=group.users + (is_counted and not is_known),
+        unlisted=group.unlisted + (not is_counted),
+        dismissal=None,
+        seen_again=failure.at if alert == "again" else group.seen_again,
     )
+    return more, is_counted, alert
 
 
 def move_in_group(group: FailureGroup, was: FailureStatus, now: FailureStatus) -> FailureGroup:
@@ -226,12 +202,8 @@ def remove_from_group(
 ) -> FailureGroup | None:
     """The group without this failure, None if it was the last one. ``is_last``: the user has no other failure in it."""
     count = {failure.status.value: getattr(group, failure.status) - 1}
-    less = replace(
-        group,
-        **count,
-        users=group.users - (is_counted and is_last),
-        unlisted=group.unlisted - (not is_counted),
-    )
+    users, unlisted = group.users - (is_counted and is_last), group.unlisted - (not is_counted)
+    less = replace(group, **count, users=users, unlisted=unlisted)
     return less if less.count else None
 
 

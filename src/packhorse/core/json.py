@@ -40,7 +40,6 @@ class State(Struct, frozen=True, array_like=True):
 
 _encoder = msgspec.json.Encoder()
 _state = msgspec.json.Decoder(State)
-_plan = msgspec.json.Decoder(Plan)
 _spec = msgspec.json.Decoder(Spec)
 _result = msgspec.json.Decoder(Result)
 _events = msgspec.json.Decoder(tuple[Event, ...])
@@ -79,10 +78,7 @@ def state_from(data: bytes, job_id: str) -> State:
 
 def plan_from(data: bytes) -> Plan:
     """Raises CorruptRecord."""
-    try:
-        return _plan.decode(data)
-    except UNREADABLE as error:
-        raise CorruptRecord(f"A plan cannot be read: {error}.", what="plan", reason=str(error)) from error
+    return record(data, Plan)
 
 
 def spec_from(data: bytes, job_id: str) -> Spec:

@@ -7,7 +7,7 @@ status does not allow the action, and `LeaseLost` if the calling attempt no long
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote
 
 from msgspec.structs import replace
@@ -55,7 +55,7 @@ from packhorse.core.models import (
     TaskId,
 )
 from packhorse.core.plan import Need, Plan, StagePlan, Status, purge_at
-from packhorse.core.schedules import NotedRun, RunStatus, run_index, run_ref, run_status
+from packhorse.core.schedules import NotedRun, RunStatus, run_index, run_ref
 from packhorse.core.webhooks import job_delivery, put_delivery
 from packhorse.errors import JobNotFound, LeaseLost, NotAllowed
 
@@ -152,7 +152,7 @@ def start(job: Job, at: TaskId, *, token: str, worker: str, lease: float, now: f
     """Start an attempt and give the worker the lease. A job that is being stopped starts nothing."""
     task = job.task(at)
     if job.stopping or task is None or task.status is not PENDING or task.ready_at is None:
-        raise NotAllowed(verb="start", status=job.status.value)
+        raise _refusal(job, "start")
     draft = _draft(job, "start", now)
     draft.require(Waiting(at)).do(TakeBack(at)).do(Grant(at, token, worker, lease))
     if job.status is PENDING:
@@ -209,16 +209,6 @@ def fail(job: Job, at: TaskId, *, token: str, error: Failure, luck: float, now: 
     return _end_attempt(draft, at, task, error, not_before=now + wait, alone=alone)
 
 
-def stall(job: Job, at: TaskId, *, token: str, luck: float, now: float) -> Change:
-    """The stage reported no progress for too long, and its process was killed."""
-    return fail(job, at, token=token, error=STALLED, luck=luck, now=now)
-
-
-def time_out(job: Job, at: TaskId, *, token: str, luck: float, now: float) -> Change:
-    """The attempt exceeded its timeout, and its process was killed."""
-    return fail(job, at, token=token, error=TIMED_OUT, luck=luck, now=now)
-
-
 def lose(job: Job, at: TaskId, *, token: str, now: float, witnessed: bool = False) -> Change:
     """Take the lease from a lost worker. The attempt counts, so that a stage that kills its worker fails in the end.
 
@@ -269,11 +259,7 @@ def retry(
         raise JobNotFound(job_id=job.id)
     redo = _stages_to_redo(job, stage)
     if not redo and job.status is COMPLETED:
-        raise NotAllowed(
-            "The job is completed. Name the stage to run again, or * for everything.",
-            verb="retry",
-            status=job.status.value,
-        )
+        raise _refusal(job, "retry", "The job is completed. Name the stage to run again, or * for everything.")
     draft = _draft(job, "retry", now)
     if job.slot is not None:
         draft.require(SlotFree(job.slot)).do(TakeSlot(job.slot))
@@ -310,7 +296,7 @@ def promote(job: Job, *, to: str, run: int, now: float) -> Change | None:
     """Record that the result files of this run were copied to the folder ``to``, where they outlive the job."""
     draft = _draft(job, "promote", now)
     if job.run != run:
-        raise NotAllowed("The job was run again while its files were copied.", verb="promote", status=job.status)
+        raise _refusal(job, "promote", "The job was run again while its files were copied.")
     if to in job.promoted:
         return None
     return draft.set(promoted=(*job.promoted, to)).change()
@@ -328,11 +314,7 @@ def delete(job: Job, *, now: float) -> Change:
     if job.is_purging:
         raise JobNotFound(job_id=job.id)
     if job.status in ACTIVE:
-        raise NotAllowed(
-            f"The job is {job.status.value}. Cancel it first, and delete it when it has ended.",
-            verb="delete",
-            status=job.status.value,
-        )
+        raise _refusal(job, "delete", f"The job is {job.status}. Cancel it first, and delete it when it has ended.")
     return _draft(job, "delete", now).set(is_purging=True, purge_at=now).change()
 
 
@@ -451,16 +433,19 @@ class _Draft:
         for endpoint in self.before.webhooks:
             self.do(PutRecord(put_delivery(job_delivery(self.before.id, run, endpoint, self.now))))
         error: Failure | None = self.fields.get("error", self.before.error)
+        facts: dict[str, Any] = {}
         if status is FAILED and error is not None:
-            failure = failures.failed_run(self._so_far(), error, run, self.now)
+            facts = {"code": error.code, "message": error.message}
+            if error.stage is not None:
+                facts["stage"] = error.stage
+            failure = failures.failed_run(replace(self.before, stages=tuple(self.stages)), error, run, self.now)
             self.do(RecordFailure(failure))
             if (revival := new_revival(failure)) is not None:
                 self.do(PutRecord(put_action(revival)))
         if status is COMPLETED and run > 1:
             self.do(SettleFailures(FailureStatus.RETRIED, FailureStatus.RESOLVED))
-        facts = _error_facts(error) if error is not None and status is FAILED else {}
         self.say(status.value, run=run, **facts)
-        self.note_run(run_status(status), f"{facts['code']}: {facts['message']}" if facts else "")
+        self.note_run(cast(RunStatus, status.value), f"{facts['code']}: {facts['message']}" if facts else "")
 
     def note_run(self, status: RunStatus, message: str = "") -> None:
         """Tell the run of the tick that this job was made for how the job stands, in the same step."""
@@ -472,9 +457,6 @@ class _Draft:
             noted = NotedRun(status, job.id, job.trace_id, message, started_at, ended_at)
             at = job.tenant, firing.schedule, firing.tick
             self.do(NoteRecord(run_ref(*at), json.encode(noted), run_index(*at, is_open=not is_over)))
-
-    def _so_far(self) -> Job:
-        return replace(self.before, stages=tuple(self.stages))
 
     def is_running(self) -> bool:
         return any(task.status is RUNNING for stage in self.stages for task in stage.tasks or ())
@@ -496,8 +478,12 @@ ENDS_AS: Mapping[Stopping, Status] = {"cancel": CANCELLED, "fail": FAILED, "expi
 
 def _draft(job: Job, verb: str, now: float) -> _Draft:
     if job.status not in ALLOWED_FROM[verb] or (job.is_purging and verb != "purge"):
-        raise NotAllowed(verb=verb, status=job.status.value)
+        raise _refusal(job, verb)
     return _Draft(job, now)
+
+
+def _refusal(job: Job, verb: str, *message: str) -> NotAllowed:
+    return NotAllowed(*message, verb=verb, status=job.status.value)
 
 
 def _check_lease(job: Job, verb: str, at: TaskId, token: str) -> Task:
@@ -527,9 +513,8 @@ def _go_on(draft: _Draft, not_before: float) -> Change:
     if why is not None:
         if not draft.is_running():
             draft.end(ENDS_AS[why])
-    else:
-        if draft.advance(not_before):
-            draft.end(COMPLETED)
+    elif draft.advance(not_before):
+        draft.end(COMPLETED)
     return draft.change()
 
 
@@ -579,17 +564,11 @@ def _refuse_width(job: Job, at: TaskId, width: int | None) -> Failure | None:
             continue
         as_wide.add(stage.name)
         if width is None:
-            return Failure(
-                error_codes.NOT_A_LIST,
-                f"{stage.name} runs once per element, but {at.stage} did not return a list.",
-                permanent=True,
-            )
+            why = f"{stage.name} runs once per element, but {at.stage} did not return a list."
+            return Failure(error_codes.NOT_A_LIST, why, permanent=True)
         if width > stage.elements:
-            return Failure(
-                error_codes.TOO_MANY_ELEMENTS,
-                f"{at.stage} returned {width} elements; {stage.name} takes at most {stage.elements}.",
-                permanent=True,
-            )
+            why = f"{at.stage} returned {width} elements; {stage.name} takes at most {stage.elements}."
+            return Failure(error_codes.TOO_MANY_ELEMENTS, why, permanent=True)
     return None
 
 
@@ -600,20 +579,12 @@ def _stages_to_redo(job: Job, stage: str | None) -> set[int]:
     if stage == "*":
         return set(range(len(job.plan.stages)))
     if stage not in job.plan.index:
-        raise NotAllowed(
-            f"The pipeline has no stage {stage!r}; it has {', '.join(job.plan.index)}.",
-            verb="retry",
-            status=job.status.value,
-        )
-    return _reach(job.plan, [job.plan.index[stage]])
-
-
-def _reach(plan: Plan, roots: Iterable[int]) -> set[int]:
-    seen = set(roots)
-    for i, stage in enumerate(plan.stages):  # graph order: one pass finds everything that follows
-        if any(plan.index[need.stage] in seen for need in stage.needs):
-            seen.add(i)
-    return seen
+        raise _refusal(job, "retry", f"The pipeline has no stage {stage!r}; it has {', '.join(job.plan.index)}.")
+    redo = {job.plan.index[stage]}
+    for i, each in enumerate(job.plan.stages):  # graph order: one pass finds everything that follows
+        if any(job.plan.index[need.stage] in redo for need in each.needs):
+            redo.add(i)
+    return redo
 
 
 def _again(job: Job, i: int, redo: set[int]) -> Stage:
@@ -631,12 +602,6 @@ def _again(job: Job, i: int, redo: set[int]) -> Stage:
 
 def _blank(plan: StagePlan) -> Stage:
     return Stage((Task(),) if plan.over is None else None)
-
-
-def _error_facts(error: Failure) -> dict[str, Any]:
-    """Facts of the event of a failed run. The stage is included only if a stage failed."""
-    facts = {"code": error.code, "message": error.message}
-    return facts if error.stage is None else {**facts, "stage": error.stage}
 
 
 def _where(job: Job, at: TaskId) -> dict[str, Any]:

@@ -39,6 +39,7 @@ DEFAULT_KEEP = 7 * 86_400.0
 FILLABLE = ("deadline", "pending", "revive")
 """Pipeline options that the deployment fills in if unset, besides ``keep``."""
 CACHE = "filled"
+MAX_REVIVE_DELAY = 86_400.0
 MAX_DOUBLINGS = 32
 """The cap is reached long before; more would overflow a float."""
 
@@ -77,10 +78,14 @@ class Revive(Struct, frozen=True, array_like=True):
     times: int = 3
     """Maximum automatic retries per job. A manual retry resets the count."""
     backoff: float = 300.0
-    """Seconds before the first automatic retry, doubled each time up to `failures.MAX_REVIVE_DELAY`."""
+    """Seconds before the first automatic retry, doubled each time up to `MAX_REVIVE_DELAY`."""
     budget: int = 100
     """Maximum automatic retries per fingerprint within ``per`` seconds."""
     per: float = 3_600.0
+
+    def delay(self, revived: int) -> float:
+        """Seconds before the next automatic retry of a job that has had ``revived`` of them."""
+        return min(MAX_REVIVE_DELAY, self.backoff * 2.0 ** min(revived, MAX_DOUBLINGS))
 
 
 class StagePlan(Struct, frozen=True, omit_defaults=True, dict=True):
@@ -222,7 +227,7 @@ def check_plan(plan: Plan) -> None:
         if stage.name in seen:
             raise DefinitionError(f"Pipeline {plan.pipeline!r} has two stages named {stage.name!r}.")
         for need in stage.needs:
-            _check_need(plan.pipeline, stage, need.stage, need.how, seen)
+            _check_need(plan.pipeline, stage, need, seen)
         if sum(need.how == "each" for need in stage.needs) > 1:
             raise DefinitionError(f"Stage {stage.name!r} has two each(...) parameters; it can run over one list only.")
         seen[stage.name] = stage
@@ -253,16 +258,17 @@ def _fill(plan: Plan, defaults: Defaults) -> Plan:
     return replace(bare, fingerprint=fingerprint(bare))
 
 
-def _check_need(pipeline: str, stage: StagePlan, needed: str, how: str, seen: Mapping[str, StagePlan]) -> None:
+def _check_need(pipeline: str, stage: StagePlan, need: Need, seen: Mapping[str, StagePlan]) -> None:
+    needed = need.stage
     if needed not in seen:
         raise DefinitionError(
             f"Stage {stage.name!r} of {pipeline!r} needs {needed!r}, but no earlier stage has that name."
         )
     runs_over = seen[needed].over is not None
-    if how == "needs" and runs_over:
+    if need.how == "needs" and runs_over:
         raise DefinitionError(
             f"Stage {needed!r} runs once per element, so {stage.name!r} must use gather({needed})"
             f" or each(gather({needed}))."
         )
-    if how == "gather" and not runs_over:
+    if need.how == "gather" and not runs_over:
         raise DefinitionError(f"Stage {needed!r} runs once, so {stage.name!r} must use needs({needed}), not gather.")

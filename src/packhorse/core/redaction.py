@@ -46,8 +46,9 @@ def restore_masked(value: Any, before: Any, paths: Sequence[Path]) -> Any:
         return {
             name: restore_masked(inner, before.get(name), _below(paths, name, ANY)) for name, inner in value.items()
         }
-    if isinstance(value, list) and isinstance(before, list) and _is_same(value, before, _below(paths, ANY)):
-        return [restore_masked(inner, was, _below(paths, ANY)) for inner, was in zip(value, before, strict=True)]
+    below = _below(paths, ANY)
+    if isinstance(value, list) and isinstance(before, list) and _public(value, below) == _public(before, below):
+        return [restore_masked(inner, was, below) for inner, was in zip(value, before, strict=True)]
     return value
 
 
@@ -87,13 +88,12 @@ def redact_json(value: Any, secrets: Sequence[str]) -> Any:
     return [redact_json(inner, secrets) for inner in value] if isinstance(value, list) else value
 
 
-def _is_same(value: Sequence[Any], before: Sequence[Any], paths: Sequence[Path]) -> bool:
-    """Whether two lists differ in secrets only. Otherwise elements cannot be matched."""
-    return [_without_secrets(each, paths) for each in value] == [_without_secrets(each, paths) for each in before]
+def _public(elements: Sequence[Any], paths: Sequence[Path]) -> list[Any]:
+    """The elements without their secrets. Two lists whose public parts differ cannot be matched."""
+    return [_without_secrets(each, paths) for each in elements]
 
 
 def _without_secrets(value: Any, paths: Sequence[Path]) -> Any:
-    """The value without its secrets."""
     if () in paths:
         return None
     if isinstance(value, Mapping):
@@ -102,7 +102,7 @@ def _without_secrets(value: Any, paths: Sequence[Path]) -> Any:
             for name, inner in value.items()
             if () not in (below := _below(paths, name, ANY))
         }
-    return [_without_secrets(inner, _below(paths, ANY)) for inner in value] if isinstance(value, list) else value
+    return _public(value, _below(paths, ANY)) if isinstance(value, list) else value
 
 
 def _below(paths: Sequence[Path], *steps: str) -> list[Path]:
@@ -136,14 +136,10 @@ def _forms(text: str) -> set[str]:
 def _escapes(text: str) -> set[str]:
     """As JSON and as Python's repr, of text and of bytes."""
     shown = {wire.encode(text).decode()[1:-1], json.dumps(text)[1:-1]}
-    for show in (repr, ascii, _bytes_repr):
+    for show in (repr, ascii, lambda piece: repr(piece.encode())[1:]):
         bare = "'".join(show(piece)[1:-1] for piece in text.split("'"))
         shown |= {bare, bare.replace("'", "\\'")}  # Python chooses the quotes by the rest of the text
     return shown
-
-
-def _bytes_repr(text: str) -> str:
-    return repr(text.encode())[1:]
 
 
 def _url_forms(text: str) -> set[str]:

@@ -14,9 +14,8 @@ from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
 from packhorse.core import cron
-from packhorse.core.plan import Status
 from packhorse.core.records import IndexEntry, Ref, time_place
-from packhorse.errors import InvalidInput, NotAllowed
+from packhorse.errors import NotAllowed
 
 LATE = 60.0
 """Seconds after which an unclaimed tick counts as missed. Long enough for a worker to restart."""
@@ -64,7 +63,6 @@ class Schedule(Struct, frozen=True, omit_defaults=True):
     id: str
     terms: Terms
     version: int
-    """Version of the terms."""
     stamp: int = 1
     """Incremented by every write, claims included. A decision based on an older stamp is refused."""
     next_at: float | None = None
@@ -72,7 +70,6 @@ class Schedule(Struct, frozen=True, omit_defaults=True):
     last_at: float = 0.0
     """The last tick that was claimed."""
     runs: int = 0
-    """How many runs it has had."""
     declared: Terms | None = None
     """The terms in the app's code. Edits by people take precedence."""
     created_at: float = 0.0
@@ -159,10 +156,8 @@ class Move(Struct, frozen=True):
 
 def check_terms(terms: Terms, now: float) -> None:
     """Raise InvalidInput with all errors. The parameters are checked elsewhere, against the pipeline."""
-    mistakes = [{"field": field, "message": message} for field, message in _term_errors(terms, now)]
-    if mistakes:
-        said = "; ".join(f"{each['field']}: {each['message']}" for each in mistakes)
-        raise InvalidInput(f"The schedule is not valid: {said}.", errors=mistakes)
+    if found := list(_term_errors(terms, now)):
+        raise cron.invalid(found, "The schedule is not valid: ")
 
 
 def _term_errors(terms: Terms, now: float) -> Iterator[tuple[str, str]]:
@@ -212,7 +207,8 @@ def claim(schedule: Schedule, now: float, hold: float = 0.0) -> Move | None:
     if now - last <= _max_delay(terms):
         runs.append(_run(schedule, last, due_at=now + hold))
         if last > tick:
-            runs.append(_missed_run(schedule, tick, _before(schedule, tick, last)))
+            before = cron.last_tick(terms.cron, terms.zone, last - 1.0, tick)
+            runs.append(_missed_run(schedule, tick, before))
     else:
         runs.append(_missed_run(schedule, tick, last))
     moved = replace(schedule, stamp=schedule.stamp + 1, last_at=last, runs=schedule.runs + len(runs))
@@ -297,13 +293,7 @@ def declare(schedule: Schedule, declared: Terms, *, now: float) -> Move | None:
 
 
 def _revise(
-    schedule: Schedule,
-    terms: Terms,
-    author: str,
-    reason: str,
-    now: float,
-    action: str,
-    before: Schedule | None = None,
+    schedule: Schedule, terms: Terms, author: str, reason: str, now: float, action: str, before: Schedule | None = None
 ) -> Move:
     claimed = claim(schedule, now)
     base, runs = (schedule, ()) if claimed is None else (claimed.after, claimed.runs)
@@ -339,22 +329,16 @@ def decide_overlap(run: Run, others: list[Run], overlap: Overlap) -> Verdict:
     if overlap == "skip":
         # An earlier run that is not decided yet goes first.
         busy = active or waiting
-        return ("skip", f"The run of {iso(busy[0].tick)} was still active.") if busy else ("fire", "")
+        return ("skip", f"The run of {cron.utc(busy[0].tick)} was still active.") if busy else ("fire", "")
     if overlap == "queue":
         if len(waiting) >= MAX_WAITING:
             return "skip", f"{MAX_WAITING} runs were already waiting."
         busy = active or waiting
-        return ("wait", f"Waits for the run of {iso(busy[0].tick)}.") if busy else ("fire", "")
+        return ("wait", f"Waits for the run of {cron.utc(busy[0].tick)}.") if busy else ("fire", "")
     newer = [each for each in others if each.tick > run.tick]
     if newer:
-        return "skip", f"The run of {iso(newer[-1].tick)} replaced it."
-    return ("cancel", f"Waits until the run of {iso(active[0].tick)} is cancelled.") if active else ("fire", "")
-
-
-def run_status(status: Status) -> RunStatus:
-    """The status of a run whose job has ended."""
-    word: RunStatus = status.value  # type: ignore[assignment]
-    return word
+        return "skip", f"The run of {cron.utc(newer[-1].tick)} replaced it."
+    return ("cancel", f"Waits until the run of {cron.utc(active[0].tick)} is cancelled.") if active else ("fire", "")
 
 
 RUN = "run"
@@ -381,10 +365,6 @@ def _escape(name: str) -> str:
     return quote(name, safe="", errors="backslashreplace")
 
 
-def iso(tick: float) -> str:
-    return cron.utc(tick)
-
-
 def _run(schedule: Schedule, tick: float, *, due_at: float) -> Run:
     return Run(schedule.tenant, schedule.id, tick, schedule.version, due_at=due_at)
 
@@ -396,26 +376,13 @@ def _missed_run(schedule: Schedule, first: float, last: float) -> Run:
     what = MISSED
     if count > 1:
         more = "more than " if count == MAX_COUNTED else ""
-        what = f"No worker ran them in time: {more}{count} ticks until {iso(last)}."
-    return Run(
-        schedule.tenant,
-        schedule.id,
-        first,
-        schedule.version,
-        "missed",
-        message=what,
-        until=last if count > 1 else None,
-        count=count,
-    )
+        what = f"No worker ran them in time: {more}{count} ticks until {cron.utc(last)}."
+    until = last if count > 1 else None
+    return Run(schedule.tenant, schedule.id, first, schedule.version, "missed", message=what, until=until, count=count)
 
 
 def _max_delay(terms: Terms) -> float:
     return max(LATE, terms.window) if terms.misfire == "catch_up" else LATE
-
-
-def _before(schedule: Schedule, first: float, last: float) -> float:
-    """The tick before the last one. ``first`` is an earlier tick."""
-    return cron.last_tick(schedule.terms.cron, schedule.terms.zone, last - 1.0, first)
 
 
 def _next(schedule: Schedule, moment: float) -> float | None:

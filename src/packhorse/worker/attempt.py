@@ -396,9 +396,9 @@ class Attempt:
             case StopReason.LOST:
                 return self._end_as(None)
             case StopReason.TIMEOUT:
-                return self._end_as(lifecycle.time_out, luck=self._resources.luck())
+                return self._end_as(lifecycle.fail, error=lifecycle.TIMED_OUT, luck=self._resources.luck())
             case StopReason.STALLED:
-                return self._end_as(lifecycle.stall, luck=self._resources.luck())
+                return self._end_as(lifecycle.fail, error=lifecycle.STALLED, luck=self._resources.luck())
             case StopReason.MEMORY:
                 return self._fail(
                     error_codes.OUT_OF_MEMORY, f"The stage used more than its {(self.plan.memory or 0) >> 20} MiB."
