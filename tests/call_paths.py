@@ -1,6 +1,7 @@
 """Which modules a request passes through: traced on real calls, so that the list in the docs is not a guess.
 
-`python -m tests.call_paths` prints them. What background tasks do meanwhile is left out.
+`python -m tests.call_paths` prints the five paths of docs/architecture.md. What background tasks and polling loops do
+meanwhile is left out, except for the tick, which is the work of one background task.
 """
 
 from __future__ import annotations
@@ -9,22 +10,35 @@ import asyncio
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
+from unittest.mock import patch
 
 import packhorse
 from packhorse.factory import open_both
+from packhorse.store.base import Store
+from packhorse.store.sqlite.writer import Writer
 from packhorse.worker.pool import describe
 from packhorse.worker.worker import Worker
 from tests.http.processes import SAMPLE, Place
-from tests.http.unserved import unserved
+from tests.http.unserved import Http, unserved
 
 LIMIT = 60.0
 """Seconds for all of it: what is waited for below must come by then."""
 SOURCE = str(Path(packhorse.__file__).parent) + "/"
+BACKGROUND = SOURCE + "background/"
+SCHEDULER = BACKGROUND + "scheduler.py"
+POLLS = frozenset(
+    {"_reload_loop", "_pause_loop", "_renew_loop", "_check_leases", "watch_time", "watch_memory", "_until"}
+)
+"""Functions that do the same again and again, whether there is a job or not; the last one is ours."""
+
+
+STREAM = "http/responses/stream.py"
 
 
 class Trace:
@@ -32,65 +46,147 @@ class Trace:
 
     def __init__(self) -> None:
         self.modules: dict[str, None] = {}
-        self.is_on = False
-
-    def install(self) -> None:
-        """Before any thread is started: a thread is traced from its beginning or never."""
-        threading.setprofile(self._called)
-        sys.setprofile(self._called)
+        self._is_on = False
+        self._within: tuple[str, ...] = ()
+        self._thread = threading.local()
 
     @contextmanager
-    def on(self) -> Iterator[list[str]]:
+    def installed(self) -> Iterator[None]:
+        """Enter it before any thread is started: a thread is traced from its beginning or never."""
+        submit, run = ThreadPoolExecutor.submit, Writer.run
+
+        def submit_marked(pool: ThreadPoolExecutor, work: Callable[..., Any], *args: Any, **kw: Any) -> Future[Any]:
+            return submit(pool, self._marked(work), *args, **kw)
+
+        async def run_marked(writer: Writer, operation: Callable[..., Any]) -> Any:
+            return await run(writer, self._marked(operation))
+
+        threading.setprofile(self._called)
+        sys.setprofile(self._called)
+        with patch.object(ThreadPoolExecutor, "submit", submit_marked), patch.object(Writer, "run", run_marked):
+            yield
+
+    @contextmanager
+    def on(self, *within: str) -> Iterator[list[str]]:
+        """``within`` are folders or modules, of which one is on the stack of every call of the path."""
         modules: list[str] = []
         self.modules = {}
-        self.is_on = True
+        self._within = tuple(SOURCE + each for each in within)
+        self._is_on = True
         yield modules
-        self.is_on = False
+        self._is_on = False
         modules += self.modules
 
+    def _marked(self, work: Callable[..., Any]) -> Callable[..., Any]:
+        """What a thread does is on the path if whoever wants it done is."""
+        is_on_path = self._is_on_path(sys._getframe())
+
+        def run(*args: Any, **kw: Any) -> Any:
+            self._thread.is_on_path = is_on_path
+            try:
+                return work(*args, **kw)
+            finally:
+                self._thread.is_on_path = False
+
+        return run
+
     def _called(self, frame: FrameType, event: str, _: Any) -> None:
-        if not self.is_on or event != "call":
+        if not self._is_on or event != "call":
             return
         code = frame.f_code
-        if code.co_filename.startswith(SOURCE) and not code.co_name.startswith("<") and not _is_in_background(frame):
+        if code.co_filename.startswith(SOURCE) and not code.co_name.startswith("<") and self._is_on_path(frame):
             self.modules[code.co_filename[len(SOURCE) :]] = None
 
+    def _is_on_path(self, frame: FrameType) -> bool:
+        stack = list(_stack(frame))
+        if not any(code.co_name == "run_forever" for code in stack):  # no event loop, but a thread that does one thing
+            return getattr(self._thread, "is_on_path", False)
+        if any(code.co_name in POLLS for code in stack):
+            return False
+        files = {code.co_filename for code in stack}
+        is_background = any(file.startswith(BACKGROUND) for file in files)
+        return any(file.startswith(self._within) for file in files) and is_background == (SCHEDULER in self._within)
 
-def _is_in_background(frame: FrameType | None) -> bool:
+
+def _stack(frame: FrameType | None) -> Iterator[CodeType]:
     while frame is not None:
-        if frame.f_code.co_filename.startswith(SOURCE + "background/"):
-            return True
+        yield frame.f_code
         frame = frame.f_back
-    return False
+
+
+async def _until(is_true: Callable[[], Awaitable[Any]]) -> None:
+    while not await is_true():  # noqa: ASYNC110 (no event tells it)
+        await asyncio.sleep(0.1)
 
 
 async def paths() -> dict[str, list[str]]:
-    """A submit, the stage it leads to, and the page of the job."""
-    trace = Trace()
-    trace.install()
     found: dict[str, list[str]] = {}
-    with tempfile.TemporaryDirectory() as folder:
+    trace = Trace()
+    with tempfile.TemporaryDirectory() as folder, trace.installed():
         settings = Place(Path(folder)).settings
         store, blobs = await open_both(settings)
         worker = Worker(store, blobs, settings, await describe(str(SAMPLE)))
         stop = asyncio.Event()
         async with asyncio.timeout(LIMIT), asyncio.TaskGroup() as group, unserved(settings) as http:
             group.create_task(worker.run(stop))
-            while not (await http.get("pipelines")).json()["items"]:  # noqa: ASYNC110
-                await asyncio.sleep(0.1)
-            body = {"pipeline": "add", "user_id": "ann", "parameters": {"a": 1}}
-            with trace.on() as found["submit"]:
-                answer = await http.post("jobs", json=body)
-            job_id = answer.json()["job_id"]
-            with trace.on() as found["stage"]:
-                while not (await store.get([job_id]))[0].status.is_terminal:  # type: ignore[union-attr]  # noqa: ASYNC110
-                    await asyncio.sleep(0.1)
-            with trace.on() as found["page"]:
-                assert (await http.get(f"http://127.0.0.1/jobs/{job_id}")).status_code == 200
+            await _job(trace, found, worker, http)
+            await _progress(trace, found, store, http)
+            await _tick(trace, found, http)
             stop.set()
         await store.close()
         await blobs.close()
     return found
+
+
+async def _job(trace: Trace, found: dict[str, list[str]], worker: Worker, http: Http) -> None:
+    """A submit, the stage that follows, and the page of the job."""
+
+    async def is_published() -> bool:
+        return bool((await http.get("pipelines")).json()["items"])
+
+    async def has_ended() -> bool:
+        return "worker/attempt.py" in trace.modules and not worker._tasks
+
+    await _until(is_published)
+    with trace.on("http/middleware.py") as found["submit"]:
+        answer = await http.post("jobs", json={"pipeline": "add", "user_id": "ann", "parameters": {"a": 1}})
+    job_id = answer.json()["job_id"]
+    with trace.on("worker/") as found["stage"]:
+        await _until(has_ended)
+    with trace.on("http/middleware.py") as found["page"]:
+        assert (await http.get(f"http://127.0.0.1/jobs/{job_id}")).status_code == 200
+
+
+async def _progress(trace: Trace, found: dict[str, list[str]], store: Store, http: Http) -> None:
+    """A report of a running stage, until the stream of events has sent it on."""
+
+    async def has_reported() -> bool:
+        return bool((await store.progress([job_id])).get(job_id))
+
+    async def has_sent() -> bool:
+        return {"worker/reporter.py", "schemas/progress.py", STREAM} <= trace.modules.keys()
+
+    body = {"pipeline": "hold", "user_id": "ann", "parameters": {"seconds": 3.0}}
+    job_id = (await http.post("jobs", json=body)).json()["job_id"]
+    # In a thread: this client blocks the loop it is in until the response has ended.
+    stream = asyncio.create_task(asyncio.to_thread(asyncio.run, http.get(f"jobs/{job_id}/events")))
+    await _until(has_reported)
+    ways = ("worker/process.py", "worker/reporter.py", "http/feed.py", "http/routes/events.py", STREAM)
+    with trace.on(*ways) as found["progress"]:
+        await _until(has_sent)
+    assert "progress" in (await stream).text
+
+
+async def _tick(trace: Trace, found: dict[str, list[str]], http: Http) -> None:
+    """A schedule that fires, and the submit of its job."""
+
+    async def has_fired() -> bool:
+        return "store/sqlite/commit.py" in trace.modules and "jobs/submit.py" in trace.modules
+
+    terms = {"cron": "* * * * * *", "pipeline": "add", "user_id": "tim", "parameters": {"a": 1}}
+    assert (await http.put("schedules/often", json=terms)).is_success
+    with trace.on("background/scheduler.py") as found["tick"]:
+        await _until(has_fired)
 
 
 if __name__ == "__main__":

@@ -307,22 +307,23 @@ class Worker:
             try:
                 mark = await self._store.changed(mark, POLL, is_working=True)
                 self._wake.set()
-                if past_start(self._running.values()):
-                    cursor, touched = await self._store.touched(cursor)
-                    seen = await self._check_leases(touched, seen)
+                cursor, seen = await self._check_leases(cursor, seen)
             except StoreError as error:
                 await self._report_outage(error)
 
-    async def _check_leases(self, touched: Collection[str] | None, seen: Collection[Lease]) -> set[Lease]:
-        """Check the attempts whose jobs were touched, and all that are not in ``seen``; return those seen now.
+    async def _check_leases(self, cursor: int | None, seen: set[Lease]) -> tuple[int | None, set[Lease]]:
+        """Check the attempts whose jobs were touched since ``cursor``, and all that are not in ``seen``.
 
         The cursor is past whatever happened to an attempt before it had settled in.
         """
         here = [attempt.lease for attempt in past_start(self._running.values())]
+        if not here:
+            return cursor, seen
+        cursor, touched = await self._store.touched(cursor)
         leases = [each for each in here if touched is None or each.job_id in touched or each not in seen]
         if leases:
             self._stop_attempts(await self._store.renew(leases, None))
-        return set(here)
+        return cursor, set(here)
 
     # Keeping.
 
