@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from packhorse.blobs.base import Blobs
 from packhorse.jobs.explain import is_live
-from packhorse.jobs.health import duty_findings, files_answer, store_answers
+from packhorse.jobs.health import background_findings, files_answer, store_answers
 from packhorse.settings import Settings
 from packhorse.store.base import Finding, Store
 from packhorse.store.collections import workers
@@ -39,15 +39,15 @@ class HealthCheck:
         cards = await workers.list_all(self._store)
         live = [card for card in cards if is_live(card, now, self._settings.lease)]
         seen = [replace(each, meaning=f"{each.meaning}, as {self._me} sees it") for each in (store, files)]
-        return [*seen, _workers_in_all(cards, live, now), _duties_in_all(live, now, self._settings)]
+        return [*seen, _workers_finding(cards, live, now), _background_finding(live, now, self._settings)]
 
 
-def _workers_in_all(cards: Sequence[WorkerCard], live: Sequence[WorkerCard], now: float) -> Finding:
+def _workers_finding(cards: Sequence[WorkerCard], live: Sequence[WorkerCard], now: float) -> Finding:
     silent = [card.id for card in cards if card not in live]
     value = f"{len(live)} alive" + (f", {len(silent)} silent" if silent else "")
     return Finding("workers", not silent, value, ", ".join(silent) or "all are heard of", "workers", now)
 
 
-def _duties_in_all(live: Sequence[WorkerCard], now: float, settings: Settings) -> Finding:
-    late = [each.name for each in duty_findings(live, now, settings) if not each.is_ok]
+def _background_finding(live: Sequence[WorkerCard], now: float, settings: Settings) -> Finding:
+    late = [each.name for each in background_findings(live, now, settings) if not each.is_ok]
     return Finding("duties", not late, f"{len(late)} late", ", ".join(late) or "all are done", "duties", now)

@@ -17,7 +17,7 @@ from packhorse.core import lifecycle
 from packhorse.core.changes import Change
 from packhorse.core.models import Job
 from packhorse.core.plan import Status
-from packhorse.define.validation import NOT_VALID, NUL, FieldError, invalid, list_some, quote_short
+from packhorse.define.validation import NOT_VALID, invalid, list_some, quote_short
 from packhorse.errors import (
     CorruptRecord,
     InvalidInput,
@@ -28,10 +28,9 @@ from packhorse.errors import (
     SchemaTooNew,
     SlotTaken,
 )
-from packhorse.jobs import promote as promoting
-from packhorse.jobs.promote import Destination
+from packhorse.jobs.promote import Destination, copy_files
 from packhorse.jobs.services import Services
-from packhorse.jobs.view import MOST_COUNTED, check_stage, time_from
+from packhorse.jobs.view import MOST_COUNTED, check_selection, check_stage, selection_errors, time_from
 from packhorse.schemas.jobs import ChangedDocument, JobDocument, result_files
 from packhorse.store.base import Filter
 
@@ -42,8 +41,7 @@ async def cancel(services: Services, caller: Caller, job_id: str) -> JobDocument
     """Cancel a waiting job at once, or ask the workers that run it to stop."""
     await services.job(caller, job_id)
     job = await services.transact(job_id, lambda job: lifecycle.cancel(job, now=services.store.now()))
-    [shape] = await services.shown([job])
-    return shape
+    return await services.document(job)
 
 
 async def retry(services: Services, caller: Caller, job_id: str, stage: str | None = None) -> JobDocument:
@@ -55,8 +53,7 @@ async def retry(services: Services, caller: Caller, job_id: str, stage: str | No
             check_stage(job, stage)
         return lifecycle.retry(job, stage=stage, now=services.store.now())
 
-    [shape] = await services.shown([await services.transact(job_id, decide)])
-    return shape
+    return await services.document(await services.transact(job_id, decide))
 
 
 async def delete(services: Services, caller: Caller, job_id: str) -> None:
@@ -70,13 +67,17 @@ async def promote(services: Services, caller: Caller, job_id: str, name: str | N
     """Copy the result files to a permanent place. A second call copies only what is missing there."""
     destination = _destination(services, name)
     job = await services.job(caller, job_id)
-    to = promoting.folder_of(destination, job.id)
-    await _copy(services, job, destination, is_known=to in job.promoted)
+    if job.status is not Status.COMPLETED:
+        raise NotFinished(job_id=job.id, status=job.status.value)
+    files = result_files(job, (await services.store.results([job.id])).get(job.id, {}))
+    if not files:
+        raise NotAllowed("The result has no files that could be promoted.", verb="promote", status=job.status.value)
+    to = f"{destination.address}/{job.id}"
+    await copy_files(services.blobs, destination, job.id, files, is_known=to in job.promoted)
     now = services.store.now
     job = await services.transact(job_id, lambda found: lifecycle.promote(found, to=to, run=job.run, now=now()))
     services.audit.tell("job.promoted", caller, job_id=job.id, to=to)
-    [shape] = await services.shown([job])
-    return shape
+    return await services.document(job)
 
 
 def _destination(services: Services, name: str | None) -> Destination:
@@ -90,38 +91,32 @@ def _destination(services: Services, name: str | None) -> Destination:
     return services.destinations[name]
 
 
-async def _copy(services: Services, job: Job, destination: Destination, *, is_known: bool) -> None:
-    if job.status is not Status.COMPLETED:
-        raise NotFinished(job_id=job.id, status=job.status.value)
-    files = result_files(job, (await services.store.results([job.id])).get(job.id, {}))
-    if not files:
-        raise NotAllowed("The result has no files that could be promoted.", verb="promote", status=job.status.value)
-    await promoting.promote(services.blobs, destination, job.id, files, is_known=is_known)
-
-
 # Many jobs: those with these ids, or all that a filter finds, step by step
 
 MOST_IDS = 200
-"""Jobs that one request is about: as many as are done before anybody gets impatient."""
-
+"""Jobs per request: few enough for an answer in a few seconds."""
 FIRST = 10
-"""Jobs that are shown of those that a trial is about."""
+"""Jobs that a dry run shows."""
 NAMED = 20
-"""Jobs that are named because they were left as they are; more are counted."""
+"""Unchanged jobs that an answer names. It counts the others."""
 
-Decide = Callable[[Job, float], Change | None]
 
-DECIDE: dict[str, Decide] = {
-    "cancel": lambda job, now: lifecycle.cancel(job, now=now),
-    "retry": lambda job, now: lifecycle.retry(job, now=now),
-    "delete": lambda job, now: lifecycle.delete(job, now=now),
+class Verb(NamedTuple):
+    decide: Callable[..., Change | None]
+    scope: str
+    event: str
+    """In the audit log."""
+    excluded: frozenset[Status] = frozenset()
+    """Statuses in which the verb needs a stage, which a request about many jobs cannot name."""
+
+
+VERBS = {
+    "cancel": Verb(lifecycle.cancel, "cancel", "jobs.cancelled"),
+    "retry": Verb(lifecycle.retry, "submit", "jobs.retried", frozenset({Status.COMPLETED})),
+    "delete": Verb(lifecycle.delete, "submit", "jobs.deleted"),
 }
-SCOPES = {"cancel": "cancel", "retry": "submit", "delete": "submit"}
-WHOLE = {"retry": frozenset({Status.COMPLETED})}
-"""What is done again only if somebody says from where on, and so not by those who mean many."""
-
-LEFT = (JobNotFound, SlotTaken, NotAllowed, CorruptRecord, SchemaTooNew)
-"""What is wrong with one job, and leaves the others alone."""
+UNCHANGED = (JobNotFound, SlotTaken, NotAllowed, CorruptRecord, SchemaTooNew)
+"""Errors of one job that do not stop the others."""
 
 CURSOR = re.compile(r"(?P<until>[0-9.e+]{1,30}):(?P<status>[a-z]{1,20}):(?P<before>[0-9a-f-]{36})?")
 
@@ -146,10 +141,10 @@ class Meant(Struct):
 
 
 class Place(NamedTuple):
-    """How far somebody has come: status by status, and in each from the newest to the oldest."""
+    """The position of a cursor: status by status, and in each from the newest job to the oldest."""
 
     until: float
-    """Later jobs than there were at the beginning are not meant."""
+    """The time of the first request. Later jobs are not selected."""
     status: Status
     before: str | None = None
 
@@ -157,18 +152,14 @@ class Place(NamedTuple):
         return f"{self.until!r}:{self.status.value}:{self.before or ''}"
 
 
-def meant(given: Meant, caller: Caller) -> tuple[list[str], Filter | None]:
-    """Ids, or a filter; neither if it is about a user for whom the caller does not act. Raises InvalidInput."""
-    mistakes = [*_wrong(given)]
-    created_from = time_from(given.created_from, "created_from", mistakes)
-    created_until = time_from(given.created_until, "created_until", mistakes)
+def select_jobs(given: Meant, caller: Caller) -> tuple[list[str], Filter | None]:
+    """Ids, or a filter; neither for a user for whom the caller may not act. Raises InvalidInput."""
+    errors = selection_errors(given.ids, MOST_IDS, {"user_id": given.user_id, "pipeline": given.pipeline})
+    created_from = time_from(given.created_from, "created_from", errors)
+    created_until = time_from(given.created_until, "created_until", errors)
     named = (given.user_id, given.status, given.pipeline, created_from, created_until)
     is_filter = given.all or any(each is not None for each in named)
-    if not mistakes and bool(given.ids) == is_filter:
-        what = "Give ids, or what they have in common, not both" if is_filter else "Say which: ids, a filter, or all"
-        mistakes.append({"field": "ids", "message": what})
-    if mistakes:
-        raise invalid(NOT_VALID, mistakes)
+    check_selection(given.ids, errors, is_filter=is_filter, choices="ids, a filter, or all")
     if given.ids:
         return list(dict.fromkeys(given.ids)), None
     wanted = Filter(None, given.user_id, given.status, given.pipeline, created_from, created_until)
@@ -188,46 +179,34 @@ def place_from(cursor: str | None, statuses: Sequence[Status], now: float) -> Pl
     raise invalid(NOT_VALID, [{"field": "cursor", "message": "It must be what the answer before gave as `next`"}])
 
 
-def capped(filter: Filter, until: float) -> Filter:
-    """The filter without jobs that came later."""
-    return replace(filter, created_until=until if filter.created_until is None else min(until, filter.created_until))
-
-
-def _wrong(given: Meant) -> list[FieldError]:
-    found = []
-    if len(given.ids) > MOST_IDS:
-        found.append({"field": "ids", "message": f"There are more than {MOST_IDS}"})
-    texts = ("user_id", "pipeline")
-    return found + [{"field": name, "message": NUL} for name in texts if "\0" in (getattr(given, name) or "")]
-
-
 class BulkAction:
     """One verb for many jobs, on behalf of a caller."""
 
     def __init__(self, services: Services, caller: Caller, verb: str) -> None:
         self._services = services
         self._caller = caller
-        self._verb = verb
-        self._able = [each for each in Status if each in lifecycle.ALLOWED_FROM[verb] - WHOLE.get(verb, frozenset())]
+        self._verb = VERBS[verb]
+        self._able = [each for each in Status if each in lifecycle.ALLOWED_FROM[verb] - self._verb.excluded]
 
     async def run(self, given: Meant) -> ChangedDocument:
         """One step: up to 200 jobs; ``next`` in the answer is the cursor of the following one. Raises InvalidInput."""
-        access.require(self._caller, SCOPES[self._verb])
-        ids, filter = meant(given, self._caller)
+        access.require(self._caller, self._verb.scope)
+        ids, filter = select_jobs(given, self._caller)
         if given.ids:
-            return await self._tried(ids) if given.dry_run else await self._done(ids, None)
+            return await self._try_ids(ids) if given.dry_run else await self._change(ids, None)
         if filter is None or not (statuses := [each for each in self._able if filter.status in (None, each)]):
             return _answer()
         place = place_from(given.cursor, statuses, self._services.store.now())
-        if given.cursor is not None:  # at first all are meant: another's clock may be a little ahead of ours
-            filter = capped(filter, place.until)
+        if given.cursor is not None:  # not in the first request: another clock may be a little ahead of ours
+            latest = place.until if filter.created_until is None else min(place.until, filter.created_until)
+            filter = replace(filter, created_until=latest)
         if given.dry_run:
-            return await self._counted(filter, statuses)
+            return await self._count(filter, statuses)
         ids, following = await self._page(filter, place, statuses)
-        return await self._done(ids, following)
+        return await self._change(ids, following)
 
     async def _page(self, filter: Filter, place: Place, statuses: Sequence[Status]) -> tuple[list[str], Place | None]:
-        """The next jobs, and where to go on behind them."""
+        """The next jobs, and the position behind them."""
         found: list[str] = []
         for status in statuses[statuses.index(place.status) :]:
             here = place if status is place.status else Place(place.until, status)
@@ -238,20 +217,20 @@ class BulkAction:
                 return found, Place(place.until, status, page[-1].id)
         return found, None
 
-    async def _done(self, ids: Sequence[str], following: Place | None) -> ChangedDocument:
-        whys = await asyncio.gather(*(self._one(each) for each in ids))
-        done = [id for id, why in zip(ids, whys, strict=True) if why is None]
-        self._tell(done)
-        left = {id: why for id, why in zip(ids, whys, strict=True) if why is not None}
+    async def _change(self, ids: Sequence[str], following: Place | None) -> ChangedDocument:
+        whys = dict(zip(ids, await asyncio.gather(*(self._change_one(each) for each in ids)), strict=True))
+        done = [id for id, why in whys.items() if why is None]
+        self._audit(done)
+        left = {id: why for id, why in whys.items() if why is not None}
         return _answer(len(done), left=left, following=following)
 
-    async def _one(self, job_id: str) -> str | None:
-        """Why it was left as it is; None if it was not."""
+    async def _change_one(self, job_id: str) -> str | None:
+        """None, or why the job is unchanged."""
         left: str | None = None
 
         def verb(job: Job) -> Change | None:
             nonlocal left
-            change = self._decided(job)
+            change = self._decide(job)
             left = _state(job) if change is None else None
             return change
 
@@ -259,31 +238,31 @@ class BulkAction:
             if "\0" in job_id:
                 raise JobNotFound(job_id=job_id)
             await self._services.transact(job_id, verb)
-        except LEFT as error:
+        except UNCHANGED as error:
             return _why(error)
         return left
 
-    async def _tried(self, ids: Sequence[str]) -> ChangedDocument:
-        """What would become of them."""
+    async def _try_ids(self, ids: Sequence[str]) -> ChangedDocument:
+        """What would happen to them."""
         able: list[Job] = []
         left: dict[str, str] = {}
         for id in ids:
             try:
                 job = await self._services.job(self._caller, id)
-                change = self._decided(job)
-            except LEFT as error:
+                change = self._decide(job)
+            except UNCHANGED as error:
                 left[id] = _why(error)
                 continue
             if change is None:
                 left[id] = _state(job)
             else:
                 able.append(job)
-        return _answer(len(able), left=left, first=await self._services.listed(able[:FIRST]))
+        return _answer(len(able), left=left, first=await self._services.documents(able[:FIRST]))
 
-    def _decided(self, job: Job) -> Change | None:
-        return DECIDE[self._verb](access.job(self._caller, job, job.id), self._services.store.now())
+    def _decide(self, job: Job) -> Change | None:
+        return self._verb.decide(access.job(self._caller, job, job.id), now=self._services.store.now())
 
-    async def _counted(self, filter: Filter, statuses: Sequence[Status]) -> ChangedDocument:
+    async def _count(self, filter: Filter, statuses: Sequence[Status]) -> ChangedDocument:
         store, number, first = self._services.store, 0, list[Job]()
         for status in statuses:
             here = replace(filter, status=status)
@@ -291,16 +270,14 @@ class BulkAction:
             number += found.number
             first += await store.find(here, limit=FIRST - len(first)) if found.number and len(first) < FIRST else []
             if not found.is_all:
-                return _answer(number, is_at_least=True, first=await self._services.listed(first))
-        return _answer(number, first=await self._services.listed(first))
+                return _answer(number, is_at_least=True, first=await self._services.documents(first))
+        return _answer(number, first=await self._services.documents(first))
 
-    def _tell(self, ids: Sequence[str]) -> None:
-        """As for one alone, of which only the deletion is told; that it was many, for each verb."""
-        if not ids:
-            return
-        past = {"cancel": "jobs.cancelled", "retry": "jobs.retried", "delete": "jobs.deleted"}
-        self._services.audit.tell(past[self._verb], self._caller, count=len(ids))
-        for id in ids if self._verb == "delete" else ():
+    def _audit(self, ids: Sequence[str]) -> None:
+        """One entry for all, and one for each deleted job."""
+        if ids:
+            self._services.audit.tell(self._verb.event, self._caller, count=len(ids))
+        for id in ids if self._verb is VERBS["delete"] else ():
             self._services.audit.tell("job.deleted", self._caller, job_id=id)
 
 

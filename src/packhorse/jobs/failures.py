@@ -14,10 +14,9 @@ from packhorse.auth import access
 from packhorse.auth.access import LOCAL_USER, Caller
 from packhorse.core.failures import HOUR, MAX_TIMES, TREND_HOURS
 from packhorse.core.models import FailedRun, FailureStatus, Settled
-from packhorse.define.validation import NOT_VALID, NUL, FieldError, invalid
 from packhorse.errors import FailureGroupNotFound, FailureNotFound
 from packhorse.jobs.services import LONGEST_REASON, Services, check_reason
-from packhorse.jobs.view import time_from
+from packhorse.jobs.view import check_selection, selection_errors, time_from
 from packhorse.schemas.failures import (
     FailureDocument,
     FailureGroupDocument,
@@ -79,17 +78,16 @@ class ToDismiss(Chosen):
     reason: Annotated[str, Meta(extra_json_schema={"maxLength": LONGEST_REASON})] = ""
 
 
-def chosen(given: Chosen, tenant: str, now: float) -> tuple[list[str], FailureFilter | None]:
+def select_failures(given: Chosen, tenant: str, now: float) -> tuple[list[str], FailureFilter | None]:
     """Ids, or a filter; never later failures than there are now. Raises InvalidInput."""
-    mistakes = [*_wrong(given)]
-    since, until = time_from(given.since, "since", mistakes), time_from(given.until, "until", mistakes)
-    named = (given.fingerprint, given.pipeline, given.error_code, given.user_id, given.schedule_id, since, until)
-    is_filter = any(each is not None for each in named)
-    if not mistakes and bool(given.ids) == is_filter:
-        what = "Give ids, or what they have in common, not both" if is_filter else "Say which: ids, or a filter"
-        mistakes.append({"field": "ids", "message": what})
-    if mistakes:
-        raise invalid(NOT_VALID, mistakes)
+    names = ("fingerprint", "pipeline", "error_code", "user_id", "schedule_id")
+    texts = {name: getattr(given, name) for name in names}
+    errors = selection_errors(given.ids, MOST_IDS, texts)
+    if given.pace is not None and not (math.isfinite(given.pace) and 0.001 <= given.pace <= FASTEST):
+        errors.append({"field": "pace", "message": f"It must be from 0.001 to {FASTEST:.0f} a second"})
+    since, until = time_from(given.since, "since", errors), time_from(given.until, "until", errors)
+    is_filter = any(each is not None for each in (*texts.values(), since, until))
+    check_selection(given.ids, errors, is_filter=is_filter, choices="ids, or a filter")
     if given.ids:
         return list(dict.fromkeys(given.ids)), None
     return [], FailureFilter(
@@ -104,17 +102,6 @@ def chosen(given: Chosen, tenant: str, now: float) -> tuple[list[str], FailureFi
         since,
         now if until is None else min(now, until),
     )
-
-
-def _wrong(given: Chosen) -> list[FieldError]:
-    found = []
-    if len(given.ids) > MOST_IDS:
-        found.append({"field": "ids", "message": f"There are more than {MOST_IDS}"})
-    texts = ("fingerprint", "pipeline", "error_code", "user_id", "schedule_id")
-    found += [{"field": name, "message": NUL} for name in texts if "\0" in (getattr(given, name) or "")]
-    if given.pace is not None and not (math.isfinite(given.pace) and 0.001 <= given.pace <= FASTEST):
-        found.append({"field": "pace", "message": f"It must be from 0.001 to {FASTEST:.0f} a second"})
-    return found
 
 
 async def list_failures(
@@ -198,7 +185,7 @@ async def place_order(services: Services, caller: Caller, kind: Kind, given: Cho
     if isinstance(given, ToDismiss):
         check_reason(given.reason, if_missing="Say why they are dismissed")
     by, now = caller.key_id or LOCAL_USER, services.store.now()
-    ids, wanted = chosen(given, caller.tenant, now)
+    ids, wanted = select_failures(given, caller.tenant, now)
     group = None
     if ids:
         open = [each for each in await _failures(services, caller, ids) if each.status is FailureStatus.OPEN]

@@ -22,17 +22,17 @@ from packhorse.store.collections import workers
 from packhorse.store.collections.workers import Lost, WorkerCard, get_bookmark, list_definitions, list_findings
 
 PATIENCE = 3.0
-"""Seconds that store and files have to answer: whoever asks wants to know of an outage within five."""
+"""Seconds for an answer of store and object store: an outage must be known within five."""
 FRESH = 60.0
-"""Seconds for which what was found is taken for how it is."""
+"""Seconds after which a finding is stale."""
 MACHINE_FRESH = 10.0
-"""Seconds for which what a host uses is."""
+"""Seconds after which the usage of a host is stale."""
 MOST_JOBS = 500
-"""Jobs that are looked at, the newest: what keeps many of them waiting keeps one of these."""
+"""Newest jobs that are checked: what keeps many jobs waiting keeps one of these waiting."""
 
 
 async def find_all(store: Store, blobs: Blobs, settings: Settings) -> list[Finding]:
-    """All that can be told from here and from what workers have written down, each with when that was."""
+    """Everything that this process sees and that workers have recorded, each with its time."""
     answers = [await store_answers(store), await files_answer(blobs, store.now())]
     if not answers[0].is_ok:
         return answers
@@ -40,15 +40,15 @@ async def find_all(store: Store, blobs: Blobs, settings: Settings) -> list[Findi
 
 
 async def find_in_store(store: Store, settings: Settings) -> list[Finding]:
-    """What the store knows: how it is set up, who works, what workers have found, and what is stuck."""
+    """From the store: its setup, the workers, what they have found, and jobs that are stuck."""
     now, cards = store.now(), await workers.list_all(store)
     live = [card for card in cards if is_live(card, now, settings.lease)]
     return [
         *(replace(each, measured_at=now) for each in await store.check()),
         *_workers(cards, now, settings.lease),
         *_lost_workers(cards, await workers.list_lost(store)),
-        *duty_findings(live, now, settings),
-        *_notes_of_workers(await list_findings(store), live, now),
+        *background_findings(live, now, settings),
+        *_worker_findings(await list_findings(store), live, now),
         *await _stuck(store, live),
         *await _definitions(store),
     ]
@@ -58,7 +58,7 @@ State = Literal["ok", "bad", "stale"]
 
 
 def state(finding: Finding, now: float) -> State:
-    """``ok``, ``bad``, or ``stale``: it was so once, and nobody has looked since."""
+    """``stale`` if nobody has checked for a while."""
     if finding.measured_at is not None and now - finding.measured_at > FRESH:
         return "stale"
     return "ok" if finding.is_ok else "bad"
@@ -109,7 +109,7 @@ def _workers(cards: Sequence[WorkerCard], now: float, lease: float) -> Iterator[
 
 
 def _lost_workers(cards: Iterable[WorkerCard], lost: Iterable[Lost]) -> Iterator[Finding]:
-    """Of those who are gone: what they had in hand went to others, so that nothing is bad about it any more."""
+    """Not bad: other workers have taken over their stages."""
     there = {card.id for card in cards}
     for each in lost:
         if each.id not in there:
@@ -117,8 +117,8 @@ def _lost_workers(cards: Iterable[WorkerCard], lost: Iterable[Lost]) -> Iterator
             yield Finding(f"lost worker {each.id}", True, "gone", meaning, "lost workers")
 
 
-def duty_findings(live: Sequence[WorkerCard], now: float, settings: Settings) -> Iterator[Finding]:
-    """Every worker has all of them, and it is enough that one does them."""
+def background_findings(live: Sequence[WorkerCard], now: float, settings: Settings) -> Iterator[Finding]:
+    """Of background tasks. Every worker runs all of them; it is enough that one succeeds."""
     last: dict[str, float] = {}
     for card in live:
         for name, at in card.duties.items():
@@ -129,8 +129,8 @@ def duty_findings(live: Sequence[WorkerCard], now: float, settings: Settings) ->
         yield Finding(f"duty {name}", age < longest, f"{age:.0f} s ago", "its last step without fault", "duties", now)
 
 
-def _notes_of_workers(noted: Iterable[Finding], live: Sequence[WorkerCard], now: float) -> Iterator[Finding]:
-    """What workers found of store and files. Where none works, there is nothing to find."""
+def _worker_findings(noted: Iterable[Finding], live: Sequence[WorkerCard], now: float) -> Iterator[Finding]:
+    """What workers found about store and object store, if there are workers."""
     for each in noted:
         if each.part in ("store", "files") and live:
             stale = (
@@ -140,7 +140,7 @@ def _notes_of_workers(noted: Iterable[Finding], live: Sequence[WorkerCard], now:
 
 
 async def _stuck(store: Store, live: Sequence[WorkerCard]) -> list[Finding]:
-    """Jobs that will wait until somebody starts the right worker, counted by what they wait for."""
+    """Jobs that wait until somebody acts, counted by what they wait for."""
     around, now = Around(live, await read_pauses(store)), store.now()
     counts: Counter[str] = Counter()
     for status in (Status.PENDING, Status.RUNNING):

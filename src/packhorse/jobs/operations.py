@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from msgspec import Struct
 
@@ -23,8 +24,7 @@ from packhorse.jobs.stats import (
     QueueStats,
     Series,
     by_queue,
-    ended,
-    percentiles,
+    count_ended,
     queue_stats,
     series,
 )
@@ -47,7 +47,9 @@ from packhorse.store.base import Finding
 from packhorse.store.collections import workers
 from packhorse.store.collections.queues import READINGS_KEPT, Level, Pause, drop_pause, put_pause
 from packhorse.store.collections.workers import Lost, Machine, Work, WorkerCard
-from packhorse.store.counters import MINUTE
+from packhorse.store.counters import MINUTE, percentile
+
+WorkerState = Literal["alive", "draining", "silent", "lost"]
 
 
 class Overview(Struct, frozen=True):
@@ -60,7 +62,7 @@ class Overview(Struct, frozen=True):
 
 
 async def overview(services: Services, caller: Caller, window: str, *, groups: int) -> Overview:
-    """The survey and the self-check may be a few seconds old: every viewer would have the same ones read."""
+    """The survey and the self-check may be a few seconds old: all viewers share them."""
     survey, _ = await services.survey()
     found, _ = await services.findings()
     now = services.store.now()
@@ -95,7 +97,7 @@ async def _stats(
     if queue is not None and queue not in survey.queues:
         raise QueueNotFound(queue=queue[:100])
     counts, counted_at = await services.counts()
-    today, failed = await ended(services.store)
+    today, failed = await count_ended(services.store)
     found = await series(services.store, length, queue=queue, pipeline=pipeline)
     return {
         "at": iso(survey.at),
@@ -124,15 +126,11 @@ async def _stats(
 def _length(window: str) -> float:
     try:
         length = seconds(window)
+        if not MINUTE <= length <= READINGS_KEPT:
+            raise ValueError("It must be between one minute and 72 hours")
     except ValueError as error:
-        raise _wrong(str(error)) from None
-    if not MINUTE <= length <= READINGS_KEPT:
-        raise _wrong("It must be between one minute and 72 hours")
+        raise invalid("The query is not valid", [{"field": "window", "message": str(error)}]) from None
     return length
-
-
-def _wrong(message: str) -> Exception:
-    return invalid("The query is not valid", [{"field": "window", "message": message}])
 
 
 def _window(found: Series, length: float, queue: str | None, pipeline: str | None) -> WindowDocument:
@@ -143,8 +141,8 @@ def _window(found: Series, length: float, queue: str | None, pipeline: str | Non
         "pipeline": pipeline,
         "outcomes": dict(found.figures.outcomes),
         "per_minute": _per_minute(found.figures, length),
-        "wait_seconds": _waits(found.figures),
-        "run_seconds": _percentiles(percentiles(found.figures.run)),
+        "wait_seconds": _percentiles(found.figures.wait),
+        "run_seconds": _percentiles(found.figures.run),
     }
 
 
@@ -153,11 +151,12 @@ def _point(point: Point, step: int) -> PointDocument:
         "at": iso(point.at),
         "outcomes": dict(point.figures.outcomes),
         "per_minute": _per_minute(point.figures, step),
-        "wait_seconds": _waits(point.figures),
-        "run_seconds": _percentiles(percentiles(point.figures.run)),
-        "ready": _most(point.levels, lambda level: level.ready),
-        "oldest_seconds": _most(point.levels, lambda level: level.oldest),
-        "running": _most(point.levels, lambda level: level.running),
+        "wait_seconds": _percentiles(point.figures.wait),
+        "run_seconds": _percentiles(point.figures.run),
+        # The peak, which is None if nobody measured; the last value could miss it.
+        "ready": max((level.ready for level in point.levels), default=None),
+        "oldest_seconds": max((level.oldest for level in point.levels), default=None),
+        "running": max((level.running for level in point.levels), default=None),
         "workers": min(point.workers, default=None),
     }
 
@@ -166,25 +165,17 @@ def _per_minute(figures: Figures, length: float) -> float:
     return round(figures.outcomes.total() * MINUTE / length, 3)
 
 
-def _waits(figures: Figures) -> PercentilesDocument:
-    return _percentiles(percentiles(figures.wait))
-
-
-def _percentiles(found: dict[str, float | None]) -> PercentilesDocument:
-    p50, p95, p99 = (None if value is None else round(value, 4) for value in found.values())
+def _percentiles(counts: Counter[int]) -> PercentilesDocument:
+    found = [percentile(counts, share) for share in (0.50, 0.95, 0.99)]
+    p50, p95, p99 = (None if value is None else round(value, 4) for value in found)
     return {"p50": p50, "p95": p95, "p99": p99}
-
-
-def _most(levels: Sequence[Level], of: Callable[[Level], float]) -> float | None:
-    """A peak between two points must not be missed; None where nobody has looked."""
-    return max((of(level) for level in levels), default=None)
 
 
 # Queues
 
 
 async def pause_queue(services: Services, caller: Caller, queue: str, reason: str) -> QueueDocument:
-    """Start nothing more from this queue; what runs, runs on. Raises QueueNotFound and InvalidInput."""
+    """Start nothing more from this queue; running stages continue. Raises QueueNotFound and InvalidInput."""
     check_reason(reason)
     await _queue_named(services, queue)
     await put_pause(services.store, Pause(queue, services.store.now(), caller.key_id or LOCAL_USER, reason))
@@ -201,7 +192,7 @@ async def resume_queue(services: Services, caller: Caller, queue: str) -> QueueD
 
 
 async def _queue_named(services: Services, queue: str) -> QueueDocument:
-    """A misspelt name would be paused for ever, with nobody the wiser."""
+    """Raises QueueNotFound: a pause of a misspelt name would have no effect."""
     for each in await list_queues(services):
         if each["name"] == queue:
             return each
@@ -228,13 +219,9 @@ def _queue(name: str, survey: QueueStats, figures: Figures, pause: Pause | None)
         "workers": sum(name in card.queues for card in survey.live),
         "slots": level.slots,
         "per_minute": _per_minute(figures, RECENT),
-        "wait_seconds": _waits(figures),
-        "paused": _pause(pause),
+        "wait_seconds": _percentiles(figures.wait),
+        "paused": None if pause is None else {"at": iso(pause.at), "by": pause.by, "reason": pause.reason},
     }
-
-
-def _pause(pause: Pause | None) -> Any:
-    return None if pause is None else {"at": iso(pause.at), "by": pause.by, "reason": pause.reason}
 
 
 # Workers
@@ -244,44 +231,40 @@ async def list_workers(services: Services) -> list[WorkerDocument]:
     """The workers that are there, and for a day those that were lost."""
     now, cards = services.store.now(), await workers.list_all(services.store)
     lost = {each.id: each for each in await workers.list_lost(services.store)}
-    shown = [_there(card, lost.pop(card.id, None), now, services.settings.lease) for card in cards]
+    present = [_present_worker(card, lost.pop(card.id, None), now, services.settings.lease) for card in cards]
     jobs = await _jobs(services, [work.job_id for each in lost.values() for work in each.work])
-    return [*shown, *(_gone(each, jobs) for each in lost.values())]
+    return [*present, *(_worker(each, "lost", _loss(each, jobs)) for each in lost.values())]
 
 
-def _there(card: WorkerCard, lost: Lost | None, now: float, lease: float) -> WorkerDocument:
-    is_here = is_live(card, now, lease)
-    missed = lost is not None and not is_here
+def _present_worker(card: WorkerCard, lost: Lost | None, now: float, lease: float) -> WorkerDocument:
+    if is_live(card, now, lease):
+        document = _worker(card, "draining" if card.is_draining else "alive")
+    else:
+        document = _worker(card, "silent") if lost is None else _worker(card, "lost", _loss(lost, {}))
     return {
-        "worker_id": card.id,
-        "state": "lost" if missed else "silent" if not is_here else "draining" if card.is_draining else "alive",
-        "host": card.host,
-        "pid": card.pid,
-        "version": card.version,
+        **document,
         "started_at": iso(card.started_at) if card.started_at else None,
-        "seen_at": iso(card.seen_at),
         "queues": {queue: {"slots": slots, "busy": card.busy.get(queue, 0)} for queue, slots in card.queues.items()},
         "kinds": list(card.kinds),
         "work": [_work(work, None) for work in card.work],
         "machine": None if card.machine is None else _machine(card.machine, now),
-        "lost": _loss(lost, {}) if missed and lost is not None else None,
     }
 
 
-def _gone(lost: Lost, jobs: Mapping[str, Job]) -> WorkerDocument:
+def _worker(of: WorkerCard | Lost, state: WorkerState, lost: LossDocument | None = None) -> WorkerDocument:
     return {
-        "worker_id": lost.id,
-        "state": "lost",
-        "host": lost.host,
-        "pid": lost.pid,
-        "version": lost.version,
+        "worker_id": of.id,
+        "state": state,
+        "host": of.host,
+        "pid": of.pid,
+        "version": of.version,
         "started_at": None,
-        "seen_at": iso(lost.seen_at),
+        "seen_at": iso(of.seen_at),
         "queues": {},
         "kinds": [],
         "work": [],
         "machine": None,
-        "lost": _loss(lost, jobs),
+        "lost": lost,
     }
 
 
@@ -316,7 +299,7 @@ def _machine(machine: Machine, now: float) -> MachineDocument:
 
 
 async def _jobs(services: Services, job_ids: Sequence[str]) -> dict[str, Job]:
-    """What is left of them; one that nobody can read must not hide the workers."""
+    """Those that exist. One that cannot be read must not hide the workers."""
     try:
         return {job.id: job for job in await services.store.get(list(dict.fromkeys(job_ids))) if job is not None}
     except (CorruptRecord, SchemaTooNew):

@@ -57,14 +57,10 @@ class Destination(Protocol):
     async def close(self) -> None: ...
 
 
-def folder_of(destination: Destination, job_id: str) -> str:
-    return f"{destination.address}/{job_id}"
-
-
-async def promote(
+async def copy_files(
     blobs: Blobs, destination: Destination, job_id: str, files: Sequence[Artifact], *, is_known: bool
 ) -> None:
-    """Copy what is not there yet. Whoever is killed meanwhile, or calls twice, leaves nothing behind but copies."""
+    """Copy what is not there yet. It can be interrupted and repeated."""
 
     async def copy(made: Artifact) -> None:
         key = f"{job_id}/{artifact_key(made.name)}"

@@ -1,4 +1,4 @@
-"""What the use cases work with, opened once per process: store, files, settings, pipelines, keys and the audit log."""
+"""What the use cases work with, opened once per process: store, object store, settings, pipelines, keys, audit log."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ from packhorse.jobs import health
 from packhorse.jobs.catalog import Catalog
 from packhorse.jobs.explain import Past, past
 from packhorse.jobs.promote import Destination
-from packhorse.jobs.stats import MOST_COUNTED, QueueStats, queue_stats
+from packhorse.jobs.stats import MOST_COUNTED, queue_stats
 from packhorse.jobs.transact import Transactor
 from packhorse.log import log
 from packhorse.schemas.jobs import JobDocument, jobs_to_json
 from packhorse.settings import Settings
-from packhorse.store.base import Finding, Store
-from packhorse.store.counters import Counts
+from packhorse.store.base import Store
 
 COUNTED = 2.0
 """Seconds for which a count of all jobs is used again: some stores need several milliseconds for it."""
@@ -39,7 +38,7 @@ LONGEST_REASON = 500
 T = TypeVar("T")
 
 
-class Remembered(Generic[T]):
+class Cached(Generic[T]):
     """A value that is read again once it is older than ``seconds``. Callers at the same time share one read."""
 
     def __init__(self, read: Callable[[], Awaitable[T]], seconds: float, now: Callable[[], float]) -> None:
@@ -86,22 +85,13 @@ class Services:
         self.catalog = Catalog(store)
         self.keyring = Keyring(store)
         self.audit = Auditor(store, keep=settings.audit_keep)
-        self.counts = Remembered(self._count, COUNTED, store.now)
-        self.survey = Remembered(self._survey, SURVEYED, store.now)
-        self.findings = Remembered(self._examine, EXAMINED, store.now)
+        self.counts = Cached(lambda: store.counted(MOST_COUNTED), COUNTED, store.now)
+        self.survey = Cached(lambda: queue_stats(store, settings.lease), SURVEYED, store.now)
+        self.findings = Cached(lambda: health.find_all(store, blobs, settings), EXAMINED, store.now)
         self._past: dict[str, tuple[Past, float]] = {}
 
-    async def _count(self) -> Counts:
-        return await self.store.counted(MOST_COUNTED)
-
-    async def _survey(self) -> QueueStats:
-        return await queue_stats(self.store, self.settings.lease)
-
-    async def _examine(self) -> list[Finding]:
-        return await health.find_all(self.store, self.blobs, self.settings)
-
     async def past(self, pipeline: str) -> Past:
-        """How long the stages of a pipeline took. Pages that watch a job ask again and again, so it is kept a while."""
+        """How long the stages of a pipeline took, cached: pages that watch a job ask again and again."""
         now = self.store.now()
         known = self._past.get(pipeline)
         if known is None or now - known[1] > REMEMBERED:
@@ -114,15 +104,16 @@ class Services:
         [job] = [None] if "\0" in job_id else await self.store.get([job_id])
         return access.job(caller, job, job_id)
 
-    async def listed(self, jobs: Sequence[Job]) -> list[JobDocument]:
-        """As `shown`, without jobs of which a part cannot be read; the log names those."""
+    async def documents(self, jobs: Sequence[Job]) -> list[JobDocument]:
+        """Without jobs of which a part cannot be read; the log names those."""
         try:
-            return await self.shown(jobs)
+            return await jobs_to_json(self.store, jobs)
         except (CorruptRecord, SchemaTooNew) as error:
             if len(jobs) > 1:
-                return [shape for job in jobs for shape in await self.listed([job])]
+                return [document for job in jobs for document in await self.documents([job])]
             log.job_unreadable(jobs[0].id, error)
             return []
 
-    async def shown(self, jobs: Sequence[Job]) -> list[JobDocument]:
-        return await jobs_to_json(self.store, jobs)
+    async def document(self, job: Job) -> JobDocument:
+        [document] = await jobs_to_json(self.store, [job])
+        return document

@@ -1,4 +1,4 @@
-"""From counts and readings to the numbers people look at: throughput, percentiles, and series short enough to plot."""
+"""Statistics from counts and samples: throughput, outcomes, series to plot, and the queues as they are now."""
 
 from __future__ import annotations
 
@@ -14,23 +14,22 @@ from packhorse.store.collections import workers
 from packhorse.store.collections.base import get_readable
 from packhorse.store.collections.queues import Level, Reading, list_readings
 from packhorse.store.collections.workers import WorkerCard, list_definitions, plans_of
-from packhorse.store.counters import MINUTE, QUARTER, Tally, percentile
+from packhorse.store.counters import MINUTE, QUARTER, Tally
 
 MOST_COUNTED = 10_000
 """Tasks counted per queue. This number means at least so many."""
 MOST_POINTS = 300
-"""Of a series."""
+"""Points of a series."""
 RECENT = 300.0
-"""Seconds over which a queue's throughput and waits are told."""
+"""Seconds over which a queue's throughput and waits are measured."""
 DAY = 86_400
 ENDS = ("completed", "failed", "cancelled")
-SHARES = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
 
 Counted = Iterable[tuple[Tally, int]]
 
 
 class Figures(Struct):
-    """What was counted over some time, added up."""
+    """Sums of counts."""
 
     outcomes: Counter[str] = field(default_factory=Counter)
     wait: Counter[int] = field(default_factory=Counter)
@@ -47,7 +46,7 @@ class Figures(Struct):
 
 
 class Point(Struct):
-    """A stretch of a series; ``levels`` are the readings that fall into it."""
+    """One step of a series, with the samples taken in it."""
 
     at: int
     figures: Figures = field(default_factory=Figures)
@@ -62,10 +61,6 @@ class Series(Struct, frozen=True):
     """Of the whole window."""
 
 
-def percentiles(counts: Counter[int]) -> dict[str, float | None]:
-    return {name: percentile(counts, share) for name, share in SHARES.items()}
-
-
 async def by_queue(store: Store) -> dict[str, Figures]:
     """The last minutes of every queue."""
     found: dict[str, Figures] = {}
@@ -75,8 +70,8 @@ async def by_queue(store: Store) -> dict[str, Figures]:
     return found
 
 
-async def ended(store: Store) -> tuple[int, int]:
-    """Jobs that have ended since midnight, UTC; and those that have failed in 24 hours, to a quarter of an hour."""
+async def count_ended(store: Store) -> tuple[int, int]:
+    """Jobs that ended since midnight, UTC, and jobs that failed in the last 24 hours, to a quarter of an hour."""
     now = store.now()
     today, failed = 0, 0
     for tally, count in await store.tallied(QUARTER, now - DAY, queue=""):
@@ -87,10 +82,10 @@ async def ended(store: Store) -> tuple[int, int]:
 
 
 async def series(store: Store, window: float, *, queue: str | None, pipeline: str | None) -> Series:
-    """The jobs of the window, or the attempts in a queue; with how the queue stood, or all of them."""
+    """Of jobs, or of the attempts in one queue; with samples of that queue, or of all."""
     now = store.now()
     step = MINUTE if window <= MOST_POINTS * MINUTE else QUARTER
-    since = now - window + step  # the stretch that is under way counts as one
+    since = now - window + step  # the current step counts as one
     counts = await store.tallied(step, since, queue=queue or "", pipeline=pipeline)
     return _series(step, since, now, counts, await list_readings(store, since), queue)
 

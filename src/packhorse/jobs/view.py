@@ -15,7 +15,7 @@ from packhorse.auth import access
 from packhorse.auth.access import Caller
 from packhorse.core.models import Artifact, Job
 from packhorse.core.plan import Status
-from packhorse.define.validation import FieldError, list_some, quote_short
+from packhorse.define.validation import NOT_VALID, NUL, FieldError, invalid, list_some, quote_short
 from packhorse.errors import InvalidInput, JobNotFound
 from packhorse.jobs.explain import estimate_job, explain_job
 from packhorse.jobs.services import Services
@@ -47,8 +47,7 @@ MOST_COUNTED = 1000
 
 async def job(services: Services, caller: Caller, job_id: str) -> JobDocument:
     """Raises JobNotFound."""
-    [shape] = await services.shown([await services.job(caller, job_id)])
-    return shape
+    return await services.document(await services.job(caller, job_id))
 
 
 async def list_jobs(
@@ -60,7 +59,7 @@ async def list_jobs(
         return {"items": [], "next": None}
     found = await services.store.find(filter, before=cursor, limit=limit + 1)
     following = found[limit - 1].id if len(found) > limit else None
-    return {"items": await services.listed(found[:limit]), "next": following}
+    return {"items": await services.documents(found[:limit]), "next": following}
 
 
 async def count_jobs(services: Services, caller: Caller, wanted: Filter) -> CountDocument:
@@ -168,6 +167,21 @@ def check_stage(job: Job, stage: str | None) -> None:
         )
 
 
+def selection_errors(ids: Sequence[str], most: int, texts: Mapping[str, str | None]) -> list[FieldError]:
+    """Of a request about many: too many ids, and texts that cannot be stored."""
+    errors = [{"field": "ids", "message": f"There are more than {most}"}] if len(ids) > most else []
+    return errors + [{"field": name, "message": NUL} for name, text in texts.items() if "\0" in (text or "")]
+
+
+def check_selection(ids: Sequence[str], errors: list[FieldError], *, is_filter: bool, choices: str) -> None:
+    """Raises InvalidInput for the errors, and unless there are either ids or a filter."""
+    if not errors and bool(ids) == is_filter:
+        what = "Give ids, or what they have in common, not both" if is_filter else f"Say which: {choices}"
+        errors = [{"field": "ids", "message": what}]
+    if errors:
+        raise invalid(NOT_VALID, errors)
+
+
 def seconds_of(at: datetime | None) -> float | None:
     """A time without a zone is UTC."""
     if at is None:
@@ -175,12 +189,12 @@ def seconds_of(at: datetime | None) -> float | None:
     return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()
 
 
-def time_from(text: str | None, field: str, mistakes: list[FieldError]) -> float | None:
-    """The time that a text names; what is wrong with it is added to the mistakes."""
+def time_from(text: str | None, field: str, errors: list[FieldError]) -> float | None:
+    """The time that a text names; adds to ``errors`` if it names none."""
     if text is None:
         return None
     try:
         return seconds_of(msgspec.convert(text, datetime))
     except (msgspec.ValidationError, OverflowError, ValueError):
-        mistakes.append({"field": field, "message": "It must be a time such as 2026-01-31T12:00:00Z"})
+        errors.append({"field": field, "message": "It must be a time such as 2026-01-31T12:00:00Z"})
         return None

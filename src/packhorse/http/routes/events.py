@@ -115,7 +115,7 @@ class _Following:
                     yield frame
 
     async def _snapshot(self, job: Job) -> bytes:
-        [shape] = await self._services.shown([job])
+        shape = await self._services.document(job)
         self._stages = shape["stages"]
         self._position = {
             "stage": shape["stage"],

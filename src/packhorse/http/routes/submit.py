@@ -101,7 +101,7 @@ async def submit(request: HttpRequest, services: FromServices, caller: FromCalle
     job = await services.feed.wait_for_end(document["job_id"], seconds, request.receive)
     if job is None:
         return PlainResponse(document, 202, headers)
-    [document] = await services.shown([job])
+    document = await services.document(job)
     return PlainResponse(document, 200 if job.status.is_terminal else 202, headers)
 
 
@@ -237,8 +237,7 @@ class Submission:
     async def _shown(self, job: Job, spec: Spec) -> JobDocument:
         if job.id == self._intake.job_id:
             return new_job_to_json(job, spec)
-        [first] = await self._services.shown([job])  # this key was used before, and that job may have got far
-        return first
+        return await self._services.document(job)  # this key was used before, and that job may have got far
 
     @property
     def _client(self) -> str | None:

@@ -54,7 +54,7 @@ async def asked_to_delete(request: Page, job_id: FromPath[str]) -> Response[byte
     tools, caller = tools_and_caller(request.scope)
     access.require(caller, "read")
     found = await tools.job(caller, job_id)
-    [shape] = await tools.shown([found])
+    shape = await tools.document(found)
     files = len(await view.artifacts(tools, found)) + len(shape["inputs"])
     return rendered(request, "job_delete.html", job=shape, files=files)
 
