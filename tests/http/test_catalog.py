@@ -57,7 +57,7 @@ def catalog(registry: Registry) -> Catalog:
 
 
 def fields(published: Published, values: dict[str, Any]) -> set[str]:
-    return {mistake["field"] for mistake in published.mistakes(values)}
+    return {mistake["field"] for mistake in published.find_errors(values)}
 
 
 def test_files_are_found_by_their_schema() -> None:
@@ -143,8 +143,8 @@ def test_only_a_list_may_be_given_several_times() -> None:
 def test_a_name_there_is_not_is_answered_with_those_there_are() -> None:
     published = Published(definition(Lists))
 
-    [top] = published.mistakes({"tgas": []})
-    [inner] = published.mistakes({"turns": [{"speaker": "a", "txt": ""}]})
+    [top] = published.find_errors({"tgas": []})
+    [inner] = published.find_errors({"turns": [{"speaker": "a", "txt": ""}]})
 
     assert top["message"].endswith("there is tags, sizes, turns, either, maybe, pair, one")
     assert inner["field"] == "turns[0].txt"

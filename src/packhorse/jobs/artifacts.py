@@ -33,9 +33,9 @@ MARKS = "publishing"
 BATCH = 100
 PAGE = 1000
 TRIES = 5
-"""Puts of one file while others put theirs in its place."""
+"""Tries to put one file while other jobs put theirs in its place."""
 KEPT = 2
-"""Marks that are kept of a folder: who is shown, and who is shown again if that one goes."""
+"""Marks that are kept per folder: of the job that is shown, and of the one before it."""
 
 Files = dict[str, Stored]
 
@@ -45,7 +45,7 @@ def input_key(job_id: str, parameter: str, index: int, name: str) -> str:
 
 
 def output_prefix(job_id: str, stage: str, token: str) -> str:
-    """A folder per attempt: a late worker can not replace what a later attempt has published."""
+    """A folder per attempt: a late worker cannot replace what a later attempt has published."""
     return f"jobs/{job_id}/output/{stage}/{token}"
 
 
@@ -54,7 +54,7 @@ def content_type(name: str) -> str:
 
 
 async def few_at_a_time(work: Callable[[G], Awaitable[T]], given: Iterable[G]) -> list[T]:
-    """What each comes to, in order. The first failure ends the others, and is raised when all have ended."""
+    """The results in order. The first error cancels the others and is raised when all have ended."""
     turns = asyncio.Semaphore(AT_A_TIME)
 
     async def in_turn(one: G) -> T:
@@ -71,12 +71,19 @@ async def few_at_a_time(work: Callable[[G], Awaitable[T]], given: Iterable[G]) -
 
 
 async def find_artifact(store: Store, job_id: str, name: str) -> Stored:
-    """The file that a job has made under this name. Raises `ArtifactNotFound`."""
+    """Raises ArtifactNotFound."""
     results = (await store.results([job_id])).get(job_id, {})
     for artifact in (artifact for result in results.values() for artifact in result.artifacts):
         if artifact.name == name:
             return artifact.file
     raise ArtifactNotFound(job_id=job_id, name=name)
+
+
+async def checksum(blobs: Blobs, key: str) -> str:
+    summed = sha256()
+    async for piece in blobs.read(key):
+        summed.update(piece)
+    return summed.hexdigest()
 
 
 def referenced_keys(results: Mapping[Any, Result]) -> set[str]:
@@ -85,7 +92,7 @@ def referenced_keys(results: Mapping[Any, Result]) -> set[str]:
 
 
 def safe_suffix(name: str) -> str:
-    """Only what is surely harmless: storage names are ours, the name a person gave is data."""
+    """Only what is harmless in a key: the name that a person gave is data."""
     found = re.search(r"\.[A-Za-z0-9]{1,12}$", name)
     return found[0].lower() if found else ""
 
@@ -94,11 +101,11 @@ def safe_suffix(name: str) -> str:
 
 
 def published_files(to: str, job: Job, results: Mapping[TaskId, Result]) -> Files:
-    """What a job publishes: all that its stages made, without the names of the stages; of two of a name the later."""
+    """All artifacts of a job by name, without the names of the stages; of two with one name, the later."""
     named: dict[str, Artifact] = {}
     for stage in job.plan.stages:
         for at in sorted(at for at in results if at.stage == stage.name):
-            named |= {_named(to, made.name.partition("/")[2]): made for made in results[at].artifacts}
+            named |= {_publish_name(to, made.name.partition("/")[2]): made for made in results[at].artifacts}
     return {name: made.file for name, made in named.items() if not any(each.startswith(f"{name}/") for each in named)}
 
 
@@ -107,19 +114,19 @@ class Publisher:
         self._blobs = blobs
 
     async def publish(self, job: Job, results: Mapping[TaskId, Result]) -> None:
-        """May be repeated. A job without files publishes nothing, and leaves what is there."""
+        """Can be repeated. A job without files publishes nothing and leaves what is there."""
         to = publish_path.publish_folder(job)
         if to is None or not (made := published_files(to, job, results)):
             return
         mark = f"{_marks(to)}/{_mark(job.id, job.run)}"
-        if not is_key(mark):  # the path itself is too long: trying again would not help
+        if not is_key(mark):  # the path is too long: another try would not help
             return
         with suppress(BlobExists):
             await self._blobs.put(mark, _once(json.encode(made)))
         await self._show(to)
 
     async def withdraw(self, to: str, job_id: str) -> None:
-        """The job goes, and with it what it published; the one before it is shown again, if that is still there."""
+        """Remove what the job published; show the job before it again, if that still exists."""
         marks = await self._all(to)
         mine = [mark for mark in marks if _owner(mark) == job_id]
         if mine:
@@ -128,7 +135,7 @@ class Publisher:
             await self._show(to)
 
     async def strays(self, store: Store, after: str) -> tuple[list[str], str]:
-        """Of one page of marks those whose jobs are no more; where the next page begins."""
+        """One page of marks whose jobs no longer exist, and where the next page begins."""
         keys = await self._blobs.keys(MARKS, after=after or None, limit=BATCH)
         known = await store.known(sorted({_owner(key) for key in keys}))
         return [key for key in keys if _owner(key) not in known], keys[-1] if len(keys) == BATCH else ""
@@ -146,20 +153,20 @@ class Publisher:
                 return
 
     async def _let_show(self, to: str, marks: Sequence[str], left: Sequence[str]) -> None:
-        """What the last of those left that can be read has published, and nothing that only others have."""
-        said = {mark: await self._said(to, mark) for mark in marks}
-        wanted = next((said[mark] for mark in reversed(left) if said[mark]), {})
-        others = {name for files in said.values() for name in files if name not in wanted}
+        """Put the files of the newest readable mark in ``left``, and delete files that only other marks list."""
+        listed = {mark: await self._read_mark(to, mark) for mark in marks}
+        wanted = next((listed[mark] for mark in reversed(left) if listed[mark]), {})
+        others = {name for files in listed.values() for name in files if name not in wanted}
         await self._blobs.delete([f"{to}/{name}" for name in sorted(others)])
         for name, file in wanted.items():
-            with suppress(BlobNotFound):  # its job has just been purged, or run again
+            with suppress(BlobNotFound):  # its job was purged or run again meanwhile
                 await self._put(f"{to}/{name}", file)
 
     async def _put(self, key: str, file: Stored) -> None:
-        """Objects are never overwritten: what is another's is deleted first, and for a moment there is none."""
+        """Objects are never overwritten: another's file is deleted first, and for a moment there is none."""
         for _ in range(TRIES):
             size = await self._blobs.size(key)
-            if size == file.size and await self._sum(key) == file.sha256:
+            if size == file.size and await checksum(self._blobs, key) == file.sha256:
                 return
             if size is not None:
                 await self._blobs.delete([key])
@@ -168,14 +175,8 @@ class Publisher:
                 return
         raise BlobExists(key=key)
 
-    async def _sum(self, key: str) -> str:
-        summed = sha256()
-        async for piece in self._blobs.read(key):
-            summed.update(piece)
-        return summed.hexdigest()
-
     async def _all(self, to: str) -> list[str]:
-        """The marks of the folder, oldest job first; none, if there can be no such folder."""
+        """The marks of the folder, oldest job first; none if its path is no valid key."""
         if not is_key(_marks(to)):
             return []
         found: list[str] = []
@@ -184,20 +185,20 @@ class Publisher:
         names = (key.removeprefix(f"{_marks(to)}/") for key in found)
         return sorted(name for name in names if "/" not in name)
 
-    async def _said(self, to: str, mark: str) -> Files:
-        """Nothing, if the mark is gone or cannot be read: trying again would not help, and others share the folder.
+    async def _read_mark(self, to: str, mark: str) -> Files:
+        """Empty if the mark is gone or unreadable: another try would not help, and other jobs share the folder.
 
-        Nor what cannot be there: it would neither be put nor deleted, and its job could never go.
+        Without invalid keys: they could be neither put nor deleted, and their job could never be purged.
         """
         with suppress(BlobNotFound, CorruptRecord):
             pieces = [piece async for piece in self._blobs.read(f"{_marks(to)}/{mark}")]
-            said = json.record(b"".join(pieces), Files)
-            return {name: file for name, file in said.items() if is_key(f"{to}/{name}")}
+            listed = json.record(b"".join(pieces), Files)
+            return {name: file for name, file in listed.items() if is_key(f"{to}/{name}")}
         return {}
 
 
-def _named(to: str, name: str) -> str:
-    """Below a long path there may be no room for a name for which there was beside its job."""
+def _publish_name(to: str, name: str) -> str:
+    """A hash if the name is too long below this path."""
     key = artifact_key(name)
     return key if is_key(f"{to}/{key}") else hash_name(name)
 

@@ -29,10 +29,10 @@ from packhorse.store.base import Records
 from packhorse.store.collections.workers import list_definitions
 
 FRESH = 2.0
-"""Seconds for which what was read is taken for true. A name that is not among it is looked for at once."""
+"""Seconds for which definitions are cached. An unknown name causes a read at once."""
 
 UNSAID = "What was sent"
-"""Stands in messages for the value that is wrong, where it may be a secret or have one in it."""
+"""Replaces the invalid value in messages where it may be or contain a secret."""
 
 Json = Mapping[str, Any]
 Many = Literal["one", "many"]
@@ -73,34 +73,34 @@ class Published:
         return self._list(name) is not None
 
     def read(self, name: str, texts: Sequence[str]) -> Any:
-        """The value of a part: as it is where a text may stand, else JSON. Of several, or for a list, each element so.
+        """The value of a form field: the text where the schema allows one, else JSON. For a list, of each element.
 
-        One text that is a JSON array is that array. What cannot be read is left as it is: the schema says best what
-        was expected instead.
+        A single text that is a JSON array is that array. What is not JSON stays a text, so that the schema says what
+        was expected.
         """
         schema, array = self._of(name), self._list(name)
         if array is None or (len(texts) == 1 and not self._is_element(texts[0], schema)):
             return self._one(texts[0], schema)
         return [self._one(text, _item(array, i)) for i, text in enumerate(texts)]
 
-    def mistakes(self, values: Json) -> list[FieldError]:
-        """What is wrong with parameters in which each file is a text."""
+    def find_errors(self, values: Json) -> list[FieldError]:
+        """Of parameters in which each file is a text."""
         if self._validator.is_valid(values):
             return []
         errors = list(self._validator.iter_errors(values))
         surplus = unknown_names(values, self._schema) if errors else {}
-        return [mistake for error in errors for mistake in _mistakes(error, surplus)]
+        return [found for error in errors for found in _field_errors(error, surplus)]
 
     def _file(self, schema: Json) -> tuple[Many, Json] | None:
-        """Whether it is one or several, and the schema of each."""
+        """Whether it takes one or many, and the schema of each; None if it is no file."""
         branches = [part for part in self._branches(schema) if part.get("type") != "null"]
         if len(branches) != 1:
             return None
         if _is_file(branches[0]):
             return "one", branches[0]
         items = branches[0].get("items")
-        if isinstance(items, Mapping) and _is_file(self._resolved(items)):
-            return "many", self._resolved(items)
+        if isinstance(items, Mapping) and _is_file(self._resolve(items)):
+            return "many", self._resolve(items)
         return None
 
     def _of(self, name: str) -> Json:
@@ -112,7 +112,7 @@ class Published:
         return next((part for part in self._branches(self._of(name)) if "array" in _several(part.get("type"))), None)
 
     def _is_element(self, text: str, schema: Json) -> bool:
-        """Whether one text for what may be a list is an element of it, and not all of it."""
+        """Whether a single text is an element of the list, and not the whole list."""
         kinds = {kind for part in self._branches(schema) for kind in _several(part.get("type"))}
         if kinds - {"array", "null"}:
             return False
@@ -120,7 +120,7 @@ class Published:
             whole = decode_json(text.encode())
         except msgspec.DecodeError:  # no JSON
             return True
-        except UNDECODABLE:  # nested deeper than anybody means it
+        except UNDECODABLE:  # nested too deeply
             return False
         return not (isinstance(whole, list) or (whole is None and "null" in kinds))
 
@@ -140,7 +140,7 @@ class Published:
         )
 
     def _branches(self, schema: Json) -> Iterator[Json]:
-        schema = self._resolved(schema)
+        schema = self._resolve(schema)
         inner = schema.get("anyOf") or schema.get("oneOf")
         if inner:
             for part in inner:
@@ -148,7 +148,7 @@ class Published:
         else:
             yield schema
 
-    def _resolved(self, schema: Json) -> Json:
+    def _resolve(self, schema: Json) -> Json:
         while "$ref" in schema:
             schema = self._schema["$defs"][schema["$ref"].rpartition("/")[2]]
         return schema
@@ -165,7 +165,7 @@ class Catalog:
         return list(self._found.values())
 
     async def get(self, name: str | None) -> Published:
-        """The pipeline of that name; without one, the only pipeline there is."""
+        """The pipeline of that name; without a name, the only pipeline."""
         await self._refresh()
         if (name is not None and name not in self._found) or not self._found:
             await self._refresh(always=True)
@@ -181,11 +181,11 @@ class Catalog:
         if not always and time.monotonic() - self._read_at < FRESH:
             return
         found = {definition.pipeline: definition for definition in await list_definitions(self._store)}
-        self._found = {name: self._kept(definition) for name, definition in found.items()}
+        self._found = {name: self._compile(definition) for name, definition in found.items()}
         self._read_at = time.monotonic()
 
-    def _kept(self, definition: Definition) -> Published:
-        """Rules are compiled once: a definition is published again with every start of a worker."""
+    def _compile(self, definition: Definition) -> Published:
+        """Once: every worker that starts publishes its definitions again."""
         known = self._found.get(definition.pipeline)
         if known is not None and known.definition.fingerprint == definition.fingerprint:
             known.definition = definition
@@ -199,14 +199,14 @@ def _choice(names: Sequence[str]) -> str:
     return f"Which pipeline? There is {list_some(names)}."
 
 
-def _mistakes(error: jsonschema_rs.ValidationError, surplus: Mapping[str, Sequence[str]]) -> list[FieldError]:
+def _field_errors(error: jsonschema_rs.ValidationError, surplus: Mapping[str, Sequence[str]]) -> list[FieldError]:
     path = _path(error.instance_path)
     match error.kind:
         case jsonschema_rs.ValidationErrorKind.Required():
-            return [{"field": _joined(path, error.kind.property), "message": "This is required"}]
+            return [{"field": _join(path, error.kind.property), "message": "This is required"}]
         case jsonschema_rs.ValidationErrorKind.AdditionalProperties():
-            names = [_joined(path, name) for name in error.kind.unexpected]
-            return [mistake for name in names for mistake in unknown_fields([name], surplus.get(name, ()))]
+            names = [_join(path, name) for name in error.kind.unexpected]
+            return [found for name in names for found in unknown_fields([name], surplus.get(name, ()))]
         case jsonschema_rs.ValidationErrorKind.Enum():
             return [one_of(path, error.kind.options)]
     return [{"field": path, "message": error.message}]
@@ -215,11 +215,11 @@ def _mistakes(error: jsonschema_rs.ValidationError, surplus: Mapping[str, Sequen
 def _path(steps: Sequence[str | int]) -> str:
     path = ""
     for step in steps:
-        path = f"{path}[{step}]" if isinstance(step, int) else _joined(path, step)
+        path = f"{path}[{step}]" if isinstance(step, int) else _join(path, step)
     return path
 
 
-def _joined(path: str, name: str) -> str:
+def _join(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
@@ -238,7 +238,7 @@ def _several(kind: Any) -> Sequence[Any]:
 
 
 def _is_time(text: str) -> bool:
-    """As Python reads it: a time without a zone is one, too."""
+    """As Python reads it, also without a zone."""
     try:
         datetime.fromisoformat(text)
     except ValueError:

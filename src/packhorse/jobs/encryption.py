@@ -1,4 +1,4 @@
-"""Secret parameters at rest: encrypted before anything is written, opened only for the process that runs the stage."""
+"""Encrypts secret parameters before anything is stored, and decrypts them for the process that runs the stage."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ NONCE = 12
 
 
 class Encryptor:
-    """Encrypts with AES-256-GCM, under a key made from the deployment's. What is sealed names the key it needs.
+    """AES-256-GCM, with a key derived from the deployment's. A ciphertext names its key.
 
-    A sealed text is bound to tenant and pipeline: copied into somebody else's record it cannot be opened.
+    It is bound to tenant and pipeline: copied into another record it cannot be decrypted.
     """
 
     def __init__(self, secret_key: str) -> None:
@@ -36,7 +36,7 @@ class Encryptor:
         self._name = hashlib.sha256(self._key).hexdigest()[:8]
 
     def encrypt(self, parameters: bytes, plan: Plan, tenant: str) -> bytes:
-        """Raises `NoSecretKey`, and InvalidInput for a mask that somebody took for the secret."""
+        """Raises NoSecretKey, and InvalidInput for a mask in place of a secret."""
         if not plan.secrets:
             return parameters
         plain: Any = json.decode(parameters)
@@ -47,32 +47,30 @@ class Encryptor:
         return json.encode(replace_at(plain, plan.secrets, lambda secret: self._encrypt_value(secret, plan, tenant)))
 
     def encrypt_rest(self, parameters: bytes, plan: Plan, tenant: str) -> bytes:
-        """Seal what is not sealed yet."""
-        plain: Any = json.decode(parameters)
-        return json.encode(
-            replace_at(
-                plain,
-                plan.secrets,
-                lambda each: each if is_encrypted(each) else self._encrypt_value(each, plan, tenant),
-            )
-        )
+        """Encrypt secrets that are not encrypted yet."""
+
+        def encrypt(value: Any) -> Any:
+            return value if is_encrypted(value) else self._encrypt_value(value, plan, tenant)
+
+        return json.encode(replace_at(json.decode(parameters), plan.secrets, encrypt))
 
     def decrypt(self, parameters: bytes, plan: Plan, tenant: str) -> bytes:
-        """Raises `NoSecretKey` or `SecretUnreadable`."""
+        """Raises NoSecretKey and SecretUnreadable."""
         if not plan.secrets:
             return parameters
         sealed: Any = json.decode(parameters)
         return json.encode(replace_at(sealed, plan.secrets, lambda secret: self._decrypt_value(secret, plan, tenant)))
 
     def fingerprint_secrets(self, parameters: bytes, plan: Plan) -> Any:
-        """The parameters with a mark in place of each secret: the same for the same one, and of no use to others."""
-        return replace_at(json.decode(parameters), plan.secrets, self._mark)
+        """The parameters with a keyed hash in place of each secret."""
 
-    def _mark(self, secret: Any) -> str:
-        return hmac.new(self._key, b"mark:" + json.encode(secret), hashlib.sha256).hexdigest()
+        def mark(secret: Any) -> str:
+            return hmac.new(self._key, b"mark:" + json.encode(secret), hashlib.sha256).hexdigest()
+
+        return replace_at(json.decode(parameters), plan.secrets, mark)
 
     def _cipher(self) -> AESGCM:
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # takes longer to load than most need it for
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # slow to load, and rarely needed
 
         if not self._key:
             raise NoSecretKey
@@ -99,7 +97,7 @@ class Encryptor:
 
 @lru_cache(maxsize=8)
 def get_encryptor(secret_key: str) -> Encryptor:
-    """Made once: it is asked for with every submit."""
+    """Cached: every submit needs it."""
     return Encryptor(secret_key)
 
 

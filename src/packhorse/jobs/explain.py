@@ -24,32 +24,32 @@ from packhorse.store.collections.workers import WorkerCard
 from packhorse.store.counters import KEPT, QUARTER, duration_bucket, percentile
 
 STUCK = frozenset({"PAUSED", "NO_WORKER", "NO_CODE", "NO_PROCESS"})
-"""Reasons that go away only if somebody does something."""
+"""Reasons that go away only if somebody acts."""
 
 MOST_COUNTED = 1000
-"""Tasks ahead of one that are counted: who waits for that many does not care for the rest."""
+"""Tasks ahead of one that are counted at most."""
 
 STAGES = "/stages"
 """Stored in place of a queue name, which cannot contain a slash: how long each stage took, of jobs that completed."""
 
 ENOUGH = 10.0
-"""Percent that a stage must have come to before its own pace says more than the runs before it."""
+"""Percent from which a stage's own pace is a better estimate than earlier runs."""
 
 Past = Mapping[str, Counter[int]]
 """For each stage, how often it took how long."""
 
 
 class Around(Struct, frozen=True):
-    """What a job's record does not say."""
+    """What an explanation needs besides the job."""
 
     live: Sequence[WorkerCard] = ()
     """The workers that are alive."""
     pauses: Mapping[str, Pause] = field(default_factory=dict)
     """By queue."""
     ahead: Mapping[str, int] = field(default_factory=dict)
-    """For each stage that is due, how many go before it, if that was counted."""
+    """By due stage: how many tasks are ahead of it, if that was counted."""
     holder: str | None = None
-    """The job that has the slot which an ended one would need again."""
+    """The active job that has the slot of this ended one."""
 
 
 async def explain_job(store: Store, job: Job, lease: float) -> list[Reason]:
@@ -71,7 +71,7 @@ async def read_pauses(store: Store) -> dict[str, Pause]:
 
 
 def reasons(job: Job, around: Around, now: float) -> list[Reason]:
-    """What each stage that could run waits for, or who runs it no more. Empty: all of them run."""
+    """What each stage that could run waits for, and stages whose worker is gone. Empty if all of them run."""
     if job.status.is_terminal:
         return list(_of_ended(job, around))
     if job.stopping is not None:
@@ -87,19 +87,19 @@ def reasons(job: Job, around: Around, now: float) -> list[Reason]:
 
 
 def is_live(card: WorkerCard, now: float, lease: float) -> bool:
-    """Whether the worker has been heard of within a lease, and is not seen to be dead from here."""
+    """Whether the worker had a heartbeat within a lease, and is not seen to be dead from this host."""
     return now - card.seen_at <= lease and not host.is_seen_dead(card.boot, card.pid_space, card.pid, card.born)
 
 
 def _of_ended(job: Job, around: Around) -> Iterator[Reason]:
-    """An active job has its slot from the start, so only one that has ended can be kept waiting for it."""
+    """An active job has its slot from the start, so only an ended one can lack it."""
     yield Reason("ENDED", f"the job is {job.status.value}")
     if around.holder is not None:
         yield Reason("SLOT_TAKEN", f"it cannot be retried before job {around.holder}, which is active, has ended")
 
 
 def _of_running(plan: StagePlan, stage: Stage, around: Around) -> Iterator[Reason]:
-    """Its record says that it runs until somebody finds out that it does not: another worker, and there may be none."""
+    """Running according to its record, which another worker would correct; but there is none."""
     is_running = any(task.status is Status.RUNNING for task in stage.tasks or ())
     if is_running and not any(plan.queue in card.queues for card in around.live):
         said = f"the worker that ran `{plan.name}` is not alive, nor any other that serves queue `{plan.queue}`"
@@ -118,7 +118,7 @@ def _of_stage(job: Job, plan: StagePlan, stage: Stage, around: Around, now: floa
         why = f": {pause.reason}" if pause.reason else ""
         yield Reason("PAUSED", f"queue `{plan.queue}` was paused by {pause.by} at {_time(pause.at)}{why}")
     serving = [card for card in around.live if plan.queue in card.queues]
-    able = [card for card in serving if plan.kind in card.kinds or not card.kinds]  # an older worker does not say
+    able = [card for card in serving if plan.kind in card.kinds or not card.kinds]  # older workers have none
     if not serving:
         yield Reason("NO_WORKER", f"no worker that is alive serves queue `{plan.queue}`")
     elif not able:
@@ -135,7 +135,7 @@ def _of_stage(job: Job, plan: StagePlan, stage: Stage, around: Around, now: floa
 
 
 def _due(stage: Stage) -> list[float]:
-    """When what waits in the stage was or will be due."""
+    """When the waiting tasks of the stage were or will be due."""
     return [task.ready_at for task in stage.tasks or () if task.status is Status.PENDING and task.ready_at is not None]
 
 
@@ -163,7 +163,7 @@ def _time(at: float) -> str:
 
 
 async def past(store: Store, pipeline: str) -> Past:
-    """As far back as is kept: three days."""
+    """Of the last three days."""
     found: dict[str, Counter[int]] = {}
     for tally, count in await store.tallied(QUARTER, store.now() - KEPT[QUARTER], queue=STAGES, pipeline=pipeline):
         stage, _, number = tally.name.rpartition(":")
@@ -179,7 +179,7 @@ def estimate_job(job: Job, reported: Reported, past: Past, now: float) -> Estima
         return Estimate(None, runs, left)
     ends: dict[str, float | None] = {}
     for plan, stage in zip(job.plan.stages, job.stages, strict=True):
-        begun = job.status is not Status.PENDING  # until then it waits for its time, which is no part of what it takes
+        begun = job.status is not Status.PENDING  # before, the wait for its time does not count
         needed = [ends[need.stage] for need in plan.needs]
         ends[plan.name] = _end(stage, needed, left[plan.name].seconds, now, waits=begun)
     last = _latest(list(ends.values()), now)
@@ -204,7 +204,7 @@ def _left(job: Job, plan: StagePlan, reported: Reported, counts: Counter[int], n
 
 
 def _beyond(counts: Counter[int], passed: float) -> float | None:
-    """The median of those that took longer than it has taken so far. None if none did: it is the slowest yet."""
+    """The median of runs that took longer than this one so far; None if this is the slowest yet."""
     longer = Counter({number: count for number, count in counts.items() if number >= duration_bucket(passed)})
     found = percentile(longer, 0.5)
     return None if found is None else max(0.0, found - passed)

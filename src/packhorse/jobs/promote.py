@@ -22,7 +22,7 @@ from packhorse.blobs.base import Blobs
 from packhorse.core.models import Artifact, Stored
 from packhorse.define.files import artifact_key
 from packhorse.errors import BlobExists, PathRefused, PromoteFailed
-from packhorse.jobs.artifacts import few_at_a_time
+from packhorse.jobs.artifacts import checksum, few_at_a_time
 from packhorse.log import log
 
 if TYPE_CHECKING:
@@ -34,25 +34,25 @@ PAUSE = 0.2
 UNAUTHORIZED = 401
 AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
 EARLY = 0.1
-"""Part of a token's life in which it is not used any more, so that none ends on its way."""
+"""The last part of a token's life in which it is not used, so that none expires on its way."""
 SHORT_LIFE = 300.0
-"""Seconds a token is taken to live if nobody says."""
+"""Seconds a token lives if the service does not say."""
 
 Pieces = Callable[[], AsyncIterator[bytes]]
 """The bytes of a file, from the start each time it is called."""
 
 
 class Destination(Protocol):
-    """A permanent place. What it cannot do raises `PromoteFailed` or `BlobUnavailable`."""
+    """A permanent place. Its methods raise PromoteFailed and BlobUnavailable."""
 
     address: str
-    """As it may be shown, without a slash at its end."""
+    """Without secrets, and without a slash at its end."""
 
     async def has(self, key: str, file: Stored, *, is_known: bool) -> bool:
-        """Whether the file is there. ``is_known``: it once was, so that its size will do for a proof."""
+        """Whether the file is there. With ``is_known`` it was put there before, so its size is proof enough."""
 
     async def put(self, key: str, file: Stored, pieces: Pieces) -> None:
-        """Write it, instead of whatever else may lie there."""
+        """Write it, and replace what is there."""
 
     async def close(self) -> None: ...
 
@@ -71,7 +71,7 @@ async def copy_files(
 
 
 async def read_verified(blobs: Blobs, file: Stored) -> AsyncGenerator[bytes]:
-    """The bytes of the file. The last piece comes only if they are those it was stored with."""
+    """The bytes of the file. Raises PromoteFailed before the last piece if the checksum differs."""
     summed, last = sha256(), b""
     async for piece in blobs.read(file.key):
         summed.update(piece)
@@ -85,7 +85,7 @@ async def read_verified(blobs: Blobs, file: Stored) -> AsyncGenerator[bytes]:
 
 
 class InBlobs:
-    """Another bucket or folder, or another part of the same."""
+    """Another bucket or folder, or another prefix of the same."""
 
     def __init__(self, blobs: Blobs, address: str) -> None:
         self._blobs = blobs
@@ -94,7 +94,7 @@ class InBlobs:
     async def has(self, key: str, file: Stored, *, is_known: bool) -> bool:
         if await self._blobs.size(key) != file.size:
             return False
-        return is_known or await self._sum(key) == file.sha256
+        return is_known or await checksum(self._blobs, key) == file.sha256
 
     async def put(self, key: str, file: Stored, pieces: Pieces) -> None:
         try:
@@ -110,12 +110,6 @@ class InBlobs:
     async def close(self) -> None:
         await self._blobs.close()
 
-    async def _sum(self, key: str) -> str:
-        summed = sha256()
-        async for piece in self._blobs.read(key):
-            summed.update(piece)
-        return summed.hexdigest()
-
 
 class Credentials(Struct, frozen=True):
     url: str
@@ -128,14 +122,14 @@ class Credentials(Struct, frozen=True):
 
 
 class Granted(Struct):
-    """The part of a token answer (RFC 6749) that matters."""
+    """The fields of a token answer (RFC 6749) that are used."""
 
     access_token: str
     expires_in: float = SHORT_LIFE
 
 
 class Tokens:
-    """The token that is good now; asked for when it is first needed, and when it ends."""
+    """The current token, requested when it is first needed and when it expires."""
 
     def __init__(self, http: httpx2.AsyncClient, credentials: Credentials) -> None:
         self._http = http
@@ -145,13 +139,13 @@ class Tokens:
         self._asking = asyncio.Lock()
 
     async def current(self) -> str:
-        async with self._asking:  # one asks, the others wait for what it gets
+        async with self._asking:  # one caller requests it, the others wait
             if not self._token or time.monotonic() >= self._until:
                 await self._renew()
             return self._token
 
-    def refused(self, token: str) -> None:
-        """It is not good any more, whatever was said about its life."""
+    def discard(self, token: str) -> None:
+        """The file service refused it before it expired."""
         if token == self._token:
             self._token = ""
 
@@ -162,7 +156,7 @@ class Tokens:
         names = (self._credentials.client_id, self._credentials.secret)
         proof = b64encode(":".join(map(quote_plus, names)).encode()).decode()
         began = time.monotonic()
-        answer = await _answered(
+        answer = await _request(
             "the token service",
             lambda: self._http.post(
                 self._credentials.url,
@@ -189,7 +183,7 @@ class FileService:
         self._tokens = tokens
 
     async def has(self, key: str, file: Stored, *, is_known: bool) -> bool:
-        """By its sum, if the service tells it; by its size only if it has taken the file from us before."""
+        """By its checksum, if the service sends one; by its size only if we have put the file there before."""
         answer = await self._ask("HEAD", key)
         if not answer.is_success:
             return False
@@ -222,17 +216,17 @@ class FileService:
             content = None if pieces is None else pieces()
             answer = await self._http.request(method, url, headers={**(headers or {}), **proof}, content=content)
             if answer.status_code == UNAUTHORIZED and self._tokens is not None and token is not None:
-                self._tokens.refused(token)
+                self._tokens.discard(token)
             return answer
 
-        answer = await _answered(url, once)
+        answer = await _request(url, once)
         if answer.status_code == UNAUTHORIZED and self._tokens is not None:
-            answer = await _answered(url, once)  # with a new token, once
+            answer = await _request(url, once)  # with a new token, once
         return answer
 
 
-async def _answered(address: str, ask: Callable[[], Awaitable[httpx2.Response]]) -> httpx2.Response:
-    """An answer that another try would not better; PromoteFailed if there is none after a few."""
+async def _request(address: str, ask: Callable[[], Awaitable[httpx2.Response]]) -> httpx2.Response:
+    """The first answer that is not worth a retry. Raises PromoteFailed after a few tries."""
     import httpx2  # takes long to load, and the SDK does not need it
 
     tries = 0

@@ -446,7 +446,7 @@ def _check_parameters(pipeline: Published, given: Mapping[str, Any]) -> None:
     masks = [".".join(path) for path in pipeline.plan.secrets if MASK in values_at(given, [path])]
     errors = [
         *({"field": name, "message": "A schedule cannot hold files"} for name in files),
-        *pipeline.mistakes(given),
+        *pipeline.find_errors(given),
         *find_nul(given),
         *({"field": name, "message": "These dots only stand for a secret"} for name in masks),
     ]

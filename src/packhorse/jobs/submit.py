@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 import uuid_utils
 
-from packhorse.blobs.base import Blobs
+from packhorse.blobs.base import Blobs, Sum
 from packhorse.core import json, lifecycle
 from packhorse.core.models import Firing, Input, Job, Spec, Stored
 from packhorse.core.plan import Plan, fill_plan, fingerprint
@@ -39,16 +39,16 @@ from packhorse.store.base import Store
 from packhorse.store.collections.webhooks import Endpoint, list_endpoints
 
 FRESH = 1.0
-"""Seconds for which an answer is good. A job that is submitted sooner after a webhook was made may not know of it."""
+"""Seconds for which webhooks are cached. A job that is submitted sooner after a webhook was created may miss it."""
 
 BEING_DELETED = "The job of this idempotency key is being deleted; the key is free again when it is gone."
 
 
 class Intake:
-    """A job on its way in. Leave it with an exception, and what it had uploaded is removed.
+    """Admits one job. Left with an exception, it removes what was uploaded.
 
-    Except when it is not known whether the job is there: after `UnknownOutcome`, or when the caller was cancelled while
-    the job was on its way to the store. Then its files are left to the sweep, which looks.
+    Except when it is unknown whether the job is stored: after `UnknownOutcome`, or when the caller was cancelled during
+    the commit. Then the sweep decides about its files.
     """
 
     def __init__(self, store: Store, blobs: Blobs, settings: Settings) -> None:
@@ -67,33 +67,32 @@ class Intake:
         self, _t: type[BaseException] | None, _e: BaseException | None, _b: TracebackType | None
     ) -> None:
         if not self._is_kept:
-            with suppress(BlobError):  # what cannot be removed now is an orphan for the sweep
+            with suppress(BlobError):  # the sweep removes what cannot be removed now
                 await self._blobs.delete_all(f"jobs/{self.job_id}")
 
     async def upload(
         self, parameter: str, name: str, chunks: AsyncIterator[bytes], accepts: Accepts = ANYTHING
     ) -> dict[str, int]:
-        """Store a file; what stands for it among the parameters."""
-        key, name = self._named(parameter, name)
+        """Store a file; return what stands for it in the parameters."""
+        key, name = self._key_for(parameter, name)
         summed = await self._blobs.put(key, chunks, limit=accepts.limit(self._settings.file_limit))
-        return self._took(parameter, name, key, summed.size, summed.sha256)
+        return self._add_input(parameter, name, key, summed)
 
     async def take(self, parameter: str, path: Path, name: str) -> dict[str, int]:
-        """The same for a file of this machine."""
-        key, name = self._named(parameter, name)
+        """The same for a local file."""
+        key, name = self._key_for(parameter, name)
         if path.stat().st_size > self._settings.file_limit:  # noqa: ASYNC240 (a stat)
             raise TooLarge(field=parameter, limit=self._settings.file_limit)
-        summed = await self._blobs.put_file(key, path)
-        return self._took(parameter, name, key, summed.size, summed.sha256)
+        return self._add_input(parameter, name, key, await self._blobs.put_file(key, path))
 
     async def copy(self, parameter: str, file: Stored, accepts: Accepts = ANYTHING) -> dict[str, int]:
-        """The same for a file that an earlier job has made."""
-        key, name = self._named(parameter, file.name)
+        """The same for a file of an earlier job."""
+        key, name = self._key_for(parameter, file.name)
         accepts.check(parameter, name, file.content_type)
         if file.size > accepts.limit(self._settings.file_limit):
             raise TooLarge(field=parameter, limit=accepts.limit(self._settings.file_limit))
         await self._blobs.copy(file.key, key)
-        return self._took(parameter, name, key, file.size, file.sha256)
+        return self._add_input(parameter, name, key, file)
 
     async def admit(
         self,
@@ -106,9 +105,9 @@ class Intake:
         origin: str = "api",
         run: Run | None = None,
     ) -> Job:
-        """Commit the job. An idempotency key that this client has used before gives the first one's job.
+        """Commit the job. For an idempotency key that this client has used before, return the first job.
 
-        ``run`` is what a schedule wants the job for: raises `Conflict` if somebody else has decided on it.
+        ``run`` is the run of a schedule: raises `Conflict` if another worker has decided it.
         """
         if len(parameters) > self._settings.parameters_limit:
             raise TooLarge(field="parameters", limit=self._settings.parameters_limit)
@@ -116,7 +115,7 @@ class Intake:
         reach("admit.objects.after")
         plan = fill_plan(plan, self._settings.defaults)
         encryptor = get_encryptor(self._settings.secret_key)
-        fingerprint = ""  # only a key is ever compared by it
+        fingerprint = ""  # needed only with an idempotency key
         if options.key is not None:
             fingerprint = self._fingerprint(plan, encryptor.fingerprint_secrets(parameters, plan), options)
         change = lifecycle.submit(
@@ -136,7 +135,7 @@ class Intake:
             stamp=0 if run is None else run.stamp,
             now=self._store.now(),
         )
-        self._is_kept = True  # from here on only a clear no may take it away again
+        self._is_kept = True  # from here on, only a definite refusal removes the files
         try:
             [refusal] = await self._store.commit([change])
         except StoreError as error:
@@ -145,9 +144,9 @@ class Intake:
             reach("admit.job.after")
             return change.after
         self._is_kept = isinstance(refusal, UnknownOutcome)
-        return await self._refused(refusal, fingerprint)
+        return await self._resolve_refusal(refusal, fingerprint)
 
-    async def _refused(self, refusal: PackhorseError, fingerprint: str) -> Job:
+    async def _resolve_refusal(self, refusal: PackhorseError, fingerprint: str) -> Job:
         if isinstance(refusal, AlreadySubmitted):
             if refusal.facts["fingerprint"] != fingerprint:
                 raise KeyReused(field="Idempotency-Key")
@@ -169,19 +168,19 @@ class Intake:
             raise UnknownOutcome from error
         return job
 
-    def _named(self, parameter: str, name: str) -> tuple[str, str]:
+    def _key_for(self, parameter: str, name: str) -> tuple[str, str]:
         name = sanitize_name(name)
         return artifacts.input_key(self.job_id, parameter, self._counts.get(parameter, 0), name), name
 
-    def _took(self, parameter: str, name: str, key: str, size: int, sha256: str) -> dict[str, int]:
-        stored = Stored(key, name, size, sha256, artifacts.content_type(name))
+    def _add_input(self, parameter: str, name: str, key: str, summed: Sum | Stored) -> dict[str, int]:
+        stored = Stored(key, name, summed.size, summed.sha256, artifacts.content_type(name))
         count = self._counts.get(parameter, 0)
         self.inputs.append(Input(parameter, count, stored))
         self._counts[parameter] = count + 1
         return {"$file": len(self.inputs) - 1}
 
     def _fingerprint(self, plan: Plan, parameters: Any, options: Options) -> str:
-        """Of names, values and file hashes, never of raw bytes: a repeated request may be written differently."""
+        """Of names, values and file hashes, not of raw bytes: a repeated request may be written differently."""
         files: list[Mapping[str, Any]] = [
             {"parameter": each.parameter, "name": each.file.name, "sha256": each.file.sha256} for each in self.inputs
         ]
@@ -190,22 +189,24 @@ class Intake:
 
 
 def _refuse_nul(tenant: str, parameters: bytes) -> None:
-    """Here, because every door leads through here."""
+    """Here, because every submit passes here."""
     found = list(find_nul(tenant, "tenant_id")) if "\0" in tenant else []
-    if b"\\u0000" in parameters:  # as JSON writes it; or somebody has written just that
+    if b"\\u0000" in parameters:  # as JSON writes it, or literally that text
         found += find_nul(json.decode(parameters))
     if found:
         raise invalid("The parameters are not valid", found)
 
 
 class WebhookTargets:
+    """The endpoints that want messages about ended jobs, cached: every submit needs them."""
+
     def __init__(self, store: Store) -> None:
         self._store = store
         self._open: Sequence[Endpoint] | None = None
         self._until = 0.0
 
     async def all(self) -> Sequence[Endpoint]:
-        """Every endpoint that has not ended. While one asks, the others go by what was known."""
+        """Every endpoint that has not ended. During a read, other callers get the cached ones."""
         if self._open is None or time.monotonic() >= self._until:
             self._until = time.monotonic() + FRESH
             return await self.refresh()
@@ -223,7 +224,7 @@ _by_store: WeakKeyDictionary[Store, WebhookTargets] = WeakKeyDictionary()
 
 
 def webhook_targets(store: Store) -> WebhookTargets:
-    """One for all who use the same handle."""
+    """One per store handle."""
     if (found := _by_store.get(store)) is None:
         found = _by_store[store] = WebhookTargets(store)
     return found

@@ -184,7 +184,7 @@ class Submission:
         asked = self._asked(decode_object(data))
         pipeline = early or await self._services.catalog.get(asked.pipeline)
         _refuse(_reference_errors(pipeline, asked.parameters))
-        _refuse(pipeline.mistakes(asked.parameters))
+        _refuse(pipeline.find_errors(asked.parameters))
         return await self._admit(pipeline, asked, await self._copy_artifacts(pipeline, asked.parameters))
 
     async def _from_form(self, early: Published | None, body: Body, content_type: str) -> JobDocument:
@@ -194,7 +194,7 @@ class Submission:
         pipeline = early or await self._services.catalog.get(asked.pipeline)
         named, stored = form.parameters(pipeline, asked.parameters)
         _refuse(_reference_errors(pipeline, stored))
-        _refuse(pipeline.mistakes(named))
+        _refuse(pipeline.find_errors(named))
         return await self._admit(pipeline, asked, await self._copy_artifacts(pipeline, stored))
 
     def _asked(self, given: Mapping[str, Any]) -> Asked:
