@@ -123,8 +123,7 @@ def _of_stage(job: Job, plan: StagePlan, stage: Stage, around: Around, now: floa
         yield Reason("NO_WORKER", f"no worker that is alive serves queue `{plan.queue}`")
     elif not able:
         yield Reason(
-            "NO_CODE",
-            f"no live worker has stage `{plan.name}` of pipeline `{job.plan.pipeline}` as it was submitted",
+            "NO_CODE", f"no live worker has stage `{plan.name}` of pipeline `{job.plan.pipeline}` as it was submitted"
         )
     elif not (slots := sum(card.queues[plan.queue] for card in able)):
         yield Reason("NO_PROCESS", f"no live worker can start a process for `{plan.name}` now; their logs say why")

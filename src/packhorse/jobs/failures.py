@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import AsyncIterator
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -12,40 +11,23 @@ from msgspec.structs import replace
 
 from packhorse.auth import access
 from packhorse.auth.access import LOCAL_USER, Caller
-from packhorse.core.failures import HOUR, MAX_TIMES, TREND_HOURS
+from packhorse.core.failures import HOUR, MAX_TIMES, TREND_HOURS, FailureAction
 from packhorse.core.models import FailedRun, FailureStatus, Settled
 from packhorse.errors import FailureGroupNotFound, FailureNotFound
 from packhorse.jobs.services import LONGEST_REASON, Services, check_reason
 from packhorse.jobs.view import check_selection, selection_errors, time_from
-from packhorse.schemas.failures import (
-    FailureDocument,
-    FailureGroupDocument,
-    FailureGroupsPage,
-    FailuresPage,
-    Kind,
-    Order,
-    OrderDocument,
-    OrderedDocument,
-    OrdersPage,
-    failure_to_json,
-    group_to_json,
-    order_from_action,
-    order_to_action,
-    order_to_json,
-    trend_to_json,
-)
+from packhorse.schemas import failures as schemas
 from packhorse.store.base import FailureFilter, FailureGroup
-from packhorse.store.collections import failures as collection
-from packhorse.store.collections import failures as failure_records
+from packhorse.store.collections import failures as records
 
 FIRST = 10
-"""Failures that are shown of those that an order is about."""
+"""Failures of an order that are shown."""
 COUNTED = 10_000
-"""Counted no further than this."""
+"""Failures that are counted at most."""
 PAGE = 1000
 MOST_IDS = 1000
 FASTEST = 1000.0
-"""Failures per second that a pace may ask for."""
+"""Failures per second that a pace may have."""
 
 
 class Chosen(Struct):
@@ -106,14 +88,14 @@ def select_failures(given: Chosen, tenant: str, now: float) -> tuple[list[str], 
 
 async def list_failures(
     services: Services, caller: Caller, wanted: FailureFilter, *, cursor: str | None = None, limit: int = 50
-) -> FailuresPage:
+) -> schemas.FailuresPage:
     """Runs that failed for good, newest first."""
     if caller.user is not None and wanted.user not in (None, caller.user):
         return {"items": [], "next": None}
     mine = replace(wanted, tenant=caller.tenant, user=caller.user or wanted.user)
     found = await services.store.failures(mine, before=cursor, limit=limit + 1)
     following = found[limit - 1].id if len(found) > limit else None
-    return {"items": [failure_to_json(each) for each in found[:limit]], "next": following}
+    return {"items": [schemas.failure_to_json(each) for each in found[:limit]], "next": following}
 
 
 async def list_groups(
@@ -124,60 +106,68 @@ async def list_groups(
     trend: bool = False,
     cursor: str | None = None,
     limit: int = 50,
-) -> FailureGroupsPage:
-    """Failures by what went wrong, the last seen first."""
+) -> schemas.FailureGroupsPage:
+    """Failures grouped by their cause, the last seen first."""
     access.require_whole_tenant(caller)
     found = await services.store.failure_groups(caller.tenant, before=cursor, limit=limit + 1)
     following = found[limit - 1].seen if len(found) > limit else None
     seen = [each for each in found[:limit] if dismissed in (None, each.dismissal is not None)]
-    return {"items": await _shown(services, seen, with_trend=trend), "next": following}
+    return {"items": await _groups_to_json(services, seen, with_trend=trend), "next": following}
 
 
-async def group(services: Services, caller: Caller, fingerprint: str, *, trend: bool = False) -> FailureGroupDocument:
+async def group(
+    services: Services, caller: Caller, fingerprint: str, *, trend: bool = False
+) -> schemas.FailureGroupDocument:
     """Raises FailureGroupNotFound."""
     access.require_whole_tenant(caller)
-    found = None if "\0" in fingerprint else await collection.get_group(services.store, caller.tenant, fingerprint)
+    found = None if "\0" in fingerprint else await records.get_group(services.store, caller.tenant, fingerprint)
     if found is None:
         raise FailureGroupNotFound(fingerprint=fingerprint[:100])
-    [told] = await _shown(services, [found], with_trend=trend)
-    return told
+    [document] = await _groups_to_json(services, [found], with_trend=trend)
+    return document
 
 
-async def list_orders(services: Services, caller: Caller, *, cursor: str | None = None, limit: int = 50) -> OrdersPage:
+async def list_orders(
+    services: Services, caller: Caller, *, cursor: str | None = None, limit: int = 50
+) -> schemas.OrdersPage:
     access.require_whole_tenant(caller)
-    found = await failure_records.list_orders(services.store, caller.tenant, before=cursor, limit=limit + 1)
+    found = await records.list_orders(services.store, caller.tenant, before=cursor, limit=limit + 1)
     following = found[limit - 1].id if len(found) > limit else None
-    return {"items": [order_to_json(each.id, order_from_action(each)) for each in found[:limit]], "next": following}
+    return {"items": [_order_to_json(each) for each in found[:limit]], "next": following}
 
 
-async def order(services: Services, caller: Caller, order_id: str) -> OrderDocument:
+async def order(services: Services, caller: Caller, order_id: str) -> schemas.OrderDocument:
     """Raises OrderNotFound."""
-    found = access.order(
-        caller, None if "\0" in order_id else await failure_records.get_order(services.store, order_id), order_id
-    )
-    return order_to_json(found.id, order_from_action(found))
+    found = None if "\0" in order_id else await records.get_order(services.store, order_id)
+    return _order_to_json(access.order(caller, found, order_id))
 
 
-async def failure(services: Services, caller: Caller, failure_id: str) -> FailureDocument:
+def _order_to_json(action: FailureAction) -> schemas.OrderDocument:
+    return schemas.order_to_json(action.id, schemas.order_from_action(action))
+
+
+async def failure(services: Services, caller: Caller, failure_id: str) -> schemas.FailureDocument:
     """Raises FailureNotFound."""
     [found] = await _failures(services, caller, [failure_id])
-    return failure_to_json(found)
+    return schemas.failure_to_json(found)
 
 
-async def _shown(services: Services, groups: list[FailureGroup], *, with_trend: bool) -> list[FailureGroupDocument]:
-    told = [group_to_json(each) for each in groups]
+async def _groups_to_json(
+    services: Services, groups: list[FailureGroup], *, with_trend: bool
+) -> list[schemas.FailureGroupDocument]:
+    documents = [schemas.group_to_json(each) for each in groups]
     if not with_trend or not groups:
-        return told
+        return documents
     now, tenant = services.store.now(), groups[0].tenant
     names = [each.fingerprint for each in groups]
-    found = await collection.list_times(services.store, tenant, names, since=now - TREND_HOURS * HOUR, limit=MAX_TIMES)
-    for each, times in zip(told, found, strict=True):
-        each["trend"] = trend_to_json(times, now)
-    return told
+    found = await records.list_times(services.store, tenant, names, since=now - TREND_HOURS * HOUR, limit=MAX_TIMES)
+    for each, times in zip(documents, found, strict=True):
+        each["trend"] = schemas.trend_to_json(times, now)
+    return documents
 
 
-async def place_order(services: Services, caller: Caller, kind: Kind, given: Chosen) -> OrderedDocument:
-    """Have open failures retried or dismissed; with ``dry_run``, only say how many it would be about.
+async def place_order(services: Services, caller: Caller, kind: schemas.Kind, given: Chosen) -> schemas.OrderedDocument:
+    """Order the retry or dismissal of open failures; with ``dry_run``, only count them.
 
     Raises InvalidInput, FailureNotFound and FailureGroupNotFound.
     """
@@ -193,54 +183,43 @@ async def place_order(services: Services, caller: Caller, kind: Kind, given: Cho
     else:
         assert wanted is not None
         if wanted.fingerprint is not None:
-            group = await collection.get_group(services.store, caller.tenant, wanted.fingerprint)
+            group = await records.get_group(services.store, caller.tenant, wanted.fingerprint)
             if group is None:
                 raise FailureGroupNotFound(fingerprint=wanted.fingerprint[:100])
-        open, count = await _counted(services, wanted)
-    answer: OrderedDocument = {
+        open, count = await _count(services, wanted)
+    answer: schemas.OrderedDocument = {
         "count": count,
         "is_at_least": count >= COUNTED,
-        "first": [failure_to_json(each) for each in open[:FIRST]],
+        "first": [schemas.failure_to_json(each) for each in open[:FIRST]],
         "order": None,
     }
     if given.dry_run:
         return answer
     reason = given.reason if isinstance(given, ToDismiss) else ""
     if kind == "dismiss" and group is not None and given.is_whole_group():
-        await collection.dismiss_group(services.store, caller.tenant, group.fingerprint, Settled(now, by, reason))
-    order = Order(kind, now, by, reason, tuple(ids), wanted, given.pace, count)
-    action = order_to_action(order, caller.tenant, secrets.token_hex(4))
-    await failure_records.add_action(services.store, action)
+        await records.dismiss_group(services.store, caller.tenant, group.fingerprint, Settled(now, by, reason))
+    order = schemas.Order(kind, now, by, reason, tuple(ids), wanted, given.pace, count)
+    action = schemas.order_to_action(order, caller.tenant, secrets.token_hex(4))
+    await records.add_action(services.store, action)
     event = "failures.retried" if kind == "retry" else "failures.dismissed"
     services.audit.tell(event, caller, order_id=action.id, count=count, reason=reason)
-    return {**answer, "order": order_to_json(action.id, order)}
+    return {**answer, "order": schemas.order_to_json(action.id, order)}
 
 
-async def _counted(services: Services, wanted: FailureFilter) -> tuple[list[FailedRun], int]:
-    """The first few open ones that it finds, and how many there are in all, counted up to a limit."""
-    first: list[FailedRun] = []
-    count = 0
-    async for failure in _each(services, replace(wanted, status=FailureStatus.OPEN)):
-        first += [failure] if count < FIRST else []
-        count += 1
-        if count >= COUNTED:
-            break
+async def _count(services: Services, wanted: FailureFilter) -> tuple[list[FailedRun], int]:
+    """The first few open ones, and how many there are, counted up to a limit."""
+    wanted = replace(wanted, status=FailureStatus.OPEN)
+    page = await services.store.failures(wanted, limit=PAGE)
+    first, count = page[:FIRST], len(page)
+    while len(page) == PAGE and count < COUNTED:
+        page = await services.store.failures(wanted, before=page[-1].id, limit=PAGE)
+        count += len(page)
     return first, count
-
-
-async def _each(services: Services, wanted: FailureFilter) -> AsyncIterator[FailedRun]:
-    before: str | None = None
-    while page := await services.store.failures(wanted, before=before, limit=PAGE):
-        for failure in page:
-            yield failure
-        if len(page) < PAGE:
-            return
-        before = page[-1].id
 
 
 async def _failures(services: Services, caller: Caller, ids: list[str]) -> list[FailedRun]:
     """Raises FailureNotFound, also for one of somebody else."""
-    found = await collection.get_failures(services.store, [id for id in ids if "\0" not in id])
+    found = await records.get_failures(services.store, [id for id in ids if "\0" not in id])
     known = {each.id: each for each in found if each is not None and access.may_see_failure(caller, each)}
     for id in ids:
         if id not in known:

@@ -8,15 +8,7 @@ from packhorse.define.options import seconds
 from packhorse.define.validation import NOT_VALID, invalid
 from packhorse.errors import Forbidden, InvalidInput, KeyNotFound
 from packhorse.jobs.services import Services
-from packhorse.schemas.keys import (
-    AuditPage,
-    KeyDocument,
-    KeysPage,
-    MadeKeyDocument,
-    SessionDocument,
-    audit_entry_to_json,
-    key_to_json,
-)
+from packhorse.schemas import keys as schemas
 from packhorse.schemas.progress import iso
 from packhorse.store.collections import audit as audit_records
 from packhorse.store.collections import keys as records
@@ -27,11 +19,13 @@ LONGEST = 10 * 366 * 86_400.0
 LONGEST_TOKEN = 30 * 86_400.0
 
 
-async def list_keys(services: Services, caller: Caller, *, cursor: str | None = None, limit: int = 50) -> KeysPage:
+async def list_keys(
+    services: Services, caller: Caller, *, cursor: str | None = None, limit: int = 50
+) -> schemas.KeysPage:
     """The keys of the tenant, newest first, ended ones too; never their secrets."""
     found = await records.list_newest(services.store, caller.tenant, before=cursor, limit=limit + 1)
     following = found[limit - 1].id if len(found) > limit else None
-    return {"items": [key_to_json(each) for each in found[:limit]], "next": following}
+    return {"items": [schemas.key_to_json(each) for each in found[:limit]], "next": following}
 
 
 async def find_key(services: Services, caller: Caller, key_id: str) -> Key:
@@ -47,7 +41,7 @@ async def create_key(
     name: str = "",
     user: str | None = None,
     expires_in: float | str | None = None,
-) -> MadeKeyDocument:
+) -> schemas.MadeKeyDocument:
     """The key with its text, which nobody can read again. Raises InvalidInput."""
     made = await keys.create(
         services.store,
@@ -61,7 +55,7 @@ async def create_key(
     return _made(services, caller, "key.created", *made)
 
 
-async def rotate_key(services: Services, caller: Caller, key_id: str, overlap: float | str) -> MadeKeyDocument:
+async def rotate_key(services: Services, caller: Caller, key_id: str, overlap: float | str) -> schemas.MadeKeyDocument:
     """A key with the same rights; the old one ends after the overlap. Raises KeyNotFound and InvalidInput."""
     lasting = _seconds("overlap", overlap, least=0.0)
     old = await find_key(services, caller, key_id)
@@ -70,18 +64,20 @@ async def rotate_key(services: Services, caller: Caller, key_id: str, overlap: f
     return _made(services, caller, "key.rotated", *made, replaces=old.id)
 
 
-async def revoke_key(services: Services, caller: Caller, key_id: str) -> KeyDocument:
+async def revoke_key(services: Services, caller: Caller, key_id: str) -> schemas.KeyDocument:
     """Raises KeyNotFound."""
     return await _end(services, caller, await find_key(services, caller, key_id), "key.revoked")
 
 
-async def list_tokens(services: Services, caller: Caller, job_id: str) -> list[KeyDocument]:
+async def list_tokens(services: Services, caller: Caller, job_id: str) -> list[schemas.KeyDocument]:
     """Raises JobNotFound."""
     job = await services.job(caller, job_id)
-    return [key_to_json(each) for each in await records.list_of_job(services.store, job.id)]
+    return [schemas.key_to_json(each) for each in await records.list_of_job(services.store, job.id)]
 
 
-async def create_token(services: Services, caller: Caller, job_id: str, expires_in: float | str) -> MadeKeyDocument:
+async def create_token(
+    services: Services, caller: Caller, job_id: str, expires_in: float | str
+) -> schemas.MadeKeyDocument:
     """A token with which somebody can read and cancel this job, and nothing else. Raises JobNotFound."""
     lasting = _seconds("expires_in", expires_in, most=LONGEST_TOKEN)
     access.require(caller, "read")
@@ -90,7 +86,7 @@ async def create_token(services: Services, caller: Caller, job_id: str, expires_
     return _made(services, caller, "token.created", *made)
 
 
-async def revoke_token(services: Services, caller: Caller, job_id: str, key_id: str) -> KeyDocument:
+async def revoke_token(services: Services, caller: Caller, job_id: str, key_id: str) -> schemas.KeyDocument:
     """Raises JobNotFound and KeyNotFound."""
     job = await services.job(caller, job_id)
     for token in await records.list_of_job(services.store, job.id):
@@ -99,15 +95,15 @@ async def revoke_token(services: Services, caller: Caller, job_id: str, key_id: 
     raise KeyNotFound(key_id=key_id)
 
 
-async def audit(services: Services, caller: Caller, *, before: int | None = None, limit: int = 50) -> AuditPage:
+async def audit(services: Services, caller: Caller, *, before: int | None = None, limit: int = 50) -> schemas.AuditPage:
     """Who did what with which key, newest first."""
     await services.audit.flush()
     found = await audit_records.tail(services.store, caller.tenant, before=before, limit=limit + 1)
     following = found[limit - 1].n if len(found) > limit else None
-    return {"items": [audit_entry_to_json(each) for each in found[:limit]], "next": following}
+    return {"items": [schemas.audit_entry_to_json(each) for each in found[:limit]], "next": following}
 
 
-async def start_session(services: Services, caller: Caller) -> SessionDocument:
+async def start_session(services: Services, caller: Caller) -> schemas.SessionDocument:
     """Log a browser in. The text of the session is in the answer, and nobody can read it again. Raises Forbidden."""
     key = await services.keyring.get(caller.key_id) if caller.key_id else None
     if key is None or caller.session:
@@ -123,16 +119,18 @@ async def end_session(services: Services, caller: Caller) -> None:
         services.audit.tell("session.ended", caller, session_id=caller.session)
 
 
-def _made(services: Services, caller: Caller, event: str, key: Key, text: str, **details: str) -> MadeKeyDocument:
+def _made(
+    services: Services, caller: Caller, event: str, key: Key, text: str, **details: str
+) -> schemas.MadeKeyDocument:
     services.audit.tell(event, caller, job_id=key.job_id or "", key_id=key.id, **details)
-    return {**key_to_json(key), "key": text}
+    return {**schemas.key_to_json(key), "key": text}
 
 
-async def _end(services: Services, caller: Caller, key: Key, event: str) -> KeyDocument:
+async def _end(services: Services, caller: Caller, key: Key, event: str) -> schemas.KeyDocument:
     ended = await keys.revoke(services.store, key.id, by=caller.key_id)
     services.keyring.forget(key.id)
     services.audit.tell(event, caller, job_id=key.job_id or "", key_id=key.id)
-    return key_to_json(ended)
+    return schemas.key_to_json(ended)
 
 
 def _seconds(name: str, value: float | str, *, least: float = 1.0, most: float = LONGEST) -> float:

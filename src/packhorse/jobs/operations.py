@@ -17,31 +17,9 @@ from packhorse.jobs import failures, health
 from packhorse.jobs.explain import is_live, read_pauses
 from packhorse.jobs.health import MACHINE_FRESH
 from packhorse.jobs.services import Services, check_reason
-from packhorse.jobs.stats import (
-    RECENT,
-    Figures,
-    Point,
-    QueueStats,
-    Series,
-    by_queue,
-    count_ended,
-    queue_stats,
-    series,
-)
+from packhorse.jobs.stats import RECENT, Figures, Point, QueueStats, Series, by_queue, count_ended, queue_stats, series
+from packhorse.schemas import operations as schemas
 from packhorse.schemas.failures import FailureGroupDocument
-from packhorse.schemas.operations import (
-    FindingDocument,
-    FindingsDocument,
-    LossDocument,
-    MachineDocument,
-    PercentilesDocument,
-    PointDocument,
-    QueueDocument,
-    StatsDocument,
-    WindowDocument,
-    WorkDocument,
-    WorkerDocument,
-)
 from packhorse.schemas.progress import iso
 from packhorse.store.base import Finding
 from packhorse.store.collections import workers
@@ -55,8 +33,8 @@ WorkerState = Literal["alive", "draining", "silent", "lost"]
 class Overview(Struct, frozen=True):
     """What the first page shows an operator."""
 
-    stats: StatsDocument
-    findings: Sequence[FindingDocument]
+    stats: schemas.StatsDocument
+    findings: Sequence[schemas.FindingDocument]
     groups: Sequence[FailureGroupDocument]
     """Groups of failures of which some are open, the last seen first."""
 
@@ -83,7 +61,7 @@ async def _open_groups(services: Services, caller: Caller, limit: int) -> list[F
 
 async def stats(
     services: Services, window: str, *, queue: str | None = None, pipeline: str | None = None
-) -> StatsDocument:
+) -> schemas.StatsDocument:
     """Raises InvalidInput for the window, and QueueNotFound."""
     _length(window)
     survey = await queue_stats(services.store, services.settings.lease)
@@ -92,7 +70,7 @@ async def stats(
 
 async def _stats(
     services: Services, survey: QueueStats, window: str, *, queue: str | None = None, pipeline: str | None = None
-) -> StatsDocument:
+) -> schemas.StatsDocument:
     length = _length(window)
     if queue is not None and queue not in survey.queues:
         raise QueueNotFound(queue=queue[:100])
@@ -133,7 +111,7 @@ def _length(window: str) -> float:
     return length
 
 
-def _window(found: Series, length: float, queue: str | None, pipeline: str | None) -> WindowDocument:
+def _window(found: Series, length: float, queue: str | None, pipeline: str | None) -> schemas.WindowDocument:
     return {
         "seconds": length,
         "step_seconds": found.step,
@@ -146,7 +124,7 @@ def _window(found: Series, length: float, queue: str | None, pipeline: str | Non
     }
 
 
-def _point(point: Point, step: int) -> PointDocument:
+def _point(point: Point, step: int) -> schemas.PointDocument:
     return {
         "at": iso(point.at),
         "outcomes": dict(point.figures.outcomes),
@@ -165,7 +143,7 @@ def _per_minute(figures: Figures, length: float) -> float:
     return round(figures.outcomes.total() * MINUTE / length, 3)
 
 
-def _percentiles(counts: Counter[int]) -> PercentilesDocument:
+def _percentiles(counts: Counter[int]) -> schemas.PercentilesDocument:
     found = [percentile(counts, share) for share in (0.50, 0.95, 0.99)]
     p50, p95, p99 = (None if value is None else round(value, 4) for value in found)
     return {"p50": p50, "p95": p95, "p99": p99}
@@ -174,7 +152,7 @@ def _percentiles(counts: Counter[int]) -> PercentilesDocument:
 # Queues
 
 
-async def pause_queue(services: Services, caller: Caller, queue: str, reason: str) -> QueueDocument:
+async def pause_queue(services: Services, caller: Caller, queue: str, reason: str) -> schemas.QueueDocument:
     """Start nothing more from this queue; running stages continue. Raises QueueNotFound and InvalidInput."""
     check_reason(reason)
     await _queue_named(services, queue)
@@ -183,7 +161,7 @@ async def pause_queue(services: Services, caller: Caller, queue: str, reason: st
     return await _queue_named(services, queue)
 
 
-async def resume_queue(services: Services, caller: Caller, queue: str) -> QueueDocument:
+async def resume_queue(services: Services, caller: Caller, queue: str) -> schemas.QueueDocument:
     """Raises QueueNotFound."""
     await _queue_named(services, queue)
     if await drop_pause(services.store, queue):
@@ -191,7 +169,7 @@ async def resume_queue(services: Services, caller: Caller, queue: str) -> QueueD
     return await _queue_named(services, queue)
 
 
-async def _queue_named(services: Services, queue: str) -> QueueDocument:
+async def _queue_named(services: Services, queue: str) -> schemas.QueueDocument:
     """Raises QueueNotFound: a pause of a misspelt name would have no effect."""
     for each in await list_queues(services):
         if each["name"] == queue:
@@ -199,7 +177,7 @@ async def _queue_named(services: Services, queue: str) -> QueueDocument:
     raise QueueNotFound(queue=queue[:100])
 
 
-async def list_queues(services: Services) -> list[QueueDocument]:
+async def list_queues(services: Services) -> list[schemas.QueueDocument]:
     survey = await queue_stats(services.store, services.settings.lease)
     pauses = await read_pauses(services.store)
     figures = await by_queue(services.store)
@@ -209,7 +187,7 @@ async def list_queues(services: Services) -> list[QueueDocument]:
     ]
 
 
-def _queue(name: str, survey: QueueStats, figures: Figures, pause: Pause | None) -> QueueDocument:
+def _queue(name: str, survey: QueueStats, figures: Figures, pause: Pause | None) -> schemas.QueueDocument:
     level = survey.queues.get(name, Level())
     return {
         "name": name,
@@ -227,7 +205,7 @@ def _queue(name: str, survey: QueueStats, figures: Figures, pause: Pause | None)
 # Workers
 
 
-async def list_workers(services: Services) -> list[WorkerDocument]:
+async def list_workers(services: Services) -> list[schemas.WorkerDocument]:
     """The workers that are there, and for a day those that were lost."""
     now, cards = services.store.now(), await workers.list_all(services.store)
     lost = {each.id: each for each in await workers.list_lost(services.store)}
@@ -236,7 +214,7 @@ async def list_workers(services: Services) -> list[WorkerDocument]:
     return [*present, *(_worker(each, "lost", _loss(each, jobs)) for each in lost.values())]
 
 
-def _present_worker(card: WorkerCard, lost: Lost | None, now: float, lease: float) -> WorkerDocument:
+def _present_worker(card: WorkerCard, lost: Lost | None, now: float, lease: float) -> schemas.WorkerDocument:
     if is_live(card, now, lease):
         document = _worker(card, "draining" if card.is_draining else "alive")
     else:
@@ -251,7 +229,9 @@ def _present_worker(card: WorkerCard, lost: Lost | None, now: float, lease: floa
     }
 
 
-def _worker(of: WorkerCard | Lost, state: WorkerState, lost: LossDocument | None = None) -> WorkerDocument:
+def _worker(
+    of: WorkerCard | Lost, state: WorkerState, lost: schemas.LossDocument | None = None
+) -> schemas.WorkerDocument:
     return {
         "worker_id": of.id,
         "state": state,
@@ -268,7 +248,7 @@ def _worker(of: WorkerCard | Lost, state: WorkerState, lost: LossDocument | None
     }
 
 
-def _loss(lost: Lost, jobs: Mapping[str, Job]) -> LossDocument:
+def _loss(lost: Lost, jobs: Mapping[str, Job]) -> schemas.LossDocument:
     return {
         "missed_at": iso(lost.missed_at),
         "noticed_by": lost.by,
@@ -277,7 +257,7 @@ def _loss(lost: Lost, jobs: Mapping[str, Job]) -> LossDocument:
     }
 
 
-def _work(work: Work, job: Job | None) -> WorkDocument:
+def _work(work: Work, job: Job | None) -> schemas.WorkDocument:
     return {
         "job_id": work.job_id,
         "stage": work.task.stage,
@@ -287,7 +267,7 @@ def _work(work: Work, job: Job | None) -> WorkDocument:
     }
 
 
-def _machine(machine: Machine, now: float) -> MachineDocument:
+def _machine(machine: Machine, now: float) -> schemas.MachineDocument:
     return {
         "measured_at": iso(machine.at),
         "is_fresh": now - machine.at <= MACHINE_FRESH,
@@ -309,14 +289,14 @@ async def _jobs(services: Services, job_ids: Sequence[str]) -> dict[str, Job]:
 # Self-check
 
 
-async def findings(services: Services) -> FindingsDocument:
+async def findings(services: Services) -> schemas.FindingsDocument:
     found = await health.find_all(services.store, services.blobs, services.settings)
     now = services.store.now()
     shown = [_finding(each, now) for each in found]
     return {"status": "ok" if all(each["state"] == "ok" for each in shown) else "bad", "findings": shown}
 
 
-def _finding(found: Finding, now: float) -> FindingDocument:
+def _finding(found: Finding, now: float) -> schemas.FindingDocument:
     return {
         "name": found.name,
         "part": found.part,

@@ -193,11 +193,7 @@ class FileService:
         return is_known and answer.headers.get("content-length") == str(file.size)
 
     async def put(self, key: str, file: Stored, pieces: Pieces) -> None:
-        headers = {
-            "Content-Type": file.content_type,
-            "Content-Length": str(file.size),
-            "Repr-Digest": _digest(file),
-        }
+        headers = {"Content-Type": file.content_type, "Content-Length": str(file.size), "Repr-Digest": _digest(file)}
         answer = await self._ask("PUT", key, headers, pieces)
         if not answer.is_success:
             raise PromoteFailed(reason=f"the file service answered {answer.status_code}")

@@ -36,21 +36,7 @@ from packhorse.errors import (
 from packhorse.jobs.catalog import Published
 from packhorse.jobs.encryption import get_encryptor
 from packhorse.jobs.services import Services, check_reason
-from packhorse.schemas.schedules import (
-    DifferenceDocument,
-    PreviewPage,
-    RunDocument,
-    RunsPage,
-    ScheduleDocument,
-    SchedulesPage,
-    VersionDocument,
-    VersionsPage,
-    differences_to_json,
-    moment_to_json,
-    run_to_json,
-    schedule_to_json,
-    version_to_json,
-)
+from packhorse.schemas import schedules as schemas
 from packhorse.settings import Settings
 from packhorse.store.collections import schedules as records
 
@@ -79,13 +65,13 @@ async def list_schedules(
     cursor: str | None = None,
     limit: int = 50,
     base: str = "",
-) -> SchedulesPage:
+) -> schemas.SchedulesPage:
     """By id; with ``runs``, so many of the last runs of each. ``base`` is the path of the API."""
     after = None if cursor is None else (caller.tenant, cursor)
     found = await records.list_all(services.store, caller.tenant, after=after, limit=limit + 1)
     seen = [each for each in found[:limit] if (deleted or each.ended_at is None) and access.may_see_terms(caller, each)]
     following = found[limit - 1].id if len(found) > limit else None
-    items = [schedule_to_json(each) for each in seen]
+    items = [schemas.schedule_to_json(each) for each in seen]
     if runs:
         pages = await asyncio.gather(
             *(records.runs(services.store, caller.tenant, each.id, limit=runs) for each in seen)
@@ -95,11 +81,11 @@ async def list_schedules(
     return {"items": items, "next": following}
 
 
-def preview(services: Services, line: str, zone: str) -> PreviewPage:
+def preview(services: Services, line: str, zone: str) -> schemas.PreviewPage:
     """The next times a cron line fires. Raises InvalidInput."""
     now = services.store.now()
     cron.check(line, zone, now)
-    items = [moment_to_json(each) for each in cron.preview(line, zone, now, PREVIEWED)]
+    items = [schemas.moment_to_json(each) for each in cron.preview(line, zone, now, PREVIEWED)]
     return {"when": describe_schedule(line, zone), "items": items, "next": None}
 
 
@@ -114,42 +100,46 @@ async def get(services: Services, caller: Caller, schedule_id: str) -> Schedule:
     return access.schedule(caller, await find(services, caller, schedule_id), schedule_id)
 
 
-async def schedule(services: Services, caller: Caller, schedule_id: str) -> ScheduleDocument:
+async def schedule(services: Services, caller: Caller, schedule_id: str) -> schemas.ScheduleDocument:
     """Raises ScheduleNotFound."""
-    return schedule_to_json(await get(services, caller, schedule_id))
+    return schemas.schedule_to_json(await get(services, caller, schedule_id))
 
 
 async def list_versions(
     services: Services, caller: Caller, schedule_id: str, *, before: int = LARGEST, limit: int = 50
-) -> VersionsPage:
+) -> schemas.VersionsPage:
     """Newest first. Raises ScheduleNotFound."""
     await get(services, caller, schedule_id)
     found = await records.revisions(services.store, caller.tenant, schedule_id, before=before, limit=limit + 1)
     pairs = list(zip(found, [*found[1:], None], strict=True))[:limit]
     items = [
-        version_to_json(made, _seen(caller, earlier)) for made, earlier in pairs if access.may_see_terms(caller, made)
+        schemas.version_to_json(made, _seen(caller, earlier))
+        for made, earlier in pairs
+        if access.may_see_terms(caller, made)
     ]
     return {"items": items, "next": found[limit - 1].version if len(found) > limit else None}
 
 
-async def version(services: Services, caller: Caller, schedule_id: str, number: int) -> VersionDocument:
+async def version(services: Services, caller: Caller, schedule_id: str, number: int) -> schemas.VersionDocument:
     """Raises ScheduleNotFound and VersionNotFound."""
     await get(services, caller, schedule_id)
     found = await revision_of(services, caller, schedule_id, number)
     before = await records.revisions(services.store, caller.tenant, schedule_id, before=number, limit=1)
-    return version_to_json(found, _seen(caller, before[0] if before else None))
+    return schemas.version_to_json(found, _seen(caller, before[0] if before else None))
 
 
-async def diff(services: Services, caller: Caller, schedule_id: str, old: int, new: int) -> list[DifferenceDocument]:
+async def diff(
+    services: Services, caller: Caller, schedule_id: str, old: int, new: int
+) -> list[schemas.DifferenceDocument]:
     """What differs between two versions. Raises ScheduleNotFound and VersionNotFound."""
     await get(services, caller, schedule_id)
     before, after = [await revision_of(services, caller, schedule_id, each) for each in (old, new)]
-    return differences_to_json(before.terms, after.terms)
+    return schemas.differences_to_json(before.terms, after.terms)
 
 
 async def list_runs(
     services: Services, caller: Caller, schedule_id: str, *, before: float | None = None, limit: int = 50, base: str
-) -> RunsPage:
+) -> schemas.RunsPage:
     """What became of each tick, the newest first. Raises ScheduleNotFound."""
     await get(services, caller, schedule_id)
     found = await records.runs(services.store, caller.tenant, schedule_id, before=before, limit=limit + 1)
@@ -169,7 +159,7 @@ async def revision_of(services: Services, caller: Caller, schedule_id: str, vers
 
 async def _runs_to_json(
     services: Services, caller: Caller, pages: Sequence[Sequence[Run]], base: str
-) -> list[list[RunDocument]]:
+) -> list[list[schemas.RunDocument]]:
     """Of each schedule those that the caller may see, with the status of their jobs, which are read at once."""
     own: list[list[Run]] = []
     for page in pages:
@@ -177,7 +167,7 @@ async def _runs_to_json(
         own.append([run for run in page if run.version in seen])
     live = [run.job_id for page in own for run in page if run.status == "fired" and run.job_id is not None]
     jobs = dict(zip(live, await services.store.get(live) if live else [], strict=True))
-    return [[run_to_json(run, jobs.get(run.job_id or ""), base) for run in page] for page in own]
+    return [[schemas.run_to_json(run, jobs.get(run.job_id or ""), base) for run in page] for page in own]
 
 
 async def _seen_versions(services: Services, caller: Caller, runs: Sequence[Run]) -> Container[int]:
@@ -217,7 +207,7 @@ class ScheduleRequest(Struct):
 
 
 class Edited(NamedTuple):
-    schedule: ScheduleDocument
+    schedule: schemas.ScheduleDocument
     is_new: bool
 
 
@@ -259,16 +249,18 @@ async def put(
 
     move = await _commit(services, caller, schedule_id, match, wanted.reason, decide, is_trial=wanted.dry_run)
     is_new = move.before is None or move.before.ended_at is not None
-    document = schedule_to_json(move.after)
+    document = schemas.schedule_to_json(move.after)
     if wanted.dry_run:
         before = move.before
-        document["changes"] = [] if before is None or is_new else differences_to_json(before.terms, move.after.terms)
+        document["changes"] = (
+            [] if before is None or is_new else schemas.differences_to_json(before.terms, move.after.terms)
+        )
     return Edited(document, is_new and not wanted.dry_run)
 
 
 async def switch(
     services: Services, caller: Caller, schedule_id: str, match: str | None, *, active: bool, reason: str
-) -> ScheduleDocument:
+) -> schemas.ScheduleDocument:
     """Pause or resume it. Raises ScheduleNotFound and EditedMeanwhile, as all edits below."""
 
     def decide(found: Schedule, edit: Edit) -> Move | None:
@@ -281,14 +273,14 @@ async def switch(
 
 async def delete(
     services: Services, caller: Caller, schedule_id: str, match: str | None, reason: str
-) -> ScheduleDocument:
+) -> schemas.ScheduleDocument:
     """Fire it no more. Its versions and runs can be read until they are purged."""
     return await _edit(services, caller, schedule_id, match, reason, lambda found, edit: rules.end(found, **edit))
 
 
 async def reset(
     services: Services, caller: Caller, schedule_id: str, match: str | None, reason: str
-) -> ScheduleDocument:
+) -> schemas.ScheduleDocument:
     """Make it what the app's code declares, again."""
 
     def decide(found: Schedule, edit: Edit) -> Move | None:
@@ -301,7 +293,7 @@ async def reset(
 
 async def roll_back(
     services: Services, caller: Caller, schedule_id: str, match: str | None, version: int, reason: str
-) -> ScheduleDocument:
+) -> schemas.ScheduleDocument:
     """Make an earlier version the newest again: a new version with the same terms. Raises VersionNotFound."""
     check_reason(reason)
     await get(services, caller, schedule_id)
@@ -313,11 +305,11 @@ async def roll_back(
     return await _edit(services, caller, schedule_id, match, reason, decide)
 
 
-async def run(services: Services, caller: Caller, schedule_id: str, base: str) -> RunDocument:
+async def run(services: Services, caller: Caller, schedule_id: str, base: str) -> schemas.RunDocument:
     """Run it now, beside its ticks, and also while it is paused."""
     decide = _require(schedule_id, lambda found, edit: rules.run_now(found, edit["now"]))
     move = await _commit(services, caller, schedule_id, None, "", decide)
-    return run_to_json(move.runs[0], None, base)
+    return schemas.run_to_json(move.runs[0], None, base)
 
 
 async def _edit(
@@ -327,10 +319,10 @@ async def _edit(
     match: str | None,
     reason: str,
     decide: Callable[[Schedule, Edit], Move | None],
-) -> ScheduleDocument:
+) -> schemas.ScheduleDocument:
     check_reason(reason)
     move = await _commit(services, caller, schedule_id, match, reason, _require(schedule_id, decide))
-    return schedule_to_json(move.after)
+    return schemas.schedule_to_json(move.after)
 
 
 def _require(schedule_id: str, decide: Callable[[Schedule, Edit], Move | None]) -> Decide:

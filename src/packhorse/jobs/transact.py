@@ -17,15 +17,7 @@ from msgspec.structs import replace
 
 from packhorse.core.changes import Change
 from packhorse.core.models import Job, TaskId
-from packhorse.errors import (
-    Conflict,
-    CorruptRecord,
-    JobNotFound,
-    PackhorseError,
-    Refused,
-    StoreError,
-    UnknownOutcome,
-)
+from packhorse.errors import Conflict, CorruptRecord, JobNotFound, PackhorseError, Refused, StoreError, UnknownOutcome
 from packhorse.store.base import Store
 
 Verb = Callable[[Job], Change | None]

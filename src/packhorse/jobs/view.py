@@ -19,25 +19,9 @@ from packhorse.define.validation import NOT_VALID, NUL, FieldError, invalid, lis
 from packhorse.errors import InvalidInput, JobNotFound
 from packhorse.jobs.explain import estimate_job, explain_job
 from packhorse.jobs.services import Services
-from packhorse.schemas.events import (
-    HistoryPage,
-    LineDocument,
-    SeriesDocument,
-    event_to_json,
-    line_to_json,
-    usage_to_json,
-)
+from packhorse.schemas import events as event_schemas
+from packhorse.schemas import jobs as job_schemas
 from packhorse.schemas.explain import EstimateDocument, ReasonDocument, estimate_to_json, reason_to_json
-from packhorse.schemas.jobs import (
-    ArtifactDocument,
-    CountDocument,
-    JobDocument,
-    JobsPage,
-    Results,
-    artifact_to_json,
-    job_to_json,
-    results_of_stage,
-)
 from packhorse.schemas.operations import PipelineDocument, pipeline_to_json
 from packhorse.store.base import Count, Filter, Line
 
@@ -45,14 +29,14 @@ MOST_COUNTED = 1000
 """Jobs of a filter are counted no further than this: a page says 1,000+."""
 
 
-async def job(services: Services, caller: Caller, job_id: str) -> JobDocument:
+async def job(services: Services, caller: Caller, job_id: str) -> job_schemas.JobDocument:
     """Raises JobNotFound."""
     return await services.document(await services.job(caller, job_id))
 
 
 async def list_jobs(
     services: Services, caller: Caller, wanted: Filter, *, cursor: str | None = None, limit: int
-) -> JobsPage:
+) -> job_schemas.JobsPage:
     """Newest first; ``next`` is the cursor of the next page."""
     filter = access.jobs_filter(caller, wanted)
     if filter is None:
@@ -62,7 +46,7 @@ async def list_jobs(
     return {"items": await services.documents(found[:limit]), "next": following}
 
 
-async def count_jobs(services: Services, caller: Caller, wanted: Filter) -> CountDocument:
+async def count_jobs(services: Services, caller: Caller, wanted: Filter) -> job_schemas.CountDocument:
     filter = access.jobs_filter(caller, wanted)
     found = Count(0, True) if filter is None else await services.store.count(filter, most=MOST_COUNTED)
     return {"count": found.number, "is_at_least": not found.is_all}
@@ -82,10 +66,10 @@ async def estimate(services: Services, job: Job) -> EstimateDocument:
     return estimate_to_json(estimate_job(job, reported, await services.past(job.plan.pipeline), now), now)
 
 
-async def history(services: Services, job: Job, *, after: int, limit: int) -> HistoryPage:
+async def history(services: Services, job: Job, *, after: int, limit: int) -> event_schemas.HistoryPage:
     found = await services.store.events(job.id, after=after, limit=limit + 1)
     following = found[limit - 1].n if len(found) > limit else None
-    return {"items": [event_to_json(each) for each in found[:limit]], "next": following}
+    return {"items": [event_schemas.event_to_json(each) for each in found[:limit]], "next": following}
 
 
 async def log_lines(
@@ -99,27 +83,32 @@ async def log_lines(
     return found[:limit], found[limit - 1].n if len(found) > limit else None
 
 
-async def artifacts(services: Services, job: Job) -> list[ArtifactDocument]:
+async def artifacts(services: Services, job: Job) -> list[job_schemas.ArtifactDocument]:
     results = (await services.store.results([job.id])).get(job.id, {})
-    return [artifact_to_json(each) for each in files_of(job, results)]
+    return [job_schemas.artifact_to_json(each) for each in files_of(job, results)]
 
 
-def files_of(job: Job, results: Results) -> list[Artifact]:
+def files_of(job: Job, results: job_schemas.Results) -> list[Artifact]:
     """What the stages have made so far."""
-    return [made for plan in job.plan.stages for one in results_of_stage(results, plan.name) for made in one.artifacts]
+    return [
+        made
+        for plan in job.plan.stages
+        for one in job_schemas.results_of_stage(results, plan.name)
+        for made in one.artifacts
+    ]
 
 
 class JobPage(Struct, frozen=True):
     """Everything that a page of one job shows."""
 
-    job: JobDocument
+    job: job_schemas.JobDocument
     reasons: Sequence[ReasonDocument]
     estimate: EstimateDocument
     events: Sequence[Mapping[str, object]]
-    lines: Sequence[LineDocument]
+    lines: Sequence[event_schemas.LineDocument]
     last_line: int
-    series: Sequence[SeriesDocument]
-    artifacts: Sequence[ArtifactDocument]
+    series: Sequence[event_schemas.SeriesDocument]
+    artifacts: Sequence[job_schemas.ArtifactDocument]
     needs: Mapping[str, Sequence[str]]
     """For each stage, the stages it waits for."""
     destinations: Sequence[str]
@@ -140,20 +129,20 @@ async def job_page(
     now = services.store.now()
     files = files_of(job, found.results)
     return JobPage(
-        job_to_json(job, found.spec, found.results, found.progress),
+        job_schemas.job_to_json(job, found.spec, found.results, found.progress),
         await explain(services, job),
         estimate_to_json(estimate_job(job, found.progress, await services.past(job.plan.pipeline), now), now),
-        [event_to_json(each) for each in found.events],
-        [line_to_json(each) for each in found.lines],
+        [event_schemas.event_to_json(each) for each in found.events],
+        [event_schemas.line_to_json(each) for each in found.lines],
         found.last_line,
-        usage_to_json(found.samples),
-        [artifact_to_json(each) for each in files],
+        event_schemas.usage_to_json(found.samples),
+        [job_schemas.artifact_to_json(each) for each in files],
         {plan.name: [need.stage for need in plan.needs] for plan in job.plan.stages},
         destinations(services, caller, job, found.results),
     )
 
 
-def destinations(services: Services, caller: Caller, job: Job, results: Results) -> list[str]:
+def destinations(services: Services, caller: Caller, job: Job, results: job_schemas.Results) -> list[str]:
     """The places to promote the result to; none if the caller may not, or there is nothing to promote."""
     if "operate" not in caller.allowed or job.status is not Status.COMPLETED:
         return []

@@ -225,12 +225,7 @@ class Worker:
 
     def _start(self, job: Job, task: TaskId) -> Change:
         return lifecycle.start(
-            job,
-            task,
-            token=next(self._tokens),
-            worker=self.card.id,
-            lease=self._settings.lease,
-            now=self._store.now(),
+            job, task, token=next(self._tokens), worker=self.card.id, lease=self._settings.lease, now=self._store.now()
         )
 
     def _begin(self, claim: Claim) -> Attempt:

@@ -78,12 +78,7 @@ class Bucket:
         return gone
 
     def _pages(self, prefix: str, after: str, size: int) -> Iterator[Element]:
-        asked = {
-            "list-type": "2",
-            "encoding-type": "url",
-            "max-keys": str(size),
-            "prefix": f"{self._prefix}{prefix}/",
-        }
+        asked = {"list-type": "2", "encoding-type": "url", "max-keys": str(size), "prefix": f"{self._prefix}{prefix}/"}
         if after:
             asked["start-after"] = self._prefix + after
         while True:
