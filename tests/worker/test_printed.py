@@ -10,7 +10,6 @@ import pytest
 from packhorse.core import json
 from packhorse.core.redaction import MASK, redact
 from packhorse.define.registry import load
-from packhorse.host import child_environment
 from packhorse.worker.child import serve
 from packhorse.worker.child.messages import Document, FromChild, Made, Moved, Returned, Run, Said
 from packhorse.worker.process import READ, Child, _Output
@@ -137,7 +136,7 @@ async def test_what_an_earlier_stage_has_left_running_tells_the_next_none_of_its
     app.write_text(GOSSIP)
     leave, go_on = load(str(app)).by_kind
     first, second = Attempt(SECRET), Attempt()
-    child = await Child.start(str(app), shared=False, env=child_environment(), log=print)
+    child = await Child.start(str(app), shared=False, log=print)
     try:
         for kind, attempt in ((leave, first), (go_on, second)):
             run = Run(child.number(), kind, "j", "u", "t", 1, 0, str(tmp_path), Document(b"{}"))

@@ -126,7 +126,7 @@ class DeadWorkers:
     async def _record_loss(self, card: WorkerCard) -> None:
         """Record what it held before the stages are freed, so that health can show what became of it."""
         held = await self._store.held_by(card.id, MOST_COUNTED)
-        work = tuple(_work(job, task) for job, task in held[:MOST_NAMED])
+        work = tuple(work_of(job, task) for job, task in held[:MOST_NAMED])
         facts = (card.id, card.host, card.pid, card.version, card.seen_at)
         await workers.report_lost(self._store, Lost(*facts, self._store.now(), self._me.id, len(held), work))
 
@@ -159,6 +159,6 @@ class Silence:
         self._reported.add(card.id)
 
 
-def _work(job: Job, at: TaskId) -> Work:
+def work_of(job: Job, at: TaskId) -> Work:
     task = job.task(at)
     return Work(job.id, at, 0.0 if task is None else task.started_at or 0.0)

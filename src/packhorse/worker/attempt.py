@@ -96,34 +96,33 @@ class Resources:
     luck: Callable[[], float]
 
 
+@dataclass(slots=True)
 class Ending:
     """How a stage ended: decides the change of its job that says so."""
 
-    def __init__(
-        self, lease: Lease, now: Callable[[], float], verb: Callable[..., Change] | None, facts: dict[str, Any],
-        *, fault: str = "", handoff: Handoff | None = None,
-    ) -> None:  # fmt: skip
-        """Without a ``verb``, the lease was lost, and there is nothing to commit."""
-        self.fault = fault
-        """What went wrong, if it failed."""
-        self.handoff = handoff
-        """What may take over the slot: until the commit is through, nobody else gets the slot."""
-        self.is_lost = verb is None
-        self.name = LOST if verb is None else verb.__name__
-        self._lease = lease
-        self._now = now
-        self._verb = verb
-        self._facts = facts
+    lease: Lease
+    now: Callable[[], float]
+    verb: Callable[..., Change] | None
+    """None if the lease was lost: then there is nothing to commit."""
+    facts: dict[str, Any]
+    fault: str = ""
+    """What went wrong, if it failed."""
+    handoff: Handoff | None = None
+    """What may take over the slot: until the commit is through, nobody else gets the slot."""
+
+    @property
+    def name(self) -> str:
+        return LOST if self.verb is None else self.verb.__name__
 
     def decide(self, job: Job) -> Change:
-        assert self._verb is not None
-        change = self._verb(job, self._lease.task, token=self._lease.token, now=self._now(), **self._facts)
+        assert self.verb is not None
+        change = self.verb(job, self.lease.task, token=self.lease.token, now=self.now(), **self.facts)
         return change if self.handoff is None else self.handoff.extend(change)
 
     def outcome(self, job: Job) -> Outcome:
         """Of the job after the commit."""
-        following = None if self.handoff is None else self.handoff.claim(job, self._facts["result"])
-        is_only = following is not None and len(job.plan.followers[self._lease.task.stage]) == 1
+        following = None if self.handoff is None else self.handoff.claim(job, self.facts["result"])
+        is_only = following is not None and len(job.plan.followers[self.lease.task.stage]) == 1
         return Outcome(self.name, self.fault, following, not job.status.is_terminal and not is_only)
 
 
@@ -424,7 +423,7 @@ class Attempt:
 
     async def _commit(self, ending: Ending) -> Outcome:
         """The token names the change: after a lost answer, it is looked up before anything else is done."""
-        if ending.is_lost:
+        if ending.verb is None:
             return Outcome(LOST)
         while True:
             try:

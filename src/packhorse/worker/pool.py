@@ -173,14 +173,8 @@ class Pool:
     async def _start(self, *, shared: bool) -> Child:
         """Raises DefinitionError, also if the system cannot start a process: the stage is not to blame."""
         try:
-            child = await Child.start(
-                self._app,
-                shared=shared,
-                env=host.child_environment(),
-                log=self._log,
-                mark=f"{self._brand}.{next(self._numbers)}",
-                born=self._register,
-            )
+            mark = f"{self._brand}.{next(self._numbers)}"
+            child = await Child.start(self._app, shared=shared, log=self._log, mark=mark, born=self._register)
         except DefinitionError as error:
             self._break(error.message, log.app_broken)
             raise
@@ -301,14 +295,9 @@ class _Reply(Struct):
 
 
 async def describe(app: str) -> Description:
+    command = [sys.executable, "-m", "packhorse.worker.child", "describe", app]
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "packhorse.worker.child",
-        "describe",
-        app,
-        stdout=asyncio.subprocess.PIPE,
-        env=host.child_environment(),
+        *command, stdout=asyncio.subprocess.PIPE, env=host.child_environment()
     )
     try:
         async with asyncio.timeout(START):

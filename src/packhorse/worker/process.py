@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Protocol, cast
 
 import msgspec
@@ -52,8 +52,13 @@ LAST_WORDS = 1.0
 """Seconds in which the output of a dead process is still read: another process may hold the pipe open."""
 
 
+MOMENT = 60.0
+"""Seconds for which the secrets of an ended call are redacted. Processes that it left running are ended long before."""
 MARK = "UNDER_PACKHORSE"
 """The variable with a child's mark. Without the PACKHORSE_ prefix: a stage may start packhorse itself."""
+
+
+Born = Callable[["Child"], None]
 
 
 class ChildDied(Exception):
@@ -90,7 +95,6 @@ class Child:
         self.process = process
         self._log = log
         self.is_shared = is_shared
-        self.born = time.monotonic()
         self.calls: dict[int, Call] = {}
         self.runs = 0
         self.mark = ""
@@ -111,16 +115,12 @@ class Child:
 
     @classmethod
     async def start(
-        cls,
-        app: str,
-        *,
-        shared: bool,
-        env: Mapping[str, str],
-        log: Callable[[str], None],
-        mark: str = "",
-        born: Callable[[Child], None] = lambda _child: None,
+        cls, app: str, *, shared: bool, log: Callable[[str], None], mark: str = "", born: Born = lambda _child: None
     ) -> Child:
-        """A fresh interpreter with the app loaded; DefinitionError if it cannot be, OSError if there is no process."""
+        """A fresh interpreter with the app loaded; DefinitionError if it cannot be, OSError if there is no process.
+
+        ``born`` is called as soon as the process exists.
+        """
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         mode = "shared" if shared else "single"
@@ -133,7 +133,7 @@ class Child:
                 stderr=subprocess.STDOUT,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
-                env={**env, MARK: mark},
+                env={**host.child_environment(), MARK: mark},
             )
         except BaseException:
             ours.close()
@@ -218,13 +218,10 @@ class Child:
             case Said():
                 call.listener.on_line(message.text)
 
-    def terminate(self) -> None:
-        self.is_ending = True
-        self._signal(signal.SIGTERM)
-
     async def end(self, grace: float) -> None:
         """SIGTERM to the process group, SIGKILL after ``grace``. No process of the group is left on return."""
-        self.terminate()
+        self.is_ending = True
+        self._signal(signal.SIGTERM)
         await wait_at_most(self.has_ended.wait(), grace)
         self._signal(signal.SIGKILL)
         await self.has_ended.wait()
@@ -412,22 +409,19 @@ def _describe_exit(code: int) -> str:
     return f"was killed by signal {-code}"
 
 
-MOMENT = 60.0
-"""Seconds after the end of a call. What it left without a parent is ended long before."""
-
-
 class SecretCache:
+    """The secrets of calls that ended a moment ago."""
+
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._until: dict[tuple[str, ...], float] = {}
 
     def add(self, secrets: tuple[str, ...]) -> None:
-        """Of a call that has ended."""
         if secrets:
             self._until = {each: self._until[each] for each in self._fresh()} | {secrets: self._monotonic() + MOMENT}
 
     def words(self, running: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
-        """With those of the calls that run."""
+        """Together with those of the running calls."""
         return longest_first(word for secrets in {*running, *self._fresh()} for word in secrets)
 
     def _fresh(self) -> list[tuple[str, ...]]:

@@ -22,12 +22,13 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from packhorse import host
+from packhorse.background.reaper import work_of
 from packhorse.errors import SettingError
 from packhorse.metrics import REGISTRY
 from packhorse.settings import Settings
 from packhorse.store.base import Store
 from packhorse.store.collections import workers
-from packhorse.store.collections.workers import MOST_NAMED, Machine, Work, WorkerCard
+from packhorse.store.collections.workers import MOST_NAMED, Machine, WorkerCard
 from packhorse.version import VERSION
 from packhorse.worker.attempt import Attempt
 
@@ -82,7 +83,7 @@ class WorkerInfo:
             queues=queues,
             is_draining=is_draining,
             busy={queue: count for queue, count in busy.items() if count},
-            work=tuple(_work(attempt) for attempt in list(running)[:MOST_NAMED]),
+            work=tuple(work_of(each.claim.job, each.claim.task) for each in list(running)[:MOST_NAMED]),
             duties={name: now - (steady - at) for name, at in self.beats.items()},
             machine=_machine(now),
         )
@@ -102,12 +103,6 @@ class Heartbeat:
         return PERIOD
 
 
-def _work(attempt: Attempt) -> Work:
-    claim = attempt.claim
-    task = claim.job.task(claim.task)
-    return Work(claim.job.id, claim.task, 0.0 if task is None else task.started_at or 0.0)
-
-
 def _machine(now: float) -> Machine:
     memory = psutil.virtual_memory()
     used, cores = psutil.cpu_percent(None) / 100, psutil.cpu_count() or 1
@@ -116,12 +111,8 @@ def _machine(now: float) -> Machine:
 
 # Metrics and readiness, on a port of their own if the settings name one.
 
-Slots = tuple[str, int, int]
-"""Queue, slots in use, slots in all."""
-
-
 STANDING = 3.0
-"""Seconds without a move of the loop that claims after which a worker is not ready: it moves four times a second."""
+"""Seconds without an iteration of the claim loop, which has four a second, after which a worker is not ready."""
 
 
 class Working(Protocol):
@@ -129,9 +120,10 @@ class Working(Protocol):
     def is_draining(self) -> bool: ...
 
     def claim_age(self) -> float:
-        """Seconds since the loop that claims has last moved."""
+        """Seconds since the last iteration of the claim loop."""
 
-    def slots(self) -> list[Slots]: ...
+    def slots(self) -> list[tuple[str, int, int]]:
+        """By queue: in use, and in all."""
 
 
 @contextmanager
@@ -141,9 +133,9 @@ def serve_status(worker: Working, settings: Settings) -> Iterator[None]:
         yield
         return
     host.require_free_port(settings.host, settings.metrics_port)
-    numbers = _Numbers(worker)
-    REGISTRY.register(numbers)
-    server = make_server(settings.host, settings.metrics_port, _answers(worker), _server(settings.host), _Silent)
+    gauges = _Gauges(worker)
+    REGISTRY.register(gauges)
+    server = make_server(settings.host, settings.metrics_port, _wsgi_app(worker), _server(settings.host), _Silent)
     thread = threading.Thread(target=server.serve_forever, name="packhorse-metrics", daemon=True)
     thread.start()
     try:
@@ -152,16 +144,16 @@ def serve_status(worker: Working, settings: Settings) -> Iterator[None]:
         server.shutdown()
         server.server_close()
         thread.join()
-        REGISTRY.unregister(numbers)
+        REGISTRY.unregister(gauges)
 
 
 def is_ready(worker: Working) -> bool:
-    """The loop that claims moves: it does so only while the store answers, and not any more when it drains."""
+    """Whether its claim loop runs: it stops while the store does not answer, and when the worker drains."""
     return not worker.is_draining and worker.claim_age() < STANDING
 
 
-def _answers(worker: Working) -> Callable[..., Iterable[bytes]]:
-    numbers = make_wsgi_app(REGISTRY)
+def _wsgi_app(worker: Working) -> Callable[..., Iterable[bytes]]:
+    metrics = make_wsgi_app(REGISTRY)
 
     def answer(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         match environ["PATH_INFO"]:
@@ -171,8 +163,8 @@ def _answers(worker: Working) -> Callable[..., Iterable[bytes]]:
                 return _respond(start, "200 OK", "ready")
             case "/readyz":
                 return _respond(start, "503 Service Unavailable", "it does not claim, or it drains")
-        found: Iterable[bytes] = numbers(environ, start)
-        return found
+        response: Iterable[bytes] = metrics(environ, start)
+        return response
 
     return answer
 
@@ -183,7 +175,7 @@ def _respond(start: Callable[..., Any], status: str, text: str) -> Iterable[byte
 
 
 def _server(host: str) -> type[WSGIServer]:
-    """One who reads slowly keeps nobody else waiting."""
+    """With threads, so that a slow client does not delay the others."""
 
     class Server(ThreadingMixIn, WSGIServer):
         daemon_threads = True
@@ -194,11 +186,11 @@ def _server(host: str) -> type[WSGIServer]:
 
 class _Silent(WSGIRequestHandler):
     def log_message(self, *_: Any) -> None:
-        """What is asked every few seconds is nothing for a log."""
+        """Requests every few seconds are not worth a log line."""
 
 
-class _Numbers(Collector):
-    """What is read when it is asked for, instead of being counted."""
+class _Gauges(Collector):
+    """Values that are read when they are asked for."""
 
     def __init__(self, worker: Working) -> None:
         self._worker = worker
@@ -207,8 +199,8 @@ class _Numbers(Collector):
         age = "Seconds since the loop that claims has last moved; a quarter of one is much."
         yield GaugeMetricFamily("packhorse_claim_age_seconds", age, self._worker.claim_age())
         busy = GaugeMetricFamily("packhorse_slots_busy", "Slots in use.", labels=["queue"])
-        all_of_them = GaugeMetricFamily("packhorse_slots", "Slots of this worker.", labels=["queue"])
+        slots = GaugeMetricFamily("packhorse_slots", "Slots of this worker.", labels=["queue"])
         for queue, in_use, count in self._worker.slots():
             busy.add_metric([queue], in_use)
-            all_of_them.add_metric([queue], count)
-        yield from (busy, all_of_them)
+            slots.add_metric([queue], count)
+        yield from (busy, slots)

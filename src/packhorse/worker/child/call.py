@@ -1,4 +1,4 @@
-"""One call of a stage: decode what it gets, run it, and say how it ended."""
+"""One call of a stage: decode its arguments, run it, and report how it ended."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from packhorse.worker.child.messages import Document, Postponed, Raised, Returne
 MESSAGE = 2000
 """Characters of an error's message that are kept."""
 DETAIL = 8000
-"""Characters of a traceback that are kept; the end tells most."""
+"""Characters of a traceback that are kept, from its end."""
 
 Outcome = Returned | Raised | Postponed
 Code = tuple[Pipeline[Any], Stage[..., Any]]
@@ -61,13 +61,13 @@ def end_with(stage: Stage[..., Any], run: Run, context: ChildContext, value: obj
 
 
 def print_error(run: Run, error: BaseException) -> None:
-    """Into the job's log, where people look first. An error that cannot be printed is told by its kind alone."""
+    """Into the job's log. An error whose own code fails to print it is not printed."""
     with contextlib.suppress(Exception):
         sys.stderr.write(_trace(run, error))
 
 
 def end_with_error(run: Run, error: BaseException) -> Raised:
-    """Whatever it is, it can be told: an error that cannot would look like a process that died."""
+    """Never raises: that would look like a process that died."""
     code, message, permanent = error_codes.code_of(error), _describe(error), False
     match error:
         case Permanent():

@@ -1,4 +1,4 @@
-"""What a stage speaks with in a child: every call becomes a message to the supervisor."""
+"""The context of a stage in a child: every call becomes a message to the supervisor."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from packhorse.worker.child.messages import FromChild, Made, Moved, Run, sayable
 LONGEST = 1000
 """Characters of a progress message that are kept."""
 EVERY = 0.05
-"""Seconds between progress messages: a stage may report as often as it likes, a person cannot see more."""
+"""Seconds between progress messages, however often a stage reports."""
 
 
 class ChildContext(Context):
@@ -38,7 +38,7 @@ class ChildContext(Context):
         self.previous = json.decode(run.previous) if run.previous else None
         self.is_cancelled = False
         self._call = run.call
-        # Not the run itself: who prints a context would show the secrets in it.
+        # Not the run itself: printing a context must not show its secrets.
         self._cut: Callable[[str], str] = lambda text: run.beginning(text, LONGEST)
         self._kind = run.kind
         self._scratch = run.scratch
@@ -55,13 +55,13 @@ class ChildContext(Context):
 
     @property
     def scratch(self) -> Path:  # type: ignore[override]
-        """Made when it is first used: most stages of some pipelines have no need of it."""
+        """Created when it is first used: many stages do not need it."""
         self._folder.mkdir(parents=True, exist_ok=True)
         return self._folder
 
     @property
     def has_scratch(self) -> bool:
-        """Whether anybody has asked for the folder so far."""
+        """Whether the folder was used so far."""
         return "_folder" in self.__dict__
 
     @cached_property
@@ -76,7 +76,7 @@ class ChildContext(Context):
         moved = Moved(self._call, float(current), None if total is None else float(total), self._cut(sayable(message)))
         now = self._monotonic()
         if now - self._sent_at < EVERY:
-            if self._waiting is None:  # the stage may say nothing more for an hour
+            if self._waiting is None:  # the stage may report nothing more for an hour
                 self._later(EVERY, self.flush)
             self._waiting = moved
             return
@@ -85,7 +85,7 @@ class ChildContext(Context):
         self._send(moved)
 
     def flush(self) -> None:
-        """The last report must not be the one that was held back."""
+        """Send the report that was held back, if any."""
         moved, self._waiting = self._waiting, None
         if moved is not None:
             self._send(moved)
@@ -101,7 +101,7 @@ class ChildContext(Context):
         self._send(Made(self._call, name, str(path)))
 
     def kept(self, file: File) -> Path:
-        """Where the supervisor may take the file from: nothing outside scratch, nothing it cannot name."""
+        """A path in the scratch folder that the supervisor can read: a copy if the file is elsewhere."""
         real = file.path.resolve(strict=True)
         if real.is_relative_to(self._folder.resolve()) and sayable(real) == str(real):
             return real

@@ -1,4 +1,4 @@
-"""What supervisor and child say to each other: length-prefixed msgpack, checked against these types. No pickle."""
+"""Messages between supervisor and child: length-prefixed msgpack, checked against these types. No pickle."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from msgspec import Struct
 from packhorse.core.redaction import redact, secret_forms, split_redacted
 
 FRAME = 16 * 1024 * 1024
-"""Bytes of one message at most. Files travel as paths and results are bounded, so nothing honest comes near it."""
+"""Bytes of a message at most. Files are sent as paths, and results have a limit far below."""
 
 
 class Document(Struct, frozen=True):
@@ -44,17 +44,17 @@ class Run(Struct, frozen=True, tag=True):
     attempt: int
     element: int
     scratch: str
-    """A folder of its own; the child makes it when it is first used."""
+    """A folder of its own, which the child creates when it is first used."""
     parameters: Document
     arguments: tuple[Argument, ...] = ()
     limit: int = 256 * 1024
     """Bytes the result's JSON may have."""
     secrets: tuple[tuple[str, ...], ...] = ()
-    """Where in the parameters there are any."""
+    """Their paths in the parameters."""
     schedule: str | None = None
     tick: float = 0.0
     previous: bytes = b""
-    """JSON of what the run before returned, if there was one."""
+    """JSON of the result of the previous run, if there was one."""
 
     def words(self) -> tuple[str, ...]:
         """The secrets, in the forms in which they may appear in the output of the stage."""
@@ -101,7 +101,7 @@ class Moved(Struct, frozen=True, tag=True):
 
 
 class Said(Struct, frozen=True, tag=True):
-    """Output of a stage in a shared process, where it cannot be told by the pipe it came through."""
+    """Output of a stage in a shared process, where the pipe does not tell whose it is."""
 
     call: int
     text: str
@@ -121,7 +121,7 @@ class Returned(Struct, frozen=True, tag=True):
     width: int | None
     """Length of the returned list, None if it was no list."""
     has_scratch: bool = False
-    """Whether the stage has asked for its folder: most do not, and there is nothing to be removed."""
+    """Whether the stage has used its folder: most do not, and there is nothing to remove."""
 
 
 class Raised(Struct, frozen=True, tag=True):
@@ -151,12 +151,12 @@ def framed(message: ToChild | FromChild) -> bytes:
 
 
 def sayable(text: object) -> str:
-    """As text that can be sent: half a surrogate pair, as in a file name of unknown encoding, has no bytes."""
+    """As text that can be sent: a lone surrogate, as in a file name of unknown encoding, has no UTF-8."""
     return str(text).encode(errors="backslashreplace").decode()
 
 
 class Frames:
-    """Cuts a stream into messages. A frame that is too long or does not fit the types ends the conversation."""
+    """Cuts a stream into messages. Raises ValidationError for one that is too long."""
 
     def __init__(self, limit: int = FRAME) -> None:
         self._rest = bytearray()

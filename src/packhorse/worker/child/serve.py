@@ -55,7 +55,7 @@ class Single:
         try:
             pipeline, stage = find_code(self._kinds, run)
             value = bind_stage(pipeline, stage, run, context)()
-            if stage.is_async:  # it died in company once, so now it runs alone
+            if stage.is_async:  # it died in the shared process once, so now it runs alone
                 value = asyncio.run(value)
             outcome = end_with(stage, run, context, value)
         except Stopped:
@@ -84,7 +84,7 @@ class Single:
                     elif self._current is not None:
                         self._current.is_cancelled = True
         finally:
-            # The supervisor is gone or not to be understood: nobody would hear us, and nothing we started may stay.
+            # The supervisor is gone or sends garbage: end ourselves and everything we started.
             os.killpg(0, signal.SIGKILL)
 
     def _send(self, message: FromChild) -> None:
@@ -127,7 +127,7 @@ class Shared(asyncio.Protocol):
         self._transport = cast(asyncio.WriteTransport, transport)
 
     def connection_lost(self, _error: Exception | None) -> None:
-        os.killpg(0, signal.SIGKILL)  # the supervisor is gone: nobody would hear us, and nothing we started may stay
+        os.killpg(0, signal.SIGKILL)  # the supervisor is gone: end ourselves and everything we started
 
     def data_received(self, data: bytes) -> None:
         for body in self._frames.feed(data):
@@ -160,12 +160,12 @@ class Shared(asyncio.Protocol):
         del self._calls[run.call]
 
     def _ended(self, call: int, _task: asyncio.Task[None]) -> None:
-        """A call that was stopped before it had begun has not answered for itself."""
+        """A call that was stopped before it began has not sent its outcome."""
         if self._calls.pop(call, None) is not None:
             self.send(_stopped(call))
 
     def send(self, message: FromChild) -> None:
-        """Messages of one turn of the loop travel in one write. A stage may report from a thread of its own, too."""
+        """Messages of one iteration of the loop are sent in one write. A stage may also report from a thread."""
         if threading.get_ident() != self._thread:
             self._loop.call_soon_threadsafe(self.send, message)
             return
@@ -187,7 +187,7 @@ def _stopped(call: int) -> Raised:
 
 
 class _Attributed(io.TextIOBase):
-    """Standard output that knows which stage is speaking; what no stage says goes where it always went."""
+    """Standard output that knows which stage writes. Output of no stage goes to the original stream."""
 
     def __init__(self, shared: Shared, original: TextIO) -> None:
         self._shared = shared
@@ -206,7 +206,7 @@ class _Attributed(io.TextIOBase):
         return len(text)
 
     def end_line(self) -> None:
-        """The stage is through: what it left without a line end is a line too."""
+        """At the end of a stage: what it left without a line end is a line, too."""
         run = _running.get()
         if run is not None and (lines := self._lines.pop(run.call, None)) is not None:
             for line in lines.end():
