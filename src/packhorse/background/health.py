@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from msgspec.structs import replace
 
 from packhorse.blobs.base import Blobs
@@ -12,7 +10,7 @@ from packhorse.jobs.health import background_findings, files_answer, store_answe
 from packhorse.settings import Settings
 from packhorse.store.base import Finding, Store
 from packhorse.store.collections import workers
-from packhorse.store.collections.workers import WorkerCard, list_findings, save_findings
+from packhorse.store.collections.workers import list_findings, save_findings
 
 PERIOD = 20.0
 """Seconds between self-checks of a worker."""
@@ -38,16 +36,11 @@ class HealthCheck:
         files = await files_answer(self._blobs, now)
         cards = await workers.list_all(self._store)
         live = [card for card in cards if is_live(card, now, self._settings.lease)]
-        seen = [replace(each, meaning=f"{each.meaning}, as {self._me} sees it") for each in (store, files)]
-        return [*seen, _workers_finding(cards, live, now), _background_finding(live, now, self._settings)]
-
-
-def _workers_finding(cards: Sequence[WorkerCard], live: Sequence[WorkerCard], now: float) -> Finding:
-    silent = [card.id for card in cards if card not in live]
-    value = f"{len(live)} alive" + (f", {len(silent)} silent" if silent else "")
-    return Finding("workers", not silent, value, ", ".join(silent) or "all are heard of", "workers", now)
-
-
-def _background_finding(live: Sequence[WorkerCard], now: float, settings: Settings) -> Finding:
-    late = [each.name for each in background_findings(live, now, settings) if not each.is_ok]
-    return Finding("duties", not late, f"{len(late)} late", ", ".join(late) or "all are done", "duties", now)
+        silent = [card.id for card in cards if card not in live]
+        count = f"{len(live)} alive" + (f", {len(silent)} silent" if silent else "")
+        late = [each.name for each in background_findings(live, now, self._settings) if not each.is_ok]
+        return [
+            *(replace(each, meaning=f"{each.meaning}, as {self._me} sees it") for each in (store, files)),
+            Finding("workers", not silent, count, ", ".join(silent) or "all are heard of", "workers", now),
+            Finding("duties", not late, f"{len(late)} late", ", ".join(late) or "all are done", "duties", now),
+        ]

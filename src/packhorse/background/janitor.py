@@ -100,6 +100,10 @@ class Janitor:
 
         A new run publishes objects before any result refers to them. After a run has ended, nothing publishes.
         """
+
+        def tidy(found: Job) -> Change | None:
+            return lifecycle.tidy(found, now=self._store.now()) if found.version == job.version else None
+
         found = await self._outputs(job.id)
         results = (await self._store.results([job.id])).get(job.id, {})
         kept = artifacts.referenced_keys(results)
@@ -111,7 +115,7 @@ class Janitor:
         await self._blobs.delete([key for key in found if key not in kept])
         if job.has_litter:
             with suppress(Conflict, Refused):
-                await self._transact(job.id, lambda found: self._tidy_change(found, job.version))
+                await self._transact(job.id, tidy)
 
     async def _publish(self, job: Job, results: Mapping[TaskId, Result]) -> None:
         if (folder := publish_path.publish_folder(job)) is None:
@@ -120,9 +124,6 @@ class Janitor:
         [now] = await self._store.get([job.id])
         if now is None or now.is_purging:  # the purge may have missed what was published after it
             await self._publisher.withdraw(folder, job.id)
-
-    def _tidy_change(self, job: Job, version: int) -> Change | None:
-        return lifecycle.tidy(job, now=self._store.now()) if job.version == version else None
 
     async def _outputs(self, job_id: str) -> list[str]:
         keys: list[str] = []

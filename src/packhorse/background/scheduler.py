@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TypeVar
+from itertools import chain
 
 from msgspec.structs import replace
 
@@ -42,8 +42,6 @@ from packhorse.store.base import Store
 from packhorse.store.collections import schedules as schedule_records
 from packhorse.store.collections.base import get_readable
 from packhorse.store.collections.workers import get_bookmark, list_definitions, plans_of, put_bookmark
-
-T = TypeVar("T")
 
 BATCH = 100
 POLL = 0.5
@@ -85,9 +83,9 @@ class Scheduler:
             each for each in upcoming if each.next_at is not None and each.next_at <= now and _key(each) not in shunned
         ]
         random.shuffle(due)  # workers that wake together should not all begin with the same one
-        claimed = await _all(self._claim_safely(schedule) for schedule in due)
+        claimed = await asyncio.gather(*(self._claim_safely(schedule) for schedule in due))
         taken = await schedule_records.take_runs(self._store, BATCH, HOLD)
-        await _all(self._carry_safely(run) for run in [*(run for runs in claimed for run in runs), *taken])
+        await asyncio.gather(*(self._carry_safely(run) for run in [*chain.from_iterable(claimed), *taken]))
         await self._check_page()
         return self._pause(upcoming, is_full=len(due) >= BATCH or len(taken) == BATCH)
 
@@ -103,12 +101,9 @@ class Scheduler:
         try:
             return await self._claim(schedule)
         except Exception as error:  # broad: an error of one schedule must not stop the others
-            self._shun(schedule, error)
+            log.background_failed(f"schedule {schedule.id}", error)
+            self._shunned[_key(schedule)] = time.monotonic() + SHUN
             return []
-
-    def _shun(self, schedule: Schedule, error: Exception) -> None:
-        log.background_failed(f"schedule {schedule.id}", error)
-        self._shunned[_key(schedule)] = time.monotonic() + SHUN
 
     def _current_shunned(self) -> frozenset[tuple[str, str]]:
         now = time.monotonic()
@@ -177,7 +172,7 @@ class Scheduler:
             await self._skip(run, why)
         else:
             if verdict == "cancel":
-                await _all(self._cancel(each) for each in others if each.job_id is not None)
+                await asyncio.gather(*(self._cancel(each.job_id) for each in others if each.job_id is not None))
             is_behind = verdict == "wait" and any(each.status == "due" and each.tick < run.tick for each in others)
             await self._wait(run, why, 0.0 if is_behind else since)
 
@@ -239,10 +234,9 @@ class Scheduler:
         pause = min(LONGEST_WAIT, max(WAIT, (now - since) / 10))
         await schedule_records.put_run(self._store, run, schedules.postpone_run(run, why, now + pause))
 
-    async def _cancel(self, run: Run) -> None:
-        assert run.job_id is not None
+    async def _cancel(self, job_id: str) -> None:
         try:
-            await self._transact(run.job_id, lambda job: lifecycle.cancel(job, now=self._store.now()))
+            await self._transact(job_id, lambda job: lifecycle.cancel(job, now=self._store.now()))
         except (JobNotFound, NotAllowed, CorruptRecord, SchemaTooNew):
             return  # it has ended, or cannot be read
 
@@ -292,10 +286,6 @@ def _read_bookmark(text: str | None) -> tuple[float, tuple[str, str] | None]:
         return json.record(text or "", tuple[float, tuple[str, str] | None])
     except CorruptRecord:  # or there is none yet: begin again
         return 0.0, None
-
-
-async def _all(work: Iterable[Awaitable[T]]) -> list[T]:
-    return list(await asyncio.gather(*work))
 
 
 # Schedules that the code of an app declares.

@@ -118,7 +118,7 @@ class Publisher:
         to = publish_path.publish_folder(job)
         if to is None or not (made := published_files(to, job, results)):
             return
-        mark = f"{_marks(to)}/{_mark(job.id, job.run)}"
+        mark = f"{_marks(to)}/{job.id}.{job.run:06}"
         if not is_key(mark):  # the path is too long: another try would not help
             return
         with suppress(BlobExists):
@@ -205,10 +205,6 @@ def _publish_name(to: str, name: str) -> str:
 
 def _marks(to: str) -> str:
     return MARKS + to.removeprefix(publish_path.ROOT)
-
-
-def _mark(job_id: str, run: int) -> str:
-    return f"{job_id}.{run:06}"
 
 
 def _owner(mark: str) -> str:

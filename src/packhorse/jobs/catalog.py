@@ -174,7 +174,9 @@ class Catalog:
                 raise unknown_pipeline(name, self._found)
             return self._found[name]
         if len(self._found) != 1:
-            raise InvalidInput(_choice(sorted(self._found)), field="pipeline")
+            nothing = "No pipeline is published; a worker publishes its own when it starts."
+            message = f"Which pipeline? There is {list_some(sorted(self._found))}." if self._found else nothing
+            raise InvalidInput(message, field="pipeline")
         return next(iter(self._found.values()))
 
     async def _refresh(self, *, always: bool = False) -> None:
@@ -191,12 +193,6 @@ class Catalog:
             known.definition = definition
             return known
         return Published(definition)
-
-
-def _choice(names: Sequence[str]) -> str:
-    if not names:
-        return "No pipeline is published; a worker publishes its own when it starts."
-    return f"Which pipeline? There is {list_some(names)}."
 
 
 def _field_errors(error: jsonschema_rs.ValidationError, surplus: Mapping[str, Sequence[str]]) -> list[FieldError]:

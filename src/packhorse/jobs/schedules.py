@@ -350,7 +350,8 @@ async def _commit(
     """
     for _ in range(TRIES):
         found = await find(services, caller, schedule_id)
-        if found is not None and match is not None and not _is_seen(match, found):
+        seen = None if match is None else {each.strip() for each in match.split(",")}
+        if found is not None and seen is not None and not seen & {f'"{found.version}"', "*"}:
             raise EditedMeanwhile(schedule_id=schedule_id, version=found.version)
         move = decide(found, {"author": caller.key_id or LOCAL_USER, "reason": reason, "now": services.store.now()})
         if move is None:
@@ -370,10 +371,6 @@ async def _commit(
             services.audit.tell("schedule.changed", caller, schedule_id=schedule_id, **facts)
         return move
     raise Conflict(schedule_id=schedule_id)
-
-
-def _is_seen(match: str, schedule: Schedule) -> bool:
-    return any(each.strip() in (f'"{schedule.version}"', "*") for each in match.split(","))
 
 
 def _terms(errors: ErrorCollector, wanted: ScheduleRequest, pipeline: str, parameters: bytes, caller: Caller) -> Terms:

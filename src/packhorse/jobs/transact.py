@@ -109,7 +109,10 @@ class Transactor:
                 decided.append((request, change))
         if not decided:
             return
-        outcomes = await self._commit([change for _, change in decided])
+        try:
+            outcomes = await self._store.commit([change for _, change in decided])
+        except StoreError as error:
+            outcomes = [error] * len(decided)
         refused: set[str] = set()
         for (request, change), outcome in zip(decided, outcomes, strict=True):
             if outcome is not None:
@@ -177,12 +180,6 @@ class Transactor:
             self._retry(request)
         else:
             self._answer(request, job, error)
-
-    async def _commit(self, changes: list[Change]) -> list[PackhorseError | None]:
-        try:
-            return await self._store.commit(changes)
-        except StoreError as error:
-            return [error] * len(changes)
 
     def _conclude(self, request: _Request, change: Change, outcome: PackhorseError | None) -> None:
         if outcome is None:

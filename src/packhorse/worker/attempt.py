@@ -334,7 +334,9 @@ class Attempt:
         previous = (
             b"" if self.claim.job.firing is None else await previous_result(self._resources.store, self.claim.job)
         )
-        return parameters, arguments, previous, await self._borrow()
+        pool = self._resources.pool
+        is_shared = may_share(self.plan) and not self.is_alone
+        return parameters, arguments, previous, await (pool.shared() if is_shared else pool.single())
 
     def _decrypt(self, parameters: Document) -> Document:
         job = self.claim.job
@@ -364,11 +366,6 @@ class Attempt:
             tick=0.0 if job.firing is None else job.firing.tick,
             previous=previous,
         )
-
-    async def _borrow(self) -> Child:
-        if may_share(self.plan) and not self.is_alone:
-            return await self._resources.pool.shared()
-        return await self._resources.pool.single()
 
     async def _publish(self, returned: Returned) -> Ending:
         value = self._redact(returned.result)

@@ -260,7 +260,11 @@ class Pool:
             return False
         environment = _environment_of(pid)
         mark = environment.get(MARK)
-        is_ours = mark.startswith(self._brand) if mark is not None else not _is_as_ours(environment)
+        is_ours = (
+            mark.startswith(self._brand)
+            if mark is not None
+            else not os.environ.keys() - OF_A_SHELL <= environment.keys()
+        )
         return is_ours and not self._is_in_use(pid, mark)
 
     def _is_in_use(self, pid: int, mark: str | None) -> bool:
@@ -339,11 +343,6 @@ def _environment_of(pid: int) -> dict[str, str]:
     with contextlib.suppress(OSError, psutil.Error):
         return psutil.Process(pid).environ()
     return {}
-
-
-def _is_as_ours(environment: Mapping[str, str]) -> bool:
-    """Whether it has every variable that ours has: it was not cleared, and a child's would have the mark."""
-    return os.environ.keys() - OF_A_SHELL <= environment.keys()
 
 
 def _no_exception(task: asyncio.Task[None]) -> None:

@@ -110,12 +110,14 @@ class Upload(Incoming):
                 "PUT", self.key, headers={"if-none-match": "*", TOKEN: self._token}, body=pieces, expect=TAKEN
             )
         else:
+            tags = [f"<PartNumber>{n}</PartNumber><ETag>{escape(tag)}</ETag>" for n, tag in enumerate(self._tags, 1)]
+            parts = "".join(f"<Part>{each}</Part>" for each in tags)
             answer = self._signed.ask(
                 "POST",
                 self.key,
                 query={"uploadId": self._id},
                 headers={"if-none-match": "*"},
-                body=[self._parts()],
+                body=[f"<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>".encode()],
                 expect=TAKEN | GONE,
             )
         self._conclude(answer)
@@ -141,13 +143,6 @@ class Upload(Incoming):
     def _count(self, pieces: Sequence[bytes]) -> None:
         for piece in pieces:
             self._sha256.update(piece)
-
-    def _parts(self) -> bytes:
-        parts = [
-            f"<Part><PartNumber>{number}</PartNumber><ETag>{escape(tag)}</ETag></Part>"
-            for number, tag in enumerate(self._tags, 1)
-        ]
-        return f"<CompleteMultipartUpload>{''.join(parts)}</CompleteMultipartUpload>".encode()
 
 
 class Downloads:
