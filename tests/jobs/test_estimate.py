@@ -9,7 +9,7 @@ import pytest
 from packhorse.background.stats import StatsCounter
 from packhorse.core import lifecycle
 from packhorse.core.models import Job
-from packhorse.jobs.explain import estimate_job, past
+from packhorse.jobs.explain import estimate_job, past_durations
 from packhorse.jobs.transact import Transactor
 from packhorse.schemas.explain import Estimate
 from packhorse.store.base import Progress, Store
@@ -94,7 +94,7 @@ async def test_a_job_that_went_well_is_the_past_of_the_next(store: Store, clock:
     await Transactor(store, stats.run_ended)(claimed.job.id, finishing(store, claimed))
     await stats.flush()
 
-    found = await past(store, claimed.job.plan.pipeline)
+    found = await past_durations(store, claimed.job.plan.pipeline)
 
     assert found == {claimed.task.stage: Counter({duration_bucket(40.0): 1})}
-    assert await past(store, "another") == {}
+    assert await past_durations(store, "another") == {}

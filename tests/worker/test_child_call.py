@@ -12,7 +12,7 @@ from packhorse import App, Context, File, Later, Params, Permanent, each, gather
 from packhorse.errors import InvalidInput
 from packhorse.worker.child.call import DETAIL, Outcome, bind_stage, end_with, end_with_error
 from packhorse.worker.child.context import ChildContext
-from packhorse.worker.child.messages import Argument, Document, Postponed, Raised, Returned, Run, framed
+from packhorse.worker.child.messages import Argument, Document, Postponed, Raised, Returned, Run, to_frame
 
 app = App("calls")
 
@@ -253,7 +253,7 @@ def test_an_error_is_told_by_its_code(error: BaseException, code: str, message: 
 def test_whatever_a_stage_raises_can_be_told(error: BaseException) -> None:
     outcome = failed(error)
 
-    assert len(framed(outcome)) < 20_000
+    assert len(to_frame(outcome)) < 20_000
     assert outcome.permanent == isinstance(error, Permanent | InvalidInput)
     assert len(outcome.message) <= 2000
 

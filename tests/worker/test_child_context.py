@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from packhorse.define.files import File
 from packhorse.errors import InvalidInput
 from packhorse.worker.child.context import EVERY, ChildContext
-from packhorse.worker.child.messages import Document, FromChild, Made, Moved, Run, framed
+from packhorse.worker.child.messages import Document, FromChild, Made, Moved, Run, to_frame
 from tests.contract.stores import Clock
 
 
@@ -115,7 +115,7 @@ def test_text_that_has_no_bytes_can_be_told_all_the_same(ctx: ChildContext, sent
     ctx.progress(1, message="caf\udce9.txt")
 
     [message] = sent
-    assert framed(message)
+    assert to_frame(message)
 
 
 # Files
@@ -160,7 +160,7 @@ def test_a_link_in_scratch_to_a_file_outside_is_copied_in(ctx: ChildContext, tmp
     (tmp_path / "outside.txt").write_text("content")
     (ctx.scratch / "link.txt").symlink_to(tmp_path / "outside.txt")
 
-    kept = ctx.kept(File(ctx.scratch / "link.txt"))
+    kept = ctx.keep(File(ctx.scratch / "link.txt"))
 
     assert kept.resolve().is_relative_to(ctx.scratch.resolve())
     assert kept.read_text() == "content"
@@ -212,7 +212,7 @@ def test_a_file_whose_path_has_no_text_can_be_returned_all_the_same(ctx: ChildCo
     odd = Path(os.fsdecode(os.fsencode(ctx.scratch) + b"/caf\xe9.txt"))
     odd.write_text("content")
 
-    kept = ctx.kept(File(odd))
+    kept = ctx.keep(File(odd))
 
     assert str(kept).encode()
     assert kept.read_text() == "content"

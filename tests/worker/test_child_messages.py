@@ -26,9 +26,9 @@ from packhorse.worker.child.messages import (
     Said,
     Stop,
     ToChild,
-    framed,
     from_child,
     to_child,
+    to_frame,
 )
 
 text = st.text(max_size=20)
@@ -76,7 +76,7 @@ def bodies(frames: Frames, *pieces: bytes) -> list[bytes]:
 
 @given(st.lists(from_children, max_size=5), st.lists(st.integers(0, 500), max_size=20))
 def test_however_the_stream_is_cut_the_messages_of_a_child_are_the_same(sent: list[FromChild], cuts: list[int]) -> None:
-    stream = b"".join(framed(message) for message in sent)
+    stream = b"".join(to_frame(message) for message in sent)
 
     received = bodies(Frames(), *split(stream, cuts))
 
@@ -85,7 +85,7 @@ def test_however_the_stream_is_cut_the_messages_of_a_child_are_the_same(sent: li
 
 @given(st.lists(to_children, max_size=5), st.lists(st.integers(0, 500), max_size=20))
 def test_however_the_stream_is_cut_the_messages_to_a_child_are_the_same(sent: list[ToChild], cuts: list[int]) -> None:
-    stream = b"".join(framed(message) for message in sent)
+    stream = b"".join(to_frame(message) for message in sent)
 
     received = bodies(Frames(), *split(stream, cuts))
 
@@ -94,7 +94,7 @@ def test_however_the_stream_is_cut_the_messages_to_a_child_are_the_same(sent: li
 
 def test_a_stream_that_comes_byte_by_byte_is_the_same_stream() -> None:
     sent: list[FromChild] = [Said(1, "hello"), Moved(1, 1.0, None, ""), Ready(())]
-    stream = b"".join(framed(message) for message in sent)
+    stream = b"".join(to_frame(message) for message in sent)
 
     received = bodies(Frames(), *(bytes([byte]) for byte in stream))
 
@@ -102,7 +102,7 @@ def test_a_stream_that_comes_byte_by_byte_is_the_same_stream() -> None:
 
 
 def test_half_a_message_is_no_message() -> None:
-    stream = framed(Said(1, "hello"))
+    stream = to_frame(Said(1, "hello"))
 
     assert bodies(Frames(), stream[:-1]) == []
 
@@ -116,7 +116,7 @@ def test_a_frame_that_is_too_long_is_refused_before_it_has_come() -> None:
 
 
 def test_what_was_whole_before_a_frame_that_is_too_long_is_still_heard() -> None:
-    good = framed(Said(1, "hello"))
+    good = to_frame(Said(1, "hello"))
     frames = Frames().feed(good + (FRAME + 1).to_bytes(4, "big"))
 
     assert from_child(next(frames)) == Said(1, "hello")

@@ -24,8 +24,8 @@ from packhorse.worker.child.messages import (
     Run,
     Said,
     Stop,
-    framed,
     from_child,
+    to_frame,
 )
 from tests.worker import child_app
 
@@ -62,7 +62,7 @@ class Child:
         return self._dispatch.pop(0)
 
     def run(self, stage: str, word: str = "", call: int = 1) -> None:
-        self.link.sendall(framed(self.message(stage, word, call)))
+        self.link.sendall(to_frame(self.message(stage, word, call)))
 
     def message(self, stage: str, word: str = "", call: int = 1) -> Run:
         pipeline = "plain" if self.mode == "single" else "aside"
@@ -128,7 +128,7 @@ def test_a_stop_ends_one_call_of_a_shared_child_and_not_its_neighbours() -> None
         child.run("stays", call=2)
         child.hear(), child.hear()
 
-        child.link.sendall(framed(Stop(1)))
+        child.link.sendall(to_frame(Stop(1)))
         outcome, _ = child.outcome()
         child.run("echo", "next", call=3)
         following, _ = child.outcome()
@@ -159,7 +159,7 @@ def test_a_call_that_is_stopped_before_it_has_begun_is_answered() -> None:
     child = Child("shared")
     child.hear()
     try:
-        child.link.sendall(framed(child.message("stays")) + framed(Stop(1)))
+        child.link.sendall(to_frame(child.message("stays")) + to_frame(Stop(1)))
 
         outcome, _ = child.outcome()
 

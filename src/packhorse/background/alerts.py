@@ -44,6 +44,9 @@ PATIENCE = 30.0
 """Seconds for the command."""
 
 
+Alarms = list[tuple[FailureAction, Alarm]]
+
+
 class Alerts:
     def __init__(
         self, store: Store, command: str, hold: float = HOLD, luck: Callable[[], float] = random.random
@@ -55,37 +58,42 @@ class Alerts:
 
     async def tick(self) -> float:
         taken = await take_actions(self._store, "alert", BATCH, self._hold)
-        told: list[tuple[FailureAction, Alarm]] = []
+        alarms: Alarms = []
+
+        async def read(action: FailureAction) -> None:
+            alarms.append((action, json.record(action.body, Alarm)))
+
         for action in taken:
-            await run_or_postpone(self._store, [action], _read(action, told))
-        told.sort(key=_together)
-        for _, together in groupby(told, key=_together):
-            found = list(together)
-            await run_or_postpone(self._store, [action for action, _ in found], self._tell(found))
+            await run_or_postpone(self._store, [action], read(action))
+        alarms.sort(key=_group_key)
+        for _, group in groupby(alarms, key=_group_key):
+            found = list(group)
+            await run_or_postpone(self._store, [action for action, _ in found], self._send(found))
         return 0.0 if len(taken) == BATCH else POLL
 
-    async def _tell(self, told: Sequence[tuple[FailureAction, Alarm]]) -> None:
+    async def _send(self, alarms: Alarms) -> None:
         """One message for all alerts of one tenant and kind."""
-        first, alarm = told[0]
+        first, alarm = alarms[0]
         if not alarm.is_posted:
             spent = await self._store.spend([Charge(f"alert:{quote(first.tenant, safe='')}", 1, MESSAGES, MINUTE)])
             if spent.refused is not None:
-                await self._settle(told, due_at=self._store.now() + spent.wait)
+                await self._settle(alarms, due_at=self._store.now() + spent.wait)
                 return
-        body = await self._message(told)
+        body = await self._message(alarms)
         if body is None:
-            await self._settle(told, due_at=None)
+            await self._settle(alarms, due_at=None)
             return
         if not alarm.is_posted:
             await self._post(first, alarm, body)
             reach("alert.posted")
         trouble = await run(self._command, body) if self._command else None
-        await self._settle(told, due_at=None if trouble is None else self._later(told, trouble), is_posted=True)
+        due_at = None if trouble is None else self._next_try(alarms, trouble)
+        await self._settle(alarms, due_at=due_at, is_posted=True)
 
-    async def _message(self, told: Sequence[tuple[FailureAction, Alarm]]) -> bytes | None:
+    async def _message(self, alarms: Alarms) -> bytes | None:
         """None if none of the groups exists any more."""
-        action, alarm = told[0]
-        names = list(dict.fromkeys(each.fingerprint for _, each in told))
+        action, alarm = alarms[0]
+        names = list(dict.fromkeys(each.fingerprint for _, each in alarms))
         found = [await get_group(self._store, action.tenant, name) for name in names[:SHOWN]]
         groups = [group_to_json(group) for group in found if group is not None]
         if not groups:
@@ -101,32 +109,25 @@ class Alerts:
         messages = [Delivery(f"{id}.{to}", to, NO_JOB, 0, at, next_at=at, body=body.decode()) for to in endpoints]
         await post_deliveries(self._store, messages)
 
-    def _later(self, told: Sequence[tuple[FailureAction, Alarm]], trouble: str) -> float | None:
+    def _next_try(self, alarms: Alarms, trouble: str) -> float | None:
         """When to run the command again; None to give up."""
-        action, alarm = told[0]
+        action, alarm = alarms[0]
         now = self._store.now()
         pause = webhook_delay(now - alarm.at, action.attempts, self._luck())
         if pause is None:
-            log.alert_given_up(len(told), trouble)
+            log.alert_given_up(len(alarms), trouble)
         return None if pause is None else now + pause
 
-    async def _settle(
-        self, told: Sequence[tuple[FailureAction, Alarm]], *, due_at: float | None, is_posted: bool = False
-    ) -> None:
+    async def _settle(self, alarms: Alarms, *, due_at: float | None, is_posted: bool = False) -> None:
         async def settle(action: FailureAction, alarm: Alarm) -> None:
             body = json.encode(replace(alarm, is_posted=alarm.is_posted or is_posted))
             await settle_action(self._store, action, due_at=due_at, body=body)
 
-        await asyncio.gather(*(settle(*each) for each in told))
+        await asyncio.gather(*(settle(*each) for each in alarms))
 
 
-async def _read(action: FailureAction, told: list[tuple[FailureAction, Alarm]]) -> None:
-    told.append((action, json.record(action.body, Alarm)))
-
-
-def _together(told: tuple[FailureAction, Alarm]) -> tuple[str, str, bool]:
-    action, alarm = told
-    return action.tenant, alarm.kind, alarm.is_posted
+def _group_key(alarm: tuple[FailureAction, Alarm]) -> tuple[str, str, bool]:
+    return alarm[0].tenant, alarm[1].kind, alarm[1].is_posted
 
 
 async def run(command: Sequence[str], body: bytes) -> str | None:

@@ -176,7 +176,7 @@ class WebhookSender:
     async def _fails_for_good(self, endpoint: Endpoint, reply: Reply) -> bool:
         """Whether it has failed for days without a single success."""
         name, now = f"webhook:{endpoint.id}", self._store.now()
-        since, last = _failing(await get_bookmark(self._store, name))
+        since, last = _read_failing(await get_bookmark(self._store, name))
         if not reply.error:
             if since is not None:
                 await put_bookmark(self._store, name, "")
@@ -197,7 +197,7 @@ class _Line:
         """Seconds of the last one."""
 
 
-def _failing(bookmark: str | None) -> tuple[float | None, float]:
+def _read_failing(bookmark: str | None) -> tuple[float | None, float]:
     """Since when it has failed, and when it last failed."""
     if not bookmark:
         return None, 0.0

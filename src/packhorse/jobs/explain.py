@@ -161,7 +161,7 @@ def _time(at: float) -> str:
 # How much longer it will run.
 
 
-async def past(store: Store, pipeline: str) -> Past:
+async def past_durations(store: Store, pipeline: str) -> Past:
     """Of the last three days."""
     found: dict[str, Counter[int]] = {}
     for tally, count in await store.tallied(QUARTER, store.now() - KEPT[QUARTER], queue=STAGES, pipeline=pipeline):

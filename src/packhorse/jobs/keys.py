@@ -52,7 +52,7 @@ async def create_key(
         user=user,
         lasting=None if expires_in is None else _seconds("expires_in", expires_in),
     )
-    return _made(services, caller, "key.created", *made)
+    return _report_new(services, caller, "key.created", *made)
 
 
 async def rotate_key(services: Services, caller: Caller, key_id: str, overlap: float | str) -> schemas.MadeKeyDocument:
@@ -61,7 +61,7 @@ async def rotate_key(services: Services, caller: Caller, key_id: str, overlap: f
     old = await find_key(services, caller, key_id)
     made = await keys.rotate(services.store, old, by=caller.key_id, overlap=lasting)
     services.keyring.forget(old.id)
-    return _made(services, caller, "key.rotated", *made, replaces=old.id)
+    return _report_new(services, caller, "key.rotated", *made, replaces=old.id)
 
 
 async def revoke_key(services: Services, caller: Caller, key_id: str) -> schemas.KeyDocument:
@@ -83,7 +83,7 @@ async def create_token(
     access.require(caller, "read")
     job = await services.job(caller, job_id)
     made = await keys.create_token(services.store, job, by=caller.key_id, client=caller.client, lasting=lasting)
-    return _made(services, caller, "token.created", *made)
+    return _report_new(services, caller, "token.created", *made)
 
 
 async def revoke_token(services: Services, caller: Caller, job_id: str, key_id: str) -> schemas.KeyDocument:
@@ -119,7 +119,7 @@ async def end_session(services: Services, caller: Caller) -> None:
         services.audit.tell("session.ended", caller, session_id=caller.session)
 
 
-def _made(
+def _report_new(
     services: Services, caller: Caller, event: str, key: Key, text: str, **details: str
 ) -> schemas.MadeKeyDocument:
     services.audit.tell(event, caller, job_id=key.job_id or "", key_id=key.id, **details)

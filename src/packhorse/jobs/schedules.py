@@ -113,7 +113,7 @@ async def list_versions(
     found = await records.revisions(services.store, caller.tenant, schedule_id, before=before, limit=limit + 1)
     pairs = list(zip(found, [*found[1:], None], strict=True))[:limit]
     items = [
-        schemas.version_to_json(made, _seen(caller, earlier))
+        schemas.version_to_json(made, _if_visible(caller, earlier))
         for made, earlier in pairs
         if access.may_see_terms(caller, made)
     ]
@@ -125,7 +125,7 @@ async def version(services: Services, caller: Caller, schedule_id: str, number: 
     await get(services, caller, schedule_id)
     found = await revision_of(services, caller, schedule_id, number)
     before = await records.revisions(services.store, caller.tenant, schedule_id, before=number, limit=1)
-    return schemas.version_to_json(found, _seen(caller, before[0] if before else None))
+    return schemas.version_to_json(found, _if_visible(caller, before[0] if before else None))
 
 
 async def diff(
@@ -180,7 +180,7 @@ async def _seen_versions(services: Services, caller: Caller, runs: Sequence[Run]
     return {each.version for each in found if access.may_see_terms(caller, each)}
 
 
-def _seen(caller: Caller, revision: Revision | None) -> Revision | None:
+def _if_visible(caller: Caller, revision: Revision | None) -> Revision | None:
     return revision if revision is not None and access.may_see_terms(caller, revision) else None
 
 

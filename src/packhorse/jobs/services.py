@@ -16,7 +16,7 @@ from packhorse.define.validation import NOT_VALID, NUL, invalid
 from packhorse.errors import CorruptRecord, SchemaTooNew
 from packhorse.jobs import health
 from packhorse.jobs.catalog import Catalog
-from packhorse.jobs.explain import Past, past
+from packhorse.jobs.explain import Past, past_durations
 from packhorse.jobs.promote import Destination
 from packhorse.jobs.stats import MOST_COUNTED, queue_stats
 from packhorse.jobs.transact import Transactor
@@ -90,13 +90,13 @@ class Services:
         self.findings = Cached(lambda: health.find_all(store, blobs, settings), EXAMINED, store.now)
         self._past: dict[str, tuple[Past, float]] = {}
 
-    async def past(self, pipeline: str) -> Past:
+    async def past_durations(self, pipeline: str) -> Past:
         """How long the stages of a pipeline took, cached: pages that watch a job ask again and again."""
         now = self.store.now()
         known = self._past.get(pipeline)
         if known is None or now - known[1] > REMEMBERED:
             self._past = {name: each for name, each in self._past.items() if now - each[1] <= REMEMBERED}
-            known = self._past[pipeline] = await past(self.store, pipeline), now
+            known = self._past[pipeline] = await past_durations(self.store, pipeline), now
         return known[0]
 
     async def job(self, caller: Caller, job_id: str) -> Job:

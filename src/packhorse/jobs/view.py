@@ -63,7 +63,7 @@ async def explain(services: Services, job: Job) -> list[ReasonDocument]:
 async def estimate(services: Services, job: Job) -> EstimateDocument:
     reported = (await services.store.progress([job.id])).get(job.id, {})
     now = services.store.now()
-    return estimate_to_json(estimate_job(job, reported, await services.past(job.plan.pipeline), now), now)
+    return estimate_to_json(estimate_job(job, reported, await services.past_durations(job.plan.pipeline), now), now)
 
 
 async def history(services: Services, job: Job, *, after: int, limit: int) -> event_schemas.HistoryPage:
@@ -131,7 +131,7 @@ async def job_page(
     return JobPage(
         job_schemas.job_to_json(job, found.spec, found.results, found.progress),
         await explain(services, job),
-        estimate_to_json(estimate_job(job, found.progress, await services.past(job.plan.pipeline), now), now),
+        estimate_to_json(estimate_job(job, found.progress, await services.past_durations(job.plan.pipeline), now), now),
         [event_schemas.event_to_json(each) for each in found.events],
         [event_schemas.line_to_json(each) for each in found.lines],
         found.last_line,

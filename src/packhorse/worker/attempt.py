@@ -269,12 +269,12 @@ class Attempt:
             return self._fail(error_codes.SECRET_UNREADABLE, str(error))
         except DefinitionError as error:
             if self.why is not None:  # its process was ended before it had loaded the app
-                return self._stopped()
+                return self._end_stopped()
             self._write(f"The stage waits for a worker that can load it: {error}")
             return self._end_as(lifecycle.hand_back)
         except ChildDied as died:
             if self.why is not None or self._was_ended:
-                return self._stopped()
+                return self._end_stopped()
             return self._fail(error_codes.CRASHED, f"The stage's process {died}.", alone=self.plan.is_async)
         finally:
             for line in self._throttle.remainder() if self._throttle is not None else ():
@@ -288,7 +288,7 @@ class Attempt:
             case Postponed():
                 return self._end_as(lifecycle.later, seconds=outcome.seconds)
             case Raised() if self.why is not None:
-                return self._stopped()
+                return self._end_stopped()
             case Raised():
                 return self._fail(outcome.code, outcome.message, permanent=outcome.permanent, detail=outcome.detail)
 
@@ -386,7 +386,7 @@ class Attempt:
         value = json.encode(redact_json(json.decode(document.value), self.secrets))
         return Document(value, tuple([(path, redact_filename(name, self.secrets)) for path, name in document.files]))
 
-    def _stopped(self) -> Ending:
+    def _end_stopped(self) -> Ending:
         """Of an attempt whose process we ended, because of itself or of another stage in the same process."""
         match self.why:
             case StopReason.LOST:

@@ -36,8 +36,8 @@ from packhorse.worker.child.messages import (
     Run,
     Said,
     Stop,
-    framed,
     from_child,
+    to_frame,
 )
 
 Outcome = Returned | Raised | Postponed
@@ -187,7 +187,7 @@ class Child:
         """Messages of one iteration of the loop are sent in one write."""
         if not self._outbox:
             asyncio.get_running_loop().call_soon(self._flush)
-        self._outbox.append(framed(message))
+        self._outbox.append(to_frame(message))
 
     def _flush(self) -> None:
         data, self._outbox = b"".join(self._outbox), []

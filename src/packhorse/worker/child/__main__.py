@@ -11,7 +11,7 @@ from packhorse.core import json
 from packhorse.define.registry import load
 from packhorse.errors import PackhorseError
 from packhorse.worker.child.guard import die_with_parent
-from packhorse.worker.child.messages import Broken, framed, sayable
+from packhorse.worker.child.messages import Broken, to_frame, to_text
 from packhorse.worker.child.serve import Shared, Single
 
 
@@ -27,7 +27,7 @@ def main() -> None:
     try:
         code = load(app)
     except PackhorseError as error:
-        link.sendall(framed(Broken(error.message)))
+        link.sendall(to_frame(Broken(error.message)))
         return
     if mode == "shared":
         asyncio.run(Shared(code, link).serve())
@@ -50,7 +50,7 @@ def _describe(app: str) -> None:
 
 def _loaded_files() -> list[str]:
     files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
-    return [sayable(file) for file in files if isinstance(file, str)]
+    return [to_text(file) for file in files if isinstance(file, str)]
 
 
 if __name__ == "__main__":

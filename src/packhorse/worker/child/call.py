@@ -17,7 +17,7 @@ from packhorse.define.stages import Later, Permanent, Stage
 from packhorse.define.values import encode_result
 from packhorse.errors import InvalidInput
 from packhorse.worker.child.context import ChildContext
-from packhorse.worker.child.messages import Document, Postponed, Raised, Returned, Run, sayable
+from packhorse.worker.child.messages import Document, Postponed, Raised, Returned, Run, to_text
 
 MESSAGE = 2000
 """Characters of an error's message that are kept."""
@@ -56,7 +56,7 @@ def end_with(stage: Stage[..., Any], run: Run, context: ChildContext, value: obj
     if len(data) > run.limit:
         message = f"The stage's result has {len(data)} bytes; at most {run.limit} are kept. Return a File instead."
         return Raised(run.call, "RESULT_TOO_LARGE", message, True, "")
-    kept = tuple((str(context.kept(file)), file.name) for file in files)
+    kept = tuple((str(context.keep(file)), file.name) for file in files)
     return Returned(run.call, Document(data, kept), _width(data), context.has_scratch)
 
 
@@ -71,14 +71,14 @@ def end_with_error(run: Run, error: BaseException) -> Raised:
     code, message, permanent = error_codes.code_of(error), _describe(error), False
     match error:
         case Permanent():
-            code, message, permanent = sayable(error.code), str(error.message), True
+            code, message, permanent = to_text(error.code), str(error.message), True
         case InvalidInput():
             fields = "; ".join(f"{each['field']}: {each['message']}" for each in error.errors)
             code, message, permanent = error_codes.INVALID, fields or error.message, True
         case SystemExit():
             message = f"The stage called exit({error.code})."
-    detail = sayable(_trace(run, error))
-    return Raised(run.call, code, run.beginning(sayable(message), MESSAGE), permanent, detail)
+    detail = to_text(_trace(run, error))
+    return Raised(run.call, code, run.beginning(to_text(message), MESSAGE), permanent, detail)
 
 
 def _describe(error: BaseException) -> str:

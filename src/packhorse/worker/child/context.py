@@ -13,7 +13,7 @@ from pathlib import Path
 from packhorse.core import json
 from packhorse.define.files import File, artifact_name
 from packhorse.define.stages import Context
-from packhorse.worker.child.messages import FromChild, Made, Moved, Run, sayable
+from packhorse.worker.child.messages import FromChild, Made, Moved, Run, to_text
 
 LONGEST = 1000
 """Characters of a progress message that are kept."""
@@ -73,7 +73,7 @@ class ChildContext(Context):
         return self.is_cancelled
 
     def progress(self, current: float, total: float | None = None, message: str = "") -> None:
-        moved = Moved(self._call, float(current), None if total is None else float(total), self._cut(sayable(message)))
+        moved = Moved(self._call, float(current), None if total is None else float(total), self._cut(to_text(message)))
         now = self._monotonic()
         if now - self._sent_at < EVERY:
             if self._waiting is None:  # the stage may report nothing more for an hour
@@ -97,13 +97,13 @@ class ChildContext(Context):
             path = self._place(last)
             path.write_bytes(content)
         else:
-            path = self.kept(File(content, last))
+            path = self.keep(File(content, last))
         self._send(Made(self._call, name, str(path)))
 
-    def kept(self, file: File) -> Path:
+    def keep(self, file: File) -> Path:
         """A path in the scratch folder that the supervisor can read: a copy if the file is elsewhere."""
         real = file.path.resolve(strict=True)
-        if real.is_relative_to(self._folder.resolve()) and sayable(real) == str(real):
+        if real.is_relative_to(self._folder.resolve()) and to_text(real) == str(real):
             return real
         path = self._place(file.name)
         shutil.copyfile(real, path)

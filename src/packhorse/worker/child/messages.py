@@ -145,12 +145,12 @@ to_child: Callable[[bytes], ToChild] = msgspec.msgpack.Decoder[ToChild](ToChild)
 from_child: Callable[[bytes], FromChild] = msgspec.msgpack.Decoder[FromChild](FromChild).decode
 
 
-def framed(message: ToChild | FromChild) -> bytes:
+def to_frame(message: ToChild | FromChild) -> bytes:
     body = _encoder.encode(message)
     return _size.pack(len(body)) + body
 
 
-def sayable(text: object) -> str:
+def to_text(text: object) -> str:
     """As text that can be sent: a lone surrogate, as in a file name of unknown encoding, has no UTF-8."""
     return str(text).encode(errors="backslashreplace").decode()
 

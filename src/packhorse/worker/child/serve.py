@@ -19,7 +19,7 @@ from typing import TextIO, cast
 from packhorse.define.registry import Code
 from packhorse.worker.child.call import Stopped, bind_stage, end_with, end_with_error, find_code, print_error
 from packhorse.worker.child.context import ChildContext
-from packhorse.worker.child.messages import Frames, FromChild, Lines, Raised, Ready, Run, Said, Stop, framed, to_child
+from packhorse.worker.child.messages import Frames, FromChild, Lines, Raised, Ready, Run, Said, Stop, to_child, to_frame
 
 LONGEST = 64 * 1024
 """Characters of one line of output; a longer one comes in pieces."""
@@ -89,7 +89,7 @@ class Single:
 
     def _send(self, message: FromChild) -> None:
         with self._sending:
-            self._link.sendall(framed(message))
+            self._link.sendall(to_frame(message))
 
 
 def _later(seconds: float, call: Callable[[], None]) -> None:
@@ -137,7 +137,7 @@ class Shared(asyncio.Protocol):
                     context = ChildContext(message, self.send, later=self._later)
                     task = self._loop.create_task(self._run(message, context))
                     self._calls[message.call] = task, context
-                    task.add_done_callback(partial(self._ended, message.call))
+                    task.add_done_callback(partial(self._on_done, message.call))
                 case Stop() if message.call in self._calls:
                     task, context = self._calls[message.call]
                     context.is_cancelled = True
@@ -149,7 +149,7 @@ class Shared(asyncio.Protocol):
             pipeline, stage = find_code(self._kinds, run)
             outcome = end_with(stage, run, context, await bind_stage(pipeline, stage, run, context)())
         except asyncio.CancelledError:
-            outcome = _stopped(run.call)
+            outcome = _stop_outcome(run.call)
         except BaseException as error:  # broad: whatever a stage raises, SystemExit too, is how it ended
             print_error(run, error)
             outcome = end_with_error(run, error)
@@ -159,10 +159,10 @@ class Shared(asyncio.Protocol):
         self.send(outcome)
         del self._calls[run.call]
 
-    def _ended(self, call: int, _task: asyncio.Task[None]) -> None:
+    def _on_done(self, call: int, _task: asyncio.Task[None]) -> None:
         """A call that was stopped before it began has not sent its outcome."""
         if self._calls.pop(call, None) is not None:
-            self.send(_stopped(call))
+            self.send(_stop_outcome(call))
 
     def send(self, message: FromChild) -> None:
         """Messages of one iteration of the loop are sent in one write. A stage may also report from a thread."""
@@ -171,7 +171,7 @@ class Shared(asyncio.Protocol):
             return
         if not self._outbox:
             self._loop.call_soon(self._flush)
-        self._outbox.append(framed(message))
+        self._outbox.append(to_frame(message))
 
     def _later(self, seconds: float, call: Callable[[], None]) -> None:
         self._loop.call_soon_threadsafe(self._loop.call_later, seconds, call)
@@ -182,7 +182,7 @@ class Shared(asyncio.Protocol):
         self._transport.write(data)
 
 
-def _stopped(call: int) -> Raised:
+def _stop_outcome(call: int) -> Raised:
     return Raised(call, "STOPPED", "The stage was asked to stop.", False, "")
 
 
