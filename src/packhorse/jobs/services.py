@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Generic, TypeVar
 
 from packhorse.auth import access
@@ -16,7 +17,7 @@ from packhorse.define.validation import NOT_VALID, NUL, invalid
 from packhorse.errors import CorruptRecord, SchemaTooNew
 from packhorse.jobs import health
 from packhorse.jobs.catalog import Catalog
-from packhorse.jobs.explain import Past, past_durations
+from packhorse.jobs.explain import past_durations
 from packhorse.jobs.promote import Destination
 from packhorse.jobs.stats import MOST_COUNTED, queue_stats
 from packhorse.jobs.transact import Transactor
@@ -39,21 +40,23 @@ T = TypeVar("T")
 
 
 class Cached(Generic[T]):
-    """A value that is read again once it is older than ``seconds``. Callers at the same time share one read."""
+    """A value by key that is read again once it is older than ``seconds``. Callers at the same time share one read."""
 
-    def __init__(self, read: Callable[[], Awaitable[T]], seconds: float, now: Callable[[], float]) -> None:
+    def __init__(self, read: Callable[..., Awaitable[T]], seconds: float, now: Callable[[], float]) -> None:
         self._read = read
         self._seconds = seconds
         self._now = now
-        self._found: tuple[T, float] | None = None
+        self._found: dict[tuple[str, ...], tuple[T, float]] = {}
         self._turn = asyncio.Lock()
 
-    async def __call__(self) -> tuple[T, float]:
+    async def __call__(self, *key: str) -> tuple[T, float]:
         """The value, and when it was read."""
         async with self._turn:
-            if self._found is None or self._now() - self._found[1] > self._seconds:
-                self._found = await self._read(), self._now()
-            return self._found
+            oldest = self._now() - self._seconds
+            self._found = {name: each for name, each in self._found.items() if each[1] >= oldest}
+            if key not in self._found:
+                self._found[key] = await self._read(*key), self._now()
+            return self._found[key]
 
 
 def check_reason(reason: str, *, if_missing: str = "") -> None:
@@ -88,16 +91,8 @@ class Services:
         self.counts = Cached(lambda: store.counted(MOST_COUNTED), COUNTED, store.now)
         self.survey = Cached(lambda: queue_stats(store, settings.lease), SURVEYED, store.now)
         self.findings = Cached(lambda: health.find_all(store, blobs, settings), EXAMINED, store.now)
-        self._past: dict[str, tuple[Past, float]] = {}
-
-    async def past_durations(self, pipeline: str) -> Past:
-        """How long the stages of a pipeline took, cached: pages that watch a job ask again and again."""
-        now = self.store.now()
-        known = self._past.get(pipeline)
-        if known is None or now - known[1] > REMEMBERED:
-            self._past = {name: each for name, each in self._past.items() if now - each[1] <= REMEMBERED}
-            known = self._past[pipeline] = await past_durations(self.store, pipeline), now
-        return known[0]
+        self.past_durations = Cached(partial(past_durations, store), REMEMBERED, store.now)
+        """Of the stages of a pipeline: pages that watch a job ask again and again."""
 
     async def job(self, caller: Caller, job_id: str) -> Job:
         """Raises JobNotFound, also for a job of somebody else."""

@@ -23,6 +23,7 @@ from packhorse.schemas import events as event_schemas
 from packhorse.schemas import jobs as job_schemas
 from packhorse.schemas.explain import EstimateDocument, ReasonDocument, estimate_to_json, reason_to_json
 from packhorse.schemas.operations import PipelineDocument, pipeline_to_json
+from packhorse.schemas.progress import Reported
 from packhorse.store.base import Count, Filter, Line
 
 MOST_COUNTED = 1000
@@ -62,8 +63,13 @@ async def explain(services: Services, job: Job) -> list[ReasonDocument]:
 
 async def estimate(services: Services, job: Job) -> EstimateDocument:
     reported = (await services.store.progress([job.id])).get(job.id, {})
+    return await _estimate(services, job, reported)
+
+
+async def _estimate(services: Services, job: Job, reported: Reported) -> EstimateDocument:
+    past, _ = await services.past_durations(job.plan.pipeline)
     now = services.store.now()
-    return estimate_to_json(estimate_job(job, reported, await services.past_durations(job.plan.pipeline), now), now)
+    return estimate_to_json(estimate_job(job, reported, past, now), now)
 
 
 async def history(services: Services, job: Job, *, after: int, limit: int) -> event_schemas.HistoryPage:
@@ -126,12 +132,11 @@ async def job_page(
     job = access.job(caller, None if found is None else found.job, job_id)
     assert found is not None
     check_stage(job, stage)
-    now = services.store.now()
     files = files_of(job, found.results)
     return JobPage(
         job_schemas.job_to_json(job, found.spec, found.results, found.progress),
         await explain(services, job),
-        estimate_to_json(estimate_job(job, found.progress, await services.past_durations(job.plan.pipeline), now), now),
+        await _estimate(services, job, found.progress),
         [event_schemas.event_to_json(each) for each in found.events],
         [event_schemas.line_to_json(each) for each in found.lines],
         found.last_line,
