@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from packhorse.define.introspection import caller, definition_error
+from packhorse.define.introspection import definition_error
 from packhorse.define.options import PipelineOptions, ScheduleOptions, check_statuses
 from packhorse.define.pipelines import Pipeline
 from packhorse.define.registry import Code
@@ -29,7 +29,7 @@ class App:
         try:
             self._statuses = check_statuses(statuses or {})
         except ValueError as error:
-            raise definition_error(f"App {name!r}: {error}", caller()[0]) from error
+            raise definition_error(f"App {name!r}: {error}") from error
         self._runtime: Runtime | None = None
 
     @property

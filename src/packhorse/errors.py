@@ -1,36 +1,14 @@
 """Every error packhorse raises: its docstring is the message, keywords are facts, HTTP status and hint are beside it.
 
 PackhorseError
-├── Refused                 the caller asked for something packhorse cannot or will not do
-│   ├── InvalidInput        ├── UnknownPipeline  ├── TooLarge  ├── UnsupportedMedia  ├── KeyReused
-│   ├── Malformed           the request cannot be read at all
-│   ├── TooSlow  ├── WrongMethod  ├── Foreign  ├── Unauthorized  ├── Forbidden  ├── RangeNotSatisfiable
-│   ├── TooMany             ├── TooManyDownloads  ├── TooManyStreams  ├── RateExceeded  ├── QuotaExceeded
-│   ├── NotFound            ├── JobNotFound  ├── ArtifactNotFound  ├── KeyNotFound  ├── WebhookNotFound
-│   │                       ├── QueueNotFound  ├── ScheduleNotFound  ├── VersionNotFound
-│   │                       ├── FailureNotFound  ├── FailureGroupNotFound  └── OrderNotFound
-│   ├── VersionNeeded       an edit must name the version it is based on
-│   ├── EditedMeanwhile     the edit is based on an older version
-│   ├── NoSecretKey         webhooks cannot be signed, secrets cannot be encrypted
-│   ├── NotAllowed          the job's status does not allow the action
-│   │   └── NotFinished
-│   ├── SlotTaken           the user already has an active job
-│   └── WouldOverwrite      `packhorse init` would overwrite a file
-├── Conflict                the job changed between read and commit; read it again
-│   ├── LeaseLost           another attempt has taken over, or the job has ended
-│   └── AlreadySubmitted    this idempotency key already belongs to a job
-├── DefinitionError         a pipeline in the user's code is not valid
-├── SettingError            a setting is unknown or malformed
-│   └── PortTaken
-├── StoreError
-│   ├── StoreUnavailable    ├── UnknownOutcome  ├── SchemaTooNew  └── CorruptRecord
-├── BlobError
-│   ├── BlobUnavailable     ├── BlobNotFound  ├── BlobExists  ├── PathRefused
-│   └── PromoteFailed       copying results to their permanent destination failed
-├── OutboundFailed          a request to an address that a user chose failed; `code` says why
-│   └── BlockedAddress      that address is not allowed
-└── Unreachable             the server does not answer the client
-    └── NoneNamed           at the default address: none was configured
+├── Refused           the caller asked for something packhorse cannot or will not do
+├── Conflict          the job changed between read and commit; read it again
+├── DefinitionError   a pipeline in the user's code is not valid
+├── SettingError      a setting is unknown or malformed
+├── StoreError        the store failed
+├── BlobError         the object store failed
+├── OutboundFailed    a request to an address that a user chose failed; `code` says why
+└── Unreachable       the server does not answer the client
 """
 
 from __future__ import annotations

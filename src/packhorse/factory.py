@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -15,80 +17,78 @@ from packhorse.store.base import Store
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,63}")
 LOCAL = frozenset({"sqlite", "file"})
-REDIS = {"unix"} | {
+REDIS = ["unix"] + [
     f"{name}{tls}{sort}" for name in ("redis", "valkey") for tls in ("", "s") for sort in ("", "+cluster", "+sentinel")
-}
+]
+STORES = {"sqlite": "sqlite", "postgresql": "postgres", "postgres": "postgres", **dict.fromkeys(REDIS, "redis")}
+"""The kind of store for each scheme of a URL."""
 
 
 async def open_store(url: str, prefix: str = REDIS_PREFIX) -> Store:
-    """Open the store of the URL. A new store is added here."""
-    parts = urlsplit(url)
-    match parts.scheme:
+    """Open the store of the URL. A new store is added here, and in `check`."""
+    match _kind(url):
         case "sqlite":
             from packhorse.store.sqlite import SqliteStore
 
             return await SqliteStore.open(_sqlite_path(url))
-        case "postgresql" | "postgres":
-            try:
+        case "postgres":
+            with _installed_driver(url, "postgres"):
                 from packhorse.store.postgres import PostgresStore
-            except ImportError as error:
-                raise _driver_error("postgres", parts.scheme) from error
             return await PostgresStore.open(url)
-        case scheme if scheme in REDIS:
-            try:
+        case _:
+            with _installed_driver(url, "redis"):
                 from packhorse.store.redis import RedisStore
-            except ImportError as error:
-                raise _driver_error("redis", parts.scheme) from error
             return await RedisStore.open(url, prefix)
-    raise _no_store(url)
 
 
 def check(settings: Settings) -> None:
     """Raise SettingError for invalid URLs of the store, blobs or destinations. Connects to nothing."""
-    _check_store(settings.store, settings.prefix)
+    match _kind(settings.store):
+        case "sqlite":
+            _sqlite_path(settings.store)
+        case "postgres":
+            with _installed_driver(settings.store, "postgres"):
+                from packhorse.store.postgres.address import address_from
+            address_from(settings.store)
+        case _:
+            with _installed_driver(settings.store, "redis"):
+                from packhorse.store.redis.client import address
+            address(settings.store, settings.prefix)
     blobs_from(settings)
     destinations_from(settings)
 
 
-def _check_store(url: str, prefix: str) -> None:
-    parts = urlsplit(url)
-    match parts.scheme:
-        case "sqlite":
-            _sqlite_path(url)
-        case "postgresql" | "postgres":
-            try:
-                from packhorse.store.postgres.address import address_from
-            except ImportError as error:
-                raise _driver_error("postgres", parts.scheme) from error
-            address_from(url)
-        case scheme if scheme in REDIS:
-            try:
-                from packhorse.store.redis.client import address
-            except ImportError as error:
-                raise _driver_error("redis", parts.scheme) from error
-            address(url, prefix)
-        case _:
-            raise _no_store(url)
+def _kind(url: str) -> str:
+    kind = STORES.get(urlsplit(url).scheme)
+    if kind is None:
+        raise _bad_store(url, "begin with sqlite://, postgresql:// or redis://")
+    return kind
+
+
+def _bad_store(url: str, must: str) -> SettingError:
+    place = without_secrets(url)
+    return SettingError(f"PACKHORSE_STORE must {must}, not {place!r}.", name="store", value=place)
+
+
+@contextmanager
+def _installed_driver(url: str, extra: str) -> Iterator[None]:
+    """Raise SettingError if an import inside the block fails: the driver of a store may not be installed."""
+    try:
+        yield
+    except ImportError as error:
+        scheme = urlsplit(url).scheme
+        raise SettingError(
+            f"PACKHORSE_STORE begins with {scheme}://, but its driver is not installed: pip install packhorse[{extra}]",
+            name="store",
+            value=scheme,
+        ) from error
 
 
 def _sqlite_path(url: str) -> Path:
     parts = urlsplit(url)
     if parts.netloc or not parts.path.startswith("/"):
-        raise SettingError(
-            f"PACKHORSE_STORE must be sqlite:///absolute/path, not {without_secrets(url)!r}.",
-            name="store",
-            value=without_secrets(url),
-        )
+        raise _bad_store(url, "be sqlite:///absolute/path")
     return Path(unquote(parts.path))
-
-
-def _no_store(url: str) -> SettingError:
-    place = without_secrets(url)
-    return SettingError(
-        f"PACKHORSE_STORE must begin with sqlite://, postgresql:// or redis://, not {place!r}.",
-        name="store",
-        value=place,
-    )
 
 
 def is_absent(url: str) -> bool:
@@ -154,11 +154,3 @@ def _file_service(address: str, settings: Settings) -> Destination:
 def _no_destination(address: str, reason: str) -> SettingError:
     place = without_secrets(address)
     return SettingError(f"PACKHORSE_PROMOTE_TO cannot be {place!r}: {reason}.", name="promote_to", value=place)
-
-
-def _driver_error(extra: str, scheme: str) -> SettingError:
-    return SettingError(
-        f"PACKHORSE_STORE begins with {scheme}://, but its driver is not installed: pip install packhorse[{extra}]",
-        name="store",
-        value=scheme,
-    )

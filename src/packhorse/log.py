@@ -208,17 +208,8 @@ class Log:
         return logger.isEnabledFor(DEBUG)
 
     def request_answered(self, method: str, path: str, status: int, seconds: float, facts: dict[str, Any]) -> None:
-        sentence = "{method} {path} {status} {seconds:.3f} s"
-        _say(
-            DEBUG,
-            "request_answered",
-            sentence,
-            method=method,
-            path=_line(path),
-            status=status,
-            seconds=seconds,
-            **facts,
-        )
+        facts = {"method": method, "path": _line(path), "status": status, "seconds": seconds, **facts}
+        _say(DEBUG, "request_answered", "{method} {path} {status} {seconds:.3f} s", **facts)
 
     def request_failed(self, method: str, path: str, error: Exception) -> None:
         sentence = "{method} {path} failed: {reason}"

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from packhorse.blobs.base import Blobs
 from packhorse.core import lifecycle
@@ -19,7 +19,7 @@ from packhorse.core.plan import Status
 from packhorse.define.files import ANYTHING, File
 from packhorse.define.pipelines import Pipeline
 from packhorse.define.stages import Marker, Stage
-from packhorse.define.submit import JobSnapshot, Options
+from packhorse.define.submit import JobHandle, JobSnapshot, Options
 from packhorse.define.values import decode_result
 from packhorse.errors import ArtifactNotFound, InvalidInput, JobNotFound, NotFinished
 from packhorse.factory import open_both
@@ -130,8 +130,8 @@ class Runtime:
         return folder
 
 
-class Handle(Generic[R]):
-    """A submitted job. Each method exists twice: blocking, and as a coroutine with the prefix ``a_``."""
+class Handle(JobHandle[R]):
+    """A submitted job in a store."""
 
     def __init__(self, runtime: Runtime, job_id: str, pipeline: Pipeline[Any]) -> None:
         self.id = job_id
@@ -145,7 +145,6 @@ class Handle(Generic[R]):
         return self._runtime.wait_for(self.a_wait(timeout))
 
     async def a_wait(self, timeout: float | None = None) -> JobSnapshot[R]:
-        """Wait until the job has ended or ``timeout`` seconds have passed. Check the status of the snapshot."""
         store, _ = await self._runtime.open()
         deadline = None if timeout is None else time.monotonic() + timeout
         mark: int | None = None
@@ -165,7 +164,6 @@ class Handle(Generic[R]):
                 return
 
     async def a_events(self, after: int = 0) -> AsyncIterator[Event]:
-        """Events after number ``after``, as they happen, until the job has ended."""
         store, _ = await self._runtime.open()
         mark: int | None = None
         while True:
@@ -188,7 +186,6 @@ class Handle(Generic[R]):
         return self._runtime.wait_for(self.a_retry(stage))
 
     async def a_retry(self, stage: str | None = None) -> JobSnapshot[R]:
-        """Start a new run: of unfinished stages, from a stage on, or of everything (``*``)."""
         store, _ = await self._runtime.open()
         return await self._transact(store, lambda job: lifecycle.retry(job, stage=stage, now=store.now()))
 
@@ -196,7 +193,6 @@ class Handle(Generic[R]):
         return self._runtime.wait_for(self.a_result_of(stage))
 
     async def a_result_of(self, stage: Any) -> Any:
-        """The result of the stage; for ``gather(stage)``, the list of its elements' results."""
         store, _ = await self._runtime.open()
         job = await self._job(store)
         named = stage.stage if isinstance(stage, Marker) else stage

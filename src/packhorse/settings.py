@@ -196,9 +196,7 @@ class Settings:
     keep_cancelled: float | None = _setting(None, "Retention of cancelled jobs. Empty: as keep", _optional_seconds)
     failures_keep: float = _setting(30 * 86_400.0, "Retention of failure records, independent of their jobs", seconds)
     revive_codes: tuple[str, ...] = _setting(
-        (),
-        "Default failure codes that are retried automatically, such as HTTP_500,TIMEOUT",
-        codes,
+        (), "Default failure codes that are retried automatically, such as HTTP_500,TIMEOUT", codes
     )
     revive_times: int = _setting(3, "Maximum automatic retries per job", int)
     revive_backoff: float = _setting(

@@ -201,7 +201,7 @@ class Accepts:
         try:
             self.size = None if size is None else bytes_of(size)
         except ValueError as error:
-            raise definition_error(str(error), caller()[0]) from error
+            raise definition_error(str(error)) from error
 
     @classmethod
     def from_schema(cls, schema: Mapping[str, Any]) -> Accepts:

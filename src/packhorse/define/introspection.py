@@ -19,7 +19,7 @@ Scope = Mapping[str, Any]
 
 def require_function(value: Any) -> None:
     if not callable(value) or not hasattr(inspect.unwrap(value), "__code__"):
-        raise definition_error(f"Only a function can be decorated, not {value!r}", caller()[0])
+        raise definition_error(f"Only a function can be decorated, not {value!r}")
 
 
 def place_of(function: Callable[..., Any]) -> str:
@@ -36,7 +36,9 @@ def caller() -> tuple[str, Scope]:
     return _place(frame.f_code.co_filename, frame.f_lineno), frame.f_locals
 
 
-def definition_error(sentence: str, place: str) -> DefinitionError:
+def definition_error(sentence: str, place: str | None = None) -> DefinitionError:
+    """``place`` is where the mistake is; default: the line in the user's code that called this package."""
+    place = place or caller()[0]
     return DefinitionError(f"{sentence.rstrip('.')}. See {place}", place=place)
 
 

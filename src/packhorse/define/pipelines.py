@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, overload
 
@@ -30,6 +30,9 @@ P = TypeVar("P")
 Q = ParamSpec("Q")
 R = TypeVar("R")
 
+RESERVED = frozenset({"pipeline", "user_id", "parameters", "priority", "delay", "metadata"})
+"""Field names of the submit form itself, which parameters cannot use."""
+
 
 class Pipeline(Generic[P]):
     """Created by ``app.pipeline(...)``. Add stages with the ``stage`` decorator, each after the ones it needs."""
@@ -51,7 +54,8 @@ class Pipeline(Generic[P]):
             self.name = check_name(name)
             self._limits = pipeline_limits(name, **limits) | {"unset": unset_options(limits, PIPELINE_DEFAULTS)}
             self.schema = Schema(params)
-            _check_reserved(field.name for field in fields_of(params))
+            if taken := sorted(RESERVED.intersection(field.name for field in fields_of(params))):
+                raise ValueError(f"a parameter cannot be named {taken[0]!r}: that field is part of every submit")
             self.description: str = described or self.schema.json_schema().get("description", "")
         except (ValueError, TypeError, DefinitionError) as error:
             raise definition_error(f"Pipeline {name!r}: {error}", self.place) from error
@@ -98,17 +102,13 @@ class Pipeline(Generic[P]):
 
     def add(self, stage: Stage[..., Any]) -> None:
         """Add the stage. Raises DefinitionError if the plan could not run with it."""
-        mine = self.stages.values()
+        title, mine = f"Stage {stage.name!r} of {self.name!r}", self.stages.values()
         for marker in stage.markers.values():
             if marker.stage not in mine:
-                raise definition_error(
-                    f"{_title(self, stage.name)} needs {marker.stage!r} of another pipeline", stage.place
-                )
+                raise definition_error(f"{title} needs {marker.stage!r} of another pipeline", stage.place)
         twin = next((other for other in mine if other.name.lower() == stage.name.lower()), None)
         if twin is not None:
-            raise definition_error(
-                f"{_title(self, stage.name)} has the name of {twin.name!r} at {twin.place}", stage.place
-            )
+            raise definition_error(f"{title} has the name of {twin.name!r} at {twin.place}", stage.place)
         try:
             check_plan(Plan(self.name, (*(other.plan for other in mine), stage.plan)))
         except DefinitionError as error:
@@ -141,23 +141,17 @@ class StageDecorator(Generic[P]):
         if function is None:
             return StageDecorator(self._pipeline, {**self._options, **options})
         require_function(function)
-        stage = _stage_of(self._pipeline, function, self._options, caller()[1])
-        self._pipeline.add(stage)
+        pipeline, limits, scope = self._pipeline, dict(self._options), caller()[1]
+        name: Any = limits.pop("name", function.__name__)
+        try:
+            check_names(limits, StageOptions, "a stage")
+            markers = markers_of(function)
+            _check_second(pipeline, function, scope)
+            stage = build_stage(pipeline.name, name, function, limits, markers, scope)
+        except (TypeError, ValueError, NameError) as error:
+            raise definition_error(f"Stage {name!r} of {pipeline.name!r}: {error}", place_of(function)) from error
+        pipeline.add(stage)
         return stage
-
-
-def _stage_of(
-    pipeline: Pipeline[Any], function: Callable[..., Any], options: StageOptions, scope: Scope
-) -> Stage[..., Any]:
-    limits: dict[str, Any] = dict(options)
-    name = limits.pop("name", function.__name__)
-    try:
-        check_names(options, StageOptions, "a stage")
-        markers = markers_of(function)
-        _check_second(pipeline, function, scope)
-        return build_stage(pipeline.name, name, function, limits, markers, scope)
-    except (TypeError, ValueError, NameError) as error:
-        raise definition_error(f"{_title(pipeline, name)}: {error}", place_of(function)) from error
 
 
 def _check_second(pipeline: Pipeline[Any], function: Callable[..., Any], scope: Scope) -> None:
@@ -167,17 +161,3 @@ def _check_second(pipeline: Pipeline[Any], function: Callable[..., Any], scope: 
         written = hint(function, second, scope)
         if written is not Any and isinstance(written, type) and not issubclass(pipeline.params, written):
             raise TypeError(f"parameter {second!r} must be {pipeline.params.__name__}, not {written.__name__}")
-
-
-RESERVED = frozenset({"pipeline", "user_id", "parameters", "priority", "delay", "metadata"})
-"""Field names of the submit form itself, which parameters cannot use."""
-
-
-def _check_reserved(names: Iterable[str]) -> None:
-    taken = sorted(RESERVED.intersection(names))
-    if taken:
-        raise ValueError(f"a parameter cannot be named {taken[0]!r}: that field is part of every submit")
-
-
-def _title(pipeline: Pipeline[Any], stage: str) -> str:
-    return f"Stage {stage!r} of {pipeline.name!r}"

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from packhorse.core.plan import Definition
-from packhorse.define.introspection import caller, check_name, definition_error
+from packhorse.define.introspection import check_name, definition_error
 from packhorse.define.options import ScheduleOptions, check_names, seconds
 from packhorse.define.pipelines import Pipeline
 from packhorse.define.signature import Submits
@@ -29,7 +29,7 @@ class Code:
         try:
             self.app = check_name(app)
         except ValueError as error:
-            raise definition_error(f"App: {error}", caller()[0]) from error
+            raise definition_error(f"App: {error}") from error
         self._pipelines: dict[str, Pipeline[Any]] = {}
         self._schedules: dict[str, Declared] = {}
 
@@ -64,11 +64,11 @@ class Code:
             check_terms(terms, time.time())
             declared = Declared(check_name(id), terms)
         except (ValueError, TypeError, InvalidInput) as error:
-            raise definition_error(f"Schedule {id!r}: {error}", caller()[0]) from error
+            raise definition_error(f"Schedule {id!r}: {error}") from error
         if id in self._schedules:
-            raise definition_error(f"There are two schedules {id!r}", caller()[0])
+            raise definition_error(f"There are two schedules {id!r}")
         if pipeline.name not in self._pipelines:
-            raise definition_error(f"Schedule {id!r} is for a pipeline of another app", caller()[0])
+            raise definition_error(f"Schedule {id!r} is for a pipeline of another app")
         self._schedules[id] = declared
 
     @property

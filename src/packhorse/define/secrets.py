@@ -72,10 +72,6 @@ def to_secret(value: Any) -> Secret:
     return Secret(value)
 
 
-def is_secret(schema: Mapping[str, Any]) -> bool:
-    return all(schema.get(key) == value for key, value in SCHEMA.items())
-
-
 def secrets_in(schema: Mapping[str, Any]) -> tuple[Path, ...]:
     """Paths of secrets in values of the schema. Raises TypeError for a secret in a recursive type."""
     return tuple(sorted(set(_paths(schema, schema.get("$defs", {}), (), ()))))
@@ -85,11 +81,11 @@ def _paths(schema: Mapping[str, Any], defs: Mapping[str, Any], path: Path, insid
     if "$ref" in schema:
         name = str(schema["$ref"]).rpartition("/")[2]
         if name in inside:
-            if any(_paths_of_one(defs[name], defs, name)):
+            if any(True for _ in _paths(defs[name], {**defs, name: {}}, (), ())):
                 raise TypeError(f"{name} contains itself, and a Secret: write the secrets as parameters of their own")
             return
         schema, inside = defs[name], (*inside, name)
-    if is_secret(schema):
+    if schema.items() >= SCHEMA.items():
         yield path
     for name, part in schema.get("properties", {}).items():
         yield from _paths(part, defs, (*path, name), inside)
@@ -98,9 +94,3 @@ def _paths(schema: Mapping[str, Any], defs: Mapping[str, Any], path: Path, insid
     for part in (*schema.get("prefixItems", ()), schema.get("items"), schema.get("additionalProperties")):
         if isinstance(part, Mapping):
             yield from _paths(part, defs, (*path, ANY), inside)
-
-
-def _paths_of_one(schema: Mapping[str, Any], defs: Mapping[str, Any], name: str) -> Iterator[bool]:
-    """Whether the schema contains a secret, without recursion."""
-    without = {other: part for other, part in defs.items() if other != name} | {name: {}}
-    return (True for _ in _paths(schema, without, (), ()))

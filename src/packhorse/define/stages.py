@@ -18,10 +18,9 @@ from msgspec import Struct
 from packhorse.core import error_codes
 from packhorse.core.plan import Need, StagePlan, fingerprint
 from packhorse.define.files import File
-from packhorse.define.introspection import Scope, alternatives, caller, check_name, definition_error, hint, place_of
+from packhorse.define.introspection import Scope, alternatives, check_name, definition_error, hint, place_of
 from packhorse.define.options import STAGE_DEFAULTS, stage_limits, unset_options
 from packhorse.define.values import check_type, decode_result
-from packhorse.errors import DefinitionError
 
 T = TypeVar("T")
 
@@ -107,13 +106,7 @@ class Stage(Generic[Q, R_co]):
     """The result of the decorator. It can still be called like the function."""
 
     def __init__(
-        self,
-        function: Callable[Q, R_co],
-        plan: StagePlan,
-        *,
-        place: str,
-        markers: Mapping[str, Marker],
-        returns: Any,
+        self, function: Callable[Q, R_co], plan: StagePlan, *, place: str, markers: Mapping[str, Marker], returns: Any
     ) -> None:
         functools.update_wrapper(self, function)
         self.function = function
@@ -157,9 +150,6 @@ class Marker:
         self.item = item
         """Type of one decoded document."""
 
-    def need(self, parameter: str) -> Need:
-        return Need(parameter, self.stage.name, self.how)
-
     def value(self, given: Sequence[Document]) -> object:
         what = f"The result of {self.stage.name}"
         values = [decode_result(data, self.item, files, what) for data, files in given]
@@ -192,7 +182,7 @@ def each(stage: Any) -> Any:
     if isinstance(stage, Marker) and stage.how == "gather":
         return Marker("each", stage.stage, stage.item)
     if _stage(stage, "each").plan.over is not None:
-        raise _error(f"{stage.name!r} runs once per element itself, so write each(gather({stage.name}))")
+        raise definition_error(f"{stage.name!r} runs once per element itself, so write each(gather({stage.name}))")
     return Marker("each", stage, _item(stage))
 
 
@@ -209,7 +199,8 @@ def markers_of(function: Callable[..., Any]) -> dict[str, Marker]:
     """Markers of the parameters after the first two. Raises TypeError for a parameter without one."""
     parameters = list(inspect.signature(function).parameters.values())
     first, rest = parameters[:2], parameters[2:]
-    if len(first) < 2 or any(isinstance(p.default, Marker) or p.kind not in _POSITIONAL for p in first):
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    if len(first) < 2 or any(isinstance(p.default, Marker) or p.kind not in positional for p in first):
         raise TypeError("a stage takes the context and the parameters first, as in (ctx, p)")
     for parameter in rest:
         if not isinstance(parameter.default, Marker):
@@ -229,7 +220,7 @@ def build_stage(
     call: Callable[..., Any] | None = None,
 ) -> Stage[..., Any]:
     """A stage of the function with these `StageOptions`. ``call`` is called instead of the function, if given."""
-    needs = tuple(marker.need(parameter) for parameter, marker in markers.items())
+    needs = tuple(Need(parameter, marker.stage.name, marker.how) for parameter, marker in markers.items())
     # The kind changes with the wiring, so that a worker with other code does not receive arguments it cannot take.
     wiring = fingerprint(sorted(needs, key=lambda need: need.parameter))
     plan = StagePlan(
@@ -255,12 +246,9 @@ def result_type(function: Callable[..., Any], scope: Scope) -> Any:
     return found
 
 
-_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-
-
 def _stage(stage: object, marker: str) -> Stage[..., Any]:
     if not isinstance(stage, Stage):
-        raise _error(f"{marker}(...) takes a stage, not {type(stage).__name__}")
+        raise definition_error(f"{marker}(...) takes a stage, not {type(stage).__name__}")
     return stage
 
 
@@ -270,9 +258,5 @@ def _item(stage: Stage[..., Any]) -> Any:
         return Any
     origin, inside = get_origin(stage.returns) or stage.returns, get_args(stage.returns)
     if origin not in (list, tuple, Sequence) or (origin is tuple and inside[1:] != (...,)):
-        raise _error(f"each({stage.name}) needs a stage that returns a list, and it returns {stage.returns}")
+        raise definition_error(f"each({stage.name}) needs a stage that returns a list, and it returns {stage.returns}")
     return inside[0] if inside else Any
-
-
-def _error(sentence: str) -> DefinitionError:
-    return definition_error(sentence, caller()[0])

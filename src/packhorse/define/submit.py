@@ -107,8 +107,7 @@ class JobSnapshot(Struct, Generic[R_co], frozen=True):
 class JobHandle(Protocol[R_co]):
     """A submitted job. Each method exists twice: blocking, and as a coroutine with the prefix ``a_``."""
 
-    @property
-    def id(self) -> str: ...
+    id: str
 
     def wait(self, timeout: float | None = None) -> JobSnapshot[R_co]:
         """Wait until the job has ended or ``timeout`` seconds have passed. Check the status of the snapshot."""

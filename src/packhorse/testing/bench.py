@@ -140,10 +140,7 @@ class Bench:
     # Faults. Several for the same stage happen in the order in which they were arranged.
 
     def fail(
-        self,
-        stage: AnyStage,
-        error: BaseException | type[BaseException] | None = None,
-        **which: Unpack[Attempts],
+        self, stage: AnyStage, error: BaseException | type[BaseException] | None = None, **which: Unpack[Attempts]
     ) -> None:
         """Make the next attempt raise the error instead of calling the stage. ``times=2``: the next two."""
         if error is None:
