@@ -38,6 +38,7 @@ from packhorse.http.openapi import error_responses, response_spec
 from packhorse.http.requests import HttpRequest, Id
 from packhorse.http.services import FromCaller, FromServices, HttpServices
 from packhorse.jobs import view
+from packhorse.jobs.artifacts import find_artifact
 from packhorse.schemas.jobs import ArtifactsPage, result_files, result_to_json
 
 SENT = {
@@ -82,7 +83,9 @@ async def send_artifact(
 ) -> ASGIApp:
     """Raises JobNotFound, ArtifactNotFound and what a download may be refused with."""
     with services.downloads.audit_missing(caller, job_id, name):
-        content = await _artifact(services, await services.job(caller, job_id), name)
+        job = await services.job(caller, job_id)
+        file = await find_artifact(services.store, job.id, name)
+    content = file_content(services.blobs, file, label=name, filename=file.name)
     return _answer(request, services, caller, job_id, content)
 
 
@@ -106,35 +109,19 @@ def _answer(request: HttpRequest, services: HttpServices, caller: Caller, job_id
     return Download(services.downloads, caller, job_id, content, part, ended=services.key_end(caller))
 
 
-async def _artifact(services: HttpServices, job: Job, wanted: str) -> Content:
-    results = (await services.store.results([job.id])).get(job.id, {})
-    for made in view.files_of(job, results):
-        if made.name == wanted:
-            return file_content(services.blobs, made.file, label=wanted, filename=made.file.name)
-    raise ArtifactNotFound(job_id=job.id, name=wanted)
-
-
 async def _result(services: HttpServices, job: Job) -> Content:
+    """Files are named after the first input: `cat.onnx` and `out.nef` give `cat.nef`."""
     if job.status is not Status.COMPLETED:
         raise NotFinished(job_id=job.id, status=job.status.value)
     results = (await services.store.results([job.id])).get(job.id, {})
     files = result_files(job, results)
     if not files:
         return json_content(json.encode(result_to_json(job, results)))
-    source = await _source(services, job)
-    if len(files) > 1:
-        name = f"{PurePosixPath(source or job.plan.pipeline).stem}.zip"
-        return zip_content(services.blobs, files, name, job.completed_at or job.created_at)
-    [made] = files
-    return file_content(services.blobs, made.file, label="result", filename=_named(source, made.file.name))
-
-
-async def _source(services: HttpServices, job: Job) -> str | None:
-    """The name of the first input file."""
     spec = (await services.store.specs([job.id])).get(job.id)
-    return spec.inputs[0].file.name if spec is not None and spec.inputs else None
-
-
-def _named(source: str | None, made: str) -> str:
-    """Named after the first input: `cat.onnx` and `out.nef` give `cat.nef`."""
-    return made if source is None else PurePosixPath(source).stem + PurePosixPath(made).suffix
+    source = PurePosixPath(spec.inputs[0].file.name).stem if spec is not None and spec.inputs else None
+    if len(files) > 1:
+        name = f"{source or PurePosixPath(job.plan.pipeline).stem}.zip"
+        return zip_content(services.blobs, files, name, job.completed_at or job.created_at)
+    [file] = [each.file for each in files]
+    name = file.name if source is None else source + PurePosixPath(file.name).suffix
+    return file_content(services.blobs, file, label="result", filename=name)
