@@ -24,7 +24,7 @@ from packhorse.define.values import decode_result
 from packhorse.errors import ArtifactNotFound, InvalidInput, JobNotFound, NotFinished
 from packhorse.factory import open_both
 from packhorse.jobs import artifacts
-from packhorse.jobs.submit import Intake
+from packhorse.jobs.submit import NewJob
 from packhorse.jobs.transact import Transactor, Verb
 from packhorse.schemas.progress import job_percent
 from packhorse.settings import Settings, load
@@ -82,14 +82,14 @@ class Runtime:
     async def a_submit(self, pipeline: Pipeline[Any], params: object, options: Options) -> Handle[Any]:
         data, files = pipeline.schema.encode(params)
         store, blobs = await self.open()
-        async with Intake(store, blobs, self.settings) as intake:
+        async with NewJob(store, blobs, self.settings) as new_job:
             for parameter, _, file in files:
                 if file.made_by is None:
-                    await intake.take(parameter, file.path, file.name)
+                    await new_job.take(parameter, file.path, file.name)
                 else:
                     accepts = pipeline.schema.accepts.get(parameter, ANYTHING)
-                    await intake.copy(parameter, await _earlier(store, parameter, *file.made_by), accepts)
-            job = await intake.admit(pipeline.plan(), data, options, origin="python")
+                    await new_job.copy(parameter, await _earlier(store, parameter, *file.made_by), accepts)
+            job = await new_job.admit(pipeline.plan(), data, options, origin="python")
         return Handle(self, job.id, pipeline)
 
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T:

@@ -23,7 +23,7 @@ from packhorse.errors import (
     TooLarge,
     UnknownOutcome,
 )
-from packhorse.jobs.submit import Intake
+from packhorse.jobs.submit import NewJob
 from packhorse.jobs.transact import Transactor
 from packhorse.settings import Settings
 from packhorse.store.base import Store
@@ -37,11 +37,11 @@ PARAMETERS = b'{"text":{"$file":0}}'
 ANN = Options(user="ann")
 
 
-def intake(store: Store, blobs: Blobs, **limits: Any) -> Intake:
-    return Intake(store, blobs, Settings(**limits))
+def new_job(store: Store, blobs: Blobs, **limits: Any) -> NewJob:
+    return NewJob(store, blobs, Settings(**limits))
 
 
-async def enter(entering: Intake, *files: AsyncIterator[bytes]) -> Job:
+async def enter(entering: NewJob, *files: AsyncIterator[bytes]) -> Job:
     async with entering:
         for n, file in enumerate(files):
             await entering.upload(f"text{n}", "a.txt", file)
@@ -52,7 +52,7 @@ async def enter(entering: Intake, *files: AsyncIterator[bytes]) -> Job:
 
 
 async def test_an_admitted_job_has_its_file_and_can_be_claimed(store: Store, blobs: Blobs) -> None:
-    async with intake(store, blobs) as entering:
+    async with new_job(store, blobs) as entering:
         reference = await entering.upload("text", "a.txt", chunks(b"con", b"tent"))
         job = await entering.admit(ONE, PARAMETERS, ANN, tenant="acme", origin="page")
 
@@ -68,7 +68,7 @@ async def test_an_admitted_job_has_its_file_and_can_be_claimed(store: Store, blo
 
 
 async def test_files_of_one_parameter_keep_their_order_and_do_not_meet(store: Store, blobs: Blobs) -> None:
-    async with intake(store, blobs) as entering:
+    async with new_job(store, blobs) as entering:
         references = [await entering.upload("pages", "same.txt", chunks(text)) for text in (b"one", b"two")]
         other = await entering.upload("cover", "same.txt", chunks(b"three"))
         job = await entering.admit(ONE, b"{}", ANN)
@@ -82,7 +82,7 @@ async def test_files_of_one_parameter_keep_their_order_and_do_not_meet(store: St
 async def test_a_file_of_this_machine_is_taken_as_it_is(store: Store, blobs: Blobs, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"content")
 
-    async with intake(store, blobs) as entering:
+    async with new_job(store, blobs) as entering:
         await entering.take("text", tmp_path / "a.txt", "b.txt")
         job = await entering.admit(ONE, PARAMETERS, ANN)
 
@@ -138,7 +138,7 @@ async def test_a_taken_slot_leaves_no_object_and_no_job(store: Store, blobs: Blo
 
 async def test_a_file_over_the_limit_leaves_no_object_and_no_job(store: Store, blobs: Blobs) -> None:
     with pytest.raises(TooLarge):
-        await enter(intake(store, blobs, file_limit=4), chunks(b"1234"), chunks(b"123", b"45"))
+        await enter(new_job(store, blobs, file_limit=4), chunks(b"1234"), chunks(b"123", b"45"))
 
     assert await objects(blobs) == []
     assert await jobs(store) == []
@@ -150,7 +150,7 @@ async def test_a_file_of_this_machine_over_the_limit_leaves_no_object(
     (tmp_path / "long").write_bytes(b"12345")
 
     async def enters() -> None:
-        async with intake(store, blobs, file_limit=4) as entering:
+        async with new_job(store, blobs, file_limit=4) as entering:
             await entering.upload("small", "b.txt", chunks(b"1234"))
             await entering.take("text", tmp_path / "long", "a.txt")
 
@@ -164,7 +164,7 @@ async def test_parameters_over_the_limit_leave_no_object_and_no_job(store: Store
     limit = len(PARAMETERS) - 1
 
     with pytest.raises(TooLarge) as refused:
-        await enter(intake(store, blobs, parameters_limit=limit), chunks(b"content"))
+        await enter(new_job(store, blobs, parameters_limit=limit), chunks(b"content"))
 
     assert refused.value.facts == {"field": "parameters", "limit": limit}
     assert await objects(blobs) == []
@@ -173,7 +173,7 @@ async def test_parameters_over_the_limit_leave_no_object_and_no_job(store: Store
 
 async def test_input_found_invalid_after_the_upload_leaves_no_object(store: Store, blobs: Blobs) -> None:
     async def enters() -> None:
-        async with intake(store, blobs) as entering:
+        async with new_job(store, blobs) as entering:
             await entering.upload("text", "a.txt", chunks(b"content"))
             raise InvalidInput("not in the schema", field="speed")
 
@@ -189,7 +189,7 @@ async def test_a_sender_that_breaks_off_leaves_no_object(store: Store, blobs: Bl
         raise ConnectionResetError
 
     with pytest.raises(ConnectionResetError):
-        await enter(intake(store, blobs), chunks(b"whole"), broken())
+        await enter(new_job(store, blobs), chunks(b"whole"), broken())
 
     assert await objects(blobs) == []
 
@@ -271,7 +271,7 @@ async def test_a_key_used_for_something_else_is_refused_and_leaves_no_object(
 async def test_a_key_of_another_tenant_is_another_key(store: Store, blobs: Blobs) -> None:
     made = []
     for tenant in ("one", "two"):
-        async with intake(store, blobs) as entering:
+        async with new_job(store, blobs) as entering:
             made.append(await entering.admit(ONE, b"{}", Options(user="ann", key="k"), tenant=tenant))
 
     assert made[0].id != made[1].id
@@ -358,7 +358,7 @@ async def test_a_caller_that_goes_away_before_that_leaves_no_object(store: Store
     uploaded = asyncio.Event()
 
     async def enters() -> None:
-        async with intake(store, blobs) as entering:
+        async with new_job(store, blobs) as entering:
             await entering.upload("text", "a.txt", chunks(b"content"))
             uploaded.set()
             await asyncio.Event().wait()
@@ -400,7 +400,7 @@ async def test_a_nul_is_refused_by_its_place_and_leaves_nothing_behind(
     store: Store, blobs: Blobs, parameters: bytes, tenant: str, field: str
 ) -> None:
     async def entered() -> None:
-        async with intake(store, blobs) as entering:
+        async with new_job(store, blobs) as entering:
             await entering.upload("file", "a.txt", chunks(b"content"))
             await entering.admit(ONE, parameters, Options(), tenant=tenant)
 
@@ -413,7 +413,7 @@ async def test_a_nul_is_refused_by_its_place_and_leaves_nothing_behind(
 
 
 async def test_what_only_looks_like_a_nul_is_admitted(store: Store, blobs: Blobs) -> None:
-    async with intake(store, blobs) as entering:
+    async with new_job(store, blobs) as entering:
         job = await entering.admit(ONE, rb'{"text":"\\u0000"}', Options())
 
     assert [found.id for found in await jobs(store)] == [job.id]

@@ -10,7 +10,7 @@ from packhorse.blobs.base import Blobs
 from packhorse.core import lifecycle
 from packhorse.core.models import Job
 from packhorse.define.submit import Options
-from packhorse.jobs.submit import Intake
+from packhorse.jobs.submit import NewJob
 from packhorse.jobs.transact import Verb
 from packhorse.settings import Settings
 from packhorse.store.base import Claim, Filter, Store
@@ -81,6 +81,6 @@ async def submit_file(
     store: Store, blobs: Blobs, content: bytes = b"content", *, name: str = "a.txt", **options: Any
 ) -> Job:
     """Bring a job with one file in, by the door that everybody takes."""
-    async with Intake(store, blobs, Settings()) as intake:
-        await intake.upload("text", name, chunks(content))
-        return await intake.admit(options.pop("plan", ONE), b'{"text":{"$file":0}}', Options(user="ann", **options))
+    async with NewJob(store, blobs, Settings()) as new_job:
+        await new_job.upload("text", name, chunks(content))
+        return await new_job.admit(options.pop("plan", ONE), b'{"text":{"$file":0}}', Options(user="ann", **options))

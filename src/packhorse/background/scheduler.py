@@ -34,7 +34,7 @@ from packhorse.errors import (
     SlotTaken,
 )
 from packhorse.jobs.encryption import Encryptor, get_encryptor
-from packhorse.jobs.submit import Intake
+from packhorse.jobs.submit import NewJob
 from packhorse.jobs.transact import Transactor
 from packhorse.log import log, new_trace, traced
 from packhorse.settings import Settings
@@ -196,8 +196,8 @@ class Scheduler:
         try:
             plan = await self._plan(terms.pipeline)
             parameters = get_encryptor(self._settings.secret_key).decrypt(terms.parameters, plan, run.tenant)
-            async with Intake(self._store, self._blobs, self._settings) as intake:
-                await intake.admit(
+            async with NewJob(self._store, self._blobs, self._settings) as new_job:
+                await new_job.admit(
                     plan, parameters, Options(user=terms.user), tenant=run.tenant, origin=ORIGIN, run=run
                 )
         except SlotTaken as taken:

@@ -27,7 +27,7 @@ from packhorse.define.validation import (
 from packhorse.errors import InvalidInput, Malformed, TooLarge, UnsupportedMedia
 from packhorse.http.requests import Body
 from packhorse.jobs.catalog import Published
-from packhorse.jobs.submit import Intake
+from packhorse.jobs.submit import NewJob
 
 MOST_PARTS = 1000
 MOST_HEADERS = 8
@@ -191,10 +191,10 @@ class StoredPart(NamedTuple):
 
 class Form:
     def __init__(
-        self, intake: Intake, limit: int, pipeline: Published | None, find: Callable[[str], Awaitable[Published]]
+        self, new_job: NewJob, limit: int, pipeline: Published | None, find: Callable[[str], Awaitable[Published]]
     ) -> None:
         """Once the pipeline is known, a file that it does not accept is refused before it is stored."""
-        self._intake = intake
+        self._new_job = new_job
         self._limit = limit
         self._left = limit + BESIDES
         self._pipeline = pipeline
@@ -234,7 +234,7 @@ class Form:
         """Check the files that arrived before the pipeline was known."""
         for name, file in [(name, file) for name, files in self._files.items() for file in files]:
             pipeline.accepts(name).check(name, file.name, file.media_type)
-            pipeline.accepts(name).check_size(name, self._intake.inputs[file.reference["$file"]].file.size)
+            pipeline.accepts(name).check_size(name, self._new_job.inputs[file.reference["$file"]].file.size)
 
     def _misplaced_errors(self, pipeline: Published, given: Values) -> list[FieldError]:
         texts = self._texts.keys() - TEXTS - VALUES
@@ -269,10 +269,10 @@ class Form:
                 return
             accepts.check(part.name, sanitize_name(filename), part.media_type)
             try:
-                reference = await self._intake.upload(part.name, filename, _chain(first, chunks), accepts)
+                reference = await self._new_job.upload(part.name, filename, _chain(first, chunks), accepts)
             except TooLarge as error:  # the object store names it by its key
                 raise TooLarge(field=part.name, limit=error.facts["limit"]) from error
-        stored = StoredPart(self._intake.inputs[-1].file.name, part.media_type, reference)
+        stored = StoredPart(self._new_job.inputs[-1].file.name, part.media_type, reference)
         self._files.setdefault(part.name, []).append(stored)
 
     def _admit(self, name: str) -> None:

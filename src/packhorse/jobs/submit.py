@@ -44,11 +44,11 @@ FRESH = 1.0
 BEING_DELETED = "The job of this idempotency key is being deleted; the key is free again when it is gone."
 
 
-class Intake:
-    """Admits one job. Left with an exception, it removes what was uploaded.
+class NewJob:
+    """A job that is being submitted: its files are stored first. An exception removes the files again.
 
-    Except when it is unknown whether the job is stored: after `UnknownOutcome`, or when the caller was cancelled during
-    the commit. Then the sweep decides about its files.
+    Except when it is unknown whether the job was stored: after `UnknownOutcome`, or when the caller was cancelled
+    during the commit. Then the files are left to the sweep, which looks the job up.
     """
 
     def __init__(self, store: Store, blobs: Blobs, settings: Settings) -> None:
@@ -189,7 +189,7 @@ class Intake:
 
 
 def _refuse_nul(tenant: str, parameters: bytes) -> None:
-    """Here, because every submit passes here."""
+    """Checked here because every submit passes through here."""
     found = list(find_nul(tenant, "tenant_id")) if "\0" in tenant else []
     if b"\\u0000" in parameters:  # as JSON writes it, or literally that text
         found += find_nul(json.decode(parameters))

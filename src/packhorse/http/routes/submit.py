@@ -36,7 +36,7 @@ from packhorse.http.requests import JSON, Body, HttpRequest, convert, decode_obj
 from packhorse.http.services import FromCaller, FromServices, HttpServices
 from packhorse.jobs import artifacts
 from packhorse.jobs.catalog import Published
-from packhorse.jobs.submit import Intake
+from packhorse.jobs.submit import NewJob
 from packhorse.schemas.jobs import JobDocument, new_job_to_json
 
 ORIGIN = "api"
@@ -128,8 +128,8 @@ async def receive_job(
     ``is_expecting``: the client waits to be asked for the body (Expect: 100-continue), which reading would do.
     """
     try:
-        async with Intake(services.store, services.blobs, services.settings) as intake:
-            return await Submission(services, caller, intake, query, key).job(body, content_type)
+        async with NewJob(services.store, services.blobs, services.settings) as new_job:
+            return await Submission(services, caller, new_job, query, key).job(body, content_type)
     except Exception:  # any error, also a bug: a client sees the answer only after it has sent the whole body
         if body.is_begun or not is_expecting:
             await body.drain()
@@ -138,11 +138,11 @@ async def receive_job(
 
 class Submission:
     def __init__(
-        self, services: HttpServices, caller: Caller, intake: Intake, query: Mapping[str, str], key: str | None
+        self, services: HttpServices, caller: Caller, new_job: NewJob, query: Mapping[str, str], key: str | None
     ) -> None:
         self._services = services
         self._caller = caller
-        self._intake = intake
+        self._new_job = new_job
         self._query = query
         self._key = key
         self._limit = services.settings.parameters_limit + BESIDES
@@ -188,7 +188,7 @@ class Submission:
         return await self._admit(pipeline, asked, await self._copy_artifacts(pipeline, asked.parameters))
 
     async def _from_form(self, early: Published | None, body: Body, content_type: str) -> JobDocument:
-        form = Form(self._intake, self._services.settings.parameters_limit, early, self._services.catalog.get)
+        form = Form(self._new_job, self._services.settings.parameters_limit, early, self._services.catalog.get)
         await form.read(body, content_type)
         asked = self._asked(form.named())
         pipeline = early or await self._services.catalog.get(asked.pipeline)
@@ -221,7 +221,7 @@ class Submission:
         try:
             job = await self._services.job(self._caller, named["job_id"])
             file = await artifacts.find_artifact(self._services.store, job.id, named["name"])
-            return await self._intake.copy(name, file, pipeline.accepts(name))
+            return await self._new_job.copy(name, file, pipeline.accepts(name))
         except (NotFound, BlobNotFound) as error:
             raise invalid(NOT_VALID, [{"field": name, "message": f"There is no {text}"}]) from error
 
@@ -229,13 +229,13 @@ class Submission:
         data = json.encode(parameters)
         if len(data) > self._services.settings.parameters_limit:
             raise TooLarge(field="parameters", limit=self._services.settings.parameters_limit)
-        job = await self._intake.admit(
+        job = await self._new_job.admit(
             pipeline.plan, data, self._options(asked), tenant=self._caller.tenant, client=self._client, origin=ORIGIN
         )
-        return await self._shown(job, Spec(data, tuple(self._intake.inputs), asked.metadata, ORIGIN))
+        return await self._shown(job, Spec(data, tuple(self._new_job.inputs), asked.metadata, ORIGIN))
 
     async def _shown(self, job: Job, spec: Spec) -> JobDocument:
-        if job.id == self._intake.job_id:
+        if job.id == self._new_job.job_id:
             return new_job_to_json(job, spec)
         return await self._services.document(job)  # this key was used before, and that job may have got far
 
