@@ -1,8 +1,7 @@
-"""The contract of a store. Three groups of engines keep it; one suite in tests/contract holds them to it.
+"""The contract of a store. One suite in tests/contract holds every store to it.
 
-Who may ask, and how much, is in `granting`; who is told of ended jobs, in `outbox`; what is run when, in `scheduling`;
-what went wrong, and what is done about it, in `failing`; how it goes, in `statistics`; who is well, in `vitals`. All of
-it is found from here.
+Limits, quotas and statistics are in `counters.py`, failures in `failures.py`. Everything else that is not a job is a
+record, and `collections/` gives records their meaning.
 
 Two handles on one store, in one process, in two, or on two machines, see one state. Every method may raise
 `StoreUnavailable`; a write may raise `UnknownOutcome`, after which the caller must look before it does anything else.
@@ -381,14 +380,7 @@ class Records(Protocol):
         """The newest entries numbered below ``before``, newest first; of the whole log, or of one topic."""
 
 
-class Governed(Records, Counters, Failures, Statistics, Protocol):
-    """All that is beside jobs and their work."""
-
-
-class Store(Jobs, Queue, Notes, Watch, Upkeep, Governed, Protocol):
-    def now(self) -> float:
-        """The store's clock, as far as this process knows it."""
-
+class Store(Jobs, Queue, Notes, Watch, Upkeep, Records, Counters, Failures, Statistics, Protocol):
     async def check(self) -> list[Finding]:
         """The store's own settings, each with what it means for the promise."""
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 import msgspec
@@ -146,22 +146,19 @@ def _wrong(url: str, reason: str) -> SettingError:
     )
 
 
-class Script:
-    """A Lua file with what all of them share in front of it."""
-
-    def __init__(self, name: str, *, is_write: bool) -> None:
-        lua = files(__package__).joinpath("lua")
-        flags = "" if is_write else " flags=no-writes"
-        self.name = name
-        self.is_write = is_write
-        parts = [lua.joinpath(f"{part}.lua").read_text() for part in (*LIBRARIES.get(name, ("lib",)), name)]
-        self.body = "\n".join([f"#!lua{flags}", *parts])
-        self.sha = hashlib.sha1(self.body.encode(), usedforsecurity=False).hexdigest()
+class Script(NamedTuple):
+    body: str
+    sha: str
+    is_write: bool
 
 
 @cache
 def script(name: str) -> Script:
-    return Script(name, is_write=name in WRITES)
+    """A Lua file with what several of them share in front of it."""
+    lua, is_write = files(__package__).joinpath("lua"), name in WRITES
+    parts = [lua.joinpath(f"{part}.lua").read_text() for part in (*LIBRARIES.get(name, ("lib",)), name)]
+    body = "\n".join(["#!lua" if is_write else "#!lua flags=no-writes", *parts])
+    return Script(body, hashlib.sha1(body.encode(), usedforsecurity=False).hexdigest(), is_write)
 
 
 class Link:
@@ -202,7 +199,9 @@ class Link:
             try:
                 reply = await self._once(command, is_write=is_write)
             except MovedError as moved:
-                self._go_to({"host": moved.host or self._host(), "port": moved.port})
+                here = self._here or self.address.nodes[0]
+                self._leave()
+                self._here = {"host": moved.host or str(here.get("host")), "port": moved.port}
                 continue
             if is_write:
                 reach("store.write.after")
@@ -348,13 +347,6 @@ class Link:
             if found is not None:
                 return {"host": found[0].decode(), "port": int(found[1])}
         raise StoreUnavailable(f"Redis sentinels at {self.address.name}: {_reason(reason)}") from reason
-
-    def _host(self) -> str:
-        return str((self._here or self.address.nodes[0]).get("host"))
-
-    def _go_to(self, place: dict[str, Any]) -> None:
-        self._leave()
-        self._here = place
 
     def _leave(self) -> None:
         """Whoever answers next, it is not known to be the same server."""

@@ -6,7 +6,7 @@ itself, with tabs between.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -137,7 +137,7 @@ async def _groups(link: Link, tenant: str, fingerprints: Sequence[str]) -> list[
 def _group(tenant: str, fingerprint: str, flat: Sequence[bytes], users: int) -> FailureGroup | None:
     if not flat:
         return None
-    said = dict(_pairs(flat))
+    said = {flat[i].decode(): flat[i + 1].decode() for i in range(0, len(flat), 2)}
     dismissal, again = said.get("dismissal"), said.get("seen_again")
     return FailureGroup(
         tenant, fingerprint, said["pipeline"], said["stage"] or None, said["code"], said["message"],
@@ -145,11 +145,6 @@ def _group(tenant: str, fingerprint: str, flat: Sequence[bytes], users: int) -> 
         unlisted=int(said.get("unlisted", 0)), dismissal=json.record(dismissal, Settled) if dismissal else None,
         seen_again=float(again) if again else None, **{name: int(said.get(name, 0)) for name in COUNTS},  # type: ignore[arg-type]
     )  # fmt: skip
-
-
-def _pairs(flat: Sequence[bytes]) -> Iterator[tuple[str, str]]:
-    for i in range(0, len(flat), 2):
-        yield flat[i].decode(), flat[i + 1].decode()
 
 
 def _read(row: Any) -> FailedRun:

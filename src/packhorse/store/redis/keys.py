@@ -8,46 +8,29 @@ from urllib.parse import quote
 from packhorse.core.models import Job, TaskId
 from packhorse.core.plan import Status
 
+job = "job:{}".format
+stage = "job:{}:stage:{}".format
+progress = "job:{}:progress".format
+events = "events:{}".format
+changes = "changes:{}".format  # ids of changes that told nothing, for who asks whether they were made
+result = "result:{}".format
+output = "output:{}".format
+log = "log:{}".format
+metrics = "metrics:{}:{}".format
+idempotency = "key:{}".format
 
-def job(job_id: str) -> str:
-    return f"job:{job_id}"
+kinds = "kinds:{}".format  # of stages that use the queue, or have
+ready = "ready:{}:{}".format  # by queue and kind
 
-
-def stage(job_id: str, name: str) -> str:
-    return f"job:{job_id}:stage:{name}"
-
-
-def progress(job_id: str) -> str:
-    return f"job:{job_id}:progress"
-
-
-def events(job_id: str) -> str:
-    return f"events:{job_id}"
-
-
-def changes(job_id: str) -> str:
-    """Ids of changes that told nothing, for who asks whether they were made."""
-    return f"changes:{job_id}"
-
-
-def result(job_id: str) -> str:
-    return f"result:{job_id}"
-
-
-def output(job_id: str) -> str:
-    return f"output:{job_id}"
-
-
-def log(job_id: str) -> str:
-    return f"log:{job_id}"
-
+# Failures: one hash of them, and sorted sets of their ids, which are in the order of time. Tenants are escaped.
+FAILING = "failures:tenants"
+failures_in = "failures:of:{}".format  # of a tenant, or of a group
+failure_group = "failures:group:{}".format
+failure_users = "failures:users:{}".format
+failure_groups = "failures:groups:{}".format
 
 METRICS_LAST = "3600"
 """Seconds for which what a job has used is kept after it was last measured."""
-
-
-def metrics(job_id: str, what: str) -> str:
-    return f"metrics:{job_id}:{what}"
 
 
 def readable(job: Job) -> list[str]:
@@ -69,16 +52,6 @@ def slot(name: str) -> str:
     return f"user:{owner}:active_job:{rest}"
 
 
-def idempotency(key: str) -> str:
-    return f"key:{key}"
-
-
-# Failures: one hash of them, and sorted sets of their ids, which are in the order of time.
-
-FAILING = "failures:tenants"
-"""Tenants, escaped, that have failures."""
-
-
 @lru_cache(10_000)
 def tenant(name: str) -> str:
     return quote(name, safe="")
@@ -86,28 +59,6 @@ def tenant(name: str) -> str:
 
 def group(tenant_name: str, fingerprint: str) -> str:
     return f"{tenant(tenant_name)}/{fingerprint}"
-
-
-def failures_in(what: str) -> str:
-    """Ids of the failures of a tenant, escaped, or of a group."""
-    return f"failures:of:{what}"
-
-
-def failure_group(group: str) -> str:
-    return f"failures:group:{group}"
-
-
-def failure_users(group: str) -> str:
-    return f"failures:users:{group}"
-
-
-def failure_groups(tenant: str) -> str:
-    return f"failures:groups:{tenant}"
-
-
-def kinds(queue: str) -> str:
-    """The kinds of stages that use the queue, or have."""
-    return f"kinds:{queue}"
 
 
 # Indexes: sorted sets of job ids at one score, so that their order is that of the ids, which is that of age.
@@ -155,7 +106,3 @@ def entry(job_id: str, at: TaskId) -> str:
 def entry_from(text: str) -> tuple[str, TaskId]:
     job_id, _, rest = text.partition(" ")
     return job_id, task_from(rest)
-
-
-def ready(queue: str, kind: str) -> str:
-    return f"ready:{queue}:{kind}"

@@ -6,8 +6,6 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any
 
-from msgspec import Struct
-
 from packhorse.core import json
 from packhorse.core.models import Event, Job, Stage, TaskId
 from packhorse.core.plan import Plan, Status
@@ -229,25 +227,10 @@ ANNOUNCED = {
 """Events that live watchers of Pub/Sub hear of, and as what."""
 
 
-class Announced(Struct, frozen=True):
-    """The data of a message."""
-
-    message: str
-    current: float | None
-    total: float | None
-
-
-class Announcement(Struct, frozen=True):
-    """What is published on ``progress:{id}``."""
-
-    type: str
-    processor: str
-    timestamp: float
-    data: Announced
-
-
 def announcement(sort: str, processor: str, at: float, message: str, current: float | None, total: float | None) -> str:
-    return json.encode(Announcement(sort, processor, at, Announced(message, current, total))).decode()
+    """What is published on ``progress:{id}``."""
+    data = {"message": message, "current": current, "total": total}
+    return json.encode({"type": sort, "processor": processor, "timestamp": at, "data": data}).decode()
 
 
 def event_message(sort: str, event: Event, job: Job) -> str:
