@@ -73,4 +73,4 @@ async def seed(store: Store, changes: Iterable[Change], size: int = 10_000) -> N
 
 def _make_all(store: SqliteStore, changes: Sequence[Change], db: Session) -> None:
     for change in changes:
-        make(db, change, store.now(), store._plans)
+        make(db, change, store.now())

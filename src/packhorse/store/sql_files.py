@@ -35,3 +35,10 @@ def parse(text: str) -> Statements:
         found[name] = "\n".join(line for line in lines if line).removesuffix(";")
     found.__dict__.update(found)
     return found
+
+
+def migrations(package: str | None) -> list[tuple[int, str]]:
+    """The scripts in ``migrations/`` of the package, each with the version that it leads to."""
+    assert package is not None
+    scripts = (entry for entry in (resources.files(package) / "migrations").iterdir() if entry.name.endswith(".sql"))
+    return sorted((int(script.name.removesuffix(".sql")), script.read_text()) for script in scripts)

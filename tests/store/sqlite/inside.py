@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
@@ -11,12 +12,18 @@ from typing import Any
 import apsw
 
 from packhorse.store.sqlite import SqliteStore
+from packhorse.store.sqlite.connection import Session
 from tests.store.blocked import LIMIT, until
 
 
 async def write(store: SqliteStore, sql: str, *bindings: Any) -> None:
     """Change a row behind the store's back."""
     await store._writer.run(lambda db: db.execute(sql, bindings).fetchall())
+
+
+def call(method: Callable[..., Any], db: Session, *args: Any, **kwargs: Any) -> Any:
+    """What a method of a store does on one of its threads, done here with this connection."""
+    return inspect.unwrap(method)(method.__self__, db, *args, **kwargs)  # type: ignore[attr-defined]
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ import pytest
 from packhorse.errors import SchemaTooNew, StoreUnavailable
 from packhorse.store.base import Filter
 from packhorse.store.sqlite import SqliteStore, connection
-from packhorse.store.sqlite.connection import connect, migrate, migrations
+from packhorse.store.sqlite.connection import MIGRATIONS, connect, migrate
 from tests.contract.builders import held, submit
 from tests.contract.second_process import ROOT
 from tests.store.blocked import LIMIT
@@ -21,7 +21,7 @@ from tests.store.blocked import LIMIT
 FULL = 2
 FIRST = (1, "CREATE TABLE things (name TEXT); INSERT INTO things VALUES ('old');")
 SECOND = (2, "ALTER TABLE things ADD COLUMN size INTEGER DEFAULT 7; CREATE TABLE more (x);")
-KNOWN = max(version for version, _ in migrations())
+KNOWN = max(version for version, _ in MIGRATIONS)
 NEWEST = f"{KNOWN}\n".encode()
 
 
@@ -137,7 +137,7 @@ def test_a_current_database_is_left_as_it_is(path: Path) -> None:
 
     found = migrate(db)
 
-    assert found == [version for version, _ in migrations()][-1]
+    assert found == [version for version, _ in MIGRATIONS][-1]
     assert db.execute("SELECT name, sql FROM sqlite_schema").fetchall() == before
     db.close()
 
@@ -161,7 +161,7 @@ async def test_a_store_with_jobs_in_it_is_migrated_with_them(path: Path) -> None
     await store.close()
     db = connect(path)
 
-    migrate(db, [*migrations(), (9_999, "CREATE TABLE later (x)")])
+    migrate(db, [*MIGRATIONS, (9_999, "CREATE TABLE later (x)")])
 
     assert db.execute("SELECT id FROM jobs").fetchall() == [(job.id,)]
     db.close()
@@ -169,7 +169,7 @@ async def test_a_store_with_jobs_in_it_is_migrated_with_them(path: Path) -> None
 
 async def test_a_newer_database_is_refused_with_a_sentence_and_not_touched(path: Path) -> None:
     db = connect(path)
-    migrate(db, [*migrations(), (9_999, "CREATE TABLE later (x)")])
+    migrate(db, [*MIGRATIONS, (9_999, "CREATE TABLE later (x)")])
     before = db.execute("SELECT name, sql FROM sqlite_schema").fetchall()
 
     with pytest.raises(SchemaTooNew) as refusal:

@@ -6,17 +6,17 @@ import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
-import apsw
 import pytest
 
 from packhorse.core.models import Job
 from packhorse.core.plan import DEFAULT_KEEP, Status
 from packhorse.errors import CorruptRecord, LeaseLost, SchemaTooNew
-from packhorse.store.base import Claim, Filter
-from packhorse.store.sqlite import SqliteStore, claim, maintenance, reads
+from packhorse.store.base import Filter
+from packhorse.store.sqlite import SqliteStore, claim, reads
+from packhorse.store.sqlite import store as sqlite_store
 from packhorse.store.sqlite.connection import Session, connect
-from packhorse.store.sqlite.rows import Plans
 from tests.contract.builders import (
     CHAIN,
     HOUR,
@@ -35,7 +35,7 @@ from tests.contract.builders import (
 )
 from tests.contract.builders import claim as claim_all
 from tests.contract.stores import Clock
-from tests.store.sqlite.inside import write
+from tests.store.sqlite.inside import call, write
 
 SPOIL = "UPDATE jobs SET state = ? WHERE id = ?"
 GARBAGE = [b"", b"\x00\xff", b'[1,1,1,null,null,[[[["\xff"]]]]]', b'{"v":1}', b"[1,1,1,null,null,[]]"]
@@ -207,7 +207,7 @@ async def test_what_is_committed_together_is_announced_together(store: SqliteSto
 
 
 async def test_the_feed_is_trimmed_from_the_front(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(maintenance, "FEED", 5)
+    monkeypatch.setattr(sqlite_store, "FEED", 5)
     await submit_one_by_one(store, 20)
 
     await store.trim()
@@ -218,7 +218,7 @@ async def test_the_feed_is_trimmed_from_the_front(store: SqliteStore, monkeypatc
 async def test_a_watcher_behind_what_was_trimmed_is_told_to_look_at_everything(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maintenance, "FEED", 5)
+    monkeypatch.setattr(sqlite_store, "FEED", 5)
     start, _ = await store.touched(None)
     jobs = await submit_one_by_one(store, 20)
     await store.trim()
@@ -236,7 +236,7 @@ async def test_a_watcher_behind_what_was_trimmed_is_told_to_look_at_everything(
 async def test_the_feed_goes_on_counting_after_it_was_trimmed(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maintenance, "FEED", 1)
+    monkeypatch.setattr(sqlite_store, "FEED", 1)
     await submit_one_by_one(store, 3)
     await store.trim()
     cursor, _ = await store.touched(None)
@@ -249,7 +249,7 @@ async def test_the_feed_goes_on_counting_after_it_was_trimmed(
 async def test_a_watcher_far_behind_is_told_to_look_at_everything(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reads, "MANY", 5)
+    monkeypatch.setattr(sqlite_store, "MANY", 5)
     await submit_one_by_one(store, 20)
 
     assert await store.touched(14) == (20, None)
@@ -304,9 +304,12 @@ FILTERS = [
 ]
 
 
-def steps(path: Path, question: Callable[[Session], Any]) -> int:
+Question = Callable[[SqliteStore, Session], object]
+
+
+def steps(store: SqliteStore, question: Question) -> int:
     """How much work SQLite has with it: instructions of its machine, give or take ten."""
-    db = connect(path)
+    db = connect(store.path)
     counted = 0
 
     def count() -> bool:
@@ -315,50 +318,51 @@ def steps(path: Path, question: Callable[[Session], Any]) -> int:
         return False
 
     db.set_progress_handler(count, 10)
-    question(db)
+    with patch.object(store, "now", lambda: 1e12):  # the time of everything is over
+        question(store, db)
     db.close()
     return counted
 
 
-def _claims(db: Session) -> list[Claim]:
+def _claims(store: SqliteStore, db: Session) -> None:
     db.begin()
-    return claim.claim(db, {"default": 5}, KINDS, lambda _job, _at: None, 0.0, Plans())
+    call(store.claim, db, {"default": 5}, KINDS, lambda _job, _at: None)
 
 
-QUESTIONS: dict[str, Callable[[Session], Any]] = {
+QUESTIONS: dict[str, Question] = {
     **{
-        f"find {filter}": lambda db, filter=filter: reads.find(db, filter, None, 5, Plans())  # type: ignore[misc]
+        f"find {filter}": lambda store, db, filter=filter: call(store.find, db, filter, limit=5)  # type: ignore[misc]
         for filter in FILTERS
     },
     "claim": _claims,
-    "expired": lambda db: maintenance.expired(db, 1e12, 5, Plans()),
-    "touched": lambda db: reads.touched(db, 0),
+    "expired": lambda store, db: call(store.expired, db, 5),
+    "touched": lambda store, db: call(store.touched, db, 0),
 }
 
 
 @pytest.mark.parametrize("question", QUESTIONS.values(), ids=QUESTIONS)
 async def test_a_small_answer_from_a_big_store_costs_what_it_costs_from_a_small_one(
-    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch, question: Callable[[apsw.Connection], Any]
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch, question: Question
 ) -> None:
-    monkeypatch.setattr(reads, "MANY", 10)
+    monkeypatch.setattr(sqlite_store, "MANY", 10)
     await submit_many(store, FEW)
-    small = steps(path, question)
+    small = steps(store, question)
 
     await submit_many(store, MANY)
 
-    assert steps(path, question) < 2 * small + 100
+    assert steps(store, question) < 2 * small + 100
 
 
-async def test_sweeps_of_ended_jobs_cost_the_same_in_a_big_store(store: SqliteStore, path: Path, clock: Clock) -> None:
-    def sweep(db: apsw.Connection) -> None:
-        maintenance.purgeable(db, 1e12, 5, Plans())
-        maintenance.littered(db, 5, Plans())
+async def test_sweeps_of_ended_jobs_cost_the_same_in_a_big_store(store: SqliteStore) -> None:
+    def sweep(store: SqliteStore, db: Session) -> None:
+        call(store.purgeable, db, 5)
+        call(store.littered, db, 5)
 
     for job in await submit_many(store, FEW):
         await cancel(store, job.id)
-    small = steps(path, sweep)
+    small = steps(store, sweep)
 
     for job in await submit_many(store, 10 * FEW):
         await cancel(store, job.id)
 
-    assert steps(path, sweep) < 2 * small + 100
+    assert steps(store, sweep) < 2 * small + 100

@@ -1,41 +1,38 @@
-"""Claiming: pick what is most urgent, let the lifecycle decide, commit, and hand over all an attempt needs."""
+"""The queue: claims, leases over time, and what is ready.
+
+A claim picks what is most urgent, lets the lifecycle decide, commits, and hands over all that an attempt needs.
+"""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any, Literal
 
-import apsw
 from msgspec.structs import replace
 
 from packhorse.core import json
-from packhorse.core.models import Job, Result, Spec, TaskId
+from packhorse.core.models import Job, Result, TaskId
 from packhorse.errors import CorruptRecord, PackhorseError, SchemaTooNew
 from packhorse.log import log
-from packhorse.store.base import Claim, Decide
-from packhorse.store.sqlite import reads, rows
-from packhorse.store.sqlite.commit import READY, SQL, Entry, write
+from packhorse.store import sql_files
+from packhorse.store.base import Claim, Decide, Lease, Renewal
+from packhorse.store.rows import Entry, Plans, claim_from, entry
+from packhorse.store.sqlite import reads
+from packhorse.store.sqlite.commit import write_change
 from packhorse.store.sqlite.connection import Session
-from packhorse.store.sqlite.rows import Plans
+from packhorse.store.sqlite.session import Handle, read, write
+
+SQL = sql_files.load(__package__, "claim")
 
 PROMOTE = 1000
 """Delayed entries made ready per transaction at most: what is left is found by the next."""
 PASSED = 1000
 """Entries of a newer packhorse that a claim looks past: it holds the write lock meanwhile."""
 
-ORDER = "rank, job_id, stage, element"
-AFTER = f"queue = ? AND kind = ? AND ({ORDER}) > (?, ?, ?, ?)"
-WALK = f"SELECT {READY[1:-1]} FROM ready WHERE {AFTER} ORDER BY {ORDER} LIMIT ?"
 FIRST = (-(2**63), "", "", 0)
-
-BEFORE = f"queue = ? AND kind = ? AND ({ORDER}) < (?, ?, ?, ?)"
-COUNT = f"SELECT count(*) FROM (SELECT 1 FROM ready WHERE {BEFORE} LIMIT ?)"
-READY_OF = "SELECT count(*) FROM (SELECT 1 FROM ready WHERE queue = ? AND kind = ? LIMIT ?)"
-NEXT_KIND = "SELECT kind FROM ready WHERE queue = ? AND kind > ? ORDER BY kind LIMIT 1"
-DELAYED = f"SELECT count(*) FROM delayed WHERE not_before <= ? AND queue = ? AND ({ORDER}) < (?, ?, ?, ?)"
-"""What was delayed until now and not claimed since: little, unless nobody serves the queue."""
-
 LEFT: Literal["left"] = "left"
 
 Jobs = dict[str, tuple[Job, bytes | None]]
@@ -44,26 +41,67 @@ Cache = dict[tuple[str, str], tuple[Result, ...]]
 """Results by job and stage: the elements of one claim share what they need."""
 
 
-def claim(
-    db: Session, wants: Mapping[str, int], kinds: Collection[str], decide: Decide, now: float, plans: Plans
-) -> list[Claim]:
-    _promote(db, now)
-    jobs: Jobs = {}
-    cache: Cache = {}
-    started: list[Claim] = []
-    for queue, limit in wants.items():
-        passed = 0
-        for entry in _most_urgent(db, queue, kinds, limit) if limit > 0 else ():
-            outcome = _start(db, entry, jobs, cache, decide, now, plans)
-            if isinstance(outcome, Claim):
-                started.append(outcome)
-            if outcome is LEFT:  # a newer packhorse's jobs stay where they are, and must not hide the rest
-                passed += 1
-            else:
-                limit -= 1
-            if limit == 0 or passed == PASSED:
-                break
-    return [replace(claimed, job=jobs[claimed.job.id][0]) for claimed in started]
+class Queue(Handle):
+    @write
+    def claim(self, db: Session, wants: Mapping[str, int], kinds: Collection[str], decide: Decide) -> list[Claim]:
+        now = self.now()
+        _promote(db, now)
+        jobs: Jobs = {}
+        cache: Cache = {}
+        started: list[Claim] = []
+        for queue, limit in wants.items():
+            passed = 0
+            for found in _most_urgent(db, queue, kinds, limit) if limit > 0 else ():
+                outcome = _start(db, found, jobs, cache, decide, now, self._plans)
+                if isinstance(outcome, Claim):
+                    started.append(outcome)
+                if outcome is LEFT:  # a newer packhorse's jobs stay where they are, and must not hide the rest
+                    passed += 1
+                else:
+                    limit -= 1
+                if limit == 0 or passed == PASSED:
+                    break
+        return [replace(claimed, job=jobs[claimed.job.id][0]) for claimed in started]
+
+    async def renew(self, leases: Sequence[Lease], seconds: float | None) -> Renewal:
+        return await (self._look_at(leases) if seconds is None else self._move(leases, seconds))
+
+    @write
+    def _move(self, db: Session, leases: Sequence[Lease], seconds: float) -> Renewal:
+        until = self.now() + seconds
+        for lease in leases:
+            db.execute(SQL.renew, (until, lease.job_id, *lease.task, lease.token))
+        return _renewal(db, leases)
+
+    @read
+    def _look_at(self, db: Session, leases: Sequence[Lease]) -> Renewal:
+        return _renewal(db, leases)
+
+    @read
+    def overdue(self, db: Session, limit: int) -> list[tuple[Job, TaskId]]:
+        return _leased(db, db.execute(SQL.overdue, (self.now(),)), limit, self._plans)
+
+    @read
+    def held_by(self, db: Session, worker: str, limit: int) -> list[tuple[Job, TaskId]]:
+        return _leased(db, db.execute(SQL.held_by, (worker,)), limit, self._plans)
+
+    @read
+    def ahead(self, db: Session, job: Job, task: TaskId, *, limit: int = 1000) -> int:
+        queue, _, *place = entry(job, task)
+        with db:  # one snapshot: what is promoted meanwhile would be counted twice
+            [count] = db.row(SQL.delayed_before, (self.now(), queue, *place))
+            for kind in _kinds(db, queue):
+                if count < limit:
+                    count += db.row(SQL.ready_before, (queue, kind, *place, limit - count))[0]
+        return int(min(count, limit))
+
+    @read
+    def ready(self, db: Session, kinds: Mapping[str, Collection[str]], *, limit: int = 1000) -> dict[str, int]:
+        found = dict.fromkeys(kinds, 0)
+        for queue, names in kinds.items():
+            for kind in names:
+                found[queue] += db.row(SQL.ready, (queue, kind, limit - found[queue]))[0]
+        return found
 
 
 def _promote(db: Session, now: float) -> None:
@@ -71,13 +109,9 @@ def _promote(db: Session, now: float) -> None:
     if db.is_promoted:
         return
     db.is_promoted = True
-    due = db.execute(
-        f"SELECT not_before, {READY[1:-1]} FROM delayed WHERE not_before <= ? ORDER BY not_before LIMIT ?",
-        (now, PROMOTE),
-    ).fetchall()
-    for row in due:
-        db.execute(f"DELETE FROM delayed WHERE (not_before, {READY[1:-1]}) = (?, ?, ?, ?, ?, ?, ?)", row)
-        db.execute(f"INSERT OR IGNORE INTO ready {READY} VALUES (?, ?, ?, ?, ?, ?)", row[1:])
+    for row in db.execute(SQL.over, (now, PROMOTE)).fetchall():
+        db.execute(SQL.drop_over, row)
+        db.execute(SQL.promote, row[1:])
 
 
 def _most_urgent(db: Session, queue: str, kinds: Collection[str], page: int) -> Iterable[Entry]:
@@ -89,7 +123,7 @@ def _most_urgent(db: Session, queue: str, kinds: Collection[str], page: int) -> 
 def _walk(db: Session, queue: str, kind: str, page: int) -> Iterator[Entry]:
     """A page at a time, because what is handed out is deleted meanwhile."""
     after: tuple[Any, ...] = FIRST
-    while found := db.execute(WALK, (queue, kind, *after, page)).fetchall():
+    while found := db.execute(SQL.walk, (queue, kind, *after, page)).fetchall():
         yield from found  # type: ignore[misc]
         if len(found) < page:
             return
@@ -97,23 +131,17 @@ def _walk(db: Session, queue: str, kind: str, page: int) -> Iterator[Entry]:
 
 
 def _start(
-    db: Session,
-    entry: Entry,
-    jobs: Jobs,
-    cache: Cache,
-    decide: Decide,
-    now: float,
-    plans: Plans,
+    db: Session, entry: Entry, jobs: Jobs, cache: Cache, decide: Decide, now: float, plans: Plans
 ) -> Claim | Literal["left", "dropped"]:
     """Start one task in the job as it is now, which an earlier task of the same claim may have moved."""
     job_id, task = entry[3], TaskId(entry[4], entry[5])
     try:
-        found = jobs.get(job_id) or rows.read_with_spec(db, job_id, plans)
+        found = jobs.get(job_id) or _job_and_spec(db, job_id, plans)
         change = decide(found[0], task) if found is not None else None
         if found is not None and change is not None:
-            write(db, change, now, plans)  # its guard holds: the entry was read in this transaction
+            write_change(db, change, now)  # its guard holds: the entry was read in this transaction
             jobs[job_id] = change.after, found[1]
-            return _claim(db, change.after, task, found[1], cache)
+            return claim_from(change.after, task, found[1], partial(_results, db, job_id, cache))
     except SchemaTooNew:  # an upgrade is under way: a newer worker will understand it
         return LEFT
     except PackhorseError as error:
@@ -123,53 +151,44 @@ def _start(
     return "dropped"
 
 
-def _claim(db: Session, job: Job, task: TaskId, spec: bytes | None, cache: Cache) -> Claim:
-    try:
-        upstream = {need.stage: _results(db, job, need.stage, cache) for need in job.plan.stage(task.stage).needs}
-        return Claim(job, task, _spec(job, spec), upstream)
-    except CorruptRecord as error:
-        return Claim(job, task, Spec(b"null"), {}, trouble=error)
+def _job_and_spec(db: Session, job_id: str, plans: Plans) -> tuple[Job, bytes | None] | None:
+    row = db.execute(SQL.job_and_spec, (job_id,)).fetchone()
+    return None if row is None else (reads.job_of(db, row, plans), row[-1])
 
 
-def _spec(job: Job, body: bytes | None) -> Spec:
-    if body is None:
-        raise CorruptRecord(what="spec", job_id=job.id, reason="it is missing")
-    return json.spec_from(body, job.id)
+def _results(db: Session, job_id: str, cache: Cache, stage: str) -> tuple[Result, ...]:
+    if (job_id, stage) not in cache:
+        found = db.execute(SQL.upstream, (job_id, stage))
+        cache[job_id, stage] = tuple(json.result_from(body, job_id) for (body,) in found)
+    return cache[job_id, stage]
 
 
-def _results(db: Session, job: Job, stage: str, cache: Cache) -> tuple[Result, ...]:
-    if (job.id, stage) not in cache:
-        cache[job.id, stage] = reads.results_of(db, job.id, stage)
-    return cache[job.id, stage]
+def _renewal(db: Session, leases: Sequence[Lease]) -> Renewal:
+    lost, stopping = set(), set()
+    for lease in leases:
+        row = db.execute(SQL.is_stopping, (lease.job_id, *lease.task, lease.token)).fetchone()
+        if row is None:
+            lost.add(lease)
+        elif row[0]:
+            stopping.add(lease)
+    return Renewal(frozenset(lost), frozenset(stopping))
 
 
-def ahead(db: apsw.Connection, entry: Entry, limit: int, now: float) -> int:
-    queue, _, *place = entry
-    with db:  # one snapshot: what is promoted meanwhile would be counted twice
-        count = _count(db, DELAYED, now, queue, *place)
-        for kind in _kinds(db, queue):
-            if count < limit:
-                count += _count(db, COUNT, queue, kind, *place, limit - count)
-    return min(count, limit)
+def _leased(db: Session, found: Iterable[Sequence[Any]], limit: int, plans: Plans) -> list[tuple[Job, TaskId]]:
+    leased: list[tuple[Job, TaskId]] = []
+    for job_id, *task in found:
+        if len(leased) == limit:
+            break
+        with suppress(CorruptRecord, SchemaTooNew):  # a sweep skips what we cannot read; who asks for it is told
+            job = reads.read_job(db, job_id, plans)
+            if job is not None:
+                leased.append((job, TaskId(*task)))
+    return leased
 
 
-def ready(db: apsw.Connection, kinds: Mapping[str, Collection[str]], limit: int) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for queue, names in kinds.items():
-        found[queue] = 0
-        for kind in names:
-            found[queue] += _count(db, READY_OF, queue, kind, limit - found[queue])
-    return found
-
-
-def _count(db: apsw.Connection, query: str, *bindings: Any) -> int:
-    [(count,)] = db.execute(query, bindings).fetchall()
-    return int(count)  # type: ignore[arg-type]
-
-
-def _kinds(db: apsw.Connection, queue: str) -> Iterator[str]:
+def _kinds(db: Session, queue: str) -> Iterator[str]:
     """Of what is ready in the queue, by a step from each to the next: it may hold a million of one kind."""
     kind = ""
-    while row := db.execute(NEXT_KIND, (queue, kind)).fetchone():
+    while row := db.execute(SQL.next_kind, (queue, kind)).fetchone():
         kind = row[0]
         yield kind

@@ -6,7 +6,6 @@ import random
 import time
 from collections.abc import Iterator, Sequence
 from functools import cache
-from importlib import resources
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,9 @@ from typing import Any
 import apsw
 
 from packhorse.errors import SchemaTooNew, StoreUnavailable
+from packhorse.store import sql_files
+
+MIGRATIONS = sql_files.migrations(__package__)
 
 PATIENCE = 10.0
 """Seconds to wait for another process's write lock before giving up."""
@@ -32,7 +34,7 @@ class Session(apsw.Connection):
     foremost: dict[tuple[str, tuple[str, ...]], tuple[int, str] | None]
     """Rank and job of the most urgent entry by queue and kinds, as this transaction first saw it."""
     waiting: dict[str, list[Sequence[Any]]]
-    """Rows that are only to be added, by how a row is."""
+    """Rows that are only to be added, by the statement that inserts one."""
     added: int
     """Of the changes so far, those that added rows which had been waiting."""
 
@@ -53,6 +55,11 @@ class Session(apsw.Connection):
             self.add_all()
         return super().execute(*args, **kwargs)
 
+    def row(self, statement: str, values: Sequence[Any] = ()) -> tuple[Any, ...]:
+        """The only row that a statement returns. Read to its end, which is when SQLite has written what it writes."""
+        [row] = self.execute(statement, values).fetchall()
+        return row
+
     def later(self, insert: str, row: Sequence[Any]) -> None:
         """Add a row when somebody looks, or at the end: those of a group travel together, and so cost half as much.
 
@@ -69,7 +76,7 @@ class Session(apsw.Connection):
             for insert, rows in waiting.items():
                 for start, count in _shares(len(rows)):
                     share = rows[start : start + count]
-                    super().execute(_together(insert, len(share[0]), count), list(chain.from_iterable(share)))
+                    super().execute(_together(insert, count), list(chain.from_iterable(share)))
         except Exception as error:  # broad: a value that cannot be bound is no error of SQLite's, and loses as much
             raise NotAdded from error
         self.added += self.total_changes() - before
@@ -99,9 +106,10 @@ def _shares(count: int) -> Iterator[tuple[int, int]]:
 
 
 @cache
-def _together(insert: str, columns: int, count: int) -> str:
-    row = f"({', '.join('?' * columns)})"
-    return f"{insert} VALUES {', '.join([row] * count)}"
+def _together(insert: str, count: int) -> str:
+    """The statement for so many rows, from the one for a single row."""
+    beginning, row = insert.split("VALUES")
+    return f"{beginning}VALUES {', '.join([row] * count)}"
 
 
 SYNCS = {"normal": 1, "full": 2}
@@ -150,9 +158,8 @@ def _into_wal(db: apsw.Connection) -> object:
             calls += 1
 
 
-def migrate(db: apsw.Connection, scripts: list[tuple[int, str]] | None = None) -> int:
+def migrate(db: apsw.Connection, scripts: Sequence[tuple[int, str]] = MIGRATIONS) -> int:
     """Bring an older schema up to this one; refuse a newer one. Returns the version it found."""
-    scripts = scripts if scripts is not None else list(migrations())
     known = scripts[-1][0]
     found = _version(db)
     if found < known:
@@ -172,13 +179,6 @@ def migrate(db: apsw.Connection, scripts: list[tuple[int, str]] | None = None) -
     if found > known:
         raise SchemaTooNew(found=found, known=known)
     return found
-
-
-def migrations() -> Iterator[tuple[int, str]]:
-    folder = resources.files(__package__) / "migrations"
-    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
-        if entry.name.endswith(".sql"):
-            yield int(entry.name.removesuffix(".sql")), entry.read_text()
 
 
 def _version(db: apsw.Connection) -> int:

@@ -1,4 +1,4 @@
-"""Rate limits and quotas: counters, in a file of their own beside the store's.
+"""Counters of rates and quotas, in a file of their own beside the store's, and statistics.
 
 A busy server counts at every request. In the store's file each count would wait for a sync of the disk, keep jobs
 waiting, and wake every watcher. Here nobody watches, and a power cut may forget the last counts: a crash does not.
@@ -8,37 +8,36 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import apsw
 
 from packhorse.core import json
+from packhorse.core.models import TaskId
+from packhorse.core.plan import Status
 from packhorse.errors import StoreUnavailable
-from packhorse.store import counters
-from packhorse.store.base import Charge, Spent
-from packhorse.store.counters import Buckets, Counter
+from packhorse.store import counters, sql_files
+from packhorse.store.counters import (
+    KEPT,
+    MOST_PAIRS,
+    MOST_RANKS,
+    Buckets,
+    Charge,
+    Counts,
+    Head,
+    Spent,
+    Tally,
+)
 from packhorse.store.sqlite.connection import Session, connect
-from packhorse.store.sqlite.writer import Writer
+from packhorse.store.sqlite.session import Handle, Writer, read, write
 
-# A row per counter: what was spent, by bucket. Of no use to anybody after `until`.
-SCHEMA = """
-CREATE TABLE IF NOT EXISTS counters (
-    name TEXT NOT NULL,
-    window REAL NOT NULL,
-    until REAL NOT NULL,
-    buckets BLOB NOT NULL,
-    PRIMARY KEY (name, window)
-) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS counters_by_end ON counters (until);
-"""
+SQL = sql_files.load(__package__, "counters")
+TALLIES = sql_files.load(__package__, "statistics")
 
-KEEP = """
-INSERT INTO counters VALUES (?, ?, ?, ?)
-ON CONFLICT DO UPDATE SET until = excluded.until, buckets = excluded.buckets
-"""
-
-Kept = dict[Counter, Buckets]
+Kept = dict[counters.Counter, Buckets]
 
 
 class CounterFile:
@@ -72,37 +71,109 @@ class CounterFile:
 def _connect(path: Path) -> Session:
     db = connect(path, synchronous="normal")
     try:
-        db.execute(SCHEMA)
+        db.execute(SQL.schema)
     except apsw.Error as error:
         db.close()
         raise StoreUnavailable(f"SQLite cannot open {path}: {error}") from error
     return db
 
 
-def spend(db: apsw.Connection, charges: Sequence[Charge], now: float) -> Spent:
-    kept = _counted(db, charges)
+class Counters(Handle):
+    def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
+        super().__init__(path, clock)
+        self._counters = CounterFile(path)
+
+    def _close(self) -> None:
+        self._counters.close()
+        super()._close()
+
+    async def spend(self, charges: Sequence[Charge]) -> Spent:
+        writer = await self._counters.writer()
+        return await writer.run(lambda db: _spend(db, charges, self.now()))
+
+    async def refund(self, charges: Sequence[Charge], at: float) -> None:
+        writer = await self._counters.writer()
+        await writer.run(lambda db: _refund(db, charges, at))
+
+    async def _trim_counters(self) -> None:
+        if self._counters.path.exists():
+            writer = await self._counters.writer()
+            await writer.run(lambda db: db.execute(SQL.trim, (self.now(),)))
+
+
+def _spend(db: Session, charges: Sequence[Charge], now: float) -> Spent:
+    kept = _load(db, charges)
     spent = counters.spend(kept, charges, now)
     if spent.refused is None and any(charge.amount for charge in charges):
         _keep(db, kept)
     return spent
 
 
-def refund(db: apsw.Connection, charges: Sequence[Charge], at: float) -> None:
-    kept = _counted(db, charges)
+def _refund(db: Session, charges: Sequence[Charge], at: float) -> None:
+    kept = _load(db, charges)
     counters.refund(kept, charges, at)
     _keep(db, kept)
 
 
-def trim(db: apsw.Connection, now: float) -> None:
-    db.execute("DELETE FROM counters WHERE until <= ?", (now,))
-
-
-def _counted(db: apsw.Connection, charges: Sequence[Charge]) -> Kept:
-    query = "SELECT buckets FROM counters WHERE name = ? AND window = ?"
-    found = {each: db.execute(query, each).fetchone() for each in counters.counters_of(charges)}
+def _load(db: Session, charges: Sequence[Charge]) -> Kept:
+    found = {each: db.execute(SQL.counter, each).fetchone() for each in counters.counters_of(charges)}
     return {each: json.record(row[0], Buckets) for each, row in found.items() if row is not None}
 
 
-def _keep(db: apsw.Connection, kept: Kept) -> None:
+def _keep(db: Session, kept: Kept) -> None:
     for each, buckets in kept.items():
-        db.execute(KEEP, (*each, counters.until(each[1], buckets), json.encode(buckets)))
+        db.execute(SQL.keep, (*each, counters.until(each[1], buckets), json.encode(buckets)))
+
+
+class Statistics(Handle):
+    @write
+    def tally(self, db: Session, counts: Mapping[Tally, int]) -> None:
+        for each, count in counts.items():
+            db.execute(TALLIES.add, (each.step, each.at, each.queue, each.pipeline, each.name, count))
+
+    @read
+    def tallied(
+        self, db: Session, step: int, since: float, *, queue: str | None = None, pipeline: str | None = None
+    ) -> list[tuple[Tally, int]]:
+        found = db.execute(TALLIES.counts, (step, counters.first(step, since, self.now()), queue, pipeline))
+        return [(Tally(step, *key), count) for *key, count in found]
+
+    @read
+    def heads(self, db: Session, kinds: Mapping[str, Collection[str]]) -> list[Head]:
+        return [head for queue, names in kinds.items() for kind in names for head in _heads(db, queue, kind)]
+
+    @read
+    def counted(self, db: Session, most: int) -> Counts:
+        """Each pair is a range of an index that covers the question; none is walked further than there is to count."""
+        found: Counter[str] = Counter()
+        for number, pair in enumerate(_pairs(db), 1):
+            for status in Status:
+                left = most + 1 - found[status.value]
+                if left > 0:
+                    [count] = db.row(TALLIES.count, (*pair, status.value, left))
+                    found[status.value] += count
+            if number == MOST_PAIRS:
+                return counters.capped(found, most, is_all=False)
+        return counters.capped(found, most, is_all=True)
+
+    @write
+    def _trim_tallies(self, db: Session) -> None:
+        for step, kept in KEPT.items():
+            db.execute(TALLIES.trim, (step, self.now() - kept - step))
+
+
+def _heads(db: Session, queue: str, kind: str) -> Iterator[Head]:
+    above = -(2**62)
+    for _ in range(MOST_RANKS):
+        row = db.execute(TALLIES.head, (queue, kind, above)).fetchone()
+        if row is None:
+            return
+        above, job_id, stage, element = row
+        yield Head(queue, job_id, TaskId(stage, element))
+
+
+def _pairs(db: Session) -> Iterator[tuple[str, str]]:
+    pair = ("", "")
+    while (row := db.execute(TALLIES.pair, pair).fetchone()) is not None:
+        pair = row
+        yield pair

@@ -1,6 +1,41 @@
 -- Purpose: guards and effects of a job's commit, one change at a time.
--- Callers: store/sqlite/commit.py, store/sqlite/claim.py
--- Tables:  leases, ready, delayed, slots, idempotency, results, progress, events
+-- Callers: store/sqlite/commit.py
+-- Tables:  jobs, plans, specs, leases, ready, delayed, slots, idempotency, results, progress, events
+
+-- name: keep_plan
+INSERT OR IGNORE INTO plans (fingerprint, body) VALUES (?, ?);
+
+-- name: add_job
+INSERT INTO jobs (
+    id, tenant, user, client, pipeline, plan, priority, created_at, trace_id, slot, version, updated_at, status,
+    not_before, started_at, completed_at, deadline_at, purge_at, is_purging, is_stopping, has_litter, state
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: add_new_job
+-- The same, and nothing where there is such a job.
+INSERT INTO jobs (
+    id, tenant, user, client, pipeline, plan, priority, created_at, trace_id, slot, version, updated_at, status,
+    not_before, started_at, completed_at, deadline_at, purge_at, is_purging, is_stopping, has_litter, state
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT DO NOTHING;
+
+-- name: move_job
+-- {moved}: the columns that have another value, each with a comma behind it. SQLite rewrites every index whose column is
+-- named, whether or not its value is new. The version is compared here and nowhere else: whoever decided on an older
+-- job writes nothing.
+UPDATE jobs SET {moved} version = ?, updated_at = ?, state = ? WHERE id = ? AND version = ?;
+
+-- name: keep_spec
+INSERT INTO specs (job_id, idempotency_key, body) VALUES (?, ?, ?);
+
+-- name: add_events
+INSERT INTO events (job_id, n, last, change_id, body) VALUES (?, ?, ?, ?, ?);
+
+-- name: put_ready
+INSERT OR IGNORE INTO ready (queue, kind, rank, job_id, stage, element) VALUES (?, ?, ?, ?, ?, ?);
+
+-- name: put_delayed
+INSERT OR IGNORE INTO delayed (queue, kind, rank, job_id, stage, element, not_before) VALUES (?, ?, ?, ?, ?, ?, ?);
 
 -- name: lease
 SELECT token, until FROM leases WHERE job_id = ? AND stage = ? AND element = ?;

@@ -1,8 +1,9 @@
 -- Purpose: progress, log lines and samples of running attempts.
--- Callers: store/sqlite/notes.py
+-- Callers: store/sqlite/reads.py
 -- Tables:  progress, log, log_size, samples; reads jobs and leases
 
 -- name: report
+-- The peak is the furthest point of this run, so that the whole never goes backwards when an attempt starts over.
 -- The lease in the SELECT drops the report of a superseded attempt.
 INSERT INTO progress (job_id, stage, element, run, at, current, total, message, peak)
 SELECT job_id, stage, element, ?, ?, ?, ?, ?, ? FROM leases
@@ -39,3 +40,17 @@ DELETE FROM samples WHERE job_id = ? AND (at, stage, element) <= (
     SELECT at, stage, element FROM samples WHERE job_id = ?
     ORDER BY at DESC, stage DESC, element DESC LIMIT 1 OFFSET ?
 );
+
+-- name: progress
+SELECT job_id, stage, element, run, at, current, total, message, peak FROM progress WHERE job_id = ?;
+
+-- name: lines
+SELECT n, stage, element, attempt, at, text FROM log
+WHERE job_id = ?1 AND n > ?2 AND (?4 IS NULL OR stage = ?4) ORDER BY n LIMIT ?3;
+
+-- name: newest_lines
+SELECT n, stage, element, attempt, at, text FROM log
+WHERE job_id = ?1 AND n > ?2 AND (?4 IS NULL OR stage = ?4) ORDER BY n DESC LIMIT ?3;
+
+-- name: samples
+SELECT stage, element, at, cpu, memory FROM samples WHERE job_id = ? ORDER BY at, stage, element;

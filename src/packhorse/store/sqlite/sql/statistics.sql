@@ -1,5 +1,5 @@
 -- Purpose: counts over time, heads of queues, and how many jobs there are.
--- Callers: store/sqlite/statistics.py
+-- Callers: store/sqlite/counters.py
 -- Tables:  tallies; reads jobs and ready
 
 -- name: add

@@ -1,0 +1,111 @@
+"""What the SQL stores read from rows in the same way: jobs, claims, and what is kept beside a job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from packhorse.core import json
+from packhorse.core.models import Event, Job, Result, Spec, TaskId
+from packhorse.core.plan import Plan, Status
+from packhorse.errors import CorruptRecord
+from packhorse.store.base import Claim, Line, Progress
+
+Entry = tuple[str, str, int, str, str, int]
+"""Queue, kind, rank, job, stage, element: the key of a task in its queue."""
+
+
+STATUS = {status.value: status for status in Status}
+"""By text. The table holds no other, and asking the class takes as long as reading the row."""
+
+
+def entry(job: Job, at: TaskId) -> Entry:
+    """Rank is the negated priority, so that urgent comes first in key order."""
+    stage = job.plan.stage(at.stage)
+    return (stage.queue, stage.kind, -job.priority, job.id, at.stage, at.element)
+
+
+class Plans:
+    """Plans by fingerprint. They never change, so one read per process is enough."""
+
+    def __init__(self) -> None:
+        self.stored: set[str] = set()
+        """Those that this process knows to be in the store."""
+        self.known: dict[str, Plan | CorruptRecord] = {}
+
+    def add(self, fingerprint: str, body: bytes) -> None:
+        try:
+            self.known[fingerprint] = json.plan_from(body)
+        except CorruptRecord as error:
+            self.known[fingerprint] = error
+
+    def get(self, fingerprint: str, job_id: str) -> Plan:
+        plan = self.known.get(fingerprint)
+        if plan is None:
+            raise CorruptRecord(what="plan", job_id=job_id, reason=f"there is no plan {fingerprint}")
+        if isinstance(plan, Exception):
+            raise CorruptRecord(what="plan", job_id=job_id, reason=plan.facts["reason"]) from plan
+        return plan
+
+
+def plan_row(plan: Plan) -> tuple[str, bytes]:
+    assert plan.fingerprint, "a plan without a fingerprint would be taken for another one"
+    return plan.fingerprint, json.encode(plan)
+
+
+def job_from(fields: Sequence[Any], times: Sequence[float | None], body: bytes, plan: Plan) -> Job:
+    """``fields``: id, tenant, user, client, plan, priority, trace id, slot, status, version, is purging, has litter."""
+    id, tenant, user, client, _, priority, trace_id, slot, status, version, is_purging, has_litter = fields
+    created_at, not_before, started_at, completed_at, updated_at, deadline_at, purge_at = times
+    state = json.state_from(body, id)
+    if len(state.stages) != len(plan.stages):
+        raise CorruptRecord(what="state", job_id=id, reason="it does not have the stages of its plan")
+    if created_at is None or not_before is None or updated_at is None:
+        raise CorruptRecord(what="state", job_id=id, reason="a time is missing")
+    return Job(
+        id=id, plan=plan, user=user, tenant=tenant, client=client, priority=priority, created_at=created_at,
+        not_before=not_before, trace_id=trace_id, slot=slot, status=STATUS[status], run=state.run, version=version,
+        events=state.events, started_at=started_at, completed_at=completed_at, updated_at=updated_at,
+        deadline_at=deadline_at, purge_at=purge_at, is_purging=bool(is_purging), stopping=state.stopping,
+        has_litter=bool(has_litter), error=state.error, stages=state.stages, webhooks=state.webhooks,
+        promoted=state.promoted, firing=state.firing, revived=state.revived,
+    )  # fmt: skip
+
+
+def claim_from(job: Job, task: TaskId, spec: bytes | None, upstream: Callable[[str], tuple[Result, ...]]) -> Claim:
+    """The started task with all it needs. ``upstream`` has the results of a stage."""
+    try:
+        if spec is None:
+            raise CorruptRecord(what="spec", job_id=job.id, reason="it is missing")
+        results = {need.stage: upstream(need.stage) for need in job.plan.stage(task.stage).needs}
+        return Claim(job, task, json.spec_from(spec, job.id), results)
+    except CorruptRecord as error:
+        return Claim(job, task, Spec(b"null"), {}, trouble=error)
+
+
+def results_from(rows: Iterable[Any]) -> dict[str, dict[TaskId, Result]]:
+    found: dict[str, dict[TaskId, Result]] = {}
+    for id, stage, element, body in rows:
+        found.setdefault(str(id), {})[TaskId(stage, element)] = json.result_from(body, str(id))
+    return found
+
+
+def progress_from(rows: Iterable[Any]) -> dict[str, dict[TaskId, Progress]]:
+    found: dict[str, dict[TaskId, Progress]] = {}
+    for id, stage, element, *values in rows:
+        task = TaskId(stage, element)
+        found.setdefault(str(id), {})[task] = Progress(task, *values)
+    return found
+
+
+def events_from(rows: Iterable[Any], job_id: str, after: int, limit: int) -> list[Event]:
+    """A row has the events of one change, so the first and the last may have more than was asked for."""
+    found = [event for (body,) in rows for event in json.events_from(body, job_id) if event.n > after]
+    return found[:limit]
+
+
+def lines_from(rows: Iterable[Any], job_id: str, *, newest: bool) -> list[Line]:
+    found = [
+        Line(job_id, TaskId(stage, element), attempt, at, text, n) for n, stage, element, attempt, at, text in rows
+    ]
+    return found[::-1] if newest else found
