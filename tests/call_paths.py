@@ -21,7 +21,7 @@ from unittest.mock import patch
 import packhorse
 from packhorse.factory import open_both
 from packhorse.store.base import Store
-from packhorse.store.sqlite.writer import Writer
+from packhorse.store.sqlite.session import Writer
 from packhorse.worker.pool import describe
 from packhorse.worker.worker import Worker
 from tests.http.processes import SAMPLE, Place

@@ -48,7 +48,7 @@ def check(settings: Settings) -> None:
             _sqlite_path(settings.store)
         case "postgres":
             with _installed_driver(settings.store, "postgres"):
-                from packhorse.store.postgres.address import address_from
+                from packhorse.store.postgres.connection import address_from
             address_from(settings.store)
         case _:
             with _installed_driver(settings.store, "redis"):

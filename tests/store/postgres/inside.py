@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import re
 import time
@@ -87,6 +88,11 @@ async def recorded(store: PostgresStore) -> AsyncIterator[Recorder]:
         for session in store._connections._idle:
             hung.enter_context(session.connection.query_logger(recorder.note))
         yield recorder
+
+
+async def call(method: Callable[..., Any], session: Session, *args: Any, **kwargs: Any) -> Any:
+    """What a method of a store does with a connection of its own, done with this one."""
+    return await inspect.unwrap(method)(method.__self__, session, *args, **kwargs)  # type: ignore[attr-defined]
 
 
 async def blocks(store: PostgresStore, act: Callable[[Session], Awaitable[object]]) -> int:

@@ -12,11 +12,10 @@ from packhorse.core import lifecycle
 from packhorse.core.changes import Change
 from packhorse.core.models import Job, TaskId
 from packhorse.core.plan import Status
-from packhorse.store.postgres import PostgresStore, maintenance
-from packhorse.store.postgres.claim import PROMOTED, ahead
+from packhorse.store.postgres import PostgresStore
+from packhorse.store.postgres.batch import SQL as LOOKUPS
+from packhorse.store.postgres.claim import PROMOTED
 from packhorse.store.postgres.claim import SQL as CLAIM
-from packhorse.store.postgres.lookups import SQL as LOOKUPS
-from packhorse.store.postgres.lookups import entry
 from tests.contract.builders import (
     APART,
     CHAIN,
@@ -39,7 +38,7 @@ from tests.contract.builders import (
     waiting,
 )
 from tests.contract.stores import Clock
-from tests.store.postgres.inside import Raw, blocks, recorded, somebody_waits_for
+from tests.store.postgres.inside import Raw, blocks, call, recorded, somebody_waits_for
 
 MORE_THAN_THE_MARGIN = 300
 
@@ -279,7 +278,7 @@ async def test_what_is_not_due_for_long_costs_those_who_look_for_what_is_nothing
 
     claiming = await blocks(pg, lambda session: session.fetch(CLAIM.promote, None, PROMOTED))
     asking = await blocks(pg, lambda session: session.fetch(LOOKUPS.heads, "default", ["only"], None))
-    counting = await blocks(pg, lambda session: ahead(session, entry(job, ONLY), 1000, pg._clock))
+    counting = await blocks(pg, lambda session: call(pg.ahead, session, job, ONLY))
 
     assert max(claiming, asking, counting) < 30
 
@@ -287,4 +286,4 @@ async def test_what_is_not_due_for_long_costs_those_who_look_for_what_is_nothing
 async def test_jobs_whose_deadline_is_far_cost_the_sweep_nothing(pg: PostgresStore) -> None:
     await submit_many(pg, 2000)
 
-    assert await blocks(pg, lambda session: maintenance.expired(session, pg._clock, 10, pg._plans)) < 30
+    assert await blocks(pg, lambda session: call(pg.expired, session, 10)) < 30

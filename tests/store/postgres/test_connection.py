@@ -15,9 +15,8 @@ from packhorse.errors import SchemaTooNew, SettingError, StoreUnavailable
 from packhorse.factory import open_store
 from packhorse.store.base import Filter
 from packhorse.store.postgres import PostgresStore
-from packhorse.store.postgres.address import address_from
-from packhorse.store.postgres.connection import Session
-from packhorse.store.postgres.migrate import migrate, migrations
+from packhorse.store.postgres.connection import Session, address_from
+from packhorse.store.postgres.store import MIGRATIONS, migrate
 from tests.contract.builders import claim_one, finish, held, ids, submit
 from tests.contract.second_process import ROOT
 from tests.servers import postgres
@@ -25,7 +24,7 @@ from tests.store.postgres.inside import LIMIT, Raw, connected, schema_of
 
 FIRST = (1, "CREATE TABLE @things (name text); INSERT INTO @things VALUES ('old');")
 SECOND = (2, "ALTER TABLE @things ADD COLUMN size integer DEFAULT 7; CREATE TABLE @more (x integer);")
-KNOWN = max(version for version, _ in migrations())
+KNOWN = max(version for version, _ in MIGRATIONS)
 NEWEST = f"{KNOWN}\n".encode()
 
 TABLES = "SELECT relname FROM pg_class WHERE relnamespace = $1::text::regnamespace ORDER BY relname"
@@ -169,7 +168,7 @@ async def test_a_current_schema_is_left_as_it_is(url: str, raw: Raw) -> None:
 
     found = await migrate(await _session(raw, url), schema_of(url))
 
-    assert found == [version for version, _ in migrations()][-1]
+    assert found == [version for version, _ in MIGRATIONS][-1]
     assert await raw.fetch(TABLES, schema_of(url)) == before
 
 
@@ -197,7 +196,7 @@ async def test_a_schema_made_by_somebody_else_is_used(url: str) -> None:
 
 
 async def test_a_newer_schema_is_refused_with_a_sentence_and_not_touched(url: str, raw: Raw) -> None:
-    await migrate(await _session(raw, url), schema_of(url), [*migrations(), (9_999, "CREATE TABLE @later (x integer)")])
+    await migrate(await _session(raw, url), schema_of(url), [*MIGRATIONS, (9_999, "CREATE TABLE @later (x integer)")])
     before = await raw.fetch(TABLES, schema_of(url))
 
     with pytest.raises(SchemaTooNew) as refusal:
@@ -211,7 +210,7 @@ OPENING = """
 import asyncio, sys
 import asyncpg
 from packhorse.store.postgres.connection import Session
-from packhorse.store.postgres.migrate import migrate
+from packhorse.store.postgres.store import migrate
 
 async def main(url, schema):
     connection = await asyncpg.connect(url)
@@ -272,7 +271,7 @@ async def test_the_self_check_finds_a_server_that_acknowledges_what_it_has_not_w
 
 
 async def test_the_self_check_finds_a_clock_that_differs(pg: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("packhorse.store.postgres.check.DRIFT", 0.0)
+    monkeypatch.setattr("packhorse.store.postgres.store.DRIFT", 0.0)
 
     findings = {finding.name: finding.is_ok for finding in await pg.check()}
 

@@ -1,4 +1,4 @@
-"""What a group of changes leaves, row by row, until it is sent."""
+"""What a group of changes is judged by, read under locks, and what it leaves, row by row, until it is sent."""
 
 from __future__ import annotations
 
@@ -7,17 +7,166 @@ from contextlib import suppress
 from typing import Any
 
 from packhorse.core import json as wire
-from packhorse.core.changes import Change, RecordFailure, SettleFailures
+from packhorse.core.changes import (
+    Change,
+    EndLease,
+    Foremost,
+    Holds,
+    KeyUnused,
+    Overdue,
+    RecordFailure,
+    RecordIs,
+    RememberKey,
+    SettleFailures,
+    SlotFree,
+    TakeSlot,
+    Waiting,
+)
 from packhorse.core.models import Job, TaskId
 from packhorse.core.plan import Status
+from packhorse.core.records import Ref
 from packhorse.errors import CorruptRecord
-from packhorse.store.postgres import failures, records, rows
+from packhorse.store import sql_files
+from packhorse.store.postgres import failures, reads, records
 from packhorse.store.postgres.connection import Clock, Session
-from packhorse.store.postgres.lookups import Entry, Facts, Key, entry
 from packhorse.store.postgres.records import RecordEffect
-from packhorse.store.postgres.rows import Plans
-from packhorse.store.postgres.statements import Parts, columns, write
+from packhorse.store.postgres.session import Parts, columns, ids, write_parts
 from packhorse.store.postgres.watch import Notice
+from packhorse.store.rows import Entry, Plans, entry, plan_row
+
+SQL = sql_files.load(__package__, "lookups")
+
+Key = tuple[str, str, int]
+"""Job, stage, element."""
+
+
+class Facts:
+    def __init__(self) -> None:
+        self.versions: dict[str, int] = {}
+        self.leases: dict[Key, tuple[str, bool]] = {}
+        """Token, and whether its time is over."""
+        self.waiting: set[Entry] = set()
+        self.heads: dict[tuple[str, tuple[str, ...]], tuple[int, str]] = {}
+        """By queue and kinds, rank and job of what is most urgent there."""
+        self.slots: dict[str, str] = {}
+        self.keys: dict[str, tuple[str, str]] = {}
+        self.stored_slots: dict[str, str] = {}
+        self.stored_keys: dict[str, tuple[str, str]] = {}
+        """What the rows that we hold say; by the end they have to say what the facts say."""
+        self.records: dict[Ref, int] = {}
+        """The stamp; 0 for one that is not there."""
+        self.trusted: dict[Key, str] = {}
+        """Tokens that nobody has looked at: the statement that drops the lease has to find them there."""
+
+    async def look(self, session: Session, changes: Sequence[Change], clock: Clock, *, is_trusting: bool) -> None:
+        """Read what these changes need.
+
+        ``is_trusting`` takes it that jobs to be added are not there, that the others are at the version they were
+        decided on, and that leases to be ended are held: what is written finds out, and two questions less are asked.
+        """
+        if is_trusting:
+            self._trust(changes)
+        await self._look_at_jobs(session, changes, is_trusting=is_trusting)
+        await self._look_at_leases(session, changes, clock)
+        await self._look_at_queues(session, changes)
+        await self._look_at_heads(session, changes, clock)
+        await self._look_at_keys(session, changes)
+        await self._look_at_slots(session, changes)
+        await self._look_at_records(session, changes)
+
+    def cover(self, change: Change) -> bool:
+        """Whether nothing is left to be looked at for this change."""
+        return (
+            change.after.id in self.versions
+            and all(isinstance(g, Waiting) and entry(change.after, g.task) in self.waiting for g in change.guards)
+            and not any(isinstance(effect, TakeSlot | RememberKey) for effect in change.effects)
+        )
+
+    def _trust(self, changes: Sequence[Change]) -> None:
+        added = {change.after.id for change in changes if change.before is None}
+        for change in changes:
+            if change.before is not None and change.after.id not in added:
+                self.versions.setdefault(change.after.id, change.before.version)
+            ended = {effect.task for effect in change.effects if isinstance(effect, EndLease)}
+            for guard in change.guards:
+                if isinstance(guard, Holds) and guard.task in ended:
+                    self.trusted.setdefault((change.after.id, *guard.task), guard.token)
+        self.leases |= {key: (token, False) for key, token in self.trusted.items()}
+
+    def _is_trusted(self, change: Change, guard: Holds | Overdue) -> bool:
+        return isinstance(guard, Holds) and self.trusted.get((change.after.id, *guard.task)) == guard.token
+
+    async def _look_at_jobs(self, session: Session, changes: Iterable[Change], *, is_trusting: bool) -> None:
+        asked = set() if is_trusting else {change.after.id for change in changes} - self.versions.keys()
+        if asked:
+            self.versions |= {
+                str(row["id"]): row["version"] for row in await session.fetch(SQL.lock_jobs, ids(sorted(asked)))
+            }
+
+    async def _look_at_leases(self, session: Session, changes: Iterable[Change], clock: Clock) -> None:
+        asked = {
+            (c.after.id, *guard.task)
+            for c in changes
+            for guard in c.guards
+            if isinstance(guard, Holds | Overdue) and not self._is_trusted(c, guard)
+        }
+        if asked:
+            for id, *task, token, is_over in await session.fetch(
+                SQL.lock_leases, *zip(*asked, strict=True), clock.parameter()
+            ):
+                self.leases[(str(id), *task)] = (token, is_over)
+
+    async def _look_at_queues(self, session: Session, changes: Iterable[Change]) -> None:
+        guarded = {entry(c.after, guard.task) for c in changes for guard in c.guards if isinstance(guard, Waiting)}
+        asked = guarded - self.waiting
+        if asked:
+            for queue, kind, rank, id, *task in await session.fetch(SQL.lock_entries, *zip(*asked, strict=True)):
+                self.waiting.add((queue, kind, rank, str(id), *task))
+
+    async def _look_at_heads(self, session: Session, changes: Iterable[Change], clock: Clock) -> None:
+        asked = {
+            (entry(change.after, guard.task)[0], guard.kinds)
+            for change in changes
+            for guard in change.guards
+            if isinstance(guard, Foremost)
+        }
+        for queue, kinds in asked:
+            for head in await session.look(SQL.heads, queue, kinds, clock.parameter()):
+                self.heads[queue, kinds] = (head["rank"], str(head["job_id"]))
+
+    async def _look_at_keys(self, session: Session, changes: Iterable[Change]) -> None:
+        asked: dict[str, tuple[str, str]] = {}
+        for change in changes:
+            for effect in change.effects:
+                if isinstance(effect, RememberKey):
+                    asked.setdefault(effect.key, (change.after.id, effect.fingerprint))
+            for guard in change.guards:
+                if isinstance(guard, KeyUnused):
+                    asked.setdefault(guard.key, (change.after.id, ""))
+        if asked:
+            values = (list(asked), [id for id, _ in asked.values()], [said for _, said in asked.values()])
+            for row in await session.fetch(SQL.take_keys, *values):
+                self.stored_keys[row["key"]] = (str(row["job_id"]), row["fingerprint"])
+                if not row["was_free"]:
+                    self.keys[row["key"]] = self.stored_keys[row["key"]]
+
+    async def _look_at_slots(self, session: Session, changes: Iterable[Change]) -> None:
+        asked: dict[str, str] = {}
+        for change in changes:
+            for part in (*change.effects, *change.guards):
+                if isinstance(part, TakeSlot | SlotFree):
+                    asked.setdefault(part.slot, change.after.id)
+        if asked:
+            for row in await session.fetch(SQL.take_slots, list(asked), list(asked.values())):
+                self.stored_slots[row["slot"]] = str(row["job_id"])
+                if not row["was_free"]:
+                    self.slots[row["slot"]] = self.stored_slots[row["slot"]]
+
+    async def _look_at_records(self, session: Session, changes: Iterable[Change]) -> None:
+        asked = {guard for change in changes for guard in change.guards if isinstance(guard, RecordIs)}
+        if asked:
+            missing = {guard.ref for guard in asked if guard.stamp == 0}
+            self.records |= await records.lock(session, {guard.ref for guard in asked}, missing)
 
 
 class Batch:
@@ -53,8 +202,7 @@ class Batch:
             was, _ = self.moved.get(job.id, (change.before.version, job))
             self.moved[job.id] = (was, job)
         if change.before is None and job.plan.fingerprint not in self._known:
-            assert job.plan.fingerprint, "a plan without a fingerprint would be taken for another one"
-            self.plans[job.plan.fingerprint] = wire.encode(job.plan)
+            self.plans.update([plan_row(job.plan)])
         if job.status is Status.COMPLETED and (change.before is None or change.before.status is not job.status):
             self.completed.add(job.id)
 
@@ -89,7 +237,7 @@ class Batch:
         if self.delayed_drops:
             # By a statement of its own: it waits for a claim that is just making the entry due, and what comes after
             # it finds the entry there.
-            await write(session, {"delayed_drops": columns(self.delayed_drops)}, clock)
+            await write_parts(session, {"delayed_drops": columns(self.delayed_drops)}, clock)
         drops, puts = self._drops(facts), await self._puts(session, facts, clock)
         counts: dict[str, int] = {}
         if self.lease_drops:
@@ -99,7 +247,7 @@ class Batch:
             counts = {"free_jobs": len(self.moved), "free_entries": len(self.due_drops), **counts}
         is_anew = self.leases.keys() & self.lease_drops.keys() or self.due.keys() & self.due_drops
         if is_anew or (self.results and self.stage_drops):
-            await write(session, drops, clock, counts)  # one statement cannot drop a row and write it anew
+            await write_parts(session, drops, clock, counts)  # one statement cannot drop a row and write it anew
             drops, counts = {}, {}
         if self.moved:
             counts["moved"] = len(self.moved)
@@ -110,7 +258,7 @@ class Batch:
             late = []
             puts |= simple[0]
             counts |= simple[1]
-        await write(session, drops | puts, clock, counts, is_last=not self.failures and not late)
+        await write_parts(session, drops | puts, clock, counts, is_last=not self.failures and not late)
         if late:
             await records.apply(session, late, jobs, clock)
         if self.failures:  # behind the jobs: whoever holds a group waits for no job
@@ -138,11 +286,11 @@ class Batch:
         puts = _drop_empty(
             plans=columns(sorted(self.plans.items())),
             added=columns(
-                (id, *rows.fixed_columns(job), *rows.moving_columns(job),
+                (id, *reads.fixed_columns(job), *reads.moving_columns(job),
                  _text(self.specs[id][2]) if id in self.specs else None, values.get(id))
                 for id, job in self.added.items()
             ),
-            moved=columns((id, was, *rows.moving_columns(job), values.get(id)) for id, (was, job) in moved),
+            moved=columns((id, was, *reads.moving_columns(job), values.get(id)) for id, (was, job) in moved),
             specs=columns((id, key, body) for id, (key, body, _) in self.specs.items()),
             events=columns(self.events),
             results=columns((*at, body) for at, (body, _) in self.results.items()),
@@ -169,7 +317,7 @@ class Batch:
             if not all((job.id, sink.name, n) in kept for n in range(len(job.stage(sink.name).tasks or ())))
         ]
         if missing:
-            for id, stage, element, body in await session.fetch(rows.SQL.stage_results, *columns(missing)):
+            for id, stage, element, body in await session.fetch(reads.SQL.stage_results, *columns(missing)):
                 with suppress(CorruptRecord):  # it is null in the copy; who asks for the record is told
                     kept.setdefault((str(id), stage, element), wire.result_from(body, str(id)).value)
         return {job.id: _text(_value(job, kept)) for job in ended}

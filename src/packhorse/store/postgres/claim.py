@@ -1,28 +1,34 @@
-"""Claiming: pick what is most urgent, let the lifecycle decide, commit, and hand over all an attempt needs."""
+"""The queue: claims, leases over time, and what is ready.
+
+A claim picks what is most urgent, lets the lifecycle decide, commits, and hands over all that an attempt needs.
+"""
 
 from __future__ import annotations
 
+import time
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
+import asyncpg
 from msgspec.structs import replace
 
 from packhorse.core import json
 from packhorse.core.changes import Change
-from packhorse.core.models import Job, Result, Spec, TaskId
-from packhorse.errors import CorruptRecord, PackhorseError, SchemaTooNew
+from packhorse.core.models import Job, Result, TaskId
+from packhorse.errors import PackhorseError, SchemaTooNew, StoreError
 from packhorse.log import log
 from packhorse.store import sql_files
-from packhorse.store.base import Claim, Decide
-from packhorse.store.postgres import rows
-from packhorse.store.postgres.batch import Batch
+from packhorse.store.base import Claim, Decide, Lease, Renewal
+from packhorse.store.batching import Group
+from packhorse.store.postgres import reads
+from packhorse.store.postgres.batch import Batch, Facts
 from packhorse.store.postgres.commit import judge
-from packhorse.store.postgres.connection import Clock, Row, Session
-from packhorse.store.postgres.lookups import Entry, Facts
-from packhorse.store.postgres.rows import Plans
-from packhorse.store.postgres.statements import Outdated
+from packhorse.store.postgres.connection import Address, Clock, Row, Session
+from packhorse.store.postgres.session import Handle, Outdated, columns, describe_error, is_id, read, write
 from packhorse.store.postgres.watch import Notice
+from packhorse.store.rows import Entry, Plans, claim_from, entry
 
 SQL = sql_files.load(__package__, "claim")
 
@@ -33,6 +39,8 @@ MARGIN = 32
 """Entries looked at beyond what is wanted, for those that somebody else is just claiming."""
 WIDER = 8
 """How many times as far to look when the margin was not enough."""
+RIVALS = 0.5
+"""Seconds for which claims lock first after one has come too late."""
 
 
 Upstream = Mapping[tuple[str, str], Sequence[bytes]]
@@ -60,6 +68,97 @@ class Picked(NamedTuple):
     def of(cls, row: Row) -> Picked:
         queue, job_id, task = row["queue"], str(row["id"]), TaskId(row["stage"], row["element"])
         return cls((queue, row["kind"], row["rank"], job_id, *task), queue, job_id, task, row)
+
+
+class Queue(Handle):
+    def __init__(self, address: Address, clock: Callable[[], float] | None = None) -> None:
+        super().__init__(address, clock)
+        self._claims: Group[Ask, list[Claim] | Exception] = self._group(self._start)
+        self._rivals_until = 0.0
+
+    async def claim(self, wants: Mapping[str, int], kinds: Collection[str], decide: Decide) -> list[Claim]:
+        self._check_open()
+        [found] = await self._claims([Ask(wants, kinds, decide)])
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    async def _start(self, asks: Sequence[Ask]) -> Sequence[list[Claim] | Exception]:
+        """One transaction for all who ask; where one of them makes a mistake, one for each."""
+        notice = self._watch.notice()
+        start = partial(claim_all, asks=asks, clock=self._clock, plans=self._plans, notice=notice)
+        try:
+            found = await self._start_once(start)
+        except StoreError as error:
+            return [error for _ in asks]
+        except Exception as error:  # broad: whatever one caller trips over must not take its neighbours along
+            if len(asks) > 1:
+                return [outcome for ask in asks for outcome in await self._start([ask])]
+            return [describe_error(error) if isinstance(error, asyncpg.PostgresError) else error]
+        if any(found):
+            self._watch.tell(is_told=notice.is_told, is_own_work=True)
+        return found
+
+    async def _start_once(self, start: Callable[..., Awaitable[list[list[Claim]]]]) -> list[list[Claim]]:
+        """Where others claim, too, it is locked first, or who comes too late finds out at the end."""
+        if time.monotonic() >= self._rivals_until:
+            try:
+                return await self._connections.write(partial(start, is_trusting=True))
+            except Outdated:
+                self._rivals_until = time.monotonic() + RIVALS
+        return await self._connections.write(partial(start, is_trusting=False))
+
+    async def renew(self, leases: Sequence[Lease], seconds: float | None) -> Renewal:
+        return await (self._look_at(leases) if seconds is None else self._move(leases, seconds))
+
+    @write
+    async def _move(self, session: Session, leases: Sequence[Lease], seconds: float) -> Renewal:
+        found = await session.fetch(SQL.renew, *_lease_columns(leases), self._clock.parameter(), seconds)
+        if found:
+            self._clock.adjust(found[0]["now"])
+        return _renewal(leases, found)
+
+    @read
+    async def _look_at(self, session: Session, leases: Sequence[Lease]) -> Renewal:
+        return _renewal(leases, await session.fetch(SQL.standing, *_lease_columns(leases)))
+
+    @read
+    async def overdue(self, session: Session, limit: int) -> list[tuple[Job, TaskId]]:
+        found = await reads.readable(session, SQL.overdue, self._clock.parameter(), limit, self._plans)
+        return [(job, TaskId(row["stage"], row["element"])) for job, row in found]
+
+    @read
+    async def held_by(self, session: Session, worker: str, limit: int) -> list[tuple[Job, TaskId]]:
+        found = await reads.readable(session, SQL.held_by, worker, limit, self._plans)
+        return [(job, TaskId(row["stage"], row["element"])) for job, row in found]
+
+    @read
+    async def ahead(self, session: Session, job: Job, task: TaskId, *, limit: int = 1000) -> int:
+        queue, _, *place = entry(job, task)
+        return int(await session.value(SQL.ahead, queue, *place, limit, self._clock.parameter()))
+
+    @read
+    async def ready(
+        self, session: Session, kinds: Mapping[str, Collection[str]], *, limit: int = 1000
+    ) -> dict[str, int]:
+        pairs = [(queue, kind) for queue, names in kinds.items() for kind in names]
+        rows = await session.fetch(SQL.ready, [queue for queue, _ in pairs], [kind for _, kind in pairs], limit)
+        found = Counter({row["queue"]: row["count"] for row in rows})
+        return {queue: min(found[queue], limit) for queue in kinds}
+
+
+def _lease_columns(leases: Sequence[Lease]) -> list[Sequence[Any]]:
+    asked = [(lease.job_id, *lease.task, lease.token) for lease in set(leases) if is_id(lease.job_id)]
+    return columns(asked) or [[], [], [], []]
+
+
+def _renewal(leases: Sequence[Lease], found: Sequence[Row]) -> Renewal:
+    stopping = {Lease(str(id), TaskId(stage, element), token): is_stopping
+                for id, stage, element, token, is_stopping, *_ in found}  # fmt: skip
+    return Renewal(
+        frozenset(lease for lease in leases if lease not in stopping),
+        frozenset(lease for lease in leases if stopping.get(lease)),
+    )
 
 
 async def claim_all(
@@ -154,9 +253,9 @@ class _Claiming:
     async def _learn(self, picked: Collection[Picked]) -> None:
         """Read each job once, however many of its tasks were picked."""
         fresh = {each.job_id: each.row for each in picked if each.job_id not in self.jobs}
-        await self._plans.load(self._session, fresh.values())
+        await reads.load_plans(self._session, fresh.values(), self._plans)
         for id, row in fresh.items():
-            self.jobs[id] = rows.read_job(row, self._plans)
+            self.jobs[id] = reads.read_job(row, self._plans)
             self.facts.versions[id] = row["version"]
         self.facts.waiting |= {each.entry for each in picked}
 
@@ -182,7 +281,7 @@ class _Claiming:
             if change is not None:
                 await self._make(change)
                 self.jobs[job.id] = change.after
-                return _claim(change.after, picked, upstream)
+                return claim_from(change.after, picked.task, picked.row["spec"], partial(_results, upstream, job.id))
         except SchemaTooNew:  # an upgrade is under way: a newer worker will understand it
             return None
         except PackhorseError as error:
@@ -204,26 +303,5 @@ class _Claiming:
         return claim if claim.job is job else replace(claim, job=job)
 
 
-def _claim(job: Job, picked: Picked, upstream: Upstream) -> Claim:
-    needs = job.plan.stage(picked.task.stage).needs
-    try:
-        results = {need.stage: _results(upstream[job.id, need.stage], job.id) for need in needs}
-        return Claim(job, picked.task, _spec(picked, job.id), results)
-    except CorruptRecord as error:
-        return Claim(job, picked.task, Spec(b"null"), {}, trouble=error)
-
-
-def _spec(picked: Picked, job_id: str) -> Spec:
-    if picked.row["spec"] is None:
-        raise CorruptRecord(what="spec", job_id=job_id, reason="it is missing")
-    return json.spec_from(picked.row["spec"], job_id)
-
-
-def _results(bodies: Iterable[bytes], job_id: str) -> tuple[Result, ...]:
-    return tuple(json.result_from(body, job_id) for body in bodies)
-
-
-async def ahead(session: Session, at: Entry, limit: int, clock: Clock) -> int:
-    queue, _, *place = at
-    count: int = await session.value(SQL.ahead, queue, *place, limit, clock.parameter())
-    return count
+def _results(upstream: Upstream, job_id: str, stage: str) -> tuple[Result, ...]:
+    return tuple(json.result_from(body, job_id) for body in upstream[job_id, stage])

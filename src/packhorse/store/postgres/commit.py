@@ -2,37 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import itertools
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import NamedTuple
 
-from packhorse.core import json
-from packhorse.core.changes import (
-    Change,
-    DropRecord,
-    DropStages,
-    Effect,
-    EndLease,
-    Foremost,
-    Grant,
-    Guard,
-    Holds,
-    KeepResult,
-    KeepSpec,
-    KeyUnused,
-    MakeDue,
-    NoteRecord,
-    Overdue,
-    PutRecord,
-    RecordFailure,
-    RecordIs,
-    ReleaseSlot,
-    RememberKey,
-    SettleFailures,
-    SlotFree,
-    TakeBack,
-    TakeSlot,
-    Waiting,
-)
+import asyncpg
+
+from packhorse.core import changes, json
+from packhorse.core.changes import Change
 from packhorse.core.models import Job
 from packhorse.errors import (
     AlreadySubmitted,
@@ -42,16 +20,31 @@ from packhorse.errors import (
     PackhorseError,
     SlotTaken,
     StoreError,
+    StoreUnavailable,
 )
-from packhorse.store.postgres import records, rows
-from packhorse.store.postgres.batch import Batch
-from packhorse.store.postgres.connection import Clock, Session
-from packhorse.store.postgres.lookups import Facts, entry
-from packhorse.store.postgres.rows import Plans
+from packhorse.store.base import is_own_work
+from packhorse.store.batching import Group
+from packhorse.store.postgres import records
+from packhorse.store.postgres.batch import Batch, Facts
+from packhorse.store.postgres.connection import Address, Clock, Session
+from packhorse.store.postgres.session import Handle, Outdated, describe_error, is_id, is_storable
 from packhorse.store.postgres.watch import Notice
+from packhorse.store.rows import Plans, entry
+
+Outcome = PackhorseError | None
 
 WRITTEN = -1
 """Stands for the stamp of a record that an earlier change of the group writes: nobody has seen what it becomes."""
+
+BLAMED = (
+    asyncpg.DataError,
+    asyncpg.IntegrityConstraintViolationError,
+    asyncpg.ProgramLimitExceededError,
+    TypeError,
+    ValueError,
+    OverflowError,
+)
+"""Something in one member cannot be written: the others are to be written without it."""
 
 
 class Member(NamedTuple):
@@ -70,6 +63,46 @@ class Made(NamedTuple):
     outcomes: list[PackhorseError | None]
     plans: set[str]
     """Fingerprints of the plans that are now in the store."""
+
+
+class Commits(Handle):
+    def __init__(self, address: Address, clock: Callable[[], float] | None = None) -> None:
+        super().__init__(address, clock)
+        self._commits: Group[Member, Outcome] = self._group(self._make)
+        self._calls = itertools.count(1)
+
+    async def commit(self, changes: Sequence[Change]) -> list[PackhorseError | None]:
+        if self._is_closed:
+            return [StoreUnavailable("The store is closed.") for _ in changes]
+        call = next(self._calls)
+        return list(await self._commits([Member(call, change) for change in changes]))
+
+    async def _make(self, members: Sequence[Member], refused: Collection[tuple[int, str]] = ()) -> list[Outcome]:
+        """One transaction for all. Where the server will not take one of them, each half goes alone, and so on."""
+        try:
+            return await self._make_once(members, refused)
+        except BLAMED as error:
+            if len(members) == 1:
+                return [describe_error(error)]
+        except (StoreError, asyncpg.PostgresError) as error:
+            failure = error if isinstance(error, StoreError) else describe_error(error)
+            return [failure for _ in members]
+        half = len(members) // 2
+        first = await self._make(members[:half], refused)
+        broken = {member.fold for member, outcome in zip(members, first, strict=False) if outcome is not None}
+        return first + await self._make(members[half:], {*refused, *broken})
+
+    async def _make_once(self, members: Sequence[Member], refused: Collection[tuple[int, str]]) -> list[Outcome]:
+        notice = self._watch.notice()
+        make = partial(make_all, members=members, refused=refused, clock=self._clock, plans=self._plans, notice=notice)
+        try:
+            found = await self._connections.write(partial(make, is_trusting=True))
+        except (asyncpg.UniqueViolationError, Outdated):  # the state has changed since: look before writing
+            found = await self._connections.write(partial(make, is_trusting=False))
+        self._plans.stored |= found.plans
+        own = all(is_own_work(member.change) for member in members)
+        self._watch.tell(is_told=notice.is_told, is_own_work=own)
+        return found.outcomes
 
 
 async def make_all(
@@ -108,12 +141,12 @@ def _find_unstorable(change: Change) -> PackhorseError | None:
     """Names that PostgreSQL cannot hold. They are not replaced, for that would make one name of two."""
     if change.before is not None:
         return None
-    job, keys = change.after, [effect.key for effect in change.effects if isinstance(effect, RememberKey)]
+    job, keys = change.after, [effect.key for effect in change.effects if isinstance(effect, changes.RememberKey)]
     named = [("user_id", job.user), ("tenant_id", job.tenant), *(("Idempotency-Key", key) for key in keys)]
     for field, text in named:
-        if rows.clean(text) != text:
+        if not is_storable([text]):
             return InvalidInput(f"{field} has a character in it that cannot be stored.", field=field)
-    return None if rows.is_id(job.id) else StoreError(f"{job.id!r} cannot be the id of a job: it is no UUID.")
+    return None if is_id(job.id) else StoreError(f"{job.id!r} cannot be the id of a job: it is no UUID.")
 
 
 def judge(change: Change, facts: Facts, batch: Batch, clock: Clock) -> PackhorseError | None:
@@ -125,14 +158,6 @@ def judge(change: Change, facts: Facts, batch: Batch, clock: Clock) -> Packhorse
     except Exception as error:  # broad: whatever one member trips over must not take its neighbours along
         return describe_error(error)
     return None
-
-
-def describe_error(error: Exception) -> StoreError:
-    """What nobody foresaw, for the caller of the one change that it is about."""
-    said = getattr(error, "message", None) or error  # without the detail that PostgreSQL adds: it is the user's data
-    failure = StoreError(f"{type(error).__name__}: {said}")
-    failure.__cause__ = error
-    return failure
 
 
 def make(change: Change, facts: Facts, batch: Batch, clock: Clock) -> None:
@@ -154,79 +179,79 @@ def make(change: Change, facts: Facts, batch: Batch, clock: Clock) -> None:
         _apply(effect, body, change, facts, batch, clock)
 
 
-def _check(guard: Guard, job: Job, facts: Facts) -> None:
+def _check(guard: changes.Guard, job: Job, facts: Facts) -> None:
     match guard:
-        case Holds(task, token):
+        case changes.Holds(task, token):
             if facts.leases.get((job.id, *task), (None, False))[0] != token:
                 raise LeaseLost(job_id=job.id, stage=task.stage)
-        case Overdue(task, token):
+        case changes.Overdue(task, token):
             if facts.leases.get((job.id, *task)) != (token, True):
                 raise Conflict(f"The lease of {task.stage} was renewed in the meantime.", job_id=job.id)
-        case Waiting(task):
+        case changes.Waiting(task):
             if entry(job, task) not in facts.waiting:
                 raise Conflict(f"{task.stage} is not waiting in its queue any more.", job_id=job.id)
-        case Foremost(task, kinds):
+        case changes.Foremost(task, kinds):
             queue, _, rank, id, *_ = entry(job, task)
             if facts.heads.get((queue, kinds), (rank, id)) < (rank, id):
                 raise Conflict(f"Something more urgent than {task.stage} is waiting.", job_id=job.id)
-        case KeyUnused(key):
+        case changes.KeyUnused(key):
             if key in facts.keys:
                 raise AlreadySubmitted(job_id=facts.keys[key][0], fingerprint=facts.keys[key][1])
-        case SlotFree(slot):
+        case changes.SlotFree(slot):
             if facts.slots.get(slot, job.id) != job.id:
                 raise SlotTaken(active_job_id=facts.slots[slot])
-        case RecordIs(ref, stamp):
+        case changes.RecordIs(ref, stamp):
             if facts.records.get(ref, 0) != stamp:
                 raise Conflict(f"The {ref.kind} was changed in the meantime.", job_id=job.id, kind=ref.kind, id=ref.id)
 
 
-def _encode(effect: Effect) -> bytes:
+def _encode(effect: changes.Effect) -> bytes:
     """What cannot be written down is found out here, before anything is gathered."""
     match effect:
-        case KeepSpec(spec):
+        case changes.KeepSpec(spec):
             return json.encode(spec)
-        case KeepResult(result=result):
+        case changes.KeepResult(result=result):
             return json.encode(result)
-        case PutRecord() | NoteRecord() | DropRecord():
+        case changes.PutRecord() | changes.NoteRecord() | changes.DropRecord():
             records.check_effect(effect)
     return b""
 
 
-def _apply(effect: Effect, body: bytes, change: Change, facts: Facts, batch: Batch, clock: Clock) -> None:
+def _apply(effect: changes.Effect, body: bytes, change: Change, facts: Facts, batch: Batch, clock: Clock) -> None:
     job = change.after
     match effect:
-        case MakeDue(task, not_before=not_before):
+        case changes.MakeDue(task, not_before=not_before):
             batch.due[entry(job, task)] = not_before
             if not_before <= clock.now():
                 facts.waiting.add(entry(job, task))
-        case TakeBack(task):
+        case changes.TakeBack(task):
             batch.take_back(change, task, is_due=entry(job, task) in facts.waiting)
             facts.waiting.discard(entry(job, task))
-        case Grant(task, token, worker, seconds):
+        case changes.Grant(task, token, worker, seconds):
             batch.leases[(job.id, *task)] = (token, worker, seconds)
             facts.leases[(job.id, *task)] = (token, False)
-        case EndLease(task):
+        case changes.EndLease(task):
             if batch.leases.pop((job.id, *task), None) is None:
                 batch.lease_drops[(job.id, *task)] = facts.trusted.get((job.id, *task))
             facts.leases.pop((job.id, *task), None)
-        case TakeSlot(slot):
+        case changes.TakeSlot(slot):
             facts.slots[slot] = job.id
-        case ReleaseSlot(slot):
+        case changes.ReleaseSlot(slot):
             if slot not in facts.stored_slots:
                 batch.slot_drops.add((slot, job.id))
             elif facts.slots.get(slot) == job.id:
                 del facts.slots[slot]
-        case KeepSpec(spec):
-            key = next((e.key for e in change.effects if isinstance(e, RememberKey)), None)
+        case changes.KeepSpec(spec):
+            key = next((e.key for e in change.effects if isinstance(e, changes.RememberKey)), None)
             batch.specs[job.id] = (key, body, spec.parameters)
-        case RememberKey(key, fingerprint):
+        case changes.RememberKey(key, fingerprint):
             facts.keys[key] = (job.id, fingerprint)
-        case KeepResult(task, result):
+        case changes.KeepResult(task, result):
             batch.results[(job.id, *task)] = (body, result.value)
-        case DropStages(stages):
+        case changes.DropStages(stages):
             batch.drop_stages(job.id, stages)
-        case RecordFailure() | SettleFailures():
+        case changes.RecordFailure() | changes.SettleFailures():
             batch.failures.append((job.id, effect))
-        case PutRecord() | NoteRecord() | DropRecord():
+        case changes.PutRecord() | changes.NoteRecord() | changes.DropRecord():
             batch.records.append(effect)
             facts.records[records.ref_of(effect)] = WRITTEN

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import select
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import asyncpg
 
 from packhorse.crashpoints import reach
-from packhorse.errors import StoreError, StoreUnavailable, UnknownOutcome
-from packhorse.store.postgres.address import Address
+from packhorse.errors import SettingError, StoreError, StoreUnavailable, UnknownOutcome
+from packhorse.store import sql_files
 
 T = TypeVar("T")
+
+SCHEMA = "packhorse"
+NAME = re.compile(r"[a-z_][a-z0-9_]{0,49}")
+"""Letters that need no quotes anywhere, and few enough of them to leave room in the name of a channel."""
+
+STATEMENTS = 300
+"""Prepared statements kept per connection: more than this adapter has."""
 
 CONNECTIONS = 5
 """Per handle, besides the one that listens: one for commits, one for claims, the others for questions and notes."""
@@ -46,9 +55,37 @@ SILENT = {"idle_in_transaction_session_timeout": f"{PATIENCE:.0f}s"}
 """Whoever says nothing for so long in the middle of a transaction is stopped or cut off. Until the server gives it up,
 nobody else comes to the rows it has locked: a job of a worker that sleeps would not be taken over."""
 
-NOW = "extract(epoch FROM clock_timestamp())::float8"
+SQL = sql_files.load(__package__, "server")
 
 Row = asyncpg.Record
+
+
+class Address(NamedTuple):
+    server: str
+    """What the driver is given, with the password in it."""
+    schema: str
+    statements: int
+    """0 behind a pool that hands out connections per transaction, such as pgbouncer: it would not find them again."""
+    shown: str
+    """What people may see."""
+
+    @property
+    def is_pooled(self) -> bool:
+        return self.statements == 0
+
+
+def address_from(url: str) -> Address:
+    parts = urlsplit(url)
+    options = dict(parse_qsl(parts.query))
+    schema = options.pop("schema", SCHEMA)
+    statements = options.pop("statement_cache_size", str(STATEMENTS))
+    shown = urlunsplit(("postgresql", parts.netloc.rpartition("@")[2], parts.path, "", ""))
+    if not NAME.fullmatch(schema):
+        raise SettingError(f"A schema is named in small letters, digits and _, not {schema!r}.", name="store")
+    if not statements.isdecimal():
+        raise SettingError(f"statement_cache_size must be a number, not {statements!r}.", name="store")
+    server = urlunsplit((parts.scheme, parts.netloc, parts.path, urlencode(options), ""))
+    return Address(server, schema, int(statements), shown)
 
 
 JITTER = 0.1
@@ -193,7 +230,7 @@ class Connections:
             server_settings=settings,
         )
         try:
-            self._clock.adjust(await connection.fetchval(f"SELECT {NOW}"))
+            self._clock.adjust(await connection.fetchval(SQL.clock))
         except BaseException:
             connection.terminate()
             raise

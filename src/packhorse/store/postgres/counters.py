@@ -1,20 +1,32 @@
-"""How much: counters, which a group of callers locks together, judges one after the other and writes at once."""
+"""Counters of rates and quotas, and statistics. Nobody waits for what is written here, so nobody is woken for it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from packhorse.core import json
+from packhorse.core.models import TaskId
+from packhorse.core.plan import Status
 from packhorse.store import counters, sql_files
-from packhorse.store.base import Charge, Spent
 from packhorse.store.batching import Group
-from packhorse.store.counters import Buckets, Counter
-from packhorse.store.postgres.address import Address
-from packhorse.store.postgres.connection import Clock, Session
-from packhorse.store.postgres.session import Handle
+from packhorse.store.counters import (
+    KEPT,
+    MOST_PAIRS,
+    MOST_RANKS,
+    Buckets,
+    Charge,
+    Counter,
+    Counts,
+    Head,
+    Spent,
+    Tally,
+)
+from packhorse.store.postgres.connection import Address, Clock, Session
+from packhorse.store.postgres.session import Handle, columns, keep, read
 
 SQL = sql_files.load(__package__, "counters")
+TALLIES = sql_files.load(__package__, "statistics")
 
 
 class Ask(NamedTuple):
@@ -25,11 +37,11 @@ class Ask(NamedTuple):
 
 
 class Counters(Handle):
-    """Nobody waits for what is written here, so nobody is woken for it: a busy server counts at every request."""
+    """A group of callers locks its counters together, is judged one after the other, and is written at once."""
 
     def __init__(self, address: Address, clock: Callable[[], float] | None = None) -> None:
         super().__init__(address, clock)
-        self._counts: Group[Ask, Spent] = self._group(self._count)
+        self._counts: Group[Ask, Spent] = self._group(self._count_all)
 
     async def spend(self, charges: Sequence[Charge]) -> Spent:
         self._check_open()
@@ -40,32 +52,31 @@ class Counters(Handle):
         self._check_open()
         await self._counts([Ask(charges, at)])
 
-    async def _count(self, asks: Sequence[Ask]) -> Sequence[Spent]:
-        return await self._keep(count_all, asks, self._clock)
+    @keep
+    async def _count_all(self, session: Session, asks: Sequence[Ask]) -> list[Spent]:
+        """What each caller is told, who comes first first; of a refund that is nothing of interest."""
+        names = counters.counters_of(charge for ask in asks for charge in ask.charges)
+        stored, now = await _lock(session, names, self._clock)
+        kept: dict[Counter, Buckets] = {each: json.record(body, Buckets) for each, body in stored.items()}
+        answers = [_count_one(kept, ask, now) for ask in asks]
+        written = {each: json.encode(buckets) for each, buckets in kept.items()}
+        moved = [
+            (*each, counters.until(each[1], kept[each]), body) for each, body in written.items() if body != stored[each]
+        ]
+        if moved:
+            await session.fetch(SQL.keep, *columns(moved))
+        return answers
 
-    async def _trim_counters(self) -> None:
-        await self._keep(Session.fetch, SQL.trim, self._clock.parameter())
-
-
-async def count_all(session: Session, asks: Sequence[Ask], clock: Clock) -> list[Spent]:
-    """What each caller is told, who comes first first; of a refund that is nothing of interest."""
-    stored, now = await _lock(session, counters.counters_of(charge for ask in asks for charge in ask.charges), clock)
-    kept: dict[Counter, Buckets] = {each: json.record(body, Buckets) for each, body in stored.items()}
-    answers = [_count_one(kept, ask, now) for ask in asks]
-    written = {each: json.encode(buckets) for each, buckets in kept.items()}
-    moved = [
-        (*each, counters.until(each[1], kept[each]), body) for each, body in written.items() if body != stored[each]
-    ]
-    if moved:
-        await session.fetch(SQL.keep, *zip(*moved, strict=True))
-    return answers
+    @keep
+    async def _trim_counters(self, session: Session) -> None:
+        await session.fetch(SQL.trim, self._clock.parameter())
 
 
 async def _lock(session: Session, names: Sequence[Counter], clock: Clock) -> tuple[dict[Counter, bytes], float]:
     """What is kept of the counters, and the time when the last of them was ours."""
     if not names:
         return {}, clock.now()
-    found = await session.fetch(SQL.lock, *zip(*names, strict=True))
+    found = await session.fetch(SQL.lock, *columns(names))
     given, now = clock.parameter(), max(row["now"] for row in found)
     return {(row["name"], row["seconds"]): row["buckets"] for row in found}, now if given is None else given
 
@@ -75,3 +86,46 @@ def _count_one(kept: dict[Counter, Buckets], ask: Ask, now: float) -> Spent:
         return counters.spend(kept, ask.charges, now)
     counters.refund(kept, ask.charges, ask.at)
     return Spent(now, None, (), 0.0)
+
+
+class Statistics(Handle):
+    @keep
+    async def tally(self, session: Session, counts: Mapping[Tally, int]) -> None:
+        if counts:
+            rows = ((each.step, each.at, each.queue, each.pipeline, each.name, count) for each, count in counts.items())
+            await session.fetch(TALLIES.add, *columns(rows))
+
+    @read
+    async def tallied(
+        self, session: Session, step: int, since: float, *, queue: str | None = None, pipeline: str | None = None
+    ) -> list[tuple[Tally, int]]:
+        start = counters.first(step, since, self.now())
+        found = await session.fetch(TALLIES.counts, step, start, queue, pipeline)
+        return [(Tally(step, *key), count) for *key, count in found]
+
+    @read
+    async def heads(self, session: Session, kinds: Mapping[str, Collection[str]]) -> list[Head]:
+        """Priority by priority, for all queues at once."""
+        asked = [(queue, kind, -(2**62)) for queue, names in kinds.items() for kind in names]
+        found: list[Head] = []
+        for _ in range(MOST_RANKS):
+            if not asked:
+                break
+            rows = await session.fetch(TALLIES.heads, *columns(asked))
+            found += [Head(row["queue"], str(row["job_id"]), TaskId(row["stage"], row["element"])) for row in rows]
+            asked = [(row["queue"], row["kind"], row["rank"]) for row in rows]
+        return found
+
+    @read
+    async def counted(self, session: Session, most: int) -> Counts:
+        pairs = await session.fetch(TALLIES.pairs, MOST_PAIRS)
+        tenants, pipelines = [row["tenant"] for row in pairs], [row["pipeline"] for row in pairs]
+        found = {}
+        for status in Status:
+            found[status.value] = await session.value(TALLIES.count, tenants, pipelines, status.value, most + 1)
+        return counters.capped(found, most, is_all=len(pairs) < MOST_PAIRS)
+
+    @keep
+    async def _trim_tallies(self, session: Session) -> None:
+        kept = [float(seconds + step) for step, seconds in KEPT.items()]
+        await session.fetch(TALLIES.trim, self._clock.parameter(), list(KEPT), kept)

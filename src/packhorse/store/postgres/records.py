@@ -15,67 +15,149 @@ from packhorse.core.changes import DropRecord, NoteRecord, PutRecord
 from packhorse.core.records import Drop, IndexEntry, LogEntry, Put, Record, Ref
 from packhorse.errors import Conflict, InvalidInput, JobNotFound, PackhorseError
 from packhorse.store import sql_files
-from packhorse.store.postgres import rows
 from packhorse.store.postgres.connection import Clock, Raced, Row, Session
-from packhorse.store.postgres.statements import Outdated, Parts, columns, write
+from packhorse.store.postgres.session import (
+    Handle,
+    Outdated,
+    Parts,
+    clean,
+    columns,
+    is_id,
+    is_storable,
+    keep,
+    read,
+    write_parts,
+)
 
 SQL = sql_files.load(__package__, "records")
-
 
 Write = Put | Drop | NoteRecord
 RecordEffect = PutRecord | NoteRecord | DropRecord
 
-
 LAST = 2**63 - 1
 
 
-# Writes
+class Records(Handle):
+    async def put(self, writes: Sequence[Put | Drop], *, quiet: bool = False) -> list[int]:
+        self._check_open()
+        for each in writes:
+            _check_names(each)
+        if not writes:
+            return []
+        try:
+            stamps = await self._put(writes, quiet=quiet)
+        except Outdated:
+            stamps = await self._put_locked(writes, quiet=quiet)
+        if not quiet:
+            self._watch.tell()
+        return stamps
 
+    @keep
+    async def _put(self, session: Session, writes: Sequence[Put | Drop], *, quiet: bool) -> list[int]:
+        """In one statement. Raises `Outdated` where anything of it does not hold, or it is not as simple as that."""
+        refs = [_ref(each) for each in writes]
+        if not all(map(is_storable, refs)):
+            raise Outdated
+        puts = [each for each in writes if isinstance(each, Put)]
+        needs = {each.needs for each in puts if each.needs is not None}
+        if len(set(refs)) < len(refs) or not needs.isdisjoint(refs) or not all(map(is_storable, needs)):
+            raise Outdated
+        jobs = {each.job_id for each in puts if each.job_id is not None}
+        workers = {each.leaseless for each in writes if isinstance(each, Drop) and each.leaseless}
+        if not all(map(is_id, jobs)):
+            raise Outdated
+        parts: Parts = {}
+        counts: dict[str, int] = {}
+        for name, values, count in (
+            ("record_jobs", [sorted(jobs)], len(jobs)),
+            ("record_needs", columns(sorted(needs)), len(needs)),
+            ("record_leases", [sorted(workers)], 0),
+        ):
+            if any(values):
+                parts[name], counts[name] = values, count
+        written, expected = _parts(writes)
+        parts |= written
+        if not quiet:
+            parts["woken"] = []
+        found = await write_parts(session, parts, self._clock, counts | expected, is_last=True)
+        stamps = dict.fromkeys(refs, 0)
+        if found is not None and puts:
+            stamps |= dict(zip(sorted(map(_ref, puts)), found["record_puts"], strict=True))
+        return [stamps[ref] for ref in refs]
 
-async def put(session: Session, writes: Sequence[Put | Drop], clock: Clock, *, quiet: bool) -> list[int]:
-    """In one statement. Raises `Outdated` where anything of it does not hold, or it is not as simple as that."""
-    refs = [_ref(each) for each in writes]
-    if not all(map(is_storable, refs)):
-        raise Outdated
-    puts = [each for each in writes if isinstance(each, Put)]
-    needs = {each.needs for each in puts if each.needs is not None}
-    if len(set(refs)) < len(refs) or not needs.isdisjoint(refs) or not all(map(is_storable, needs)):
-        raise Outdated
-    jobs = {each.job_id for each in puts if each.job_id is not None}
-    workers = {each.leaseless for each in writes if isinstance(each, Drop) and each.leaseless}
-    if not all(map(rows.is_id, jobs)):
-        raise Outdated
-    parts: Parts = {}
-    counts: dict[str, int] = {}
-    for name, values, count in (
-        ("record_jobs", [sorted(jobs)], len(jobs)),
-        ("record_needs", columns(sorted(needs)), len(needs)),
-        ("record_leases", [sorted(workers)], 0),
-    ):
-        if any(values):
-            parts[name], counts[name] = values, count
-    written, expected = _parts(writes)
-    parts |= written
-    if not quiet:
-        parts["woken"] = []
-    found = await write(session, parts, clock, counts | expected, is_last=True)
-    stamps = dict.fromkeys(refs, 0)
-    if found is not None and puts:
-        stamps |= dict(zip(sorted(map(_ref, puts)), found["record_puts"], strict=True))
-    return [stamps[ref] for ref in refs]
+    @keep
+    async def _put_locked(self, session: Session, writes: Sequence[Put | Drop], *, quiet: bool) -> list[int]:
+        """The same under locks, to say what does not hold."""
+        held = await _hold(session, writes)
+        stamps = []
+        for each in writes:
+            error = held.refusal(each)
+            if error is not None:
+                raise error
+            stamps.append(held.add(each))
+        await held.write(session, self._clock, {} if quiet else {"woken": []})
+        return stamps
 
+    @read
+    async def fetch(self, session: Session, kind: str, ids: Sequence[str]) -> list[Record | None]:
+        asked = [id for id in dict.fromkeys(ids) if is_storable([id])]
+        found = {row["id"]: Record(*row) for row in await session.fetch(SQL.fetch, kind, asked)} if asked else {}
+        return [found.get(id) for id in ids]
 
-async def put_locked(session: Session, writes: Sequence[Put | Drop], clock: Clock, *, quiet: bool) -> list[int]:
-    """The same under locks, to say what does not hold."""
-    held = await _hold(session, writes)
-    stamps = []
-    for each in writes:
-        error = held.refusal(each)
-        if error is not None:
-            raise error
-        stamps.append(held.add(each))
-    await held.write(session, clock, {} if quiet else {"woken": []})
-    return stamps
+    @read
+    async def scan(
+        self,
+        session: Session,
+        kind: str,
+        index: str,
+        *,
+        after: str = "",
+        before: str | None = None,
+        limit: int = 50,
+        newest: bool = False,
+    ) -> list[Record]:
+        if not is_storable([index]):
+            return []
+        asked = (kind, index, clean(after), limit)
+        if before is None:
+            found = await session.fetch(SQL.newest_after if newest else SQL.oldest_after, *asked)
+        else:
+            query = SQL.newest_between if newest else SQL.oldest_between
+            found = await session.fetch(query, *asked, clean(before))
+        return [Record(*row) for row in found]
+
+    async def take(self, kind: str, lane: str, limit: int, seconds: float) -> list[Record]:
+        """Look first: a taker that finds nothing, as most do, need not begin a transaction."""
+        return await self._take(kind, lane, limit, seconds) if await self._has_due(kind, lane) else []
+
+    @read
+    async def _has_due(self, session: Session, kind: str, lane: str) -> bool:
+        return await session.row(SQL.has_due, self._clock.parameter(), kind, lane) is not None
+
+    @keep
+    async def _take(self, session: Session, kind: str, lane: str, limit: int, seconds: float) -> list[Record]:
+        found = await session.whole(SQL.take, self._clock.parameter(), kind, lane, limit, seconds)
+        return [Record(*record) for *record, _ in sorted(found, key=lambda row: (row["was_due"], row["id"]))]
+
+    async def append(self, log: str, entries: Sequence[LogEntry], *, keep: int) -> None:
+        if entries:
+            await self._append(log, entries, keep)
+
+    @keep
+    async def _append(self, session: Session, log: str, entries: Sequence[LogEntry], keep: int) -> None:
+        bodies, topics = [entry.body for entry in entries], [clean(entry.topic) for entry in entries]
+        await session.whole(SQL.append, log, bodies, topics, keep)
+
+    @read
+    async def tail(
+        self, session: Session, log: str, *, topic: str = "", before: int | None = None, limit: int = 50
+    ) -> list[LogEntry]:
+        most = LAST if before is None else before
+        if topic:
+            found = await session.fetch(SQL.tail_topic, log, most, limit, clean(topic))
+        else:
+            found = await session.fetch(SQL.tail, log, most, limit)
+        return [LogEntry(*row) for row in found]
 
 
 async def apply(session: Session, effects: Sequence[RecordEffect], jobs: Collection[str], clock: Clock) -> None:
@@ -110,17 +192,8 @@ def parts_of(effects: Sequence[RecordEffect], jobs: Collection[str]) -> tuple[Pa
     if adds:
         parts["add_needs"] = columns(sorted(needs)) or [[], []]
         parts["record_adds"] = columns(
-            (
-                each.kind,
-                each.id,
-                each.body,
-                each.lane,
-                each.due_at,
-                each.attempts,
-                each.job_id,
-                *(each.needs or _NOTHING),
-            )
-            for _, each in sorted(adds.items())
+            (*ref, each.body, each.lane, each.due_at, each.attempts, each.job_id, *(each.needs or _NOTHING))
+            for ref, each in sorted(adds.items())
         )
         parts["add_entries"] = _entries((ref, each.index) for ref, each in adds.items())
     written, counts = _note_parts(sorted(notes.items()))
@@ -195,16 +268,14 @@ class _Held:
         for n, writes in enumerate(self._rounds):
             parts, counts = _parts(writes)
             try:
-                await write(session, parts | (beside if n == 0 else {}), clock, counts)
+                await write_parts(session, parts | (beside if n == 0 else {}), clock, counts)
             except Outdated as error:  # somebody else has just added what was not there
                 raise Raced from error
 
 
 async def _hold(session: Session, writes: Sequence[Write], jobs: Collection[str] = ()) -> _Held:
     puts = [each for each in writes if isinstance(each, Put)]
-    asked = sorted(
-        {each.job_id for each in puts if each.job_id is not None and rows.is_id(each.job_id)}.difference(jobs)
-    )
+    asked = sorted({each.job_id for each in puts if each.job_id is not None and is_id(each.job_id)}.difference(jobs))
     found = {str(id) for (id,) in await session.fetch(SQL.lock_jobs, asked)} if asked else set()
     refs = {_ref(each) for each in writes} | {each.needs for each in puts if each.needs is not None}
     asked_refs = sorted(filter(is_storable, refs))
@@ -273,16 +344,14 @@ def _write_of(effect: RecordEffect) -> Write:
     return effect
 
 
-def check_names(each: Put | NoteRecord) -> None:
+def _check_names(each: Write) -> None:
     """Names that PostgreSQL cannot hold. They are not replaced, for that would make one name of two."""
+    if isinstance(each, Drop):
+        return
     lane = each.lane if isinstance(each, Put) else ""
     for name in (*_ref(each), lane, *(part for entry in each.index for part in entry)):
-        if rows.clean(name) != name:
+        if not is_storable([name]):
             raise InvalidInput(f"{name!r} has a character in it that cannot be stored.")
-
-
-def is_storable(ref: Ref) -> bool:
-    return all(rows.clean(part) == part for part in ref)
 
 
 def ref_of(effect: RecordEffect) -> Ref:
@@ -290,61 +359,4 @@ def ref_of(effect: RecordEffect) -> Ref:
 
 
 def check_effect(effect: RecordEffect) -> None:
-    if isinstance(effect, PutRecord):
-        check_names(effect.put)
-    elif isinstance(effect, NoteRecord):
-        check_names(effect)
-
-
-# Reads
-
-
-async def fetch(session: Session, kind: str, ids: Sequence[str]) -> list[Record | None]:
-    asked = [id for id in dict.fromkeys(ids) if rows.clean(id) == id]
-    found = {row["id"]: _record(row) for row in await session.fetch(SQL.fetch, kind, asked)} if asked else {}
-    return [found.get(id) for id in ids]
-
-
-async def scan(
-    session: Session, kind: str, index: str, after: str, before: str | None, limit: int, newest: bool
-) -> list[Record]:
-    if rows.clean(index) != index:
-        return []
-    asked = (kind, index, rows.clean(after), limit)
-    if before is None:
-        found = await session.fetch(SQL.newest_after if newest else SQL.oldest_after, *asked)
-    else:
-        query = SQL.newest_between if newest else SQL.oldest_between
-        found = await session.fetch(query, *asked, rows.clean(before))
-    return [_record(row) for row in found]
-
-
-async def has_due(session: Session, kind: str, lane: str, clock: Clock) -> bool:
-    return await session.row(SQL.has_due, clock.parameter(), kind, lane) is not None
-
-
-async def take(session: Session, kind: str, lane: str, clock: Clock, limit: int, seconds: float) -> list[Record]:
-    found = await session.whole(SQL.take, clock.parameter(), kind, lane, limit, seconds)
-    return [_record(row) for row in sorted(found, key=lambda row: (row["was_due"], row["id"]))]
-
-
-def _record(row: Row) -> Record:
-    kind, id, body, note, stamp, due_at, attempts, *_ = row
-    return Record(kind, id, body, note, stamp, due_at, attempts)
-
-
-# Logs
-
-
-async def append(session: Session, log: str, entries: Sequence[LogEntry], keep: int) -> None:
-    bodies, topics = [entry.body for entry in entries], [rows.clean(entry.topic) for entry in entries]
-    await session.whole(SQL.append, log, bodies, topics, keep)
-
-
-async def tail(session: Session, log: str, topic: str, before: int | None, limit: int) -> list[LogEntry]:
-    most = LAST if before is None else before
-    if topic:
-        found = await session.fetch(SQL.tail_topic, log, most, limit, rows.clean(topic))
-    else:
-        found = await session.fetch(SQL.tail, log, most, limit)
-    return [LogEntry(body, topic, n) for n, topic, body in found]
+    _check_names(_write_of(effect))

@@ -6,15 +6,15 @@ import asyncio
 import re
 import secrets
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 import asyncpg
 
 from packhorse.errors import StoreError
 from packhorse.store import sql_files
-from packhorse.store.postgres.address import Address
-from packhorse.store.postgres.connection import CONNECT, LOST, NOW, Clock, Connections, Session
+from packhorse.store.postgres.connection import CONNECT, LOST, Address, Clock, Connections, Session
+from packhorse.store.postgres.connection import SQL as SERVER
 
 SQL = sql_files.load(__package__, "watch")
 
@@ -74,7 +74,7 @@ async def trim(session: Session) -> None:
     await session.fetch(SQL.trim, FEED)
 
 
-async def touched(session: Session, since: int | None) -> tuple[int, Collection[str] | None]:
+async def touched(session: Session, since: int | None) -> tuple[int, set[str] | None]:
     seen = snapshot_of(since) if since is not None else None
     if seen is None:
         return number(await _look(session, None) or ""), None
@@ -208,7 +208,7 @@ class Watch:
                     async with asyncio.timeout(KEEPALIVE):
                         await is_lost.wait()
                 async with asyncio.timeout(CONNECT):
-                    self._clock.adjust(await session.value(f"SELECT {NOW}"))
+                    self._clock.adjust(await session.value(SERVER.clock))
         finally:
             self._is_listening = False
             session.connection.terminate()

@@ -1,6 +1,6 @@
--- Purpose: find what is most urgent in the queues and start it.
+-- Purpose: the queue: find what is most urgent and start it, count what is ready, and keep leases.
 -- Callers: store/postgres/claim.py
--- Tables:  due, delayed, jobs, specs, results
+-- Tables:  due, delayed, leases, jobs, specs, results
 
 -- name: promote
 -- The time asked for once: a condition that may change from row to row is looked at row by row, in the whole index.
@@ -114,3 +114,42 @@ WITH RECURSIVE kinds AS (
     LIMIT $6
 )
 SELECT least($6::int8, (SELECT count(*) FROM ready) + (SELECT count(*) FROM over));
+
+-- name: renew
+-- Locked in the order of their keys, like everybody's: a commit that ends some of them does not wait for us in turn.
+WITH held AS MATERIALIZED (
+    SELECT l.job_id, l.stage, l.element, l.token
+    FROM unnest($1::uuid[], $2::text[], $3::int4[], $4::text[]) AS n (job_id, stage, element, token)
+    JOIN @leases AS l USING (job_id, stage, element, token)
+    ORDER BY l.job_id, l.stage, l.element FOR NO KEY UPDATE OF l
+), moved AS (
+    UPDATE @leases AS l SET until = coalesce($5, @now()) + $6 FROM held
+    WHERE (l.job_id, l.stage, l.element) = (held.job_id, held.stage, held.element)
+)
+SELECT l.job_id, l.stage, l.element, l.token, job.is_stopping, @now() AS now
+FROM held AS l JOIN @jobs AS job ON job.id = l.job_id;
+
+-- name: standing
+SELECT l.job_id, l.stage, l.element, l.token, job.is_stopping
+FROM unnest($1::uuid[], $2::text[], $3::int4[], $4::text[]) AS n (job_id, stage, element, token)
+JOIN @leases AS l USING (job_id, stage, element, token)
+JOIN @jobs AS job ON job.id = l.job_id;
+
+-- name: overdue
+SELECT job.id, job.tenant, job.user_id, job.client, job.plan, job.priority, job.trace_id, job.slot, job.status,
+    job.version, job.is_purging, job.has_litter, job.state, l.stage, l.element
+FROM @leases AS l JOIN @jobs AS job ON job.id = l.job_id
+WHERE until <= coalesce($1, @now()) ORDER BY l.until LIMIT $2;
+
+-- name: held_by
+SELECT job.id, job.tenant, job.user_id, job.client, job.plan, job.priority, job.trace_id, job.slot, job.status,
+    job.version, job.is_purging, job.has_litter, job.state, l.stage, l.element
+FROM @leases AS l JOIN @jobs AS job ON job.id = l.job_id
+WHERE worker = $1::text ORDER BY l.until LIMIT $2;
+
+-- name: ready
+SELECT k.queue, sum(n.count)::int8 AS count FROM unnest($1::text[], $2::text[]) AS k (queue, kind)
+CROSS JOIN LATERAL (
+    SELECT count(*) FROM (SELECT FROM @due AS d WHERE d.queue = k.queue AND d.kind = k.kind LIMIT $3) AS few
+) AS n
+GROUP BY k.queue;

@@ -2,8 +2,39 @@
 -- Callers: store/postgres/failures.py
 -- Tables:  failures, failure_groups, failure_users
 
--- name: read
-SELECT body, status, settled, is_counted FROM @failures;
+-- name: find
+-- {conditions}: those of the filter, from the pieces `with_…`. A % stands for the next parameter.
+SELECT body, status, settled, is_counted FROM @failures WHERE tenant = % {conditions} ORDER BY id DESC LIMIT %;
+
+-- name: with_fingerprint
+AND fingerprint = %;
+
+-- name: with_job_id
+AND job_id = %;
+
+-- name: with_user
+AND user_id = %;
+
+-- name: with_pipeline
+AND pipeline = %;
+
+-- name: with_code
+AND code = %;
+
+-- name: with_status
+AND status = %;
+
+-- name: with_schedule
+AND schedule = %;
+
+-- name: with_before
+AND id < %;
+
+-- name: with_since
+AND id >= %;
+
+-- name: with_until
+AND id < %;
 
 -- name: of_jobs
 SELECT body, status, settled, is_counted FROM @failures WHERE job_id = ANY($1::uuid[]) ORDER BY id;

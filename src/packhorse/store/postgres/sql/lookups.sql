@@ -1,5 +1,5 @@
 -- Purpose: what the guards of a group of changes are about, read under locks before it is written.
--- Callers: store/postgres/lookups.py
+-- Callers: store/postgres/batch.py
 -- Tables:  jobs, leases, due, delayed, slots, idempotency
 
 -- name: lock_jobs

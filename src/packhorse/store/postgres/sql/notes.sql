@@ -1,5 +1,5 @@
 -- Purpose: progress, log and samples of jobs: what changes often and is not history.
--- Callers: store/postgres/notes.py
+-- Callers: store/postgres/reads.py
 -- Tables:  progress, log, log_size, samples, feed; reads leases and jobs
 
 -- name: report
@@ -67,3 +67,17 @@ DELETE FROM @samples AS s USING unnest($1::uuid[]) AS n (job_id) CROSS JOIN LATE
     ORDER BY at DESC, stage DESC, element DESC LIMIT 1 OFFSET $2
 ) AS oldest
 WHERE s.job_id = n.job_id AND (s.at, s.stage, s.element) <= (oldest.at, oldest.stage, oldest.element);
+
+-- name: progress
+SELECT job_id, stage, element, run, at, current, total, message, peak FROM @progress WHERE job_id = ANY($1::uuid[]);
+
+-- name: lines
+SELECT n, stage, element, attempt, at, text FROM @log WHERE job_id = $1 AND n > $2 AND ($4::text IS NULL OR stage = $4)
+ORDER BY n LIMIT $3;
+
+-- name: newest_lines
+SELECT n, stage, element, attempt, at, text FROM @log WHERE job_id = $1 AND n > $2 AND ($4::text IS NULL OR stage = $4)
+ORDER BY n DESC LIMIT $3;
+
+-- name: samples
+SELECT stage, element, at, cpu, memory FROM @samples WHERE job_id = ANY($1::uuid[]) ORDER BY at;

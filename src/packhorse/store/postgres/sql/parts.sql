@@ -1,8 +1,25 @@
 -- Purpose: what a write consists of. A commit or a put of records makes one statement of the parts that it needs, each
 --          a WITH query under its name. In a part, % stands for the next parameter: a list with a value for each row.
--- Callers: store/postgres/statements.py puts them together for batch.py and records.py
+-- Callers: store/postgres/session.py puts them together for batch.py and records.py
 -- Tables:  jobs, plans, specs, events, results, leases, due, delayed, slots, idempotency, progress, feed, records,
 --          record_index
+
+-- name: whole
+-- How the parts become one statement. Where a count is not what it must be, `expect` raises, and the server takes back
+-- all of it.
+WITH {parts} SELECT @now() AS now, @expect({conditions}){answers};
+
+-- name: part
+{name} AS ({query});
+
+-- name: condition
+({count}) = %::int8;
+
+-- name: count
+SELECT count(*) FROM {name};
+
+-- name: answer
+, ({query}) AS {name};
 
 -- name: free_jobs
 -- What a claim has only looked at: whether it is there, and nobody else is at it. A claim never waits.

@@ -58,11 +58,11 @@ WITH numbered AS (
 DELETE FROM @log_entries WHERE log = $1 AND n <= (SELECT last FROM numbered) - $4;
 
 -- name: tail
-SELECT n, topic, body FROM @log_entries WHERE log = $1 AND n < $2
+SELECT body, topic, n FROM @log_entries WHERE log = $1 AND n < $2
 ORDER BY n DESC LIMIT $3;
 
 -- name: tail_topic
-SELECT n, topic, body FROM @log_entries WHERE log = $1 AND topic = $4 AND topic <> '' AND n < $2
+SELECT body, topic, n FROM @log_entries WHERE log = $1 AND topic = $4 AND topic <> '' AND n < $2
 ORDER BY n DESC LIMIT $3;
 
 -- name: drop_of_job

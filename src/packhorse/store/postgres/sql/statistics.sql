@@ -1,5 +1,5 @@
 -- Purpose: counts over time, and of the jobs there are.
--- Callers: store/postgres/statistics.py
+-- Callers: store/postgres/counters.py
 -- Tables:  tallies; reads due and jobs
 
 -- name: add

@@ -1,6 +1,6 @@
--- Purpose: questions about jobs. None reads more rows than it returns, give or take a few.
--- Callers: store/postgres/reads.py, batch.py, rows.py
--- Tables:  jobs, plans, specs, results, events, idempotency, slots, progress, log, samples
+-- Purpose: questions about jobs, sweeps and the purge. No question reads more rows than it returns, give or take a few.
+-- Callers: store/postgres/reads.py, batch.py (stage_results)
+-- Tables:  jobs, plans, specs, results, events, idempotency, slots; the purge: all that a job has
 
 -- name: plans
 SELECT fingerprint, body FROM @plans WHERE fingerprint = ANY($1::text[]);
@@ -75,7 +75,8 @@ FROM (
 ) AS found JOIN @jobs AS job USING (id) ORDER BY job.id DESC;
 
 -- name: count_all
--- By the same walks as above, of which no more rows are looked at than agreed, whether they match or not.
+-- By the same walks as above, of which no more rows are looked at than agreed, whether they match or not. {order}: ASC
+-- or DESC, in which those come first that are sure to match: ids say the time only roughly.
 SELECT count(*) AS seen, count(*) FILTER (
     WHERE NOT is_purging
     AND ($3::float8 IS NULL OR created_at >= @moment($3)) AND ($4::float8 IS NULL OR created_at < @moment($4))
@@ -84,7 +85,7 @@ FROM (
     SELECT created_at, is_purging FROM @jobs
     WHERE id >= coalesce($1::uuid, '00000000-0000-0000-0000-000000000000')
         AND id < coalesce($2::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
-    ORDER BY id DESC LIMIT $5
+    ORDER BY id {order} LIMIT $5
 ) AS walk;
 
 -- name: count_of_user
@@ -104,7 +105,7 @@ FROM (
         WHERE tenant = t.tenant AND status = s.status AND user_id = $8
             AND id >= coalesce($1::uuid, '00000000-0000-0000-0000-000000000000')
             AND id < coalesce($2::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
-        ORDER BY id DESC LIMIT $5
+        ORDER BY id {order} LIMIT $5
     ) AS walk
     LIMIT $5
 ) AS seen;
@@ -134,7 +135,7 @@ FROM (
         WHERE tenant = t.tenant AND status = s.status AND pipeline = p.pipeline
             AND id >= coalesce($1::uuid, '00000000-0000-0000-0000-000000000000')
             AND id < coalesce($2::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
-        ORDER BY id DESC LIMIT $5
+        ORDER BY id {order} LIMIT $5
     ) AS walk
     LIMIT $5
 ) AS seen;
@@ -162,16 +163,51 @@ SELECT job_id, fingerprint FROM @idempotency WHERE key = $1;
 -- name: slot_holder
 SELECT job_id FROM @slots WHERE slot = $1;
 
--- name: progress
-SELECT job_id, stage, element, run, at, current, total, message, peak FROM @progress WHERE job_id = ANY($1::uuid[]);
+-- name: expired
+-- Two walks, each of its own index: jobs that wait, and jobs that run and are not being stopped yet. The time asked for
+-- once: a condition that may change from row to row is looked at row by row, in the whole index.
+SELECT * FROM (
+    (SELECT id, tenant, user_id, client, plan, priority, trace_id, slot, status, version, is_purging, has_litter, state,
+        deadline_at
+    FROM @jobs WHERE status = 'pending' AND deadline_at <= (SELECT @moment(coalesce($1, @now())))
+    ORDER BY deadline_at LIMIT $2)
+    UNION ALL
+    (SELECT id, tenant, user_id, client, plan, priority, trace_id, slot, status, version, is_purging, has_litter, state,
+        deadline_at
+    FROM @jobs WHERE status = 'running' AND NOT is_stopping AND deadline_at <= (SELECT @moment(coalesce($1, @now())))
+    ORDER BY deadline_at LIMIT $2)
+) AS job ORDER BY deadline_at LIMIT $2;
 
--- name: lines
-SELECT n, stage, element, attempt, at, text FROM @log WHERE job_id = $1 AND n > $2 AND ($4::text IS NULL OR stage = $4)
-ORDER BY n LIMIT $3;
+-- name: purging
+SELECT id, tenant, user_id, client, plan, priority, trace_id, slot, status, version, is_purging, has_litter, state
+FROM @jobs WHERE is_purging AND $1::float8 IS NULL ORDER BY id LIMIT $2;
 
--- name: newest_lines
-SELECT n, stage, element, attempt, at, text FROM @log WHERE job_id = $1 AND n > $2 AND ($4::text IS NULL OR stage = $4)
-ORDER BY n DESC LIMIT $3;
+-- name: purgeable
+SELECT id, tenant, user_id, client, plan, priority, trace_id, slot, status, version, is_purging, has_litter, state
+FROM @jobs WHERE purge_at <= (SELECT @moment(coalesce($1, @now()))) AND NOT is_purging ORDER BY purge_at LIMIT $2;
 
--- name: samples
-SELECT stage, element, at, cpu, memory FROM @samples WHERE job_id = ANY($1::uuid[]) ORDER BY at;
+-- name: littered
+SELECT id, tenant, user_id, client, plan, priority, trace_id, slot, status, version, is_purging, has_litter, state
+FROM @jobs WHERE has_litter AND completed_at IS NOT NULL AND NOT is_purging AND $1::float8 IS NULL ORDER BY id LIMIT $2;
+
+-- name: known
+SELECT id FROM @jobs WHERE id = ANY($1::uuid[]);
+
+-- name: erase_job
+DELETE FROM @jobs WHERE id = $1 AND is_purging RETURNING id;
+
+-- name: erase_key
+-- Statements of their own: what was written while we waited for the job is seen, and goes too.
+DELETE FROM @idempotency WHERE key = (SELECT idempotency_key FROM @specs WHERE job_id = $1);
+
+-- name: erase_rest
+WITH
+    specs AS (DELETE FROM @specs WHERE job_id = $1),
+    results AS (DELETE FROM @results WHERE job_id = $1),
+    events AS (DELETE FROM @events WHERE job_id = $1),
+    leases AS (DELETE FROM @leases WHERE job_id = $1),
+    progress AS (DELETE FROM @progress WHERE job_id = $1),
+    log AS (DELETE FROM @log WHERE job_id = $1),
+    log_size AS (DELETE FROM @log_size WHERE job_id = $1),
+    samples AS (DELETE FROM @samples WHERE job_id = $1)
+SELECT 1;
