@@ -8,8 +8,8 @@ from pathlib import Path
 import apsw
 import pytest
 
-from packhorse.auth import keyring, keys
-from packhorse.auth.keyring import Keyring
+from packhorse.auth import keys
+from packhorse.auth.keys import Keyring
 from packhorse.core.records import Record
 from packhorse.store.base import Store
 from packhorse.store.collections.keys import Key
@@ -56,7 +56,7 @@ async def test_an_end_elsewhere_is_seen_when_the_moment_is_over(
     await ring.get(key.id)
     await keys.revoke(store, key.id, by="cli")
 
-    monkeypatch.setattr(keyring, "FRESH", 0.0)
+    monkeypatch.setattr(keys, "FRESH", 0.0)
     found = await ring.get(key.id)
 
     assert found is not None
@@ -64,7 +64,7 @@ async def test_an_end_elsewhere_is_seen_when_the_moment_is_over(
 
 
 async def test_who_streams_is_told_of_the_end(store: Store, key: Key, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keyring, "FRESH", 0.01)
+    monkeypatch.setattr(keys, "FRESH", 0.01)
     ring = Keyring(store)
     ended, other = ring.end_of(key.id), ring.end_of((await keys.create(store, "acme", ["read"], by="cli"))[0].id)
     running = asyncio.create_task(ring.run())
@@ -79,7 +79,7 @@ async def test_who_streams_is_told_of_the_end(store: Store, key: Key, monkeypatc
 async def test_a_key_that_cannot_be_read_has_ended_and_no_other(
     store: Store, key: Key, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keyring, "FRESH", 0.01)
+    monkeypatch.setattr(keys, "FRESH", 0.01)
     other, _ = await keys.create(store, "acme", ["read"], by="cli")
     third, _ = await keys.create(store, "acme", ["read"], by="cli")
     ring = Keyring(store)
@@ -104,7 +104,7 @@ async def test_an_end_that_nobody_waits_for_is_not_looked_after(store: Store, ke
 async def test_no_more_keys_are_remembered_than_there_is_room(
     store: Store, key: Key, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keyring, "MOST", 2)
+    monkeypatch.setattr(keys, "MOST", 2)
     ring = Keyring(store)
 
     for each in [key, *[(await keys.create(store, "acme", ["read"], by="cli"))[0] for _ in range(3)]]:

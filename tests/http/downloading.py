@@ -18,7 +18,7 @@ from packhorse.blobs.base import Blobs
 from packhorse.core import json
 from packhorse.core.models import Artifact, Input, Job, Result, Spec, Stored
 from packhorse.factory import open_both
-from packhorse.http.download_limits import Downloads
+from packhorse.http.download import Downloads
 from packhorse.store.base import Claim, Store
 from packhorse.store.collections import audit
 from packhorse.store.collections.audit import Entry

@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from packhorse.auth import keyring, keys
+from packhorse.auth import keys
 from packhorse.store.base import Store
 from tests.http.conftest import publish
 from tests.http.keyed import asking, audited, bearer, key
@@ -103,7 +103,7 @@ async def test_many_of_one_kind_are_two_lines(place: Place, store: Store) -> Non
 
 
 async def test_an_ended_key_is_refused(http: Http, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keyring, "FRESH", 0.0)
+    monkeypatch.setattr(keys, "FRESH", 0.0)
     made, text = await keys.create(store, "acme", ["read"], by="cli")
     assert (await http.get("jobs", headers=bearer(text))).status_code == 200
 

@@ -12,8 +12,7 @@ from packhorse.auth.access import LOCAL
 from packhorse.auth.audit_log import Auditor
 from packhorse.errors import StoreUnavailable, TooManyDownloads
 from packhorse.factory import open_store
-from packhorse.http.download import Content
-from packhorse.http.download_limits import Download, Downloads
+from packhorse.http.download import Content, Download, Downloads
 from packhorse.settings import Settings
 from packhorse.store.base import Charge, Spent, Store
 from packhorse.store.collections import audit as audit_records

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from packhorse.auth import keyring, keys
+from packhorse.auth import keys
 from packhorse.factory import open_store
 from packhorse.store.base import Store
 from packhorse.store.collections import keys as key_records
@@ -30,7 +30,7 @@ def place(tmp_path: Path, anywhere: str) -> Place:
 
 @pytest.fixture
 async def http(place: Place, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Http]:
-    monkeypatch.setattr(keyring, "FRESH", 0.0)
+    monkeypatch.setattr(keys, "FRESH", 0.0)
     async with asking(place) as http:
         yield http
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from packhorse.core import lifecycle
 from packhorse.core.models import Artifact, Event, Failure, Firing, Input, Job, Result, Spec, Stored, TaskId
 from packhorse.core.plan import Need, Plan, StagePlan, Status
-from packhorse.schemas.events import event_to_json
+from packhorse.schemas.job_details import event_to_json
 from packhorse.schemas.jobs import job_to_json, new_job_to_json
 from packhorse.schemas.progress import iso
 from packhorse.store.base import Progress

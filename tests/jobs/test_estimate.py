@@ -11,7 +11,7 @@ from packhorse.core import lifecycle
 from packhorse.core.models import Job
 from packhorse.jobs.explain import estimate_job, past_durations
 from packhorse.jobs.transact import Transactor
-from packhorse.schemas.explain import Estimate
+from packhorse.schemas.job_details import Estimate
 from packhorse.store.base import Progress, Store
 from packhorse.store.counters import duration_bucket
 from tests.contract.builders import ONNX, SPEC, needs, plan, stage, started, submission

@@ -12,7 +12,7 @@ from packhorse.core import lifecycle
 from packhorse.core.changes import Change
 from packhorse.core.models import Job
 from packhorse.jobs.explain import Around, explain_job, is_live, reasons
-from packhorse.schemas.explain import Reason
+from packhorse.schemas.job_details import Reason
 from packhorse.store.base import Store
 from packhorse.store.collections import workers
 from packhorse.store.collections.queues import Pause, put_pause

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from packhorse.auth import keys
 from packhorse.auth.access import LOCAL, OPERATOR, Caller, permissions
 from packhorse.auth.audit_log import Auditor
-from packhorse.auth.keyring import Keyring
+from packhorse.auth.keys import Keyring
 from packhorse.auth.rate_limits import WINDOW, Limit, Rates, limit_headers, refusal
 from packhorse.errors import Foreign, RateExceeded, Unauthorized
 from packhorse.settings import Settings

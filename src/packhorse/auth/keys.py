@@ -1,4 +1,4 @@
-"""Keys, tokens of one job, and browser sessions: created, read, rotated and revoked.
+"""Keys, tokens of one job, and browser sessions: created, read, cached, rotated and revoked.
 
 A key is ``ph_`` + 20 characters that name it + 32 of secret + 8 of checksum, all lower case. The name is no secret and
 stands for the key in every log; the checksum tells a key that was cut or mistyped from a wrong one. Only a digest of
@@ -8,17 +8,22 @@ the other way round.
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import re
 import secrets
+import time
 import zlib
+from collections import OrderedDict
 from collections.abc import Sequence
 from hashlib import sha256
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 from packhorse.core.models import Job
 from packhorse.define.validation import invalid, list_some, quote_short
-from packhorse.errors import KeyNotFound
+from packhorse.errors import CorruptRecord, KeyNotFound, StoreError
+from packhorse.log import log
 from packhorse.store.base import Store
 from packhorse.store.collections import keys as records
 from packhorse.store.collections import sessions
@@ -39,6 +44,11 @@ TOKEN_SCOPES = ("read", "cancel")
 """What the person who waits may do with the one job that is theirs."""
 
 LONGEST = 255
+
+FRESH = 0.5
+"""Seconds for which a process trusts what it has read of a key."""
+MOST = 10_000
+"""Keys remembered per process. Others are read again."""
 
 
 class Presented(NamedTuple):
@@ -199,3 +209,90 @@ async def find_session(store: Store, text: str) -> Session | None:
     if presented is None or session is None or not is_digest(session.digest, presented):
         return None
     return session
+
+
+class _Read(NamedTuple):
+    key: Key
+    at: float
+
+
+class Keyring:
+    """The keys that this process has read lately.
+
+    A key is trusted for half a second after it was read, so that most requests cost no read, and a revoked key is
+    refused within a second: also for what is being streamed with it.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: OrderedDict[str, _Read] = OrderedDict()
+        self._asked: dict[str, asyncio.Task[Key | None]] = {}
+        self._ends: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
+
+    async def get(self, key_id: str) -> Key | None:
+        """The key, ended or not; None if there is none."""
+        found = self._known.get(key_id)
+        if found is not None and time.monotonic() - found.at < FRESH:
+            return found.key
+        if key_id not in self._asked:
+            self._asked[key_id] = asyncio.create_task(self._read(key_id))
+        return await asyncio.shield(self._asked[key_id])
+
+    def is_live(self, key: Key) -> bool:
+        return key.ends_at is None or self._store.now() < key.ends_at
+
+    def end_of(self, key_id: str) -> asyncio.Event:
+        """Set when the key has ended. It is checked for as long as somebody holds the event."""
+        event = self._ends.get(key_id)
+        if event is None:
+            event = self._ends[key_id] = asyncio.Event()
+        return event
+
+    def forget(self, key_id: str) -> None:
+        """Read it again: it was changed here."""
+        self._known.pop(key_id, None)
+
+    async def run(self) -> None:
+        """Notice the end of keys that something is streamed with."""
+        while True:
+            await asyncio.sleep(FRESH)
+            if not self._ends:
+                continue
+            try:
+                await self._look()
+            except StoreError as error:
+                log.store_away(error)
+
+    async def _look(self) -> None:
+        watched = dict(self._ends)  # keeps the events alive meanwhile
+        try:
+            found = await records.get(self._store, list(watched))
+        except CorruptRecord:
+            found = [await self._readable(key_id) for key_id in watched]
+        for key_id, key in zip(watched, found, strict=True):
+            if key is None or not self.is_live(key):
+                self.forget(key_id)
+                watched[key_id].set()
+
+    async def _readable(self, key_id: str) -> Key | None:
+        """None if it cannot be read: it counts as ended."""
+        try:
+            [key] = await records.get(self._store, [key_id])
+        except CorruptRecord:
+            return None
+        return key
+
+    async def _read(self, key_id: str) -> Key | None:
+        at = time.monotonic()
+        try:
+            [key] = await records.get(self._store, [key_id])
+        finally:
+            del self._asked[key_id]
+        if key is None:
+            self.forget(key_id)
+            return None
+        self._known[key_id] = _Read(key, at)
+        self._known.move_to_end(key_id)
+        if len(self._known) > MOST:
+            self._known.popitem(last=False)
+        return key

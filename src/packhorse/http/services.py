@@ -19,7 +19,7 @@ from packhorse.background.stats import StatsCounter
 from packhorse.background.webhooks import outbound_for
 from packhorse.blobs.base import Blobs
 from packhorse.errors import StoreError
-from packhorse.http.download_limits import Downloads
+from packhorse.http.download import Downloads
 from packhorse.http.feed import Feed
 from packhorse.http.stream import Streams
 from packhorse.jobs.promote import Destination

@@ -15,7 +15,7 @@ from msgspec import Struct, field
 from packhorse import host
 from packhorse.core.models import Job, Stage, TaskId
 from packhorse.core.plan import StagePlan, Status
-from packhorse.schemas.explain import Estimate, Reason, StageEstimate
+from packhorse.schemas.job_details import Estimate, Reason, StageEstimate
 from packhorse.schemas.progress import Reported, stage_percent
 from packhorse.store.base import Store
 from packhorse.store.collections import workers

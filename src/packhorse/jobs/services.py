@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 from packhorse.auth import access
 from packhorse.auth.access import Caller
 from packhorse.auth.audit_log import Auditor
-from packhorse.auth.keyring import Keyring
+from packhorse.auth.keys import Keyring
 from packhorse.blobs.base import Blobs
 from packhorse.core.models import Job
 from packhorse.define.validation import NOT_VALID, NUL, invalid

@@ -19,9 +19,9 @@ from packhorse.define.validation import NOT_VALID, NUL, FieldError, invalid, lis
 from packhorse.errors import InvalidInput, JobNotFound
 from packhorse.jobs.explain import estimate_job, explain_job
 from packhorse.jobs.services import Services
-from packhorse.schemas import events as event_schemas
+from packhorse.schemas import job_details
 from packhorse.schemas import jobs as job_schemas
-from packhorse.schemas.explain import EstimateDocument, ReasonDocument, estimate_to_json, reason_to_json
+from packhorse.schemas.job_details import EstimateDocument, ReasonDocument, estimate_to_json, reason_to_json
 from packhorse.schemas.operations import PipelineDocument, pipeline_to_json
 from packhorse.schemas.progress import Reported
 from packhorse.store.base import Count, Filter, Line
@@ -72,10 +72,10 @@ async def _estimate(services: Services, job: Job, reported: Reported) -> Estimat
     return estimate_to_json(estimate_job(job, reported, past, now), now)
 
 
-async def history(services: Services, job: Job, *, after: int, limit: int) -> event_schemas.HistoryPage:
+async def history(services: Services, job: Job, *, after: int, limit: int) -> job_details.HistoryPage:
     found = await services.store.events(job.id, after=after, limit=limit + 1)
     following = found[limit - 1].n if len(found) > limit else None
-    return {"items": [event_schemas.event_to_json(each) for each in found[:limit]], "next": following}
+    return {"items": [job_details.event_to_json(each) for each in found[:limit]], "next": following}
 
 
 async def log_lines(
@@ -111,9 +111,9 @@ class JobPage(Struct, frozen=True):
     reasons: Sequence[ReasonDocument]
     estimate: EstimateDocument
     events: Sequence[Mapping[str, object]]
-    lines: Sequence[event_schemas.LineDocument]
+    lines: Sequence[job_details.LineDocument]
     last_line: int
-    series: Sequence[event_schemas.SeriesDocument]
+    series: Sequence[job_details.SeriesDocument]
     artifacts: Sequence[job_schemas.ArtifactDocument]
     needs: Mapping[str, Sequence[str]]
     """For each stage, the stages it waits for."""
@@ -137,10 +137,10 @@ async def job_page(
         job_schemas.job_to_json(job, found.spec, found.results, found.progress),
         await explain(services, job),
         await _estimate(services, job, found.progress),
-        [event_schemas.event_to_json(each) for each in found.events],
-        [event_schemas.line_to_json(each) for each in found.lines],
+        [job_details.event_to_json(each) for each in found.events],
+        [job_details.line_to_json(each) for each in found.lines],
         found.last_line,
-        event_schemas.usage_to_json(found.samples),
+        job_details.usage_to_json(found.samples),
         [job_schemas.artifact_to_json(each) for each in files],
         {plan.name: [need.stage for need in plan.needs] for plan in job.plan.stages},
         destinations(services, caller, job, found.results),

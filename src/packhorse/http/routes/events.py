@@ -19,7 +19,7 @@ from packhorse.http.openapi import error_responses, response_spec
 from packhorse.http.requests import Id, Number
 from packhorse.http.services import FromCaller, FromServices, HttpServices
 from packhorse.http.stream import Streamed
-from packhorse.schemas.events import event_to_json, line_to_json
+from packhorse.schemas.job_details import event_to_json, line_to_json
 from packhorse.schemas.progress import PositionDocument, StageDocument
 from packhorse.store.base import Line
 

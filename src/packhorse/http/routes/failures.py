@@ -53,17 +53,9 @@ async def list_failures(
     limit: Limit = 50,
 ) -> FailuresPage:
     """Runs that failed for good, newest first. `next` is the cursor of the next page."""
+    times = seconds_of(since), seconds_of(until)
     wanted = FailureFilter(
-        caller.tenant,
-        fingerprint,
-        job_id,
-        user_id,
-        pipeline,
-        error_code,
-        status,
-        schedule_id,
-        seconds_of(since),
-        seconds_of(until),
+        caller.tenant, fingerprint, job_id, user_id, pipeline, error_code, status, schedule_id, *times
     )
     return await failures.list_failures(services, caller, wanted, cursor=cursor, limit=limit)
 

@@ -30,8 +30,15 @@ from packhorse.http.requests import JSON, HttpRequest, Id, Limit, Nothing, Numbe
 from packhorse.http.services import FromCaller, FromServices
 from packhorse.jobs import actions, view
 from packhorse.jobs.actions import BulkAction, Meant
-from packhorse.schemas.events import HistoryPage, LinesPage, SeriesPage, line_to_json, usage_to_json
-from packhorse.schemas.explain import EstimateDocument, ExplainDocument
+from packhorse.schemas.job_details import (
+    EstimateDocument,
+    ExplainDocument,
+    HistoryPage,
+    LinesPage,
+    SeriesPage,
+    line_to_json,
+    usage_to_json,
+)
 from packhorse.schemas.jobs import ChangedDocument, CountDocument, JobDocument, JobsPage
 from packhorse.schemas.operations import DestinationsPage
 from packhorse.store.base import Filter, Line

@@ -25,6 +25,7 @@ from packhorse.errors import (
 )
 from packhorse.http.download import (
     Content,
+    Download,
     cache_headers,
     download_headers,
     file_content,
@@ -33,7 +34,6 @@ from packhorse.http.download import (
     requested_part,
     zip_content,
 )
-from packhorse.http.download_limits import Download
 from packhorse.http.openapi import error_responses, response_spec
 from packhorse.http.requests import HttpRequest, Id
 from packhorse.http.services import FromCaller, FromServices, HttpServices
