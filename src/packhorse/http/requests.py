@@ -38,7 +38,7 @@ LARGEST = 2**53 - 1
 """The largest integer that JSON readers and all stores represent exactly."""
 Id = FromPath[str]
 """An id or a name in the path."""
-Limit = Annotated[int, QueryParameter(ge=1, le=200)]
+PageSize = Annotated[int, QueryParameter(ge=1, le=200)]
 """Items per page."""
 Number = Annotated[int, QueryParameter(ge=0, le=LARGEST)]
 """Of an event or a line."""

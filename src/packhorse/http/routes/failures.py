@@ -12,7 +12,7 @@ from packhorse.auth import access
 from packhorse.core.models import FailureStatus
 from packhorse.errors import FailureGroupNotFound, FailureNotFound, OrderNotFound
 from packhorse.http.openapi import error_responses, json_body
-from packhorse.http.requests import HttpRequest, Id, Limit, read_json
+from packhorse.http.requests import HttpRequest, Id, PageSize, read_json
 from packhorse.http.services import FromCaller, FromServices
 from packhorse.jobs import failures
 from packhorse.jobs.failures import Chosen, ToDismiss
@@ -50,7 +50,7 @@ async def list_failures(
     since: FromQuery[datetime | None] = None,
     until: FromQuery[datetime | None] = None,
     cursor: Cursor = None,
-    limit: Limit = 50,
+    limit: PageSize = 50,
 ) -> FailuresPage:
     """Runs that failed for good, newest first. `next` is the cursor of the next page."""
     times = seconds_of(since), seconds_of(until)
@@ -67,7 +67,7 @@ async def list_groups(
     dismissed: Dismissed = None,
     trend: Trend = False,
     cursor: Cursor = None,
-    limit: Limit = 50,
+    limit: PageSize = 50,
 ) -> FailureGroupsPage:
     """Failures grouped by cause, the most recent first: how many, since when, how many users are affected."""
     return await failures.list_groups(services, caller, dismissed=dismissed, trend=trend, cursor=cursor, limit=limit)
@@ -83,7 +83,7 @@ async def get_group(
 
 @get("/failures/orders", scope="read", responses=error_responses())
 async def list_orders(
-    services: FromServices, caller: FromCaller, cursor: Cursor = None, limit: Limit = 50
+    services: FromServices, caller: FromCaller, cursor: Cursor = None, limit: PageSize = 50
 ) -> OrdersPage:
     """Bulk retries and dismissals, newest first, with their progress."""
     return await failures.list_orders(services, caller, cursor=cursor, limit=limit)

@@ -26,7 +26,7 @@ from packhorse.errors import (
 )
 from packhorse.http.download import cache_headers, matches_etag
 from packhorse.http.openapi import error_responses, json_body, response_spec
-from packhorse.http.requests import JSON, HttpRequest, Id, Limit, Nothing, Number, read_json
+from packhorse.http.requests import JSON, HttpRequest, Id, Nothing, Number, PageSize, read_json
 from packhorse.http.services import FromCaller, FromServices
 from packhorse.jobs import actions, view
 from packhorse.jobs.actions import BulkAction, Meant
@@ -66,7 +66,7 @@ async def list_jobs(
     created_from: FromQuery[datetime | None] = None,
     created_until: FromQuery[datetime | None] = None,
     cursor: Cursor = None,
-    limit: Limit = 50,
+    limit: PageSize = 50,
 ) -> JobsPage:
     """Jobs, newest first. `next` is the cursor of the next page."""
     wanted = Filter(None, user_id, status, pipeline, view.seconds_of(created_from), view.seconds_of(created_until))

@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from packhorse.auth.access import ANY, Caller
 from packhorse.errors import JobNotFound, KeyNotFound
 from packhorse.http.openapi import error_responses, json_body
-from packhorse.http.requests import LARGEST, HttpRequest, Id, Limit, read_json
+from packhorse.http.requests import LARGEST, HttpRequest, Id, PageSize, read_json
 from packhorse.http.services import FromCaller, FromServices, HttpServices
 from packhorse.jobs import keys
 from packhorse.schemas.keys import (
@@ -66,7 +66,7 @@ async def me(caller: FromCaller) -> MeDocument:
 
 @get("/keys", scope="admin", responses=error_responses())
 async def list_keys(
-    services: FromServices, caller: FromCaller, cursor: FromQuery[str | None] = None, limit: Limit = 50
+    services: FromServices, caller: FromCaller, cursor: FromQuery[str | None] = None, limit: PageSize = 50
 ) -> KeysPage:
     """The keys of this tenant, newest first, also ended ones. Never their secrets."""
     return await keys.list_keys(services, caller, cursor=cursor, limit=limit)
@@ -131,7 +131,7 @@ async def revoke_token(services: FromServices, caller: FromCaller, job_id: Id, k
 
 
 @get("/audit", scope="admin", responses=error_responses())
-async def audit(services: FromServices, caller: FromCaller, before: Before = None, limit: Limit = 50) -> AuditPage:
+async def audit(services: FromServices, caller: FromCaller, before: Before = None, limit: PageSize = 50) -> AuditPage:
     """Who did what with which key, newest first. `next` is the `before` of the next page."""
     return await keys.audit(services, caller, before=before, limit=limit)
 

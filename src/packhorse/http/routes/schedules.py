@@ -29,8 +29,8 @@ from packhorse.http.requests import (
     Body,
     HttpRequest,
     Id,
-    Limit,
     Number,
+    PageSize,
     convert,
     decode_object,
     media_type,
@@ -82,7 +82,7 @@ async def list_schedules(
     deleted: Deleted = False,
     runs: Last = 0,
     cursor: Cursor = None,
-    limit: Limit = 50,
+    limit: PageSize = 50,
 ) -> SchedulesPage:
     """Schedules by id. `next` is the cursor of the next page."""
     return await schedules.list_schedules(
@@ -105,7 +105,7 @@ async def get_schedule(services: FromServices, caller: FromCaller, schedule_id: 
 
 @get("/schedules/{schedule_id:str}/versions", scope="read", responses=error_responses(ScheduleNotFound))
 async def list_versions(
-    services: FromServices, caller: FromCaller, schedule_id: Id, before: Number = LARGEST, limit: Limit = 50
+    services: FromServices, caller: FromCaller, schedule_id: Id, before: Number = LARGEST, limit: PageSize = 50
 ) -> VersionsPage:
     """Every version, newest first: author, time, reason and changes. A key of one user sees that user's versions."""
     return await schedules.list_versions(services, caller, schedule_id, before=before, limit=limit)
@@ -141,7 +141,7 @@ async def list_runs(
     caller: FromCaller,
     schedule_id: Id,
     before: Before = None,
-    limit: Limit = 50,
+    limit: PageSize = 50,
 ) -> RunsPage:
     """The outcome of each tick, newest first. A key of one user sees the runs of that user's versions."""
     base = base_of(request)

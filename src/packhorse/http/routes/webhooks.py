@@ -12,7 +12,7 @@ from packhorse.background import webhooks
 from packhorse.background.webhooks import secret_of
 from packhorse.errors import BlockedAddress, InvalidInput, NoSecretKey, TooMany, WebhookNotFound
 from packhorse.http.openapi import error_responses, json_body
-from packhorse.http.requests import HttpRequest, Id, Limit, Nothing, read_json
+from packhorse.http.requests import HttpRequest, Id, Nothing, PageSize, read_json
 from packhorse.http.services import FromCaller, FromServices, HttpServices
 from packhorse.schemas.webhooks import (
     DeliveriesPage,
@@ -75,7 +75,7 @@ async def remove_webhook(services: FromServices, caller: FromCaller, webhook_id:
 
 @get("/webhooks/{webhook_id:str}/deliveries", scope="admin", responses=error_responses(WebhookNotFound))
 async def list_deliveries(
-    services: FromServices, caller: FromCaller, webhook_id: Id, limit: Limit = 50
+    services: FromServices, caller: FromCaller, webhook_id: Id, limit: PageSize = 50
 ) -> DeliveriesPage:
     """The messages that wait to be sent, newest first, with the error of the last attempt."""
     await _webhook(services, caller, webhook_id)
