@@ -14,14 +14,21 @@ from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 from unittest.mock import patch
 
 import packhorse
+from packhorse.background import scheduler
 from packhorse.factory import open_both
+from packhorse.http import feed, middleware, stream
+from packhorse.http.routes import events
+from packhorse.jobs import submit
+from packhorse.schemas import progress
 from packhorse.store.base import Store
+from packhorse.store.sqlite import commit
 from packhorse.store.sqlite.session import Writer
+from packhorse.worker import attempt, process, reporter
 from packhorse.worker.pool import describe
 from packhorse.worker.worker import Worker
 from tests.http.processes import SAMPLE, Place
@@ -31,14 +38,10 @@ LIMIT = 60.0
 """Seconds for all of it: what is waited for below must come by then."""
 SOURCE = str(Path(packhorse.__file__).parent) + "/"
 BACKGROUND = SOURCE + "background/"
-SCHEDULER = BACKGROUND + "scheduler.py"
 POLLS = frozenset(
     {"_reload_loop", "_pause_loop", "_renew_loop", "_check_leases", "watch_time", "watch_memory", "_until"}
 )
 """Functions that do the same again and again, whether there is a job or not; the last one is ours."""
-
-
-STREAM = "http/responses/stream.py"
 
 
 class Trace:
@@ -68,14 +71,17 @@ class Trace:
 
     @contextmanager
     def on(self, *within: str) -> Iterator[list[str]]:
-        """``within`` are folders or modules, of which one is on the stack of every call of the path."""
+        """``within`` are files or folders, of which one is on the stack of every call of the path."""
         modules: list[str] = []
         self.modules = {}
-        self._within = tuple(SOURCE + each for each in within)
+        self._within = within
         self._is_on = True
         yield modules
         self._is_on = False
         modules += self.modules
+
+    def has_seen(self, *modules: ModuleType) -> bool:
+        return all(_file(module)[len(SOURCE) :] in self.modules for module in modules)
 
     def _marked(self, work: Callable[..., Any]) -> Callable[..., Any]:
         """What a thread does is on the path if whoever wants it done is."""
@@ -105,7 +111,14 @@ class Trace:
             return False
         files = {code.co_filename for code in stack}
         is_background = any(file.startswith(BACKGROUND) for file in files)
-        return any(file.startswith(self._within) for file in files) and is_background == (SCHEDULER in self._within)
+        return any(file.startswith(self._within) for file in files) and is_background == (
+            _file(scheduler) in self._within
+        )
+
+
+def _file(module: ModuleType) -> str:
+    assert module.__file__ is not None
+    return module.__file__
 
 
 def _stack(frame: FrameType | None) -> Iterator[CodeType]:
@@ -145,15 +158,15 @@ async def _job(trace: Trace, found: dict[str, list[str]], worker: Worker, http: 
         return bool((await http.get("pipelines")).json()["items"])
 
     async def has_ended() -> bool:
-        return "worker/attempt.py" in trace.modules and not worker._tasks
+        return trace.has_seen(attempt) and not worker._tasks
 
     await _until(is_published)
-    with trace.on("http/middleware.py") as found["submit"]:
+    with trace.on(_file(middleware)) as found["submit"]:
         answer = await http.post("jobs", json={"pipeline": "add", "user_id": "ann", "parameters": {"a": 1}})
     job_id = answer.json()["job_id"]
-    with trace.on("worker/") as found["stage"]:
+    with trace.on(SOURCE + "worker/") as found["stage"]:
         await _until(has_ended)
-    with trace.on("http/middleware.py") as found["page"]:
+    with trace.on(_file(middleware)) as found["page"]:
         assert (await http.get(f"http://127.0.0.1/jobs/{job_id}")).status_code == 200
 
 
@@ -164,28 +177,27 @@ async def _progress(trace: Trace, found: dict[str, list[str]], store: Store, htt
         return bool((await store.progress([job_id])).get(job_id))
 
     async def has_sent() -> bool:
-        return {"worker/reporter.py", "schemas/progress.py", STREAM} <= trace.modules.keys()
+        return trace.has_seen(reporter, progress, stream)
 
     body = {"pipeline": "hold", "user_id": "ann", "parameters": {"seconds": 3.0}}
     job_id = (await http.post("jobs", json=body)).json()["job_id"]
     # In a thread: this client blocks the loop it is in until the response has ended.
-    stream = asyncio.create_task(asyncio.to_thread(asyncio.run, http.get(f"jobs/{job_id}/events")))
+    response = asyncio.create_task(asyncio.to_thread(asyncio.run, http.get(f"jobs/{job_id}/events")))
     await _until(has_reported)
-    ways = ("worker/process.py", "worker/reporter.py", "http/feed.py", "http/routes/events.py", STREAM)
-    with trace.on(*ways) as found["progress"]:
+    with trace.on(*map(_file, (process, reporter, feed, events, stream))) as found["progress"]:
         await _until(has_sent)
-    assert "progress" in (await stream).text
+    assert "progress" in (await response).text
 
 
 async def _tick(trace: Trace, found: dict[str, list[str]], http: Http) -> None:
     """A schedule that fires, and the submit of its job."""
 
     async def has_fired() -> bool:
-        return "store/sqlite/commit.py" in trace.modules and "jobs/submit.py" in trace.modules
+        return trace.has_seen(submit, commit)
 
     terms = {"cron": "* * * * * *", "pipeline": "add", "user_id": "tim", "parameters": {"a": 1}}
     assert (await http.put("schedules/often", json=terms)).is_success
-    with trace.on("background/scheduler.py") as found["tick"]:
+    with trace.on(_file(scheduler)) as found["tick"]:
         await _until(has_fired)
 
 
