@@ -9,8 +9,7 @@ from packhorse.core.models import Job
 from packhorse.core.webhooks import Delivery
 from packhorse.store.base import Charge, Spent, Store
 from packhorse.store.collections.audit import Entry
-from packhorse.store.collections.keys import Key
-from packhorse.store.collections.sessions import Session
+from packhorse.store.collections.keys import Key, Session
 from packhorse.store.collections.webhooks import Endpoint, add_endpoint, list_endpoints, take_deliveries
 from tests.contract.builders import completed
 

@@ -26,9 +26,7 @@ from packhorse.errors import CorruptRecord, KeyNotFound, StoreError
 from packhorse.log import log
 from packhorse.store.base import Store
 from packhorse.store.collections import keys as records
-from packhorse.store.collections import sessions
-from packhorse.store.collections.keys import Key
-from packhorse.store.collections.sessions import Session
+from packhorse.store.collections.keys import Key, Session
 
 PREFIX = "ph_"
 LETTERS = "0123456789abcdefghjkmnpqrstvwxyz"
@@ -198,14 +196,14 @@ async def start_session(store: Store, key: Key, lasting: float) -> tuple[Session
     minted, text = mint(key.tenant, key.scopes, now=now, by=key.id)
     ends_at = min(now + lasting, key.ends_at or now + lasting)
     session = Session(id=minted.id, digest=minted.digest, key_id=key.id, created_at=now, ends_at=ends_at)
-    await sessions.add(store, session)
+    await records.add_session(store, session)
     return session, text
 
 
 async def find_session(store: Store, text: str) -> Session | None:
     """The session, which may have ended; None if there is none."""
     presented = read(text)
-    session = None if presented is None else await sessions.get(store, presented.id)
+    session = None if presented is None else await records.get_session(store, presented.id)
     if presented is None or session is None or not is_digest(session.digest, presented):
         return None
     return session

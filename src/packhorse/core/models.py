@@ -233,7 +233,7 @@ class Settled(Struct, frozen=True, omit_defaults=True):
     run: int | None = None
     """The run started by the retry."""
     order: str = ""
-    """The order (bulk action) that settled it."""
+    """The bulk action that settled it."""
 
 
 class FailedRun(Struct, frozen=True, omit_defaults=True):

@@ -12,7 +12,6 @@ from packhorse.schemas import keys as schemas
 from packhorse.schemas.progress import iso
 from packhorse.store.collections import audit as audit_records
 from packhorse.store.collections import keys as records
-from packhorse.store.collections import sessions as session_records
 from packhorse.store.collections.keys import Key
 
 LONGEST = 10 * 366 * 86_400.0
@@ -115,7 +114,7 @@ async def start_session(services: Services, caller: Caller) -> schemas.SessionDo
 
 async def end_session(services: Services, caller: Caller) -> None:
     if caller.session:
-        await session_records.end(services.store, caller.session)
+        await records.end_session(services.store, caller.session)
         services.audit.tell("session.ended", caller, session_id=caller.session)
 
 

@@ -79,11 +79,11 @@ class ReadStore(NoteStore, Session):
         """The narrowest indexes that together name every job the filter may match."""
         if filter.user is not None and filter.tenant is not None:
             return [keys.user(filter.tenant, filter.user)]
-        names = list(keys.WHOLE) if filter.status is None else [_index_of(filter.status)]
+        names = list(keys.WHOLE) if filter.status is None else [keys.index_of(filter.status)]
+        if filter.status is Status.RUNNING and filter.user is None:
+            return [keys.index("running")]  # as many as there are workers' slots, whoever's they are
         if filter.user is filter.tenant is filter.pipeline is None:
             return [keys.index(name) for name in names]
-        if filter.status is Status.RUNNING and filter.user is None:
-            return [keys.index("running")]
         pairs = await self._pairs(filter)
         if filter.user is not None:
             owner = quote(filter.user, safe="")
@@ -186,11 +186,6 @@ def _wanted(filter: Filter, indexes: list[str], after: str, limit: int) -> bytes
     times = ["" if time is None else str(time) for time in (filter.created_from, filter.created_until)]
     checks = [filter.tenant or "", filter.status or "", filter.pipeline or "", *times]
     return pack([indexes, after, min(limit, BUDGET), BUDGET, *checks])
-
-
-def _index_of(status: Status) -> str:
-    """The running are as many as there are workers' slots, so that the pending are found among the active."""
-    return "running" if status is Status.RUNNING else keys.index_of(status)
 
 
 def _event(body: bytes, job_id: str) -> Kept:

@@ -55,9 +55,9 @@ def changed_fields(before: Job, after: Job) -> list[str]:
         new += ("duration_ms", str(duration(after) or ""))
     if _is_marked(before) or _is_marked(after):
         new += [text for pair in _marks(after).items() for text in pair]
-    error = _last_error(after)
-    if error is not None and error != _last_error(before):  # it stays to be seen when the next attempt has begun
-        new += ("last_error", error)
+    shown, error = before.last_error, after.last_error
+    if error is not None and (shown is None or shown.message != error.message):  # it stays until the next one
+        new += ("last_error", error.message)
     return new
 
 
@@ -197,11 +197,6 @@ def duration(job: Job) -> int | None:
     if job.started_at is None or job.completed_at is None:
         return None
     return round(1000 * (job.completed_at - job.started_at))
-
-
-def _last_error(job: Job) -> str | None:
-    error = job.last_error
-    return None if error is None else error.message
 
 
 def _text(value: bytes | None) -> str | None:

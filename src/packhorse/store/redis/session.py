@@ -163,19 +163,17 @@ class Session:
     async def open(cls, url: str, prefix: str = REDIS_PREFIX, clock: Callable[[], float] | None = None) -> Self:
         """A session with the server at the URL, whose ``?prefix=`` wins over the one given."""
         store = cls(address(url, prefix), clock)
+        link = store._link
         try:
-            await store._greet()
+            info = await link.info()
+            link.prefix = link.address.prefix_in(is_cluster=info.get("cluster_enabled") == "1")
+            sent = time.monotonic()
+            seconds, micros = await link.call("TIME")
         except BaseException:
             await store.close()
             raise
+        store.now.learn(int(seconds) + int(micros) / 1e6, sent)
         return store
-
-    async def _greet(self) -> None:
-        info = await self._link.info()
-        self._link.prefix = self._link.address.prefix_in(is_cluster=info.get("cluster_enabled") == "1")
-        sent = time.monotonic()
-        seconds, micros = await self._link.call("TIME")
-        self.now.learn(int(seconds) + int(micros) / 1e6, sent)
 
     async def close(self) -> None:
         """Finish what was asked for, then leave."""
