@@ -114,13 +114,16 @@ class NewJob:
         _refuse_nul(tenant, parameters)
         reach("admit.objects.after")
         plan = fill_plan(plan, self._settings.defaults)
-        encryptor = get_encryptor(self._settings.secret_key)
+        stored = parameters
+        if plan.secrets:
+            stored = get_encryptor(self._settings.secret_key).encrypt(parameters, plan, tenant)
         fingerprint = ""  # needed only with an idempotency key
         if options.key is not None:
-            fingerprint = self._fingerprint(plan, encryptor.fingerprint_secrets(parameters, plan), options)
+            hashed = get_encryptor(self._settings.secret_key).fingerprint_secrets(parameters, plan)
+            fingerprint = self._fingerprint(plan, hashed, options)
         change = lifecycle.submit(
             plan,
-            Spec(encryptor.encrypt(parameters, plan, tenant), tuple(self.inputs), options.metadata, origin),
+            Spec(stored, tuple(self.inputs), options.metadata, origin),
             job_id=self.job_id,
             user=options.user,
             tenant=tenant,
