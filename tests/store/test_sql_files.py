@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -45,8 +46,11 @@ def test_a_name_is_given_once() -> None:
 @pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parts[-3]}-{file.stem}")
 def test_every_file_has_a_header_and_every_statement_is_used(file: Path) -> None:
     text = file.read_text()
+    header = text.partition("-- name: ")[0]
     for word in ("-- Purpose: ", "-- Callers: ", "-- Tables:"):
-        assert word in text.partition("-- name: ")[0]
+        assert word in header
+    callers = re.findall(r"(\w+\.py)", header.partition("-- Callers: ")[2].partition("-- Tables:")[0])
+    assert [name for name in callers if not (file.parents[1] / name).exists()] == []
     modules = [*file.parents[1].glob("*.py"), FOLDER / "failures.py"]  # which names the conditions of a filter
     code = "".join(module.read_text() for module in modules)
     unused = [name for name in sql_files.parse(text) if not _is_used(name, code)]

@@ -1,5 +1,5 @@
 -- Purpose: the server itself: its clock, its settings, and the version of the schema. The scripts are in migrations/.
--- Callers: store/postgres/connection.py (clock), store/postgres/store.py
+-- Callers: store/postgres/store.py, connection.py (clock), watch.py (clock)
 -- Tables:  version, and the server's catalogue
 
 -- name: clock

@@ -1,5 +1,5 @@
 -- Purpose: questions about jobs, and the purge. None reads more rows than it returns, give or take a few.
--- Callers: store/sqlite/reads.py; store/sqlite/store.py (announced)
+-- Callers: store/sqlite/reads.py
 -- Tables:  jobs, plans, specs, results, events, idempotency, slots; the purge: all that a job has
 
 -- name: plan
