@@ -109,17 +109,17 @@ class Queue(Handle):
         return await self._connections.write(partial(start, is_trusting=False))
 
     async def renew(self, leases: Sequence[Lease], seconds: float | None) -> Renewal:
-        return await (self._look_at(leases) if seconds is None else self._move(leases, seconds))
+        return await (self._check_leases(leases) if seconds is None else self._extend_leases(leases, seconds))
 
     @write
-    async def _move(self, session: Session, leases: Sequence[Lease], seconds: float) -> Renewal:
+    async def _extend_leases(self, session: Session, leases: Sequence[Lease], seconds: float) -> Renewal:
         found = await session.fetch(SQL.renew, *_lease_columns(leases), self._clock.parameter(), seconds)
         if found:
             self._clock.adjust(found[0]["now"])
         return _renewal(leases, found)
 
     @read
-    async def _look_at(self, session: Session, leases: Sequence[Lease]) -> Renewal:
+    async def _check_leases(self, session: Session, leases: Sequence[Lease]) -> Renewal:
         return _renewal(leases, await session.fetch(SQL.standing, *_lease_columns(leases)))
 
     @read

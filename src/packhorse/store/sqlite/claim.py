@@ -64,17 +64,17 @@ class Queue(Handle):
         return [replace(claimed, job=jobs[claimed.job.id][0]) for claimed in started]
 
     async def renew(self, leases: Sequence[Lease], seconds: float | None) -> Renewal:
-        return await (self._look_at(leases) if seconds is None else self._move(leases, seconds))
+        return await (self._check_leases(leases) if seconds is None else self._extend_leases(leases, seconds))
 
     @write
-    def _move(self, db: Session, leases: Sequence[Lease], seconds: float) -> Renewal:
+    def _extend_leases(self, db: Session, leases: Sequence[Lease], seconds: float) -> Renewal:
         until = self.now() + seconds
         for lease in leases:
             db.execute(SQL.renew, (until, lease.job_id, *lease.task, lease.token))
         return _renewal(db, leases)
 
     @read
-    def _look_at(self, db: Session, leases: Sequence[Lease]) -> Renewal:
+    def _check_leases(self, db: Session, leases: Sequence[Lease]) -> Renewal:
         return _renewal(db, leases)
 
     @read
