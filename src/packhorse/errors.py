@@ -29,7 +29,8 @@ class PackhorseError(Exception):
 
     def __init__(self, message: str | None = None, /, **facts: Any) -> None:
         self.facts = facts
-        self.message = message or _Lenient().format(_first_line(type(self)), **facts)
+        sentence = (type(self).__doc__ or type(self).__name__).partition("\n")[0]
+        self.message = message or _Lenient().format(sentence, **facts)
         self.hint = _Lenient().format(type(self).hint, **facts)
         super().__init__(self.message)
 
@@ -409,7 +410,3 @@ class _Lenient(string.Formatter):
 
     def get_value(self, key: int | str, _args: Any, kwargs: Any) -> Any:
         return kwargs.get(str(key), "?")
-
-
-def _first_line(cls: type[PackhorseError]) -> str:
-    return (cls.__doc__ or cls.__name__).strip().splitlines()[0]

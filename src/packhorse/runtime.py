@@ -226,12 +226,11 @@ class Handle(JobHandle[R]):
         if job.stage(stage.name).status is not Status.COMPLETED:
             raise NotFinished(job_id=self.id, status=job.stage(stage.name).status.value, verb="give its result")
         mine = [result for task, result in results.items() if task.stage == stage.name]
-        values = [await self._decode(result, stage) for result in mine]
+        values = []
+        for result in mine:
+            files = [await self._runtime.fetch(self.id, artifact.file) for artifact in result.files]
+            values.append(decode_result(result.value, stage.returns, files))
         return values if job.plan.stage(stage.name).over is not None else values[0]
-
-    async def _decode(self, result: Result, stage: Stage[..., Any]) -> Any:
-        files = [await self._runtime.fetch(self.id, artifact.file) for artifact in result.files]
-        return decode_result(result.value, stage.returns, files)
 
 
 async def _earlier(store: Store, parameter: str, job_id: str, name: str) -> Stored:

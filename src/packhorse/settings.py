@@ -281,10 +281,11 @@ def load(
     flags: Mapping[str, Any] | None = None, *, env: Mapping[str, str] | None = None, folder: Path | None = None
 ) -> Loaded:
     folder = folder or Path.cwd()
+    key_file = folder / KEY_FILE
     values: dict[str, Any] = {}
     origins = {each.name: "default" for each in fields(Settings)}
     sources = [
-        (KEY_FILE, _from_key_file(folder / KEY_FILE)),
+        (KEY_FILE, {"secret_key": key_file.read_text().strip()} if key_file.is_file() else {}),
         ("pyproject.toml", _from_pyproject(folder)),
         (".env", _from_file(folder / ".env")),
         ("environment", _from_names(os.environ if env is None else env)),
@@ -372,10 +373,6 @@ def _from_file(path: Path) -> dict[str, str]:
         return {}
     pairs = (line.partition("=") for line in path.read_text().splitlines() if not line.lstrip().startswith("#"))
     return _from_names({name.strip().removeprefix("export "): value.strip().strip("\"'") for name, _, value in pairs})
-
-
-def _from_key_file(path: Path) -> dict[str, Any]:
-    return {"secret_key": path.read_text().strip()} if path.is_file() else {}
 
 
 def _from_pyproject(folder: Path) -> dict[str, Any]:

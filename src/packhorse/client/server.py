@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import httpx2
@@ -74,7 +74,9 @@ def decode_answer(response: httpx2.Response) -> Any:
 
 
 def error_of(response: httpx2.Response) -> PackhorseError:
-    found = _json_or_none(response)
+    found = None
+    with suppress(msgspec.DecodeError):
+        found = msgspec.json.decode(response.content)
     if not isinstance(found, dict) or not str(found.get("type", "")).startswith(URN):
         return _not_packhorse(response)
     facts = {name: value for name, value in found.items() if name not in MEMBERS}
@@ -89,13 +91,6 @@ def error_of(response: httpx2.Response) -> PackhorseError:
 def _not_packhorse(response: httpx2.Response) -> Unreachable:
     said = f"{response.status_code} {response.reason_phrase}"
     return Unreachable(f"What answers at {response.url} is not packhorse: {said}.", url=str(response.url))
-
-
-def _json_or_none(response: httpx2.Response) -> Any:
-    try:
-        return msgspec.json.decode(response.content)
-    except msgspec.DecodeError:
-        return None
 
 
 def _all(root: type[PackhorseError]) -> Iterator[type[PackhorseError]]:

@@ -238,15 +238,6 @@ def accepts_in(hint: Any) -> Accepts | None:
     return next((found for each in inside if (found := accepts_in(each)) is not None), None)
 
 
-def add_accepts(schema: Mapping[str, Any], accepts: Accepts) -> dict[str, Any]:
-    """The schema of a file parameter with its accepted kinds and size added."""
-    if "anyOf" in schema:
-        return {**schema, "anyOf": [p if p.get("type") == "null" else add_accepts(p, accepts) for p in schema["anyOf"]]}
-    if isinstance(schema.get("items"), dict):
-        return {**schema, "items": add_accepts(schema["items"], accepts)}
-    return {**schema, **accepts.schema()}
-
-
 def _matches(kind: str, name: str, given: set[str]) -> bool:
     if kind.startswith("."):
         return name.endswith(kind)

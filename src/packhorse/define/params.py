@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from types import NoneType
 from typing import Annotated, Any, dataclass_transform, get_args, get_origin
 
@@ -12,7 +12,7 @@ import msgspec
 from packhorse.core.json import ANY, values_at
 from packhorse.core.plan import Path
 from packhorse.define import pydantic
-from packhorse.define.files import ANYTHING, Accepts, File, accepts_in, add_accepts, file_at
+from packhorse.define.files import ANYTHING, Accepts, File, accepts_in, file_at
 from packhorse.define.introspection import alternatives
 from packhorse.define.schemas import Many, fields_of, files_in, has_fields, schema_of, unknown_names
 from packhorse.define.secrets import Secret, secrets_in, to_secret
@@ -43,6 +43,12 @@ class Choices:
             raise ValueError(f"choices must be texts or numbers, and at least one, not {known!r}")
         return known
 
+    def add_to(self, schema: dict[str, Any]) -> dict[str, Any]:
+        """The JSON Schema of a value with the choices. Raises TypeError if they cannot be for it."""
+        if schema.get("type") not in ("string", "integer"):
+            raise TypeError("choices are for texts and whole numbers")
+        return {**schema, "enum": self.values}
+
 
 def choices_of(type: type[Any]) -> dict[Path, Choices]:
     """Choices by their path in a parameter type. TypeError if a union makes it unclear which values they are for."""
@@ -71,30 +77,35 @@ def _find(hint: Any, path: Path, inside: tuple[Any, ...]) -> Iterator[tuple[Path
             yield from _find(each, (*path, ANY), inside)
 
 
-def add_choices(schema: Mapping[str, Any], path: Path, choices: Choices) -> dict[str, Any]:
-    """The schema with the choices added at the path. TypeError if it is not a text or integer there."""
+Change = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+def change_schema(schema: Mapping[str, Any], path: Path, change: Change) -> dict[str, Any]:
+    """The schema with the part at the path changed; of a list, its elements, and of a union, all but None."""
     defs = dict(schema.get("$defs", {}))
-    whole = _add(schema, path, choices, defs)
+    whole = _change_part(schema, path, change, defs)
     return {**whole, "$defs": defs} if defs else whole
 
 
-def _add(schema: Mapping[str, Any], path: Path, choices: Choices, defs: dict[str, Any]) -> dict[str, Any]:
+def _change_part(schema: Mapping[str, Any], path: Path, change: Change, defs: dict[str, Any]) -> dict[str, Any]:
     if "$ref" in schema:
         name = str(schema["$ref"]).rpartition("/")[2]
-        defs[name] = _add(defs[name], path, choices, defs)
+        defs[name] = _change_part(defs[name], path, change, defs)
         return dict(schema)
     if "anyOf" in schema:
-        parts = [p if p.get("type") == "null" else _add(p, path, choices, defs) for p in schema["anyOf"]]
+        parts = [p if p.get("type") == "null" else _change_part(p, path, change, defs) for p in schema["anyOf"]]
         return {**schema, "anyOf": parts}
     if path and path[0] in schema.get("properties", {}):
-        inner = _add(schema["properties"][path[0]], path[1:], choices, defs)
+        inner = _change_part(schema["properties"][path[0]], path[1:], change, defs)
         return {**schema, "properties": {**schema["properties"], path[0]: inner}}
-    for name in ("items", "additionalProperties") if path else ("items",):  # choices for a list apply to its elements
+    for name in ("items", "additionalProperties") if path else ("items",):
         if isinstance(schema.get(name), dict):
-            return {**schema, name: _add(schema[name], path[1:], choices, defs)}
-    if schema.get("type") not in ("string", "integer"):
-        raise TypeError("choices are for texts and whole numbers")
-    return {**schema, "enum": choices.values}
+            return {**schema, name: _change_part(schema[name], path[1:], change, defs)}
+    return change(dict(schema))
+
+
+def _add_keywords(more: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+    return {**schema, **more}
 
 
 def field_name(path: Path) -> str:
@@ -149,7 +160,9 @@ class Schema:
                 raise TypeError(f"{hidden[0]} is a SecretStr, which is written as asterisks; use packhorse.Secret")
             if not pydantic.is_model(type):
                 msgspec.json.Decoder(type)
-            self._schema = _with(schema_of(type), self.accepts)
+            self._schema = schema_of(type)
+            for name, accepts in self.accepts.items():
+                self._schema = change_schema(self._schema, (name,), partial(_add_keywords, accepts.schema()))
             self.secrets = secrets_in(self._schema)
             if self._schema.get("type") != "object":
                 raise TypeError("it is not an object in JSON, so it has no named parameters")
@@ -164,7 +177,7 @@ class Schema:
         schema = self._schema
         for path, choices in self._choices.items():
             try:
-                schema = add_choices(schema, path, choices)
+                schema = change_schema(schema, path, choices.add_to)
             except Exception as error:  # broad: the user's function may raise anything
                 raise DefinitionError(f"the choices of {field_name(path)!r} cannot be read: {error!r}") from error
         return schema
@@ -261,11 +274,3 @@ def _accepts(hints: Mapping[str, Any], files: Mapping[str, Many]) -> dict[str, A
     if strange := found.keys() - files.keys():
         raise TypeError(f"{min(strange)} has Accepts, but is not a file")
     return found
-
-
-def _with(schema: dict[str, Any], accepts: Mapping[str, Accepts]) -> dict[str, Any]:
-    properties = {
-        name: add_accepts(part, accepts[name]) if name in accepts else part
-        for name, part in schema.get("properties", {}).items()
-    }
-    return {**schema, "properties": properties} if accepts else schema

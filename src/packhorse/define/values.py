@@ -60,11 +60,15 @@ def encode_result(value: object, who: str = "The stage") -> tuple[bytes, list[Fi
 
 def decode_result(data: bytes, type: Any, files: Sequence[Any], what: str = "The result") -> Any:
     """The value as ``type``, with ``files[n]`` in place of the numbers. For `Any`, the files may be anything."""
+
+    def revive(hint: Any, inner: Any) -> Any:
+        return pydantic.revive(hint, inner, files) if pydantic.is_model(hint) else inner
+
     try:
         value = _fill_files(msgspec.json.decode(data), files)
         if type is Any:
             return value
-        return msgspec.convert(value, type, dec_hook=lambda hint, inner: _revive(hint, inner, files), str_keys=True)
+        return msgspec.convert(value, type, dec_hook=revive, str_keys=True)
     except UNDECODABLE as error:
         raise invalid(f"{what} does not match its type", field_errors(error)) from error
 
@@ -104,10 +108,6 @@ def _fill_files(value: Any, files: Sequence[Any]) -> Any:
     if REFERENCE in value:
         return file_at(value, files)
     return {key[1:] if _ESCAPED.fullmatch(key) else key: _fill_files(inner, files) for key, inner in value.items()}
-
-
-def _revive(hint: Any, value: Any, files: Sequence[Any]) -> Any:
-    return pydantic.revive(hint, value, files) if pydantic.is_model(hint) else value
 
 
 def _advice(value: object) -> str:

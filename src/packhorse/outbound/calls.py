@@ -246,10 +246,10 @@ class Outbound:
 
     async def _connect(self, call: _Call, addresses: list[Address], opened: AsyncExitStack) -> httpx2.Response:
         """Connect to the first address that accepts. Nothing is sent to the others."""
+        if self._trust is None:  # created once: it reads every certificate there is
+            self._trust = httpx2.create_ssl_context()
         for address in addresses:
-            transport = await opened.enter_async_context(
-                httpx2.AsyncHTTPTransport(verify=self._context(), trust_env=False)
-            )
+            transport = await opened.enter_async_context(httpx2.AsyncHTTPTransport(verify=self._trust, trust_env=False))
             try:
                 response = await transport.handle_async_request(self._request(call, address))
             except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
@@ -272,11 +272,6 @@ class Outbound:
             content=call.body or None,
             extensions={"timeout": waits, "sni_hostname": target.host},
         )
-
-    def _context(self) -> ssl.SSLContext:
-        if self._trust is None:  # made once: it reads every certificate there is
-            self._trust = httpx2.create_ssl_context()
-        return self._trust
 
 
 class _Call(Struct, frozen=True):

@@ -112,7 +112,8 @@ class InlineWorker:
         for job in jobs:
             if job.deadline_at is not None and job.stopping is None:
                 moments.append(job.deadline_at)
-            moments += [at for at in _waits(job) if at > now]
+            tasks = (task for stage in job.stages for task in stage.tasks or () if task.status is Status.PENDING)
+            moments += [task.ready_at for task in tasks if task.ready_at is not None and task.ready_at > now]
         return min(moments, default=math.inf)
 
     def _set_clock(self, to: float) -> None:
@@ -282,12 +283,6 @@ class Recorder(Reporter):
     def report(self, report: Report) -> None:
         self.reports.append(report)
         super().report(report)
-
-
-def _waits(job: Job) -> list[float]:
-    """When its tasks become due that only wait for the time."""
-    tasks = [task for stage in job.stages for task in stage.tasks or () if task.status is Status.PENDING]
-    return [task.ready_at for task in tasks if task.ready_at is not None]
 
 
 def _raise(error: BaseException) -> Callable[..., Any]:
