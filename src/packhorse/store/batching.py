@@ -63,7 +63,7 @@ class Group(Generic[A, B]):
         except BaseException as error:  # broad: nobody may wait for an answer that will not come
             for waiting in group:
                 if not waiting.future.done():
-                    waiting.future.set_exception(_told(error))
+                    waiting.future.set_exception(_as_exception(error))
             if not isinstance(error, Exception):
                 raise
             return
@@ -75,6 +75,6 @@ class Group(Generic[A, B]):
             at = until
 
 
-def _told(error: BaseException) -> BaseException:
+def _as_exception(error: BaseException) -> BaseException:
     """A future takes no `StopIteration`, and one that was cancelled would look as if its own caller had been."""
     return error if isinstance(error, Exception) else RuntimeError(f"The store's sender was ended: {error!r}")

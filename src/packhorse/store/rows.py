@@ -1,4 +1,4 @@
-"""What the SQL stores read from rows in the same way: jobs, claims, and what is kept beside a job."""
+"""What stores read from rows in the same way: plans, and in SQL also jobs, claims and what is kept beside a job."""
 
 from __future__ import annotations
 

@@ -25,8 +25,9 @@ from packhorse.store.batching import Group
 from packhorse.store.redis import keys
 from packhorse.store.redis.client import Link, ServerClock
 from packhorse.store.redis.commit import MANY, pack_change
-from packhorse.store.redis.rows import FIELDS, Plans, jobs_from
+from packhorse.store.redis.rows import FIELDS, jobs_from
 from packhorse.store.redis.session import Member, Writer, pack, pack_ops
+from packhorse.store.rows import Plans
 
 RESERVED = 5.0
 """Seconds in which a claimer has decided and committed, or is taken for dead."""

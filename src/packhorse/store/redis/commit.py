@@ -40,8 +40,8 @@ from packhorse.core.records import IndexEntry, Put
 from packhorse.errors import AlreadySubmitted, Conflict, LeaseLost, PackhorseError, SlotTaken, StoreError
 from packhorse.store.base import is_own_work
 from packhorse.store.redis import keys, rows
-from packhorse.store.redis.rows import Plans
 from packhorse.store.redis.session import Member, Op, Session, pack_member
+from packhorse.store.rows import Plans
 
 NET = 7 * 86_400
 """Seconds after its purge time at which the server itself drops an ended job, should no worker ever come back."""
@@ -87,14 +87,14 @@ class CommitStore(Session):
             change = changes[n]
             outcomes[n] = answer if isinstance(answer, PackhorseError) else _refusal(answer, change)
             if change.before is None and outcomes[n] is None:
-                self._plans.kept.add(change.after.plan.fingerprint)
+                self._plans.stored.add(change.after.plan.fingerprint)
         return [outcomes[n] for n in range(len(changes))]
 
     async def _with_plans(
         self, changes: Sequence[Change], answers: Mapping[int, object], lacking: Sequence[int]
     ) -> dict[int, object]:
         """The server has lost plans that we had put there: bring them along, and what was refused behind them."""
-        self._plans.kept.clear()
+        self._plans.stored.clear()
         jobs = {changes[n].after.id for n in lacking}
         again = [n for n, answer in answers.items() if changes[n].after.id in jobs and answer]
         members = [pack_change(changes[n], self._plans) for n in again]
@@ -117,7 +117,7 @@ def pack_change(change: Change, plans: Plans, reservation: str | None = None) ->
     if change.before is None:
         assert job.plan.fingerprint, "a plan without a fingerprint would be taken for another one"
         plan = job.plan.fingerprint
-        body = "" if plan in plans.kept else json.encode(job.plan).decode()
+        body = "" if plan in plans.stored else json.encode(job.plan).decode()
     guards = [_guard(guard, job, reservation) for guard in change.guards]
     ops = _ops(change)
     if body:

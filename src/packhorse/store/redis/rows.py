@@ -8,9 +8,10 @@ from typing import Any
 
 from packhorse.core import json
 from packhorse.core.models import Event, Job, Stage, TaskId
-from packhorse.core.plan import Plan, Status
+from packhorse.core.plan import Status
 from packhorse.errors import CorruptRecord, PackhorseError
 from packhorse.store.redis import keys
+from packhorse.store.rows import Plans
 
 FIELDS = (
     "status", "pipeline", "created_at", "version", "tenant",  # the five that find looks at
@@ -108,42 +109,17 @@ def memberships(job: Job) -> dict[str, float]:
     return found
 
 
-class Plans:
-    """Plans by fingerprint. They never change, so one read per process is enough."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, Plan | PackhorseError] = {}
-        self.kept: set[str] = set()
-        """Those we have put there, and need not bring along again."""
-
-    def missing(self, rows: Sequence[Row]) -> list[str]:
-        return list({row[7].decode() for row in rows if row[7] is not None} - self._known.keys())
-
-    def learn(self, fingerprint: str, body: bytes | None) -> None:
-        if body is None:  # not remembered: it may still come
-            return
-        try:
-            self._known[fingerprint] = json.plan_from(body)
-        except CorruptRecord as error:
-            self._known[fingerprint] = error
-
-    def get(self, fingerprint: str, job_id: str) -> Plan:
-        plan = self._known.get(fingerprint) or CorruptRecord(reason=f"there is no plan {fingerprint}")
-        if isinstance(plan, Plan):
-            return plan
-        raise CorruptRecord(what="plan", job_id=job_id, reason=plan.facts["reason"])
-
-
 async def jobs_from(
     found: Sequence[tuple[str, Row]], plans: Plans, ask: Callable[[list[list[str]]], Awaitable[list[Any]]]
 ) -> list[Found]:
     """The jobs of rows that are there. One that cannot be read is told to who asked for it, and hides no other."""
     there = [(job_id, row) for job_id, row in found if row[3] is not None]
-    missing = plans.missing([row for _, row in there])
+    missing = list({row[7].decode() for _, row in there if row[7] is not None} - plans.known.keys())
     if missing:
         [bodies] = await ask([["HMGET", "plans", *missing]])
         for fingerprint, body in zip(missing, bodies, strict=True):
-            plans.learn(fingerprint, body)
+            if body is not None:  # one that is missing may still come
+                plans.add(fingerprint, body)
     return list(_read(there, plans))
 
 

@@ -17,7 +17,7 @@ from packhorse.errors import StoreError, StoreUnavailable
 from packhorse.settings import REDIS_PREFIX
 from packhorse.store.batching import Group
 from packhorse.store.redis.client import Address, Link, ServerClock, address
-from packhorse.store.redis.rows import Plans
+from packhorse.store.rows import Plans
 
 LANES = 2
 """Scripts under way at once: one is packed here while the server runs another. They are no order between callers."""

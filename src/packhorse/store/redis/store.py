@@ -147,7 +147,8 @@ class RedisStore(CommitStore, ReadStore, RecordStore, FailureStore, CounterStore
 
     async def _stage_names(self, plan: str, job_id: str) -> list[str]:
         [body] = await self._link.ask([["HGET", "plans", plan]])
-        self._plans.learn(plan, body)
+        if body is not None:
+            self._plans.add(plan, body)
         try:
             return [stage.name for stage in self._plans.get(plan, job_id).stages]
         except PackhorseError:  # then what people read of its stages is left to its own end
