@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from packhorse.cli.commands.dev import PORT
+from packhorse.cli.commands.processes import PORT
 from packhorse.client import LOCAL, Client, Json
 from packhorse.errors import PackhorseError
 from packhorse.settings import Settings, load

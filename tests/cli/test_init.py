@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from packhorse.cli.commands.init import NAMES
+from packhorse.cli.commands.installation import NAMES
 from packhorse.cli.options import SAMPLE
 from packhorse.client import Client
 from packhorse.errors import Unreachable

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from packhorse.cli.job_ref import NEWEST, resolve_job
+from packhorse.cli.options import NEWEST, resolve_job
 from packhorse.client import Client
 from tests.cli.conftest import Tell
 from tests.http.conftest import publish

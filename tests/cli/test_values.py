@@ -9,7 +9,7 @@ import pytest
 from cyclopts import CycloptsError
 
 from packhorse import File, Params
-from packhorse.cli.values import MOST, group_words, parameters_from
+from packhorse.cli.commands.submit import MOST, group_words, parameters_from
 from packhorse.define import Schema
 from packhorse.errors import InvalidInput
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from packhorse.cli.commands.init import text_of
+from packhorse.cli.commands.installation import text_of
 from tests.deploy.installed import Installed
 from tests.docs.blocks import ROOT, blocks
 from tests.docs.running import run

@@ -9,7 +9,6 @@ from typing import NoReturn
 
 import msgspec
 from cyclopts import CycloptsError
-from msgspec import Struct
 
 from packhorse.errors import InvalidInput, PackhorseError
 
@@ -31,10 +30,10 @@ def run(arguments: Sequence[str]) -> int:
         sys.stdout.flush()
     except CycloptsError as error:
         command = " ".join(["packhorse", *(error.command_chain or ())])
-        report = ErrorReport("usage", "Usage", str(error), f"See how it is used: {command} --help")
-        return report.print(arguments, USAGE)
+        return _report(arguments, USAGE, "usage", "Usage", str(error), f"See how it is used: {command} --help")
     except PackhorseError as error:
-        return _report(error).print(arguments, error.exit_code)
+        errors = error.errors if isinstance(error, InvalidInput) else ()
+        return _report(arguments, error.exit_code, error.type(), error.title(), error.message, error.hint, errors)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:  # the reader, such as head, has closed the pipe
@@ -43,27 +42,20 @@ def run(arguments: Sequence[str]) -> int:
     return code or 0
 
 
-class ErrorReport(Struct):
-    """An error as it is printed: as sentences, or as JSON with ``--json``."""
-
-    type: str
-    title: str
-    detail: str
-    hint: str
-    errors: Sequence[dict[str, str]] = ()
-
-    def print(self, arguments: Sequence[str], code: int) -> int:
-        if "--json" in arguments:
-            print(msgspec.json.encode({"error": self}).decode(), file=sys.stderr)
-        else:
-            print(self.detail, *self._fields(), *filter(None, [self.hint]), sep="\n", file=sys.stderr)
-        return code
-
-    def _fields(self) -> list[str]:
-        """The errors of each field that the message does not contain."""
-        return [f"  {each['field']}: {each['message']}" for each in self.errors if each["message"] not in self.detail]
-
-
-def _report(error: PackhorseError) -> ErrorReport:
-    errors = error.errors if isinstance(error, InvalidInput) else ()
-    return ErrorReport(error.type(), error.title(), error.message, error.hint, errors)
+def _report(
+    arguments: Sequence[str],
+    code: int,
+    type: str,
+    title: str,
+    detail: str,
+    hint: str,
+    errors: Sequence[dict[str, str]] = (),
+) -> int:
+    """Print the error as sentences, or as JSON with ``--json``; return the exit code."""
+    if "--json" in arguments:
+        report = {"type": type, "title": title, "detail": detail, "hint": hint, "errors": errors}
+        print(msgspec.json.encode({"error": report}).decode(), file=sys.stderr)
+    else:
+        fields = [f"  {each['field']}: {each['message']}" for each in errors if each["message"] not in detail]
+        print(detail, *fields, *filter(None, [hint]), sep="\n", file=sys.stderr)
+    return code

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
@@ -25,19 +24,15 @@ STEPS = {
 }
 
 
-class Board(Protocol):
-    def tell(self, event: Json) -> None: ...
-
-
 def follow_job(client: Client, job_id: str, *, json: bool = False) -> Json | None:
     """The job once it has ended; None if the user pressed Ctrl-C. A job retried meanwhile is followed further."""
     after = 0
     try:
-        with _board(json) as board:
+        with _printer(json) as tell:
             while True:
                 for event in client.events(job_id, after=after):
                     after = event["n"] or after
-                    board.tell(event)
+                    tell(event)
                 job: Json = client.get(job_id)
                 if job["status"] in EXIT:
                     return job
@@ -68,29 +63,22 @@ def place(data: Json) -> str:
 
 
 @contextmanager
-def _board(json: bool) -> Iterator[Board]:
+def _printer(json: bool) -> Iterator[Callable[[Json], None]]:
     if json:
-        yield Documents()
+        yield output.document
     elif sys.stderr.isatty():
         with Bars() as bars:
-            yield bars
+            yield bars.tell
     else:
-        yield Lines()
+        yield _print_step
 
 
-class Documents:
-    def tell(self, event: Json) -> None:
-        output.document(event)
-
-
-class Lines:
+def _print_step(event: Json) -> None:
     """For a log file: events, no progress."""
-
-    def tell(self, event: Json) -> None:
-        if event["type"] in STEPS:
-            data = event["data"]
-            why = data.get("message") or data.get("why")
-            output.message(STEPS[event["type"]].format(where=place(data), why=why, run=data.get("run")))
+    if event["type"] in STEPS:
+        data = event["data"]
+        why = data.get("message") or data.get("why")
+        output.message(STEPS[event["type"]].format(where=place(data), why=why, run=data.get("run")))
 
 
 class Bars:

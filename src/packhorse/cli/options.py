@@ -1,23 +1,40 @@
-"""Options that several commands share, and the settings they come to."""
+"""Options and arguments that several commands share: the job that is meant, how to print, which server, settings."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter, Token
 
 from packhorse.cli import output
-from packhorse.client import Client
+from packhorse.client import Client, Json
+from packhorse.errors import InvalidInput
 from packhorse.settings import Loaded, load
 
 SAMPLE = "packhorse.sample"
 
+WHOLE = 32
+"""Hexadecimal digits of an id."""
+SHORTEST = 4
+"""Minimum number of digits: fewer are likely a typo, and `delete` uses this too."""
+NEWEST = 200
+"""How many of the newest jobs are searched by the end of their id, which has no index."""
+ENDING = 8
+"""Minimum number of digits for an end: with fewer, an older job could have the same end."""
+SHOWN = 5
+"""Matching jobs that the error lists."""
 
-def _id(_type: object, text: str) -> None:
-    if not text.strip():
-        raise ValueError("a job is named by its id, and this is empty; see them with: packhorse jobs")
+
+def not_empty(message: str) -> Callable[[object, str | None], None]:
+    """A validator that refuses blank text with this message."""
+
+    def check(_type: object, text: str | None) -> None:
+        if text is not None and not text.strip():
+            raise ValueError(message)
+
+    return check
 
 
 def _whole(_type: object, tokens: Sequence[Token]) -> int:
@@ -29,14 +46,14 @@ def _whole(_type: object, tokens: Sequence[Token]) -> int:
         raise ValueError(f"{token.value!r} is not a whole number") from None
 
 
-def _name(_type: object, text: str | None) -> None:
-    if text is not None and not text.strip():
-        raise ValueError("this is empty; without a name all are listed")
-
-
 Status = Literal["pending", "running", "completed", "failed", "cancelled"]
-JobId = Annotated[str, Parameter(validator=_id)]
-ArtifactName = Annotated[str | None, Parameter(validator=_name)]
+JobId = Annotated[
+    str,
+    Parameter(
+        validator=not_empty("a job is named by its id, and this is empty; see them with: packhorse jobs"),
+        help="Its id, or the beginning of it; or the end, of one of the newest 200.",
+    ),
+]
 Whole = Annotated[int, Parameter(converter=_whole)]
 
 
@@ -45,6 +62,36 @@ Whole = Annotated[int, Parameter(converter=_whole)]
 class Output:
     json: bool = False
     "Print JSON, as the API gives it, one document per line."
+
+    def print_list(
+        self,
+        found: Json | Sequence[Json],
+        columns: Sequence[str],
+        row: Callable[[Json], Sequence[object]],
+        empty: str | None = None,
+    ) -> None:
+        """Print a list, or a page of one, as a table; or a sentence if there is nothing in it."""
+        page: Json = found if isinstance(found, dict) else {"items": found, "next": None}
+        if self.json:
+            output.document(page)
+        elif page["items"] or empty is None:
+            output.table(columns, map(row, page["items"]))
+        else:
+            output.message(empty)
+
+    def print_facts(self, found: Json, facts: Mapping[str, object]) -> None:
+        """Print what the server answered, or the facts of it, one per line."""
+        if self.json:
+            output.document(found)
+        else:
+            output.facts(facts)
+
+    def print_one(self, found: Json, text: str, *, to: Callable[[str], None] = output.plain) -> None:
+        """Print what the server answered, or a sentence about it."""
+        if self.json:
+            output.document(found)
+        else:
+            to(text)
 
 
 @Parameter(name="*")
@@ -119,3 +166,34 @@ def flags_of(*groups: Places | Pace) -> list[str]:
         for name, value in given
         for word in (("--queue", ",".join(value)) if name == "queues" else (f"--{name}", value))
     ]
+
+
+def resolve_job(client: Client, text: str) -> str:
+    """The id of the only job whose id begins or ends with the text; the text itself if there is none."""
+    digits = text.strip("… ").replace("-", "").lower()
+    if not SHORTEST <= len(digits) < WHOLE or not set(digits) <= set("0123456789abcdef"):
+        return text
+    # Ids are in the order of time: those that begin so are the first below what comes after the last that could.
+    is_end, is_begin = text.strip().startswith("…"), text.strip().endswith("…")
+    below = [] if is_end else client.list(cursor=_after(digits), limit=SHOWN + 1)["items"]
+    newest = client.list(limit=NEWEST)["items"] if len(digits) >= ENDING and not is_begin else []
+    found = {job["job_id"]: job for job in below if _digits(job).startswith(digits)}
+    found |= {job["job_id"]: job for job in newest if _digits(job).endswith(digits)}
+    if len(found) > 1:
+        raise InvalidInput(f"{text} may be several jobs: {_list_jobs([*found.values()])}.", field="job")
+    return next(iter(found), text)
+
+
+def _digits(job: Json) -> str:
+    return str(job["job_id"]).replace("-", "")
+
+
+def _after(digits: str) -> str:
+    """The id after the last one with this beginning; there is none after the highest id."""
+    digits = f"{min(int(digits.ljust(WHOLE, 'f'), 16) + 1, 16**WHOLE - 1):0{WHOLE}x}"
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
+def _list_jobs(jobs: list[Json]) -> str:
+    shown = [f"{job['job_id']} ({job['pipeline']}, {job['status']})" for job in jobs[:SHOWN]]
+    return ", ".join([*shown, "and more"] if len(jobs) > SHOWN else shown)

@@ -72,6 +72,11 @@ def cell(value: object) -> Text:
     return Text(word, style=STYLES.get(word, ""))
 
 
+def clock(at: str | None) -> str:
+    """A time without the T, the fraction and the zone."""
+    return "" if at is None else at[:19].replace("T", " ")
+
+
 def prose(text: str) -> str:
     """Remove backticks around names; a single backtick stays."""
     return re.sub(r"`([^`]*)`", r"\1", text)

@@ -9,8 +9,7 @@ from typing import Annotated, Any
 from cyclopts import App, Group, Parameter
 
 from packhorse.cli import output
-from packhorse.cli.job_ref import resolve_job
-from packhorse.cli.options import Remote, Whole
+from packhorse.cli.options import Remote, Whole, not_empty, resolve_job
 from packhorse.client import Client, Json
 
 app = App("failures", group_commands=Group("Commands"), result_action="return_value")
@@ -19,12 +18,10 @@ HEIGHTS = "·▁▂▃▄▅▆▇█"
 COLUMNS = ("failure", "at", "status", "pipeline", "stage", "code", "user", "message")
 
 
-def _name(_type: object, text: str) -> None:
-    if not text.strip():
-        raise ValueError("this is empty; see them with: packhorse failures")
-
-
-Name = Annotated[str, Parameter(validator=_name)]
+Name = Annotated[str, Parameter(validator=not_empty("this is empty; see them with: packhorse failures"))]
+Ids = Annotated[Name, Parameter(help="Their ids.")]
+HowMany = Annotated[Whole, Parameter(help="How many at most.")]
+Trial = Annotated[bool, Parameter(help="Only tell how many they are, and which are the newest.")]
 
 
 @Parameter(name="*")
@@ -56,7 +53,7 @@ def list_failures(
     chosen: Chosen = Chosen(),
     status: str | None = None,
     job: str | None = None,
-    limit: Whole = 50,
+    limit: HowMany = 50,
     remote: Remote = Remote(),
 ) -> None:
     """List runs that failed for good, newest first.
@@ -67,41 +64,27 @@ def list_failures(
         Only open, retried, resolved or dismissed ones.
     job
         Only those of one job: its id, or the beginning or end of it.
-    limit
-        How many at most.
     """
     with Client(remote.url) as client:
         job = None if job is None else resolve_job(client, job)
         found = client.failures(**chosen.filters(), status=status, job_id=job, limit=limit)
-    if remote.json:
-        output.document(found)
-    elif found["items"]:
-        output.table(COLUMNS, map(_failure, found["items"]))
-    else:
-        output.message("There are no such failures.")
+    remote.print_list(found, COLUMNS, _failure, "There are no such failures.")
 
 
 @app.command
-def groups(*, dismissed: bool = False, limit: Whole = 50, remote: Remote = Remote()) -> None:
+def groups(*, dismissed: bool = False, limit: HowMany = 50, remote: Remote = Remote()) -> None:
     """List failures by what went wrong, the last seen first; the trend is by the hour, up to now.
 
     Parameters
     ----------
     dismissed
         Only those that were dismissed.
-    limit
-        How many at most.
     """
     with Client(remote.url) as client:
         found = list(islice(client.failure_groups(dismissed=dismissed or None, trend=True), limit))
-    if remote.json:
-        output.document({"items": found, "next": None})
-    elif found:
-        counted = ("group", "count", "open", "users", "trend, 24 h", "last seen", "state")
-        columns = (*counted, "pipeline", "stage", "code", "message")
-        output.table(columns, map(_group, found))
-    else:
-        output.message("There are no failures.")
+    counted = ("group", "count", "open", "users", "trend, 24 h", "last seen", "state")
+    columns = (*counted, "pipeline", "stage", "code", "message")
+    remote.print_list(found, columns, _group, "There are no failures.")
 
 
 @app.command
@@ -115,30 +98,24 @@ def show(name: Name, /, *, remote: Remote = Remote()) -> None:
     """
     with Client(remote.url) as client:
         found = client.failure(name) if "-" in name else client.failure_group(name)
-    if remote.json:
-        output.document(found)
-    else:
-        output.facts({key.replace("_", " "): _cell(value) for key, value in found.items() if value is not None})
+    facts = {key.replace("_", " "): _cell(value) for key, value in found.items() if value is not None}
+    remote.print_facts(found, facts)
 
 
 @app.command
 def retry(
-    *failures: Name,
+    *failures: Ids,
     chosen: Chosen = Chosen(),
     pace: float | None = None,
-    dry_run: bool = False,
+    dry_run: Trial = False,
     remote: Remote = Remote(),
 ) -> None:
     """Have open failures retried: some by their ids, or all that have what is named.
 
     Parameters
     ----------
-    failures
-        Their ids.
     pace
         How many a second at most.
-    dry_run
-        Only tell how many they are, and which are the newest.
     """
     with Client(remote.url) as client:
         found = client.retry_failures(failures, **chosen.filters(), pace=pace, dry_run=dry_run)
@@ -147,18 +124,14 @@ def retry(
 
 @app.command
 def dismiss(
-    *failures: Name, reason: str, chosen: Chosen = Chosen(), dry_run: bool = False, remote: Remote = Remote()
+    *failures: Ids, reason: str, chosen: Chosen = Chosen(), dry_run: Trial = False, remote: Remote = Remote()
 ) -> None:
     """Dismiss open failures: some by their ids, or all that have what is named.
 
     Parameters
     ----------
-    failures
-        Their ids.
     reason
         Why.
-    dry_run
-        Only tell how many they are, and which are the newest.
     """
     with Client(remote.url) as client:
         found = client.dismiss_failures(failures, reason=reason, **chosen.filters(), dry_run=dry_run)
@@ -166,27 +139,21 @@ def dismiss(
 
 
 @app.command
-def orders(order: str | None = None, /, *, limit: Whole = 20, remote: Remote = Remote()) -> None:
+def orders(order: str | None = None, /, *, limit: HowMany = 20, remote: Remote = Remote()) -> None:
     """List what was ordered to be retried or dismissed, and how far it is.
 
     Parameters
     ----------
     order
         The id of one of them.
-    limit
-        How many at most.
     """
     with Client(remote.url) as client:
-        page = client.failure_orders(limit=limit) if order is None else None
-        found = [client.failure_order(order)] if order is not None else []
-    if remote.json:
-        output.document(page if page is not None else found[0])
+        found = client.failure_orders(limit=limit) if order is None else client.failure_order(order)
+    columns = ("order", "kind", "at", "by", "done", "left", "state")
+    if order is not None and remote.json:
+        output.document(found)
         return
-    rows = page["items"] if page is not None else found
-    if rows:
-        output.table(("order", "kind", "at", "by", "done", "left", "state"), map(_order, rows))
-    else:
-        output.message("Nothing was ordered.")
+    remote.print_list(found if order is None else [found], columns, _order, "Nothing was ordered.")
 
 
 def _print_order(found: Json, remote: Remote, what: str) -> None:
@@ -205,7 +172,7 @@ def _print_order(found: Json, remote: Remote, what: str) -> None:
 
 def _failure(found: Json) -> tuple[object, ...]:
     names = ("status", "pipeline", "stage", "error_code", "user_id", "message")
-    return found["failure_id"], _when(found["timestamp"]), *(found[name] for name in names)
+    return found["failure_id"], output.clock(found["timestamp"]), *(found[name] for name in names)
 
 
 def _group(found: Json) -> tuple[object, ...]:
@@ -213,7 +180,7 @@ def _group(found: Json) -> tuple[object, ...]:
     state = "dismissed" if found["is_dismissed"] else "seen again" if found["seen_again"] else "open"
     names = ("pipeline", "stage", "error_code", "message")
     counts = (found["fingerprint"], found["count"], found["open"], users, _trend(found["trend"]["counts"]))
-    return *counts, _when(found["last_seen"]), state, *(found[name] for name in names)
+    return *counts, output.clock(found["last_seen"]), state, *(found[name] for name in names)
 
 
 def _trend(counts: list[int | None]) -> str:
@@ -224,12 +191,8 @@ def _trend(counts: list[int | None]) -> str:
 
 def _order(found: Json) -> tuple[object, ...]:
     left = ", ".join(f"{why} {count}" for why, count in found["left"].items())
-    state = "under way" if found["ended_at"] is None else f"done at {_when(found['ended_at'])}"
-    return found["order_id"], found["kind"], _when(found["created_at"]), found["by"], found["done"], left, state
-
-
-def _when(at: str) -> str:
-    return at[:19].replace("T", " ")
+    state = "under way" if found["ended_at"] is None else f"done at {output.clock(found['ended_at'])}"
+    return found["order_id"], found["kind"], output.clock(found["created_at"]), found["by"], found["done"], left, state
 
 
 def _cell(value: object) -> object:

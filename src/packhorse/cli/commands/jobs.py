@@ -9,9 +9,8 @@ from cyclopts import CycloptsError, Parameter
 
 from packhorse.cli import follow as watching
 from packhorse.cli import output
-from packhorse.cli.commands.results import print_artifacts
-from packhorse.cli.job_ref import resolve_job
-from packhorse.cli.options import Chosen, JobId, Remote, Whole
+from packhorse.cli.commands import results
+from packhorse.cli.options import Chosen, JobId, Remote, Whole, resolve_job
 from packhorse.client import Client, Json
 from packhorse.core import json
 from packhorse.core.text import percent
@@ -37,15 +36,11 @@ def jobs(*, chosen: Chosen = Chosen(), count: bool = False, limit: Whole = 20, r
     """
     with remote.client() as client:
         page = client.count(**chosen.filters()) if count else client.list(**chosen.filters(), limit=limit)
-    if remote.json:
-        output.document(page)
-    elif count:
-        output.plain(f"{page['count']}{'+' if page['is_at_least'] else ''}")
-    elif page["items"]:
-        columns = ("job", "pipeline", "user", "status", "progress", "stage", "created")
-        output.table(columns, map(_row, page["items"]))
-    else:
-        output.message("There are no such jobs. Submit one with: packhorse submit PIPELINE")
+    if count:
+        remote.print_one(page, f"{page['count']}{'+' if page['is_at_least'] else ''}")
+        return
+    columns = ("job", "pipeline", "user", "status", "progress", "stage", "created")
+    remote.print_list(page, columns, _row, "There are no such jobs. Submit one with: packhorse submit PIPELINE")
 
 
 def show(job: JobId, /, *, follow: bool = False, remote: Remote = Remote()) -> int:
@@ -53,8 +48,6 @@ def show(job: JobId, /, *, follow: bool = False, remote: Remote = Remote()) -> i
 
     Parameters
     ----------
-    job
-        Its id, or the beginning of it; or the end, of one of the newest 200.
     follow
         Show progress until it has ended; the exit code is 0 completed, 1 failed, 4 cancelled.
     """
@@ -80,8 +73,6 @@ def logs(
 
     Parameters
     ----------
-    job
-        Its id, or the beginning of it; or the end, of one of the newest 200.
     follow
         Go on until the job has ended.
     stage
@@ -108,8 +99,6 @@ def promote(job: JobId, /, *, to: str | None = None, remote: Remote = Remote()) 
 
     Parameters
     ----------
-    job
-        Its id, or the beginning of it; or the end, of one of the newest 200.
     to
         The name of the place, where the server has several.
     """
@@ -117,22 +106,21 @@ def promote(job: JobId, /, *, to: str | None = None, remote: Remote = Remote()) 
         promoted = client.promote(resolve_job(client, job), to)
     if remote.json:
         output.document(promoted)
-    else:
-        for key in promoted["promoted_object_keys"]:
-            output.plain(key)
+        return
+    for key in promoted["promoted_object_keys"]:
+        output.plain(key)
 
 
 def pipelines(*, remote: Remote = Remote()) -> None:
     """List what can be submitted."""
     with remote.client() as client:
         found = client.pipelines()
-    if remote.json:
-        output.document({"items": found, "next": None})
-    elif found:
-        rows = [(each["name"], each["app"], _usage(each["schema"]), each["description"]) for each in found]
-        output.table(("pipeline", "app", "parameters", "meaning"), rows)
-    else:
-        output.message("No pipeline is published. A worker publishes its own when it starts: packhorse worker FILE")
+    remote.print_list(
+        found,
+        ("pipeline", "app", "parameters", "meaning"),
+        lambda each: (each["name"], each["app"], _usage(each["schema"]), each["description"]),
+        empty="No pipeline is published. A worker publishes its own when it starts: packhorse worker FILE",
+    )
 
 
 def _log_lines(client: Client, job_id: str, stage: str | None, tail: int | None) -> Iterator[Json]:
@@ -168,9 +156,8 @@ def _speaker(line: Json, stages: Json) -> str:
 
 
 def _row(job: Json) -> tuple[object, ...]:
-    created = job["created_at"][:19].replace("T", " ")
-    how_far = percent(job["progress"])
-    return job["job_id"], job["pipeline"], job["user_id"], job["status"], how_far, job["stage"], created
+    names = ("job_id", "pipeline", "user_id", "status")
+    return *(job[name] for name in names), percent(job["progress"]), job["stage"], output.clock(job["created_at"])
 
 
 def _print_job(client: Client, job_id: str, remote: Remote) -> None:
@@ -184,7 +171,7 @@ def _print_job(client: Client, job_id: str, remote: Remote) -> None:
         output.facts({"parameters": json.encode(job["parameters"]).decode()})
     _stages(job, client.metrics(job_id))
     if made := client.artifacts(job_id):
-        print_artifacts(made)
+        output.table(results.COLUMNS, map(results.artifact_row, made))
     if job["status"] not in TERMINAL:
         reasons = client.explain(job_id)
         for reason in reasons:

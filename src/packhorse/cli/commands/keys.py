@@ -1,17 +1,21 @@
-"""`packhorse keys`: through the server for who has a key, straight at the store for who has none yet."""
+"""`packhorse keys`, `tokens` and `audit`.
+
+Keys and audit go through the server for who has a key, and straight to the store for who has none yet.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Annotated, Any, TypeVar
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated
 
 from cyclopts import App, Parameter
 
 from packhorse.auth import keys
 from packhorse.cli import output
-from packhorse.cli.options import Places, Remote, Whole, settings_from
-from packhorse.client import Json
+from packhorse.cli.options import JobId, Places, Remote, Whole, resolve_job, settings_from
+from packhorse.client import Client, Json
 from packhorse.define.options import seconds
 from packhorse.errors import InvalidInput
 from packhorse.factory import open_store
@@ -24,7 +28,6 @@ from packhorse.store.collections.audit import Entry
 from packhorse.store.collections.keys import Key
 from packhorse.web.widgets import formatting
 
-T = TypeVar("T")
 OPERATOR = "cli"
 """Who is said to have done it: whoever can open the store."""
 
@@ -32,7 +35,13 @@ COLUMNS = ("key", "tenant", "scopes", "name", "user", "created", "ends")
 
 app = App("keys", help="Make, list, show, rotate and revoke keys.")
 
+tokens = App("tokens", help="Make, list and revoke tokens of one job.")
+
 Scopes = Annotated[Sequence[str], Parameter(name="--scope", negative=())]
+KeyId = Annotated[str, Parameter(help="Its id.")]
+OfJob = Annotated[
+    JobId, Parameter(help="The id of the job, or the beginning of it; or the end, of one of the newest 200.")
+]
 
 
 @app.command
@@ -64,22 +73,8 @@ def create(
     expires
         After how long it ends, as 90d.
     """
-    settings = settings_from(places).settings
-    if settings.key:
-        _refuse_tenant(tenant)
-        with remote.client() as client:
-            _print_key(client.create_key(scopes, name=name, user_id=user, expires_in=expires), remote)
-        return
-
-    async def straight(store: Store) -> Json:
-        lasting = None if expires is None else _duration("expires", expires)
-        key, text = await keys.create(
-            store, tenant or "default", scopes, by=OPERATOR, name=name, user=user, lasting=lasting
-        )
-        await _tell(store, settings, "key.created", key)
-        return {**key_to_json(key), "key": text}
-
-    _print_key(_with_store(settings, straight), remote)
+    with _client(remote, places, tenant) as client:
+        _print_key(client.create_key(scopes, name=name, user_id=user, expires_in=expires), remote)
 
 
 @app.command(name="list")
@@ -91,46 +86,16 @@ def list_keys(*, tenant: str | None = None, places: Places = Places(), remote: R
     tenant
         Only this tenant's. A server shows those of your own.
     """
-    settings = settings_from(places).settings
-    if settings.key:
-        _refuse_tenant(tenant)
-        with remote.client() as client:
-            found = client.keys()
-    else:
-
-        async def straight(store: Store) -> list[Json]:
-            return [{**key_to_json(key)} for key in await key_records.list_newest(store, tenant, limit=200)]
-
-        found = _with_store(settings, straight)
-    if remote.json:
-        output.document({"items": found, "next": None})
-        return
-    output.table(COLUMNS, map(_row, found))
+    with _client(remote, places, tenant) as client:
+        remote.print_list(client.keys(), COLUMNS, _row)
 
 
 @app.command
-def show(key: str, /, *, places: Places = Places(), remote: Remote = Remote()) -> None:
-    """Show whose key it is, what it may do and when it ends.
-
-    Parameters
-    ----------
-    key
-        Its id.
-    """
-    settings = settings_from(places).settings
-    if settings.key:
-        with remote.client() as client:
-            found = client.key(_key_id(key))
-    else:
-
-        async def straight(store: Store) -> Json:
-            return {**key_to_json(await keys.find(store, _key_id(key)))}
-
-        found = _with_store(settings, straight)
-    if remote.json:
-        output.document(found)
-    else:
-        output.facts(dict(zip(COLUMNS, _row(found), strict=True)))
+def show(key: KeyId, /, *, places: Places = Places(), remote: Remote = Remote()) -> None:
+    """Show whose key it is, what it may do and when it ends."""
+    with _client(remote, places) as client:
+        found = client.key(_key_id(key))
+    remote.print_facts(found, dict(zip(COLUMNS, _row(found), strict=True)))
 
 
 @app.command
@@ -144,63 +109,68 @@ def rotate(key: str, /, *, overlap: str = "0s", places: Places = Places(), remot
     overlap
         How long the old one is good besides the new one, as 1h.
     """
-    settings = settings_from(places).settings
-    if settings.key:
-        with remote.client() as client:
-            _print_key(client.rotate_key(_key_id(key), overlap=overlap), remote)
-        return
-
-    async def straight(store: Store) -> Json:
-        old = await keys.find(store, _key_id(key))
-        new, text = await keys.rotate(store, old, by=OPERATOR, overlap=_duration("overlap", overlap))
-        await _tell(store, settings, "key.rotated", new, replaces=old.id)
-        return {**key_to_json(new), "key": text}
-
-    _print_key(_with_store(settings, straight), remote)
+    with _client(remote, places) as client:
+        _print_key(client.rotate_key(_key_id(key), overlap=overlap), remote)
 
 
 @app.command
-def revoke(key: str, /, *, places: Places = Places(), remote: Remote = Remote()) -> None:
-    """End a key now. What is open with it is cut within a second.
-
-    Parameters
-    ----------
-    key
-        Its id.
-    """
-    settings = settings_from(places).settings
-    if settings.key:
-        with remote.client() as client:
-            ended = client.revoke_key(_key_id(key))
-    else:
-
-        async def straight(store: Store) -> Json:
-            found = await keys.revoke(store, (await keys.find(store, _key_id(key))).id, by=OPERATOR)
-            await _tell(store, settings, "key.revoked", found)
-            return {**key_to_json(found)}
-
-        ended = _with_store(settings, straight)
-    if remote.json:
-        output.document(ended)
-    else:
-        output.message(f"Key {ended['key_id']} has ended.")
+def revoke(key: KeyId, /, *, places: Places = Places(), remote: Remote = Remote()) -> None:
+    """End a key now. What is open with it is cut within a second."""
+    with _client(remote, places) as client:
+        ended = client.revoke_key(_key_id(key))
+    remote.print_one(ended, f"Key {ended['key_id']} has ended.", to=output.message)
 
 
 @app.command
-def limits(key: str, /, *, remote: Remote = Remote()) -> None:
-    """Show what a key may still ask for and download.
-
-    Parameters
-    ----------
-    key
-        Its id.
-    """
+def limits(key: KeyId, /, *, remote: Remote = Remote()) -> None:
+    """Show what a key may still ask for and download."""
     with remote.client() as client:
         found = client.key_limits(_key_id(key))
+    remote.print_list(found, ("name", "unit", "limit", "window", "left"), _limit)
+
+
+@tokens.command(name="create")
+def create_token(job: JobId, /, *, expires: str | None = None, remote: Remote = Remote()) -> None:
+    """Make a token that can read and cancel this job, and the address of a page with it. Both are printed once.
+
+    Parameters
+    ----------
+    expires
+        After how long it ends, as 1d.
+    """
+    with remote.client() as client:
+        job = resolve_job(client, job)
+        made = client.token(job, expires_in=expires)
+        made = {**made, "url": f"{client.url}/p/{made['key']}"}
     if remote.json:
-        output.document({"items": found, "next": None})
+        output.document(made)
         return
-    output.table(("name", "unit", "limit", "window", "left"), map(_limit, found))
+    output.message(f"Token {made['key_id']} is for job {job} only, until {made['ends_at']}. Keep it safe:")
+    output.plain(made["key"])
+    output.message(f"The page for the person who waits: {made['url']}")
+
+
+@tokens.command(name="list")
+def list_tokens(job: JobId, /, *, remote: Remote = Remote()) -> None:
+    """List the tokens that were given out for a job."""
+    with remote.client() as client:
+        found = client.tokens(resolve_job(client, job))
+    empty = f"There are no tokens. Make one with: packhorse tokens create {job}"
+    remote.print_list(found, ("token", "created", "ends"), _token_row, empty)
+
+
+@tokens.command(name="revoke")
+def revoke_token(job: OfJob, token: str, /, *, remote: Remote = Remote()) -> None:
+    """End a token now. What is open with it is cut within a second.
+
+    Parameters
+    ----------
+    token
+        The id of the token.
+    """
+    with remote.client() as client:
+        ended = client.revoke(resolve_job(client, job), token)
+    remote.print_one(ended, f"Token {ended['key_id']} has ended.", to=output.message)
 
 
 def audit(*, limit: Whole = 50, places: Places = Places(), remote: Remote = Remote()) -> None:
@@ -211,37 +181,73 @@ def audit(*, limit: Whole = 50, places: Places = Places(), remote: Remote = Remo
     limit
         How many lines at most.
     """
+    with _client(remote, places) as client:
+        found = client.audit(limit=limit)["items"]
+    remote.print_list(found, ("at", "event", "times", "tenant", "key", "address", "job", "details"), _line)
+
+
+class StoreKeys:
+    """Does at the store what `Client` has the server do."""
+
+    def __init__(self, settings: Settings, tenant: str | None, runner: asyncio.Runner, store: Store) -> None:
+        self._settings = settings
+        self._tenant = tenant
+        self._run = runner.run
+        self._store = store
+
+    def create_key(self, scopes: Sequence[str], *, name: str, user_id: str | None, expires_in: str | None) -> Json:
+        lasting = None if expires_in is None else _duration("expires", expires_in)
+        tenant = self._tenant or "default"
+        key, text = self._run(
+            keys.create(self._store, tenant, scopes, by=OPERATOR, name=name, user=user_id, lasting=lasting)
+        )
+        self._audit("key.created", key)
+        return {**key_to_json(key), "key": text}
+
+    def keys(self) -> Sequence[Json]:
+        found = self._run(key_records.list_newest(self._store, self._tenant, limit=200))
+        return [{**key_to_json(key)} for key in found]
+
+    def key(self, key_id: str) -> Json:
+        return {**key_to_json(self._run(keys.find(self._store, key_id)))}
+
+    def rotate_key(self, key_id: str, *, overlap: str) -> Json:
+        old = self._run(keys.find(self._store, key_id))
+        lasting = _duration("overlap", overlap)
+        new, text = self._run(keys.rotate(self._store, old, by=OPERATOR, overlap=lasting))
+        self._audit("key.rotated", new, replaces=old.id)
+        return {**key_to_json(new), "key": text}
+
+    def revoke_key(self, key_id: str) -> Json:
+        found = self._run(keys.find(self._store, key_id))
+        ended = self._run(keys.revoke(self._store, found.id, by=OPERATOR))
+        self._audit("key.revoked", ended)
+        return {**key_to_json(ended)}
+
+    def audit(self, *, limit: int) -> Json:
+        found = self._run(audit_records.tail(self._store, limit=limit))
+        return {"items": [audit_entry_to_json(entry) for entry in found], "next": None}
+
+    def _audit(self, event: str, key: Key, **details: str) -> None:
+        about = {"key_id": key.id, **details}
+        entry = Entry(at=self._store.now(), event=event, tenant=key.tenant, actor=OPERATOR, details=about)
+        self._run(audit_records.append(self._store, [entry], keep=self._settings.audit_keep))
+
+
+@contextmanager
+def _client(remote: Remote, places: Places, tenant: str | None = None) -> Iterator[Client | StoreKeys]:
     settings = settings_from(places).settings
     if settings.key:
+        _refuse_tenant(tenant)
         with remote.client() as client:
-            found = client.audit(limit=limit)["items"]
-    else:
-
-        async def straight(store: Store) -> list[Json]:
-            return [{**audit_entry_to_json(entry)} for entry in await audit_records.tail(store, limit=limit)]
-
-        found = _with_store(settings, straight)
-    if remote.json:
-        output.document({"items": found, "next": None})
+            yield client
         return
-    columns = ("at", "event", "times", "tenant", "key", "address", "job", "details")
-    output.table(columns, map(_line, found))
-
-
-def _with_store(settings: Settings, act: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
-    async def run() -> T:
-        store = await open_store(settings.store, settings.prefix)
+    with asyncio.Runner() as runner:
+        store = runner.run(open_store(settings.store, settings.prefix))
         try:
-            return await act(store)
+            yield StoreKeys(settings, tenant, runner, store)
         finally:
-            await store.close()
-
-    return asyncio.run(run())
-
-
-async def _tell(store: Store, settings: Settings, event: str, key: Key, **details: str) -> None:
-    entry = Entry(at=store.now(), event=event, tenant=key.tenant, actor=OPERATOR, details={"key_id": key.id, **details})
-    await audit_records.append(store, [entry], keep=settings.audit_keep)
+            runner.run(store.close())
 
 
 def _refuse_tenant(tenant: str | None) -> None:
@@ -287,12 +293,9 @@ def _key_id(text: str) -> str:
 
 
 def _row(key: Json) -> Sequence[object]:
-    return (
-        key["key_id"],
-        key["tenant_id"],
-        ",".join(key["scopes"]),
-        key["name"],
-        key["user_id"] or "",
-        key["created_at"],
-        key["ends_at"] or "",
-    )
+    owner = (key["key_id"], key["tenant_id"], ",".join(key["scopes"]), key["name"], key["user_id"] or "")
+    return *owner, key["created_at"], key["ends_at"] or ""
+
+
+def _token_row(token: Json) -> tuple[object, ...]:
+    return token["key_id"], token["created_at"], token["ends_at"] or ""

@@ -1,19 +1,35 @@
-"""`serve` and `worker`: the two processes an installation consists of."""
+"""`serve` and `worker`, the two processes of an installation; and `dev`, which runs both and restarts them."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from packhorse import log
-from packhorse.cli.options import SAMPLE, Pace, Places, settings_from
+from packhorse.cli import USAGE
+from packhorse.cli.options import SAMPLE, Pace, Places, flags_of, settings_from
+from packhorse.cli.output import forward
+from packhorse.cli.reloader import Watched
+from packhorse.cli.supervisor import Kept
+from packhorse.core.text import plural
+from packhorse.errors import PackhorseError
 from packhorse.factory import open_both
-from packhorse.settings import Settings
+from packhorse.host import require_free_port
+from packhorse.settings import Settings, keep_secret_key
 from packhorse.worker.pool import describe
 from packhorse.worker.status import serve_status
 from packhorse.worker.worker import Worker, tune_gc
+
+PORT = "3003"
+LOOK = 0.5
+"""Seconds between looks at the user's files."""
+KNOCK = 0.05
+"""Seconds between tries to reach a server that is starting."""
+DRAIN = "10m"
+"""How long a job may go on with the old code after a change, unless the settings say otherwise."""
 
 
 def serve(
@@ -77,3 +93,96 @@ def _loops() -> Callable[[], asyncio.AbstractEventLoop] | None:
     except ImportError:
         return None
     return new_event_loop
+
+
+def dev(*files: str, port: str | None = None, places: Places = Places()) -> int:
+    """Run server and worker here, and restart the worker when the code changes; a running stage keeps the old code.
+
+    Parameters
+    ----------
+    files
+        file.py or module:attribute with the pipelines; else the one in the settings, else the built-in sample. Of
+        several, each gets a worker of its own.
+    port
+        Port to listen on: 3003 unless given here or in the settings.
+    """
+    loaded = settings_from(places, port=port)
+    if loaded.origins["port"] == "default":
+        loaded = settings_from(places, port=PORT)
+    settings = loaded.settings
+    require_free_port(settings.host, settings.port)
+    drain = ["--drain", DRAIN] if loaded.origins["drain"] == "default" else []
+    apps = dict.fromkeys(files) or [settings.app or SAMPLE]
+    return asyncio.run(Dev(settings, list(apps), flags_of(places), drain).run())
+
+
+class Dev:
+    def __init__(self, settings: Settings, apps: Sequence[str], flags: Sequence[str], drain: Sequence[str]) -> None:
+        self._settings = settings
+        self._over = asyncio.Event()
+        self._serve = Kept("serve", ["serve", "--keyless", "--port", str(settings.port), *flags], forward)
+        self._workers = {
+            app: Kept("worker" if len(apps) == 1 else f"worker {app}", ["worker", app, *drain, *flags], forward)
+            for app in apps
+        }
+
+    async def run(self) -> int:
+        loaded = await self._prepare()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, self._told_to_stop)
+        self._serve.start()
+        for worker in self._workers.values():
+            worker.start()
+        watching = [self._watch(app, loaded[app]) for app in self._workers]
+        waits = [self._over.wait(), self._serve.refused.wait(), self._greet(), *watching]
+        tasks = [asyncio.ensure_future(each) for each in waits]
+        await asyncio.wait(tasks[:2], return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*(each.end() for each in (*self._workers.values(), self._serve)))
+        return USAGE if self._serve.refused.is_set() else 0
+
+    async def _prepare(self) -> Mapping[str, Sequence[str]]:
+        """The files of each app. Fails now, with one sentence, rather than in two children over and over."""
+        loaded = {app: (await describe(app)).files for app in self._workers}
+        if not self._settings.secret_key:
+            keep_secret_key()
+        store, blobs = await open_both(self._settings)
+        await store.close()
+        await blobs.close()
+        return loaded
+
+    def _told_to_stop(self) -> None:
+        if self._over.is_set():
+            for each in (*self._workers.values(), self._serve):
+                each.kill()
+        self._over.set()
+
+    async def _greet(self) -> None:
+        host, port = self._settings.host, self._settings.port
+        while True:
+            with contextlib.suppress(OSError):
+                _, writer = await asyncio.open_connection(host, port)
+                writer.close()
+                break
+            await asyncio.sleep(KNOCK)
+        apps = ", ".join(self._workers)
+        forward("dev", f"{apps} {plural(len(self._workers), 'runs', 'run')} at http://{host}:{port}; Ctrl-C ends it")
+        if str(port) != PORT:
+            forward("dev", f"other commands find it with: export PACKHORSE_URL=http://{host}:{port}")
+
+    async def _watch(self, app: str, loaded: Sequence[str]) -> None:
+        watched = Watched(app, loaded)
+        while True:
+            await asyncio.sleep(LOOK)
+            if not watched.has_changed():
+                continue
+            try:
+                described = await describe(app)
+            except PackhorseError as error:
+                watched.knows(None)
+                forward("dev", f"{error.message}\nThe worker is restarted when it can be loaded again.")
+                continue
+            watched.knows(described.files)
+            forward("dev", "the code has changed: what starts from now on runs the new one")
+            self._workers[app].start()

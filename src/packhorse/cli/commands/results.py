@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import Annotated
+
+from cyclopts import Parameter
 
 from packhorse.cli import output as printing
-from packhorse.cli.job_ref import resolve_job
-from packhorse.cli.options import ArtifactName, JobId, Remote
+from packhorse.cli.options import JobId, Remote, not_empty, resolve_job
 from packhorse.client import Client, Json
 from packhorse.core import json as wire
 from packhorse.errors import InvalidInput
 
 STEP = 1024
+COLUMNS = ("artifact", "size", "type")
+
+ArtifactName = Annotated[str | None, Parameter(validator=not_empty("this is empty; without a name all are listed"))]
 
 
 def result(job: JobId, /, *, output: str = ".", remote: Remote = Remote()) -> None:
@@ -23,14 +28,12 @@ def result(job: JobId, /, *, output: str = ".", remote: Remote = Remote()) -> No
 
     Parameters
     ----------
-    job
-        Its id, or the beginning of it; or the end, of one of the newest 200.
     output
         File to write to, or folder/ to write into; else the folder we are in. A result without files is printed.
     """
     to = target(output)
     with remote.client() as client:
-        save_result(client, resolve_job(client, job), to, json=remote.json)
+        save_result(client, resolve_job(client, job), to, remote)
 
 
 def artifacts(job: JobId, name: ArtifactName = None, /, *, output: str = ".", remote: Remote = Remote()) -> None:
@@ -38,8 +41,6 @@ def artifacts(job: JobId, name: ArtifactName = None, /, *, output: str = ".", re
 
     Parameters
     ----------
-    job
-        Its id, or the beginning of it; or the end, of one of the newest 200.
     name
         Which one, as it is listed; without a name all are listed.
     output
@@ -49,21 +50,14 @@ def artifacts(job: JobId, name: ArtifactName = None, /, *, output: str = ".", re
     with remote.client() as client:
         job = resolve_job(client, job)
         if name is not None and to is not None:
-            _print_path(client.artifact(job, name, to), json=remote.json)
+            _print_path(client.artifact(job, name, to), remote)
             return
         found = client.artifacts(job)
-    if remote.json:
-        printing.document({"items": found, "next": None})
-    elif found:
-        print_artifacts(found)
-    else:
-        printing.message("The job has made no files.")
+    remote.print_list(found, COLUMNS, artifact_row, "The job has made no files.")
 
 
-def print_artifacts(found: Sequence[Json]) -> None:
-    """A table of artifacts."""
-    rows = [(each["name"], _size(each["size_bytes"]), each["content_type"]) for each in found]
-    printing.table(("artifact", "size", "type"), rows)
+def artifact_row(artifact: Json) -> tuple[object, ...]:
+    return artifact["name"], _size(artifact["size_bytes"]), artifact["content_type"]
 
 
 def target(output: str) -> Path:
@@ -85,12 +79,12 @@ def check_target(output: str) -> Path:
     return path
 
 
-def save_result(client: Client, job_id: str, output: Path, *, json: bool) -> None:
+def save_result(client: Client, job_id: str, output: Path, remote: Remote) -> None:
     """Write the result where it was asked for; one without files is a value, and printed if no file was named."""
     with translate_os_errors(str(output)):  # a disk may be full by now
         found = client.result(job_id, output)
     if isinstance(found, Path):
-        _print_path(found, json=json)
+        _print_path(found, remote)
     elif output.is_dir():
         printing.document(found)
     else:
@@ -109,8 +103,8 @@ def translate_os_errors(output: str) -> Iterator[None]:
         raise InvalidInput(f"Nothing can be written to {output}: {why}.", field="output") from error
 
 
-def _print_path(path: Path, *, json: bool) -> None:
-    printing.document({"path": str(path)}) if json else printing.plain(str(path))
+def _print_path(path: Path, remote: Remote) -> None:
+    remote.print_one({"path": str(path)}, str(path))
 
 
 def _size(count: float) -> str:

@@ -8,9 +8,8 @@ from typing import Annotated, Any, Literal
 from cyclopts import App, Group, Parameter
 
 from packhorse.cli import output
-from packhorse.cli.commands.submit import schema_of
-from packhorse.cli.options import Remote, Whole
-from packhorse.cli.values import group_words, parameters_from
+from packhorse.cli.commands.submit import group_words, parameters_from, schema_of
+from packhorse.cli.options import Remote, Whole, not_empty
 from packhorse.client import Client, Json
 from packhorse.core import text
 from packhorse.errors import InvalidInput, ScheduleNotFound
@@ -18,14 +17,19 @@ from packhorse.errors import InvalidInput, ScheduleNotFound
 app = App("schedules", group_commands=Group("Commands"), result_action="return_value")
 
 
-def _id(_type: object, text: str) -> None:
-    if not text.strip():
-        raise ValueError("a schedule is named by its id, and this is empty; see them with: packhorse schedules")
-
-
-ScheduleId = Annotated[str, Parameter(validator=_id)]
+ScheduleId = Annotated[
+    str,
+    Parameter(
+        validator=not_empty("a schedule is named by its id, and this is empty; see them with: packhorse schedules"),
+        help="Its id.",
+    ),
+]
+Reason = Annotated[str, Parameter(help="Why; the version says so.")]
+HowMany = Annotated[Whole, Parameter(help="How many.")]
 Labels = Annotated[list[str] | None, Parameter(name="--label", negative=())]
 Values = Annotated[str, Parameter(name="NAME=VALUE")]
+
+CHANGED = ("field", "old", "new")
 
 
 @app.default
@@ -40,24 +44,17 @@ def list_schedules(*, deleted: bool = False, remote: Remote = Remote()) -> None:
     """
     with remote.client() as client:
         found = list(client.schedules(deleted=deleted))
-    if remote.json:
-        output.document({"items": found, "next": None})
-    elif found:
-        rows = [(s["schedule_id"], s["pipeline"], s["cron"], s["when"], _clock(s["next_at"]), _state(s)) for s in found]
-        output.table(("schedule", "pipeline", "cron", "when", "next", "state"), rows)
-    else:
-        output.message("There are no schedules. Make one with: packhorse schedules put ID PIPELINE --cron '0 3 * * *'")
+    remote.print_list(
+        found,
+        ("schedule", "pipeline", "cron", "when", "next", "state"),
+        lambda s: (s["schedule_id"], s["pipeline"], s["cron"], s["when"], output.clock(s["next_at"]), _state(s)),
+        empty="There are no schedules. Make one with: packhorse schedules put ID PIPELINE --cron '0 3 * * *'",
+    )
 
 
 @app.command
 def show(schedule: ScheduleId, /, *, remote: Remote = Remote()) -> None:
-    """Show a schedule.
-
-    Parameters
-    ----------
-    schedule
-        Its id.
-    """
+    """Show a schedule."""
     with remote.client() as client:
         _print_schedule(client.schedule(schedule), remote)
 
@@ -75,7 +72,7 @@ def put(
     misfire: Literal["skip", "catch_up"] | None = None,
     window: str | None = None,
     labels: Labels = None,
-    reason: str = "",
+    reason: Reason = "",
     version: Whole | None = None,
     dry_run: bool = False,
     remote: Remote = Remote(),
@@ -84,8 +81,6 @@ def put(
 
     Parameters
     ----------
-    schedule
-        Its id.
     pipeline
         What is run, behind the id as for submit, or as an option; see them with: packhorse pipelines
     values
@@ -104,8 +99,6 @@ def put(
         How old a tick may be to be caught up with, as 1h.
     labels
         NAME=VALUE, for people; may be repeated.
-    reason
-        Why; the version says so.
     version
         The version you have seen; else the one there is now.
     dry_run
@@ -133,135 +126,68 @@ def put(
 
 
 @app.command
-def pause(schedule: ScheduleId, /, *, reason: str = "", remote: Remote = Remote()) -> None:
-    """Let no tick fire until it is resumed.
-
-    Parameters
-    ----------
-    schedule
-        Its id.
-    reason
-        Why; the version says so.
-    """
+def pause(schedule: ScheduleId, /, *, reason: Reason = "", remote: Remote = Remote()) -> None:
+    """Let no tick fire until it is resumed."""
     with remote.client() as client:
         _print_change(client.pause_schedule(schedule, reason), remote)
 
 
 @app.command
-def resume(schedule: ScheduleId, /, *, reason: str = "", remote: Remote = Remote()) -> None:
-    """Go on, with the next tick.
-
-    Parameters
-    ----------
-    schedule
-        Its id.
-    reason
-        Why; the version says so.
-    """
+def resume(schedule: ScheduleId, /, *, reason: Reason = "", remote: Remote = Remote()) -> None:
+    """Go on, with the next tick."""
     with remote.client() as client:
         _print_change(client.resume_schedule(schedule, reason), remote)
 
 
 @app.command
-def reset(schedule: ScheduleId, /, *, reason: str = "", remote: Remote = Remote()) -> None:
-    """Make it what the app's code declares, again.
-
-    Parameters
-    ----------
-    schedule
-        Its id.
-    reason
-        Why; the version says so.
-    """
+def reset(schedule: ScheduleId, /, *, reason: Reason = "", remote: Remote = Remote()) -> None:
+    """Make it what the app's code declares, again."""
     with remote.client() as client:
         _print_change(client.reset_schedule(schedule, reason), remote)
 
 
 @app.command
-def delete(schedule: ScheduleId, /, *, reason: str = "", remote: Remote = Remote()) -> None:
-    """Fire it no more; what has happened can be looked at for a while.
-
-    Parameters
-    ----------
-    schedule
-        Its id.
-    reason
-        Why; the version says so.
-    """
+def delete(schedule: ScheduleId, /, *, reason: Reason = "", remote: Remote = Remote()) -> None:
+    """Fire it no more; what has happened can be looked at for a while."""
     with remote.client() as client:
         _print_change(client.delete_schedule(schedule, reason), remote)
 
 
 @app.command
 def run(schedule: ScheduleId, /, *, remote: Remote = Remote()) -> None:
-    """Run it now, beside its ticks.
-
-    Parameters
-    ----------
-    schedule
-        Its id.
-    """
+    """Run it now, beside its ticks."""
     with remote.client() as client:
         made = client.run_schedule(schedule)
-    if remote.json:
-        output.document(made)
-    else:
-        output.message(f"Look what becomes of it with: packhorse schedules runs {schedule}")
+    text = f"Look what becomes of it with: packhorse schedules runs {schedule}"
+    remote.print_one(made, text, to=output.message)
 
 
 @app.command
-def runs(schedule: ScheduleId, /, *, limit: Whole = 20, remote: Remote = Remote()) -> None:
-    """List what became of each tick, the newest first.
-
-    Parameters
-    ----------
-    schedule
-        Its id.
-    limit
-        How many.
-    """
+def runs(schedule: ScheduleId, /, *, limit: HowMany = 20, remote: Remote = Remote()) -> None:
+    """List what became of each tick, the newest first."""
     with remote.client() as client:
         found = client.schedule_runs(schedule, limit=limit)
-    if remote.json:
-        output.document(found)
-    elif found["items"]:
-        rows = [
-            (_clock(r["tick"]), r["version"], r["status"], r["duration_ms"], r["job_id"] or "", r["message"])
-            for r in found["items"]
-        ]
-        output.table(("tick", "version", "status", "ms", "job", "message"), rows)
-    else:
-        output.message("It has not fired yet.")
+    remote.print_list(
+        found,
+        ("tick", "version", "status", "ms", "job", "message"),
+        lambda r: (
+            output.clock(r["tick"]),
+            r["version"],
+            r["status"],
+            r["duration_ms"],
+            r["job_id"] or "",
+            r["message"],
+        ),
+        empty="It has not fired yet.",
+    )
 
 
 @app.command
-def history(schedule: ScheduleId, /, *, limit: Whole = 20, remote: Remote = Remote()) -> None:
-    """List its versions, newest first: who made each, why, and what it changed.
-
-    Parameters
-    ----------
-    schedule
-        Its id.
-    limit
-        How many.
-    """
+def history(schedule: ScheduleId, /, *, limit: HowMany = 20, remote: Remote = Remote()) -> None:
+    """List its versions, newest first: who made each, why, and what it changed."""
     with remote.client() as client:
         found = client.schedule_versions(schedule, limit=limit)
-    if remote.json:
-        output.document(found)
-        return
-    rows = [
-        (
-            v["version"],
-            _clock(v["at"]),
-            v["author"],
-            v["action"],
-            v["reason"],
-            ", ".join(map(_difference, v["changes"])),
-        )
-        for v in found["items"]
-    ]
-    output.table(("version", "at", "by", "what", "why", "changes"), rows)
+    remote.print_list(found, ("version", "at", "by", "what", "why", "changes"), _version_row)
 
 
 @app.command
@@ -270,8 +196,6 @@ def diff(schedule: ScheduleId, old: Whole, new: Whole, /, *, remote: Remote = Re
 
     Parameters
     ----------
-    schedule
-        Its id.
     old
         The number of a version.
     new
@@ -279,26 +203,17 @@ def diff(schedule: ScheduleId, old: Whole, new: Whole, /, *, remote: Remote = Re
     """
     with remote.client() as client:
         found = client.diff_schedule(schedule, old, new)
-    if remote.json:
-        output.document({"items": found, "next": None})
-    elif found:
-        output.table(("field", "old", "new"), [(d["field"], d["old"], d["new"]) for d in found])
-    else:
-        output.message("They say the same.")
+    remote.print_list(found, CHANGED, _change_row, empty="They say the same.")
 
 
 @app.command
-def rollback(schedule: ScheduleId, to: Whole, /, *, reason: str = "", remote: Remote = Remote()) -> None:
+def rollback(schedule: ScheduleId, to: Whole, /, *, reason: Reason = "", remote: Remote = Remote()) -> None:
     """Make an earlier version the newest again.
 
     Parameters
     ----------
-    schedule
-        Its id.
     to
         The number of that version.
-    reason
-        Why; the version says so.
     """
     with remote.client() as client:
         _print_change(client.rollback_schedule(schedule, to, reason), remote)
@@ -317,13 +232,10 @@ def preview(cron: str, /, *, zone: str = "UTC", remote: Remote = Remote()) -> No
     """
     with remote.client() as client:
         found = client.preview_schedule(cron, zone)
-    if remote.json:
-        output.document({"items": found, "next": None})
-    else:
+    if not remote.json:
         output.message(f"{text.describe_schedule(cron, zone)}:")
-        output.table(
-            ("local time", "UTC", "", ""), [(m["local"], _clock(m["at"]), m["mark"], m["note"]) for m in found]
-        )
+    columns = ("local time", "UTC", "", "")
+    remote.print_list(found, columns, lambda m: (m["local"], output.clock(m["at"]), m["mark"], m["note"]))
 
 
 def _schedule_or_none(client: Client, schedule: str) -> Json | None:
@@ -349,14 +261,11 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _print_schedule(schedule: Json, remote: Remote) -> None:
-    if remote.json:
-        output.document(schedule)
-        return
     facts = {
         "schedule": schedule["schedule_id"],
-        "version": f"{schedule['version']}, by {schedule['updated_by']} at {_clock(schedule['updated_at'])}",
+        "version": f"{schedule['version']}, by {schedule['updated_by']} at {output.clock(schedule['updated_at'])}",
         "state": _state(schedule),
-        "next": _clock(schedule["next_at"]),
+        "next": output.clock(schedule["next_at"]),
         "when": schedule["when"],
         "cron": f"{schedule['cron']} ({schedule['zone']})",
         "pipeline": schedule["pipeline"],
@@ -367,24 +276,30 @@ def _print_schedule(schedule: Json, remote: Remote) -> None:
         **{f"label {name}": value for name, value in schedule["labels"].items()},
     }
     drift = islice(schedule["drift"] or (), 20)
-    output.facts({**facts, **{f"drift {each['field']}": _difference(each) for each in drift}})
+    remote.print_facts(schedule, {**facts, **{f"drift {each['field']}": _difference(each) for each in drift}})
 
 
 def _print_change(schedule: Json, remote: Remote) -> None:
-    if remote.json:
-        output.document(schedule)
-    else:
-        output.plain(f"Schedule {schedule['schedule_id']} is {_state(schedule)}, at version {schedule['version']}.")
+    text = f"Schedule {schedule['schedule_id']} is {_state(schedule)}, at version {schedule['version']}."
+    remote.print_one(schedule, text)
 
 
 def _print_trial(schedule: Json, remote: Remote) -> None:
     """What an edit would do."""
-    if remote.json:
-        output.document(schedule)
-        return
-    output.plain(f"Schedule {schedule['schedule_id']} would be at version {schedule['version']}: {schedule['when']}.")
-    if schedule["changes"]:
-        output.table(("field", "old", "new"), [(d["field"], d["old"], d["new"]) for d in schedule["changes"]])
+    text = f"Schedule {schedule['schedule_id']} would be at version {schedule['version']}: {schedule['when']}."
+    remote.print_one(schedule, text)
+    if schedule["changes"] and not remote.json:
+        output.table(CHANGED, map(_change_row, schedule["changes"]))
+
+
+def _change_row(change: Json) -> tuple[object, ...]:
+    return change["field"], change["old"], change["new"]
+
+
+def _version_row(version: Json) -> tuple[object, ...]:
+    changes = ", ".join(map(_difference, version["changes"]))
+    names = ("author", "action", "reason")
+    return version["version"], output.clock(version["at"]), *(version[name] for name in names), changes
 
 
 def _state(schedule: Json) -> str:
@@ -396,7 +311,3 @@ def _state(schedule: Json) -> str:
 
 def _difference(change: Json) -> str:
     return f"{change['field']}: {change['old']} -> {change['new']}"
-
-
-def _clock(at: str | None) -> str:
-    return "" if at is None else at[:19].replace("T", " ")

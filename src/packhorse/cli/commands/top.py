@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from packhorse.cli import output
-from packhorse.cli.commands.stats import overview, percentiles, seconds, worker_row
+from packhorse.cli.commands.operations import WORKER_COLUMNS, overview, percentiles, waiting, worker_row
 from packhorse.cli.options import Remote
 from packhorse.client import Client, Json
 from packhorse.core.text import percent
@@ -111,11 +111,9 @@ def _page(found: Json) -> RenderableType:
     facts = Text("\n").join(
         Text.assemble((f"{name:8}", "bold"), value) for name, value in (*overview(stats).items(), _rates(stats))
     )
-    parts: list[RenderableType] = [Text(f"packhorse  {stats['at'][:19].replace('T', ' ')} UTC", style="bold"), facts]
+    parts: list[RenderableType] = [Text(f"packhorse  {output.clock(stats['at'])} UTC", style="bold"), facts]
     parts += _section("queues", ("queue", "ready", "oldest", "running", "per minute", "waited", ""), _queues(found))
-    parts += _section(
-        "workers", ("worker", "state", "seen", "slots", "cpu", "memory", "in hand"), map(worker_row, found["workers"])
-    )
+    parts += _section("workers", WORKER_COLUMNS, map(worker_row, found["workers"]))
     parts += _section("running", ("job", "pipeline", "user", "stage", "", ""), map(_running_row, found["running"]))
     parts += _section("failed last", ("job", "pipeline", "when", "why"), map(_failed_row, found["failed"]))
     return Group(*parts)
@@ -138,11 +136,10 @@ def _section(title: str, columns: Sequence[str], rows: Iterator[Any]) -> list[Re
 
 def _queues(found: Json) -> Iterator[Sequence[object]]:
     for each in found["queues"]:
-        waited = percentiles(each["wait_seconds"]) if each["wait_seconds"]["p50"] is not None else ""
-        oldest = seconds(each["oldest_seconds"]) if each["ready"] else ""
+        ready, oldest, waited = waiting(each)
         running = f"{each['running']}/{each['slots']}"
         paused = "paused" if each["paused"] else ""
-        yield each["name"], each["ready"], oldest, running, f"{each['per_minute']:g}", waited, paused
+        yield each["name"], ready, oldest, running, f"{each['per_minute']:g}", waited, paused
 
 
 def _running_row(job: Json) -> Sequence[object]:
@@ -152,9 +149,5 @@ def _running_row(job: Json) -> Sequence[object]:
 
 def _failed_row(job: Json) -> Sequence[object]:
     error = job["error"] or {}
-    return (
-        job["job_id"],
-        job["pipeline"],
-        (job["completed_at"] or "")[11:19],
-        f"{error.get('code')}: {error.get('message')}",
-    )
+    ended_at = (job["completed_at"] or "")[11:19]
+    return job["job_id"], job["pipeline"], ended_at, f"{error.get('code')}: {error.get('message')}"

@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import App, Group, Parameter
 
 from packhorse.cli import output
-from packhorse.cli.options import Remote
+from packhorse.cli.options import Remote, not_empty
 from packhorse.client import Json
 
 app = App("webhooks", group_commands=Group("Commands"), result_action="return_value")
@@ -15,12 +15,13 @@ app = App("webhooks", group_commands=Group("Commands"), result_action="return_va
 NOT_TAKEN = 1
 
 
-def _id(_type: object, text: str) -> None:
-    if not text.strip():
-        raise ValueError("a webhook is named by its id, and this is empty; see them with: packhorse webhooks")
-
-
-WebhookId = Annotated[str, Parameter(validator=_id)]
+WebhookId = Annotated[
+    str,
+    Parameter(
+        validator=not_empty("a webhook is named by its id, and this is empty; see them with: packhorse webhooks"),
+        help="Its id.",
+    ),
+]
 
 
 @app.default
@@ -29,12 +30,8 @@ def list_webhooks(*, remote: Remote = Remote()) -> None:
     """List where ended jobs are told, and what has become of it."""
     with remote.client() as client:
         found = client.webhooks()
-    if remote.json:
-        output.document({"items": found, "next": None})
-    elif found:
-        output.table(("webhook", "created", "state", "url"), map(_row, found))
-    else:
-        output.message("There are no webhooks. Make one with: packhorse webhooks add URL")
+    empty = "There are no webhooks. Make one with: packhorse webhooks add URL"
+    remote.print_list(found, ("webhook", "created", "state", "url"), _row, empty)
 
 
 @app.command
@@ -57,56 +54,28 @@ def add(url: str, /, *, remote: Remote = Remote()) -> None:
 
 @app.command
 def remove(webhook: WebhookId, /, *, remote: Remote = Remote()) -> None:
-    """Tell an address nothing more; what waits to be sent is dropped.
-
-    Parameters
-    ----------
-    webhook
-        Its id.
-    """
+    """Tell an address nothing more; what waits to be sent is dropped."""
     with remote.client() as client:
         ended = client.remove_webhook(webhook)
-    if remote.json:
-        output.document(ended)
-    else:
-        output.plain(f"Webhook {ended['webhook_id']} has ended.")
+    remote.print_one(ended, f"Webhook {ended['webhook_id']} has ended.")
 
 
 @app.command(name="test")
 def send_test(webhook: WebhookId, /, *, remote: Remote = Remote()) -> int:
-    """Send a message now; the exit code is 1 if it is not taken.
-
-    Parameters
-    ----------
-    webhook
-        Its id.
-    """
+    """Send a message now; the exit code is 1 if it is not taken."""
     with remote.client() as client:
         found = client.test_webhook(webhook)
-    if remote.json:
-        output.document(found)
-    else:
-        output.plain("It was taken." if found["delivered"] else f"It was not taken: {found['error']}.")
+    remote.print_one(found, "It was taken." if found["delivered"] else f"It was not taken: {found['error']}.")
     return 0 if found["delivered"] else NOT_TAKEN
 
 
 @app.command
 def deliveries(webhook: WebhookId, /, *, remote: Remote = Remote()) -> None:
-    """List the messages that wait to be sent, newest first, and why the last try failed.
-
-    Parameters
-    ----------
-    webhook
-        Its id.
-    """
+    """List the messages that wait to be sent, newest first, and why the last try failed."""
     with remote.client() as client:
         found = client.deliveries(webhook)
-    if remote.json:
-        output.document({"items": found, "next": None})
-    elif found:
-        output.table(("message", "tries", "next", "error"), map(_delivery_row, found))
-    else:
-        output.message("Nothing waits to be sent: what was taken is gone.")
+    empty = "Nothing waits to be sent: what was taken is gone."
+    remote.print_list(found, ("message", "tries", "next", "error"), _delivery_row, empty)
 
 
 def _delivery_row(delivery: Json) -> tuple[object, ...]:
@@ -114,5 +83,4 @@ def _delivery_row(delivery: Json) -> tuple[object, ...]:
 
 
 def _row(webhook: Json) -> tuple[object, ...]:
-    created = webhook["created_at"][:19].replace("T", " ")
-    return webhook["webhook_id"], created, webhook["reason"] or "active", webhook["url"]
+    return webhook["webhook_id"], output.clock(webhook["created_at"]), webhook["reason"] or "active", webhook["url"]

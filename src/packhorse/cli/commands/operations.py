@@ -1,25 +1,60 @@
-"""The commands that look on: who works, and how it goes."""
+"""The commands for operators: workers, queues, holding a queue up, and how it goes."""
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from cyclopts import Parameter
+
 from packhorse.cli import output
-from packhorse.cli.options import Remote
+from packhorse.cli.options import Remote, not_empty
 from packhorse.client import Client, Json
 from packhorse.core.text import plural
 
 MIB = 1024**2
+WORKER_COLUMNS = ("worker", "state", "seen", "slots", "cpu", "memory", "in hand")
+
+Queue = Annotated[
+    str,
+    Parameter(
+        validator=not_empty("a queue is named, and this is empty; see them with: packhorse queues"), help="Its name."
+    ),
+]
 
 
 def workers(*, remote: Remote = Remote()) -> None:
     """List the workers: what each has in hand, how its host is, and for a day those that were lost."""
     with Client(remote.url) as client:
         found = client.workers()
-    if remote.json:
-        output.document({"items": found, "next": None})
-    elif found:
-        output.table(("worker", "state", "seen", "slots", "cpu", "memory", "in hand"), map(worker_row, found))
-    else:
-        output.message("There are no workers. Start one with: packhorse worker FILE")
+    empty = "There are no workers. Start one with: packhorse worker FILE"
+    remote.print_list(found, WORKER_COLUMNS, worker_row, empty)
+
+
+def queues(*, remote: Remote = Remote()) -> None:
+    """List the queues: what waits, who serves them, what is paused."""
+    with remote.client() as client:
+        found = client.queues()
+    columns = ("queue", "ready", "oldest", "running", "workers", "slots", "per minute", "waited", "paused")
+    empty = "There are no queues. A worker publishes its pipelines when it starts: packhorse worker FILE"
+    remote.print_list(found, columns, _queue_row, empty)
+
+
+def pause(queue: Queue, /, *, reason: str = "", remote: Remote = Remote()) -> None:
+    """Start nothing more from a queue; what runs, runs on.
+
+    Parameters
+    ----------
+    reason
+        Why; whoever waits is told.
+    """
+    with remote.client() as client:
+        _print_queue(client.pause(queue, reason), remote)
+
+
+def resume(queue: Queue, /, *, remote: Remote = Remote()) -> None:
+    """Go on with a queue."""
+    with remote.client() as client:
+        _print_queue(client.resume(queue), remote)
 
 
 def stats(
@@ -38,10 +73,7 @@ def stats(
     """
     with Client(remote.url) as client:
         found = client.stats(window=window, queue=queue, pipeline=pipeline)
-    if remote.json:
-        output.document(found)
-        return
-    output.facts({**overview(found), **_window(found["window"], window)})
+    remote.print_facts(found, {**overview(found), **_window(found["window"], window)})
 
 
 def overview(found: Json) -> dict[str, str]:
@@ -110,3 +142,27 @@ def _in_hand(worker: Json) -> str:
         when = lost["missed_at"][11:19]
         return f"missed {when} by {lost['noticed_by']}; {lost['tasks']} given back{': ' if named else ''}{named}"
     return ", ".join(f"{each['job_id']} {each['stage']}" for each in worker["work"])
+
+
+def _queue_row(queue: Json) -> tuple[object, ...]:
+    ready, oldest, waited = waiting(queue)
+    served = (queue["running"], queue["workers"], queue["slots"], f"{queue['per_minute']:g}")
+    return queue["name"], ready, oldest, *served, waited, _pause_text(queue["paused"])
+
+
+def waiting(queue: Json) -> tuple[int, str, str]:
+    """Tasks that are ready, how long the oldest has waited, and how long the last ones did."""
+    oldest = seconds(queue["oldest_seconds"]) if queue["ready"] else ""
+    waited = percentiles(queue["wait_seconds"]) if queue["wait_seconds"]["p50"] is not None else ""
+    return queue["ready"], oldest, waited
+
+
+def _print_queue(queue: Json, remote: Remote) -> None:
+    remote.print_one(queue, f"Queue {queue['name']} is {'paused' if queue['paused'] else 'served'}.")
+
+
+def _pause_text(pause: Json | None) -> str:
+    if pause is None:
+        return ""
+    why = f": {pause['reason']}" if pause["reason"] else ""
+    return f"by {pause['by']} at {output.clock(pause['at'])}{why}"

@@ -1,23 +1,93 @@
-"""`packhorse doctor`: checks store, files and workers. Needs no server."""
+"""`init`, `config` and `doctor`: begin a project, see every setting, check store, files and workers."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
+import shlex
 import shutil
 import time
 from collections.abc import AsyncIterator
+from importlib.resources import files
 from pathlib import Path
+from string import Template
+from typing import Any
 from urllib.parse import urlsplit
 
 from packhorse.blobs.base import Blobs
 from packhorse.cli import output as printing
-from packhorse.cli.options import Output, Places, settings_from
-from packhorse.errors import PackhorseError
+from packhorse.cli.commands.results import translate_os_errors
+from packhorse.cli.options import Output, Pace, Places, settings_from
+from packhorse.errors import PackhorseError, WouldOverwrite
 from packhorse.factory import blobs_from, is_absent, open_store
 from packhorse.jobs import health
-from packhorse.settings import Loaded, Settings, without_secrets
+from packhorse.settings import PREFIX, Loaded, Settings, descriptions, printable, without_secrets
 from packhorse.store.base import Finding
+
+NAMES = ("pipelines.py", "test_pipelines.py", "pyproject.toml", "README.md", ".gitignore")
+NAMELESS = "jobs"
+"""What a project is called whose folder has a name that no package can have."""
+
+
+def init(folder: Path = Path(), /) -> None:
+    """Write a small project that runs, with a test. What is there already is never overwritten.
+
+    Parameters
+    ----------
+    folder
+        Where; this folder unless said otherwise.
+    """
+    written = {folder / name: text_of(name, folder) for name in NAMES}
+    for path in written:
+        if path.exists() or path.is_symlink():
+            raise WouldOverwrite(path=str(path))
+    with translate_os_errors(str(folder)):
+        folder.mkdir(parents=True, exist_ok=True)
+        for path, text in written.items():
+            with path.open("x", encoding="utf-8") as file:
+                file.write(text)
+            printing.plain(str(path))
+    printing.message("\nNext, in two terminals:")
+    for command in ("packhorse dev", "packhorse submit count text=@README.md --wait --output ."):
+        printing.message("  " + _in_folder(folder, command))
+
+
+def text_of(name: str, folder: Path) -> str:
+    template = files("packhorse.cli").joinpath("project", f"{name}.txt").read_text(encoding="utf-8")
+    return Template(template).substitute(name=_project_name(folder))
+
+
+def _project_name(folder: Path) -> str:
+    name = re.sub(r"[^a-z0-9]+", "-", folder.resolve().name.lower()).strip("-")
+    return name[:63].rstrip("-") or NAMELESS
+
+
+def _in_folder(folder: Path, command: str) -> str:
+    return command if folder == Path() else f"cd {shlex.quote(str(folder))} && {command}"
+
+
+def config(*, output: Output = Output(), pace: Pace = Pace(), places: Places = Places()) -> None:
+    """Show every setting and where its value comes from: flag, environment, .env, pyproject.toml or default."""
+    loaded = settings_from(pace, places)
+    found = [
+        {"name": PREFIX + name.upper(), "value": value, "origin": loaded.origins[name]}
+        for name, value in printable(loaded.settings).items()
+    ]
+    meaning = descriptions()
+    if output.json:
+        printing.document([{**each, "meaning": meaning[each["name"]]} for each in found])
+        return
+    rows = [(each["name"], _env_text(each["value"]), each["origin"], meaning[each["name"]]) for each in found]
+    printing.table(("setting", "value", "origin", "meaning"), rows)
+
+
+def _env_text(value: Any) -> str:
+    """As it would be written in the environment."""
+    if isinstance(value, dict):
+        return ",".join(f"{name}={count}" for name, count in value.items())
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
 
 ENOUGH = 512 * 1024**2
 """Bytes of free disk below which running stages and uploads are likely to fail."""
