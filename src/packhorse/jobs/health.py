@@ -39,6 +39,23 @@ async def find_all(store: Store, blobs: Blobs, settings: Settings) -> list[Findi
     return [*answers, *await find_in_store(store, settings)]
 
 
+async def find_bad(
+    store: Store, blobs: Blobs, settings: Settings, cards: Sequence[WorkerCard], checked: Sequence[Finding]
+) -> list[Finding]:
+    """What needs attention, given the workers and the store's own check. Reads nothing that is never bad."""
+    now = store.now()
+    live = [card for card in cards if is_live(card, now, settings.lease)]
+    found = [
+        await files_answer(blobs, now),
+        *checked,
+        *_workers(cards, now, settings.lease),
+        *background_findings(live, now, settings),
+        *_worker_findings(await list_findings(store), live, now),
+        *await _stuck(store, live),
+    ]
+    return [each for each in found if state(each, now) == "bad"]
+
+
 async def find_in_store(store: Store, settings: Settings) -> list[Finding]:
     """From the store: its setup, the workers, what they have found, and jobs that are stuck."""
     now, cards = store.now(), await workers.list_all(store)

@@ -33,20 +33,34 @@ WorkerState = Literal["alive", "draining", "silent", "lost"]
 class Overview(Struct, frozen=True):
     """What the first page shows an operator."""
 
-    stats: schemas.StatsDocument
+    survey: QueueStats
+    today: int
+    """Jobs that have ended since midnight."""
+    failed: int
+    """Jobs that have failed in 24 hours."""
+    series: Sequence[schemas.PointDocument]
     findings: Sequence[schemas.FindingDocument]
+    """The bad ones."""
     groups: Sequence[FailureGroupDocument]
     """Groups of failures of which some are open, the last seen first."""
 
 
 async def overview(services: Services, caller: Caller, window: str, *, groups: int) -> Overview:
-    """The survey and the self-check may be a few seconds old: all viewers share them."""
+    """The survey and the self-check may be a few seconds old: all viewers share them.
+
+    Raises InvalidInput for the window.
+    """
+    length = _length(window)
     survey, _ = await services.survey()
-    found, _ = await services.findings()
-    now = services.store.now()
+    bad, _ = await services.findings()
+    today, failed = await count_ended(services.store)
+    found = await series(services.store, length, with_levels=False)
     return Overview(
-        await _stats(services, survey, window),
-        [_finding(each, now) for each in found],
+        survey,
+        today,
+        failed,
+        [_point(point, found.step) for point in found.points],
+        [_finding(each, services.store.now()) for each in bad],
         await _open_groups(services, caller, groups),
     )
 
@@ -63,15 +77,8 @@ async def stats(
     services: Services, window: str, *, queue: str | None = None, pipeline: str | None = None
 ) -> schemas.StatsDocument:
     """Raises InvalidInput for the window, and QueueNotFound."""
-    _length(window)
-    survey = await queue_stats(services.store, services.settings.lease)
-    return await _stats(services, survey, window, queue=queue, pipeline=pipeline)
-
-
-async def _stats(
-    services: Services, survey: QueueStats, window: str, *, queue: str | None = None, pipeline: str | None = None
-) -> schemas.StatsDocument:
     length = _length(window)
+    survey = await queue_stats(services.store, services.settings.lease)
     if queue is not None and queue not in survey.queues:
         raise QueueNotFound(queue=queue[:100])
     counts, counted_at = await services.counts()

@@ -24,7 +24,7 @@ from packhorse.jobs.transact import Transactor
 from packhorse.log import log
 from packhorse.schemas.jobs import JobDocument, jobs_to_json
 from packhorse.settings import Settings
-from packhorse.store.base import Store
+from packhorse.store.base import Finding, Store
 
 COUNTED = 2.0
 """Seconds for which a count of all jobs is used again: some stores need several milliseconds for it."""
@@ -32,6 +32,8 @@ SURVEYED = 2.0
 """Seconds for which the overview page uses a survey of the queues again."""
 EXAMINED = 5.0
 """Seconds for which the overview page uses a self-check again."""
+CHECKED = 60.0
+"""Seconds for which it uses the store's check of its own settings again."""
 REMEMBERED = 10.0
 """Seconds for which the durations of earlier runs are used again."""
 LONGEST_REASON = 500
@@ -90,9 +92,15 @@ class Services:
         self.audit = Auditor(store, keep=settings.audit_keep)
         self.counts = Cached(lambda: store.counted(MOST_COUNTED), COUNTED, store.now)
         self.survey = Cached(lambda: queue_stats(store, settings.lease), SURVEYED, store.now)
-        self.findings = Cached(lambda: health.find_all(store, blobs, settings), EXAMINED, store.now)
+        self.checked = Cached(lambda: store.check(), CHECKED, store.now)
+        self.findings = Cached(self._find_bad, EXAMINED, store.now)
         self.past_durations = Cached(partial(past_durations, store), REMEMBERED, store.now)
         """Of the stages of a pipeline: pages that watch a job ask again and again."""
+
+    async def _find_bad(self) -> list[Finding]:
+        survey, _ = await self.survey()
+        checked, _ = await self.checked()
+        return await health.find_bad(self.store, self.blobs, self.settings, survey.cards, checked)
 
     async def job(self, caller: Caller, job_id: str) -> Job:
         """Raises JobNotFound, also for a job of somebody else."""

@@ -81,13 +81,15 @@ async def count_ended(store: Store) -> tuple[int, int]:
     return today, failed
 
 
-async def series(store: Store, window: float, *, queue: str | None, pipeline: str | None) -> Series:
+async def series(
+    store: Store, window: float, *, queue: str | None = None, pipeline: str | None = None, with_levels: bool = True
+) -> Series:
     """Of jobs, or of the attempts in one queue; with samples of that queue, or of all."""
     now = store.now()
     step = MINUTE if window <= MOST_POINTS * MINUTE else QUARTER
     since = now - window + step  # the current step counts as one
     counts = await store.tallied(step, since, queue=queue or "", pipeline=pipeline)
-    return _series(step, since, now, counts, await list_readings(store, since), queue)
+    return _series(step, since, now, counts, await list_readings(store, since) if with_levels else [], queue)
 
 
 def _series(
@@ -125,6 +127,8 @@ def _level(reading: Reading, queue: str | None) -> Level:
 
 class QueueStats(Struct, frozen=True):
     at: float
+    cards: Sequence[WorkerCard]
+    """All workers."""
     live: Sequence[WorkerCard]
     """Workers with a heartbeat within one lease."""
     queues: Mapping[str, Level]
@@ -150,7 +154,8 @@ class QueueStats(Struct, frozen=True):
 async def queue_stats(store: Store, lease: float) -> QueueStats:
     """The cost does not depend on the number of jobs."""
     now = store.now()
-    live = [card for card in await workers.list_all(store) if is_live(card, now, lease)]
+    cards = await workers.list_all(store)
+    live = [card for card in cards if is_live(card, now, lease)]
     kinds = kinds_of(await list_definitions(store))
     for queue in (queue for card in live for queue in card.queues):
         kinds.setdefault(queue, set())
@@ -158,6 +163,7 @@ async def queue_stats(store: Store, lease: float) -> QueueStats:
     oldest = await _oldest(store, kinds, now)
     return QueueStats(
         now,
+        cards,
         live,
         {
             queue: Level(

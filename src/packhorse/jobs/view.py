@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from typing import TypedDict
 
 import msgspec
 from msgspec import Struct
@@ -23,7 +24,7 @@ from packhorse.schemas import job_details
 from packhorse.schemas import jobs as job_schemas
 from packhorse.schemas.job_details import EstimateDocument, ReasonDocument, estimate_to_json, reason_to_json
 from packhorse.schemas.operations import PipelineDocument, pipeline_to_json
-from packhorse.schemas.progress import Reported
+from packhorse.schemas.progress import Reported, duration_ms, iso, job_percent
 from packhorse.store.base import Count, Filter, Line
 
 MOST_COUNTED = 1000
@@ -45,6 +46,47 @@ async def list_jobs(
     found = await services.store.find(filter, before=cursor, limit=limit + 1)
     following = found[limit - 1].id if len(found) > limit else None
     return {"items": await services.documents(found[:limit]), "next": following}
+
+
+class JobRow(TypedDict):
+    """A job in the list of a page: of what the store keeps beside it, only the progress is read."""
+
+    job_id: str
+    pipeline: str
+    user_id: str
+    status: Status
+    stopping: str | None
+    progress: float
+    created_at: str | None
+    started_at: str | None
+    duration_ms: int | None
+
+
+async def job_rows(
+    services: Services, caller: Caller, wanted: Filter, *, cursor: str | None = None, limit: int
+) -> tuple[list[JobRow], str | None]:
+    """Newest first, and the cursor of the next page."""
+    filter = access.jobs_filter(caller, wanted)
+    if filter is None:
+        return [], None
+    found = await services.store.find(filter, before=cursor, limit=limit + 1)
+    progress = await services.store.progress([job.id for job in found[:limit]])
+    rows: list[JobRow] = [
+        {
+            "job_id": job.id,
+            "pipeline": job.plan.pipeline,
+            "user_id": job.user,
+            "status": job.status,
+            "stopping": job.stopping,
+            "progress": job_percent(job, progress.get(job.id, {})),
+            "created_at": iso(job.created_at),
+            "started_at": iso(job.started_at),
+            "duration_ms": duration_ms(job.started_at, job.completed_at),
+        }
+        for job in found[:limit]
+        if not job.is_purging
+    ]
+    return rows, found[limit - 1].id if len(found) > limit else None
 
 
 async def count_jobs(services: Services, caller: Caller, wanted: Filter) -> job_schemas.CountDocument:
