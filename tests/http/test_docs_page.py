@@ -13,8 +13,7 @@ import pytest
 from litestar.routes import HTTPRoute
 from litestar.testing import AsyncTestClient
 
-from packhorse.web.pages.docs import Page
-from packhorse.web.widgets.curl import curl
+from packhorse.web.pages.docs import curl, docs_page
 
 Http = AsyncTestClient[Any]
 Json = dict[str, Any]
@@ -143,7 +142,7 @@ def test_what_a_description_says_is_not_markup() -> None:
         "components": {"schemas": {evil: schema}},
     }
 
-    page = "".join(Page(api, f"http://{evil}").written())
+    page = docs_page(api, f"http://{evil}")
 
     assert "script" not in Parsed(page).tags
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from packhorse.web.widgets import sparklines
-from packhorse.web.widgets.diff import LONGEST, differences, value
+from packhorse.web.widgets import plots
+from packhorse.web.widgets.formatting import LONGEST, differences, value
 
 
 def ran(status: str, at: int = 0, **more: Any) -> dict[str, Any]:
@@ -13,7 +13,7 @@ def ran(status: str, at: int = 0, **more: Any) -> dict[str, Any]:
 
 
 def test_runs_are_drawn_the_newest_on_the_right_each_with_its_shape() -> None:
-    drawn = sparklines.runs([ran("failed", 2), ran("completed", 1, duration_ms=1500), ran("missed", 0, count=7)])
+    drawn = plots.runs_spark([ran("failed", 2), ran("completed", 1, duration_ms=1500), ran("missed", 0, count=7)])
 
     assert [bar.name for bar in drawn.bars] == ["missed", "completed", "failed"]
     assert drawn.bars[-1].x + drawn.bars[-1].width == drawn.width - 1
@@ -24,14 +24,14 @@ def test_runs_are_drawn_the_newest_on_the_right_each_with_its_shape() -> None:
 
 
 def test_no_more_than_thirty_runs_are_drawn_and_none_is_said() -> None:
-    assert len(sparklines.runs([ran("completed")] * 50).bars) == 30
-    assert sparklines.runs([]).text == "No runs yet"
-    assert sparklines.runs([ran("failed")]).text == "The only run: failed"
+    assert len(plots.runs_spark([ran("completed")] * 50).bars) == 30
+    assert plots.runs_spark([]).text == "No runs yet"
+    assert plots.runs_spark([ran("failed")]).text == "The only run: failed"
 
 
 def test_a_trend_is_as_tall_as_its_hours() -> None:
     counts = [0] * 22 + [1, 4]
-    drawn = sparklines.trend({"since": "2026-01-01T00:00:00Z", "seconds": 3600.0, "counts": counts, "is_cut": False})
+    drawn = plots.trend_spark({"since": "2026-01-01T00:00:00Z", "seconds": 3600.0, "counts": counts, "is_cut": False})
 
     assert [bar.title for bar in drawn.bars] == ["1 to 2 h ago: 1", "in the last hour: 4"]
     assert drawn.bars[0].height < drawn.bars[1].height < drawn.height
@@ -40,7 +40,7 @@ def test_a_trend_is_as_tall_as_its_hours() -> None:
 
 def test_a_trend_that_is_cut_says_so_and_draws_what_is_unknown_apart() -> None:
     counts = [None] * 23 + [200]
-    drawn = sparklines.trend({"since": "2026-01-01T00:00:00Z", "seconds": 3600.0, "counts": counts, "is_cut": True})
+    drawn = plots.trend_spark({"since": "2026-01-01T00:00:00Z", "seconds": 3600.0, "counts": counts, "is_cut": True})
 
     assert [bar.name for bar in drawn.bars] == ["unknown"] * 23 + ["count"]
     assert drawn.text == "The newest 200 are from the last 1 h; before that is not known"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from packhorse.web.widgets.timeline import Row, rows
+from packhorse.web.widgets.job import Row, timeline
 
 BEGIN = 1_800_000_000.0
 NEEDS = {"work": ["split"]}
@@ -26,7 +26,7 @@ def read(events: Sequence[Any], *, status: str = "completed", now: float = 100.0
     ended = None if status == "running" else events[-1]["at"]
     job = {"created_at": at(0), "completed_at": ended, "status": status}
     told = {"stages": {name: {"status": each} for name, each in stages.items()}}
-    return rows({**job, **told}, events, NEEDS, datetime.fromtimestamp(BEGIN + now, UTC))
+    return timeline({**job, **told}, events, NEEDS, datetime.fromtimestamp(BEGIN + now, UTC))
 
 
 def test_elements_side_by_side_are_told_by_the_clock() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from packhorse.errors import Malformed, PackhorseError, TooLarge
 from packhorse.http.form import Multipart
-from packhorse.web.upload_proxy import Relayed
+from packhorse.web.forms import Relayed
 from packhorse.web.widgets.fields import Field
 
 KIND = "multipart/form-data; boundary=b"

@@ -10,7 +10,6 @@ from typing import Any
 from litestar import Request
 from litestar.datastructures import State
 from litestar.di import NamedDependency
-from litestar.types import Scope
 
 from packhorse.auth.access import Caller
 from packhorse.auth.authenticate import Authenticator
@@ -89,8 +88,3 @@ def provide_caller(request: Request[Any, Any, Any], services: NamedDependency[An
     """Takes the services only for speed: Litestar provides independent values in a task group, which costs 60 us."""
     found: Caller = request.scope["state"]["caller"]
     return found
-
-
-def tools_and_caller(scope: Scope) -> tuple[HttpServices, Caller]:
-    """For a page, which gets them from its request."""
-    return scope["litestar_app"].state.services, scope["state"]["caller"]

@@ -1,63 +1,50 @@
-"""The whole application: the API, and the pages on top of it; to be served, or mounted in another application."""
+"""The whole application: the API, the pages on top of it and their files; to be served, or mounted in another."""
 
 from __future__ import annotations
 
-from typing import Any
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+from typing import Annotated, Any
 
-from litestar import Litestar, Request, Response, Router
+from litestar import Litestar, Request, Response, Router, get
+from litestar.params import FromPath, HeaderParameter
 
 from packhorse.errors import NotFound, WrongMethod
 from packhorse.factory import check
 from packhorse.http import app, problems, server
 from packhorse.http.mount import Mounted
 from packhorse.settings import Settings, load
-from packhorse.web import assets
 from packhorse.web.pages import (
-    bulk,
     docs,
-    failure_actions,
     failures,
     job,
-    job_actions,
     jobs,
     keys,
     login,
     new_job,
     operations,
     public_job,
-    schedule_actions,
     schedule_form,
     schedules,
-    share,
 )
-from packhorse.web.render import nowhere, wrong
+from packhorse.web.render import HEADERS, error_page, no_page
 
-MODULES = (
-    operations,
-    jobs,
-    bulk,
-    new_job,
-    job,
-    job_actions,
-    share,
-    public_job,
-    schedules,
-    schedule_form,
-    schedule_actions,
-    failures,
-    failure_actions,
-    keys,
-    login,
-)
+KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+"""Files of the pages: scripts and styles of ours, and what was fetched from npm at set-up. No others."""
+
+Known = Annotated[str | None, HeaderParameter(name="If-None-Match")]
+
+MODULES = (operations, jobs, new_job, job, public_job, schedules, schedule_form, failures, keys, login)
 
 PAGES = Router(
-    "/", route_handlers=[route for each in MODULES for route in each.ROUTES], exception_handlers={Exception: wrong}
+    "/", route_handlers=[route for each in MODULES for route in each.ROUTES], exception_handlers={Exception: error_page}
 )
 
 
 def build(settings: Settings) -> Litestar:
     """The application; it opens store and files when it is started."""
-    return app.build(settings, [docs.docs, *assets.ROUTES, PAGES], problem_or_page)
+    return app.build(settings, [docs.docs, *FILES, PAGES], problem_or_page)
 
 
 def serve(settings: Settings) -> None:
@@ -86,7 +73,7 @@ def problem_or_page(request: Request[Any, Any, Any], error: Exception) -> Respon
     if not isinstance(known, NotFound | WrongMethod) or not _is_for_eyes(request):
         return problems.problem(request, error)
     request.scope[problems.PROBLEM_TYPE] = known.type()  # type: ignore[literal-required]
-    page = nowhere(request, known.status, known.message)
+    page = no_page(request, known.status, known.message)
     page.headers.update(problems.headers(known, error))
     return page
 
@@ -95,3 +82,43 @@ def _is_for_eyes(request: Request[Any, Any, Any]) -> bool:
     """A browser that opens an address shows what it gets; whoever asks the API reads problems."""
     path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
     return not f"{path}/".startswith("/api/") and "text/html" in request.headers.get("accept", "")
+
+
+@cache
+def _names() -> frozenset[str]:
+    """All that may be asked for: looked up once, so that no path leads out of the folder."""
+    folder = files("packhorse.web").joinpath("static")
+    own = [each.name for each in folder.iterdir() if each.is_file()]
+    vendor = folder.joinpath("vendor")
+    fetched = [f"vendor/{each.name}" for each in vendor.iterdir()] if vendor.is_dir() else []
+    return frozenset(name for name in (*own, *fetched) if _kind(name))
+
+
+def _kind(name: str) -> str | None:
+    return next((kind for end, kind in KINDS.items() if name.endswith(end)), None)
+
+
+@get("/favicon.ico", scope=None, include_in_schema=False, sync_to_thread=False)
+def icon(known: Known = None) -> Response[bytes | None]:
+    """Where browsers look for it on pages that do not say, such as an answer in JSON. They go by its type."""
+    return _kept("icon.svg", known)
+
+
+@get("/static/{name:path}", scope=None, include_in_schema=False, sync_to_thread=False)
+def static(name: FromPath[str], known: Known = None) -> Response[bytes | None]:
+    name = name.lstrip("/")
+    if name not in _names():
+        raise NotFound(path=f"/static/{name}")
+    return _kept(name, known)
+
+
+def _kept(name: str, known: str | None) -> Response[bytes | None]:
+    body = files("packhorse.web").joinpath("static", name).read_bytes()
+    tag = f'"{sha256(body).hexdigest()[:16]}"'
+    headers = {**HEADERS, "Cache-Control": "no-cache", "ETag": tag}
+    if known == tag:
+        return Response(None, status_code=304, headers=headers)
+    return Response(body, media_type=_kind(name), headers=headers)
+
+
+FILES = [static, icon]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from typing import Any
 from urllib.parse import quote, unquote, urlencode
@@ -11,7 +11,6 @@ from urllib.parse import quote, unquote, urlencode
 import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from litestar import Request, Response
-from litestar.datastructures import Cookie
 from litestar.exceptions import HTTPException, ValidationException
 
 from packhorse.auth.access import Caller
@@ -19,6 +18,7 @@ from packhorse.auth.authenticate import FAILED_LOGINS, cookie_name, session_cook
 from packhorse.core.text import percent, plural
 from packhorse.errors import InvalidInput, PackhorseError, Unauthorized
 from packhorse.http import problems
+from packhorse.http.services import HttpServices
 from packhorse.version import VERSION
 from packhorse.web.widgets import formatting
 
@@ -54,8 +54,12 @@ NAVIGATION = (
 """Path, name, and what it takes to look at it."""
 
 
+def services_and_caller(request: Page) -> tuple[HttpServices, Caller]:
+    return request.app.state.services, request.scope["state"]["caller"]
+
+
 @cache
-def _environment() -> Environment:
+def environment() -> Environment:
     made = Environment(
         loader=FileSystemLoader(str(files("packhorse.web").joinpath("templates"))),
         autoescape=True,
@@ -71,32 +75,37 @@ def _environment() -> Environment:
     return made
 
 
-def rendered(request: Page, template: str, *, status: int = 200, **told: Any) -> Response[bytes]:
+def render_page(request: Page, template: str, *, status: int = 200, **told: Any) -> Response[bytes]:
     """The template with what it is told; ``url`` makes addresses of this site, ``may`` says what the viewer may do."""
-    root = request.scope.get("root_path", "")
     who: Caller | None = request.scope["state"].get("caller")
     allowed = _allowed(who)
-
-    def url(path: str, **query: Any) -> str:
-        given = {name: value for name, value in query.items() if value not in (None, "")}
-        return quote(f"{root}{path}") + (f"?{urlencode(given)}" if given else "")
-
-    page = _environment().get_template(template)
+    said = cookie_name(SAID, request.scope)
+    page = environment().get_template(template)
     text = page.render(
-        url=url,
+        url=partial(_url, request),
         may=allowed.__contains__,
         who=who,
-        here=request.scope["path"].removeprefix(root),
+        here=_here(request),
         address=str(request.base_url).rstrip("/"),
         navigation=[each for each in NAVIGATION if each[2] in allowed],
         server_now=datetime.now(UTC).isoformat(),
-        said=unquote(request.cookies.get(cookie_name(SAID, request.scope), "")),
+        said=unquote(request.cookies.get(said, "")),
         **told,
     )
     answer = Response(text.encode(), status_code=status, media_type="text/html", headers=HEADERS)
-    if cookie_name(SAID, request.scope) in request.cookies:
-        answer.delete_cookie(cookie_name(SAID, request.scope), path="/")
+    if said in request.cookies:
+        answer.delete_cookie(said, path="/")
     return answer
+
+
+def _url(request: Page, path: str, /, **query: Any) -> str:
+    """An address of this site; without what is not said."""
+    given = {name: value for name, value in query.items() if value not in (None, "")}
+    return quote(f"{request.scope.get('root_path', '')}{path}") + (f"?{urlencode(given)}" if given else "")
+
+
+def _here(request: Page) -> str:
+    return str(request.scope["path"]).removeprefix(request.scope.get("root_path", ""))
 
 
 def _allowed(who: Caller | None) -> frozenset[str]:
@@ -105,35 +114,23 @@ def _allowed(who: Caller | None) -> frozenset[str]:
     return who.allowed | {SHARED} if who.is_operator else who.allowed
 
 
-def moved(request: Page, path: str, said: str = "", **query: Any) -> Response[bytes]:
+def redirect(request: Page, path: str, /, said: str = "", **query: Any) -> Response[bytes]:
     """To another page, after a form was sent; it says what came of it."""
-    given = {name: value for name, value in query.items() if value not in (None, "")}
-    to = quote(f"{request.scope.get('root_path', '')}{path}") + (f"?{urlencode(given)}" if given else "")
-    kept = (
-        [
-            Cookie(
-                key=cookie_name(SAID, request.scope),
-                value=quote(said),
-                path="/",
-                max_age=SAID_FOR,
-                httponly=True,
-                samesite="lax",
-            )
-        ]
-        if said
-        else []
-    )
-    return Response(b"", status_code=303, headers={**HEADERS, "Location": to}, cookies=kept)
+    answer = Response(b"", status_code=303, headers={**HEADERS, "Location": _url(request, path, **query)})
+    if said:
+        name = cookie_name(SAID, request.scope)
+        answer.set_cookie(name, quote(said), path="/", max_age=SAID_FOR, httponly=True, samesite="lax")
+    return answer
 
 
-def wrong(request: Page, error: Exception) -> Response[bytes]:
+def error_page(request: Page, error: Exception) -> Response[bytes]:
     """What is wrong, as a page, or as JSON for a script; whoever has to log in is taken to where they can."""
     status, title, detail, headers = _described(request, error)
     if is_script(request):
         answer = as_json(status, {"error": detail})
     elif status == 401:
         asked = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-        answer = moved(request, "/login", next=asked if request.method == "GET" else "")
+        answer = redirect(request, "/login", next=asked if request.method == "GET" else "")
     else:
         answer = _page(request, status, title, detail)
     answer.headers.update(headers)
@@ -143,7 +140,7 @@ def wrong(request: Page, error: Exception) -> Response[bytes]:
     return answer
 
 
-def nowhere(request: Page, status: int, detail: str) -> Response[bytes]:
+def no_page(request: Page, status: int, detail: str) -> Response[bytes]:
     """For the eyes: an address that is none, or one that only takes what a form sends."""
     if status == 404:
         return _page(request, status, "There is no such page", "Nothing is at this address.")
@@ -153,9 +150,8 @@ def nowhere(request: Page, status: int, detail: str) -> Response[bytes]:
 
 
 def _page(request: Page, status: int, title: str, detail: str) -> Response[bytes]:
-    here = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
-    back = next((each for each in NAVIGATION[1:] if here.startswith(f"{each[0]}/")), NAVIGATION[0])
-    return rendered(request, "wrong.html", status=status, title=title, detail=detail, back=back)
+    back = next((each for each in NAVIGATION[1:] if _here(request).startswith(f"{each[0]}/")), NAVIGATION[0])
+    return render_page(request, "wrong.html", status=status, title=title, detail=detail, back=back)
 
 
 def _lets_nobody_in(request: Page, error: Exception) -> bool:

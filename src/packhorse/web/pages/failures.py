@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-from litestar import Response, get
+from litestar import Response, get, post
 from litestar.params import FromPath, FromQuery, QueryParameter
 
 from packhorse.core.models import FailureStatus
 from packhorse.define.validation import NOT_VALID, FieldError, invalid, one_of
 from packhorse.errors import InvalidInput, PackhorseError
+from packhorse.http.requests import convert
 from packhorse.http.routes.failures import Cursor
-from packhorse.http.services import tools_and_caller
 from packhorse.jobs import failures, schedules, view
+from packhorse.jobs.failures import Chosen, ToDismiss
 from packhorse.jobs.view import time_from
-from packhorse.schemas.failures import FailureDocument, FailureGroupDocument, FailuresPage
+from packhorse.schemas.failures import FailureDocument, FailureGroupDocument, FailuresPage, Kind, OrderedDocument
 from packhorse.store.base import FailureFilter
-from packhorse.web.render import Page, mistakes, rendered
-from packhorse.web.widgets import sparklines
+from packhorse.web.forms import form
+from packhorse.web.render import Page, mistakes, redirect, render_page, services_and_caller
+from packhorse.web.widgets import plots
 
-STATUSES = {
-    "open": "open",
-    "retried": "retried",
-    "resolved": "resolved",
-    "dismissed": "dismissed",
-}
+STATUSES = tuple(each.value for each in FailureStatus)
+FILTERS = ("pipeline", "error_code", "user_id", "schedule_id", "since", "until")
+CHOSEN = ("fingerprint", *FILTERS)
 ORDERS = 50
 """The newest orders, of which those about a group are shown with it."""
 OFFERED = 200
@@ -39,55 +39,43 @@ LEFT = {
     "unreadable": "its job cannot be read",
 }
 """Why an order leaves a failure as it is."""
+VERBS = {"retry": ("Retry", "retried"), "dismiss": ("Dismiss", "dismissed")}
 
 Text = FromQuery[str | None]
 View = Annotated[str | None, QueryParameter(pattern="^single$", description="Single failures instead of groups.")]
 Dismissed = Annotated[bool, QueryParameter(description="Groups that were dismissed instead of the others.")]
 
 
-@get("/failures", scope="read", include_in_schema=False)
-async def listed(
-    request: Page,
-    view: View = None,
-    dismissed: Dismissed = False,
-    status: Text = None,
-    pipeline: Text = None,
-    error_code: Text = None,
-    user_id: Text = None,
-    schedule_id: Text = None,
-    since: Text = None,
-    until: Text = None,
-    cursor: Cursor = None,
+@get("/failures", scope="read", query=("view", "dismissed", "status", *FILTERS, "cursor"), include_in_schema=False)
+async def failures_page(
+    request: Page, view: View = None, dismissed: Dismissed = False, cursor: Cursor = None
 ) -> Response[bytes]:
     """Groups, unless single ones are asked for; whoever sees only one user's has no groups."""
-    filters = {
-        "status": status, "pipeline": pipeline, "error_code": error_code, "user_id": user_id,
-        "schedule_id": schedule_id, "since": since, "until": until,
-    }  # fmt: skip
+    filters = {name: request.query_params.get(name) for name in ("status", *FILTERS)}
     chosen = {name: value for name, value in filters.items() if value}
-    if view is None and not chosen and tools_and_caller(request.scope)[1].user is None:
+    if view is None and not chosen and services_and_caller(request)[1].user is None:
         return await _groups(request, dismissed, cursor)
     return await _singles(request, filters, chosen, cursor)
 
 
 async def _groups(request: Page, dismissed: bool, cursor: str | None) -> Response[bytes]:
-    tools, caller = tools_and_caller(request.scope)
-    found = await failures.list_groups(tools, caller, dismissed=dismissed, trend=True, cursor=cursor)
-    rows = [{**each, "spark": sparklines.trend(each["trend"])} for each in found["items"]]
-    return rendered(request, "failures.html", rows=rows, next=found["next"], dismissed=dismissed, cursor=cursor)
+    services, caller = services_and_caller(request)
+    found = await failures.list_groups(services, caller, dismissed=dismissed, trend=True, cursor=cursor)
+    rows = [{**each, "spark": plots.trend_spark(each["trend"])} for each in found["items"]]
+    return render_page(request, "failures.html", rows=rows, next=found["next"], dismissed=dismissed, cursor=cursor)
 
 
 async def _singles(
     request: Page, filters: dict[str, str | None], chosen: dict[str, str], cursor: str | None
 ) -> Response[bytes]:
-    tools, caller = tools_and_caller(request.scope)
+    services, caller = services_and_caller(request)
     wrong: dict[str, str] = {}
     found: FailuresPage = {"items": [], "next": None}
     try:
-        found = await failures.list_failures(tools, caller, failure_filter(caller.tenant, **chosen), cursor=cursor)
+        found = await failures.list_failures(services, caller, _filter(caller.tenant, **chosen), cursor=cursor)
     except InvalidInput as error:
         wrong = mistakes(error)
-    return rendered(
+    return render_page(
         request,
         "failures_single.html",
         status=422 if wrong else 200,
@@ -99,40 +87,40 @@ async def _singles(
         statuses=STATUSES,
         known=await _known(request),
         mistakes=wrong,
-        may_settle=may_settle(request),
+        may_settle=_may_settle(request),
     )
 
 
-def failure_filter(
-    tenant: str,
-    fingerprint: str | None = None,
-    status: str | None = None,
-    pipeline: str | None = None,
-    error_code: str | None = None,
-    user_id: str | None = None,
-    schedule_id: str | None = None,
-    since: str | None = None,
-    until: str | None = None,
-) -> FailureFilter:
+def _filter(tenant: str, **given: str | None) -> FailureFilter:
     """Raises InvalidInput."""
-    wrong: list[FieldError] = [] if status is None or status in STATUSES else [one_of("status", [*STATUSES])]
-    bounds = time_from(since, "since", wrong), time_from(until, "until", wrong)
+    status = given.get("status")
+    wrong: list[FieldError] = [] if status is None or status in STATUSES else [one_of("status", STATUSES)]
+    since, until = (time_from(given.get(name), name, wrong) for name in ("since", "until"))
     if wrong:
         raise invalid(NOT_VALID, wrong)
-    chosen = None if status is None else FailureStatus(status)
-    return FailureFilter(tenant, fingerprint, None, user_id, pipeline, error_code, chosen, schedule_id, *bounds)
+    return FailureFilter(
+        tenant,
+        given.get("fingerprint"),
+        user=given.get("user_id"),
+        pipeline=given.get("pipeline"),
+        code=given.get("error_code"),
+        status=None if status is None else FailureStatus(status),
+        schedule=given.get("schedule_id"),
+        since=since,
+        until=until,
+    )
 
 
 async def _known(request: Page) -> dict[str, list[str]]:
     """What can be asked for: the pipelines there are and were, the schedules, and the codes that were last seen."""
-    tools, caller = tools_and_caller(request.scope)
-    known = [each.plan.pipeline for each in await tools.catalog.all()]
-    named = await schedules.list_schedules(tools, caller, limit=OFFERED)
+    services, caller = services_and_caller(request)
+    known = [each.plan.pipeline for each in await services.catalog.all()]
+    named = await schedules.list_schedules(services, caller, limit=OFFERED)
     seen: Sequence[FailureDocument | FailureGroupDocument]
     if caller.user is None:
-        seen = (await failures.list_groups(tools, caller, limit=OFFERED))["items"]
+        seen = (await failures.list_groups(services, caller, limit=OFFERED))["items"]
     else:
-        seen = (await failures.list_failures(tools, caller, failure_filter(caller.tenant), limit=OFFERED))["items"]
+        seen = (await failures.list_failures(services, caller, _filter(caller.tenant), limit=OFFERED))["items"]
     return {
         "pipeline": sorted({*known} | {each["pipeline"] for each in seen}),
         "schedule_id": [each["schedule_id"] for each in named["items"]],
@@ -150,20 +138,20 @@ async def group(
     cursor: Cursor = None,
 ) -> Response[bytes]:
     """``tried`` is the failure that was retried first, in the course of ``order``."""
-    tools, caller = tools_and_caller(request.scope)
-    found = await failures.group(tools, caller, fingerprint, trend=True)
+    services, caller = services_and_caller(request)
+    found = await failures.group(services, caller, fingerprint, trend=True)
     assert "trend" in found
-    wanted = failure_filter(caller.tenant, fingerprint=fingerprint, status=status or None)
+    wanted = _filter(caller.tenant, fingerprint=fingerprint, status=status or None)
     page, orders, trial = await asyncio.gather(
-        failures.list_failures(tools, caller, wanted, cursor=cursor),
-        failures.list_orders(tools, caller, limit=ORDERS),
+        failures.list_failures(services, caller, wanted, cursor=cursor),
+        failures.list_orders(services, caller, limit=ORDERS),
         _trial(request, tried, order),
     )
-    return rendered(
+    return render_page(
         request,
         "failure_group.html",
         group=found,
-        drawn=sparklines.trend(found["trend"]),
+        drawn=plots.trend_spark(found["trend"]),
         rows=page["items"],
         next=page["next"],
         cursor=cursor,
@@ -174,28 +162,27 @@ async def group(
         trial=trial,
         tried=tried,
         order=order,
-        may_settle=may_settle(request),
+        may_settle=_may_settle(request),
     )
 
 
 @get("/failures/orders", scope="read", include_in_schema=False)
 async def orders(request: Page, cursor: Cursor = None) -> Response[bytes]:
-    found = await failures.list_orders(*tools_and_caller(request.scope), cursor=cursor)
-    return rendered(request, "failure_orders.html", orders=found["items"], next=found["next"], cursor=cursor, left=LEFT)
+    found = await failures.list_orders(*services_and_caller(request), cursor=cursor)
+    return render_page(
+        request, "failure_orders.html", orders=found["items"], next=found["next"], cursor=cursor, left=LEFT
+    )
 
 
 @get("/failures/orders/{order_id:str}", scope="read", include_in_schema=False)
 async def order(request: Page, order_id: FromPath[str]) -> Response[bytes]:
-    found = await failures.order(*tools_and_caller(request.scope), order_id)
-    return rendered(request, "failure_order.html", order=found, left=LEFT)
+    found = await failures.order(*services_and_caller(request), order_id)
+    return render_page(request, "failure_order.html", order=found, left=LEFT)
 
 
-ROUTES = [listed, group, orders, order]
-
-
-def may_settle(request: Page) -> bool:
+def _may_settle(request: Page) -> bool:
     """A key for one user sees what has hit that user, and settles nothing."""
-    _, caller = tools_and_caller(request.scope)
+    _, caller = services_and_caller(request)
     return "operate" in caller.allowed and caller.user is None
 
 
@@ -203,15 +190,114 @@ async def _trial(request: Page, tried: str | None, order_id: str | None) -> dict
     """How the one went that was retried first: its failure, its job as it is now, and the order."""
     if not tried or not order_id:
         return None
-    tools, caller = tools_and_caller(request.scope)
+    services, caller = services_and_caller(request)
     try:
-        failure = await failures.failure(tools, caller, tried)
-        order = await failures.order(tools, caller, order_id)
+        failure = await failures.failure(services, caller, tried)
+        order = await failures.order(services, caller, order_id)
     except PackhorseError:  # long ago, and forgotten since
         return None
     left = LEFT.get(order["named"][0]["why"], order["named"][0]["why"]) if order["named"] else None
     try:
-        job = await view.job(tools, caller, failure["job_id"])
+        job = await view.job(services, caller, failure["job_id"])
     except PackhorseError:
         job = None
     return {"failure": failure, "left": left, "job": job}
+
+
+@post("/failures/groups/{fingerprint:str}/first", scope="operate", status_code=200, include_in_schema=False)
+async def retry_first(request: Page, fingerprint: FromPath[str]) -> Response[bytes]:
+    """Only the newest: whether it is mended shows with one, before it is tried with all."""
+    services, caller = services_and_caller(request)
+    path = f"/failures/groups/{fingerprint}"
+    await failures.group(services, caller, fingerprint)
+    wanted = _filter(caller.tenant, fingerprint=fingerprint, status="open")
+    found = (await failures.list_failures(services, caller, wanted, limit=1))["items"]
+    if not found:
+        return redirect(request, path, said="There is no open failure in this group any more.")
+    [newest] = [each["failure_id"] for each in found]
+    placed = await failures.place_order(services, caller, "retry", Chosen(ids=[newest]))
+    assert placed["order"] is not None
+    return redirect(request, path, tried=newest, order=placed["order"]["order_id"])
+
+
+@get(["/failures/retry", "/failures/dismiss"], scope="operate", query=("ids", *CHOSEN), include_in_schema=False)
+async def ask(request: Page) -> Response[bytes]:
+    return await _asked(request, _chosen(request.query_params))
+
+
+@post(["/failures/retry", "/failures/dismiss"], scope="operate", status_code=200, include_in_schema=False)
+async def place(request: Page) -> Response[bytes]:
+    given = await form(request)
+    verb, chosen = _verb(request), _chosen(given)
+    typed = {name: str(given.get(name, "")) for name in ("pace", "reason")}
+    more = {"pace": _number(typed["pace"])} if verb == "retry" else {"reason": typed["reason"]}
+    try:
+        found = await _place(request, {**chosen, **more})
+    except InvalidInput as error:
+        wrong = mistakes(error)
+        if not {*wrong} & {"pace", "reason"}:
+            raise
+        return await _asked(request, chosen, typed, wrong)
+    assert found["order"] is not None
+    count = f"{found['count']:,}{' or more' if found['is_at_least'] else ''}"
+    said = f"{count} will be {VERBS[verb][1]}: see below how far it is."
+    is_group = [*chosen] == ["fingerprint"]
+    path = f"/failures/groups/{chosen['fingerprint']}" if is_group else f"/failures/orders/{found['order']['order_id']}"
+    return redirect(request, path, said=said)
+
+
+def _verb(request: Page) -> Kind:
+    return "retry" if request.scope["path"].endswith("/retry") else "dismiss"
+
+
+def _chosen(given: Mapping[str, Any]) -> dict[str, Any]:
+    """As the API takes it; ids with commas between them."""
+    found: dict[str, Any] = {name: str(given[name]) for name in CHOSEN if given.get(name)}
+    picked = [each for each in str(given.get("ids", "")).split(",") if each]
+    if not found and not picked:
+        raise InvalidInput("No failures are chosen: choose a group, or filter those that are listed one by one.")
+    return {**found, "ids": picked} if picked else found
+
+
+async def _asked(
+    request: Page,
+    chosen: Mapping[str, Any],
+    typed: Mapping[str, str] | None = None,
+    wrong: Mapping[str, str] | None = None,
+) -> Response[bytes]:
+    """What it is about, by a trial that orders nothing."""
+    verb = _verb(request)
+    body = {**chosen, "dry_run": True} | ({"reason": "a trial"} if verb == "dismiss" else {})
+    trial = await _place(request, body)
+    word, done = VERBS[verb]
+    return render_page(
+        request,
+        "failures_confirm.html",
+        status=422 if wrong else 200,
+        verb=verb,
+        word=word,
+        done=done,
+        trial=trial,
+        hidden={**chosen, "ids": ",".join(chosen["ids"])} if "ids" in chosen else chosen,
+        group=chosen.get("fingerprint"),
+        typed=typed or {"pace": "", "reason": ""},
+        mistakes=wrong or {},
+    )
+
+
+async def _place(request: Page, body: Mapping[str, Any]) -> OrderedDocument:
+    services, caller = services_and_caller(request)
+    verb = _verb(request)
+    return await failures.place_order(services, caller, verb, convert(body, Chosen if verb == "retry" else ToDismiss))
+
+
+def _number(text: str) -> float | str | None:
+    """What is no number goes on as it is, for the API to say so."""
+    try:
+        found = float(text) if text.strip() else None
+    except ValueError:
+        return text
+    return found if found is None or math.isfinite(found) else text
+
+
+ROUTES = [failures_page, group, orders, order, retry_first, ask, place]

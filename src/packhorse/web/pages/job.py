@@ -1,4 +1,7 @@
-"""``/jobs/{id}``: one job, all of it: how it stands and why, what it did when, what it said, and what it has made."""
+"""``/jobs/{id}``: one job: how it stands and why, what it did when, what it said and has made; what is done with it.
+
+Cancel, retry, promote, delete and share are a form each, and the use case decides.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,17 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from litestar import Response, get
+from litestar import Response, get, post
 from litestar.params import FromPath, FromQuery
 
-from packhorse.http.services import tools_and_caller
-from packhorse.jobs import view
-from packhorse.web.render import HEADERS, Page, rendered
-from packhorse.web.widgets import event_text, snippets, timeline, usage
+from packhorse.auth import access
+from packhorse.core.text import plural
+from packhorse.errors import InvalidInput, PackhorseError
+from packhorse.jobs import actions, keys, view
+from packhorse.web.forms import form
+from packhorse.web.render import HEADERS, Page, redirect, render_page, sentence, services_and_caller
+from packhorse.web.widgets import formatting
+from packhorse.web.widgets import job as widgets
 
 LINES = 500
 """Of the log that are shown: the last ones."""
@@ -41,38 +48,41 @@ KINDS = {
     "image/svg+xml": "text",
 }
 """How a file is shown: what could carry a script, as the text it is."""
+LASTING = {"1h": "1 hour", "1d": "1 day", "7d": "1 week", "30d": "30 days"}
+"""How long a link for the person who waits can work."""
+USUAL = "1d"
 PLAYED = ("audio/flac", "audio/mpeg", "audio/ogg", "audio/wav", "audio/x-wav", "video/mp4", "video/webm")
 
 
 @get("/jobs/{job_id:str}", scope="read", include_in_schema=False)
 async def job(request: Page, job_id: FromPath[str], stage: FromQuery[str | None] = None) -> Response[bytes]:
     """With ``stage``, only what that one has printed."""
-    return await shown(request, job_id, stage)
+    return await _job_page(request, job_id, stage)
 
 
 @get("/jobs/{job_id:str}/log.txt", scope="read", include_in_schema=False)
 async def whole_log(request: Page, job_id: FromPath[str], stage: FromQuery[str | None] = None) -> Response[bytes]:
     """All that is kept of it, as plain text. That is a bounded size."""
-    tools, caller = tools_and_caller(request.scope)
-    found = await tools.job(caller, job_id)
+    services, caller = services_and_caller(request)
+    found = await services.job(caller, job_id)
     after: int | None = 0
     texts: list[str] = []
     while after is not None:
-        lines, after = await view.log_lines(tools, found, after=after, stage=stage, limit=PAGE)
+        lines, after = await view.log_lines(services, found, after=after, stage=stage, limit=PAGE)
         texts += [each.text.rstrip("\n") + "\n" for each in lines]
     return Response("".join(texts).encode(), media_type="text/plain; charset=utf-8", headers=HEADERS)
 
 
-async def shown(
+async def _job_page(
     request: Page, job_id: str, stage: str | None = None, *, refused: str = "", status: int = 200
 ) -> Response[bytes]:
     """The page; with what was wrong with the last thing asked of it, if anything was."""
-    tools, caller = tools_and_caller(request.scope)
-    found = await view.job_page(tools, caller, job_id, events=EVENTS, lines=LINES, stage=stage)
+    services, caller = services_and_caller(request)
+    found = await view.job_page(services, caller, job_id, events=EVENTS, lines=LINES, stage=stage)
     job = found.job
-    rows = timeline.rows(job, found.events, found.needs, datetime.now(UTC))
+    rows = widgets.timeline(job, found.events, found.needs, datetime.now(UTC))
     address = str(request.base_url).rstrip("/")
-    return rendered(
+    return render_page(
         request,
         "job.html",
         status=status,
@@ -84,19 +94,19 @@ async def shown(
         lines=found.lines,
         last_line=found.last_line,
         stage=stage,
-        events=[event_text.told(each) for each in reversed(found.events[-LISTED:])],
-        drawn=usage.plotted(found.series, rows, job["started_at"], job["completed_at"]),
-        artifacts=[{**each, "kind": kind(each)} for each in found.artifacts],
-        parameters=readable(job["parameters"]),
-        result=readable(job["result"]) if job["result"] is not None else None,
-        metadata=readable(job["metadata"]) if job["metadata"] else None,
-        commands=snippets.commands(job, address, has_keys=bool(caller.key_id)),
+        events=[widgets.event_text(each) for each in reversed(found.events[-LISTED:])],
+        drawn=widgets.usage_plots(found.series, rows, job["started_at"], job["completed_at"]),
+        artifacts=[{**each, "kind": _kind(each)} for each in found.artifacts],
+        parameters=_readable(job["parameters"]),
+        result=_readable(job["result"]) if job["result"] is not None else None,
+        metadata=_readable(job["metadata"]) if job["metadata"] else None,
+        commands=widgets.commands(job, address, has_keys=bool(caller.key_id)),
         places=found.destinations,
         refused=refused,
     )
 
 
-def kind(artifact: Any) -> str | None:
+def _kind(artifact: Any) -> str | None:
     """How a browser can show it; None: not at all."""
     named = artifact["content_type"].partition(";")[0].strip().lower()
     if named in PLAYED:
@@ -105,10 +115,116 @@ def kind(artifact: Any) -> str | None:
     return None if found == "image" and artifact["size_bytes"] > PREVIEWED else found
 
 
-def readable(value: Any) -> dict[str, Any]:
+def _readable(value: Any) -> dict[str, Any]:
     """JSON for the eyes, and whether that is all of it."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
     return {"text": text[:TEXT], "is_cut": len(text) > TEXT}
 
 
-ROUTES = [job, whole_log]
+@post("/jobs/{job_id:str}/cancel", scope="cancel", status_code=200, include_in_schema=False)
+async def cancel(request: Page, job_id: FromPath[str]) -> Response[bytes]:
+    try:
+        found = await actions.cancel(*services_and_caller(request), job_id)
+    except PackhorseError as error:
+        return await _refused(request, job_id, error)
+    is_over = found["status"] == "cancelled"
+    return redirect(
+        request, f"/jobs/{job_id}", said="The job is cancelled." if is_over else "The job is asked to stop."
+    )
+
+
+@post("/jobs/{job_id:str}/retry", scope="submit", status_code=200, include_in_schema=False)
+async def retry(request: Page, job_id: FromPath[str]) -> Response[bytes]:
+    given = await form(request)
+    try:
+        found = await actions.retry(*services_and_caller(request), job_id, str(given.get("stage", "")) or None)
+    except PackhorseError as error:
+        return await _refused(request, job_id, error)
+    return redirect(request, f"/jobs/{job_id}", said=f"Run {found['run']} is asked for.")
+
+
+@post("/jobs/{job_id:str}/promote", scope="operate", status_code=200, include_in_schema=False)
+async def promote(request: Page, job_id: FromPath[str]) -> Response[bytes]:
+    given = await form(request)
+    try:
+        found = await actions.promote(*services_and_caller(request), job_id, str(given.get("destination", "")) or None)
+    except PackhorseError as error:
+        return await _refused(request, job_id, error)
+    count = len(found["promoted_object_keys"])
+    return redirect(request, f"/jobs/{job_id}", said=f"{count} {plural(count, 'file is', 'files are')} promoted.")
+
+
+@get("/jobs/{job_id:str}/delete", scope="submit", include_in_schema=False)
+async def ask_delete(request: Page, job_id: FromPath[str]) -> Response[bytes]:
+    """Before it is done."""
+    services, caller = services_and_caller(request)
+    access.require(caller, "read")
+    found = await services.job(caller, job_id)
+    shape = await services.document(found)
+    files = len(await view.artifacts(services, found)) + len(shape["inputs"])
+    return render_page(request, "job_delete.html", job=shape, files=files)
+
+
+@post("/jobs/{job_id:str}/delete", scope="submit", status_code=200, include_in_schema=False)
+async def delete(request: Page, job_id: FromPath[str]) -> Response[bytes]:
+    try:
+        await actions.delete(*services_and_caller(request), job_id)
+    except PackhorseError as error:
+        return await _refused(request, job_id, error)
+    return redirect(request, "/jobs", said="The job is deleted.")
+
+
+async def _refused(request: Page, job_id: str, error: PackhorseError) -> Response[bytes]:
+    """The page again, with why nothing was done."""
+    if error.status in (401, 403, 404) or error.status >= 500:
+        raise error
+    return await _job_page(request, job_id, refused=sentence(error), status=error.status)
+
+
+@get("/jobs/{job_id:str}/share", scope="submit", include_in_schema=False)
+async def share(request: Page, job_id: FromPath[str]) -> Response[bytes]:
+    return await _share_page(request, job_id)
+
+
+@post("/jobs/{job_id:str}/share", scope="submit", status_code=200, include_in_schema=False)
+async def create_link(request: Page, job_id: FromPath[str]) -> Response[bytes]:
+    """Answered with the link, and not by another page: it is told this once."""
+    given = await form(request)
+    lasting = str(given.get("expires_in") or USUAL)
+    try:
+        made = await keys.create_token(*services_and_caller(request), job_id, lasting)
+    except InvalidInput as error:
+        return await _share_page(request, job_id, lasting=lasting, mistake=sentence(error), status=422)
+    return await _share_page(request, job_id, made=made)
+
+
+@post("/jobs/{job_id:str}/share/{key_id:str}/revoke", scope="submit", status_code=200, include_in_schema=False)
+async def revoke_link(request: Page, job_id: FromPath[str], key_id: FromPath[str]) -> Response[bytes]:
+    await keys.revoke_token(*services_and_caller(request), job_id, key_id)
+    return redirect(request, f"/jobs/{job_id}/share", said="The link does not work any more.")
+
+
+async def _share_page(
+    request: Page,
+    job_id: str,
+    *,
+    made: object = None,
+    lasting: str = USUAL,
+    mistake: str = "",
+    status: int = 200,
+) -> Response[bytes]:
+    tokens, now = await keys.list_tokens(*services_and_caller(request), job_id), datetime.now(UTC)
+    return render_page(
+        request,
+        "share.html",
+        status=status,
+        job_id=job_id,
+        made=made,
+        tokens=[each for each in tokens if (formatting.moment(each["ends_at"]) or now) > now],
+        choices=LASTING,
+        lasting=lasting,
+        mistake=mistake,
+    )
+
+
+ROUTES = [job, whole_log, cancel, retry, promote, ask_delete, delete, share, create_link, revoke_link]

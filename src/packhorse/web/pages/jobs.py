@@ -1,25 +1,34 @@
-"""``/jobs``: what there is, by what it has in common, newest first."""
+"""``/jobs``: what there is, newest first, and many jobs cancelled, retried or deleted.
+
+First a page says how many it would be, then it is done step by step.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import re
+from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Any
 
-from litestar import Response, get
-from litestar.params import QueryParameter
+import msgspec
+from litestar import Response, get, post
+from litestar.datastructures import FormMultiDict
 
 from packhorse.core.plan import Status
+from packhorse.core.text import plural
 from packhorse.define.validation import FieldError, invalid, one_of
+from packhorse.errors import InvalidInput
+from packhorse.http.requests import convert
 from packhorse.http.routes.jobs import CURSOR
-from packhorse.http.services import tools_and_caller
 from packhorse.jobs import view
+from packhorse.jobs.actions import BulkAction, Meant
 from packhorse.jobs.view import time_from
-from packhorse.schemas.jobs import CountDocument, JobsPage
+from packhorse.schemas.jobs import ChangedDocument, CountDocument
 from packhorse.store.base import Filter
-from packhorse.web.render import Page, rendered
+from packhorse.web.forms import form
+from packhorse.web.render import Page, redirect, render_page, services_and_caller
 from packhorse.web.widgets import formatting
 
 TIMES = ("created_from", "created_until")
@@ -27,32 +36,32 @@ STATUSES = tuple(Status)
 FILTERS = ("status", "pipeline", "user_id", *TIMES)
 PAGE = 50
 
-Text = Annotated[str | None, QueryParameter()]
+VERBS = {"cancel": "cancelled", "retry": "started again", "delete": "deleted"}
+LEFT = {
+    "gone": "not there any more",
+    "slot_taken": "the slot of its user is taken",
+    "stopping": "being stopped already",
+    "unreadable": "not readable",
+}
+"""Why a job was left as it is."""
 
 
-@get("/jobs", scope="read", include_in_schema=False)
-async def jobs(
-    request: Page,
-    status: Text = None,
-    pipeline: Text = None,
-    user_id: Text = None,
-    created_from: Text = None,
-    created_until: Text = None,
-    cursor: Text = None,
-) -> Response[bytes]:
-    given = (status, pipeline, user_id, created_from, created_until)
-    query = {name: value or None for name, value in zip(FILTERS, given, strict=True)}
-    tools, caller = tools_and_caller(request.scope)
-    wanted, wrong = read_filter(query)
+@get("/jobs", scope="read", query=(*FILTERS, "cursor"), include_in_schema=False)
+async def jobs(request: Page) -> Response[bytes]:
+    query = {name: request.query_params.get(name) or None for name in FILTERS}
+    cursor = request.query_params.get("cursor")
+    services, caller = services_and_caller(request)
+    wanted, wrong = _read_filter(query)
     if cursor and not re.fullmatch(CURSOR, cursor):
         raise invalid("The query is not valid", [{"field": "cursor", "message": "It must be `next` of another page"}])
-    page, count = JobsPage(items=[], next=None), CountDocument(count=0, is_at_least=False)
+    rows: list[view.JobRow] = []
+    next, count = None, CountDocument(count=0, is_at_least=False)
     if wanted is not None:
-        page, count = await asyncio.gather(
-            view.list_jobs(tools, caller, wanted, cursor=cursor or None, limit=PAGE),
-            view.count_jobs(tools, caller, wanted),
+        (rows, next), count = await asyncio.gather(
+            view.job_rows(services, caller, wanted, cursor=cursor or None, limit=PAGE),
+            view.count_jobs(services, caller, wanted),
         )
-    return rendered(
+    return render_page(
         request,
         "jobs.html",
         status=422 if wrong else 200,
@@ -60,30 +69,30 @@ async def jobs(
         statuses=STATUSES,
         cursor=cursor,
         mistakes=wrong,
-        pipelines=[each.plan.pipeline for each in await tools.catalog.all()],
-        jobs=[shown(each) for each in page["items"]],
-        count=counted(count, len(page["items"])),
-        next=page["next"],
+        pipelines=[each.plan.pipeline for each in await services.catalog.all()],
+        jobs=[_row(each) for each in rows],
+        count=_count_text(count, len(rows)),
+        next=next,
         is_filtered=any(query.values()),
         for_one=caller.user is not None,
-        local=local,
+        local=_local,
     )
 
 
-def read_filter(query: Mapping[str, str | None]) -> tuple[Filter | None, dict[str, str]]:
+def _read_filter(query: Mapping[str, str | None]) -> tuple[Filter | None, dict[str, str]]:
     """The filter that a form names; or None and what is wrong with which field."""
     mistakes: list[FieldError] = []
     status = query["status"]
     if status is not None and status not in STATUSES:
         mistakes.append(one_of("status", STATUSES))
-    since, until = (time_from(exact(query[name]), name, mistakes) for name in TIMES)
+    since, until = (time_from(_exact(query[name]), name, mistakes) for name in TIMES)
     if mistakes:
         return None, {each["field"]: each["message"] for each in mistakes}
     wanted = Filter(None, query["user_id"], None if status is None else Status(status), query["pipeline"], since, until)
     return wanted, {}
 
 
-def shown(job: Any) -> dict[str, Any]:
+def _row(job: Any) -> dict[str, Any]:
     """With how long it has run, also while it runs."""
     took = job["duration_ms"]
     if took is None and job["started_at"] is not None and job["status"] == "running":
@@ -91,12 +100,12 @@ def shown(job: Any) -> dict[str, Any]:
     return {**job, "took": took, "short": job["job_id"][-12:]}
 
 
-def counted(found: Any, shown: int = 0) -> str:
+def _count_text(found: Any, shown: int = 0) -> str:
     """1,000+ where there may be more."""
     return f"{formatting.number(max(found['count'], shown))}{'+' if found['is_at_least'] else ''}"
 
 
-def exact(text: str | None) -> str | None:
+def _exact(text: str | None) -> str | None:
     """A time as the API takes it: a browser leaves out seconds that are none, and says no zone. The rest as it is."""
     try:
         at = datetime.fromisoformat(text or "")
@@ -105,7 +114,7 @@ def exact(text: str | None) -> str | None:
     return (at if at.tzinfo else at.replace(tzinfo=UTC)).isoformat()
 
 
-def local(text: str | None) -> str:
+def _local(text: str | None) -> str:
     """A time as a browser's field for it takes it, in UTC; what is none, as it is."""
     try:
         at = datetime.fromisoformat(text or "")
@@ -114,4 +123,108 @@ def local(text: str | None) -> str:
     return (at.astimezone(UTC) if at.tzinfo else at).replace(tzinfo=None).isoformat(timespec="seconds")
 
 
-ROUTES = [jobs]
+@post("/jobs/confirm", scope="cancel", status_code=200, include_in_schema=False)
+async def confirm(request: Page) -> Response[bytes]:
+    """How many it is about, before anything is done."""
+    given = await form(request)
+    verb, meant = _verb(given), _meant(given)
+    if not meant:
+        return render_page(request, "jobs_none.html", status=422, back=_filter(given))
+    if "ids" not in meant:  # what comes while somebody makes up their mind is not meant
+        meant["created_until"] = _earlier(meant.get("created_until"), datetime.now(UTC).isoformat())
+    trial = await _run(request, verb, {**meant, "dry_run": True})
+    return render_page(
+        request,
+        "jobs_confirm.html",
+        verb=verb,
+        meant=meant,
+        back=_filter(given),
+        trial={**trial, "first": [_row(each) for each in trial["first"]]},
+        count=_count_text(trial),
+        left=_left(trial["left"]),
+    )
+
+
+@post("/jobs/change", scope="cancel", status_code=200, include_in_schema=False)
+async def change(request: Page) -> Response[bytes]:
+    """The next step; another page as long as there are more, then the list again."""
+    given = await form(request)
+    verb, meant, back = _verb(given), _meant(given), _filter(given)
+    cursor = given.get("cursor")
+    answer = await _run(request, verb, {**meant, **({"cursor": cursor} if cursor else {})})
+    done = _number(given.get("done")) + answer["count"]
+    left: dict[str, int] = dict(Counter(_counts(given.get("left"))) + Counter(answer["left"]))
+    if answer["next"] is None:
+        return redirect(request, "/jobs", _said(verb, done, left), **back)
+    return render_page(
+        request,
+        "jobs_change.html",
+        verb=verb,
+        past=VERBS[verb],
+        meant=meant,
+        back=back,
+        cursor=answer["next"],
+        done=done,
+        of=max(done, _number(given.get("of"))),
+        left=msgspec.json.encode(left).decode(),
+        why=_left(left),
+    )
+
+
+async def _run(request: Page, verb: str, meant: Mapping[str, Any]) -> ChangedDocument:
+    services, caller = services_and_caller(request)
+    return await BulkAction(services, caller, verb).run(convert(meant, Meant))
+
+
+def _verb(form: FormMultiDict) -> str:
+    found = form.get("do")
+    if found not in VERBS:
+        raise InvalidInput("What is to be done with them?", field="do")
+    return str(found)
+
+
+def _meant(form: FormMultiDict) -> dict[str, Any]:
+    """As the API takes it: all that match, or those that were picked; nothing if nothing was."""
+    if form.get("all"):
+        found = {name: str(form.get(name)) for name in FILTERS if form.get(name)}
+        return {"all": True, **{name: _exact(text) if name in TIMES else text for name, text in found.items()}}
+    ids = [str(each) for each in form.getall("id", [])]
+    return {"ids": ids} if ids else {}
+
+
+def _earlier(text: str | None, now: str) -> str:
+    """What is no time is for the API to refuse."""
+    try:
+        return min(text or now, now, key=datetime.fromisoformat)
+    except ValueError:
+        return text or now
+
+
+def _filter(form: FormMultiDict) -> dict[str, Any]:
+    """Of the list it was asked from, to go back to. The time of the asking was put in by us."""
+    found = {name: form.get(f"back_{name}", form.get(name)) for name in FILTERS}
+    return {name: value or None for name, value in found.items()}
+
+
+def _said(verb: str, done: int, left: Mapping[str, int]) -> str:
+    first = f"{formatting.number(done)} {plural(done, 'job is', 'jobs are')} {VERBS[verb]}."
+    return f"{first} Left as they are: {'; '.join(_left(left))}." if left else first
+
+
+def _left(left: Mapping[str, int]) -> list[str]:
+    return [f"{formatting.number(number)} {LEFT.get(why, why)}" for why, number in sorted(left.items())]
+
+
+def _number(text: Any) -> int:
+    return int(text) if isinstance(text, str) and text.isascii() and text.isdigit() and len(text) < 16 else 0
+
+
+def _counts(text: Any) -> dict[str, int]:
+    """What we told the page, and it tells us again: nothing is decided by it."""
+    try:
+        return msgspec.json.decode(text or "{}", type=dict[str, int])
+    except msgspec.MsgspecError:
+        return {}
+
+
+ROUTES = [jobs, confirm, change]

@@ -9,11 +9,10 @@ from litestar.params import FromPath, FromQuery
 
 from packhorse.errors import InvalidInput
 from packhorse.http.routes.keys import Before, limits_left
-from packhorse.http.services import tools_and_caller
 from packhorse.jobs import keys as use_cases
 from packhorse.schemas.keys import key_to_json
 from packhorse.web.forms import form
-from packhorse.web.render import Page, mistakes, moved, rendered
+from packhorse.web.render import Page, mistakes, redirect, render_page, services_and_caller
 
 SCOPES = {
     "submit": "submit jobs",
@@ -52,7 +51,7 @@ async def create(request: Page) -> Response[bytes]:
     }
     try:
         made = await use_cases.create_key(
-            *tools_and_caller(request.scope),
+            *services_and_caller(request),
             asked["scopes"],
             name=asked["name"],
             user=asked["user_id"],
@@ -67,27 +66,27 @@ async def create(request: Page) -> Response[bytes]:
 async def rotate(request: Page, key_id: FromPath[str]) -> Response[bytes]:
     """Asked again before, for whoever uses the old key has to be given the new one."""
     given = await form(request)
-    tools, caller = tools_and_caller(request.scope)
+    services, caller = services_and_caller(request)
     overlap = str(given.get("overlap", "0s"))
     if not given.get("sure"):
-        found = key_to_json(await use_cases.find_key(tools, caller, key_id))
+        found = key_to_json(await use_cases.find_key(services, caller, key_id))
         ends = OVERLAPS.get(overlap, overlap)
-        return rendered(
+        return render_page(
             request, "key_rotate.html", key=found, overlap=overlap, ends=ends, is_own=_is_own(request, key_id)
         )
-    made = await use_cases.rotate_key(tools, caller, key_id, overlap)
+    made = await use_cases.rotate_key(services, caller, key_id, overlap)
     return await _shown(request, made=made)
 
 
 @get("/keys/{key_id:str}", scope="admin", include_in_schema=False)
 async def key(request: Page, key_id: FromPath[str]) -> Response[bytes]:
-    tools, caller = tools_and_caller(request.scope)
-    found = key_to_json(await use_cases.find_key(tools, caller, key_id))
-    return rendered(
+    services, caller = services_and_caller(request)
+    found = key_to_json(await use_cases.find_key(services, caller, key_id))
+    return render_page(
         request,
         "key.html",
         key=found,
-        limits=await limits_left(tools, caller, key_id),
+        limits=await limits_left(services, caller, key_id),
         names=LIMITS,
         overlaps=OVERLAPS,
         is_own=_is_own(request, key_id),
@@ -96,19 +95,19 @@ async def key(request: Page, key_id: FromPath[str]) -> Response[bytes]:
 
 @post("/keys/{key_id:str}/revoke", scope="admin", include_in_schema=False, status_code=303)
 async def revoke(request: Page, key_id: FromPath[str]) -> Response[bytes]:
-    await use_cases.revoke_key(*tools_and_caller(request.scope), key_id)
-    return moved(request, "/keys", said=f"Key {key_id} has ended.")
+    await use_cases.revoke_key(*services_and_caller(request), key_id)
+    return redirect(request, "/keys", said=f"Key {key_id} has ended.")
 
 
 @get("/audit", scope="admin", include_in_schema=False)
 async def audit(request: Page, before: Before = None) -> Response[bytes]:
-    found = await use_cases.audit(*tools_and_caller(request.scope), before=before, limit=100)
-    return rendered(request, "audit.html", entries=found["items"], next=found["next"], before=before)
+    found = await use_cases.audit(*services_and_caller(request), before=before, limit=100)
+    return render_page(request, "audit.html", entries=found["items"], next=found["next"], before=before)
 
 
 def _is_own(request: Page, key_id: str) -> bool:
     """Whether the viewer has logged in with it, and is out when it ends."""
-    return tools_and_caller(request.scope)[1].key_id == key_id
+    return services_and_caller(request)[1].key_id == key_id
 
 
 async def _shown(
@@ -120,8 +119,8 @@ async def _shown(
     typed: Any = None,
     wrong: dict[str, str] | None = None,
 ) -> Response[bytes]:
-    found = await use_cases.list_keys(*tools_and_caller(request.scope), cursor=cursor)
-    return rendered(
+    found = await use_cases.list_keys(*services_and_caller(request), cursor=cursor)
+    return render_page(
         request,
         "keys.html",
         status=status,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import Annotated
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl, unquote, urlencode
 
 from litestar import Response, get, post
 from litestar.datastructures import Cookie
@@ -13,11 +13,11 @@ from litestar.params import QueryParameter
 from packhorse.auth.access import check_route
 from packhorse.auth.authenticate import session_cookie
 from packhorse.errors import Forbidden, TooMany, Unauthorized
-from packhorse.http.services import HttpServices, tools_and_caller
+from packhorse.http.services import HttpServices
 from packhorse.jobs import keys
 from packhorse.schemas.keys import SessionDocument
 from packhorse.web.forms import form
-from packhorse.web.render import Page, moved, rendered
+from packhorse.web.render import Page, redirect, render_page, services_and_caller
 
 Next = Annotated[str, QueryParameter(description="The page to go to afterwards.")]
 
@@ -25,8 +25,8 @@ Next = Annotated[str, QueryParameter(description="The page to go to afterwards."
 @get("/login", scope=None, include_in_schema=False)
 async def login(request: Page, next: Next = "") -> Response[bytes]:
     if _is_open(request):
-        return moved(request, "/")
-    return rendered(request, "login.html", next=next, mistake="")
+        return redirect(request, "/")
+    return render_page(request, "login.html", next=next, mistake="")
 
 
 @post("/login", scope=None, include_in_schema=False, status_code=303)
@@ -36,28 +36,30 @@ async def enter(request: Page) -> Response[bytes]:
     try:
         session = await _log_in(request, str(given.get("key", "")).strip())
     except (Unauthorized, Forbidden, TooMany) as error:
-        return rendered(request, "login.html", status=error.status, next=next, mistake=error.message)
+        return render_page(request, "login.html", status=error.status, next=next, mistake=error.message)
     path, _, query = _inside(request, next).partition("?")
-    response = moved(request, unquote(path), **dict(parse_qsl(query)))
+    response = redirect(request, unquote(path))
+    if query:
+        response.headers["Location"] += f"?{urlencode(parse_qsl(query))}"
     response.cookies.append(_cookie(request, session))
     return response
 
 
 @post("/logout", scope="read", include_in_schema=False, status_code=303)
 async def leave(request: Page) -> Response[bytes]:
-    await keys.end_session(*tools_and_caller(request.scope))
-    response = moved(request, "/login", said="You are logged out.")
+    await keys.end_session(*services_and_caller(request))
+    response = redirect(request, "/login", said="You are logged out.")
     response.delete_cookie(session_cookie(request.scope), path=_root(request))
     return response
 
 
 async def _log_in(request: Page, key: str) -> SessionDocument:
     """Counted and refused as a request with this key would be, also on a server that asks for none."""
-    tools: HttpServices = request.app.state.services
-    caller = await tools.authenticator.holder(request.scope, key)
-    await tools.authenticator.admit(caller)
+    services: HttpServices = request.app.state.services
+    caller = await services.authenticator.holder(request.scope, key)
+    await services.authenticator.admit(caller)
     check_route(caller, {"scope": "read"}, {})
-    return await keys.start_session(tools, caller)
+    return await keys.start_session(services, caller)
 
 
 def _cookie(request: Page, session: SessionDocument) -> Cookie:

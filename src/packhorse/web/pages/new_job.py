@@ -16,11 +16,10 @@ from packhorse.errors import PackhorseError
 from packhorse.http import problems
 from packhorse.http.requests import Body
 from packhorse.http.routes.submit import receive_job
-from packhorse.http.services import tools_and_caller
 from packhorse.jobs import view
 from packhorse.schemas.operations import PipelineDocument
-from packhorse.web.render import Page, as_json, is_script, mistakes, moved, rendered
-from packhorse.web.upload_proxy import BESIDE, Relayed
+from packhorse.web.forms import BESIDE, Relayed
+from packhorse.web.render import Page, as_json, is_script, mistakes, redirect, render_page, services_and_caller
 from packhorse.web.widgets.fields import Field, fields_of
 
 BESIDES = 64 * 1024
@@ -35,7 +34,7 @@ async def new(request: Page, pipeline: Name = None) -> Response[bytes]:
     """The form; where there are several pipelines and none is named, which it is to be."""
     found = await _pipelines(request)
     if not pipeline and len(found) != 1:
-        return rendered(request, "job_choose.html", pipelines=found)
+        return render_page(request, "job_choose.html", pipelines=found)
     chosen = _chosen(found, pipeline or found[0]["name"])
     return _form(request, chosen, fields_of(chosen["schema"]))
 
@@ -43,33 +42,33 @@ async def new(request: Page, pipeline: Name = None) -> Response[bytes]:
 @post("/jobs/new", scope="submit", status_code=200, include_in_schema=False, request_max_body_size=None)
 async def submit(request: Page, pipeline: Needed, key: Name = None, user_id: Name = None) -> Response[bytes]:
     """Files are stored as they come in. A script that asks for JSON is told in JSON what became of it."""
-    tools, caller = tools_and_caller(request.scope)
+    services, caller = services_and_caller(request)
     chosen = _chosen(await _pipelines(request), pipeline)
     fields = fields_of(chosen["schema"])
-    limit = tools.settings.parameters_limit + BESIDES
+    limit = services.settings.parameters_limit + BESIDES
     by_name = {field.name: field for field in fields}
     sent = Relayed(request.receive, request.headers.get("content-type", ""), by_name, limit)
     query = {"pipeline": pipeline} | ({"user_id": user_id} if user_id else {})
-    body = Body(sent.receive, tools.settings)
+    body = Body(sent.receive, services.settings)
     try:
-        job = await receive_job(tools, caller, body, sent.content_type, query, key or None)
+        job = await receive_job(services, caller, body, sent.content_type, query, key or None)
     except PackhorseError as error:
         known = problems.known_error(request, error)
         problems.log_failure(known, request, error)
         return _refused(request, chosen, fields, sent, known)
     path = f"/jobs/{job['job_id']}"
     if is_script(request):
-        return as_json(201, {"location": moved(request, path).headers["Location"]})
-    return moved(request, path, "The job is submitted.")
+        return as_json(201, {"location": redirect(request, path).headers["Location"]})
+    return redirect(request, path, "The job is submitted.")
 
 
 ROUTES = [new, submit]
 
 
 async def _pipelines(request: Page) -> list[PipelineDocument]:
-    tools, caller = tools_and_caller(request.scope)
+    services, caller = services_and_caller(request)
     access.require(caller, "read")
-    return await view.pipelines(tools)
+    return await view.pipelines(services)
 
 
 def _chosen(pipelines: Sequence[PipelineDocument], name: str) -> PipelineDocument:
@@ -90,9 +89,9 @@ def _form(
     error: str = "",
     active: str | None = None,
 ) -> Response[bytes]:
-    _, who = tools_and_caller(request.scope)
+    _, who = services_and_caller(request)
     values = {field.name: _value(field, typed) for field in fields}
-    return rendered(
+    return render_page(
         request,
         "job_new.html",
         status=status,
@@ -124,7 +123,7 @@ def _refused(
     error = "; ".join(rest) or ("" if wrong else refusal.message or refusal.title())
     active = refusal.facts.get("active_job_id")
     if is_script(request):
-        link = moved(request, f"/jobs/{active}").headers["Location"] if active else None
+        link = redirect(request, f"/jobs/{active}").headers["Location"] if active else None
         return as_json(refusal.status, {"mistakes": wrong, "error": error, "active": link})
     return _form(
         request, pipeline, fields, status=refusal.status, typed=sent.typed, wrong=wrong, error=error, active=active

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated
 
 from litestar import Response, get, head, post
 from litestar.params import FromPath, QueryParameter
 
-from packhorse.http.services import tools_and_caller
 from packhorse.jobs import operations
 from packhorse.jobs.operations import Overview
+from packhorse.schemas.operations import PointDocument
 from packhorse.web.forms import form
-from packhorse.web.render import HEADERS, Page, moved, rendered
+from packhorse.web.render import HEADERS, Page, redirect, render_page, services_and_caller
 from packhorse.web.widgets import formatting, plots
 
 OUTCOMES = ("completed", "failed", "cancelled")
@@ -27,18 +28,20 @@ Window = Annotated[str, QueryParameter(description="How far back the plots go.")
 
 @get("/", scope="read", include_in_schema=False)
 async def overview(request: Page, window: Window = "1h") -> Response[bytes]:
-    tools, caller = tools_and_caller(request.scope)
+    services, caller = services_and_caller(request)
     if not caller.is_operator:
-        return moved(request, "/jobs")
-    found = await operations.overview(tools, caller, window, groups=GROUPS)
-    return rendered(
+        return redirect(request, "/jobs")
+    found = await operations.overview(services, caller, window, groups=GROUPS)
+    return render_page(
         request,
         "overview.html",
-        stats=found.stats,
+        now=found.survey,
+        today=found.today,
+        failed=found.failed,
         window=window,
         windows=WINDOWS,
         attention=_attention(found),
-        drawn=_plots(found.stats),
+        drawn=_plots(found.series),
     )
 
 
@@ -53,7 +56,6 @@ def _attention(overview: Overview) -> list[dict[str, str]]:
     found = [
         {"kind": "bad", "text": f"{each['name']}: {each['value']}", "why": each["meaning"], "path": "/health"}
         for each in overview.findings
-        if each["state"] == "bad"
     ]
     found += [
         {
@@ -67,8 +69,7 @@ def _attention(overview: Overview) -> list[dict[str, str]]:
     return found
 
 
-def _plots(stats: Any) -> dict[str, plots.Plot]:
-    series = stats["series"]
+def _plots(series: Sequence[PointDocument]) -> dict[str, plots.Plot]:
     times = [formatting.hour(each["at"]) for each in series]
     counts = {name: [each["outcomes"].get(name, 0) for each in series] for name in OUTCOMES}
     ended = [sum(stack) for stack in zip(*counts.values(), strict=True)]
@@ -83,31 +84,31 @@ def _plots(stats: Any) -> dict[str, plots.Plot]:
 
 @get("/queues", scope="operate", shared=True, include_in_schema=False)
 async def queues(request: Page) -> Response[bytes]:
-    tools, _ = tools_and_caller(request.scope)
-    found, workers = await asyncio.gather(operations.list_queues(tools), operations.list_workers(tools))
-    return rendered(request, "queues.html", queues=found, workers=workers)
+    services, _ = services_and_caller(request)
+    found, workers = await asyncio.gather(operations.list_queues(services), operations.list_workers(services))
+    return render_page(request, "queues.html", queues=found, workers=workers)
 
 
 @post("/queues/{queue:str}/pause", scope="operate", shared=True, include_in_schema=False, status_code=303)
 async def pause(request: Page, queue: FromPath[str]) -> Response[bytes]:
     given = await form(request)
-    await operations.pause_queue(*tools_and_caller(request.scope), queue, str(given.get("reason", "")))
-    return moved(request, "/queues", said=f"Nothing more is started from {queue}.")
+    await operations.pause_queue(*services_and_caller(request), queue, str(given.get("reason", "")))
+    return redirect(request, "/queues", said=f"Nothing more is started from {queue}.")
 
 
 @post("/queues/{queue:str}/resume", scope="operate", shared=True, include_in_schema=False, status_code=303)
 async def resume(request: Page, queue: FromPath[str]) -> Response[bytes]:
-    await operations.resume_queue(*tools_and_caller(request.scope), queue)
-    return moved(request, "/queues", said=f"{queue} goes on.")
+    await operations.resume_queue(*services_and_caller(request), queue)
+    return redirect(request, "/queues", said=f"{queue} goes on.")
 
 
 @get("/health", scope="operate", shared=True, include_in_schema=False)
 async def health(request: Page) -> Response[bytes]:
-    found = await operations.findings(tools_and_caller(request.scope)[0])
+    found = await operations.findings(services_and_caller(request)[0])
     parts: dict[str, list[object]] = {}
     for each in found["findings"]:
         parts.setdefault(each["part"], []).append(each)
-    return rendered(request, "health.html", is_well=found["status"] == "ok", found=parts)
+    return render_page(request, "health.html", is_well=found["status"] == "ok", found=parts)
 
 
 ROUTES = [overview, overview_head, queues, pause, resume, health]

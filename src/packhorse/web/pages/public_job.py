@@ -22,12 +22,11 @@ from packhorse.http.routes.results import send_artifact, send_result
 from packhorse.http.services import HttpServices
 from packhorse.jobs import actions, view
 from packhorse.schemas.jobs import ErrorDocument, JobDocument
-from packhorse.web.render import Page, moved, rendered
+from packhorse.web.render import Page, redirect, render_page
 
 ENDED = ("completed", "failed", "cancelled")
 UNTOLD = frozenset(CODES) - {"INVALID", "PERMANENT"}
 """Codes of failures whose message is for those who run it. Other codes a stage has chosen, and its words with them."""
-PRIVATE = {"X-Robots-Tag": "noindex, nofollow"}
 
 
 def gone(request: Page, error: Exception) -> Response[bytes]:
@@ -36,7 +35,7 @@ def gone(request: Page, error: Exception) -> Response[bytes]:
     problems.log_failure(known, request, error, path="/p/…")
     is_unknown = isinstance(error, HTTPException) or known.status in (400, 401, 403, 422)
     code = 404 if is_unknown and known.status < 500 else known.status
-    answer = rendered(request, "gone.html", status=code, code=code)
+    answer = render_page(request, "gone.html", status=code, code=code)
     if "Retry-After" in (headers := problems.headers(known, error)):
         answer.headers["Retry-After"] = headers["Retry-After"]
     return _private(answer)
@@ -47,12 +46,12 @@ OPEN: dict[str, Any] = {"scope": None, "include_in_schema": False, "exception_ha
 
 @get("/p/{token:str}", **OPEN)
 async def waiting(request: Page, token: FromPath[str]) -> Response[bytes]:
-    tools, caller, job_id = await _holder(request, token, "read")
-    found = await view.job_page(tools, caller, job_id, events=1, lines=1)
+    services, caller, job_id = await _holder(request, token, "read")
+    found = await view.job_page(services, caller, job_id, events=1, lines=1)
     job = found.job
     sinks = _last(job)
     return _private(
-        rendered(
+        render_page(
             request,
             "waiting.html",
             job=job,
@@ -73,9 +72,9 @@ async def cancel(request: Page, token: FromPath[str]) -> Response[bytes]:
     except PackhorseError as error:
         if error.status != 409:
             raise
-        return moved(request, f"/p/{token}", said="It has ended already.")
+        return redirect(request, f"/p/{token}", said="It has ended already.")
     is_over = found["status"] == "cancelled"
-    return moved(request, f"/p/{token}", said="It is cancelled." if is_over else "It is being stopped.")
+    return redirect(request, f"/p/{token}", said="It is cancelled." if is_over else "It is being stopped.")
 
 
 @get("/p/{token:str}/result", **OPEN)
@@ -97,13 +96,13 @@ async def events(request: Page, token: FromPath[str], after: Number = 0) -> ASGI
 
 async def _holder(request: Page, token: str, scope: str) -> tuple[HttpServices, Caller, str]:
     """Whom the token stands for, and its job. A wrong one is counted as every wrong key is."""
-    tools: HttpServices = request.app.state.services
-    caller = await tools.authenticator.holder(request.scope, token)
-    await tools.authenticator.admit(caller)
+    services: HttpServices = request.app.state.services
+    caller = await services.authenticator.holder(request.scope, token)
+    await services.authenticator.admit(caller)
     if caller.job_id is None:
         raise NotFound(path="/p/…")  # a key is no token: it is not to be shown around in addresses
     check_route(caller, {"scope": scope}, {"job_id": caller.job_id})
-    return tools, caller, caller.job_id
+    return services, caller, caller.job_id
 
 
 def _last(job: JobDocument) -> set[str]:
@@ -134,8 +133,7 @@ def _told(error: ErrorDocument | None) -> str | None:
 
 
 def _private(answer: Response[bytes]) -> Response[bytes]:
-    for name, value in PRIVATE.items():
-        answer.headers[name] = value
+    answer.headers["X-Robots-Tag"] = "noindex, nofollow"
     return answer
 
 

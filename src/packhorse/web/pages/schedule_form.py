@@ -16,16 +16,15 @@ from litestar.params import FromPath
 
 from packhorse.errors import EditedMeanwhile, InvalidInput, NotFound, PackhorseError, VersionNeeded
 from packhorse.http.requests import convert, decode_object
-from packhorse.http.services import tools_and_caller
 from packhorse.jobs import schedules, view
 from packhorse.jobs.schedules import ScheduleRequest
 from packhorse.schemas.operations import PipelineDocument
 from packhorse.schemas.schedules import ScheduleDocument
 from packhorse.web.forms import form
 from packhorse.web.pages.schedules import preview
-from packhorse.web.render import Page, mistakes, moved, rendered
-from packhorse.web.widgets.diff import Difference, differences, pretty
+from packhorse.web.render import Page, mistakes, redirect, render_page, services_and_caller
 from packhorse.web.widgets.fields import fields_of
+from packhorse.web.widgets.formatting import Difference, differences, pretty
 
 FIELDS = (
     "schedule_id", "pipeline", "user_id", "cron", "zone", "parameters", "overlap", "misfire", "window", "labels",
@@ -62,14 +61,14 @@ async def make(request: Page) -> Response[bytes]:
 
 @get("/schedules/{schedule_id:str}/edit", scope="operate", include_in_schema=False)
 async def edit(request: Page, schedule_id: FromPath[str]) -> Response[bytes]:
-    found = await schedules.schedule(*tools_and_caller(request.scope), schedule_id)
+    found = await schedules.schedule(*services_and_caller(request), schedule_id)
     return await _form(request, schedule_id, _as_typed(found))
 
 
 @post("/schedules/{schedule_id:str}/edit", scope="operate", status_code=200, include_in_schema=False)
 async def change(request: Page, schedule_id: FromPath[str]) -> Response[bytes]:
     typed = await _typed(request)
-    await schedules.get(*tools_and_caller(request.scope), schedule_id)
+    await schedules.get(*services_and_caller(request), schedule_id)
     return await _take(request, schedule_id, typed)
 
 
@@ -94,7 +93,7 @@ async def _take(request: Page, schedule_id: str | None, typed: Typed) -> Respons
         made = await _put(request, name, typed["version"], body)
     except PackhorseError as error:
         return await _refused(request, schedule_id, name, typed, error)
-    return moved(request, f"/schedules/{made['schedule_id']}", said=f"Saved as version {made['version']}.")
+    return redirect(request, f"/schedules/{made['schedule_id']}", said=f"Saved as version {made['version']}.")
 
 
 async def _put(request: Page, name: str, version: str, body: Mapping[str, Any]) -> ScheduleDocument:
@@ -102,15 +101,15 @@ async def _put(request: Page, name: str, version: str, body: Mapping[str, Any]) 
     seen = f'"{version}"' if version.isdecimal() and version.isascii() else None
     written: bytes = body["parameters"]
     wanted = convert({**body, "parameters": decode_object(written)}, ScheduleRequest)
-    tools, caller = tools_and_caller(request.scope)
-    return (await schedules.put(tools, caller, name, wanted, written, seen)).schedule
+    services, caller = services_and_caller(request)
+    return (await schedules.put(services, caller, name, wanted, written, seen)).schedule
 
 
 async def _checked(
     request: Page, schedule_id: str | None, name: str, typed: Typed, body: Mapping[str, Any]
 ) -> Response[bytes]:
     trial = await _put(request, name, typed["version"], {**body, "dry_run": True})
-    return rendered(
+    return render_page(
         request,
         "schedule_check.html",
         schedule_id=schedule_id,
@@ -118,7 +117,7 @@ async def _checked(
         typed=typed,
         parameters=pretty(trial["parameters"]),
         changes=differences(trial["changes"]),
-        preview=preview(tools_and_caller(request.scope)[0], trial["cron"], trial["zone"]),
+        preview=preview(services_and_caller(request)[0], trial["cron"], trial["zone"]),
     )
 
 
@@ -169,21 +168,21 @@ async def _also_wrong(request: Page, name: str, version: str, body: Mapping[str,
 
 async def _is_taken(request: Page, name: str) -> bool:
     try:
-        return (await schedules.schedule(*tools_and_caller(request.scope), name))["deleted_at"] is None
+        return (await schedules.schedule(*services_and_caller(request), name))["deleted_at"] is None
     except PackhorseError:
         return False
 
 
 async def _conflict(request: Page, schedule_id: str, typed: Typed, error: PackhorseError) -> Response[bytes]:
     """Somebody was faster: what they have changed, and what saving this would change of it."""
-    tools, caller = tools_and_caller(request.scope)
-    found = await schedules.schedule(tools, caller, schedule_id)
+    services, caller = services_and_caller(request)
+    found = await schedules.schedule(services, caller, schedule_id)
     if found["deleted_at"] is not None:
         raise error
-    newest = await schedules.version(tools, caller, schedule_id, found["version"])
-    theirs = await schedules.diff(tools, caller, schedule_id, int(typed["version"]), found["version"])
+    newest = await schedules.version(services, caller, schedule_id, found["version"])
+    theirs = await schedules.diff(services, caller, schedule_id, int(typed["version"]), found["version"])
     mine = await _against(request, schedule_id, str(found["version"]), typed)
-    return rendered(
+    return render_page(
         request,
         "schedule_conflict.html",
         status=412,
@@ -214,12 +213,12 @@ async def _against(request: Page, schedule_id: str, version: str, typed: Typed) 
 async def _form(
     request: Page, schedule_id: str | None, typed: Mapping[str, str], mistakes: Mapping[str, str] | None = None
 ) -> Response[bytes]:
-    tools, who = tools_and_caller(request.scope)
-    found = await view.pipelines(tools)
+    services, who = services_and_caller(request)
+    found = await view.pipelines(services)
     filing = [each["name"] for each in found if _needs_file(each)]
     pipelines = [each["name"] for each in found if each["name"] not in filing]
     chosen = typed["pipeline"]
-    return rendered(
+    return render_page(
         request,
         "schedule_form.html",
         status=200 if mistakes is None else 422,
@@ -245,20 +244,15 @@ async def _typed(request: Page) -> Typed:
 
 
 def _as_typed(found: ScheduleDocument) -> Typed:
+    same = ("schedule_id", "pipeline", "user_id", "cron", "zone", "overlap", "misfire")
     return {
-        "schedule_id": found["schedule_id"],
+        **{name: found[name] for name in same},  # type: ignore[literal-required]
         "parameters": pretty(found["parameters"]),
         "window": _window(found["window"]),
         "labels": "\n".join(f"{name}={value}" for name, value in found["labels"].items()),
         "active": "yes" if found["active"] else "",
         "reason": "",
         "version": str(found["version"]),
-        "pipeline": found["pipeline"],
-        "user_id": found["user_id"],
-        "cron": found["cron"],
-        "zone": found["zone"],
-        "overlap": found["overlap"],
-        "misfire": found["misfire"],
     }
 
 

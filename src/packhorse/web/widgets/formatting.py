@@ -1,8 +1,12 @@
-"""Numbers, times and statuses in the words that people use."""
+"""Numbers, times, names and differences in the words that people use."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import msgspec
 
 STEPS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
@@ -70,20 +74,18 @@ def is_past(text: str | None, now: datetime | None = None) -> bool:
     return at is not None and at <= (now or datetime.now(UTC))
 
 
-def clock(text: str | None) -> str:
+def clock(text: str | None, pattern: str = "%Y-%m-%d %H:%M:%S UTC") -> str:
     """For the eyes, to the second."""
     at = moment(text)
-    return "–" if at is None else at.strftime("%Y-%m-%d %H:%M:%S UTC")
+    return "–" if at is None else at.strftime(pattern)
 
 
 def hour(text: str | None) -> str:
-    at = moment(text)
-    return "–" if at is None else at.strftime("%H:%M")
+    return clock(text, "%H:%M")
 
 
 def second(text: str | None) -> str:
-    at = moment(text)
-    return "–" if at is None else at.strftime("%H:%M:%S")
+    return clock(text, "%H:%M:%S")
 
 
 def title(name: str) -> str:
@@ -100,3 +102,37 @@ def about(seconds: float) -> str:
     if seconds < 5_400:
         return f"{max(1, round(seconds / 60))} min"
     return f"{round(seconds / 3_600)} h" if seconds < 172_800 else f"{round(seconds / 86_400)} d"
+
+
+LONGEST = 2000
+"""Characters of a value that are shown: the API has all of it."""
+
+
+class Difference(NamedTuple):
+    field: str
+    old: str
+    new: str
+
+
+def differences(items: Sequence[Any]) -> list[Difference]:
+    """Of one whose values are the same, only the writing has changed."""
+    return [Difference(each["field"], *_values(each["old"], each["new"])) for each in items]
+
+
+def _values(old: Any, new: Any) -> tuple[str, str]:
+    if old == new and old is not None:
+        return value(old), f"{value(new)} (changed)"  # a secret: shown as dots, then and now
+    return value(old), value(new)
+
+
+def value(found: Any) -> str:
+    """A text as it is, everything else as JSON."""
+    if found is None:
+        return "–"
+    text = found if isinstance(found, str) else msgspec.json.encode(found).decode()
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+
+
+def pretty(found: Any) -> str:
+    """JSON over several lines, to be edited."""
+    return msgspec.json.format(msgspec.json.encode(found), indent=2).decode()

@@ -1,0 +1,290 @@
+"""What the page of a job draws: when stages waited and ran, events in words, usage, commands to submit it again."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from packhorse.web.widgets import formatting, plots
+
+Json = Any
+Task = tuple[str, int]
+
+EVENT_TEXTS = {
+    "submitted": "Submitted",
+    "started": "Run {run} started",
+    "stage_started": "{where} started, attempt {attempt}",
+    "stage_completed": "{where} completed",
+    "stage_failed": "{where} failed for good",
+    "cancelling": "Asked to stop",
+    "completed": "Completed",
+    "failed": "Failed",
+    "cancelled": "Cancelled",
+}
+RETRY_TEXTS = {
+    "retry": "Run {run} was asked for",
+    "revive": "Run {run} is begun by itself",
+    "later": "{where} asked to be called later",
+    "handed_back": "{where} was handed back by its worker",
+}
+TRIED_AGAIN = "{where} is tried again"
+AGAIN = ("retry", "revive")
+"""Why a new run begins."""
+ENDS = ("completed", "failed", "cancelled")
+MOST = 300
+"""Spans drawn of one stage: a thousand elements are a bar all the same."""
+LEAST = 0.001
+POINTS = 120
+"""Of a plot of CPU or memory."""
+
+
+class Span(NamedTuple):
+    kind: str
+    """wait, run, failed (the attempt was), off (it was handed back, or asked to be called later)."""
+    x: float
+    width: float
+    """Both in percent of the whole."""
+    title: str
+
+
+class Row(NamedTuple):
+    spans: list[Span]
+    waited: float | None
+    """Seconds from when it could begin to its first start, or until now; None if it never could."""
+    took: float | None
+    """Seconds from the first start to the last end, by the clock; None if it has not begun."""
+    start: float | None
+    end: float | None
+    """In shares of the whole."""
+
+
+def timeline(job: Json, events: Sequence[Json], needs: Mapping[str, Sequence[str]], now: datetime) -> dict[str, Row]:
+    """For each stage of the current run. ``needs`` says what a stage waits for, as far as that is known."""
+    mine = _of_this_run(events)
+    begin = formatting.moment(mine[0]["at"] if mine else job["created_at"]) or now
+    reading = _Reading(begin, needs)
+    for event in mine:
+        reading.take(event)
+    end = formatting.moment(job["completed_at"]) or now
+    if job["status"] not in ENDS:
+        reading.go_on(job["stages"], end)
+    return {name: reading.row(name, end) for name in job["stages"]}
+
+
+def _of_this_run(events: Sequence[Json]) -> Sequence[Json]:
+    begins = [at for at, event in enumerate(events) if event["type"] == "retrying" and event.get("why") in AGAIN]
+    return events[begins[-1] :] if begins else events
+
+
+class _Reading:
+    def __init__(self, begin: datetime, needs: Mapping[str, Sequence[str]]) -> None:
+        self._begin = begin
+        self._needs = needs
+        self._ready: dict[Task, datetime] = {}
+        self._running: dict[Task, tuple[datetime, int]] = {}
+        self._done: dict[str, datetime] = {}
+        self._found: dict[str, list[tuple[str, datetime, datetime, str]]] = {}
+
+    def take(self, event: Json) -> None:
+        at = formatting.moment(event["at"])
+        assert at is not None
+        if event["type"] in ENDS:
+            self._stop(at)
+        if "stage" not in event:
+            return
+        task = event["stage"], event.get("element") or 0
+        match event["type"]:
+            case "stage_started":
+                self._add(task, "wait", self._ready_at(task), at, "waited")
+                self._running[task] = at, event.get("attempt", 1)
+            case "stage_completed":
+                self._close(task, "run", at, "")
+                self._done[task[0]] = at
+            case "stage_failed":
+                self._close(task, "failed", at, f": {event.get('code')}")
+            case "retrying" if event.get("why") not in AGAIN:
+                kind = "failed" if event.get("code") else "off"
+                self._close(task, kind, at, f": {event.get('code') or event['why']}")
+                self._ready[task] = at
+
+    def go_on(self, stages: Json, now: datetime) -> None:
+        """What runs, and what waits for a worker, does so until now."""
+        for task in list(self._running):
+            self._close(task, "run", now, " so far")
+        for name, stage in stages.items():
+            needed = self._needs.get(name, ())
+            if stage["status"] == "pending" and all(
+                stages.get(each, stage)["status"] == "completed" for each in needed
+            ):
+                self._add((name, 0), "wait", self._ready_at((name, 0)), now, "waits for")
+
+    def row(self, name: str, end: datetime) -> Row:
+        whole = max((end - self._begin).total_seconds(), LEAST)
+        found = self._found.get(name, [])
+        spans = [
+            Span(kind, self._share(start, whole), self._share(stop, whole) - self._share(start, whole), title)
+            for kind, start, stop, title in found[:MOST]
+        ]
+        waits = [(start, stop) for kind, start, stop, _ in found if kind == "wait"]
+        ran = [(start, stop) for kind, start, stop, _ in found if kind != "wait"]
+        if not ran:
+            return Row(spans, _seconds(*waits[0]) if waits else None, None, None, None)
+        first, last = min(start for start, _ in ran), max(stop for _, stop in ran)
+        ready = min([first, *(start for start, _ in waits)])
+        shares = self._share(first, whole) / 100, self._share(last, whole) / 100
+        return Row(spans, _seconds(ready, first), _seconds(first, last), *shares)
+
+    def _share(self, at: datetime, whole: float) -> float:
+        return round(min(100.0, max(0.0, 100 * (at - self._begin).total_seconds() / whole)), 2)
+
+    def _ready_at(self, task: Task) -> datetime:
+        if task in self._ready:
+            return self._ready[task]
+        return max([self._begin, *(self._done[name] for name in self._needs.get(task[0], ()) if name in self._done)])
+
+    def _close(self, task: Task, kind: str, at: datetime, how: str) -> None:
+        if (begun := self._running.pop(task, None)) is not None:
+            start, attempt = begun
+            self._add(task, kind, start, at, f"attempt {attempt}{how},")
+
+    def _stop(self, at: datetime) -> None:
+        for task in list(self._running):
+            self._close(task, "off", at, " was stopped")
+
+    def _add(self, task: Task, kind: str, start: datetime, stop: datetime, what: str) -> None:
+        if stop > start:
+            title = f"{task[0]}: {what} {formatting.duration(_seconds(start, stop))}"
+            self._found.setdefault(task[0], []).append((kind, start, stop, title))
+
+
+def _seconds(start: datetime, stop: datetime) -> float:
+    return (stop - start).total_seconds()
+
+
+def event_text(event: Any) -> dict[str, Any]:
+    """What happened and, if it is said, why."""
+    what = EVENT_TEXTS.get(event["type"], event["type"])
+    if event["type"] == "retrying":
+        what = RETRY_TEXTS.get(event.get("why", ""), TRIED_AGAIN)
+    facts = {"run": event.get("run", ""), "attempt": event.get("attempt", ""), "where": _where(event)}
+    why = ": ".join(str(event[name]) for name in ("code", "message") if event.get(name))
+    return {
+        "n": event["n"],
+        "at": event["at"],
+        "what": what.format(**facts),
+        "why": why,
+        "worker": event.get("worker", ""),
+        "not_before": event.get("not_before") if event["type"] == "retrying" else None,
+    }
+
+
+def _where(event: Any) -> str:
+    element = event.get("element")
+    return f"{event.get('stage') or 'the job'}" + (f"[{element}]" if element is not None else "")
+
+
+def usage_plots(
+    series: Sequence[Any], rows: Mapping[str, Row], begin: str | None, end: str | None
+) -> dict[str, plots.Plot]:
+    """What all tasks of the run used together, from its begin to its end, or to now; with the stages behind it."""
+    first, last = formatting.moment(begin), formatting.moment(end) or datetime.now(UTC)
+    if first is None or not series:
+        return {}
+    step = max((last - first).total_seconds(), 0.001) / (POINTS - 1)
+    tasks = [[(_since(first, each["at"]), each) for each in one["samples"]] for one in series]
+    at = [step * number for number in range(POINTS)]
+    times = [datetime.fromtimestamp(first.timestamp() + each, UTC).strftime("%H:%M:%S") for each in at]
+    bands = [(name, row.start, row.end) for name, row in rows.items() if row.start is not None and row.end is not None]
+
+    def drawn(what: str, say: Any, least: float) -> plots.Plot:
+        values = {what: [_together(tasks, each, what) for each in at]}
+        return plots.lines(values, times, say, bands=bands, least=least)
+
+    return {"cpu": drawn("cpu", lambda cores: f"{cores:g}", 0.1), "memory": drawn("memory_bytes", formatting.size, 1.0)}
+
+
+def _since(first: datetime, at: str) -> float:
+    return (datetime.fromisoformat(at) - first).total_seconds()
+
+
+def _together(tasks: Sequence[Sequence[tuple[float, Any]]], at: float, what: str) -> float | None:
+    """Of all tasks that were being measured then; None if there was none."""
+    found = [_latest(samples, at, what) for samples in tasks if samples and samples[0][0] <= at <= samples[-1][0]]
+    return sum(found) if found else None
+
+
+def _latest(samples: Sequence[tuple[float, Any]], at: float, what: str) -> float:
+    value: float = next(sample[what] for when, sample in reversed(samples) if when <= at)
+    return value
+
+
+# Commands that would submit the job again. There is no key in any of them: people have it in ``PACKHORSE_KEY``.
+
+
+def commands(job: Json, at: str, *, has_keys: bool) -> dict[str, str]:
+    """By the name that a person chooses from. ``at`` is where the server is."""
+    return {"curl": _curl(job, at, has_keys), "Python": _python(job, at), "CLI": _cli(job, at)}
+
+
+def _curl(job: Json, at: str, has_keys: bool) -> str:
+    words = ["curl"]
+    if has_keys:
+        words.append('-H "Authorization: Bearer $PACKHORSE_KEY"')
+    values, files = _divided(job)
+    if files:
+        words += [f"--form-string {shlex.quote(f'{name}={job[name]}')}" for name in ("pipeline", "user_id")]
+        words += [f"--form-string {shlex.quote(f'parameters={_json(values)}')}"] if values else []
+        words += [f"-F {shlex.quote(f'{name}=@{_escaped(each)}')}" for name, each in files]
+    else:
+        asked = {"pipeline": job["pipeline"], "user_id": job["user_id"], "parameters": values}
+        words += ["-H 'Content-Type: application/json'", f"-d {shlex.quote(_json(asked))}"]
+    return " \\\n  ".join([*words, shlex.quote(f"{at}/api/v1/jobs")])
+
+
+def _python(job: Json, at: str) -> str:
+    values, files = _divided(job)
+    given = [repr(job["pipeline"]), repr(values)]
+    if files:
+        named = {name: job["parameters"][name] for name, _ in files}
+        given.append(f"files={named!r}")
+    given.append(f"user={job['user_id']!r}")
+    return (
+        "from packhorse.client import Client\n\n"
+        f"with Client({at!r}) as client:\n"
+        f"    job = client.submit({', '.join(given)})\n"
+        '    print(client.wait(job["job_id"])["result"])\n'
+    )
+
+
+def _cli(job: Json, at: str) -> str:
+    values, files = _divided(job)
+    words = [f"PACKHORSE_URL={shlex.quote(at)} packhorse submit {shlex.quote(job['pipeline'])}"]
+    words.append(shlex.quote(f"--user={job['user_id']}"))
+    words += [shlex.quote(f"{name}=@{each}") for name, each in files]
+    words += [shlex.quote(f"{name}={_word(value)}") for name, value in values.items() if value is not None]
+    return " \\\n  ".join([*words, "--wait"])
+
+
+def _divided(job: Json) -> tuple[dict[str, Any], list[tuple[str, str]]]:
+    """The values, and the files by the names they came with."""
+    files = [(each["parameter"], each["filename"]) for each in job["inputs"]]
+    names = {name for name, _ in files}
+    return {name: value for name, value in job["parameters"].items() if name not in names}, files
+
+
+def _word(value: Any) -> str:
+    if not isinstance(value, str):
+        return _json(value)
+    return f"@{value}" if value.startswith("@") else value
+
+
+def _escaped(name: str) -> str:
+    """A name for curl, to which a comma and a semicolon would mean something."""
+    return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
