@@ -16,11 +16,12 @@ from functools import cached_property
 from litestar.types import Receive
 
 from packhorse.core.models import Event, Job, TaskId
-from packhorse.errors import CorruptRecord, SchemaTooNew, StoreError
+from packhorse.errors import StoreError
 from packhorse.http.stream import wait_for_disconnect
 from packhorse.log import log
 from packhorse.schemas.progress import PositionDocument, StageDocument, position_to_json, stages_to_json
 from packhorse.store.base import Line, Progress, Store
+from packhorse.store.collections.base import get_readable
 
 LOOK = 1.0
 """Seconds after which the store is read without a notification."""
@@ -250,10 +251,10 @@ class Feed:
         }
         if not due:
             return
-        jobs = await self._jobs(list(due))
+        jobs = await get_readable(self._store, list(due))
         progress = await self._store.progress(list(due))
-        for (job_id, topic), job in zip(due.items(), jobs, strict=True):
-            if job is None:
+        for job_id, topic in due.items():
+            if (job := jobs.get(job_id)) is None:  # deleted, or its record cannot be read
                 topic.close()
             else:
                 await self._tell(topic, job, progress.get(job_id, {}))
@@ -269,23 +270,10 @@ class Feed:
         self._hint_at = time.monotonic() + HINT
         jobs: list[Job] | None = None
         if len(gathered) <= LOOKED_UP and not gathered & ANY_JOB:
-            jobs = [job for job in await self._jobs(list(gathered)) if job is not None]
+            found = await get_readable(self._store, list(gathered))
+            jobs = [job for job in found.values() if job is not None]
         for hints in self._hints:
             hints.wake(jobs)
-
-    async def _jobs(self, job_ids: list[str]) -> list[Job | None]:
-        """A record that cannot be read ends the watch of that job only."""
-        try:
-            return await self._store.get(job_ids)
-        except (CorruptRecord, SchemaTooNew):
-            return [await self._readable(job_id) for job_id in job_ids]
-
-    async def _readable(self, job_id: str) -> Job | None:
-        try:
-            [job] = await self._store.get([job_id])
-        except (CorruptRecord, SchemaTooNew):
-            return None
-        return job
 
     async def _tell(self, topic: _Topic, job: Job, progress: Mapping[TaskId, Progress]) -> None:
         assert topic.n is not None
