@@ -19,7 +19,7 @@ from packhorse.http.openapi import error_responses, json_body, response_spec
 from packhorse.http.requests import HttpRequest, Id, Nothing, read_json
 from packhorse.http.services import FromCaller, FromServices, HttpServices
 from packhorse.jobs import health, operations, view
-from packhorse.jobs.explain import is_live
+from packhorse.jobs.explain import live_workers
 from packhorse.jobs.services import LONGEST_REASON
 from packhorse.schemas.operations import (
     FindingsDocument,
@@ -31,9 +31,7 @@ from packhorse.schemas.operations import (
     StatsDocument,
     WorkersPage,
 )
-from packhorse.store.collections import workers
 from packhorse.store.collections.queues import Reading, list_readings
-from packhorse.store.collections.workers import WorkerCard
 from packhorse.version import VERSION
 
 FRESH = 180.0
@@ -130,17 +128,16 @@ async def _store_metrics(services: HttpServices) -> CollectorRegistry:
     up = Gauge("packhorse_store_up", "Whether the store answers.", registry=found)
     try:
         async with asyncio.timeout(PATIENCE):
-            cards = await workers.list_all(services.store)
+            live = await live_workers(services.store, services.settings.lease)
             readings = await list_readings(services.store, services.store.now() - FRESH)
     except (StoreError, TimeoutError):
         return found
     up.set(1)
-    now = services.store.now()
-    live = [card for card in cards if is_live(card, now, services.settings.lease)]
     Gauge("packhorse_workers", "Workers heard of within a lease.", registry=found).set(len(live))
     slots = Gauge("packhorse_queue_slots", "Slots that live workers have for a queue.", ("queue",), registry=found)
-    for queue, count in _slots(live).items():
-        slots.labels(queue).set(count)
+    for card in live:
+        for queue, count in card.queues.items():
+            slots.labels(queue).inc(count)
     _add_queue_gauges(found, readings)
     return found
 
@@ -158,11 +155,3 @@ def _add_queue_gauges(found: CollectorRegistry, readings: Sequence[Reading]) -> 
     for queue, level in readings[-1].queues.items():
         for gauge, value in zip(gauges, (level.ready, level.oldest, level.running), strict=True):
             gauge.labels(queue).set(value)
-
-
-def _slots(live: list[WorkerCard]) -> dict[str, int]:
-    slots: dict[str, int] = {}
-    for card in live:
-        for queue, count in card.queues.items():
-            slots[queue] = slots.get(queue, 0) + count
-    return slots
