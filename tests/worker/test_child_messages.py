@@ -93,7 +93,7 @@ def test_however_the_stream_is_cut_the_messages_to_a_child_are_the_same(sent: li
 
 
 def test_a_stream_that_comes_byte_by_byte_is_the_same_stream() -> None:
-    sent: list[FromChild] = [Said(1, "hello"), Moved(1, 1.0, None, ""), Ready(())]
+    sent: list[FromChild] = [Said(1, "hello"), Moved(1, 1.0, None, ""), Ready()]
     stream = b"".join(to_frame(message) for message in sent)
 
     received = bodies(Frames(), *(bytes([byte]) for byte in stream))

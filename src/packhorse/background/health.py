@@ -33,7 +33,7 @@ class HealthCheck:
 
     async def _check(self) -> list[Finding]:
         store, now = await store_answers(self._store), self._store.now()
-        files = await files_answer(self._blobs, now)
+        files = await files_answer(self._blobs, self._store.now)
         cards = await workers.list_all(self._store)
         live = [card for card in cards if is_live(card, now, self._settings.lease)]
         silent = [card.id for card in cards if card not in live]

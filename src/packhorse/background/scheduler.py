@@ -158,7 +158,8 @@ class Scheduler:
         elif not pinned or pinned[0].version != run.version:
             await self._skip(run, f"Version {run.version} of the schedule is not kept any more.")
         elif schedules.is_too_late(run, pinned[0].terms, self._store.now()):
-            await self._miss(run)
+            await self._close(run, "missed", schedules.MISSED)
+            log.ticks_missed(run.schedule, run.count, schedules.MISSED)
         else:
             await self._decide(run, pinned[0].terms)
 
@@ -186,8 +187,7 @@ class Scheduler:
             if each.tick == run.tick:
                 continue
             if each.job_id in jobs and jobs[each.job_id] is None:
-                lost = schedules.close_run(each, "failed", "Its job is not there any more.", self._store.now())
-                await schedule_records.put_run(self._store, each, lost)
+                await self._close(each, "failed", "Its job is not there any more.")
             else:
                 others.append(each)
         return others, max((job.created_at for job in jobs.values() if job is not None), default=run.tick)
@@ -220,13 +220,12 @@ class Scheduler:
                     return
 
     async def _skip(self, run: Run, why: str) -> None:
-        await schedule_records.put_run(self._store, run, schedules.close_run(run, "skipped", why, self._store.now()))
+        await self._close(run, "skipped", why)
         log.tick_skipped(run.schedule, why)
 
-    async def _miss(self, run: Run) -> None:
-        missed = schedules.close_run(run, "missed", schedules.MISSED, self._store.now())
-        await schedule_records.put_run(self._store, run, missed)
-        log.ticks_missed(run.schedule, run.count, schedules.MISSED)
+    async def _close(self, run: Run, status: schedules.RunStatus, why: str) -> None:
+        closed = schedules.close_run(run, status, why, self._store.now())
+        await schedule_records.put_run(self._store, run, closed)
 
     async def _wait(self, run: Run, why: str, since: float) -> None:
         """The longer the run before has lasted, the longer the pause."""

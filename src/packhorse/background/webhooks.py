@@ -243,12 +243,11 @@ async def build_message(store: Store, delivery: Delivery) -> bytes | None:
         return None
     [document] = found
     type = f"job.{await _end_of(store, job, delivery.run)}"
-    body = json.encode({"type": type, "timestamp": iso(delivery.at), "data": document})
-    if len(body) <= LARGEST:
-        return body
-    return json.encode(
-        {"type": type, "timestamp": iso(delivery.at), "data": {**document, "result": None}, "omitted": ["result"]}
-    )
+    message = {"type": type, "timestamp": iso(delivery.at), "data": document}
+    body = json.encode(message)
+    if len(body) > LARGEST:
+        body = json.encode(message | {"data": {**document, "result": None}, "omitted": ["result"]})
+    return body
 
 
 def trial_message(endpoint: Endpoint, at: float) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Literal
 
 from msgspec.structs import replace
@@ -33,7 +33,7 @@ MOST_JOBS = 500
 
 async def find_all(store: Store, blobs: Blobs, settings: Settings) -> list[Finding]:
     """Everything that this process sees and that workers have recorded, each with its time."""
-    answers = [await store_answers(store), await files_answer(blobs, store.now())]
+    answers = [await store_answers(store), await files_answer(blobs, store.now)]
     if not answers[0].is_ok:
         return answers
     return [*answers, *await find_in_store(store, settings)]
@@ -82,33 +82,27 @@ def state(finding: Finding, now: float) -> State:
 
 
 async def store_answers(store: Store) -> Finding:
+    ask = get_bookmark(store, "ready")
+    return await _time_answer("store", ask, "jobs are remembered here", "does not answer", store.now)
+
+
+async def files_answer(blobs: Blobs, now: Callable[[], float]) -> Finding:
+    return await _time_answer("files", blobs.size("jobs/ready"), "files are kept here", "do not answer", now)
+
+
+async def _time_answer(
+    part: str, ask: Awaitable[object], meaning: str, silent: str, now: Callable[[], float]
+) -> Finding:
     began = time.monotonic()
     try:
         async with asyncio.timeout(PATIENCE):
-            await get_bookmark(store, "ready")
-    except (PackhorseError, TimeoutError) as error:
-        return Finding("store", False, "does not answer", _reason(error), "store", store.now())
-    return _answer_time("store", began, "jobs are remembered here", store.now())
-
-
-async def files_answer(blobs: Blobs, now: float) -> Finding:
-    began = time.monotonic()
-    try:
-        async with asyncio.timeout(PATIENCE):
-            await blobs.size("jobs/ready")
-    except (PackhorseError, OSError, TimeoutError) as error:
-        return Finding("files", False, "do not answer", _reason(error), "files", now)
-    return _answer_time("files", began, "files are kept here", now)
-
-
-def _answer_time(part: str, began: float, meaning: str, at: float) -> Finding:
-    return Finding(part, True, f"answers in {1000 * (time.monotonic() - began):.0f} ms", meaning, part, at)
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, TimeoutError):
-        return "it took too long"
-    return str(error.facts["reason"]) if isinstance(error, BlobUnavailable) else str(error)
+            await ask
+    except TimeoutError:
+        return Finding(part, False, silent, "it took too long", part, now())
+    except (PackhorseError, OSError) as error:
+        reason = error.facts["reason"] if isinstance(error, BlobUnavailable) else error
+        return Finding(part, False, silent, str(reason), part, now())
+    return Finding(part, True, f"answers in {1000 * (time.monotonic() - began):.0f} ms", meaning, part, now())
 
 
 def _workers(cards: Sequence[WorkerCard], now: float, lease: float) -> Iterator[Finding]:

@@ -109,7 +109,7 @@ async def readyz(services: FromServices) -> ReadyDocument:
     """The store and the object store answer."""
     if not (await health.store_answers(services.store)).is_ok:
         raise StoreUnavailable
-    files = await health.files_answer(services.blobs, services.store.now())
+    files = await health.files_answer(services.blobs, services.store.now)
     if not files.is_ok:
         raise BlobUnavailable(reason=files.meaning)
     return {"status": "ready", "store": "ok", "blobs": "ok"}

@@ -84,7 +84,7 @@ ToChild = Run | Stop
 
 
 class Ready(Struct, frozen=True, tag=True):
-    kinds: tuple[str, ...]
+    """The user's code is loaded."""
 
 
 class Broken(Struct, frozen=True, tag=True):

@@ -43,7 +43,7 @@ class Single:
         signal.signal(signal.SIGTERM, self._stop)
         logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, stream=sys.stderr)
         threading.Thread(target=self._read, name="packhorse-link", daemon=True).start()
-        self._send(Ready(tuple(self._kinds)))
+        self._send(Ready())
         try:
             while True:
                 self._run(self._inbox.get())
@@ -120,7 +120,7 @@ class Shared(asyncio.Protocol):
         logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, stream=sys.stderr)
         loop.add_signal_handler(signal.SIGTERM, os._exit, 0)
         await loop.create_connection(lambda: self, sock=self._link)
-        self.send(Ready(tuple(self._kinds)))
+        self.send(Ready())
         await asyncio.Event().wait()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
