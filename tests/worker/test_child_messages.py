@@ -54,7 +54,7 @@ runs = st.builds(
 )
 to_children: st.SearchStrategy[ToChild] = runs | st.builds(Stop, numbers)
 from_children: st.SearchStrategy[FromChild] = st.one_of(
-    st.builds(Ready, st.lists(text, max_size=3).map(tuple)),
+    st.builds(Ready),
     st.builds(Broken, text),
     st.builds(Moved, numbers, st.floats(allow_nan=False), st.none() | st.floats(allow_nan=False), text),
     st.builds(Said, numbers, text),

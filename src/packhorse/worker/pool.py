@@ -88,7 +88,7 @@ class Pool:
         """A process that runs nothing else."""
         while self._idle:
             child = self._idle.pop()
-            if _is_warm(child):
+            if child.is_warm:
                 return child
         return await self._start_now(shared=False)
 
@@ -98,25 +98,25 @@ class Pool:
             return child
         async with self._starting:
             old = self._shared
-            if old is not None and _is_warm(old) and (old is self._usable_shared() or self._broken is not None):
+            if old is not None and old.is_warm and (old is self._usable_shared() or self._broken is not None):
                 return old
             if self._broken is not None and self._is_resting():  # the one before has just failed: fail at once
                 raise DefinitionError(self._broken)
             self._shared = await self._start_now(shared=True)
-            if old is not None and _is_warm(old):
+            if old is not None and old.is_warm:
                 self._retire_when_empty(old)
             return self._shared
 
     def _usable_shared(self) -> Child | None:
         """The shared process, if it is up and need not be recycled. Its stages are many and small."""
         child = self._shared
-        is_fit = child is not None and _is_warm(child) and child.runs < self._recycle * 100
+        is_fit = child is not None and child.is_warm and child.runs < self._recycle * 100
         return child if is_fit else None
 
     def give_back(self, child: Child) -> None:
         """Return a child after a call. One that ended, or has run enough, is replaced when the next is needed."""
         self._sweep_soon()
-        if child.is_shared or child.is_ending or child.has_ended.is_set():
+        if child.is_shared or not child.is_warm:
             return
         if child.runs >= self._recycle or (self._memory and child.memory > self._memory):
             self._retire_when_empty(child)
@@ -136,7 +136,7 @@ class Pool:
             return None
         if self._is_resting():
             return Room(0, False)
-        return Room(len(self._idle), self._shared is not None and _is_warm(self._shared))
+        return Room(len(self._idle), self._shared is not None and self._shared.is_warm)
 
     async def reload(self) -> None:
         """Try to start a process again; it replaces the oldest idle one."""
@@ -332,10 +332,6 @@ async def describe(app: str) -> Description:
 def may_share(stage: StagePlan) -> bool:
     """Async stages share one process, except those with a memory limit, which needs a process of their own."""
     return stage.is_async and stage.memory is None
-
-
-def _is_warm(child: Child) -> bool:
-    return not child.has_ended.is_set() and not child.is_ending
 
 
 def _environment_of(pid: int) -> dict[str, str]:

@@ -171,6 +171,10 @@ class Child:
     def pid(self) -> int:
         return self.process.pid
 
+    @property
+    def is_warm(self) -> bool:
+        return not self.is_ending and not self.has_ended.is_set()
+
     def run(self, message: Run, listener: Listener) -> Call:
         call = Call(message.call, listener)
         self.calls[call.number] = call
