@@ -46,7 +46,7 @@ async def find_bad(
     now = store.now()
     live = [card for card in cards if is_live(card, now, settings.lease)]
     found = [
-        await files_answer(blobs, now),
+        await files_answer(blobs, store.now),
         *checked,
         *_workers(cards, now, settings.lease),
         *background_findings(live, now, settings),
