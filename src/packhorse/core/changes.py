@@ -7,8 +7,6 @@ from msgspec import Struct
 from packhorse.core.models import Event, FailedRun, FailureStatus, Job, Result, Settled, Spec, TaskId
 from packhorse.core.records import IndexEntry, Put, Ref
 
-# The change: decided, not yet committed.
-
 
 class Holds(Struct, frozen=True, tag=True):
     """The lease of this task carries this token."""

@@ -17,7 +17,7 @@ from packhorse.store.redis import keys
 from packhorse.store.redis.commit import Kept
 from packhorse.store.redis.notes import NoteStore
 from packhorse.store.redis.rows import FIELDS, by_task, jobs_from
-from packhorse.store.redis.session import Member, Session, pack, pack_ops
+from packhorse.store.redis.session import Member, pack, pack_ops
 
 BUDGET = 250
 """Records looked at by one script, about: who filters a user's jobs by status may have to look at many for few."""
@@ -25,7 +25,7 @@ BUDGET = 250
 _kept = msgspec.json.Decoder(Kept)
 
 
-class ReadStore(NoteStore, Session):
+class ReadStore(NoteStore):
     async def get(self, job_ids: Sequence[str]) -> list[Job | None]:
         rows = await self._link.ask([["HMGET", keys.job(job_id), *FIELDS] for job_id in job_ids])
         found = dict(await jobs_from(list(zip(job_ids, rows, strict=True)), self._plans, self._link.ask))
