@@ -11,7 +11,7 @@ spend: count what fits into its windows, and take back what was counted before.
 A counter is a hash of "window:bucket" -> amount. Every bucket that overlaps the window counts whole. All charges of an ask
 are looked at before anything of it is written.
 ]]
-local BUCKETS = 60      -- as in counting.py
+local BUCKETS = 60      -- as in store/counters.py
 local MARGIN = 0.001
 local now = clock(ARGV[1])
 
