@@ -100,8 +100,10 @@ class Trace:
         if not self._is_on or event != "call":
             return
         code = frame.f_code
-        if code.co_filename.startswith(SOURCE) and not code.co_name.startswith("<") and self._is_on_path(frame):
-            self.modules[code.co_filename[len(SOURCE) :]] = None
+        file = code.co_filename
+        is_module = file.startswith(SOURCE) and file.endswith(".py")  # templates run as code, too
+        if is_module and not code.co_name.startswith("<") and self._is_on_path(frame):
+            self.modules[file[len(SOURCE) :]] = None
 
     def _is_on_path(self, frame: FrameType) -> bool:
         stack = list(_stack(frame))

@@ -11,7 +11,7 @@ from cronsim import CronSim
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packhorse.core.text import describe_cron, describe_schedule, percent, plural
+from packhorse.core.text import describe_cron, describe_schedule, plural
 
 SAID = {
     "* * * * *": "every minute",
@@ -119,8 +119,3 @@ def test_one_of_them_or_several(count: int | str, told: str) -> None:
 
 def test_most_words_only_get_an_s() -> None:
     assert [plural(count, "run") for count in (0, 1, 2)] == ["runs", "run", "runs"]
-
-
-@pytest.mark.parametrize(("value", "told"), [(0.0, "0 %"), (0.99, "0 %"), (99.99, "99 %"), (100.0, "100 %")])
-def test_a_hundred_percent_is_only_what_is_at_its_end(value: float, told: str) -> None:
-    assert percent(value) == told

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from packhorse.web.widgets import plots
+import pytest
+
+from packhorse.web.widgets import formatting, plots
 from packhorse.web.widgets.formatting import LONGEST, differences, value
 
 
@@ -55,3 +57,8 @@ def test_a_secret_that_has_changed_is_told_apart_from_one_that_has_not() -> None
     [changed] = differences([{"field": "parameters.key", "old": "••••", "new": "••••"}])
 
     assert changed == ("parameters.key", "••••", "•••• (changed)")
+
+
+@pytest.mark.parametrize(("value", "told"), [(0.0, "0 %"), (0.99, "0 %"), (99.99, "99 %"), (100.0, "100 %")])
+def test_a_hundred_percent_is_only_what_is_at_its_end(value: float, told: str) -> None:
+    assert formatting.percent(value) == told

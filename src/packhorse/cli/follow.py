@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from packhorse.cli import output
 from packhorse.client import Client, Json
-from packhorse.core.text import percent
+from packhorse.web.widgets.formatting import percent
 
 EXIT = {"completed": 0, "failed": 1, "cancelled": 4}
 DETACHED = 130

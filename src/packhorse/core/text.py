@@ -1,4 +1,4 @@
-"""Text for people: cron lines in words (``0 3 * * 1-5`` is "Monday to Friday at 03:00"), plurals and percentages.
+"""Text for people: cron lines in words (``0 3 * * 1-5`` is "Monday to Friday at 03:00"), and plurals.
 
 A cron line is described only if a few words say exactly the same. Otherwise the line itself is shown: whoever writes
 ``7-59/13 * 1,8 * 5#2`` can read it.
@@ -208,14 +208,6 @@ def _ordinal(number: int) -> str:
     return f"{number}{end}"
 
 
-# Counts and shares
-
-
 def plural(count: int | str, one: str, many: str = "") -> str:
     """The singular or plural for a count: job or jobs, is or are. The count may be text, such as 50+."""
     return one if str(count) == "1" else many or f"{one}s"
-
-
-def percent(value: float) -> str:
-    """Truncated, not rounded: only a finished job shows 100 %."""
-    return f"{int(value)} %"

@@ -15,7 +15,7 @@ from litestar.exceptions import HTTPException, ValidationException
 
 from packhorse.auth.access import Caller
 from packhorse.auth.authenticate import FAILED_LOGINS, cookie_name, session_cookie
-from packhorse.core.text import percent, plural
+from packhorse.core.text import plural
 from packhorse.errors import InvalidInput, PackhorseError, Unauthorized
 from packhorse.http import problems
 from packhorse.http.services import HttpServices
@@ -38,6 +38,21 @@ SAID = "packhorse_said"
 """A cookie: what the last form has come to, told by the next page and forgotten."""
 SAID_FOR = 20
 """Seconds, in case that page never comes."""
+
+FILTERS = (
+    "duration",
+    "milliseconds",
+    "size",
+    "number",
+    "percent",
+    "ago",
+    "clock",
+    "is_past",
+    "second",
+    "title",
+    "about",
+)
+"""Functions of `formatting` that templates use."""
 
 SHARED = "shared"
 """What it takes to look at what all tenants share."""
@@ -67,10 +82,9 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    named = ("duration", "milliseconds", "size", "number", "ago", "clock", "is_past", "second", "title", "about")
-    for name in named:
+    for name in FILTERS:
         made.filters[name] = getattr(formatting, name)
-    made.filters.update(percent=percent, plural=plural)
+    made.filters["plural"] = plural
     made.globals.update(version=VERSION)
     return made
 

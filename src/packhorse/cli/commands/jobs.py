@@ -13,8 +13,8 @@ from packhorse.cli.commands import results
 from packhorse.cli.options import Chosen, JobId, Remote, Whole, resolve_job
 from packhorse.client import Client, Json
 from packhorse.core import json
-from packhorse.core.text import percent
 from packhorse.define.validation import list_some
+from packhorse.web.widgets.formatting import percent
 
 TERMINAL = watching.EXIT.keys()
 BY_ITSELF = frozenset({"QUEUED", "NOT_BEFORE"})

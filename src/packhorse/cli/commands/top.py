@@ -22,8 +22,8 @@ from packhorse.cli import output
 from packhorse.cli.commands.operations import WORKER_COLUMNS, overview, percentiles, waiting, worker_row
 from packhorse.cli.options import Remote
 from packhorse.client import Client, Json
-from packhorse.core.text import percent
 from packhorse.errors import Unreachable
+from packhorse.web.widgets.formatting import percent
 
 PERIOD = 1.0
 """Seconds between looks."""

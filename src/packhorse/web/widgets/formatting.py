@@ -52,6 +52,11 @@ def number(value: float | None) -> str:
     return f"{value:.3g}"
 
 
+def percent(value: float) -> str:
+    """Truncated, not rounded: only a finished job shows 100 %."""
+    return f"{int(value)} %"
+
+
 def moment(text: str | None) -> datetime | None:
     return None if text is None else datetime.fromisoformat(text)
 
