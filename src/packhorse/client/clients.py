@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Generic, ParamSpec, Self, TypeVar, overload
 
 import httpx2
 
-from packhorse.client import jobs, operations, schedules
+from packhorse.client import jobs, operations
 from packhorse.client.call import Call, Follow, Json, Pages, RetryBudget
 from packhorse.client.files import CHUNK, IncomingFile
 from packhorse.client.server import Server, error_of
@@ -111,20 +111,20 @@ class Calls:
     failure_orders = Value(operations.failure_orders)
     failure_order = Value(operations.failure_order)
 
-    schedule = Value(schedules.get)
-    put_schedule = Value(schedules.put)
-    delete_schedule = Value(schedules.delete)
-    pause_schedule = Value(schedules.pause)
-    resume_schedule = Value(schedules.resume)
-    reset_schedule = Value(schedules.reset)
-    rollback_schedule = Value(schedules.rollback)
-    run_schedule = Value(schedules.run)
-    schedule_runs = Value(schedules.runs)
-    schedule_versions = Value(schedules.versions)
-    schedule_version = Value(schedules.version)
-    diff_schedule = Value(schedules.diff)
-    preview_schedule = Value(schedules.preview)
-    schedules = Stream(schedules.every)  # last, because it hides the module
+    schedule = Value(operations.schedule)
+    put_schedule = Value(operations.put_schedule)
+    delete_schedule = Value(operations.delete_schedule)
+    pause_schedule = Value(operations.pause_schedule)
+    resume_schedule = Value(operations.resume_schedule)
+    reset_schedule = Value(operations.reset_schedule)
+    rollback_schedule = Value(operations.rollback_schedule)
+    run_schedule = Value(operations.run_schedule)
+    schedule_runs = Value(operations.schedule_runs)
+    schedule_versions = Value(operations.schedule_versions)
+    schedule_version = Value(operations.schedule_version)
+    diff_schedule = Value(operations.diff_schedule)
+    preview_schedule = Value(operations.preview_schedule)
+    schedules = Stream(operations.schedules)
 
     _http_client: ClassVar[type[Any]]
 

@@ -11,10 +11,20 @@ import msgspec
 
 from packhorse.core.json import ANY, values_at
 from packhorse.core.plan import Path
-from packhorse.define import pydantic
 from packhorse.define.files import ANYTHING, Accepts, File, accepts_in, file_at
 from packhorse.define.introspection import alternatives
-from packhorse.define.schemas import Many, fields_of, files_in, has_fields, schema_of, unknown_names
+from packhorse.define.schemas import (
+    Many,
+    fields_of,
+    files_in,
+    has_fields,
+    is_hidden,
+    is_model,
+    model_to_json,
+    parse_model,
+    schema_of,
+    unknown_names,
+)
 from packhorse.define.secrets import Secret, secrets_in, to_secret
 from packhorse.define.validation import UNDECODABLE, FieldError, field_errors, invalid, one_of, unknown_fields
 from packhorse.errors import DefinitionError, InvalidInput
@@ -156,9 +166,9 @@ class Schema:
             self._choices = choices_of(type)
             if any(isinstance(field.default, File) for field in fields):
                 raise TypeError("a File cannot be a default; write `File | None = None`")
-            if hidden := [field.name for field in fields if pydantic.is_hidden(field.hint)]:
+            if hidden := [field.name for field in fields if is_hidden(field.hint)]:
                 raise TypeError(f"{hidden[0]} is a SecretStr, which is written as asterisks; use packhorse.Secret")
-            if not pydantic.is_model(type):
+            if not is_model(type):
                 msgspec.json.Decoder(type)
             self._schema = schema_of(type)
             for name, accepts in self.accepts.items():
@@ -197,8 +207,8 @@ class Schema:
                 return {"$file": len(files) - 1}
             if isinstance(inner, Secret):
                 return inner.reveal()
-            if pydantic.is_model(type(inner)):
-                return pydantic.plain(inner, plain)
+            if is_model(type(inner)):
+                return model_to_json(inner, plain)
             raise TypeError(f"a value of type {type(inner).__name__} cannot be a parameter")
 
         try:
@@ -237,7 +247,7 @@ class Schema:
                 return file_at(value, files)
             if hint is Secret:
                 return to_secret(value)
-            return pydantic.parse(hint, msgspec.json.encode(value)) if pydantic.is_model(hint) else value
+            return parse_model(hint, msgspec.json.encode(value)) if is_model(hint) else value
 
         try:
             given = msgspec.json.decode(data)
@@ -246,8 +256,8 @@ class Schema:
                 raise invalid(NOT_VALID, [m for name, known in surplus.items() for m in unknown_fields([name], known)])
             if is_worker and (mistakes := list(self._choice_errors(given))):
                 raise invalid(NOT_VALID, mistakes)
-            if pydantic.is_model(self.type):
-                return pydantic.parse(self.type, data, files)
+            if is_model(self.type):
+                return parse_model(self.type, data, files)
             return msgspec.json.decode(data, type=self.type, dec_hook=revive)
         except UNDECODABLE as error:
             raise invalid(NOT_VALID, field_errors(error)) from error

@@ -1,16 +1,19 @@
-"""JSON Schema of user types, and unknown names in values."""
+"""User types: their fields, their JSON Schema, unknown names in values, and support for pydantic models.
+
+Pydantic is never imported here; it is used only if the user's code has imported it.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import NoneType
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from packhorse.define import pydantic
 from packhorse.define.files import SCHEMA, File
 from packhorse.define.introspection import alternatives
 from packhorse.define.secrets import SCHEMA as SECRET
@@ -28,8 +31,8 @@ class Field(NamedTuple):
 
 def fields_of(type: type[Any]) -> Iterator[Field]:
     """Fields in JSON order. Raises TypeError for a type without fields."""
-    if pydantic.is_model(type):
-        yield from (Field(*field) for field in pydantic.fields_of(type))
+    if is_model(type):
+        yield from (Field(*field) for field in model_fields(type))
     elif isinstance(type, msgspec.StructMeta):
         for field in msgspec.structs.fields(type):
             yield Field(field.encode_name, field.type, field.default)
@@ -43,7 +46,7 @@ def fields_of(type: type[Any]) -> Iterator[Field]:
 
 def has_fields(hint: Any) -> bool:
     return isinstance(hint, type) and (
-        pydantic.is_model(hint) or isinstance(hint, msgspec.StructMeta) or dataclasses.is_dataclass(hint)
+        is_model(hint) or isinstance(hint, msgspec.StructMeta) or dataclasses.is_dataclass(hint)
     )
 
 
@@ -80,8 +83,8 @@ def _mentions(hint: Any, seen: set[int]) -> bool:
     seen.add(id(hint))
     inside = [*get_args(hint), getattr(hint, "__supertype__", None)]
     if isinstance(hint, type) and get_origin(hint) is None:
-        if pydantic.is_model(hint):
-            inside += [inner for _, inner, _ in pydantic.fields_of(hint)]
+        if is_model(hint):
+            inside += [inner for _, inner, _ in model_fields(hint)]
         elif getattr(hint, "__annotations__", None):
             inside += get_type_hints(hint, include_extras=True).values()
     return any(_mentions(inner, seen) for inner in inside)
@@ -93,13 +96,10 @@ Json = Mapping[str, Any]
 def schema_of(hint: Any) -> dict[str, Any]:
     """Of any type packhorse can carry, TypeError for others. Objects admit no names but their own."""
     defs: dict[str, Any] = {}
-    if pydantic.is_model(hint):
-        root = pydantic.schema_of(hint, defs)
+    if is_model(hint):
+        root = _move_defs(hint.model_json_schema(), defs)
     else:
-        root = msgspec.json.schema(hint, schema_hook=lambda custom: _custom(custom, defs))
-        for name, found in root.pop("$defs", {}).items():
-            if defs.setdefault(name, found) != found:
-                raise TypeError(f"Two types named {name} are used together")
+        root = _move_defs(msgspec.json.schema(hint, schema_hook=lambda custom: _custom(custom, defs)), defs)
     if "$ref" in root:  # the type's own fields are easier to find at the top
         root = dict(defs[_target(root)])
     for part in (root, *defs.values()):
@@ -120,8 +120,8 @@ def _custom(hint: Any, defs: dict[str, Any]) -> dict[str, Any]:
         return dict(SECRET)
     if hint is object:
         return {"description": "Any value"}  # an empty one would be taken for none
-    if pydantic.is_model(hint):
-        return pydantic.schema_of(hint, defs)
+    if is_model(hint):
+        return _move_defs(hint.model_json_schema(), defs)
     advice = "; use File" if isinstance(hint, type) and issubclass(hint, os.PathLike) else ""
     raise TypeError(f"{getattr(hint, '__qualname__', hint)} is not a type that JSON can carry{advice}")
 
@@ -192,3 +192,58 @@ def _fits(value: Any, schema: Json, defs: Json) -> bool:
 
 def _is_tag(value: Any, schema: Json) -> bool:
     return value in schema.get("enum", (value,)) and value == schema.get("const", value)
+
+
+def is_model(hint: Any) -> bool:
+    pydantic = sys.modules.get("pydantic")
+    return pydantic is not None and isinstance(hint, type) and issubclass(hint, pydantic.BaseModel)
+
+
+def is_hidden(hint: Any) -> bool:
+    """Whether the type is or may be pydantic's SecretStr."""
+    pydantic = sys.modules.get("pydantic")
+    return pydantic is not None and pydantic.SecretStr in alternatives(hint)
+
+
+def _move_defs(schema: dict[str, Any], defs: dict[str, Any]) -> dict[str, Any]:
+    """The schema without the types it refers to, which are added to ``defs``."""
+    for name, found in schema.pop("$defs", {}).items():
+        if defs.setdefault(name, found) != found:
+            raise TypeError(f"Two types named {name} are used together")
+    return schema
+
+
+def model_fields(model: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Name in JSON, type and default of each field."""
+    for name, field in model.model_fields.items():
+        # What pydantic does not understand of an annotation, it keeps aside.
+        hint = Annotated[(field.annotation, *field.metadata)] if field.metadata else field.annotation
+        yield field.serialization_alias or name, hint, field.default
+
+
+def model_to_json(value: Any, unknown: Callable[[Any], Any]) -> Any:
+    """The model as JSON values. ``unknown`` converts what pydantic cannot, such as a File."""
+    # round_trip leaves out what is computed from other fields and would be refused as unknown on the way back.
+    return value.model_dump(mode="json", by_alias=True, round_trip=True, warnings=False, fallback=unknown)
+
+
+def parse_model(model: Any, data: bytes, files: Sequence[File] = ()) -> Any:
+    """Parse a client's JSON, as strict as the model is."""
+    return model.model_validate_json(data, context={"files": files})
+
+
+def revive_model(model: Any, value: Any, files: Sequence[File]) -> Any:
+    """Restore a value that `model_to_json` encoded. Lax, because JSON has no dates."""
+    return model.model_validate(value, strict=False, context={"files": files})
+
+
+def model_errors(error: BaseException | None) -> list[dict[str, str]] | None:
+    """Field and message of each mistake, None if the error is not pydantic's."""
+    pydantic = sys.modules.get("pydantic")
+    if pydantic is None or not isinstance(error, pydantic.ValidationError):
+        return None
+    return [{"field": _path(mistake["loc"]), "message": mistake["msg"]} for mistake in error.errors(include_url=False)]
+
+
+def _path(location: Sequence[str | int]) -> str:
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).lstrip(".")

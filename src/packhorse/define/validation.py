@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from packhorse.define import pydantic
+from packhorse.define.schemas import model_errors
 from packhorse.errors import InvalidInput, UnknownPipeline
 
 FieldError = dict[str, str]
@@ -123,13 +123,13 @@ def quote_short(value: object) -> str:
 def field_errors(error: BaseException) -> list[FieldError]:
     if isinstance(error, RecursionError):
         return [{"field": "", "message": "It is nested too deeply"}]
-    found = pydantic.errors_in(error)
+    found = model_errors(error)
     if found is not None:
         return found
     parts = _AT.fullmatch(str(error))
     assert parts is not None  # every part of the pattern may be empty
     message, path = parts["message"], (parts["path"] or "").lstrip(".")
-    inner = pydantic.errors_in(error.__cause__)
+    inner = model_errors(error.__cause__)
     if inner is not None:  # a pydantic model inside a struct
         return [{**mistake, "field": _join(path, mistake["field"])} for mistake in inner]
     if missing := _MISSING.fullmatch(message):

@@ -12,9 +12,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from packhorse.define import pydantic
 from packhorse.define.files import File, file_at
-from packhorse.define.schemas import schema_of
+from packhorse.define.schemas import is_model, model_to_json, revive_model, schema_of
 from packhorse.define.secrets import Secret
 from packhorse.define.validation import UNDECODABLE, field_errors, invalid
 from packhorse.errors import InvalidInput
@@ -43,8 +42,8 @@ def encode_result(value: object, who: str = "The stage") -> tuple[bytes, list[Fi
         if isinstance(inner, File):
             files.append(inner)
             return {mark: len(files) - 1}
-        if pydantic.is_model(type(inner)):
-            return pydantic.plain(inner, plain)
+        if is_model(type(inner)):
+            return model_to_json(inner, plain)
         raise TypeError(_advice(inner))
 
     try:
@@ -62,7 +61,7 @@ def decode_result(data: bytes, type: Any, files: Sequence[Any], what: str = "The
     """The value as ``type``, with ``files[n]`` in place of the numbers. For `Any`, the files may be anything."""
 
     def revive(hint: Any, inner: Any) -> Any:
-        return pydantic.revive(hint, inner, files) if pydantic.is_model(hint) else inner
+        return revive_model(hint, inner, files) if is_model(hint) else inner
 
     try:
         value = _fill_files(msgspec.json.decode(data), files)
