@@ -14,18 +14,7 @@ from packhorse.http.openapi import error_responses, json_body
 from packhorse.http.requests import LARGEST, HttpRequest, Id, PageSize, read_json
 from packhorse.http.services import FromCaller, FromServices, HttpServices
 from packhorse.jobs import keys
-from packhorse.schemas.keys import (
-    AuditPage,
-    KeyDocument,
-    KeysPage,
-    LimitDocument,
-    LimitsPage,
-    MadeKeyDocument,
-    MeDocument,
-    SessionDocument,
-    key_to_json,
-    limit_to_json,
-)
+from packhorse.schemas import keys as schemas
 
 Before = Annotated[int | None, QueryParameter(ge=1, le=LARGEST)]
 
@@ -53,7 +42,7 @@ class AskedToken(Struct):
 
 
 @get("/me", scope=ANY, responses=error_responses())
-async def me(caller: FromCaller) -> MeDocument:
+async def me(caller: FromCaller) -> schemas.MeDocument:
     """The caller: what its key or token allows."""
     return {
         "key_id": caller.key_id or None,
@@ -67,13 +56,13 @@ async def me(caller: FromCaller) -> MeDocument:
 @get("/keys", scope="admin", responses=error_responses())
 async def list_keys(
     services: FromServices, caller: FromCaller, cursor: FromQuery[str | None] = None, limit: PageSize = 50
-) -> KeysPage:
+) -> schemas.KeysPage:
     """The keys of this tenant, newest first, also ended ones. Never their secrets."""
     return await keys.list_keys(services, caller, cursor=cursor, limit=limit)
 
 
 @post("/keys", scope="admin", **json_body(AskedKey, required=True))
-async def create_key(request: HttpRequest, services: FromServices, caller: FromCaller) -> MadeKeyDocument:
+async def create_key(request: HttpRequest, services: FromServices, caller: FromCaller) -> schemas.MadeKeyDocument:
     """Create a key. Its text is shown only in this answer."""
     given = await read_json(request, AskedKey)
     return await keys.create_key(
@@ -82,38 +71,42 @@ async def create_key(request: HttpRequest, services: FromServices, caller: FromC
 
 
 @post("/keys/{key_id:str}/rotate", scope="admin", **json_body(Renewed, KeyNotFound))
-async def rotate_key(request: HttpRequest, services: FromServices, caller: FromCaller, key_id: Id) -> MadeKeyDocument:
+async def rotate_key(
+    request: HttpRequest, services: FromServices, caller: FromCaller, key_id: Id
+) -> schemas.MadeKeyDocument:
     """Create a key with the same rights, and end the old one: now, or after an overlap."""
     given = await read_json(request, Renewed)
     return await keys.rotate_key(services, caller, key_id, given.overlap)
 
 
 @delete("/keys/{key_id:str}", scope="admin", status_code=200, responses=error_responses(KeyNotFound))
-async def revoke_key(services: FromServices, caller: FromCaller, key_id: Id) -> KeyDocument:
+async def revoke_key(services: FromServices, caller: FromCaller, key_id: Id) -> schemas.KeyDocument:
     """End a key now. Its open streams and downloads are cut within a second."""
     return await keys.revoke_key(services, caller, key_id)
 
 
 @get("/keys/{key_id:str}", scope="admin", responses=error_responses(KeyNotFound))
-async def get_key(services: FromServices, caller: FromCaller, key_id: Id) -> KeyDocument:
+async def get_key(services: FromServices, caller: FromCaller, key_id: Id) -> schemas.KeyDocument:
     """One key of this tenant, also if it has ended. Never its secret."""
-    return key_to_json(await keys.find_key(services, caller, key_id))
+    return schemas.key_to_json(await keys.find_key(services, caller, key_id))
 
 
 @get("/keys/{key_id:str}/limits", scope="admin", responses=error_responses(KeyNotFound))
-async def key_limits(services: FromServices, caller: FromCaller, key_id: Id) -> LimitsPage:
+async def key_limits(services: FromServices, caller: FromCaller, key_id: Id) -> schemas.LimitsPage:
     """What is left of the limits of a key. A key, its tokens and the key that replaces it share their limits."""
     return {"items": await limits_left(services, caller, key_id), "next": None}
 
 
 @get("/jobs/{job_id:str}/tokens", scope="submit", responses=error_responses(JobNotFound))
-async def list_tokens(services: FromServices, caller: FromCaller, job_id: Id) -> KeysPage:
+async def list_tokens(services: FromServices, caller: FromCaller, job_id: Id) -> schemas.KeysPage:
     """The tokens of this job."""
     return {"items": await keys.list_tokens(services, caller, job_id), "next": None}
 
 
 @post("/jobs/{job_id:str}/tokens", scope="submit", **json_body(AskedToken, JobNotFound))
-async def create_token(request: HttpRequest, services: FromServices, caller: FromCaller, job_id: Id) -> MadeKeyDocument:
+async def create_token(
+    request: HttpRequest, services: FromServices, caller: FromCaller, job_id: Id
+) -> schemas.MadeKeyDocument:
     """Create a token that can read and cancel this job, and nothing else."""
     given = await read_json(request, AskedToken)
     return await keys.create_token(services, caller, job_id, given.expires_in)
@@ -125,19 +118,21 @@ async def create_token(request: HttpRequest, services: FromServices, caller: Fro
     status_code=200,
     responses=error_responses(JobNotFound, KeyNotFound),
 )
-async def revoke_token(services: FromServices, caller: FromCaller, job_id: Id, key_id: Id) -> KeyDocument:
+async def revoke_token(services: FromServices, caller: FromCaller, job_id: Id, key_id: Id) -> schemas.KeyDocument:
     """End a token now."""
     return await keys.revoke_token(services, caller, job_id, key_id)
 
 
 @get("/audit", scope="admin", responses=error_responses())
-async def audit(services: FromServices, caller: FromCaller, before: Before = None, limit: PageSize = 50) -> AuditPage:
+async def audit(
+    services: FromServices, caller: FromCaller, before: Before = None, limit: PageSize = 50
+) -> schemas.AuditPage:
     """Who did what with which key, newest first. `next` is the `before` of the next page."""
     return await keys.audit(services, caller, before=before, limit=limit)
 
 
 @post("/sessions", scope="read", responses=error_responses())
-async def log_in(services: FromServices, caller: FromCaller) -> SessionDocument:
+async def log_in(services: FromServices, caller: FromCaller) -> schemas.SessionDocument:
     """Log a browser in with the key of this request. The text of the session is shown only in this answer."""
     return await keys.start_session(services, caller)
 
@@ -148,7 +143,7 @@ async def log_out(services: FromServices, caller: FromCaller) -> None:
     await keys.end_session(services, caller)
 
 
-async def limits_left(services: HttpServices, caller: Caller, key_id: str) -> list[LimitDocument]:
+async def limits_left(services: HttpServices, caller: Caller, key_id: str) -> list[schemas.LimitDocument]:
     """Raises KeyNotFound."""
     client = (await keys.find_key(services, caller, key_id)).client
     found = [(each, each.charge(client, 0)) for each in services.downloads.limits]
@@ -156,6 +151,6 @@ async def limits_left(services: HttpServices, caller: Caller, key_id: str) -> li
         found.insert(0, (services.authenticator.limit, services.authenticator.rates.charge(client, 0)))
     spent = await services.store.spend([charge for _, charge in found])
     return [
-        limit_to_json(each.name, each.unit, each.most, each.window, left)
+        schemas.limit_to_json(each.name, each.unit, each.most, each.window, left)
         for (each, _), left in zip(found, spent.left, strict=True)
     ]

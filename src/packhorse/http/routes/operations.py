@@ -21,16 +21,7 @@ from packhorse.http.services import FromCaller, FromServices, HttpServices
 from packhorse.jobs import health, operations, view
 from packhorse.jobs.explain import live_workers
 from packhorse.jobs.services import LONGEST_REASON
-from packhorse.schemas.operations import (
-    FindingsDocument,
-    HealthDocument,
-    PipelinesPage,
-    QueueDocument,
-    QueuesPage,
-    ReadyDocument,
-    StatsDocument,
-    WorkersPage,
-)
+from packhorse.schemas import operations as schemas
 from packhorse.store.collections.queues import Reading, list_readings
 from packhorse.version import VERSION
 
@@ -55,57 +46,57 @@ async def stats(
     window: Window = "1h",
     queue: FromQuery[str | None] = None,
     pipeline: FromQuery[str | None] = None,
-) -> StatsDocument:
+) -> schemas.StatsDocument:
     """Current numbers and a series of at most 300 points: of jobs or, if a queue is named, of its attempts."""
     return await operations.stats(services, window, queue=queue, pipeline=pipeline)
 
 
 @get("/workers", scope="operate", shared=True, responses=error_responses())
-async def list_workers(services: FromServices) -> WorkersPage:
+async def list_workers(services: FromServices) -> schemas.WorkersPage:
     """The workers, and for a day those that were lost, with the tasks that they were running."""
     return {"items": await operations.list_workers(services), "next": None}
 
 
 @get("/queues", scope="operate", shared=True, responses=error_responses())
-async def list_queues(services: FromServices) -> QueuesPage:
+async def list_queues(services: FromServices) -> schemas.QueuesPage:
     """The queues of pipelines and workers: what is ready in each, who serves it, whether it is paused."""
     return {"items": await operations.list_queues(services), "next": None}
 
 
 @post("/queues/{queue:str}/pause", scope="operate", shared=True, status_code=200, **json_body(Why, QueueNotFound))
-async def pause(request: HttpRequest, services: FromServices, caller: FromCaller, queue: Id) -> QueueDocument:
+async def pause(request: HttpRequest, services: FromServices, caller: FromCaller, queue: Id) -> schemas.QueueDocument:
     """Start no more tasks of this queue; running ones continue. Workers follow within about a second."""
     given = await read_json(request, Why)
     return await operations.pause_queue(services, caller, queue, given.reason)
 
 
 @post("/queues/{queue:str}/resume", scope="operate", shared=True, status_code=200, **json_body(Nothing, QueueNotFound))
-async def resume(request: HttpRequest, services: FromServices, caller: FromCaller, queue: Id) -> QueueDocument:
+async def resume(request: HttpRequest, services: FromServices, caller: FromCaller, queue: Id) -> schemas.QueueDocument:
     """Resume this queue; if it was not paused, nothing happens."""
     await read_json(request, Nothing)
     return await operations.resume_queue(services, caller, queue)
 
 
 @get("/pipelines", scope="read", responses=error_responses())
-async def pipelines(services: FromServices) -> PipelinesPage:
+async def pipelines(services: FromServices) -> schemas.PipelinesPage:
     """The pipelines that can be submitted, with the JSON Schemas of their parameters."""
     return {"items": await view.pipelines(services), "next": None}
 
 
 @get("/health", scope="operate", shared=True, responses=error_responses())
-async def findings(services: FromServices) -> FindingsDocument:
+async def findings(services: FromServices) -> schemas.FindingsDocument:
     """The checks of `packhorse doctor`: store, files, workers, background tasks, and jobs that nothing will start."""
     return await operations.findings(services)
 
 
 @get("/healthz", scope=None, security=[{}], responses=error_responses())
-async def healthz() -> HealthDocument:
+async def healthz() -> schemas.HealthDocument:
     """The process answers."""
     return {"status": "ok", "version": VERSION}
 
 
 @get("/readyz", scope=None, security=[{}], responses=error_responses(BlobUnavailable))
-async def readyz(services: FromServices) -> ReadyDocument:
+async def readyz(services: FromServices) -> schemas.ReadyDocument:
     """The store and the object store answer."""
     if not (await health.store_answers(services.store)).is_ok:
         raise StoreUnavailable

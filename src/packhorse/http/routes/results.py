@@ -23,17 +23,7 @@ from packhorse.errors import (
     RateExceeded,
     TooManyDownloads,
 )
-from packhorse.http.download import (
-    Content,
-    Download,
-    cache_headers,
-    download_headers,
-    file_content,
-    json_content,
-    matches_etag,
-    requested_part,
-    zip_content,
-)
+from packhorse.http import download
 from packhorse.http.openapi import error_responses, response_spec
 from packhorse.http.requests import HttpRequest, Id
 from packhorse.http.services import FromCaller, FromServices, HttpServices
@@ -85,7 +75,7 @@ async def send_artifact(
     with services.downloads.audit_missing(caller, job_id, name):
         job = await services.job(caller, job_id)
         file = await find_artifact(services.store, job.id, name)
-    content = file_content(services.blobs, file, label=name, filename=file.name)
+    content = download.file_content(services.blobs, file, label=name, filename=file.name)
     return _answer(request, services, caller, job_id, content)
 
 
@@ -96,32 +86,34 @@ async def send_result(request: HttpRequest, services: HttpServices, caller: Call
     return _answer(request, services, caller, job_id, content)
 
 
-def _answer(request: HttpRequest, services: HttpServices, caller: Caller, job_id: str, content: Content) -> ASGIApp:
+def _answer(
+    request: HttpRequest, services: HttpServices, caller: Caller, job_id: str, content: download.Content
+) -> ASGIApp:
     """Only a response with a body counts as a download."""
     asked = request.headers
-    if matches_etag(asked.get("if-none-match"), content.etag):
-        return ASGIResponse(status_code=304, headers=cache_headers(content.etag))
+    if download.matches_etag(asked.get("if-none-match"), content.etag):
+        return ASGIResponse(status_code=304, headers=download.cache_headers(content.etag))
     if request.method == "HEAD":
-        return ASGIResponse(headers=download_headers(content), is_head_response=True)
+        return ASGIResponse(headers=download.download_headers(content), is_head_response=True)
     part = None
     if content.is_file:
-        part = requested_part(asked.get("range"), asked.get("if-range"), content.etag, content.size)
-    return Download(services.downloads, caller, job_id, content, part, ended=services.key_end(caller))
+        part = download.requested_part(asked.get("range"), asked.get("if-range"), content.etag, content.size)
+    return download.Download(services.downloads, caller, job_id, content, part, ended=services.key_end(caller))
 
 
-async def _result(services: HttpServices, job: Job) -> Content:
+async def _result(services: HttpServices, job: Job) -> download.Content:
     """Files are named after the first input: `cat.onnx` and `out.nef` give `cat.nef`."""
     if job.status is not Status.COMPLETED:
         raise NotFinished(job_id=job.id, status=job.status.value)
     results = (await services.store.results([job.id])).get(job.id, {})
     files = result_files(job, results)
     if not files:
-        return json_content(json.encode(result_to_json(job, results)))
+        return download.json_content(json.encode(result_to_json(job, results)))
     spec = (await services.store.specs([job.id])).get(job.id)
     source = PurePosixPath(spec.inputs[0].file.name).stem if spec is not None and spec.inputs else None
     if len(files) > 1:
         name = f"{source or PurePosixPath(job.plan.pipeline).stem}.zip"
-        return zip_content(services.blobs, files, name, job.completed_at or job.created_at)
+        return download.zip_content(services.blobs, files, name, job.completed_at or job.created_at)
     [file] = [each.file for each in files]
     name = file.name if source is None else source + PurePosixPath(file.name).suffix
-    return file_content(services.blobs, file, label="result", filename=name)
+    return download.file_content(services.blobs, file, label="result", filename=name)

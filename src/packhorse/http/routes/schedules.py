@@ -40,16 +40,7 @@ from packhorse.http.services import FromCaller, FromServices, HttpServices
 from packhorse.jobs import schedules
 from packhorse.jobs.schedules import ScheduleRequest
 from packhorse.jobs.services import check_reason
-from packhorse.schemas.schedules import (
-    DifferencePage,
-    PreviewPage,
-    RunDocument,
-    RunsPage,
-    ScheduleDocument,
-    SchedulesPage,
-    VersionDocument,
-    VersionsPage,
-)
+from packhorse.schemas import schedules as schemas
 
 CHANGING = (ScheduleNotFound, EditedMeanwhile, NotAllowed)
 MOST_RUNS = 30
@@ -83,7 +74,7 @@ async def list_schedules(
     runs: Last = 0,
     cursor: Cursor = None,
     limit: PageSize = 50,
-) -> SchedulesPage:
+) -> schemas.SchedulesPage:
     """Schedules by id. `next` is the cursor of the next page."""
     return await schedules.list_schedules(
         services, caller, deleted=deleted, runs=runs, cursor=cursor, limit=limit, base=base_of(request)
@@ -91,22 +82,24 @@ async def list_schedules(
 
 
 @post("/schedules/preview", scope="read", status_code=200, **json_body(Line, required=True))
-async def preview_schedule(request: HttpRequest, services: FromServices) -> PreviewPage:
+async def preview_schedule(request: HttpRequest, services: FromServices) -> schemas.PreviewPage:
     """The next ten times a cron line fires, and local times that clock changes skip or repeat."""
     line = await read_json(request, Line)
     return schedules.preview(services, line.cron, line.zone)
 
 
 @get("/schedules/{schedule_id:str}", scope="read", responses=error_responses(ScheduleNotFound))
-async def get_schedule(services: FromServices, caller: FromCaller, schedule_id: Id) -> Response[ScheduleDocument]:
+async def get_schedule(
+    services: FromServices, caller: FromCaller, schedule_id: Id
+) -> Response[schemas.ScheduleDocument]:
     """One schedule; its `ETag` names the version. A deleted one is shown until its runs are purged."""
-    return shown(await schedules.schedule(services, caller, schedule_id))
+    return with_etag(await schedules.schedule(services, caller, schedule_id))
 
 
 @get("/schedules/{schedule_id:str}/versions", scope="read", responses=error_responses(ScheduleNotFound))
 async def list_versions(
     services: FromServices, caller: FromCaller, schedule_id: Id, before: Number = LARGEST, limit: PageSize = 50
-) -> VersionsPage:
+) -> schemas.VersionsPage:
     """Every version, newest first: author, time, reason and changes. A key of one user sees that user's versions."""
     return await schedules.list_versions(services, caller, schedule_id, before=before, limit=limit)
 
@@ -118,7 +111,7 @@ async def list_versions(
 )
 async def get_version(
     services: FromServices, caller: FromCaller, schedule_id: Id, version: FromPath[int]
-) -> VersionDocument:
+) -> schemas.VersionDocument:
     """One version."""
     return await schedules.version(services, caller, schedule_id, version)
 
@@ -129,7 +122,7 @@ Version = Annotated[int, QueryParameter(ge=1, le=LARGEST)]
 @get("/schedules/{schedule_id:str}/diff", scope="read", responses=error_responses(ScheduleNotFound, VersionNotFound))
 async def diff_versions(
     services: FromServices, caller: FromCaller, schedule_id: Id, old: Version, new: Version
-) -> DifferencePage:
+) -> schemas.DifferencePage:
     """The differences between two versions."""
     return {"items": await schedules.diff(services, caller, schedule_id, old, new), "next": None}
 
@@ -142,7 +135,7 @@ async def list_runs(
     schedule_id: Id,
     before: Before = None,
     limit: PageSize = 50,
-) -> RunsPage:
+) -> schemas.RunsPage:
     """The outcome of each tick, newest first. A key of one user sees the runs of that user's versions."""
     base = base_of(request)
     return await schedules.list_runs(services, caller, schedule_id, before=before, limit=limit, base=base)
@@ -161,7 +154,7 @@ class Back(Struct):
     reason: str = ""
 
 
-NEW = response_spec(ScheduleDocument, JSON, "It is new.")
+NEW = response_spec(schemas.ScheduleDocument, JSON, "It is new.")
 
 
 @put(
@@ -172,50 +165,50 @@ NEW = response_spec(ScheduleDocument, JSON, "It is new.")
 )
 async def put_schedule(
     request: HttpRequest, services: FromServices, caller: FromCaller, schedule_id: Id, match: Match = None
-) -> Response[ScheduleDocument]:
+) -> Response[schemas.ScheduleDocument]:
     """Create a schedule, or a new version of it, from the next tick on. Omitted fields get their defaults.
 
     With `dry_run` nothing is stored: the answer shows the schedule as it would be, and `changes` the differences.
     """
     wanted, written = await _wanted(request, services)
     made = await schedules.put(services, caller, schedule_id, wanted, written, match)
-    return shown(made.schedule, 201 if made.is_new else 200, has_tag=not wanted.dry_run)
+    return with_etag(made.schedule, 201 if made.is_new else 200, has_tag=not wanted.dry_run)
 
 
 @delete("/schedules/{schedule_id:str}", scope="operate", status_code=200, **json_body(Why, *CHANGING))
 async def delete_schedule(
     request: HttpRequest, services: FromServices, caller: FromCaller, schedule_id: Id, match: Match = None
-) -> Response[ScheduleDocument]:
+) -> Response[schemas.ScheduleDocument]:
     """Delete the schedule. Its versions and runs can be read until they are purged."""
     why = await read_json(request, Why)
-    return shown(await schedules.delete(services, caller, schedule_id, match, why.reason))
+    return with_etag(await schedules.delete(services, caller, schedule_id, match, why.reason))
 
 
 @post("/schedules/{schedule_id:str}/pause", scope="operate", status_code=200, **json_body(Why, *CHANGING))
 async def pause_schedule(
     request: HttpRequest, services: FromServices, caller: FromCaller, schedule_id: Id, match: Match = None
-) -> Response[ScheduleDocument]:
+) -> Response[schemas.ScheduleDocument]:
     """Skip all ticks until the schedule is resumed. This is a version like any other."""
     why = await read_json(request, Why)
-    return shown(await schedules.switch(services, caller, schedule_id, match, active=False, reason=why.reason))
+    return with_etag(await schedules.switch(services, caller, schedule_id, match, active=False, reason=why.reason))
 
 
 @post("/schedules/{schedule_id:str}/resume", scope="operate", status_code=200, **json_body(Why, *CHANGING))
 async def resume_schedule(
     request: HttpRequest, services: FromServices, caller: FromCaller, schedule_id: Id, match: Match = None
-) -> Response[ScheduleDocument]:
+) -> Response[schemas.ScheduleDocument]:
     """Continue with the next tick; those in between are not made up for."""
     why = await read_json(request, Why)
-    return shown(await schedules.switch(services, caller, schedule_id, match, active=True, reason=why.reason))
+    return with_etag(await schedules.switch(services, caller, schedule_id, match, active=True, reason=why.reason))
 
 
 @post("/schedules/{schedule_id:str}/reset", scope="operate", status_code=200, **json_body(Why, *CHANGING))
 async def reset_schedule(
     request: HttpRequest, services: FromServices, caller: FromCaller, schedule_id: Id, match: Match = None
-) -> Response[ScheduleDocument]:
+) -> Response[schemas.ScheduleDocument]:
     """Restore what the app's code declares."""
     why = await read_json(request, Why)
-    return shown(await schedules.reset(services, caller, schedule_id, match, why.reason))
+    return with_etag(await schedules.reset(services, caller, schedule_id, match, why.reason))
 
 
 @post(
@@ -226,22 +219,24 @@ async def reset_schedule(
 )
 async def rollback_schedule(
     request: HttpRequest, services: FromServices, caller: FromCaller, schedule_id: Id, match: Match = None
-) -> Response[ScheduleDocument]:
+) -> Response[schemas.ScheduleDocument]:
     """Restore an earlier version: a new version with the same content."""
     back = await read_json(request, Back)
-    return shown(await schedules.roll_back(services, caller, schedule_id, match, back.version, back.reason))
+    return with_etag(await schedules.roll_back(services, caller, schedule_id, match, back.version, back.reason))
 
 
 @post("/schedules/{schedule_id:str}/run", scope="operate", status_code=202, **json_body(Why, *CHANGING))
 async def run_schedule(
     request: HttpRequest, services: FromServices, caller: FromCaller, schedule_id: Id
-) -> RunDocument:
+) -> schemas.RunDocument:
     """Run the schedule now, besides its ticks, also while it is paused. Its overlap policy applies."""
     check_reason((await read_json(request, Why)).reason)
     return await schedules.run(services, caller, schedule_id, base_of(request))
 
 
-def shown(schedule: ScheduleDocument, status_code: int = 200, *, has_tag: bool = True) -> Response[ScheduleDocument]:
+def with_etag(
+    schedule: schemas.ScheduleDocument, status_code: int = 200, *, has_tag: bool = True
+) -> Response[schemas.ScheduleDocument]:
     headers = {"ETag": f'"{schedule["version"]}"'} if has_tag else {}
     return Response(schedule, status_code=status_code, headers=headers)
 

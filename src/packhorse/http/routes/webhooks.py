@@ -14,15 +14,7 @@ from packhorse.errors import BlockedAddress, InvalidInput, NoSecretKey, TooMany,
 from packhorse.http.openapi import error_responses, json_body
 from packhorse.http.requests import HttpRequest, Id, Nothing, PageSize, read_json
 from packhorse.http.services import FromCaller, FromServices, HttpServices
-from packhorse.schemas.webhooks import (
-    DeliveriesPage,
-    NewWebhookDocument,
-    TrialDocument,
-    WebhookDocument,
-    WebhooksPage,
-    delivery_to_json,
-    webhook_to_json,
-)
+from packhorse.schemas import webhooks as schemas
 from packhorse.store.collections import webhooks as collection
 from packhorse.store.collections.webhooks import Endpoint
 
@@ -38,14 +30,14 @@ class Wanted(Struct):
 
 
 @get("/webhooks", scope="admin", responses=error_responses())
-async def list_webhooks(services: FromServices, caller: FromCaller) -> WebhooksPage:
+async def list_webhooks(services: FromServices, caller: FromCaller) -> schemas.WebhooksPage:
     """The webhooks, oldest first, also ended ones, with the reason."""
     found = await collection.list_endpoints(services.store, caller.tenant)
-    return {"items": [webhook_to_json(each) for each in found], "next": None}
+    return {"items": [schemas.webhook_to_json(each) for each in found], "next": None}
 
 
 @post("/webhooks", scope="admin", **json_body(Wanted, BlockedAddress, NoSecretKey, TooMany, required=True))
-async def add_webhook(request: HttpRequest, services: FromServices, caller: FromCaller) -> NewWebhookDocument:
+async def add_webhook(request: HttpRequest, services: FromServices, caller: FromCaller) -> schemas.NewWebhookDocument:
     """Add an address. The secret that messages are signed with is shown only in this answer."""
     wanted = await read_json(request, Wanted)
     if not wanted.url:
@@ -59,28 +51,28 @@ async def add_webhook(request: HttpRequest, services: FromServices, caller: From
     endpoint = Endpoint(endpoint_id, caller.tenant, wanted.url, now, created_by=caller.key_id)
     await collection.add_endpoint(services.store, endpoint)
     services.audit.tell("webhook.added", caller, webhook_id=endpoint.id)
-    return {**webhook_to_json(endpoint), "secret": secret}
+    return {**schemas.webhook_to_json(endpoint), "secret": secret}
 
 
 @delete("/webhooks/{webhook_id:str}", scope="admin", status_code=200, responses=error_responses(WebhookNotFound))
-async def remove_webhook(services: FromServices, caller: FromCaller, webhook_id: Id) -> WebhookDocument:
+async def remove_webhook(services: FromServices, caller: FromCaller, webhook_id: Id) -> schemas.WebhookDocument:
     """Remove a webhook. Messages that wait for it are dropped."""
     await _webhook(services, caller, webhook_id)
     ended = await collection.end_endpoint(services.store, webhook_id, services.store.now(), "It was removed.")
     if ended is None:
         raise WebhookNotFound(webhook_id=webhook_id)
     services.audit.tell("webhook.removed", caller, webhook_id=webhook_id)
-    return webhook_to_json(ended)
+    return schemas.webhook_to_json(ended)
 
 
 @get("/webhooks/{webhook_id:str}/deliveries", scope="admin", responses=error_responses(WebhookNotFound))
 async def list_deliveries(
     services: FromServices, caller: FromCaller, webhook_id: Id, limit: PageSize = 50
-) -> DeliveriesPage:
+) -> schemas.DeliveriesPage:
     """The messages that wait to be sent, newest first, with the error of the last attempt."""
     await _webhook(services, caller, webhook_id)
     found = await collection.list_deliveries(services.store, webhook_id, limit)
-    return {"items": [delivery_to_json(each) for each in found], "next": None}
+    return {"items": [schemas.delivery_to_json(each) for each in found], "next": None}
 
 
 @post(
@@ -91,7 +83,7 @@ async def list_deliveries(
 )
 async def try_webhook(
     request: HttpRequest, services: FromServices, caller: FromCaller, webhook_id: Id
-) -> TrialDocument:
+) -> schemas.TrialDocument:
     """Send a message of the type `webhook.test` now, once, and return the outcome."""
     await read_json(request, Nothing)
     endpoint = await _webhook(services, caller, webhook_id)
