@@ -53,11 +53,12 @@ def plan_row(plan: Plan) -> tuple[str, bytes]:
     return plan.fingerprint, json.encode(plan)
 
 
-def job_from(fields: Sequence[Any], times: Sequence[float | None], body: bytes, plan: Plan) -> Job:
+def job_from(fields: Sequence[Any], times: Sequence[float | None], body: bytes, plans: Plans) -> Job:
     """``fields``: id, tenant, user, client, plan, priority, trace id, slot, status, version, is purging, has litter."""
-    id, tenant, user, client, _, priority, trace_id, slot, status, version, is_purging, has_litter = fields
+    id, tenant, user, client, fingerprint, priority, trace_id, slot, status, version, is_purging, has_litter = fields
     created_at, not_before, started_at, completed_at, updated_at, deadline_at, purge_at = times
-    state = json.state_from(body, id)
+    state = json.state_from(body, id)  # before the plan: a job of a newer version is too new, not corrupt
+    plan = plans.get(fingerprint, id)
     if len(state.stages) != len(plan.stages):
         raise CorruptRecord(what="state", job_id=id, reason="it does not have the stages of its plan")
     if created_at is None or not_before is None or updated_at is None:

@@ -264,7 +264,7 @@ def read_job(row: Row, plans: Plans) -> Job | PackhorseError:
         if len(body) < TIMES.size:
             raise CorruptRecord(what="state", job_id=id, reason="it is too short")
         times = [None if isnan(time) else time for time in TIMES.unpack_from(body)]
-        return job_from((id, *fields), times, body[TIMES.size :], plans.get(fields[3], id))
+        return job_from((id, *fields), times, body[TIMES.size :], plans)
     except PackhorseError as error:
         return error
 

@@ -211,11 +211,11 @@ def read_job(db: Session, job_id: str, plans: Plans) -> Job | None:
 
 def job_of(db: Session, row: Sequence[Any], plans: Plans) -> Job:
     """The job in a row that begins as the statement `job` selects it."""
-    id, fingerprint = row[0], row[4]
+    fingerprint = row[4]
     if fingerprint not in plans.known:
         for (body,) in db.execute(SQL.plan, (fingerprint,)):
             plans.add(fingerprint, body)
-    return job_from(row[:12], row[12:19], row[19], plans.get(fingerprint, id))
+    return job_from(row[:12], row[12:19], row[19], plans)
 
 
 def _page(db: Session, walks: Sequence[Walk], filter: Filter, before: str | None, limit: int) -> list[str]:
