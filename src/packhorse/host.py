@@ -30,10 +30,10 @@ def pid_space() -> str:
 
 
 def born(pid: int, *, or_zombie: bool = False) -> float | None:
-    """When the process started, None if there is none. A zombie has ended: nobody has asked for its status yet.
+    """When the process started, None if there is none. A zombie has ended; its parent has not read its status yet.
 
-    In seconds since the machine started, where that can be had: a time of day moves when the clock is set, and then
-    every neighbour would look like a process that has taken over a dead one's pid.
+    In seconds since boot, where the system tells it: the time of day jumps when the clock is set, and then every
+    process would look like a new one that reuses the pid of a dead one.
     """
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
@@ -41,7 +41,7 @@ def born(pid: int, *, or_zombie: bool = False) -> float | None:
         return None
     except OSError:
         return _born_by_the_clock(pid, or_zombie)
-    state, *fields = stat.rpartition(b")")[2].split()  # the name before it may have spaces and brackets of its own
+    state, *fields = stat.rpartition(b")")[2].split()  # the name before it may contain spaces and brackets
     return None if state in (b"Z", b"X") and not or_zombie else int(fields[18]) / os.sysconf("SC_CLK_TCK")
 
 
@@ -61,18 +61,18 @@ def clock() -> float:
 
 
 def is_seen_dead(boot_id: str, space: str, pid: int, born_at: float) -> bool:
-    """Whether it can be told from here that the process is gone: of another machine or container, it cannot."""
+    """Whether this process can tell that it is dead. For another machine or container it cannot."""
     return (boot_id, space) == (boot(), pid_space()) and not is_alive(pid, born_at)
 
 
 def is_alive(pid: int, born_at: float) -> bool:
-    """A pid is used again, a pid with its start time is not."""
+    """Compares the start time too, because the system reuses pids."""
     found = born(pid)
     return found is not None and abs(found - born_at) < 0.05
 
 
 def child_environment() -> dict[str, str]:
-    """The user's environment without our own settings: a stage needs no store and must not find the way to it."""
+    """The user's environment without packhorse's settings: a stage must not reach the store."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PACKHORSE_")}
     return kept | {"PYTHONUNBUFFERED": "1", "PACKHORSE_CHILD_OF": str(os.getpid())}
 
