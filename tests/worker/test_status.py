@@ -1,10 +1,12 @@
-"""Whether a worker is ready: its claim loop moves, which it does only while the store answers."""
+"""Who a worker is, and whether it is ready: its claim loop moves, which it does only while the store answers."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from packhorse.worker.status import STANDING, is_ready
+from packhorse.worker.status import STANDING, is_ready, new_card
 
 
 class Worker:
@@ -30,3 +32,12 @@ class Worker:
 )
 def test_a_worker_is_ready_while_its_claim_loop_moves(worker: Worker, ready: bool) -> None:
     assert is_ready(worker) is ready
+
+
+def test_two_workers_of_one_host_are_two(tmp_path: Path) -> None:
+    """Even with the same pid, as in two containers that share a host name."""
+    one, other = (new_card({"default": 1}, ["only"], tmp_path) for _ in range(2))
+
+    assert (one.host, one.pid) == (other.host, other.pid)
+    assert one.id != other.id
+    assert one.scratch != other.scratch
