@@ -27,6 +27,7 @@ from tests.contract.builders import (
     cancel,
     claim,
     claim_one,
+    each,
     finish,
     held,
     ids,
@@ -446,6 +447,14 @@ async def test_what_is_ready_is_counted_by_queue_and_no_further_than_asked(store
     assert await store.ready({"default": ["only", "unknown"]}) == {"default": 4}
     assert await store.ready(kinds, limit=2) == {**found, "default": 2}
     assert await store.ready({}) == {}
+
+
+async def test_however_many_wait_none_of_them_is_dropped(store: Store) -> None:
+    """What is told to watchers and outside readers may be cut short; what waits to be claimed may not."""
+    many = 10_001
+    await split(store, many, plan(stage("split"), stage("page", each("split"), elements=many)))
+
+    assert await store.ready({"default": ["page"]}, limit=2 * many) == {"default": many}
 
 
 async def test_what_was_claimed_is_not_ready_any_more(store: Store) -> None:

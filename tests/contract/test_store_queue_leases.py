@@ -300,6 +300,15 @@ async def test_what_a_worker_holds_is_cut_at_the_limit(store: Store) -> None:
     assert len(await store.held_by("w2", limit=10)) == 5
 
 
+async def test_what_a_worker_holds_is_found_behind_all_that_others_hold(store: Store) -> None:
+    await submit_many(store, 501)  # one more than any store looks at in one step
+    assert len(await claim(store, worker="w2")) == 501
+
+    mine = await started(store, worker="w")
+
+    assert await store.held_by("w", limit=10) == [(mine.job, ONLY)]
+
+
 async def test_the_leases_of_a_worker_seen_dead_are_lost_at_once(store: Store) -> None:
     await submit(store, APART)
     await claim(store)

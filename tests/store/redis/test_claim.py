@@ -296,6 +296,21 @@ async def test_a_stale_reservation_of_a_job_that_is_gone_stops_nobody(
     assert [claimed.job.id for claimed in claims] == [job.id]
 
 
+async def test_a_stale_reservation_that_somebody_deleted_stops_nobody(
+    timed_redis: RedisStore, clock: Clock, raw: redis.Redis, prefix: str
+) -> None:
+    await submit(timed_redis)
+    await reserve(timed_redis, "dead")
+    raw.delete(f"{prefix}reservations")
+    job = await submit(timed_redis)
+    clock.forward(RESERVED)
+
+    claims = await claim(timed_redis)
+
+    assert [claimed.job.id for claimed in claims] == [job.id]
+    assert raw.exists(f"{prefix}reserved") == 0
+
+
 async def test_claims_that_travel_together_get_different_entries(redis_store: RedisStore) -> None:
     jobs = await submit_many(redis_store, 40)
 
