@@ -22,6 +22,7 @@ from typing import IO, Any, NamedTuple, cast
 from litestar.types import Receive, Scope, Send
 from msgspec import Struct
 
+from packhorse import errors
 from packhorse.auth.access import Caller
 from packhorse.auth.audit_log import Auditor
 from packhorse.auth.rate_limits import Limit, limit_headers, refusal
@@ -29,17 +30,6 @@ from packhorse.blobs.base import Blobs
 from packhorse.core import json
 from packhorse.core.models import Artifact, Stored
 from packhorse.define.files import disposition, sanitize_name
-from packhorse.errors import (
-    BlobError,
-    BlobUnavailable,
-    NotFinished,
-    NotFound,
-    QuotaExceeded,
-    RangeNotSatisfiable,
-    RateExceeded,
-    StoreError,
-    TooManyDownloads,
-)
 from packhorse.http.stream import Ending, Streamed
 from packhorse.log import log
 from packhorse.settings import Settings
@@ -67,7 +57,7 @@ NOBODY = "local"
 DAY = 86_400.0
 CLOSING = 1.0
 """Seconds in which a download that was cut can return its permit before the permit expires."""
-REASONS = {TooManyDownloads: "concurrency", RateExceeded: "rate", QuotaExceeded: "quota"}
+REASONS = {errors.TooManyDownloads: "concurrency", errors.RateExceeded: "rate", errors.QuotaExceeded: "quota"}
 LONGEST = 200
 """Characters of a name in the audit log: a client may send any name."""
 
@@ -167,7 +157,7 @@ def requested_part(range: str | None, if_range: str | None, etag: str, size: int
             return None
     end = min(end, size)
     if start >= end:
-        raise RangeNotSatisfiable(size=size)
+        raise errors.RangeNotSatisfiable(size=size)
     return Part(start, end - start)
 
 
@@ -180,7 +170,7 @@ async def _pieces(blobs: Blobs, file: Stored, part: Part | None = None) -> Async
             break
         yield piece
     if left:
-        raise BlobUnavailable(reason=f"{file.key} has not the size it was stored with")
+        raise errors.BlobUnavailable(reason=f"{file.key} has not the size it was stored with")
 
 
 async def zip_pieces(blobs: Blobs, artifacts: Sequence[Artifact], at: float) -> AsyncGenerator[bytes]:
@@ -237,11 +227,11 @@ class Downloads:
         self.longest = settings.download_timeout or None
         held = (self.longest or DAY) + CLOSING
         every = (
-            Limit("downloads", settings.downloads_at_once, held, "concurrent-requests", TooManyDownloads),
-            Limit("downloads-10s", settings.downloads_per_10s, 10.0, "requests", RateExceeded),
-            Limit("downloads-minute", settings.downloads_per_minute, 60.0, "requests", RateExceeded),
-            Limit("bytes-hour", settings.download_bytes_per_hour, 3600.0, "content-bytes", QuotaExceeded),
-            Limit("bytes-day", settings.download_bytes_per_day, DAY, "content-bytes", QuotaExceeded),
+            Limit("downloads", settings.downloads_at_once, held, "concurrent-requests", errors.TooManyDownloads),
+            Limit("downloads-10s", settings.downloads_per_10s, 10.0, "requests", errors.RateExceeded),
+            Limit("downloads-minute", settings.downloads_per_minute, 60.0, "requests", errors.RateExceeded),
+            Limit("bytes-hour", settings.download_bytes_per_hour, 3600.0, "content-bytes", errors.QuotaExceeded),
+            Limit("bytes-day", settings.download_bytes_per_day, DAY, "content-bytes", errors.QuotaExceeded),
         )
         self.limits = [each for each in every if each.most]
 
@@ -250,7 +240,7 @@ class Downloads:
         """Audit a download that is missing or not ready."""
         try:
             yield
-        except (NotFound, NotFinished, BlobError) as error:
+        except (errors.NotFound, errors.NotFinished, errors.BlobError) as error:
             self.tell("unavailable", caller, job_id, name, why=error.type())
             raise
 
@@ -275,7 +265,7 @@ class Downloads:
         try:
             if charges:
                 await self._store.refund(charges, admitted.spent.at)
-        except StoreError as error:  # the response was sent; the charge expires with its window
+        except errors.StoreError as error:  # the response was sent; the charge expires with its window
             log.refund_lost(caller.client or NOBODY, error)
 
     def tell(self, event: str, caller: Caller, job_id: str, name: str, **details: Any) -> None:
@@ -356,7 +346,7 @@ class Download:
             if streamed.is_started:
                 self._tell(ending, bytes=self._taken, seconds=round(time.monotonic() - self._began, 3))
         if ending is Ending.TIMED_OUT and not streamed.is_started:
-            raise BlobUnavailable(reason="it took too long to begin")
+            raise errors.BlobUnavailable(reason="it took too long to begin")
 
     def _begin(self) -> None:
         self._began = time.monotonic()

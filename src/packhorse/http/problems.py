@@ -11,25 +11,9 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException, ValidationException
 from litestar.response.base import ASGIResponse
 
+from packhorse import errors
 from packhorse.core import json
 from packhorse.define.validation import invalid, one_of
-from packhorse.errors import (
-    BlobError,
-    Conflict,
-    CorruptRecord,
-    Forbidden,
-    InvalidInput,
-    NotFound,
-    PackhorseError,
-    RangeNotSatisfiable,
-    Refused,
-    SchemaTooNew,
-    SlotTaken,
-    StoreError,
-    TooMany,
-    Unauthorized,
-    WrongMethod,
-)
 from packhorse.log import log, trace_id
 
 PROBLEM = "application/problem+json"
@@ -39,7 +23,7 @@ PROBLEM_TYPE = "packhorse_problem"
 RETRY_AFTER = "2"
 """Seconds. About what a store or an object store needs to be restarted."""
 
-LASTING = (CorruptRecord, SchemaTooNew)
+LASTING = (errors.CorruptRecord, errors.SchemaTooNew)
 """Errors that a retry does not change."""
 RENAMED = {
     "status": "job_status",
@@ -70,7 +54,7 @@ class ProblemDocument(TypedDict):
     errors: NotRequired[list[MistakeDocument]]
 
 
-def error_to_json(error: PackhorseError) -> ProblemDocument:
+def error_to_json(error: errors.PackhorseError) -> ProblemDocument:
     facts: dict[str, Any] = {RENAMED.get(name, name): value for name, value in error.facts.items() if _is_plain(value)}
     document: ProblemDocument = {
         "type": f"urn:packhorse:{error.type()}",
@@ -80,7 +64,7 @@ def error_to_json(error: PackhorseError) -> ProblemDocument:
     }
     if error.hint:
         document["hint"] = error.hint
-    if isinstance(error, InvalidInput):
+    if isinstance(error, errors.InvalidInput):
         document["errors"] = [{"field": each["field"], "message": each["message"]} for each in error.errors]
     document.update(facts)  # type: ignore[typeddict-item]  # members beside those that every problem has
     return document
@@ -100,7 +84,7 @@ def problem(request: Request[Any, Any, Any], error: Exception) -> Response[bytes
 
 
 def log_failure(
-    known: PackhorseError, request: Request[Any, Any, Any], error: Exception, path: str | None = None
+    known: errors.PackhorseError, request: Request[Any, Any, Any], error: Exception, path: str | None = None
 ) -> None:
     """Log what is our fault, with what the answer leaves out; under this path if the real one is a secret.
 
@@ -109,15 +93,15 @@ def log_failure(
     if known.status < 500:
         return
     path = request.url.path if path is None else path
-    if isinstance(known, StoreError | BlobError):
+    if isinstance(known, errors.StoreError | errors.BlobError):
         log.request_unserved(request.method, path, error)
     else:
         log.request_failed(request.method, path, error)
 
 
-def refusal(error: PackhorseError) -> ASGIResponse:
+def refusal(error: errors.PackhorseError) -> ASGIResponse:
     """The same, where no application is open yet that could answer."""
-    known = _without_internals(error) if isinstance(error, StoreError | BlobError) else error
+    known = _without_internals(error) if isinstance(error, errors.StoreError | errors.BlobError) else error
     return ASGIResponse(
         body=json.encode(error_to_json(known)),
         status_code=known.status,
@@ -126,32 +110,32 @@ def refusal(error: PackhorseError) -> ASGIResponse:
     )
 
 
-def known_error(request: Request[Any, Any, Any], error: Exception) -> PackhorseError:
-    if isinstance(error, StoreError | BlobError) and error.status >= 500:
+def known_error(request: Request[Any, Any, Any], error: Exception) -> errors.PackhorseError:
+    if isinstance(error, errors.StoreError | errors.BlobError) and error.status >= 500:
         return _without_internals(error)
-    if isinstance(error, PackhorseError):
+    if isinstance(error, errors.PackhorseError):
         return error
     if isinstance(error, ValidationException):
         return invalid("The query is not valid", _mistakes(request, error))
     if isinstance(error, HTTPException) and error.status_code < 500:
         return _http(request, error)
-    return PackhorseError()
+    return errors.PackhorseError()
 
 
-def _without_internals(error: StoreError | BlobError) -> PackhorseError:
+def _without_internals(error: errors.StoreError | errors.BlobError) -> errors.PackhorseError:
     """The driver's message is only for the log."""
     if isinstance(error, LASTING):
         return type(error)(**{**error.facts, "reason": "the server's log says why"})
     return type(error)(reason="it was asked and failed")
 
 
-def _http(request: Request[Any, Any, Any], error: HTTPException) -> PackhorseError:
+def _http(request: Request[Any, Any, Any], error: HTTPException) -> errors.PackhorseError:
     match error.status_code:
         case 404:
-            return NotFound(path=request.scope["path"])
+            return errors.NotFound(path=request.scope["path"])
         case 405:
-            return WrongMethod(method=request.method)
-    return Refused(error.detail)
+            return errors.WrongMethod(method=request.method)
+    return errors.Refused(error.detail)
 
 
 def _mistakes(request: Request[Any, Any, Any], error: ValidationException) -> list[dict[str, str]]:
@@ -170,23 +154,23 @@ def _choices(request: Request[Any, Any, Any], field: str) -> str | None:
     return one_of(field, words)["message"] if words else None
 
 
-def headers(known: PackhorseError, error: Exception) -> dict[str, str]:
+def headers(known: errors.PackhorseError, error: Exception) -> dict[str, str]:
     found = {"Cache-Control": "no-store"}
     if _passes(known):
         found["Retry-After"] = RETRY_AFTER
-    if isinstance(known, RangeNotSatisfiable):
+    if isinstance(known, errors.RangeNotSatisfiable):
         found["Content-Range"] = f"bytes */{known.facts['size']}"
-    if isinstance(known, TooMany | Forbidden):
+    if isinstance(known, errors.TooMany | errors.Forbidden):
         found |= known.facts.get("headers", {})  # Retry-After and the limits, as they stood when it was refused
-    if isinstance(known, Unauthorized):
+    if isinstance(known, errors.Unauthorized):
         found["WWW-Authenticate"] = "Bearer"
     if isinstance(error, HTTPException) and error.headers:
         found |= error.headers  # such as Allow
     return found
 
 
-def _passes(error: PackhorseError) -> bool:
+def _passes(error: errors.PackhorseError) -> bool:
     """Whether the same request may succeed in a while."""
-    if isinstance(error, StoreError | BlobError):
+    if isinstance(error, errors.StoreError | errors.BlobError):
         return error.status >= 500 and not isinstance(error, LASTING)
-    return isinstance(error, SlotTaken | Conflict)
+    return isinstance(error, errors.SlotTaken | errors.Conflict)

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from litestar import post
 from msgspec import Meta, Struct, field
 
+from packhorse import errors
 from packhorse.auth.access import Caller
 from packhorse.auth.authenticate import first_header
 from packhorse.core import json
@@ -16,19 +17,6 @@ from packhorse.core.lifecycle import once_key, slot_key
 from packhorse.core.models import Job, Spec
 from packhorse.define.submit import MAX_PRIORITY, Options, options_from
 from packhorse.define.validation import NOT_VALID, FieldError, invalid
-from packhorse.errors import (
-    BlobNotFound,
-    BlobUnavailable,
-    Forbidden,
-    InvalidInput,
-    KeyReused,
-    NotFound,
-    SlotTaken,
-    TooLarge,
-    UnknownOutcome,
-    UnknownPipeline,
-    UnsupportedMedia,
-)
 from packhorse.http.form import BESIDES, MOST_PARTS, Form, too_much
 from packhorse.http.middleware import PlainResponse
 from packhorse.http.openapi import json_body, response_spec, text_parameter
@@ -65,7 +53,7 @@ QUERY = ("pipeline", "user_id")
 KEY = text_parameter("Idempotency-Key", "header", "The same request with the same key gives the first job again.")
 PREFER = text_parameter("Prefer", "header", "`wait=30`: answer when the job has ended, or after that many seconds.")
 ENDED = response_spec(JobDocument, JSON, "With `Prefer: wait`, the job if it has ended in time.")
-REFUSALS = (UnknownPipeline, KeyReused, SlotTaken, UnknownOutcome, BlobUnavailable)
+REFUSALS = (errors.UnknownPipeline, errors.KeyReused, errors.SlotTaken, errors.UnknownOutcome, errors.BlobUnavailable)
 
 
 @post(
@@ -150,7 +138,7 @@ class Submission:
     async def job(self, body: Body, content_type: str) -> JobDocument:
         kind = media_type(content_type)
         if kind not in (JSON, FORM):
-            raise UnsupportedMedia(content_type=kind[:100])
+            raise errors.UnsupportedMedia(content_type=kind[:100])
         early = await self._services.catalog.get(self._query["pipeline"]) if "pipeline" in self._query else None
         await self._refuse_early(early)
         if kind == JSON:
@@ -167,7 +155,7 @@ class Submission:
         user = self._caller.acting_for(self._query["user_id"])
         holder = await self._services.store.holder(slot_key(self._caller.tenant, user, pipeline.plan.slot))
         if holder is not None and not await self._is_repeated():
-            raise SlotTaken(active_job_id=holder)
+            raise errors.SlotTaken(active_job_id=holder)
 
     async def _is_repeated(self) -> bool:
         if self._key is None:
@@ -177,7 +165,7 @@ class Submission:
     async def _whole(self, body: Body) -> bytes:
         try:
             return await body.whole(self._limit)
-        except TooLarge as error:
+        except errors.TooLarge as error:
             raise too_much("body", self._services.settings.parameters_limit) from error
 
     async def _from_json(self, early: Published | None, data: bytes) -> JobDocument:
@@ -215,20 +203,20 @@ class Submission:
     async def _copy_artifact(self, pipeline: Published, name: str, text: str) -> dict[str, int]:
         """A caller that may not read it may not use it; a foreign artifact and a missing one look the same."""
         if "read" not in self._caller.allowed:
-            raise Forbidden(scope="read")
+            raise errors.Forbidden(scope="read")
         named = REFERENCE.fullmatch(text)
         assert named is not None  # `_reference_errors` has refused others
         try:
             job = await self._services.job(self._caller, named["job_id"])
             file = await artifacts.find_artifact(self._services.store, job.id, named["name"])
             return await self._new_job.copy(name, file, pipeline.accepts(name))
-        except (NotFound, BlobNotFound) as error:
+        except (errors.NotFound, errors.BlobNotFound) as error:
             raise invalid(NOT_VALID, [{"field": name, "message": f"There is no {text}"}]) from error
 
     async def _admit(self, pipeline: Published, asked: Asked, parameters: Mapping[str, Any]) -> JobDocument:
         data = json.encode(parameters)
         if len(data) > self._services.settings.parameters_limit:
-            raise TooLarge(field="parameters", limit=self._services.settings.parameters_limit)
+            raise errors.TooLarge(field="parameters", limit=self._services.settings.parameters_limit)
         job = await self._new_job.admit(
             pipeline.plan, data, self._options(asked), tenant=self._caller.tenant, client=self._client, origin=ORIGIN
         )
@@ -252,7 +240,7 @@ class Submission:
                 key=self._key,
                 metadata=asked.metadata,
             )
-        except InvalidInput as error:
+        except errors.InvalidInput as error:
             renamed = [{**each, "field": NAMES.get(each["field"], each["field"])} for each in error.errors]
             raise invalid(NOT_VALID, renamed) from error
         if options.delay > LONGEST_DELAY:
