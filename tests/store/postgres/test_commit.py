@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import asyncpg
@@ -347,7 +348,9 @@ async def test_a_renewal_does_not_wait_for_a_report(pg: PostgresStore, raw: Raw)
 
 
 def astray(store: PostgresStore, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From here on the handle is wrong about the server's time, and hears nothing that would put it right."""
+    """From here on machine and handle are wrong about the server's time, and hear nothing that would put it right."""
+    here = time.time
+    monkeypatch.setattr(time, "time", lambda: here() + seconds)
     store._clock._offset += seconds
     monkeypatch.setattr(store._clock, "adjust", lambda _at: None)
 

@@ -120,6 +120,8 @@ async def test_leases_go_by_the_servers_clock_and_not_the_workers(
     monkeypatch.setattr("packhorse.store.redis.session.ServerClock", Elsewhere)
     wrong = await open_redis()
     claimed = await started(redis_store, lease=LEASE)
+    here = time.time
+    monkeypatch.setattr(time, "time", lambda: here() + 3600.0)
 
     assert wrong.now() > redis_store.now() + LEASE
     assert await wrong.overdue(limit=10) == []
