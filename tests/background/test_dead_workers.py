@@ -12,7 +12,7 @@ import pytest
 from packhorse import host
 from packhorse.background.reaper import BATCH, LONG_GONE, DeadWorkers
 from packhorse.core.plan import Status
-from packhorse.errors import StoreUnavailable
+from packhorse.errors import CorruptRecord, StoreUnavailable
 from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Store
 from packhorse.store.collections import workers
@@ -101,6 +101,23 @@ async def test_a_host_that_has_another_name_now_is_still_this_host(store: Store,
 
     await neighbours.tick()
 
+    assert await names(store) == []
+
+
+async def test_a_job_that_cannot_be_written_keeps_its_neighbours_from_nothing_and_its_worker_known(
+    store: Store, neighbours: DeadWorkers, dead_card: WorkerCard, faults: Faults
+) -> None:
+    for _ in range(3):
+        await started(store, worker="w")
+    await workers.enroll(store, dead_card)
+    faults.refuse("commit", lambda: CorruptRecord(what="state", job_id="any", reason="test"))
+
+    with pytest.raises(CorruptRecord):
+        await neighbours.tick()
+    known, left = await names(store), await store.held_by("w", 10)
+    await neighbours.tick()
+
+    assert (known, left) == (["w"], [])
     assert await names(store) == []
 
 

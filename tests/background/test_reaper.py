@@ -8,7 +8,7 @@ import pytest
 
 from packhorse.background.reaper import BATCH, Reaper
 from packhorse.core.plan import Status
-from packhorse.errors import StoreUnavailable
+from packhorse.errors import CorruptRecord, StoreUnavailable
 from packhorse.jobs.transact import Transactor
 from packhorse.store.base import Claim, Store
 from tests.contract.builders import (
@@ -114,6 +114,34 @@ async def test_a_lost_attempt_is_counted_and_the_last_one_ends_the_job(store: St
     assert job.status is Status.FAILED
     assert job.error is not None
     assert (job.error.code, job.error.stage, attempt_of(job)) == ("WORKER_LOST", "only", 1)
+
+
+async def test_a_job_that_cannot_be_written_keeps_no_other_from_being_freed(
+    store: Store, watch: Watch, faults: Faults
+) -> None:
+    claimed = [await started(store) for _ in range(3)]
+    await watch.over(LEASE - TICK)
+    watch.forward(2 * TICK)
+    faults.refuse("commit", lambda: CorruptRecord(what="state", job_id=claimed[0].job.id, reason="test"))
+
+    with pytest.raises(CorruptRecord):
+        await watch.reaper.tick()
+
+    assert [await is_lost(store, each) for each in claimed].count(True) == 2
+
+
+async def test_a_store_that_is_away_is_not_asked_about_every_job(store: Store, watch: Watch, faults: Faults) -> None:
+    for _ in range(3):
+        await started(store)
+    await watch.over(LEASE - TICK)
+    watch.forward(2 * TICK)
+    before = faults.names().count("commit")
+    faults.refuse("commit", StoreUnavailable)
+
+    with pytest.raises(StoreUnavailable):
+        await watch.reaper.tick()
+
+    assert faults.names().count("commit") == before + 1
 
 
 async def test_a_gap_between_two_looks_starts_the_watch_anew(store: Store, watch: Watch) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 from packhorse import host
 from packhorse.core import lifecycle
 from packhorse.core.models import Job, TaskId
-from packhorse.errors import Conflict, Refused
+from packhorse.errors import Conflict, Refused, StoreError, StoreUnavailable, UnknownOutcome
 from packhorse.jobs.transact import Transactor
 from packhorse.log import log, traced
 from packhorse.store.base import Store
@@ -26,6 +26,26 @@ PERIOD = 0.5
 """Seconds between checks of the other workers."""
 LONG_GONE = 20
 """Leases after which a silent worker of another host, whose process we cannot check, is forgotten."""
+
+
+class StuckJobs:
+    """Collects errors about single jobs: one that cannot be changed must not keep the others from it."""
+
+    def __init__(self) -> None:
+        self._errors: list[StoreError] = []
+
+    @contextmanager
+    def collect(self) -> Iterator[None]:
+        try:
+            yield
+        except (StoreUnavailable, UnknownOutcome):  # about the store: the next job would have to wait for it too
+            raise
+        except StoreError as error:
+            self._errors.append(error)
+
+    def raise_first(self) -> None:
+        if self._errors:
+            raise self._errors[0]
 
 
 class Reaper:
@@ -51,16 +71,18 @@ class Reaper:
         overdue = await self._store.overdue(BATCH)
         self._check_clock()  # after the read: had the clock jumped before it, all leases would be overdue
         found = 0
+        stuck = StuckJobs()
         if self._monotonic() - self._watching_since >= self._lease:
             for job, task in overdue:  # one may be renewed or finished since: the change is guarded by "still overdue"
-                if await self._transact.end_attempt(job, task, lifecycle.lose):
-                    with traced(job.trace_id):
+                with stuck.collect(), traced(job.trace_id):
+                    if await self._transact.end_attempt(job, task, lifecycle.lose):
                         log.lease_overdue(job.id, task.stage)
             found = len(overdue)
         expired = await self._store.expired(BATCH)
         for job in expired:
-            with suppress(Conflict, Refused):
+            with stuck.collect(), suppress(Conflict, Refused):
                 await self._transact(job.id, lambda job: lifecycle.expire(job, now=self._store.now()))
+        stuck.raise_first()
         return 0.0 if BATCH in (found, len(expired)) else self._lease / 10
 
     def _check_clock(self) -> None:
@@ -95,15 +117,18 @@ class DeadWorkers:
     async def tick(self) -> float:
         cards = [card for card in await workers.list_all(self._store) if card.id != self._me.id]
         silent = self._silence.find(cards)
+        stuck = StuckJobs()
         for card in cards:
             if self._can_see(card) and not host.is_alive(card.pid, card.born):
-                await self._free_stages(card)
+                with stuck.collect():
+                    await self._free_stages(card)
                 continue
             if card.id in silent:
                 await self._record_loss(card)
                 self._silence.mark_reported(card)
             if not self._can_see(card) and self._store.now() - card.seen_at > LONG_GONE * self._lease:
                 await workers.dismiss(self._store, card.id)
+        stuck.raise_first()
         return PERIOD
 
     def _can_see(self, card: WorkerCard) -> bool:
@@ -113,11 +138,14 @@ class DeadWorkers:
     async def _free_stages(self, card: WorkerCard) -> None:
         """Free its stages before removing its card: without the card, nobody would find what it held."""
         await self._record_loss(card)
+        stuck = StuckJobs()
         freed, before = 0, -1
         while freed > before and (held := await self._store.held_by(card.id, BATCH)):
             before = freed
             for job, task in held:
-                freed += await self._transact.end_attempt(job, task, lifecycle.lose, witnessed=True)
+                with stuck.collect():
+                    freed += await self._transact.end_attempt(job, task, lifecycle.lose, witnessed=True)
+        stuck.raise_first()
         if card.scratch:
             await asyncio.to_thread(shutil.rmtree, card.scratch, ignore_errors=True)
         await workers.dismiss(self._store, card.id)
