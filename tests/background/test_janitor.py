@@ -402,7 +402,7 @@ async def test_the_litter_of_a_run_that_ended_while_we_tidied_is_not_forgotten(
 async def test_outputs_are_tidied_however_many_there_are(
     store: Store, blobs: Blobs, janitor: Janitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("packhorse.background.janitor.PAGE", 2)
+    monkeypatch.setattr("packhorse.jobs.artifacts.PAGE", 2)
     await submit(store)
     claimed = await claim_one(store)
     for n in range(5):

@@ -46,13 +46,15 @@ SOONEST, LATEST = 5.0, 600.0
 """Seconds until a failed action is tried again; they double with each attempt."""
 
 
-class BulkActions:
-    """Carries out orders, step by step."""
-
+class _Actions:
     def __init__(self, store: Store, transact: Transactor, hold: float = HOLD) -> None:
         self._store = store
         self._transact = transact
         self._hold = hold
+
+
+class BulkActions(_Actions):
+    """Carries out orders, step by step."""
 
     async def tick(self) -> float:
         taken = await take_actions(self._store, "order", AT_ONCE, self._hold)
@@ -117,16 +119,11 @@ class BulkActions:
         )
 
 
-class AutoRetry:
+class AutoRetry(_Actions):
     """Retries failed jobs as their pipelines say: for which error codes, how often, and within which budget.
 
     The store decides who takes an action and whether the budget has room.
     """
-
-    def __init__(self, store: Store, transact: Transactor, hold: float = HOLD) -> None:
-        self._store = store
-        self._transact = transact
-        self._hold = hold
 
     async def tick(self) -> float:
         taken = await take_actions(self._store, "revive", BATCH, self._hold)
@@ -146,7 +143,8 @@ class AutoRetry:
         group = await get_group(self._store, failure.tenant, failure.fingerprint)
         if group is None or group.dismissal is not None:
             return None
-        charge = budget_of(failure, *failure.budget)
+        counter = f"revive:{quote(failure.tenant, safe='')}/{failure.fingerprint}"  # shared by all workers
+        charge = Charge(counter, 1, *failure.budget)
         spent = await self._store.spend([charge])
         if spent.refused is not None:
             return spent.wait
@@ -157,11 +155,6 @@ class AutoRetry:
             return None
         await self._store.refund([charge], spent.at)
         return BUSY if why == "slot_taken" else None
-
-
-def budget_of(failure: FailedRun, budget: int, per: float) -> Charge:
-    """One counter per tenant and fingerprint, for all workers."""
-    return Charge(f"revive:{quote(failure.tenant, safe='')}/{failure.fingerprint}", 1, budget, per)
 
 
 async def retry_failure(store: Store, transact: Transactor, failure: FailedRun, **facts: Any) -> Why | None:

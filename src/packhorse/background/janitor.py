@@ -27,7 +27,6 @@ from packhorse.store.collections.workers import get_bookmark, put_bookmark
 BATCH = 100
 MOST = 20 * BATCH
 """Jobs read at a time, at most. If so many cannot be cleared, those behind them have to wait."""
-PAGE = 1000
 SWEEP = "orphans"
 COMPARED = 25
 """Jobs whose outputs are compared per tick: each costs a request to the object store."""
@@ -37,6 +36,9 @@ ENDED_KEPT = 30 * 86_400.0
 """Seconds for which a webhook that was switched off is still listed, with the reason."""
 RESTING = "rested since "
 FAILURES_KEEP = 30 * 86_400.0
+
+_Page = tuple[dict[str, PackhorseError], str]
+"""The errors of a page, and where the next one begins; empty after the last."""
 
 
 class Janitor:
@@ -66,21 +68,18 @@ class Janitor:
         tidied, untidied = await self._tidying.do()
         stuck += untidied
         stuck += (await _each(await self._orphans(), self._blobs.delete_all)).values()
-        stuck += await self._lap()
-        stuck += await self._strays()
+        stuck += await self._lap(LAP, self._compare_page)
+        stuck += await self._lap(PUBLISHED, self._withdraw_page)
         await self._blobs.abandon(self._orphan_after)
         await self._store.trim()
-        forgotten = await self._forget()
+        # Failures have their own retention: they stay when their job is purged. Orders about them stay as long.
+        failures_until = self._store.now() - self._failures_keep
+        await drop_orders(self._store, failures.first_id(failures_until), BATCH)
+        forgotten = await self._store.forget_failures(failures_until, BATCH)
         await drop_endpoints(self._store, self._store.now() - ENDED_KEPT)
         if stuck:
             raise stuck[0]
         return 0.0 if BATCH in (purged, tidied, forgotten) else self._period
-
-    async def _forget(self) -> int:
-        """Failures have their own retention: they stay when their job is purged. Orders about them stay as long."""
-        until = self._store.now() - self._failures_keep
-        await drop_orders(self._store, failures.first_id(until), BATCH)
-        return await self._store.forget_failures(until, BATCH)
 
     async def _purge(self, job: Job) -> None:
         """Mark, delete the objects, delete the record. A retry in between finds the mark, not half a job."""
@@ -104,7 +103,7 @@ class Janitor:
         def tidy(found: Job) -> Change | None:
             return lifecycle.tidy(found, now=self._store.now()) if found.version == job.version else None
 
-        found = await self._outputs(job.id)
+        found = await artifacts.all_keys(self._blobs, f"jobs/{job.id}/output")
         results = (await self._store.results([job.id])).get(job.id, {})
         kept = artifacts.referenced_keys(results)
         [now] = await self._store.get([job.id])
@@ -124,13 +123,6 @@ class Janitor:
         [now] = await self._store.get([job.id])
         if now is None or now.is_purging:  # the purge may have missed what was published after it
             await self._publisher.withdraw(folder, job.id)
-
-    async def _outputs(self, job_id: str) -> list[str]:
-        keys: list[str] = []
-        prefix = f"jobs/{job_id}/output"
-        while page := await self._blobs.keys(prefix, after=keys[-1] if keys else None, limit=PAGE):
-            keys += page
-        return keys
 
     async def _orphans(self) -> list[str]:
         """Objects without a job, of submits that were refused or interrupted. Oldest first, from the bookmark on."""
@@ -152,36 +144,31 @@ class Janitor:
         is_young = any(age is not None and age <= self._orphan_after for age in ages.values())
         return old, folders[-1] if len(folders) == limit and not is_young else ""
 
-    async def _lap(self) -> list[PackhorseError]:
+    async def _lap(self, bookmark: str, check_page: Callable[[str], Awaitable[_Page]]) -> list[PackhorseError]:
+        """Check a page of all objects. After the last page, rest for ``orphan_after``."""
+        mark = await get_bookmark(self._store, bookmark) or ""
+        if mark.startswith(RESTING):
+            if self._store.now() - float(mark.removeprefix(RESTING)) < self._orphan_after:
+                return []
+            mark = ""
+        stuck, cursor = await check_page(mark)
+        await put_bookmark(self._store, bookmark, cursor or f"{RESTING}{self._store.now()}")
+        return list(stuck.values())
+
+    async def _compare_page(self, after: str) -> _Page:
         """Compare the outputs of ended jobs with what their results refer to, once per ``orphan_after`` for each.
 
         A worker that was suspended, replaced, resumed and killed at the wrong moment publishes after its job was
         tidied, and nothing marks that job again. So every job is checked from time to time: rarely, because each check
         is a request to the object store, and only when it is old, because young ones are tidied by their mark.
         """
-        if (after := await self._lap_position(LAP)) is None:
-            return []
         old, cursor = await self._old_folders(after, COMPARED)
-        stuck = await _each(old, self._compare)
-        await put_bookmark(self._store, LAP, cursor or f"{RESTING}{self._store.now()}")
-        return list(stuck.values())
+        return await _each(old, self._compare), cursor
 
-    async def _strays(self) -> list[PackhorseError]:
-        """Withdraw what jobs published that no longer exist, a page at a time: a killed worker may have left it."""
-        if (after := await self._lap_position(PUBLISHED)) is None:
-            return []
+    async def _withdraw_page(self, after: str) -> _Page:
+        """Withdraw what jobs published that no longer exist: a killed worker may have left it."""
         found, cursor = await self._publisher.strays(self._store, after)
-        stuck = await _each(found, self._publisher.withdraw_stray)
-        await put_bookmark(self._store, PUBLISHED, cursor or f"{RESTING}{self._store.now()}")
-        return list(stuck.values())
-
-    async def _lap_position(self, bookmark: str) -> str | None:
-        """Where a check of all objects continues; None while it rests, for ``orphan_after`` from its end."""
-        mark = await get_bookmark(self._store, bookmark) or ""
-        if not mark.startswith(RESTING):
-            return mark
-        is_resting = self._store.now() - float(mark.removeprefix(RESTING)) < self._orphan_after
-        return None if is_resting else ""
+        return await _each(found, self._publisher.withdraw_stray), cursor
 
     async def _compare(self, job_id: str) -> None:
         with suppress(SchemaTooNew):  # a newer worker will

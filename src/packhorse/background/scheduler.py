@@ -15,6 +15,7 @@ from itertools import chain
 
 from msgspec.structs import replace
 
+from packhorse import errors
 from packhorse.blobs.base import Blobs
 from packhorse.core import json, lifecycle, schedules
 from packhorse.core.plan import Definition, Plan
@@ -22,17 +23,6 @@ from packhorse.core.schedules import Declared, Move, Run, Schedule, Terms
 from packhorse.crashpoints import reach
 from packhorse.define.submit import Options
 from packhorse.define.validation import unknown_pipeline
-from packhorse.errors import (
-    Conflict,
-    CorruptRecord,
-    InvalidInput,
-    JobNotFound,
-    NoSecretKey,
-    NotAllowed,
-    SchemaTooNew,
-    SecretUnreadable,
-    SlotTaken,
-)
 from packhorse.jobs.encryption import Encryptor, get_encryptor
 from packhorse.jobs.submit import NewJob
 from packhorse.jobs.transact import Transactor
@@ -76,24 +66,21 @@ class Scheduler:
         self._looked_at = -LAP
 
     async def tick(self) -> float:
+        self._shunned = {key: until for key, until in self._shunned.items() if until > time.monotonic()}
         now = self._store.now()
-        shunned = self._current_shunned()
-        upcoming = await schedule_records.upcoming(self._store, now + POLL, BATCH + len(shunned))
-        due = [
-            each for each in upcoming if each.next_at is not None and each.next_at <= now and _key(each) not in shunned
-        ]
+        upcoming = await schedule_records.upcoming(self._store, now + POLL, BATCH + len(self._shunned))
+        waiting = [each for each in upcoming if _key(each) not in self._shunned]
+        due = [each for each in waiting if each.next_at is not None and each.next_at <= now]
         random.shuffle(due)  # workers that wake together should not all begin with the same one
         claimed = await asyncio.gather(*(self._claim_safely(schedule) for schedule in due))
         taken = await schedule_records.take_runs(self._store, BATCH, HOLD)
         await asyncio.gather(*(self._carry_safely(run) for run in [*chain.from_iterable(claimed), *taken]))
         await self._check_page()
-        return self._pause(upcoming, is_full=len(due) >= BATCH or len(taken) == BATCH)
-
-    def _pause(self, upcoming: Sequence[Schedule], *, is_full: bool) -> float:
-        """Until the next tick, but not longer than an edit may go unnoticed."""
+        if len(due) >= BATCH or len(taken) == BATCH:
+            return 0.0
         now = self._store.now()
         later = [each.next_at - now for each in upcoming if each.next_at is not None and each.next_at > now]
-        return 0.0 if is_full else min([*later, POLL])
+        return min([*later, POLL])
 
     # Claiming.
 
@@ -105,11 +92,6 @@ class Scheduler:
             self._shunned[_key(schedule)] = time.monotonic() + SHUN
             return []
 
-    def _current_shunned(self) -> frozenset[tuple[str, str]]:
-        now = time.monotonic()
-        self._shunned = {key: until for key, until in self._shunned.items() if until > now}
-        return frozenset(self._shunned)
-
     async def _claim(self, schedule: Schedule) -> list[Run]:
         """The runs that this worker holds now; none if another worker was faster."""
         move = schedules.claim(schedule, self._store.now(), HOLD)
@@ -117,8 +99,10 @@ class Scheduler:
             return []
         try:
             await schedule_records.move(self._store, move)
-        except Conflict:
-            await self._resolve_conflict(schedule)
+        except errors.Conflict:  # another worker was faster, or the clock was set back to ticks that have runs
+            found = await schedule_records.get(self._store, schedule.tenant, schedule.id)
+            if found is not None and found.stamp == schedule.stamp:
+                await self._try_move(schedules.pass_over(schedule))
             return []
         reach("schedule.claimed")
         for run in move.runs:
@@ -126,17 +110,9 @@ class Scheduler:
                 log.ticks_missed(run.schedule, run.count, run.message)
         return [run for run in move.runs if run.status == "due"]
 
-    async def _resolve_conflict(self, schedule: Schedule) -> None:
-        """Another worker was faster; or the clock was set back, and these ticks already have runs."""
-        found = await schedule_records.get(self._store, schedule.tenant, schedule.id)
-        if found is not None and found.stamp == schedule.stamp:
-            await self._try_move(schedules.pass_over(schedule))
-
     async def _try_move(self, move: Move) -> None:
-        try:
+        with suppress(errors.Conflict):  # another worker has done it
             await schedule_records.move(self._store, move)
-        except Conflict:
-            return  # another worker has done it
 
     # Carrying on.
 
@@ -144,7 +120,7 @@ class Scheduler:
         with traced(new_trace()):
             try:
                 await self._carry(run)
-            except Conflict:
+            except errors.Conflict:
                 return  # another worker has decided it
             except Exception as error:  # broad, as above; it is due again by itself
                 log.background_failed(f"schedule {run.schedule}", error)
@@ -200,10 +176,10 @@ class Scheduler:
                 await new_job.admit(
                     plan, parameters, Options(user=terms.user), tenant=run.tenant, origin=ORIGIN, run=run
                 )
-        except SlotTaken as taken:
+        except errors.SlotTaken as taken:
             why = f"The user has an active job: {taken.facts['active_job_id']}."
             await (self._skip(run, why) if terms.overlap == "skip" else self._wait(run, why, run.tick))
-        except (InvalidInput, NoSecretKey, SecretUnreadable) as error:
+        except (errors.InvalidInput, errors.NoSecretKey, errors.SecretUnreadable) as error:
             await self._skip(run, error.message)
         else:
             reach("schedule.fired")
@@ -215,7 +191,7 @@ class Scheduler:
                 run = await schedule_records.run(self._store, waiting.tenant, waiting.schedule, waiting.tick)
                 if run is None or run.status != "due":
                     return
-                with suppress(Conflict):
+                with suppress(errors.Conflict):
                     await self._wait(run, run.message, self._store.now())
                     return
 
@@ -234,10 +210,9 @@ class Scheduler:
         await schedule_records.put_run(self._store, run, schedules.postpone_run(run, why, now + pause))
 
     async def _cancel(self, job_id: str) -> None:
-        try:
+        # It may have ended, or be unreadable.
+        with suppress(errors.JobNotFound, errors.NotAllowed, errors.CorruptRecord, errors.SchemaTooNew):
             await self._transact(job_id, lambda job: lifecycle.cancel(job, now=self._store.now()))
-        except (JobNotFound, NotAllowed, CorruptRecord, SchemaTooNew):
-            return  # it has ended, or cannot be read
 
     async def _plan(self, pipeline: str) -> Plan:
         if pipeline not in self._plans or time.monotonic() - self._read_at > FRESH:
@@ -283,7 +258,7 @@ def _key(schedule: Schedule) -> tuple[str, str]:
 def _read_bookmark(text: str | None) -> tuple[float, tuple[str, str] | None]:
     try:
         return json.record(text or "", tuple[float, tuple[str, str] | None])
-    except CorruptRecord:  # or there is none yet: begin again
+    except errors.CorruptRecord:  # or there is none yet: begin again
         return 0.0, None
 
 
@@ -301,7 +276,7 @@ async def declare(
     for each in declared:
         try:
             await _declare(store, each, plans, encryptor)
-        except NoSecretKey as error:
+        except errors.NoSecretKey as error:
             log.background_failed(f"schedule {each.id}", error)
 
 
@@ -310,18 +285,16 @@ async def _declare(store: Store, declared: Declared, plans: Mapping[str, Plan], 
     while True:
         found, now = await schedule_records.get(store, TENANT, declared.id), store.now()
         terms = _encrypt_terms(declared.terms, found, plans[declared.terms.pipeline], encryptor)
+        move: Move | None
         if found is None:
             move = schedules.create(TENANT, declared.id, terms, author=schedules.CODE, now=now, declared=terms)
         else:
-            changed = schedules.declare(found, terms, now=now)
-            if changed is None:
-                return
-            move = changed
-        try:
+            move = schedules.declare(found, terms, now=now)
+        if move is None:
+            return
+        with suppress(errors.Conflict):
             await schedule_records.move(store, move)
-        except Conflict:
-            continue
-        return
+            return
 
 
 def _encrypt_terms(terms: Terms, found: Schedule | None, plan: Plan, encryptor: Encryptor) -> Terms:
@@ -337,5 +310,5 @@ def _encrypt_terms(terms: Terms, found: Schedule | None, plan: Plan, encryptor: 
 def _is_same(kept: Terms, terms: Terms, plan: Plan, encryptor: Encryptor) -> bool:
     try:
         return bool(json.decode(encryptor.decrypt(kept.parameters, plan, TENANT)) == json.decode(terms.parameters))
-    except SecretUnreadable:  # encrypted with a key that is no longer used
+    except errors.SecretUnreadable:  # encrypted with a key that is no longer used
         return False

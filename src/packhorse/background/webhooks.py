@@ -151,7 +151,7 @@ class WebhookSender:
             return
         reply = await post(self._outbound, endpoint, self._secret_key, id=delivery.id, at=self._store.now(), body=body)
         reach("webhook.sent")
-        if reply.is_gone:
+        if reply.status == 410:
             await self._end(endpoint, "It answered 410 (gone).")
         elif await self._fails_for_good(endpoint, reply):
             await self._end(endpoint, f"It has taken no message for 5 days; the last error was {reply.error}.")
@@ -176,12 +176,13 @@ class WebhookSender:
     async def _fails_for_good(self, endpoint: Endpoint, reply: Reply) -> bool:
         """Whether it has failed for days without a single success."""
         name, now = f"webhook:{endpoint.id}", self._store.now()
-        since, last = _read_failing(await get_bookmark(self._store, name))
+        failing = await get_bookmark(self._store, name)
         if not reply.error:
-            if since is not None:
+            if failing:
                 await put_bookmark(self._store, name, "")
             return False
-        if since is None or now - last > ENDPOINT_FORGIVE:
+        since, last = map(float, failing.split(" ")) if failing else (now, now)
+        if now - last > ENDPOINT_FORGIVE:
             since = now
         await put_bookmark(self._store, name, f"{since} {now}")
         return now - since >= ENDPOINT_GIVE_UP
@@ -197,24 +198,12 @@ class _Line:
         """Seconds of the last one."""
 
 
-def _read_failing(bookmark: str | None) -> tuple[float | None, float]:
-    """Since when it has failed, and when it last failed."""
-    if not bookmark:
-        return None, 0.0
-    since, _, last = bookmark.partition(" ")
-    return float(since), float(last)
-
-
 class Reply(Struct, frozen=True):
     status: int | None = None
     error: str = ""
     """A stable code; empty if the message was accepted."""
     wait: float = 0.0
     """Seconds that the receiver asks us to wait."""
-
-    @property
-    def is_gone(self) -> bool:
-        return self.status == 410
 
 
 def outbound_for(settings: Settings) -> Outbound:
@@ -242,8 +231,8 @@ async def build_message(store: Store, delivery: Delivery) -> bytes | None:
     if job is None or not (found := await jobs_to_json(store, [job])):
         return None
     [document] = found
-    type = f"job.{await _end_of(store, job, delivery.run)}"
-    message = {"type": type, "timestamp": iso(delivery.at), "data": document}
+    end = await _end_of(store, job, delivery.run)
+    message = {"type": f"job.{end}", "timestamp": iso(delivery.at), "data": document}
     body = json.encode(message)
     if len(body) > LARGEST:
         body = json.encode(message | {"data": {**document, "result": None}, "omitted": ["result"]})

@@ -16,12 +16,8 @@ def open_blobs(url: str, access_key: str = "", secret_key: str = "") -> Blobs:
     scheme, _, rest = url.partition("://")
     if scheme == "file" and rest.startswith("/"):
         return Folder(Path(unquote(rest)))
-    if scheme == "s3":
-        return _bucket(url, access_key, secret_key)
-    raise SettingError("PACKHORSE_BLOBS must begin with file:/// or s3://.", name="blobs")
-
-
-def _bucket(url: str, access_key: str, secret_key: str) -> Blobs:
+    if scheme != "s3":
+        raise SettingError("PACKHORSE_BLOBS must begin with file:/// or s3://.", name="blobs")
     try:
         from packhorse.blobs.s3 import S3
     except ImportError as error:

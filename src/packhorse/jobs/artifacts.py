@@ -86,6 +86,13 @@ async def checksum(blobs: Blobs, key: str) -> str:
     return summed.hexdigest()
 
 
+async def all_keys(blobs: Blobs, prefix: str) -> list[str]:
+    found: list[str] = []
+    while page := await blobs.keys(prefix, after=found[-1] if found else None, limit=PAGE):
+        found += page
+    return found
+
+
 def referenced_keys(results: Mapping[Any, Result]) -> set[str]:
     """The keys of all objects that a job's results refer to."""
     return {artifact.file.key for result in results.values() for artifact in result.artifacts}
@@ -179,10 +186,7 @@ class Publisher:
         """The marks of the folder, oldest job first; none if its path is no valid key."""
         if not is_key(_marks(to)):
             return []
-        found: list[str] = []
-        while page := await self._blobs.keys(_marks(to), after=found[-1] if found else None, limit=PAGE):
-            found += page
-        names = (key.removeprefix(f"{_marks(to)}/") for key in found)
+        names = (key.removeprefix(f"{_marks(to)}/") for key in await all_keys(self._blobs, _marks(to)))
         return sorted(name for name in names if "/" not in name)
 
     async def _read_mark(self, to: str, mark: str) -> Files:

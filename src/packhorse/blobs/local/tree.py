@@ -17,8 +17,8 @@ from mmap import mmap
 from pathlib import Path
 
 from packhorse import crashpoints
-from packhorse.blobs.base import CHUNK, MAX_PIECE, check_key, open_file
-from packhorse.errors import BlobNotFound, BlobUnavailable, PathRefused
+from packhorse.blobs.base import CHUNK, MAX_PIECE, is_key, open_file
+from packhorse.errors import BlobNotFound, BlobUnavailable
 
 PARTIAL = ".partial"
 
@@ -101,20 +101,14 @@ def fetch(root: Path, key: str, to: Path) -> None:
 def _copy(fd: int, to: Path) -> None:
     with open(fd, "rb", closefd=False) as source, open(to, "xb") as target:
         try:
-            if not _clone(fd, target.fileno()):
+            try:  # share the bytes until one of them is written to, where the file system can: as cheap as a link
+                fcntl.ioctl(target, FICLONE, fd)
+            except OSError:
                 shutil.copyfileobj(source, target, CHUNK)
             os.fchmod(target.fileno(), 0o444)
         except BaseException:
             to.unlink()
             raise
-
-
-def _clone(source: int, target: int) -> bool:
-    """Share the bytes until one of them is written to, where the file system can: as cheap as a link."""
-    with suppress(OSError):
-        fcntl.ioctl(target, FICLONE, source)
-        return True
-    return False
 
 
 def keys(root: Path, prefix: str, after: str, limit: int) -> list[str]:
@@ -160,24 +154,20 @@ class Folders:
                 self._ahead.clear()
             while len(found) < limit:
                 if not self._ahead:
-                    self._ahead.extend(_next_folders(folders[-1], after, max(limit, AHEAD)))
+                    with os.scandir(folders[-1]) as entries:
+                        later = (entry.name for entry in entries if entry.name > after and _is_folder(entry))
+                        self._ahead.extend(nsmallest(max(limit, AHEAD), later))
                 if not self._ahead:
                     break
                 after = self._ahead.popleft()
-                if _is_there(folders[-1], prefix, after):
+                if is_key(f"{prefix}/{after}") and _is_there(folders[-1], after):
                     found.append(after)
             self._at = (prefix, after)
         return found
 
 
-def _next_folders(fd: int, after: str, limit: int) -> list[str]:
-    with os.scandir(fd) as entries:
-        return nsmallest(limit, (entry.name for entry in entries if entry.name > after and _is_folder(entry)))
-
-
-def _is_there(fd: int, prefix: str, name: str) -> bool:
-    with suppress(PathRefused), if_there():
-        check_key(f"{prefix}/{name}")
+def _is_there(fd: int, name: str) -> bool:
+    with if_there():
         return stat.S_ISDIR(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode)
     return False
 
@@ -188,10 +178,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 def _is_ours(entry: os.DirEntry[str], at: str) -> bool:
     """Whether it is a file or a folder with a valid key."""
-    with suppress(PathRefused):
-        check_key(at + entry.name)
-        return _is_folder(entry) or entry.is_file(follow_symlinks=False)
-    return False
+    return is_key(at + entry.name) and (_is_folder(entry) or entry.is_file(follow_symlinks=False))
 
 
 def delete(root: Path, keys: Sequence[str]) -> None:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from datetime import datetime
 from urllib.parse import unquote_plus
 from xml.etree.ElementTree import Element
 from xml.sax.saxutils import escape
 
 from packhorse import crashpoints
-from packhorse.blobs.base import check_key
+from packhorse.blobs.base import is_key
 from packhorse.blobs.s3.http import Signed
 from packhorse.blobs.s3.transfer import GONE
-from packhorse.errors import BlobUnavailable, PathRefused
+from packhorse.errors import BlobUnavailable
 
 PAGE = 1000
 """Keys per listing and per delete, the most that S3 takes."""
@@ -26,7 +25,10 @@ TICK = 1.0
 
 
 class Bucket:
-    """Below the prefix of its address. Blocks, as `Signed` does."""
+    """Below the prefix of its address. Blocks, as `Signed` does.
+
+    Names by others, and the folder markers of some tools, are no valid keys, and are not listed.
+    """
 
     def __init__(self, signed: Signed, prefix: str) -> None:
         self._signed = signed
@@ -35,7 +37,7 @@ class Bucket:
     def keys(self, prefix: str, after: str, limit: int) -> list[str]:
         found: list[str] = []
         for page in self._pages(prefix, after, min(limit, PAGE)):
-            found += [key for each in page.iter("Contents") if _is_ours(key := self._key(page, each.findtext("Key")))]
+            found += [key for each in page.iter("Contents") if is_key(key := self._key(page, each.findtext("Key")))]
             if len(found) >= limit:
                 break
         return found[:limit]
@@ -49,7 +51,7 @@ class Bucket:
             for each in page.iter("Contents"):
                 name, slash, _ = self._key(page, each.findtext("Key")).removeprefix(f"{prefix}/").partition("/")
                 after = f"{prefix}/{name}/{LAST}" if slash else f"{prefix}/{name}"
-                if slash and name not in found[-1:] and _is_ours(f"{prefix}/{name}"):
+                if slash and name not in found[-1:] and is_key(f"{prefix}/{name}"):
                     found.append(name)
             if page.findtext("IsTruncated") != "true":
                 break
@@ -107,13 +109,6 @@ class Bucket:
 
 def _plain(page: Element, text: str | None) -> str:
     return unquote_plus(text or "") if page.findtext("EncodingType") == "url" else text or ""
-
-
-def _is_ours(key: str) -> bool:
-    """Whether it is a valid key. Names by others, and the folder markers of some tools, are not."""
-    with suppress(PathRefused):
-        return bool(check_key(key))
-    return False
 
 
 def _escape(key: str) -> str:
