@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,9 @@ COLD = 14
 keeps for all viewers for some seconds."""
 BESIDE = ("changed", "touched", "close")
 """What the server does beside requests."""
+
+IS_WITHIN: ContextVar[bool] = ContextVar("is_within", default=False)
+"""Whether a method of the store runs: what it asks of itself is one call all the same."""
 
 ROOT = "http://127.0.0.1"
 METHODS = [
@@ -54,8 +58,14 @@ async def calls(http: Http, place: Place, store: Store) -> Counter[str]:  # noqa
 
     def count(name: str, method: Any) -> Any:
         async def counted(*args: Any, **options: Any) -> Any:
+            if IS_WITHIN.get():
+                return await method(*args, **options)
             counts[name] += 1
-            return await method(*args, **options)
+            token = IS_WITHIN.set(True)
+            try:
+                return await method(*args, **options)
+            finally:
+                IS_WITHIN.reset(token)
 
         return counted
 
