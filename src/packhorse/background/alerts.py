@@ -83,8 +83,11 @@ class Alerts:
         if body is None:
             await self._settle(alarms, due_at=None)
             return
-        if not alarm.is_posted:
-            await self._post(first, alarm, body)
+        if not alarm.is_posted:  # with the same ids if it is repeated, so that a receiver can recognise a duplicate
+            id, at = f"failure.{alarm.failure_id}", self._store.now()
+            endpoints = await webhook_targets(self._store).of(first.tenant)
+            messages = [Delivery(f"{id}.{to}", to, NO_JOB, 0, at, next_at=at, body=body.decode()) for to in endpoints]
+            await post_deliveries(self._store, messages)
             reach("alert.posted")
         trouble = await run(self._command, body) if self._command else None
         due_at = None if trouble is None else self._next_try(alarms, trouble)
@@ -100,14 +103,6 @@ class Alerts:
             return None
         data = {"tenant_id": action.tenant, "groups": groups, "more": len(names) - min(len(names), SHOWN)}
         return json.encode({"type": f"failure.{alarm.kind}", "timestamp": iso(alarm.at), "data": data})
-
-    async def _post(self, action: FailureAction, alarm: Alarm, body: bytes) -> None:
-        """With the same ids if it is repeated, so that a receiver can recognise a duplicate."""
-        endpoints = await webhook_targets(self._store).of(action.tenant)
-        id = f"failure.{alarm.failure_id}"
-        at = self._store.now()
-        messages = [Delivery(f"{id}.{to}", to, NO_JOB, 0, at, next_at=at, body=body.decode()) for to in endpoints]
-        await post_deliveries(self._store, messages)
 
     def _next_try(self, alarms: Alarms, trouble: str) -> float | None:
         """When to run the command again; None to give up."""

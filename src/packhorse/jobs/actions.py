@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
+from packhorse import errors
 from packhorse.auth import access
 from packhorse.auth.access import Caller
 from packhorse.core import lifecycle
@@ -18,16 +19,6 @@ from packhorse.core.changes import Change
 from packhorse.core.models import Job
 from packhorse.core.plan import Status
 from packhorse.define.validation import NOT_VALID, invalid, list_some, quote_short
-from packhorse.errors import (
-    CorruptRecord,
-    InvalidInput,
-    JobNotFound,
-    NotAllowed,
-    NotFinished,
-    PackhorseError,
-    SchemaTooNew,
-    SlotTaken,
-)
 from packhorse.jobs.promote import Destination, copy_files
 from packhorse.jobs.services import Services
 from packhorse.jobs.view import MOST_COUNTED, check_selection, check_stage, selection_errors, time_from
@@ -68,10 +59,12 @@ async def promote(services: Services, caller: Caller, job_id: str, name: str | N
     destination = _destination(services, name)
     job = await services.job(caller, job_id)
     if job.status is not Status.COMPLETED:
-        raise NotFinished(job_id=job.id, status=job.status.value)
+        raise errors.NotFinished(job_id=job.id, status=job.status.value)
     files = result_files(job, (await services.store.results([job.id])).get(job.id, {}))
     if not files:
-        raise NotAllowed("The result has no files that could be promoted.", verb="promote", status=job.status.value)
+        raise errors.NotAllowed(
+            "The result has no files that could be promoted.", verb="promote", status=job.status.value
+        )
     to = f"{destination.address}/{job.id}"
     await copy_files(services.blobs, destination, job.id, files, is_known=to in job.promoted)
     now = services.store.now
@@ -82,12 +75,14 @@ async def promote(services: Services, caller: Caller, job_id: str, name: str | N
 
 def _destination(services: Services, name: str | None) -> Destination:
     if not services.destinations:
-        raise InvalidInput("There is no place to promote to: PACKHORSE_PROMOTE_TO names none.", field="destination")
+        raise errors.InvalidInput(
+            "There is no place to promote to: PACKHORSE_PROMOTE_TO names none.", field="destination"
+        )
     if name is None:
         return next(iter(services.destinations.values()))
     if name not in services.destinations:
         message = f"There is no destination {quote_short(name)}; there is {list_some(services.destinations)}."
-        raise InvalidInput(message, field="destination")
+        raise errors.InvalidInput(message, field="destination")
     return services.destinations[name]
 
 
@@ -115,7 +110,7 @@ VERBS = {
     "retry": Verb(lifecycle.retry, "submit", "jobs.retried", frozenset({Status.COMPLETED})),
     "delete": Verb(lifecycle.delete, "submit", "jobs.deleted"),
 }
-UNCHANGED = (JobNotFound, SlotTaken, NotAllowed, CorruptRecord, SchemaTooNew)
+UNCHANGED = (errors.JobNotFound, errors.SlotTaken, errors.NotAllowed, errors.CorruptRecord, errors.SchemaTooNew)
 """Errors of one job that do not stop the others."""
 
 CURSOR = re.compile(r"(?P<until>[0-9.e+]{1,30}):(?P<status>[a-z]{1,20}):(?P<before>[0-9a-f-]{36})?")
@@ -154,12 +149,12 @@ class Place(NamedTuple):
 
 def select_jobs(given: Meant, caller: Caller) -> tuple[list[str], Filter | None]:
     """Ids, or a filter; neither for a user for whom the caller may not act. Raises InvalidInput."""
-    errors = selection_errors(given.ids, MOST_IDS, {"user_id": given.user_id, "pipeline": given.pipeline})
-    created_from = time_from(given.created_from, "created_from", errors)
-    created_until = time_from(given.created_until, "created_until", errors)
+    mistakes = selection_errors(given.ids, MOST_IDS, {"user_id": given.user_id, "pipeline": given.pipeline})
+    created_from = time_from(given.created_from, "created_from", mistakes)
+    created_until = time_from(given.created_until, "created_until", mistakes)
     named = (given.user_id, given.status, given.pipeline, created_from, created_until)
     is_filter = given.all or any(each is not None for each in named)
-    check_selection(given.ids, errors, is_filter=is_filter, choices="ids, a filter, or all")
+    check_selection(given.ids, mistakes, is_filter=is_filter, choices="ids, a filter, or all")
     if given.ids:
         return list(dict.fromkeys(given.ids)), None
     wanted = Filter(None, given.user_id, given.status, given.pipeline, created_from, created_until)
@@ -220,7 +215,10 @@ class BulkAction:
     async def _change(self, ids: Sequence[str], following: Place | None) -> ChangedDocument:
         whys = dict(zip(ids, await asyncio.gather(*(self._change_one(each) for each in ids)), strict=True))
         done = [id for id, why in whys.items() if why is None]
-        self._audit(done)
+        if done:
+            self._services.audit.tell(self._verb.event, self._caller, count=len(done))
+        for id in done if self._verb is VERBS["delete"] else ():
+            self._services.audit.tell("job.deleted", self._caller, job_id=id)
         left = {id: why for id, why in whys.items() if why is not None}
         return _answer(len(done), left=left, following=following)
 
@@ -236,7 +234,7 @@ class BulkAction:
 
         try:
             if "\0" in job_id:
-                raise JobNotFound(job_id=job_id)
+                raise errors.JobNotFound(job_id=job_id)
             await self._services.transact(job_id, verb)
         except UNCHANGED as error:
             return _why(error)
@@ -273,21 +271,14 @@ class BulkAction:
                 return _answer(number, is_at_least=True, first=await self._services.documents(first))
         return _answer(number, first=await self._services.documents(first))
 
-    def _audit(self, ids: Sequence[str]) -> None:
-        """One entry for all, and one for each deleted job."""
-        if ids:
-            self._services.audit.tell(self._verb.event, self._caller, count=len(ids))
-        for id in ids if self._verb is VERBS["delete"] else ():
-            self._services.audit.tell("job.deleted", self._caller, job_id=id)
 
-
-def _why(error: PackhorseError) -> str:
+def _why(error: errors.PackhorseError) -> str:
     match error:
-        case JobNotFound():
+        case errors.JobNotFound():
             return "gone"
-        case SlotTaken():
+        case errors.SlotTaken():
             return "slot_taken"
-        case NotAllowed():
+        case errors.NotAllowed():
             return str(error.facts["status"])
     return "unreadable"
 

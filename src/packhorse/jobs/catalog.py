@@ -12,18 +12,11 @@ import msgspec
 
 from packhorse.core import json
 from packhorse.core.plan import Definition
+from packhorse.define import validation
 from packhorse.define.files import ANYTHING, Accepts
 from packhorse.define.files import SCHEMA as FILE
 from packhorse.define.schemas import unknown_names
-from packhorse.define.validation import (
-    UNDECODABLE,
-    FieldError,
-    decode_json,
-    list_some,
-    one_of,
-    unknown_fields,
-    unknown_pipeline,
-)
+from packhorse.define.validation import UNDECODABLE, FieldError, decode_json, list_some
 from packhorse.errors import InvalidInput
 from packhorse.store.base import Records
 from packhorse.store.collections.workers import list_definitions
@@ -171,7 +164,7 @@ class Catalog:
             await self._refresh(always=True)
         if name is not None:
             if name not in self._found:
-                raise unknown_pipeline(name, self._found)
+                raise validation.unknown_pipeline(name, self._found)
             return self._found[name]
         if len(self._found) != 1:
             nothing = "No pipeline is published; a worker publishes its own when it starts."
@@ -202,9 +195,9 @@ def _field_errors(error: jsonschema_rs.ValidationError, surplus: Mapping[str, Se
             return [{"field": _join(path, error.kind.property), "message": "This is required"}]
         case jsonschema_rs.ValidationErrorKind.AdditionalProperties():
             names = [_join(path, name) for name in error.kind.unexpected]
-            return [found for name in names for found in unknown_fields([name], surplus.get(name, ()))]
+            return [found for name in names for found in validation.unknown_fields([name], surplus.get(name, ()))]
         case jsonschema_rs.ValidationErrorKind.Enum():
-            return [one_of(path, error.kind.options)]
+            return [validation.one_of(path, error.kind.options)]
     return [{"field": path, "message": error.message}]
 
 

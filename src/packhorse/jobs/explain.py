@@ -72,8 +72,12 @@ async def read_pauses(store: Store) -> dict[str, Pause]:
 
 def reasons(job: Job, around: Around, now: float) -> list[Reason]:
     """What each stage that could run waits for, and stages whose worker is gone. Empty if all of them run."""
-    if job.status.is_terminal:
-        return list(_of_ended(job, around))
+    if job.status.is_terminal:  # only an ended job can lack its slot: an active one has it from the start
+        found = [Reason("ENDED", f"the job is {job.status.value}")]
+        if around.holder is not None:
+            blocked = f"it cannot be retried before job {around.holder}, which is active, has ended"
+            found.append(Reason("SLOT_TAKEN", blocked))
+        return found
     if job.stopping is not None:
         count = len(job.running_tasks())
         last = "stage that still runs" if count == 1 else f"{count} stages that still run"
@@ -89,13 +93,6 @@ def reasons(job: Job, around: Around, now: float) -> list[Reason]:
 def is_live(card: WorkerCard, now: float, lease: float) -> bool:
     """Whether the worker had a heartbeat within a lease, and is not seen to be dead from this host."""
     return now - card.seen_at <= lease and not host.is_seen_dead(card.boot, card.pid_space, card.pid, card.born)
-
-
-def _of_ended(job: Job, around: Around) -> Iterator[Reason]:
-    """An active job has its slot from the start, so only an ended one can lack it."""
-    yield Reason("ENDED", f"the job is {job.status.value}")
-    if around.holder is not None:
-        yield Reason("SLOT_TAKEN", f"it cannot be retried before job {around.holder}, which is active, has ended")
 
 
 def _of_running(plan: StagePlan, stage: Stage, around: Around) -> Iterator[Reason]:
@@ -197,16 +194,10 @@ def _left(job: Job, plan: StagePlan, reported: Reported, counts: Counter[int], n
         return StageEstimate(usual, usual, runs)
     passed, share = max(0.0, now - began), stage_percent(job, plan.name, reported)
     by_pace = passed * (100.0 - share) / share if share > 0 else None
-    by_past = _beyond(counts, passed)
-    seconds = by_pace if share >= ENOUGH or by_past is None else by_past
-    return StageEstimate(usual, seconds, runs)
-
-
-def _beyond(counts: Counter[int], passed: float) -> float | None:
-    """The median of runs that took longer than this one so far; None if this is the slowest yet."""
     longer = Counter({number: count for number, count in counts.items() if number >= duration_bucket(passed)})
-    found = percentile(longer, 0.5)
-    return None if found is None else max(0.0, found - passed)
+    median = percentile(longer, 0.5)  # of the runs that took longer; None if this is the slowest yet
+    seconds = by_pace if share >= ENOUGH or median is None else max(0.0, median - passed)
+    return StageEstimate(usual, seconds, runs)
 
 
 def _end(

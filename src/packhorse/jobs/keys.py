@@ -5,9 +5,8 @@ from __future__ import annotations
 from packhorse.auth import access, keys
 from packhorse.auth.access import Caller
 from packhorse.define.options import seconds
-from packhorse.define.validation import NOT_VALID, invalid
 from packhorse.errors import Forbidden, InvalidInput, KeyNotFound
-from packhorse.jobs.services import Services
+from packhorse.jobs.services import Services, read_field
 from packhorse.schemas import keys as schemas
 from packhorse.schemas.progress import iso
 from packhorse.store.collections import audit as audit_records
@@ -133,10 +132,7 @@ async def _end(services: Services, caller: Caller, key: Key, event: str) -> sche
 
 
 def _seconds(name: str, value: float | str, *, least: float = 1.0, most: float = LONGEST) -> float:
-    try:
-        found = seconds(value)
-    except ValueError as error:
-        raise invalid(NOT_VALID, [{"field": name, "message": str(error)}]) from error
+    found = read_field(name, seconds, value)
     if not least <= found <= most:
         raise InvalidInput(f"{name} must be from {least:g} to {most:g} seconds.", field=name)
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Literal
 
 from msgspec import Struct
@@ -12,17 +13,18 @@ from packhorse.auth.access import LOCAL_USER, Caller
 from packhorse.core.models import Job
 from packhorse.define.options import seconds
 from packhorse.define.validation import invalid
-from packhorse.errors import CorruptRecord, Forbidden, QueueNotFound, SchemaTooNew
+from packhorse.errors import Forbidden, QueueNotFound
 from packhorse.jobs import failures, health
 from packhorse.jobs.explain import is_live, read_pauses
 from packhorse.jobs.health import MACHINE_FRESH
 from packhorse.jobs.services import Services, check_reason
-from packhorse.jobs.stats import RECENT, Figures, Point, QueueStats, Series, by_queue, count_ended, queue_stats, series
+from packhorse.jobs.stats import RECENT, Figures, Point, QueueStats, by_queue, count_ended, queue_stats, series
 from packhorse.schemas import operations as schemas
 from packhorse.schemas.failures import FailureGroupDocument
 from packhorse.schemas.progress import iso
 from packhorse.store.base import Finding
 from packhorse.store.collections import workers
+from packhorse.store.collections.base import get_readable
 from packhorse.store.collections.queues import READINGS_KEPT, Level, Pause, drop_pause, put_pause
 from packhorse.store.collections.workers import Lost, Machine, Work, WorkerCard
 from packhorse.store.counters import MINUTE, percentile
@@ -55,22 +57,18 @@ async def overview(services: Services, caller: Caller, window: str, *, groups: i
     bad, _ = await services.findings()
     today, failed = await count_ended(services.store)
     found = await series(services.store, length, with_levels=False)
+    open_groups: list[FailureGroupDocument] = []
+    with suppress(Forbidden):  # a key for one user sees no groups
+        page = await failures.list_groups(services, caller, limit=groups)
+        open_groups = [each for each in page["items"] if each["open"]]
     return Overview(
         survey,
         today,
         failed,
         [_point(point, found.step) for point in found.points],
         [_finding(each, services.store.now()) for each in bad],
-        await _open_groups(services, caller, groups),
+        open_groups,
     )
-
-
-async def _open_groups(services: Services, caller: Caller, limit: int) -> list[FailureGroupDocument]:
-    try:
-        page = await failures.list_groups(services, caller, limit=limit)
-    except Forbidden:  # a key for one user sees no groups
-        return []
-    return [each for each in page["items"] if each["open"]]
 
 
 async def stats(
@@ -103,7 +101,16 @@ async def stats(
         "slots": sum(level.slots for level in survey.queues.values()),
         "processed_today": today,
         "failed_24h": failed,
-        "window": _window(found, length, queue, pipeline),
+        "window": {
+            "seconds": length,
+            "step_seconds": found.step,
+            "queue": queue,
+            "pipeline": pipeline,
+            "outcomes": dict(found.figures.outcomes),
+            "per_minute": _per_minute(found.figures, length),
+            "wait_seconds": _percentiles(found.figures.wait),
+            "run_seconds": _percentiles(found.figures.run),
+        },
         "series": [_point(point, found.step) for point in found.points],
     }
 
@@ -116,19 +123,6 @@ def _length(window: str) -> float:
     except ValueError as error:
         raise invalid("The query is not valid", [{"field": "window", "message": str(error)}]) from None
     return length
-
-
-def _window(found: Series, length: float, queue: str | None, pipeline: str | None) -> schemas.WindowDocument:
-    return {
-        "seconds": length,
-        "step_seconds": found.step,
-        "queue": queue,
-        "pipeline": pipeline,
-        "outcomes": dict(found.figures.outcomes),
-        "per_minute": _per_minute(found.figures, length),
-        "wait_seconds": _percentiles(found.figures.wait),
-        "run_seconds": _percentiles(found.figures.run),
-    }
 
 
 def _point(point: Point, step: int) -> schemas.PointDocument:
@@ -217,7 +211,7 @@ async def list_workers(services: Services) -> list[schemas.WorkerDocument]:
     now, cards = services.store.now(), await workers.list_all(services.store)
     lost = {each.id: each for each in await workers.list_lost(services.store)}
     present = [_present_worker(card, lost.pop(card.id, None), now, services.settings.lease) for card in cards]
-    jobs = await _jobs(services, [work.job_id for each in lost.values() for work in each.work])
+    jobs = await get_readable(services.store, list({work.job_id for each in lost.values() for work in each.work}))
     return [*present, *(_worker(each, "lost", _loss(each, jobs)) for each in lost.values())]
 
 
@@ -255,7 +249,7 @@ def _worker(
     }
 
 
-def _loss(lost: Lost, jobs: Mapping[str, Job]) -> schemas.LossDocument:
+def _loss(lost: Lost, jobs: Mapping[str, Job | None]) -> schemas.LossDocument:
     return {
         "missed_at": iso(lost.missed_at),
         "noticed_by": lost.by,
@@ -283,14 +277,6 @@ def _machine(machine: Machine, now: float) -> schemas.MachineDocument:
         "memory_bytes": machine.memory,
         "memory_total_bytes": machine.memory_total,
     }
-
-
-async def _jobs(services: Services, job_ids: Sequence[str]) -> dict[str, Job]:
-    """Those that exist. One that cannot be read must not hide the workers."""
-    try:
-        return {job.id: job for job in await services.store.get(list(dict.fromkeys(job_ids))) if job is not None}
-    except (CorruptRecord, SchemaTooNew):
-        return {}
 
 
 # Self-check

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Container, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
 import msgspec
 from msgspec import Struct, field
@@ -24,18 +24,10 @@ from packhorse.core.text import describe_schedule
 from packhorse.define.introspection import check_name
 from packhorse.define.options import seconds
 from packhorse.define.validation import NOT_VALID, ErrorCollector, find_nul, invalid
-from packhorse.errors import (
-    Conflict,
-    EditedMeanwhile,
-    NotAllowed,
-    ScheduleNotFound,
-    TooLarge,
-    VersionNeeded,
-    VersionNotFound,
-)
+from packhorse.errors import Conflict, EditedMeanwhile, NotAllowed, TooLarge, VersionNeeded, VersionNotFound
 from packhorse.jobs.catalog import Published
 from packhorse.jobs.encryption import get_encryptor
-from packhorse.jobs.services import Services, check_reason
+from packhorse.jobs.services import Services, check_reason, read_field
 from packhorse.schemas import schedules as schemas
 from packhorse.settings import Settings
 from packhorse.store.collections import schedules as records
@@ -46,9 +38,6 @@ LARGEST = 2**53 - 1
 """No version has a larger number: JSON and every store can represent it."""
 TRIES = 20
 """Decisions on an edit while ticks of the schedule are claimed."""
-
-T = TypeVar("T")
-V = TypeVar("V")
 
 Edit = dict[str, Any]
 """Author, reason and time of an edit, as the functions of `core.schedules` take them."""
@@ -206,22 +195,17 @@ class ScheduleRequest(Struct):
     """Only tell what would become of it, and what would be different."""
 
 
-class Edited(NamedTuple):
-    schedule: schemas.ScheduleDocument
-    is_new: bool
-
-
 async def put(
     services: Services, caller: Caller, schedule_id: str, wanted: ScheduleRequest, written: bytes, match: str | None
-) -> Edited:
-    """Make a schedule, or a new version of it; ``written`` are the parameters as the caller spelled them.
+) -> tuple[schemas.ScheduleDocument, bool]:
+    """Make a schedule, or a new version of it; return it, and whether it is new.
 
-    ``match`` names the version that the caller has seen (as in If-Match). With ``dry_run`` nothing is stored. Raises
-    InvalidInput, EditedMeanwhile and VersionNeeded.
+    ``written`` are the parameters as the caller spelled them. ``match`` names the version that the caller has
+    seen (as in If-Match). With ``dry_run`` nothing is stored. Raises InvalidInput, EditedMeanwhile and VersionNeeded.
     """
     early, pipeline = ErrorCollector(), None
     with early:
-        _read_field("schedule_id", check_name, schedule_id)
+        read_field("schedule_id", check_name, schedule_id)
     with early:
         check_reason(wanted.reason)
     with early:
@@ -251,11 +235,9 @@ async def put(
     is_new = move.before is None or move.before.ended_at is not None
     document = schemas.schedule_to_json(move.after)
     if wanted.dry_run:
-        before = move.before
-        document["changes"] = (
-            [] if before is None or is_new else schemas.differences_to_json(before.terms, move.after.terms)
-        )
-    return Edited(document, is_new and not wanted.dry_run)
+        before = move.after if is_new or move.before is None else move.before
+        document["changes"] = schemas.differences_to_json(before.terms, move.after.terms)
+    return document, is_new and not wanted.dry_run
 
 
 async def switch(
@@ -307,7 +289,10 @@ async def roll_back(
 
 async def run(services: Services, caller: Caller, schedule_id: str, base: str) -> schemas.RunDocument:
     """Run it now, beside its ticks, and also while it is paused."""
-    decide = _require(schedule_id, lambda found, edit: rules.run_now(found, edit["now"]))
+
+    def decide(found: Schedule | None, edit: Edit) -> Move:
+        return rules.run_now(access.schedule(caller, found, schedule_id), edit["now"])
+
     move = await _commit(services, caller, schedule_id, None, "", decide)
     return schemas.run_to_json(move.runs[0], None, base)
 
@@ -321,17 +306,12 @@ async def _edit(
     decide: Callable[[Schedule, Edit], Move | None],
 ) -> schemas.ScheduleDocument:
     check_reason(reason)
-    move = await _commit(services, caller, schedule_id, match, reason, _require(schedule_id, decide))
-    return schemas.schedule_to_json(move.after)
 
-
-def _require(schedule_id: str, decide: Callable[[Schedule, Edit], Move | None]) -> Decide:
     def decide_existing(found: Schedule | None, edit: Edit) -> Move | None:
-        if found is None:
-            raise ScheduleNotFound(schedule_id=schedule_id[:100])
-        return decide(found, edit)
+        return decide(access.schedule(caller, found, schedule_id), edit)
 
-    return decide_existing
+    move = await _commit(services, caller, schedule_id, match, reason, decide_existing)
+    return schemas.schedule_to_json(move.after)
 
 
 async def _commit(
@@ -379,7 +359,7 @@ def _terms(errors: ErrorCollector, wanted: ScheduleRequest, pipeline: str, param
     with errors:
         user = caller.acting_for(wanted.user_id)
     with errors:
-        window = _read_field("window", seconds, wanted.window)
+        window = read_field("window", seconds, wanted.window)
     return Terms(
         pipeline=pipeline,
         parameters=parameters,
@@ -392,13 +372,6 @@ def _terms(errors: ErrorCollector, wanted: ScheduleRequest, pipeline: str, param
         window=window,
         labels=wanted.labels,
     )
-
-
-def _read_field(name: str, read: Callable[[V], T], value: V) -> T:
-    try:
-        return read(value)
-    except ValueError as error:
-        raise invalid(NOT_VALID, [{"field": name, "message": str(error)}]) from error
 
 
 def accept_parameters(

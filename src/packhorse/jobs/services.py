@@ -39,6 +39,7 @@ REMEMBERED = 10.0
 LONGEST_REASON = 500
 
 T = TypeVar("T")
+V = TypeVar("V")
 
 
 class Cached(Generic[T]):
@@ -70,6 +71,14 @@ def check_reason(reason: str, *, if_missing: str = "") -> None:
         message = NUL
     if message:
         raise invalid(NOT_VALID, [{"field": "reason", "message": message}])
+
+
+def read_field(name: str, read: Callable[[V], T], value: V) -> T:
+    """Raises InvalidInput where ``read`` raises ValueError."""
+    try:
+        return read(value)
+    except ValueError as error:
+        raise invalid(NOT_VALID, [{"field": name, "message": str(error)}]) from error
 
 
 class Services:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, field
 
@@ -24,8 +24,6 @@ RECENT = 300.0
 """Seconds over which a queue's throughput and waits are measured."""
 DAY = 86_400
 ENDS = ("completed", "failed", "cancelled")
-
-Counted = Iterable[tuple[Tally, int]]
 
 
 class Figures(Struct):
@@ -89,14 +87,8 @@ async def series(
     step = MINUTE if window <= MOST_POINTS * MINUTE else QUARTER
     since = now - window + step  # the current step counts as one
     counts = await store.tallied(step, since, queue=queue or "", pipeline=pipeline)
-    return _series(step, since, now, counts, await list_readings(store, since) if with_levels else [], queue)
-
-
-def _series(
-    step: int, since: float, now: float, counts: Counted, readings: Iterable[Reading], queue: str | None
-) -> Series:
-    first = int(since // step) * step
-    points = {at: Point(at) for at in range(first, int(now) + 1, step)}
+    readings = await list_readings(store, since) if with_levels else []
+    points = {at: Point(at) for at in range(int(since // step) * step, int(now) + 1, step)}
     whole = Figures()
     for tally, count in counts:
         if (point := points.get(tally.at)) is not None:

@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 
 import uuid_utils
 
+from packhorse import errors
 from packhorse.blobs.base import Blobs, Sum
 from packhorse.core import json, lifecycle
 from packhorse.core.models import Firing, Input, Job, Spec, Stored
@@ -21,16 +22,6 @@ from packhorse.crashpoints import reach
 from packhorse.define.files import ANYTHING, Accepts, sanitize_name
 from packhorse.define.submit import Options
 from packhorse.define.validation import find_nul, invalid
-from packhorse.errors import (
-    AlreadySubmitted,
-    BlobError,
-    Conflict,
-    KeyReused,
-    PackhorseError,
-    StoreError,
-    TooLarge,
-    UnknownOutcome,
-)
 from packhorse.jobs import artifacts
 from packhorse.jobs.encryption import get_encryptor
 from packhorse.log import new_trace, trace_id
@@ -67,7 +58,7 @@ class NewJob:
         self, _t: type[BaseException] | None, _e: BaseException | None, _b: TracebackType | None
     ) -> None:
         if not self._is_kept:
-            with suppress(BlobError):  # the sweep removes what cannot be removed now
+            with suppress(errors.BlobError):  # the sweep removes what cannot be removed now
                 await self._blobs.delete_all(f"jobs/{self.job_id}")
 
     async def upload(
@@ -82,7 +73,7 @@ class NewJob:
         """The same for a local file."""
         key, name = self._key_for(parameter, name)
         if path.stat().st_size > self._settings.file_limit:  # noqa: ASYNC240 (a stat)
-            raise TooLarge(field=parameter, limit=self._settings.file_limit)
+            raise errors.TooLarge(field=parameter, limit=self._settings.file_limit)
         return self._add_input(parameter, name, key, await self._blobs.put_file(key, path))
 
     async def copy(self, parameter: str, file: Stored, accepts: Accepts = ANYTHING) -> dict[str, int]:
@@ -90,7 +81,7 @@ class NewJob:
         key, name = self._key_for(parameter, file.name)
         accepts.check(parameter, name, file.content_type)
         if file.size > accepts.limit(self._settings.file_limit):
-            raise TooLarge(field=parameter, limit=accepts.limit(self._settings.file_limit))
+            raise errors.TooLarge(field=parameter, limit=accepts.limit(self._settings.file_limit))
         await self._blobs.copy(file.key, key)
         return self._add_input(parameter, name, key, file)
 
@@ -110,7 +101,7 @@ class NewJob:
         ``run`` is the run of a schedule: raises `Conflict` if another worker has decided it.
         """
         if len(parameters) > self._settings.parameters_limit:
-            raise TooLarge(field="parameters", limit=self._settings.parameters_limit)
+            raise errors.TooLarge(field="parameters", limit=self._settings.parameters_limit)
         _refuse_nul(tenant, parameters)
         reach("admit.objects.after")
         plan = fill_plan(plan, self._settings.defaults)
@@ -119,8 +110,7 @@ class NewJob:
             stored = get_encryptor(self._settings.secret_key).encrypt(parameters, plan, tenant)
         fingerprint = ""  # needed only with an idempotency key
         if options.key is not None:
-            hashed = get_encryptor(self._settings.secret_key).fingerprint_secrets(parameters, plan)
-            fingerprint = self._fingerprint(plan, hashed, options)
+            fingerprint = self._fingerprint(plan, parameters, options)
         change = lifecycle.submit(
             plan,
             Spec(stored, tuple(self.inputs), options.metadata, origin),
@@ -141,24 +131,24 @@ class NewJob:
         self._is_kept = True  # from here on, only a definite refusal removes the files
         try:
             [refusal] = await self._store.commit([change])
-        except StoreError as error:
+        except errors.StoreError as error:
             refusal = error
         if refusal is None:
             reach("admit.job.after")
             return change.after
-        self._is_kept = isinstance(refusal, UnknownOutcome)
+        self._is_kept = isinstance(refusal, errors.UnknownOutcome)
         return await self._resolve_refusal(refusal, fingerprint)
 
-    async def _resolve_refusal(self, refusal: PackhorseError, fingerprint: str) -> Job:
-        if isinstance(refusal, AlreadySubmitted):
+    async def _resolve_refusal(self, refusal: errors.PackhorseError, fingerprint: str) -> Job:
+        if isinstance(refusal, errors.AlreadySubmitted):
             if refusal.facts["fingerprint"] != fingerprint:
-                raise KeyReused(field="Idempotency-Key")
+                raise errors.KeyReused(field="Idempotency-Key")
             first = await self._job(refusal.facts["job_id"])
             if first is not None and first.is_purging:
-                raise Conflict(BEING_DELETED)
+                raise errors.Conflict(BEING_DELETED)
             if first is not None:
                 return first
-        if isinstance(refusal, UnknownOutcome):
+        if isinstance(refusal, errors.UnknownOutcome):
             made = await self._job(self.job_id)
             if made is not None:
                 return made
@@ -167,8 +157,8 @@ class NewJob:
     async def _job(self, job_id: str) -> Job | None:
         try:
             [job] = await self._store.get([job_id])
-        except StoreError as error:
-            raise UnknownOutcome from error
+        except errors.StoreError as error:
+            raise errors.UnknownOutcome from error
         return job
 
     def _key_for(self, parameter: str, name: str) -> tuple[str, str]:
@@ -182,13 +172,14 @@ class NewJob:
         self._counts[parameter] = count + 1
         return {"$file": len(self.inputs) - 1}
 
-    def _fingerprint(self, plan: Plan, parameters: Any, options: Options) -> str:
+    def _fingerprint(self, plan: Plan, parameters: bytes, options: Options) -> str:
         """Of names, values and file hashes, not of raw bytes: a repeated request may be written differently."""
+        values = get_encryptor(self._settings.secret_key).fingerprint_secrets(parameters, plan)
         files: list[Mapping[str, Any]] = [
             {"parameter": each.parameter, "name": each.file.name, "sha256": each.file.sha256} for each in self.inputs
         ]
         asked = [options.user, options.priority, options.delay, options.metadata]
-        return fingerprint([plan.pipeline, parameters, files, asked])
+        return fingerprint([plan.pipeline, values, files, asked])
 
 
 def _refuse_nul(tenant: str, parameters: bytes) -> None:

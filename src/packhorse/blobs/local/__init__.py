@@ -101,17 +101,12 @@ class Folder:
                 yield piece
                 unwaited = 0 if turn.done() else unwaited + 1
                 size = MAX_PIECE if unwaited < BURST and time.monotonic() - given < SOON else CHUNK
-                if unwaited:
-                    await self._pause(unwaited)
-
-    async def _pause(self, unwaited: int) -> None:
-        bursts, rest = divmod(unwaited, BURST)
-        if rest:
-            await asyncio.sleep(0)
-        elif bursts == 1:
-            await asyncio.to_thread(time.sleep, BREATH)  # shorter than what the loop can tell
-        else:
-            await asyncio.sleep(PAUSE)
+                if unwaited % BURST:
+                    await asyncio.sleep(0)
+                elif unwaited == BURST:
+                    await asyncio.to_thread(time.sleep, BREATH)  # shorter than what the loop can tell
+                elif unwaited:
+                    await asyncio.sleep(PAUSE)
 
     async def _piece(self, fd: int, size: int, start: int) -> bytes:
         piece = tree.read_cached(fd, size, start)

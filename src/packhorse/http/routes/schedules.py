@@ -171,8 +171,8 @@ async def put_schedule(
     With `dry_run` nothing is stored: the answer shows the schedule as it would be, and `changes` the differences.
     """
     wanted, written = await _wanted(request, services)
-    made = await schedules.put(services, caller, schedule_id, wanted, written, match)
-    return with_etag(made.schedule, 201 if made.is_new else 200, has_tag=not wanted.dry_run)
+    document, is_new = await schedules.put(services, caller, schedule_id, wanted, written, match)
+    return with_etag(document, 201 if is_new else 200, has_tag=not wanted.dry_run)
 
 
 @delete("/schedules/{schedule_id:str}", scope="operate", status_code=200, **json_body(Why, *CHANGING))

@@ -102,7 +102,8 @@ async def _put(request: Page, name: str, version: str, body: Mapping[str, Any]) 
     written: bytes = body["parameters"]
     wanted = convert({**body, "parameters": decode_object(written)}, ScheduleRequest)
     services, caller = services_and_caller(request)
-    return (await schedules.put(services, caller, name, wanted, written, seen)).schedule
+    document, _ = await schedules.put(services, caller, name, wanted, written, seen)
+    return document
 
 
 async def _checked(
