@@ -12,48 +12,10 @@ from urllib.parse import quote
 
 from msgspec.structs import replace
 
-from packhorse.core import error_codes, failures, json
-from packhorse.core.changes import (
-    Change,
-    DropStages,
-    Effect,
-    EndLease,
-    Foremost,
-    Grant,
-    Guard,
-    Holds,
-    KeepResult,
-    KeepSpec,
-    KeyUnused,
-    MakeDue,
-    NoteRecord,
-    Overdue,
-    PutRecord,
-    RecordFailure,
-    RecordIs,
-    ReleaseSlot,
-    RememberKey,
-    SettleFailures,
-    SlotFree,
-    TakeBack,
-    TakeSlot,
-    Waiting,
-)
+from packhorse.core import changes, error_codes, failures, json, models
+from packhorse.core.changes import Change, Effect, Guard
 from packhorse.core.failures import new_revival, put_action
-from packhorse.core.models import (
-    Event,
-    Failure,
-    FailureStatus,
-    Firing,
-    Job,
-    Result,
-    Settled,
-    Spec,
-    Stage,
-    Stopping,
-    Task,
-    TaskId,
-)
+from packhorse.core.models import Event, Failure, Firing, Job, Result, Spec, Stage, Stopping, Task, TaskId
 from packhorse.core.plan import Need, Plan, StagePlan, Status, purge_at
 from packhorse.core.schedules import NotedRun, RunStatus, run_index, run_ref
 from packhorse.core.webhooks import job_delivery, put_delivery
@@ -138,12 +100,12 @@ def submit(
     )
     draft = _Draft(job, now)
     if key is not None:
-        draft.require(KeyUnused(key)).do(RememberKey(key, fingerprint))
+        draft.require(changes.KeyUnused(key)).do(changes.RememberKey(key, fingerprint))
     if slot is not None:
-        draft.require(SlotFree(slot)).do(TakeSlot(slot))
+        draft.require(changes.SlotFree(slot)).do(changes.TakeSlot(slot))
     if firing is not None:
-        draft.require(RecordIs(run_ref(tenant, firing.schedule, firing.tick), stamp)).note_run("fired")
-    draft.do(KeepSpec(spec)).say("submitted", pipeline=plan.pipeline, user_id=user)
+        draft.require(changes.RecordIs(run_ref(tenant, firing.schedule, firing.tick), stamp)).note_run("fired")
+    draft.do(changes.KeepSpec(spec)).say("submitted", pipeline=plan.pipeline, user_id=user)
     draft.advance(not_before)
     return replace(draft.change(), before=None)
 
@@ -154,7 +116,7 @@ def start(job: Job, at: TaskId, *, token: str, worker: str, lease: float, now: f
     if job.stopping or task is None or task.status is not PENDING or task.ready_at is None:
         raise _refusal(job, "start")
     draft = _draft(job, "start", now)
-    draft.require(Waiting(at)).do(TakeBack(at)).do(Grant(at, token, worker, lease))
+    draft.require(changes.Waiting(at)).do(changes.TakeBack(at)).do(changes.Grant(at, token, worker, lease))
     if job.status is PENDING:
         draft.set(status=RUNNING, started_at=now, deadline_at=job.not_before + job.plan.deadline)
         draft.say("started", run=job.run)
@@ -175,7 +137,12 @@ def finish(job: Job, at: TaskId, *, token: str, result: Result, width: int | Non
     too_many = _refuse_width(job, at, width)
     if too_many:
         return fail(job, at, token=token, error=too_many, luck=0.0, now=now)
-    draft = _draft(job, "finish", now).require(Holds(at, token)).do(EndLease(at)).do(KeepResult(at, result))
+    draft = (
+        _draft(job, "finish", now)
+        .require(changes.Holds(at, token))
+        .do(changes.EndLease(at))
+        .do(changes.KeepResult(at, result))
+    )
     draft.put(at, replace(task, status=COMPLETED, token=None, ended_at=now, is_alone=False))
     draft.say("stage_completed", **_where(job, at), attempt=task.attempt)
     draft.widen(at.stage, width)
@@ -190,12 +157,14 @@ def follow(
     The store refuses the change if a more urgent task is ready; the finish is then committed alone.
     """
     begun = start(finished.after, at, token=token, worker=worker, lease=lease, now=now)
-    kept = tuple(effect for effect in finished.effects if not (isinstance(effect, MakeDue) and effect.task == at))
-    granted = tuple(effect for effect in begun.effects if not isinstance(effect, TakeBack))
+    kept = tuple(
+        effect for effect in finished.effects if not (isinstance(effect, changes.MakeDue) and effect.task == at)
+    )
+    granted = tuple(effect for effect in begun.effects if not isinstance(effect, changes.TakeBack))
     return Change(
         finished.before,
         replace(begun.after, version=finished.after.version),
-        (*finished.guards, Foremost(at, tuple(kinds))),
+        (*finished.guards, changes.Foremost(at, tuple(kinds))),
         kept + granted,
         finished.events + begun.events,
     )
@@ -205,7 +174,7 @@ def fail(job: Job, at: TaskId, *, token: str, error: Failure, luck: float, now: 
     """Record a failed attempt and queue another if one is left. A job that is being stopped is not retried."""
     task = _check_lease(job, "fail", at, token)
     wait = job.plan.stage(at.stage).backoff.delay(task.attempt, luck)
-    draft = _draft(job, "fail", now).require(Holds(at, token))
+    draft = _draft(job, "fail", now).require(changes.Holds(at, token))
     return _end_attempt(draft, at, task, error, not_before=now + wait, alone=alone)
 
 
@@ -216,7 +185,7 @@ def lose(job: Job, at: TaskId, *, token: str, now: float, witnessed: bool = Fals
     overdue, because the worker may have renewed it meanwhile.
     """
     task = _check_lease(job, "lose", at, token)
-    draft = _draft(job, "lose", now).require(Holds(at, token) if witnessed else Overdue(at, token))
+    draft = _draft(job, "lose", now).require(changes.Holds(at, token) if witnessed else changes.Overdue(at, token))
     return _end_attempt(draft, at, task, WORKER_LOST, not_before=now)
 
 
@@ -262,9 +231,9 @@ def retry(
         raise _refusal(job, "retry", "The job is completed. Name the stage to run again, or * for everything.")
     draft = _draft(job, "retry", now)
     if job.slot is not None:
-        draft.require(SlotFree(job.slot)).do(TakeSlot(job.slot))
+        draft.require(changes.SlotFree(job.slot)).do(changes.TakeSlot(job.slot))
     if redo:
-        draft.do(DropStages(tuple(job.plan.stages[i].name for i in sorted(redo))))
+        draft.do(changes.DropStages(tuple(job.plan.stages[i].name for i in sorted(redo))))
     draft.set(
         status=PENDING,
         run=job.run + 1,
@@ -283,7 +252,11 @@ def retry(
         draft.stages[i] = _again(job, i, redo)
     if job.status is FAILED:
         draft.do(
-            SettleFailures(FailureStatus.OPEN, FailureStatus.RETRIED, Settled(now, by, run=job.run + 1, order=order))
+            changes.SettleFailures(
+                models.FailureStatus.OPEN,
+                models.FailureStatus.RETRIED,
+                models.Settled(now, by, run=job.run + 1, order=order),
+            )
         )
     why = "revive" if is_revival else "retry"
     draft.say("retrying", run=job.run + 1, why=why, **({"stage": stage} if stage is not None else {}))
@@ -403,7 +376,7 @@ class _Draft:
     def make_due(self, at: TaskId, task: Task, not_before: float) -> None:
         plan = self.before.plan.stage(at.stage)
         self.put(at, replace(task, ready_at=not_before))
-        self.do(MakeDue(at, plan.queue, plan.kind, self.before.priority, not_before))
+        self.do(changes.MakeDue(at, plan.queue, plan.kind, self.before.priority, not_before))
 
     def take_back(self) -> None:
         """Cancel every task that has not started."""
@@ -412,7 +385,7 @@ class _Draft:
                 if task.status is PENDING:
                     at = TaskId(self.before.plan.stages[i].name, n)
                     if task.ready_at is not None:
-                        self.do(TakeBack(at))
+                        self.do(changes.TakeBack(at))
                     self.put(at, replace(task, status=CANCELLED, ready_at=None))
 
     def end(self, status: Status) -> None:
@@ -429,9 +402,9 @@ class _Draft:
         if status is COMPLETED and self.before.plan.publish:
             self.set(has_litter=True)
         if self.before.slot is not None:
-            self.do(ReleaseSlot(self.before.slot))
+            self.do(changes.ReleaseSlot(self.before.slot))
         for endpoint in self.before.webhooks:
-            self.do(PutRecord(put_delivery(job_delivery(self.before.id, run, endpoint, self.now))))
+            self.do(changes.PutRecord(put_delivery(job_delivery(self.before.id, run, endpoint, self.now))))
         error: Failure | None = self.fields.get("error", self.before.error)
         facts: dict[str, Any] = {}
         if status is FAILED and error is not None:
@@ -439,11 +412,11 @@ class _Draft:
             if error.stage is not None:
                 facts["stage"] = error.stage
             failure = failures.failed_run(replace(self.before, stages=tuple(self.stages)), error, run, self.now)
-            self.do(RecordFailure(failure))
+            self.do(changes.RecordFailure(failure))
             if (revival := new_revival(failure)) is not None:
-                self.do(PutRecord(put_action(revival)))
+                self.do(changes.PutRecord(put_action(revival)))
         if status is COMPLETED and run > 1:
-            self.do(SettleFailures(FailureStatus.RETRIED, FailureStatus.RESOLVED))
+            self.do(changes.SettleFailures(models.FailureStatus.RETRIED, models.FailureStatus.RESOLVED))
         self.say(status.value, run=run, **facts)
         self.note_run(cast(RunStatus, status.value), f"{facts['code']}: {facts['message']}" if facts else "")
 
@@ -456,7 +429,7 @@ class _Draft:
             ended_at = self.now if is_over else None
             noted = NotedRun(status, job.id, job.trace_id, message, started_at, ended_at)
             at = job.tenant, firing.schedule, firing.tick
-            self.do(NoteRecord(run_ref(*at), json.encode(noted), run_index(*at, is_open=not is_over)))
+            self.do(changes.NoteRecord(run_ref(*at), json.encode(noted), run_index(*at, is_open=not is_over)))
 
     def is_running(self) -> bool:
         return any(task.status is RUNNING for stage in self.stages for task in stage.tasks or ())
@@ -525,7 +498,7 @@ def _end_attempt(
     job, where = draft.before, _where(draft.before, at)
     error = replace(error, stage=at.stage, element=where.get("element"))
     is_last = error.permanent or task.attempt > job.plan.stage(at.stage).retries
-    draft.do(EndLease(at)).set(has_litter=True)
+    draft.do(changes.EndLease(at)).set(has_litter=True)
     ended = replace(task, token=None, ended_at=draft.now, ready_at=None, error=error, is_alone=task.is_alone or alone)
     facts = {**where, "attempt": task.attempt, "code": error.code, "message": error.message}
     if job.stopping:
@@ -544,7 +517,7 @@ def _end_attempt(
 
 def _return_task(job: Job, verb: str, at: TaskId, token: str, *, not_before: float, why: str, now: float) -> Change:
     task = _check_lease(job, verb, at, token)
-    draft = _draft(job, verb, now).require(Holds(at, token)).do(EndLease(at)).set(has_litter=True)
+    draft = _draft(job, verb, now).require(changes.Holds(at, token)).do(changes.EndLease(at)).set(has_litter=True)
     ended = replace(task, token=None, ended_at=now, ready_at=None)
     if job.stopping:  # no other attempt of this run gets its number
         draft.put(at, replace(ended, status=CANCELLED))

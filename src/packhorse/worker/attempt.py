@@ -19,25 +19,13 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
+from packhorse import errors
 from packhorse.blobs.base import Blobs
 from packhorse.core import error_codes, json, lifecycle
 from packhorse.core.changes import Change
 from packhorse.core.models import Failure, Job
 from packhorse.core.redaction import redact, redact_json, secret_forms
 from packhorse.crashpoints import reach
-from packhorse.errors import (
-    BlobError,
-    Conflict,
-    CorruptRecord,
-    DefinitionError,
-    InvalidInput,
-    LeaseLost,
-    NoSecretKey,
-    Refused,
-    SchemaTooNew,
-    SecretUnreadable,
-    StoreError,
-)
 from packhorse.jobs import artifacts
 from packhorse.jobs.encryption import get_encryptor
 from packhorse.jobs.transact import Transactor
@@ -45,25 +33,14 @@ from packhorse.log import log
 from packhorse.settings import Settings
 from packhorse.store.base import Claim, Lease, Line, Report, Store
 from packhorse.worker import files
-from packhorse.worker.child.messages import (
-    FRAME,
-    Argument,
-    Document,
-    Made,
-    Moved,
-    Postponed,
-    Raised,
-    Returned,
-    Run,
-    Stop,
-)
+from packhorse.worker.child import messages
 from packhorse.worker.claims import Handoff
 from packhorse.worker.files import Inputs, previous_result, redact_filename
 from packhorse.worker.pool import Pool, may_share
 from packhorse.worker.process import Call, Child, ChildDied
 from packhorse.worker.reporter import Reporter, Throttle
 
-MOST = FRAME - 1024 * 1024
+MOST = messages.FRAME - 1024 * 1024
 """Bytes of values a stage can be given: what fits into one message, with room for the rest of it."""
 PATIENCE = 1.0
 """Seconds between tries to commit how the attempt ended, while the store is away."""
@@ -165,7 +142,7 @@ class Attempt:
         """While it runs. Then None: the two refer to each other, and would wait for the cyclic collector."""
         self._resources = resources
         self._handoff = handoff
-        self._made: list[Made] = []
+        self._made: list[messages.Made] = []
         self._has_spoken = False
         self._throttle: Throttle | None = None
         """Made for the first line: most stages print nothing."""
@@ -219,7 +196,7 @@ class Attempt:
     async def _end(self, child: Child, call: Call | None) -> None:
         """Ask a shared process to end this call alone; end the process if it does not in time."""
         if child.is_shared and call is not None:
-            child.send(Stop(call.number))
+            child.send(messages.Stop(call.number))
             done, _ = await asyncio.wait([call.outcome], timeout=self._resources.settings.grace)
             if done:
                 return
@@ -227,7 +204,7 @@ class Attempt:
 
     # What the child reports while the stage runs.
 
-    def on_progress(self, message: Moved) -> None:
+    def on_progress(self, message: messages.Moved) -> None:
         self.moved_at = time.monotonic()
         self._has_spoken = True
         who = self.lease
@@ -238,7 +215,7 @@ class Attempt:
         said = redact(message.message, self.secrets)
         self._resources.reporter.report(Report(who.job_id, who.task, who.token, run, now, current, total, said))
 
-    def on_artifact(self, message: Made) -> None:
+    def on_artifact(self, message: messages.Made) -> None:
         self._made.append(replace(message, name=redact_filename(message.name, self.secrets)))
 
     def on_line(self, text: str) -> None:
@@ -261,13 +238,13 @@ class Attempt:
             return self._fail(error_codes.CORRUPT, str(self.claim.trouble), permanent=True)
         try:
             outcome = await self._call_stage()
-        except BlobError as error:
+        except errors.BlobError as error:
             return self._fail(error_codes.BLOB_UNAVAILABLE, f"The stage's inputs cannot be had: {error}")
-        except InvalidInput as error:
+        except errors.InvalidInput as error:
             return self._fail(error_codes.ARGUMENTS_TOO_LARGE, str(error), permanent=True)
-        except (SecretUnreadable, NoSecretKey) as error:
+        except (errors.SecretUnreadable, errors.NoSecretKey) as error:
             return self._fail(error_codes.SECRET_UNREADABLE, str(error))
-        except DefinitionError as error:
+        except errors.DefinitionError as error:
             if self.why is not None:  # its process was ended before it had loaded the app
                 return self._end_stopped()
             self._write(f"The stage waits for a worker that can load it: {error}")
@@ -283,16 +260,16 @@ class Attempt:
         if self.why is StopReason.LOST:
             return self._end_as(None)
         match outcome:
-            case Returned():
+            case messages.Returned():
                 return await self._publish(outcome)
-            case Postponed():
+            case messages.Postponed():
                 return self._end_as(lifecycle.later, seconds=outcome.seconds)
-            case Raised() if self.why is not None:
+            case messages.Raised() if self.why is not None:
                 return self._end_stopped()
-            case Raised():
+            case messages.Raised():
                 return self._fail(outcome.code, outcome.message, permanent=outcome.permanent, detail=outcome.detail)
 
-    async def _call_stage(self) -> Returned | Raised | Postponed:
+    async def _call_stage(self) -> messages.Returned | messages.Raised | messages.Postponed:
         self._is_preparing = True
         try:
             parameters, arguments, previous, child = await self._prepare()
@@ -311,7 +288,7 @@ class Attempt:
             self.is_sent = True
             reach("attempt.sent")
             outcome = await self._call.outcome
-            if isinstance(outcome, Returned):
+            if isinstance(outcome, messages.Returned):
                 self._may_have_scratch = outcome.has_scratch or self._has_inputs
             return outcome
         finally:
@@ -320,13 +297,13 @@ class Attempt:
             self.child = self._call = None
             self._resources.pool.give_back(child)
 
-    async def _prepare(self) -> tuple[Document, tuple[Argument, ...], bytes, Child]:
+    async def _prepare(self) -> tuple[messages.Document, tuple[messages.Argument, ...], bytes, Child]:
         inputs = Inputs(self._resources.blobs, self._scratch)
         parameters = self._decrypt(inputs.parameters(self.claim))
         arguments = inputs.arguments(self.claim)
         size = len(parameters.value) + sum(len(value.value) for each in arguments for value in each.values)
         if size > MOST:
-            raise InvalidInput(
+            raise errors.InvalidInput(
                 f"What the stage needs has {size} bytes besides files; at most {MOST} can be given to it."
             )
         self._has_inputs = inputs.has_files
@@ -338,7 +315,7 @@ class Attempt:
         is_shared = may_share(self.plan) and not self.is_alone
         return parameters, arguments, previous, await (pool.shared() if is_shared else pool.single())
 
-    def _decrypt(self, parameters: Document) -> Document:
+    def _decrypt(self, parameters: messages.Document) -> messages.Document:
         job = self.claim.job
         if not job.plan.secrets:
             return parameters
@@ -347,9 +324,11 @@ class Attempt:
         self.secrets = secret_forms(plain, job.plan.secrets)
         return replace(parameters, value=plain)
 
-    def _message(self, number: int, parameters: Document, arguments: tuple[Argument, ...], previous: bytes) -> Run:
+    def _message(
+        self, number: int, parameters: messages.Document, arguments: tuple[messages.Argument, ...], previous: bytes
+    ) -> messages.Run:
         job = self.claim.job
-        return Run(
+        return messages.Run(
             call=number,
             kind=self.plan.kind,
             job_id=job.id,
@@ -367,24 +346,26 @@ class Attempt:
             previous=previous,
         )
 
-    async def _publish(self, returned: Returned) -> Ending:
+    async def _publish(self, returned: messages.Returned) -> Ending:
         value = self._redact(returned.result)
         try:
             result = await files.publish(self._resources.blobs, self.claim, self._scratch, value, self._made)
-        except BlobError as error:
+        except errors.BlobError as error:
             await self._discard()
             return self._fail(error_codes.BLOB_UNAVAILABLE, f"The stage's files cannot be stored: {error}")
-        except InvalidInput as error:
+        except errors.InvalidInput as error:
             await self._discard()
             return self._fail(error_codes.INVALID_RESULT, str(error), permanent=True)
         reach("attempt.published")
         return self._end_as(lifecycle.finish, handoff=self._handoff, result=result, width=returned.width)
 
-    def _redact(self, document: Document) -> Document:
+    def _redact(self, document: messages.Document) -> messages.Document:
         if not self.secrets:
             return document
         value = json.encode(redact_json(json.decode(document.value), self.secrets))
-        return Document(value, tuple([(path, redact_filename(name, self.secrets)) for path, name in document.files]))
+        return messages.Document(
+            value, tuple([(path, redact_filename(name, self.secrets)) for path, name in document.files])
+        )
 
     def _end_stopped(self) -> Ending:
         """Of an attempt whose process we ended, because of itself or of another stage in the same process."""
@@ -425,20 +406,23 @@ class Attempt:
         while True:
             try:
                 job = await self._resources.transact(self.lease.job_id, ending.decide, change_id=self.lease.token)
-            except (LeaseLost, Refused):
+            except (errors.LeaseLost, errors.Refused):
                 log.attempt_came_late(self.lease)
                 await self._discard()
                 return Outcome(LOST, ending.fault)
-            except (CorruptRecord, SchemaTooNew) as error:  # trying again would not help
+            except (errors.CorruptRecord, errors.SchemaTooNew) as error:  # trying again would not help
                 log.attempt_broke(self.lease, error)
                 return Outcome(ending.name, ending.fault)
-            except (StoreError, Conflict):  # the slot is kept: the commit may have started the next stage in it
+            except (
+                errors.StoreError,
+                errors.Conflict,
+            ):  # the slot is kept: the commit may have started the next stage in it
                 await asyncio.sleep(PATIENCE)
             else:
                 return ending.outcome(job)
 
     async def _discard(self) -> None:
         """Delete what it has published: nothing refers to it. What cannot be deleted now, a sweep finds."""
-        with contextlib.suppress(BlobError):
+        with contextlib.suppress(errors.BlobError):
             prefix = artifacts.output_prefix(self.lease.job_id, self.lease.task.stage, self.lease.token)
             await self._resources.blobs.delete_all(prefix)
