@@ -22,25 +22,9 @@ import psutil
 from packhorse import host
 from packhorse.core.redaction import longest_first, redact
 from packhorse.errors import DefinitionError
-from packhorse.worker.child.messages import (
-    Broken,
-    Frames,
-    FromChild,
-    Lines,
-    Made,
-    Moved,
-    Postponed,
-    Raised,
-    Ready,
-    Returned,
-    Run,
-    Said,
-    Stop,
-    from_child,
-    to_frame,
-)
+from packhorse.worker.child import messages
 
-Outcome = Returned | Raised | Postponed
+Outcome = messages.Returned | messages.Raised | messages.Postponed
 READ = 64 * 1024
 START = 60.0
 """Seconds a child may take to load the user's code; models are loaded then."""
@@ -71,9 +55,9 @@ class Listener(Protocol):
     secrets: tuple[str, ...]
     """Redacted from the output of the call."""
 
-    def on_progress(self, message: Moved) -> None: ...
+    def on_progress(self, message: messages.Moved) -> None: ...
 
-    def on_artifact(self, message: Made) -> None: ...
+    def on_artifact(self, message: messages.Made) -> None: ...
 
     def on_line(self, text: str) -> None: ...
 
@@ -103,7 +87,7 @@ class Child:
         """Bytes of it and its descendants, when last measured."""
         self.is_ending = False
         self.has_ended = asyncio.Event()
-        self.ready: asyncio.Future[Ready] = asyncio.get_running_loop().create_future()
+        self.ready: asyncio.Future[messages.Ready] = asyncio.get_running_loop().create_future()
         self.transport: asyncio.WriteTransport | None = None
         self._output: _Output | None = None
         self._numbers = itertools.count(1)
@@ -175,7 +159,7 @@ class Child:
     def is_warm(self) -> bool:
         return not self.is_ending and not self.has_ended.is_set()
 
-    def run(self, message: Run, listener: Listener) -> Call:
+    def run(self, message: messages.Run, listener: Listener) -> Call:
         call = Call(message.call, listener)
         self.calls[call.number] = call
         if not self.is_shared:
@@ -187,39 +171,39 @@ class Child:
     def number(self) -> int:
         return next(self._numbers)
 
-    def send(self, message: Run | Stop) -> None:
+    def send(self, message: messages.Run | messages.Stop) -> None:
         """Messages of one iteration of the loop are sent in one write."""
         if not self._outbox:
             asyncio.get_running_loop().call_soon(self._flush)
-        self._outbox.append(to_frame(message))
+        self._outbox.append(messages.to_frame(message))
 
     def _flush(self) -> None:
         data, self._outbox = b"".join(self._outbox), []
         if self.transport is not None and not self.transport.is_closing():
             self.transport.write(data)
 
-    def receive(self, message: FromChild) -> None:
+    def receive(self, message: messages.FromChild) -> None:
         match message:
-            case Ready():
+            case messages.Ready():
                 _set(self.ready, message)
-            case Broken():
+            case messages.Broken():
                 _set(self.ready, DefinitionError(message.message))
             case _ if (call := self.calls.get(message.call)) is not None:
                 self._dispatch(call, message)
 
-    def _dispatch(self, call: Call, message: Moved | Made | Said | Outcome) -> None:
+    def _dispatch(self, call: Call, message: messages.Moved | messages.Made | messages.Said | Outcome) -> None:
         match message:
-            case Returned() | Raised() | Postponed():
+            case messages.Returned() | messages.Raised() | messages.Postponed():
                 del self.calls[call.number]
                 self._remembered.add(call.listener.secrets)
                 if self._output is not None and not self.is_shared:
                     self._output.end()
                 _set(call.outcome, message)
-            case Moved():
+            case messages.Moved():
                 call.listener.on_progress(message)
-            case Made():
+            case messages.Made():
                 call.listener.on_artifact(message)
-            case Said():
+            case messages.Said():
                 call.listener.on_line(message.text)
 
     async def end(self, grace: float) -> None:
@@ -280,7 +264,7 @@ class _Output(asyncio.Protocol):
         self._child = child
         self._fd = fd
         self._text = codecs.getincrementaldecoder("utf-8")("replace")
-        self._lines = Lines(READ)
+        self._lines = messages.Lines(READ)
         self._transport: asyncio.ReadTransport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -332,7 +316,7 @@ class _Output(asyncio.Protocol):
 class _Wire(asyncio.Protocol):
     def __init__(self, child: Child) -> None:
         self.child = child
-        self._frames = Frames()
+        self._frames = messages.Frames()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.child.transport = cast(asyncio.WriteTransport, transport)  # uvloop's does not declare its type
@@ -340,7 +324,7 @@ class _Wire(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         try:
             for body in self._frames.feed(data):
-                self.child.receive(from_child(body))
+                self.child.receive(messages.from_child(body))
         except msgspec.DecodeError:
             self.child._signal(signal.SIGKILL)  # its messages are damaged: nothing more of it can be trusted
 

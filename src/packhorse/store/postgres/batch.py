@@ -6,22 +6,9 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from packhorse.core import changes
 from packhorse.core import json as wire
-from packhorse.core.changes import (
-    Change,
-    EndLease,
-    Foremost,
-    Holds,
-    KeyUnused,
-    Overdue,
-    RecordFailure,
-    RecordIs,
-    RememberKey,
-    SettleFailures,
-    SlotFree,
-    TakeSlot,
-    Waiting,
-)
+from packhorse.core.changes import Change
 from packhorse.core.models import Job, TaskId
 from packhorse.core.plan import Status
 from packhorse.core.records import Ref
@@ -58,57 +45,59 @@ class Facts:
         self.trusted: dict[Key, str] = {}
         """Tokens that nobody has looked at: the statement that drops the lease has to find them there."""
 
-    async def look(self, session: Session, changes: Sequence[Change], clock: Clock, *, is_trusting: bool) -> None:
+    async def look(self, session: Session, group: Sequence[Change], clock: Clock, *, is_trusting: bool) -> None:
         """Read what these changes need.
 
         ``is_trusting`` takes it that jobs to be added are not there, that the others are at the version they were
         decided on, and that leases to be ended are held: what is written finds out, and two questions less are asked.
         """
         if is_trusting:
-            self._trust(changes)
-        await self._look_at_jobs(session, changes, is_trusting=is_trusting)
-        await self._look_at_leases(session, changes, clock)
-        await self._look_at_queues(session, changes)
-        await self._look_at_heads(session, changes, clock)
-        await self._look_at_keys(session, changes)
-        await self._look_at_slots(session, changes)
-        await self._look_at_records(session, changes)
+            self._trust(group)
+        await self._look_at_jobs(session, group, is_trusting=is_trusting)
+        await self._look_at_leases(session, group, clock)
+        await self._look_at_queues(session, group)
+        await self._look_at_heads(session, group, clock)
+        await self._look_at_keys(session, group)
+        await self._look_at_slots(session, group)
+        await self._look_at_records(session, group)
 
     def cover(self, change: Change) -> bool:
         """Whether nothing is left to be looked at for this change."""
         return (
             change.after.id in self.versions
-            and all(isinstance(g, Waiting) and entry(change.after, g.task) in self.waiting for g in change.guards)
-            and not any(isinstance(effect, TakeSlot | RememberKey) for effect in change.effects)
+            and all(
+                isinstance(g, changes.Waiting) and entry(change.after, g.task) in self.waiting for g in change.guards
+            )
+            and not any(isinstance(effect, changes.TakeSlot | changes.RememberKey) for effect in change.effects)
         )
 
-    def _trust(self, changes: Sequence[Change]) -> None:
-        added = {change.after.id for change in changes if change.before is None}
-        for change in changes:
+    def _trust(self, group: Sequence[Change]) -> None:
+        added = {change.after.id for change in group if change.before is None}
+        for change in group:
             if change.before is not None and change.after.id not in added:
                 self.versions.setdefault(change.after.id, change.before.version)
-            ended = {effect.task for effect in change.effects if isinstance(effect, EndLease)}
+            ended = {effect.task for effect in change.effects if isinstance(effect, changes.EndLease)}
             for guard in change.guards:
-                if isinstance(guard, Holds) and guard.task in ended:
+                if isinstance(guard, changes.Holds) and guard.task in ended:
                     self.trusted.setdefault((change.after.id, *guard.task), guard.token)
         self.leases |= {key: (token, False) for key, token in self.trusted.items()}
 
-    def _is_trusted(self, change: Change, guard: Holds | Overdue) -> bool:
-        return isinstance(guard, Holds) and self.trusted.get((change.after.id, *guard.task)) == guard.token
+    def _is_trusted(self, change: Change, guard: changes.Holds | changes.Overdue) -> bool:
+        return isinstance(guard, changes.Holds) and self.trusted.get((change.after.id, *guard.task)) == guard.token
 
-    async def _look_at_jobs(self, session: Session, changes: Iterable[Change], *, is_trusting: bool) -> None:
-        asked = set() if is_trusting else {change.after.id for change in changes} - self.versions.keys()
+    async def _look_at_jobs(self, session: Session, group: Iterable[Change], *, is_trusting: bool) -> None:
+        asked = set() if is_trusting else {change.after.id for change in group} - self.versions.keys()
         if asked:
             self.versions |= {
                 str(row["id"]): row["version"] for row in await session.fetch(SQL.lock_jobs, ids(sorted(asked)))
             }
 
-    async def _look_at_leases(self, session: Session, changes: Iterable[Change], clock: Clock) -> None:
+    async def _look_at_leases(self, session: Session, group: Iterable[Change], clock: Clock) -> None:
         asked = {
             (c.after.id, *guard.task)
-            for c in changes
+            for c in group
             for guard in c.guards
-            if isinstance(guard, Holds | Overdue) and not self._is_trusted(c, guard)
+            if isinstance(guard, changes.Holds | changes.Overdue) and not self._is_trusted(c, guard)
         }
         if asked:
             for id, *task, token, is_over in await session.fetch(
@@ -116,32 +105,34 @@ class Facts:
             ):
                 self.leases[(str(id), *task)] = (token, is_over)
 
-    async def _look_at_queues(self, session: Session, changes: Iterable[Change]) -> None:
-        guarded = {entry(c.after, guard.task) for c in changes for guard in c.guards if isinstance(guard, Waiting)}
+    async def _look_at_queues(self, session: Session, group: Iterable[Change]) -> None:
+        guarded = {
+            entry(c.after, guard.task) for c in group for guard in c.guards if isinstance(guard, changes.Waiting)
+        }
         asked = guarded - self.waiting
         if asked:
             for queue, kind, rank, id, *task in await session.fetch(SQL.lock_entries, *zip(*asked, strict=True)):
                 self.waiting.add((queue, kind, rank, str(id), *task))
 
-    async def _look_at_heads(self, session: Session, changes: Iterable[Change], clock: Clock) -> None:
+    async def _look_at_heads(self, session: Session, group: Iterable[Change], clock: Clock) -> None:
         asked = {
             (entry(change.after, guard.task)[0], guard.kinds)
-            for change in changes
+            for change in group
             for guard in change.guards
-            if isinstance(guard, Foremost)
+            if isinstance(guard, changes.Foremost)
         }
         for queue, kinds in asked:
             for head in await session.look(SQL.heads, queue, kinds, clock.parameter()):
                 self.heads[queue, kinds] = (head["rank"], str(head["job_id"]))
 
-    async def _look_at_keys(self, session: Session, changes: Iterable[Change]) -> None:
+    async def _look_at_keys(self, session: Session, group: Iterable[Change]) -> None:
         asked: dict[str, tuple[str, str]] = {}
-        for change in changes:
+        for change in group:
             for effect in change.effects:
-                if isinstance(effect, RememberKey):
+                if isinstance(effect, changes.RememberKey):
                     asked.setdefault(effect.key, (change.after.id, effect.fingerprint))
             for guard in change.guards:
-                if isinstance(guard, KeyUnused):
+                if isinstance(guard, changes.KeyUnused):
                     asked.setdefault(guard.key, (change.after.id, ""))
         if asked:
             values = (list(asked), [id for id, _ in asked.values()], [said for _, said in asked.values()])
@@ -150,11 +141,11 @@ class Facts:
                 if not row["was_free"]:
                     self.keys[row["key"]] = self.stored_keys[row["key"]]
 
-    async def _look_at_slots(self, session: Session, changes: Iterable[Change]) -> None:
+    async def _look_at_slots(self, session: Session, group: Iterable[Change]) -> None:
         asked: dict[str, str] = {}
-        for change in changes:
+        for change in group:
             for part in (*change.effects, *change.guards):
-                if isinstance(part, TakeSlot | SlotFree):
+                if isinstance(part, changes.TakeSlot | changes.SlotFree):
                     asked.setdefault(part.slot, change.after.id)
         if asked:
             for row in await session.fetch(SQL.take_slots, list(asked), list(asked.values())):
@@ -162,8 +153,8 @@ class Facts:
                 if not row["was_free"]:
                     self.slots[row["slot"]] = self.stored_slots[row["slot"]]
 
-    async def _look_at_records(self, session: Session, changes: Iterable[Change]) -> None:
-        asked = {guard for change in changes for guard in change.guards if isinstance(guard, RecordIs)}
+    async def _look_at_records(self, session: Session, group: Iterable[Change]) -> None:
+        asked = {guard for change in group for guard in change.guards if isinstance(guard, changes.RecordIs)}
         if asked:
             missing = {guard.ref for guard in asked if guard.stamp == 0}
             self.records |= await records.lock(session, {guard.ref for guard in asked}, missing)
@@ -191,7 +182,7 @@ class Batch:
         """With the token that must be on it; None where it was looked at."""
         self.slot_drops: set[tuple[str, str]] = set()
         self.stage_drops: set[tuple[str, str]] = set()
-        self.failures: list[tuple[str, RecordFailure | SettleFailures]] = []
+        self.failures: list[tuple[str, changes.RecordFailure | changes.SettleFailures]] = []
         self.records: list[RecordEffect] = []
 
     def job(self, change: Change) -> None:

@@ -9,19 +9,10 @@ from typing import NamedTuple
 
 import asyncpg
 
+from packhorse import errors
 from packhorse.core import changes, json
 from packhorse.core.changes import Change
 from packhorse.core.models import Job
-from packhorse.errors import (
-    AlreadySubmitted,
-    Conflict,
-    InvalidInput,
-    LeaseLost,
-    PackhorseError,
-    SlotTaken,
-    StoreError,
-    StoreUnavailable,
-)
 from packhorse.store.base import is_own_work
 from packhorse.store.batching import Group
 from packhorse.store.postgres import records
@@ -31,7 +22,7 @@ from packhorse.store.postgres.session import Handle, Outdated, describe_error, i
 from packhorse.store.postgres.watch import Notice
 from packhorse.store.rows import Plans, entry
 
-Outcome = PackhorseError | None
+Outcome = errors.PackhorseError | None
 
 WRITTEN = -1
 """Stands for the stamp of a record that an earlier change of the group writes: nobody has seen what it becomes."""
@@ -60,7 +51,7 @@ class Member(NamedTuple):
 
 
 class Made(NamedTuple):
-    outcomes: list[PackhorseError | None]
+    outcomes: list[errors.PackhorseError | None]
     plans: set[str]
     """Fingerprints of the plans that are now in the store."""
 
@@ -71,9 +62,9 @@ class Commits(Handle):
         self._commits: Group[Member, Outcome] = self._group(self._make)
         self._calls = itertools.count(1)
 
-    async def commit(self, changes: Sequence[Change]) -> list[PackhorseError | None]:
+    async def commit(self, changes: Sequence[Change]) -> list[errors.PackhorseError | None]:
         if self._is_closed:
-            return [StoreUnavailable("The store is closed.") for _ in changes]
+            return [errors.StoreUnavailable("The store is closed.") for _ in changes]
         call = next(self._calls)
         return list(await self._commits([Member(call, change) for change in changes]))
 
@@ -84,8 +75,8 @@ class Commits(Handle):
         except BLAMED as error:
             if len(members) == 1:
                 return [describe_error(error)]
-        except (StoreError, asyncpg.PostgresError) as error:
-            failure = error if isinstance(error, StoreError) else describe_error(error)
+        except (errors.StoreError, asyncpg.PostgresError) as error:
+            failure = error if isinstance(error, errors.StoreError) else describe_error(error)
             return [failure for _ in members]
         half = len(members) // 2
         first = await self._make(members[:half], refused)
@@ -123,7 +114,7 @@ async def make_all(
     unfit = [_refuse_follower(member, broken) or _find_unstorable(member.change) for member in members]
     asked = [member.change for member, error in zip(members, unfit, strict=True) if error is None]
     await facts.look(session, asked, clock, is_trusting=is_trusting)
-    outcomes: list[PackhorseError | None] = []
+    outcomes: list[errors.PackhorseError | None] = []
     for member, error in zip(members, unfit, strict=True):
         outcomes.append(error or _refuse_follower(member, broken) or judge(member.change, facts, batch, clock))
         if outcomes[-1] is not None:
@@ -132,12 +123,12 @@ async def make_all(
     return Made(outcomes, set(batch.plans))
 
 
-def _refuse_follower(member: Member, broken: Collection[tuple[int, str]]) -> PackhorseError | None:
+def _refuse_follower(member: Member, broken: Collection[tuple[int, str]]) -> errors.PackhorseError | None:
     """What follows a refused change of its job was decided on what never was."""
-    return Conflict(job_id=member.change.after.id) if member.fold in broken else None
+    return errors.Conflict(job_id=member.change.after.id) if member.fold in broken else None
 
 
-def _find_unstorable(change: Change) -> PackhorseError | None:
+def _find_unstorable(change: Change) -> errors.PackhorseError | None:
     """Names that PostgreSQL cannot hold. They are not replaced, for that would make one name of two."""
     if change.before is not None:
         return None
@@ -145,15 +136,15 @@ def _find_unstorable(change: Change) -> PackhorseError | None:
     named = [("user_id", job.user), ("tenant_id", job.tenant), *(("Idempotency-Key", key) for key in keys)]
     for field, text in named:
         if not is_storable([text]):
-            return InvalidInput(f"{field} has a character in it that cannot be stored.", field=field)
-    return None if is_id(job.id) else StoreError(f"{job.id!r} cannot be the id of a job: it is no UUID.")
+            return errors.InvalidInput(f"{field} has a character in it that cannot be stored.", field=field)
+    return None if is_id(job.id) else errors.StoreError(f"{job.id!r} cannot be the id of a job: it is no UUID.")
 
 
-def judge(change: Change, facts: Facts, batch: Batch, clock: Clock) -> PackhorseError | None:
+def judge(change: Change, facts: Facts, batch: Batch, clock: Clock) -> errors.PackhorseError | None:
     """Gather what the change writes; or say why it is refused, and gather nothing."""
     try:
         make(change, facts, batch, clock)
-    except PackhorseError as error:
+    except errors.PackhorseError as error:
         return error
     except Exception as error:  # broad: whatever one member trips over must not take its neighbours along
         return describe_error(error)
@@ -168,9 +159,9 @@ def make(change: Change, facts: Facts, batch: Batch, clock: Clock) -> None:
     known = facts.versions.get(job.id)
     if change.before is None:
         if known is not None:
-            raise Conflict(f"There is a job {job.id} already.", job_id=job.id)
+            raise errors.Conflict(f"There is a job {job.id} already.", job_id=job.id)
     elif known != change.before.version:
-        raise Conflict(job_id=job.id)
+        raise errors.Conflict(job_id=job.id)
     events, bodies = json.encode(change.events), [_encode(effect) for effect in change.effects]
     facts.versions[job.id] = job.version
     batch.job(change)
@@ -183,26 +174,28 @@ def _check(guard: changes.Guard, job: Job, facts: Facts) -> None:
     match guard:
         case changes.Holds(task, token):
             if facts.leases.get((job.id, *task), (None, False))[0] != token:
-                raise LeaseLost(job_id=job.id, stage=task.stage)
+                raise errors.LeaseLost(job_id=job.id, stage=task.stage)
         case changes.Overdue(task, token):
             if facts.leases.get((job.id, *task)) != (token, True):
-                raise Conflict(f"The lease of {task.stage} was renewed in the meantime.", job_id=job.id)
+                raise errors.Conflict(f"The lease of {task.stage} was renewed in the meantime.", job_id=job.id)
         case changes.Waiting(task):
             if entry(job, task) not in facts.waiting:
-                raise Conflict(f"{task.stage} is not waiting in its queue any more.", job_id=job.id)
+                raise errors.Conflict(f"{task.stage} is not waiting in its queue any more.", job_id=job.id)
         case changes.Foremost(task, kinds):
             queue, _, rank, id, *_ = entry(job, task)
             if facts.heads.get((queue, kinds), (rank, id)) < (rank, id):
-                raise Conflict(f"Something more urgent than {task.stage} is waiting.", job_id=job.id)
+                raise errors.Conflict(f"Something more urgent than {task.stage} is waiting.", job_id=job.id)
         case changes.KeyUnused(key):
             if key in facts.keys:
-                raise AlreadySubmitted(job_id=facts.keys[key][0], fingerprint=facts.keys[key][1])
+                raise errors.AlreadySubmitted(job_id=facts.keys[key][0], fingerprint=facts.keys[key][1])
         case changes.SlotFree(slot):
             if facts.slots.get(slot, job.id) != job.id:
-                raise SlotTaken(active_job_id=facts.slots[slot])
+                raise errors.SlotTaken(active_job_id=facts.slots[slot])
         case changes.RecordIs(ref, stamp):
             if facts.records.get(ref, 0) != stamp:
-                raise Conflict(f"The {ref.kind} was changed in the meantime.", job_id=job.id, kind=ref.kind, id=ref.id)
+                raise errors.Conflict(
+                    f"The {ref.kind} was changed in the meantime.", job_id=job.id, kind=ref.kind, id=ref.id
+                )
 
 
 def _encode(effect: changes.Effect) -> bytes:

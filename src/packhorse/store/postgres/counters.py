@@ -10,18 +10,7 @@ from packhorse.core.models import TaskId
 from packhorse.core.plan import Status
 from packhorse.store import counters, sql_files
 from packhorse.store.batching import Group
-from packhorse.store.counters import (
-    KEPT,
-    MOST_PAIRS,
-    MOST_RANKS,
-    Buckets,
-    Charge,
-    Counter,
-    Counts,
-    Head,
-    Spent,
-    Tally,
-)
+from packhorse.store.counters import Buckets, Charge, Counter, Counts, Head, Spent, Tally
 from packhorse.store.postgres.connection import Address, Clock, Session
 from packhorse.store.postgres.session import Handle, columns, keep, read
 
@@ -108,7 +97,7 @@ class Statistics(Handle):
         """Priority by priority, for all queues at once."""
         asked = [(queue, kind, -(2**62)) for queue, names in kinds.items() for kind in names]
         found: list[Head] = []
-        for _ in range(MOST_RANKS):
+        for _ in range(counters.MOST_RANKS):
             if not asked:
                 break
             rows = await session.fetch(TALLIES.heads, *columns(asked))
@@ -118,14 +107,14 @@ class Statistics(Handle):
 
     @read
     async def counted(self, session: Session, most: int) -> Counts:
-        pairs = await session.fetch(TALLIES.pairs, MOST_PAIRS)
+        pairs = await session.fetch(TALLIES.pairs, counters.MOST_PAIRS)
         tenants, pipelines = [row["tenant"] for row in pairs], [row["pipeline"] for row in pairs]
         found = {}
         for status in Status:
             found[status.value] = await session.value(TALLIES.count, tenants, pipelines, status.value, most + 1)
-        return counters.capped(found, most, is_all=len(pairs) < MOST_PAIRS)
+        return counters.capped(found, most, is_all=len(pairs) < counters.MOST_PAIRS)
 
     @keep
     async def _trim_tallies(self, session: Session) -> None:
-        kept = [float(seconds + step) for step, seconds in KEPT.items()]
-        await session.fetch(TALLIES.trim, self._clock.parameter(), list(KEPT), kept)
+        kept = [float(seconds + step) for step, seconds in counters.KEPT.items()]
+        await session.fetch(TALLIES.trim, self._clock.parameter(), list(counters.KEPT), kept)

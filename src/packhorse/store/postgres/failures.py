@@ -15,15 +15,7 @@ from packhorse.core import json
 from packhorse.core.changes import PutRecord, RecordFailure, SettleFailures
 from packhorse.core.models import FailedRun, Settled
 from packhorse.store import sql_files
-from packhorse.store.failures import (
-    FailureFilter,
-    FailureGroup,
-    Ledger,
-    Recent,
-    conditions,
-    failure_from,
-    failure_row,
-)
+from packhorse.store.failures import FailureFilter, Ledger, Recent, conditions, failure_from, failure_row
 from packhorse.store.postgres.connection import Session
 from packhorse.store.postgres.session import Handle, clean, columns, is_id, keep, number_values, read
 
@@ -56,12 +48,12 @@ class Failures(Handle):
         before: str | None = None,
         limit: int = 50,
         recent: Recent | None = None,
-    ) -> list[FailureGroup]:
+    ) -> list[rules.FailureGroup]:
         if fingerprints is not None:
             rows = await session.fetch(SQL.groups_of, tenant, list(fingerprints))
         else:
             rows = await session.fetch(SQL.groups, tenant, "~" if before is None else before, limit)
-        found = [json.record(body, FailureGroup) for (body,) in rows]
+        found = [json.record(body, rules.FailureGroup) for (body,) in rows]
         if recent is None or not found:
             return found
         times: list[list[float]] = [[] for _ in found]
@@ -117,7 +109,7 @@ async def _hold(session: Session, failures: Iterable[FailedRun]) -> Ledger:
         ledger.groups = dict.fromkeys(keys)
         for (body,) in await session.fetch(SQL.hold_groups, *columns(keys)):
             if body:
-                group = json.record(body, FailureGroup)
+                group = json.record(body, rules.FailureGroup)
                 ledger.groups[group.tenant, group.fingerprint] = group
         for *user, count in await session.fetch(SQL.users, *columns(users)):
             tenant, fingerprint, name = user
@@ -153,7 +145,7 @@ async def _write(session: Session, ledger: Ledger) -> None:
 async def _dismiss_group(session: Session, tenant: str, fingerprint: str, settled: Settled) -> None:
     row = await session.row(SQL.hold_group, tenant, fingerprint)
     if row is not None:
-        group = replace(json.record(row["body"], FailureGroup), dismissal=settled)
+        group = replace(json.record(row["body"], rules.FailureGroup), dismissal=settled)
         await session.fetch(SQL.put_groups, [tenant], [fingerprint], [group.seen], [json.encode(group)])
 
 

@@ -16,22 +16,8 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 import msgspec
 from msgspec import Struct
+from redis import exceptions
 from redis.asyncio.connection import AbstractConnection, Connection, parse_url
-from redis.exceptions import (
-    AskError,
-    AuthenticationError,
-    BusyLoadingError,
-    ClusterDownError,
-    ClusterError,
-    MasterDownError,
-    MovedError,
-    NoScriptError,
-    OutOfMemoryError,
-    ReadOnlyError,
-    RedisError,
-    ResponseError,
-    TryAgainError,
-)
 
 from packhorse.crashpoints import reach
 from packhorse.errors import SettingError, StoreError, StoreUnavailable, UnknownOutcome
@@ -57,8 +43,9 @@ HOPS = 4
 
 # What a server says when it has not begun: nothing of it was made.
 NOT_BEGUN = (
-    AskError, AuthenticationError, BusyLoadingError, ClusterDownError, ClusterError, MasterDownError,
-    OutOfMemoryError, ReadOnlyError, TryAgainError,
+    exceptions.AskError, exceptions.AuthenticationError, exceptions.BusyLoadingError, exceptions.ClusterDownError,
+    exceptions.ClusterError, exceptions.MasterDownError, exceptions.OutOfMemoryError, exceptions.ReadOnlyError,
+    exceptions.TryAgainError,
 )  # fmt: skip
 NOT_BEGUN_WORDS = ("BUSY", "MISCONF", "NOREPLICAS", "NOPERM", "NOAUTH", "CROSSSLOT", "UNKILLABLE")
 
@@ -178,7 +165,7 @@ class Link:
         each = script(name)
         try:
             return await self.call("EVALSHA", each.sha, 1, self.prefix, *arguments, is_write=each.is_write)
-        except NoScriptError:
+        except exceptions.NoScriptError:
             return await self.call("EVAL", each.body, 1, self.prefix, *arguments, is_write=each.is_write)
 
     async def ask(self, questions: Sequence[Sequence[str]]) -> list[Any]:
@@ -198,7 +185,7 @@ class Link:
         for _ in range(HOPS):
             try:
                 reply = await self._once(command, is_write=is_write)
-            except MovedError as moved:
+            except exceptions.MovedError as moved:
                 here = self._here or self.address.nodes[0]
                 self._leave()
                 self._here = {"host": moved.host or str(here.get("host")), "port": moved.port}
@@ -237,7 +224,7 @@ class Link:
             try:
                 reply = await self._exchange(connection, command, is_write=is_write)
             except BaseException as error:
-                if isinstance(error, ResponseError | StoreError) and connection.is_connected:
+                if isinstance(error, exceptions.ResponseError | StoreError) and connection.is_connected:
                     await self._put(connection, age)
                 else:
                     await connection.disconnect(nowait=True)
@@ -255,22 +242,22 @@ class Link:
                 if is_write:
                     reach("store.write.open")
                 return await connection.read_response(disconnect_on_error=False)
-        except (MovedError, NoScriptError):
+        except (exceptions.MovedError, exceptions.NoScriptError):
             raise
-        except (RedisError, OSError) as error:  # a timeout is one of them
-            if not isinstance(error, ResponseError):
+        except (exceptions.RedisError, OSError) as error:  # a timeout is one of them
+            if not isinstance(error, exceptions.ResponseError):
                 await connection.disconnect(nowait=True)
             raise self._translate_error(error, is_write=is_write) from error
 
     def _translate_error(self, error: Exception, *, is_write: bool) -> StoreError:
         why = f"Redis at {self.address.name}: {_reason(error)}"
-        if isinstance(error, ReadOnlyError) or not isinstance(error, ResponseError):
+        if isinstance(error, exceptions.ReadOnlyError) or not isinstance(error, exceptions.ResponseError):
             self._leave()  # a failover may have moved it
         if isinstance(error, NOT_BEGUN) or str(error).startswith(NOT_BEGUN_WORDS):
             return StoreUnavailable(why)
         if is_write:
             return UnknownOutcome(why)
-        return StoreError(why) if isinstance(error, ResponseError) else StoreUnavailable(why)
+        return StoreError(why) if isinstance(error, exceptions.ResponseError) else StoreUnavailable(why)
 
     # Connections
 
@@ -299,12 +286,12 @@ class Link:
             for place in await self._places():
                 try:
                     connection = await self._connect_to({**self.address.options, **place})
-                except (RedisError, OSError) as error:
+                except (exceptions.RedisError, OSError) as error:
                     reason = error
                     continue
                 self._here = dict(place)
                 return connection
-        except (RedisError, OSError) as error:
+        except (exceptions.RedisError, OSError) as error:
             reason = error
         self._leave()
         raise StoreUnavailable(f"Redis at {self.address.name}: {_reason(reason)}") from reason
@@ -341,7 +328,7 @@ class Link:
                         found = await connection.read_response()
                 finally:
                     await connection.disconnect(nowait=True)
-            except (RedisError, OSError) as error:
+            except (exceptions.RedisError, OSError) as error:
                 reason = error
                 continue
             if found is not None:

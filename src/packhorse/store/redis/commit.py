@@ -7,34 +7,8 @@ from typing import Any
 
 import msgspec
 
-from packhorse.core import failures, json
-from packhorse.core.changes import (
-    Change,
-    DropRecord,
-    DropStages,
-    Effect,
-    EndLease,
-    Foremost,
-    Grant,
-    Guard,
-    Holds,
-    KeepResult,
-    KeepSpec,
-    KeyUnused,
-    MakeDue,
-    NoteRecord,
-    Overdue,
-    PutRecord,
-    RecordFailure,
-    RecordIs,
-    ReleaseSlot,
-    RememberKey,
-    SettleFailures,
-    SlotFree,
-    TakeBack,
-    TakeSlot,
-    Waiting,
-)
+from packhorse.core import changes, failures, json
+from packhorse.core.changes import Change, Effect, Guard
 from packhorse.core.models import Event, FailedRun, Job, TaskId
 from packhorse.core.records import IndexEntry, Put
 from packhorse.errors import AlreadySubmitted, Conflict, LeaseLost, PackhorseError, SlotTaken, StoreError
@@ -147,42 +121,42 @@ def _refusal(outcome: Any, change: Change) -> PackhorseError | None:
 
 def _guarded(guard: Guard, job_id: str, facts: list[str]) -> PackhorseError:
     match guard:
-        case Holds(task):
+        case changes.Holds(task):
             return LeaseLost(job_id=job_id, stage=task.stage)
-        case Overdue(task):
+        case changes.Overdue(task):
             return Conflict(f"The lease of {task.stage} was renewed in the meantime.", job_id=job_id)
-        case Waiting(task):
+        case changes.Waiting(task):
             return Conflict(f"{task.stage} is not waiting in its queue any more.", job_id=job_id)
-        case Foremost(task):
+        case changes.Foremost(task):
             return Conflict(f"Something more urgent than {task.stage} is waiting.", job_id=job_id)
-        case KeyUnused():
+        case changes.KeyUnused():
             other, _, fingerprint = facts[0].partition(" ")
             return AlreadySubmitted(job_id=other, fingerprint=fingerprint)
-        case SlotFree():
+        case changes.SlotFree():
             return SlotTaken(active_job_id=facts[0])
-        case RecordIs(ref):
+        case changes.RecordIs(ref):
             return Conflict(f"The record {ref.kind} {ref.id} has changed.", job_id=job_id)
 
 
 def _guard(guard: Guard, job: Job, reservation: str | None) -> Op:
     match guard:
-        case Holds(task, token):
+        case changes.Holds(task, token):
             return ["holds", keys.entry(job.id, task), token]
-        case Overdue(task, token):
+        case changes.Overdue(task, token):
             return ["overdue", keys.entry(job.id, task), token]
-        case Waiting(task):
+        case changes.Waiting(task):
             entry = keys.entry(job.id, task)
             if reservation is not None:  # it waits with us
                 return ["reserved", entry, reservation]
             stage = job.plan.stage(task.stage)
             return ["waiting", keys.ready(stage.queue, stage.kind), entry]
-        case Foremost(task, kinds):
+        case changes.Foremost(task, kinds):
             return ["foremost", job.plan.stage(task.stage).queue, str(-job.priority), job.id, *kinds]
-        case KeyUnused(key):
+        case changes.KeyUnused(key):
             return ["unused", keys.idempotency(key)]
-        case SlotFree(slot):
+        case changes.SlotFree(slot):
             return ["free", keys.slot(slot), job.id]
-        case RecordIs(ref, stamp):
+        case changes.RecordIs(ref, stamp):
             return ["record_is", *ref, str(stamp)]
 
 
@@ -213,11 +187,11 @@ def _beside(change: Change) -> list[str]:
     found: list[str] = []
     for effect in change.effects:
         match effect:
-            case KeepSpec(spec):
+            case changes.KeepSpec(spec):
                 found += ("spec", json.encode(spec).decode())
-            case RememberKey(key):
+            case changes.RememberKey(key):
                 found += ("key", key)
-            case KeepResult(_, result) if result.artifacts:
+            case changes.KeepResult(_, result) if result.artifacts:
                 found += ("has_output", "1")
     if change.id and not change.events:
         found += ("has_changes", "1")
@@ -242,40 +216,40 @@ def _index(change: Change, ops: list[Op]) -> None:
 def _apply(effect: Effect, change: Change, ops: list[Op]) -> None:
     job = change.after
     match effect:
-        case MakeDue(task, queue, kind, priority, not_before):
+        case changes.MakeDue(task, queue, kind, priority, not_before):
             ops.append(["due", queue, kind, str(-priority), keys.entry(job.id, task), str(not_before)])
-        case TakeBack(task):
+        case changes.TakeBack(task):
             stage = job.plan.stage(task.stage)
             ops.append(["back", stage.queue, stage.kind, str(-job.priority), keys.entry(job.id, task)])
-        case Grant(task, token, worker, seconds):
+        case changes.Grant(task, token, worker, seconds):
             ops.append(["grant", keys.entry(job.id, task), token, worker, str(seconds)])
-        case EndLease(task):
+        case changes.EndLease(task):
             ops.append(["finish", keys.entry(job.id, task)])
-        case TakeSlot(slot):
+        case changes.TakeSlot(slot):
             ops.append(["SET", keys.slot(slot), job.id])
-        case ReleaseSlot(slot):
+        case changes.ReleaseSlot(slot):
             ops.append(["release", keys.slot(slot), job.id])
-        case RememberKey(key, fingerprint):
+        case changes.RememberKey(key, fingerprint):
             ops.append(["SET", keys.idempotency(key), f"{job.id} {fingerprint}"])
-        case KeepResult(task, result):
+        case changes.KeepResult(task, result):
             ops.append(["HSET", keys.result(job.id), keys.task(task), json.encode(result).decode()])
             places = [artifact.file.key for artifact in result.artifacts]
             if places:
                 ops.append(["HSET", keys.output(job.id), keys.task(task), json.encode(places).decode()])
-        case DropStages(stages):
+        case changes.DropStages(stages):
             for name in stages:
                 _drop(change.before or job, name, ops)
-        case RecordFailure():
+        case changes.RecordFailure():
             ops.append(_record_failure(effect.failure))
-        case SettleFailures(was, now, settled):
+        case changes.SettleFailures(was, now, settled):
             body = "" if settled is None else json.encode(settled).decode()
             ops.append(["settle_failures", job.id, was.value, now.value, body])
-        case PutRecord(put):
+        case changes.PutRecord(put):
             stamp = "" if put.stamp is None else str(put.stamp)
             ops.append(["put_record", put.kind, put.id, stamp, *put_facts(put)])
-        case NoteRecord(ref, note, index):
+        case changes.NoteRecord(ref, note, index):
             ops.append(["note_record", *ref, as_text(note), join_index(index)])
-        case DropRecord(ref):
+        case changes.DropRecord(ref):
             ops.append(["drop_record", *ref])
 
 

@@ -20,17 +20,7 @@ from packhorse.core.models import TaskId
 from packhorse.core.plan import Status
 from packhorse.errors import StoreUnavailable
 from packhorse.store import counters, sql_files
-from packhorse.store.counters import (
-    KEPT,
-    MOST_PAIRS,
-    MOST_RANKS,
-    Buckets,
-    Charge,
-    Counts,
-    Head,
-    Spent,
-    Tally,
-)
+from packhorse.store.counters import Buckets, Charge, Counts, Head, Spent, Tally
 from packhorse.store.sqlite.connection import Session, connect
 from packhorse.store.sqlite.session import Handle, Writer, read, write
 
@@ -152,19 +142,19 @@ class Statistics(Handle):
                 if left > 0:
                     [count] = db.row(TALLIES.count, (*pair, status.value, left))
                     found[status.value] += count
-            if number == MOST_PAIRS:
+            if number == counters.MOST_PAIRS:
                 return counters.capped(found, most, is_all=False)
         return counters.capped(found, most, is_all=True)
 
     @write
     def _trim_tallies(self, db: Session) -> None:
-        for step, kept in KEPT.items():
+        for step, kept in counters.KEPT.items():
             db.execute(TALLIES.trim, (step, self.now() - kept - step))
 
 
 def _heads(db: Session, queue: str, kind: str) -> Iterator[Head]:
     above = -(2**62)
-    for _ in range(MOST_RANKS):
+    for _ in range(counters.MOST_RANKS):
         row = db.execute(TALLIES.head, (queue, kind, above)).fetchone()
         if row is None:
             return

@@ -11,15 +11,7 @@ from packhorse.core import json
 from packhorse.core.changes import RecordFailure, SettleFailures
 from packhorse.core.models import FailedRun, Settled
 from packhorse.store import sql_files
-from packhorse.store.failures import (
-    FailureFilter,
-    FailureGroup,
-    Ledger,
-    Recent,
-    conditions,
-    failure_from,
-    failure_row,
-)
+from packhorse.store.failures import FailureFilter, Ledger, Recent, conditions, failure_from, failure_row
 from packhorse.store.sqlite import records
 from packhorse.store.sqlite.connection import Session
 from packhorse.store.sqlite.session import Handle, read, write
@@ -48,12 +40,12 @@ class Failures(Handle):
         before: str | None = None,
         limit: int = 50,
         recent: Recent | None = None,
-    ) -> list[FailureGroup]:
+    ) -> list[rules.FailureGroup]:
         if fingerprints is not None:
             found = [each for name in fingerprints if (each := _group(db, tenant, name)) is not None]
         else:
             page = db.execute(SQL.groups, (tenant, "~" if before is None else before, limit))
-            found = [json.record(body, FailureGroup) for (body,) in page]
+            found = [json.record(body, rules.FailureGroup) for (body,) in page]
         return found if recent is None else [replace(each, times=_times(db, each, recent)) for each in found]
 
     @write
@@ -141,11 +133,11 @@ def _by_id(db: Session, ids: Iterable[str]) -> list[tuple[FailedRun, bool]]:
     return [failure_from(row) for row in found if row is not None]
 
 
-def _group(db: Session, tenant: str, fingerprint: str) -> FailureGroup | None:
+def _group(db: Session, tenant: str, fingerprint: str) -> rules.FailureGroup | None:
     row = db.execute(SQL.group, (tenant, fingerprint)).fetchone()
-    return None if row is None else json.record(row[0], FailureGroup)
+    return None if row is None else json.record(row[0], rules.FailureGroup)
 
 
-def _times(db: Session, group: FailureGroup, recent: Recent) -> tuple[float, ...]:
+def _times(db: Session, group: rules.FailureGroup, recent: Recent) -> tuple[float, ...]:
     wanted = (group.tenant, group.fingerprint, rules.first_id(recent.since), recent.limit)
     return tuple(rules.time_of(id) for (id,) in db.execute(SQL.times, wanted))
