@@ -40,13 +40,13 @@ class Rule(NamedTuple):
 
 
 RULES: Mapping[str, Rule] = {
-    "modules": Rule("modules", 367, 260, "merge a small module into its neighbour"),
-    "lines": Rule("lines of Python", 47_740, 43_000, "delete what nothing needs, and merge what exists twice"),
+    "modules": Rule("modules", 260, 260, "merge a small module into its neighbour"),
+    "lines": Rule("lines of Python", 43_410, 43_000, "delete what nothing needs, and merge what exists twice"),
     "folder": Rule("Python files in one folder", 22, 22, "make subfolders, or merge small modules"),
     "contract": Rule("methods in the store contract", 50, 50, "write it as a collection on top of the records"),
-    "names": Rule("banned module names", 4, 0, "use the noun that FastAPI, Django or Celery would use"),
+    "names": Rule("banned module names", 0, 0, "use the noun that FastAPI, Django or Celery would use"),
     "forwards": Rule("forwarding methods outside the store class", 0, 0, "call the function where it is needed"),
-    "store forwards": Rule("forwarding methods in one store class", 32, 32, "write the body into the method"),
+    "store forwards": Rule("forwarding methods in one store class", 0, 0, "write the body into the method"),
     "docstrings": Rule("modules whose first line says nothing", 0, 0, "start it with a docstring: what it is for"),
 }
 
