@@ -26,6 +26,16 @@ from tests.http.both import KINDS, opened
 from tests.http.processes import Server, free_port
 
 
+def test_a_subclass_may_override_a_call_and_inherits_the_others() -> None:
+    class Mine(Client):
+        def get(self, job_id: str) -> str:  # type: ignore[override]
+            return f"mine {job_id}"
+
+    with Mine("http://127.0.0.1:1") as client:
+        assert client.get("j1") == "mine j1"
+    assert vars(Mine).keys().isdisjoint({"cancel", "submit"})
+
+
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
     found: str = request.param

@@ -49,6 +49,14 @@ def validator(
     return jsonschema_rs.validator_for({**schema, "components": api["components"]})
 
 
+@ON_ONE
+@pytest.mark.parametrize("verb", ["cancel", "retry", "delete"])
+async def test_generated_clients_keep_the_names_of_changes_to_many_jobs(http: Http, verb: str) -> None:
+    operation = (await told(http))["paths"][f"{BASE}/jobs/{verb}"]["post"]
+
+    assert operation["operationId"] == f"ApiV1Jobs{verb.capitalize() * 2}"
+
+
 @pytest.mark.parametrize(
     ("call", "path"),
     [

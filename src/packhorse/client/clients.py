@@ -143,9 +143,10 @@ class Calls:
             self._http = self._http_client(**self._server.options())
 
     def __init_subclass__(cls) -> None:
-        for name, call in vars(Calls).items():
-            if isinstance(call, Value | Stream):
-                setattr(cls, name, _method(cls, call))
+        if Calls in cls.__bases__:  # a user's subclass inherits these, and may override them
+            for name, call in vars(Calls).items():
+                if isinstance(call, Value | Stream):
+                    setattr(cls, name, _method(cls, call))
 
 
 def _method(client: Any, call: Value[..., Any] | Stream[...]) -> Callable[..., Any]:

@@ -88,7 +88,10 @@ async def count(
     return await view.count_jobs(services, caller, wanted)
 
 
-@post("/jobs/cancel", scope="cancel", status_code=202, **json_body(Meant, required=True))
+MANY = {"status_code": 202, **json_body(Meant, required=True)}
+
+
+@post("/jobs/cancel", scope="cancel", operation_id="ApiV1JobsCancelCancel", **MANY)
 async def cancel_many(request: HttpRequest, services: FromServices, caller: FromCaller) -> ChangedDocument:
     """Cancel jobs by id, or all active jobs that match a filter, up to 200 per request.
 
@@ -97,7 +100,7 @@ async def cancel_many(request: HttpRequest, services: FromServices, caller: From
     return await BulkAction(services, caller, "cancel").run(await read_json(request, Meant))
 
 
-@post("/jobs/retry", scope="submit", status_code=202, **json_body(Meant, required=True))
+@post("/jobs/retry", scope="submit", operation_id="ApiV1JobsRetryRetry", **MANY)
 async def retry_many(request: HttpRequest, services: FromServices, caller: FromCaller) -> ChangedDocument:
     """Retry jobs by id, or all failed and cancelled jobs that match a filter, from what has not finished.
 
@@ -106,7 +109,7 @@ async def retry_many(request: HttpRequest, services: FromServices, caller: FromC
     return await BulkAction(services, caller, "retry").run(await read_json(request, Meant))
 
 
-@post("/jobs/delete", scope="submit", status_code=202, **json_body(Meant, required=True))
+@post("/jobs/delete", scope="submit", operation_id="ApiV1JobsDeleteDelete", **MANY)
 async def delete_many(request: HttpRequest, services: FromServices, caller: FromCaller) -> ChangedDocument:
     """Delete jobs with their files: by id, or all ended jobs that match a filter.
 
