@@ -38,6 +38,11 @@ async def torn(store: Store, id: str, **options: Any) -> None:
     await schedule_records.move(store, Move(made, replace(made, stamp=made.stamp + 1, created_at="torn")))
 
 
+async def tear_run(store: Store, run: Run) -> None:
+    """Make a run unreadable that is due and open."""
+    await schedule_records.put_run(store, run, replace(run, version="torn"))
+
+
 async def claimed(store: Store, schedule: Schedule, now: float, hold: float = 0.0) -> tuple[Schedule, Run]:
     """The schedule moved on, and the run of the tick that was due."""
     move = schedules.claim(schedule, now, hold)

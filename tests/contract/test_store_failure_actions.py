@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
+from packhorse.core.failures import put_action
 from packhorse.core.webhooks import NO_JOB, Delivery
 from packhorse.errors import Conflict
 from packhorse.store.base import Store
@@ -46,6 +47,13 @@ async def test_two_takers_never_have_the_same(store: Store, other: Store) -> Non
     found = await asyncio.gather(*(take_actions(handle, "revive", 7, 60.0) for handle in (store, other) * 4))
 
     assert sorted(each.id for page in found for each in page) == [f"{n:04}" for n in range(40)]
+
+
+async def test_an_action_that_cannot_be_read_holds_up_no_others(store: Store) -> None:
+    await add_action(store, action(1, due_at=2.0))
+    await store.put([replace(put_action(action(2)), body=b"{")])
+
+    assert [each.id for each in await take_actions(store, "order", 10, 60.0)] == ["0001"]
 
 
 async def test_each_sort_has_a_line_of_its_own_the_longest_due_first(store: Store) -> None:

@@ -23,7 +23,18 @@ from tests.contract.builders import (
     refused,
     submission,
 )
-from tests.contract.schedules import MIDNIGHT, again, claimed, created, creation, fired, stored, terms, torn
+from tests.contract.schedules import (
+    MIDNIGHT,
+    again,
+    claimed,
+    created,
+    creation,
+    fired,
+    stored,
+    tear_run,
+    terms,
+    torn,
+)
 from tests.contract.stores import Clock
 
 # Schedules
@@ -223,6 +234,23 @@ async def test_runs_come_newest_first_in_pages_or_only_the_open_ones(store: Stor
     assert await schedule_records.runs(store, "acme", "nightly") == []
 
 
+async def test_a_run_that_cannot_be_read_hides_no_others(store: Store) -> None:
+    schedule = await created(store, now=99.5)
+    for now in (100.0, 101.0, 102.0, 103.0):
+        schedule, run = await claimed(store, schedule, now)
+        if now in (101.0, 102.0):
+            await tear_run(store, run)
+
+    newest = await schedule_records.runs(store, "default", "nightly", limit=2)
+    still_open = await schedule_records.runs(store, "default", "nightly", open_only=True)
+    taken = await schedule_records.take_runs(store, 10, 5.0)
+
+    assert [run.tick for run in newest] == [run.tick for run in still_open] == [103.0, 100.0]
+    assert [run.tick for run in taken] == [100.0, 103.0]
+    with pytest.raises(CorruptRecord):
+        await schedule_records.run(store, "default", "nightly", 101.0)
+
+
 async def test_of_two_decisions_on_a_run_the_first_stands(store: Store, other: Store) -> None:
     _, run = await claimed(store, await created(store, now=99.5), 100.0)
     first, second = (schedules.close_run(run, "skipped", why, 101.0) for why in ("first", "second"))
@@ -384,6 +412,20 @@ async def test_old_runs_and_those_beyond_the_limit_go_unless_they_are_open(store
 
     assert after_age == [105.0, 104.0, 103.0, 102.0, 100.0]
     assert [run.tick for run in await schedule_records.runs(store, "default", "nightly")] == [105.0, 104.0, 100.0]
+
+
+async def test_old_runs_go_from_behind_pages_of_runs_that_cannot_be_read(store: Store) -> None:
+    schedule = await created(store, now=99.5)
+    for now in range(100, 125):
+        schedule, run = await claimed(store, schedule, float(now))
+        if now < 120:
+            await tear_run(store, run)
+        else:
+            await schedule_records.put_run(store, run, schedules.close_run(run, "skipped", "", 200.0))
+
+    await schedule_records.trim_runs(store, await stored(store), older_than=123.0, keep=100)
+
+    assert [run.tick for run in await schedule_records.runs(store, "default", "nightly")] == [124.0, 123.0]
 
 
 async def test_an_ended_schedule_goes_with_its_versions_when_it_has_no_run_left(store: Store) -> None:

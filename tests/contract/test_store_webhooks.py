@@ -333,3 +333,12 @@ async def test_an_endpoint_that_ends_while_jobs_end_is_left_with_nothing(store: 
     await asyncio.gather(*(finish(store, each) for each in claims), end_endpoint(other, "e1", 5.0, "gone"))
 
     assert await list_deliveries(store, "e1", limit=100) == await take_deliveries(store, 100, 60.0) == []
+
+
+async def test_a_delivery_that_cannot_be_read_holds_up_no_others(store: Store) -> None:
+    job = await told(store, "e1")
+    await store.put([replace(put_delivery(message(job, id="torn", stamp=0)), body=b"{")])
+
+    [taken] = await take_deliveries(store, 10, 60.0)
+
+    assert taken.id == message(job).id

@@ -15,6 +15,7 @@ from packhorse.core.models import FailedRun, Settled
 from packhorse.core.records import Drop, Put
 from packhorse.errors import Conflict
 from packhorse.store.base import Records
+from packhorse.store.collections.base import readable
 from packhorse.store.failures import Failures, Recent
 
 
@@ -55,8 +56,9 @@ async def take_actions(store: Records, sort: Sort, limit: int, seconds: float) -
     """Those due by the store's clock, longest due first, each counted and put off by ``seconds`` in the same step.
 
     Two takers never have the same one. What a taker that died has not settled is due again by itself.
+    One that cannot be read is logged and left out.
     """
-    return [action_from(found) for found in await store.take(ACTION, sort, limit, seconds)]
+    return readable(await store.take(ACTION, sort, limit, seconds), action_from)
 
 
 async def settle_action(

@@ -27,7 +27,7 @@ from packhorse.core.schedules import (
 )
 from packhorse.errors import Conflict
 from packhorse.store.base import Records
-from packhorse.store.collections.base import readable
+from packhorse.store.collections.base import T, readable
 
 SCHEDULE, REVISION = "schedule", "revision"
 ALL, NEXT = "all", "next"
@@ -78,13 +78,15 @@ async def list_all(
     """
     first = schedule_key(*after) if after is not None else "" if tenant is None else schedule_key(tenant, "")
     last = None if tenant is None else schedule_key(tenant, "").removesuffix("/") + "0"
-    return await _readable(lambda most: store.scan(SCHEDULE, ALL, after=first, before=last, limit=most), limit)
+    return await _readable(
+        lambda most: store.scan(SCHEDULE, ALL, after=first, before=last, limit=most), limit, _schedule
+    )
 
 
 async def upcoming(store: Records, until: float, limit: int) -> list[Schedule]:
     """Those whose next tick comes up to that moment, the earliest first; without those that cannot be read."""
     last = time_place(until, "\x7f")
-    return await _readable(lambda most: store.scan(SCHEDULE, NEXT, before=last, limit=most), limit)
+    return await _readable(lambda most: store.scan(SCHEDULE, NEXT, before=last, limit=most), limit, _schedule)
 
 
 async def revisions(
@@ -105,11 +107,13 @@ async def runs(
     limit: int = 50,
     open_only: bool = False,
 ) -> list[Run]:
-    """Runs, the newest tick first, of ticks before ``before``; only those that are not over, if ``open_only``."""
+    """Runs, the newest tick first, of ticks before ``before``; only those that are not over, if ``open_only``.
+
+    One that cannot be read is logged and left out.
+    """
     [*entries] = run_index(tenant, schedule_id, 0.0, is_open=True)
-    last = None if before is None else time_place(before)
-    found = await store.scan(RUN, entries[open_only].name, before=last, limit=limit, newest=True)
-    return [_run(each) for each in found]
+    name, last = entries[open_only].name, None if before is None else time_place(before)
+    return await _readable(lambda most: store.scan(RUN, name, before=last, limit=most, newest=True), limit, _run)
 
 
 async def run(store: Records, tenant: str, schedule_id: str, tick: float) -> Run | None:
@@ -126,20 +130,21 @@ async def take_runs(store: Records, limit: int, seconds: float) -> list[Run]:
     """Those to be carried on by the store's clock, longest due first, each put off by ``seconds`` in the same step.
 
     Two takers never receive the same one at a time. What a taker that died has not decided is due again by itself.
+    One that cannot be read is logged and left out.
     """
-    return [_run(each) for each in await store.take(RUN, "", limit, seconds)]
+    return readable(await store.take(RUN, "", limit, seconds), _run)
 
 
 async def trim_runs(store: Records, schedule: Schedule, *, older_than: float, keep: int) -> None:
-    """Drop runs that are over: of ticks before that, and the oldest beyond so many; a page at a time."""
+    """Drop readable runs that are over: of ticks before that, and the oldest beyond so many; a page at a time."""
     name, last, is_more = run_index(schedule.tenant, schedule.id, 0.0, is_open=False)[0].name, "", True
     while is_more:
         page = await store.scan(RUN, name, after=last, limit=PAGE if last else 10)  # mostly there is nothing to drop
-        found = [_run(each) for each in page]
+        found = readable(page, _run)
         old = [each for each in found if each.tick < older_than or each.n <= schedule.runs - keep]
         gone = [each for each in old if not each.is_open]
-        is_more = len(old) == len(page) > 0
-        last = time_place(found[-1].tick) if found else last
+        is_more = len(old) == len(found) and len(page) > 0
+        last = time_place(float(page[-1].id.rpartition("/")[2])) if page else last  # its body may be unreadable
         if gone:
             drops = [Drop(*run_ref(each.tenant, each.schedule, each.tick), stamp=each.stamp) for each in gone]
             with suppress(Conflict):  # one was retried meanwhile: the next round finds the others
@@ -158,12 +163,14 @@ async def drop(store: Records, schedule: Schedule) -> None:
         await store.put([Drop(SCHEDULE, key, stamp=schedule.stamp), *drops], quiet=True)
 
 
-async def _readable(page: Callable[[int], Awaitable[Sequence[Record]]], limit: int) -> list[Schedule]:
+async def _readable(
+    page: Callable[[int], Awaitable[Sequence[Record]]], limit: int, read: Callable[[Record], T]
+) -> list[T]:
     """Up to so many that can be read, looking further where some cannot."""
     most = limit
     while True:
         records = await page(most)
-        found = readable(records, _schedule)
+        found = readable(records, read)
         if len(found) >= limit or len(records) < most:
             return found[:limit]
         most *= 2

@@ -17,7 +17,7 @@ from packhorse.core.records import Drop, IndexEntry, Put, Record, time_place
 from packhorse.core.webhooks import DELIVERY, OPEN_ENDPOINT, Delivery, put_delivery
 from packhorse.errors import Conflict, JobNotFound
 from packhorse.store.base import Records
-from packhorse.store.collections.base import AFTER_ALL, scan_all
+from packhorse.store.collections.base import AFTER_ALL, readable, scan_all
 
 ENDPOINT = "endpoint"
 PAGE = 500
@@ -83,8 +83,9 @@ async def take_deliveries(store: Records, limit: int, seconds: float) -> list[De
     """Those due by the store's clock, longest due first, each counted and put off by ``seconds`` in the same step.
 
     Two takers never receive the same attempt. What a taker that died has not settled is due again by itself.
+    One that cannot be read is logged and left out.
     """
-    return [_delivery(found) for found in await store.take(DELIVERY, "", limit, seconds)]
+    return readable(await store.take(DELIVERY, "", limit, seconds), _delivery)
 
 
 async def settle_delivery(store: Records, delivery: Delivery, *, next_at: float | None, error: str = "") -> None:
