@@ -9,8 +9,9 @@ from msgspec.structs import replace
 
 from packhorse.core import lifecycle
 from packhorse.core.models import Job
+from packhorse.core.records import Record
 from packhorse.core.webhooks import NO_JOB, Delivery, put_delivery
-from packhorse.errors import Conflict
+from packhorse.errors import Conflict, StoreUnavailable
 from packhorse.store.base import Store
 from packhorse.store.collections.webhooks import (
     add_endpoint,
@@ -134,6 +135,43 @@ async def test_all_that_waits_for_an_endpoint_goes_with_it_however_much_it_is(st
 
     assert await list_deliveries(store, "e1") == []
     assert [each.endpoint for each in await take_deliveries(store, 5000, 60.0)] == ["e2"]
+
+
+async def end_without_clearing(store: Store, endpoint_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store fails after the endpoint has ended and before its deliveries are dropped."""
+
+    async def fails(*_args: object, **_options: object) -> list[Record]:
+        raise StoreUnavailable
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "scan", fails)
+        with pytest.raises(StoreUnavailable):
+            await end_endpoint(store, endpoint_id, 5.0, "gone")
+    assert await list_deliveries(store, endpoint_id)
+
+
+async def test_ending_an_endpoint_again_drops_what_the_first_attempt_left(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await told(store, "e1")
+    await end_without_clearing(store, "e1", monkeypatch)
+
+    ended = await end_endpoint(store, "e1", 6.0, "again")
+
+    assert ended == endpoint(ended_at=5.0, reason="gone")
+    assert await list_deliveries(store, "e1") == await take_deliveries(store, 10, 60.0) == []
+
+
+async def test_a_forgotten_endpoint_takes_along_what_its_end_left(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await told(store, "e1")
+    await end_without_clearing(store, "e1", monkeypatch)
+
+    await drop_endpoints(store, 5.5)
+
+    assert await list_endpoints(store) == []
+    assert await list_deliveries(store, "e1") == await take_deliveries(store, 10, 60.0) == []
 
 
 # A commit that ends a run

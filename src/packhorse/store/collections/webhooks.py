@@ -54,21 +54,24 @@ async def end_endpoint(store: Records, endpoint_id: str, at: float, reason: str)
     """Send nothing there any more, and drop what waits for it. The first end stays. None if it is unknown."""
     while True:
         [found] = await store.fetch(ENDPOINT, [endpoint_id])
-        endpoint = None if found is None else _endpoint(found)
-        if found is None or endpoint is None or endpoint.ended_at is not None:
-            return endpoint
-        ended = replace(endpoint, ended_at=at, reason=reason)
+        if found is None:
+            return None
+        endpoint = _endpoint(found)
+        if endpoint.ended_at is not None:
+            break  # whoever ended it may have failed before all deliveries were dropped
+        endpoint = replace(endpoint, ended_at=at, reason=reason)
         with suppress(Conflict):
-            await store.put(_put_endpoint(ended, stamp=found.stamp), quiet=True)
+            await store.put(_put_endpoint(endpoint, stamp=found.stamp), quiet=True)
             break
-    while waiting := await store.scan(DELIVERY, f"endpoint/{endpoint_id}", limit=PAGE):
-        await store.put([Drop(DELIVERY, each.id) for each in waiting], quiet=True)
-    return ended
+    await _drop_deliveries(store, endpoint_id)
+    return endpoint
 
 
 async def drop_endpoints(store: Records, ended_before: float) -> None:
-    """Delete those that had ended by then. Once ended, an endpoint never changes."""
+    """Delete those that had ended by then, and what still waits for them. Once ended, an endpoint never changes."""
     while page := await store.scan(ENDPOINT, "ended", before=time_place(ended_before, AFTER_ALL), limit=PAGE):
+        for each in page:
+            await _drop_deliveries(store, each.id)
         await store.put([Drop(ENDPOINT, each.id) for each in page], quiet=True)
 
 
@@ -101,6 +104,11 @@ async def list_deliveries(store: Records, endpoint_id: str, limit: int = 50) -> 
     """What waits for the endpoint, newest first."""
     found = await store.scan(DELIVERY, f"endpoint/{endpoint_id}", limit=limit, newest=True)
     return [_delivery(each) for each in found]
+
+
+async def _drop_deliveries(store: Records, endpoint_id: str) -> None:
+    while waiting := await store.scan(DELIVERY, f"endpoint/{endpoint_id}", limit=PAGE):
+        await store.put([Drop(DELIVERY, each.id) for each in waiting], quiet=True)
 
 
 def _put_endpoint(endpoint: Endpoint, stamp: int) -> list[Put | Drop]:
