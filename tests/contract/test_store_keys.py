@@ -99,6 +99,13 @@ async def test_the_tokens_of_a_job_come_newest_first(store: Store) -> None:
     assert await keys.list_of_job(store, job.id) == [key(n, job_id=job.id) for n in (3, 2, 1)]
 
 
+async def test_the_tokens_of_a_job_are_listed_to_the_last(store: Store) -> None:
+    job = await submit(store)
+    await asyncio.gather(*(keys.add(store, key(n, job_id=job.id)) for n in range(1001)))
+
+    assert [each.id for each in await keys.list_of_job(store, job.id)] == [key(n).id for n in reversed(range(1001))]
+
+
 async def test_there_is_no_token_for_a_job_that_is_not_there(store: Store) -> None:
     for missing in (UNKNOWN, "no id at all"):
         with pytest.raises(JobNotFound):

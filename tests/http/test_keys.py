@@ -8,6 +8,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
+from msgspec.structs import replace
 
 from packhorse.auth import keys
 from packhorse.factory import open_store
@@ -223,6 +224,22 @@ async def test_a_token_is_listed_with_its_job_and_can_be_revoked(
     assert [each["key_id"] for each in listed] == [made["key_id"]]
     assert made["key_id"] not in (await http.get("keys", headers=admin)).text
     assert (await http.delete(f"keys/{made['key_id']}", headers=admin)).status_code == 404
+    assert (await http.get(f"jobs/{job_id}", headers=bearer(made["key"]))).status_code == 401
+
+
+async def test_a_token_can_be_revoked_behind_a_thousand_newer_ones_and_only_with_its_job(
+    http: Http, store: Store
+) -> None:
+    service = await key(store)
+    job_id, other = [(await http.post("jobs", json=ADD, headers=service)).json()["job_id"] for _ in range(2)]
+    made = (await http.post(f"jobs/{job_id}/tokens", headers=service)).json()
+    [token] = await key_records.get(store, [made["key_id"]])
+    assert token is not None
+    await asyncio.gather(*(key_records.add(store, replace(token, id=f"f{n:019x}")) for n in range(1000)))
+
+    assert (await http.delete(f"jobs/{other}/tokens/{token.id}", headers=service)).status_code == 404
+    assert (await http.get(f"jobs/{job_id}", headers=bearer(made["key"]))).status_code == 200
+    assert (await http.delete(f"jobs/{job_id}/tokens/{token.id}", headers=service)).status_code == 200
     assert (await http.get(f"jobs/{job_id}", headers=bearer(made["key"]))).status_code == 401
 
 

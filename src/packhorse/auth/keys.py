@@ -182,10 +182,10 @@ async def revoke(store: Store, key_id: str, *, by: str) -> Key:
     return ended
 
 
-async def find(store: Store, key_id: str, tenant: str | None = None) -> Key:
-    """A key, not a token; of this tenant, if given. Another tenant's key and a missing one look the same."""
+async def find(store: Store, key_id: str, tenant: str | None = None, *, job_id: str | None = None) -> Key:
+    """A key, or a token of the job, if given; of this tenant, if given. Any other looks the same as a missing one."""
     [key] = [None] if "\0" in key_id else await records.get(store, [key_id])
-    if key is None or key.job_id is not None or tenant not in (None, key.tenant):
+    if key is None or key.job_id != job_id or tenant not in (None, key.tenant):
         raise KeyNotFound(key_id=key_id)
     return key
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from packhorse.auth import access, keys
 from packhorse.auth.access import Caller
 from packhorse.define.options import seconds
-from packhorse.errors import Forbidden, InvalidInput, KeyNotFound
+from packhorse.errors import Forbidden, InvalidInput
 from packhorse.jobs.services import Services, read_field
 from packhorse.schemas import keys as schemas
 from packhorse.schemas.progress import iso
@@ -87,10 +87,8 @@ async def create_token(
 async def revoke_token(services: Services, caller: Caller, job_id: str, key_id: str) -> schemas.KeyDocument:
     """Raises JobNotFound and KeyNotFound."""
     job = await services.job(caller, job_id)
-    for token in await records.list_of_job(services.store, job.id):
-        if token.id == key_id:
-            return await _end(services, caller, token, "token.revoked")
-    raise KeyNotFound(key_id=key_id)
+    token = await keys.find(services.store, key_id, job_id=job.id)
+    return await _end(services, caller, token, "token.revoked")
 
 
 async def audit(services: Services, caller: Caller, *, before: int | None = None, limit: int = 50) -> schemas.AuditPage:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from packhorse.core import json
 from packhorse.core.records import Drop, IndexEntry, Put, Record, time_place
 from packhorse.store.base import Records
-from packhorse.store.collections.base import update
+from packhorse.store.collections.base import scan_all, update
 
 KEY, SESSION = "key", "session"
 
@@ -61,9 +61,9 @@ async def list_newest(store: Records, tenant: str | None, *, before: str | None 
     return [_key(found) for found in await store.scan(KEY, index, before=before, limit=limit, newest=True)]
 
 
-async def list_of_job(store: Records, job_id: str, *, limit: int = 1000) -> list[Key]:
-    """The tokens of a job, newest first."""
-    return [_key(found) for found in await store.scan(KEY, f"job/{job_id}", limit=limit, newest=True)]
+async def list_of_job(store: Records, job_id: str) -> list[Key]:
+    """All tokens of a job, newest first."""
+    return [_key(found) for found in reversed(await scan_all(store, KEY, f"job/{job_id}"))]
 
 
 async def end(store: Records, key_id: str, at: float, by: str) -> Key | None:
