@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from packhorse.core.models import TaskId
@@ -97,6 +98,17 @@ async def test_a_worker_that_came_back_can_be_lost_again(timed: Store, clock: Cl
     await workers.report_lost(timed, again)
 
     assert await workers.list_lost(timed) == [again]
+
+
+async def test_of_too_many_lost_workers_the_latest_are_listed(
+    timed: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "MOST_LOST", 2)
+    for id in ("w1", "w2", "w3"):
+        await workers.report_lost(timed, lost(id, missed_at=clock()))
+        clock.forward(1.0)
+
+    assert [each.id for each in await workers.list_lost(timed)] == ["w3", "w2"]
 
 
 async def test_a_lost_worker_is_listed_for_a_day_the_latest_first(timed: Store, clock: Clock) -> None:

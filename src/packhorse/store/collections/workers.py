@@ -125,7 +125,8 @@ async def report_lost(store: Records, lost: Lost) -> None:
 async def list_lost(store: Records) -> list[Lost]:
     """Those lost within a day, the latest first; one that came back since is among them."""
     past = time_place(store.now() - LOST_KEPT, AFTER_ALL)
-    found = [json.record(each.body, Lost) for each in await store.scan(LOST, "time", after=past, limit=MOST_LOST)]
+    latest = await store.scan(LOST, "time", after=past, limit=MOST_LOST, newest=True)
+    found = [json.record(each.body, Lost) for each in latest]
     return sorted(found, key=lambda each: (-each.missed_at, each.id))
 
 
