@@ -57,9 +57,9 @@ class Put(Struct, frozen=True):
     """Replaces the entries it had."""
     lane: str = ""
     due_at: float | None = None
-    """From then on `take` finds it in its lane. Puts the count of attempts back to 0 only with `attempts`."""
+    """From then on `take` finds it in its lane; None takes it out."""
     attempts: int | None = 0
-    """What the count becomes; None leaves it."""
+    """What the count of attempts becomes: back to 0, if nothing else is said. None leaves the count as it is."""
     job_id: str | None = None
     """The job must exist, and takes the record along when it is erased."""
     needs: Ref | None = None
