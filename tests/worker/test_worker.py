@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from packhorse import metrics
 from packhorse.core.plan import Status
 from packhorse.define import Pipeline
 from packhorse.define.registry import load
@@ -247,6 +248,47 @@ async def test_the_time_it_takes_to_load_the_app_is_not_the_stages(tmp_path: Pat
         job = await site.ended(handle)
 
     assert (job.status, job.retry_count) == (Status.COMPLETED, 0)
+
+
+LIMITED = """
+import time
+from packhorse import App
+
+app = App("limited")
+
+@app.job(retries=0, timeout="300ms")
+def too_slow() -> None:
+    time.sleep(60)
+
+@app.job(retries=0, stall="300ms")
+def goes_quiet() -> None:
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "outcome", "reason"),
+    [
+        ("too_slow", "time_out", "TIMEOUT: The stage took longer than its timeout."),
+        ("goes_quiet", "stall", "STALLED: The stage reported no progress for too long."),
+    ],
+)
+async def test_a_timeout_and_a_stall_are_outcomes_of_their_own_in_log_metrics_and_stats(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, pipeline: str, outcome: str, reason: str
+) -> None:
+    (tmp_path / "limited.py").write_text(LIMITED)
+    site = Site(tmp_path, app=str(tmp_path / "limited.py"))
+    labels = {"pipeline": pipeline, "stage": pipeline, "outcome": outcome}
+    async with at_work(site):
+        await site.ended(await submitted(site, pipeline))
+    store = await SqliteStore.open(tmp_path / "store.db")
+    counted = {tally.name: count for tally, count in await store.tallied(60, 0.0, queue="default")}
+    await store.close()
+
+    assert f": {outcome}, {reason}" in caplog.text
+    assert metrics.REGISTRY.get_sample_value("packhorse_attempts_ended_total", labels) == 1
+    assert counted[outcome] == 1
+    assert "fail" not in counted
 
 
 async def test_a_system_without_processes_costs_no_job_an_attempt_and_does_not_end_the_worker(

@@ -81,15 +81,13 @@ class Ending:
     now: Callable[[], float]
     verb: Callable[..., Change] | None
     """None if the lease was lost: then there is nothing to commit."""
+    name: str
+    """Of the outcome."""
     facts: dict[str, Any]
     fault: str = ""
     """What went wrong, if it failed."""
     handoff: Handoff | None = None
     """What may take over the slot: until the commit is through, nobody else gets the slot."""
-
-    @property
-    def name(self) -> str:
-        return LOST if self.verb is None else self.verb.__name__
 
     def decide(self, job: Job) -> Change:
         assert self.verb is not None
@@ -107,7 +105,7 @@ class Outcome(NamedTuple):
     """What became of an attempt, and what follows."""
 
     name: str
-    """The verb of the lifecycle that ended it, or `LOST`."""
+    """The verb of the lifecycle that ended it, but `time_out` and `stall` for those failures; or `LOST`."""
     fault: str = ""
     """What went wrong, if it failed."""
     following: Claim | None = None
@@ -373,9 +371,9 @@ class Attempt:
             case StopReason.LOST:
                 return self._end_as(None)
             case StopReason.TIMEOUT:
-                return self._end_as(lifecycle.fail, error=lifecycle.TIMED_OUT, luck=self._resources.luck())
+                return self._end_failed(lifecycle.TIMED_OUT, name="time_out")
             case StopReason.STALLED:
-                return self._end_as(lifecycle.fail, error=lifecycle.STALLED, luck=self._resources.luck())
+                return self._end_failed(lifecycle.STALLED, name="stall")
             case StopReason.MEMORY:
                 return self._fail(
                     error_codes.OUT_OF_MEMORY, f"The stage used more than its {(self.plan.memory or 0) >> 20} MiB."
@@ -386,18 +384,20 @@ class Attempt:
         self, code: str, message: str, *, permanent: bool = False, detail: str = "", alone: bool = False
     ) -> Ending:
         code, message, detail = (redact(text, self.secrets) for text in (code, message, detail))
-        error = Failure(code, message, permanent=permanent, detail=detail or None)
-        luck = self._resources.luck()
-        return self._end_as(lifecycle.fail, fault=f"{code}: {message}", error=error, luck=luck, alone=alone)
+        return self._end_failed(Failure(code, message, permanent=permanent, detail=detail or None), alone=alone)
+
+    def _end_failed(self, error: Failure, *, name: str = "fail", alone: bool = False) -> Ending:
+        facts = {"error": error, "luck": self._resources.luck(), "alone": alone}
+        fault = f"{error.code}: {error.message}"
+        return Ending(self.lease, self._resources.store.now, lifecycle.fail, name, facts, fault)
 
     def _break(self, error: Exception) -> Ending:
         log.attempt_broke(self.lease, error)
         return self._fail(error_codes.INTERNAL, f"packhorse could not carry this attempt: {error!r}")
 
-    def _end_as(
-        self, verb: Callable[..., Change] | None, *, fault: str = "", handoff: Handoff | None = None, **facts: Any
-    ) -> Ending:
-        return Ending(self.lease, self._resources.store.now, verb, facts, fault=fault, handoff=handoff)
+    def _end_as(self, verb: Callable[..., Change] | None, *, handoff: Handoff | None = None, **facts: Any) -> Ending:
+        name = LOST if verb is None else verb.__name__
+        return Ending(self.lease, self._resources.store.now, verb, name, facts, handoff=handoff)
 
     async def _commit(self, ending: Ending) -> Outcome:
         """The token names the change: after a lost answer, it is looked up before anything else is done."""
