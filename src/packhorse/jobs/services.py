@@ -50,16 +50,29 @@ class Cached(Generic[T]):
         self._seconds = seconds
         self._now = now
         self._found: dict[tuple[str, ...], tuple[T, float]] = {}
-        self._turn = asyncio.Lock()
+        self._reads: dict[tuple[str, ...], asyncio.Task[tuple[T, float]]] = {}
 
     async def __call__(self, *key: str) -> tuple[T, float]:
         """The value, and when it was read."""
-        async with self._turn:
-            oldest = self._now() - self._seconds
-            self._found = {name: each for name, each in self._found.items() if each[1] >= oldest}
-            if key not in self._found:
-                self._found[key] = await self._read(*key), self._now()
+        oldest = self._now() - self._seconds
+        self._found = {name: each for name, each in self._found.items() if each[1] >= oldest}
+        if key in self._found:
             return self._found[key]
+        if key not in self._reads:
+            self._reads[key] = asyncio.create_task(self._read_again(key))
+            self._reads[key].add_done_callback(partial(self._end_read, key))
+        read = self._reads[key]
+        await asyncio.wait([read])  # not shield: new Pythons log an error of the read if a caller was cancelled
+        return read.result()
+
+    async def _read_again(self, key: tuple[str, ...]) -> tuple[T, float]:
+        self._found[key] = found = await self._read(*key), self._now()
+        return found
+
+    def _end_read(self, key: tuple[str, ...], read: asyncio.Task[tuple[T, float]]) -> None:
+        del self._reads[key]
+        if not read.cancelled():
+            read.exception()  # marks it as retrieved: every caller may have been cancelled
 
 
 def check_reason(reason: str, *, if_missing: str = "") -> None:

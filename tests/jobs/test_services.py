@@ -1,0 +1,115 @@
+"""What the use cases share: values that are read once for all callers."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Sequence
+from typing import Any
+
+from packhorse.errors import StoreUnavailable
+from packhorse.jobs.services import Cached
+
+
+class Source:
+    """Counts how often each key is read, and answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.reads: list[str] = []
+        self.may_answer = {"slow": asyncio.Event(), "quick": asyncio.Event()}
+        self.error: Exception | None = None
+        self.now = 100.0
+        self.cached = Cached(self.read, 10.0, lambda: self.now)
+
+    async def read(self, key: str) -> str:
+        self.reads.append(key)
+        await self.may_answer[key].wait()
+        if self.error is not None:
+            raise self.error
+        return key.upper()
+
+    async def ask(self, *keys: str) -> list[asyncio.Task[tuple[str, float]]]:
+        """Callers at the same time, each of which waits for its key."""
+        asking = [asyncio.create_task(self.cached(key)) for key in keys]
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return asking
+
+
+async def settle(asking: Sequence[asyncio.Task[Any]]) -> list[Any]:
+    async with asyncio.timeout(10):
+        return await asyncio.gather(*asking, return_exceptions=True)
+
+
+async def test_callers_at_the_same_time_share_one_read_until_it_is_too_old() -> None:
+    source = Source()
+    asking = await source.ask("slow", "slow", "slow")
+
+    source.may_answer["slow"].set()
+
+    assert await settle(asking) == [("SLOW", 100.0)] * 3
+    source.now = 110.0
+    assert await source.cached("slow") == ("SLOW", 100.0)
+    assert source.reads == ["slow"]
+    source.now = 110.5
+    assert await source.cached("slow") == ("SLOW", 110.5)
+    assert source.reads == ["slow", "slow"]
+
+
+async def test_a_slow_read_of_one_key_does_not_delay_another() -> None:
+    source = Source()
+    async with asyncio.timeout(10):
+        slow, quick = await source.ask("slow", "quick")
+
+        source.may_answer["quick"].set()
+
+        assert await quick == ("QUICK", 100.0)
+        assert not slow.done()
+        source.may_answer["slow"].set()
+        assert await slow == ("SLOW", 100.0)
+
+
+async def test_all_callers_of_a_failed_read_get_its_error_and_the_next_one_reads_again() -> None:
+    source = Source()
+    source.error = StoreUnavailable("away")
+    asking = await source.ask("slow", "slow", "slow")
+
+    source.may_answer["slow"].set()
+
+    assert await settle(asking) == [source.error] * 3
+    assert source.reads == ["slow"]
+    source.error = None
+    assert await source.cached("slow") == ("SLOW", 100.0)
+
+
+async def test_a_caller_that_is_cancelled_does_not_end_the_read_of_the_others() -> None:
+    source = Source()
+    asking = await source.ask("slow", "slow")
+
+    asking[0].cancel()
+    await asyncio.wait(asking[:1])
+    source.may_answer["slow"].set()
+
+    assert asking[0].cancelled()
+    assert await settle(asking[1:]) == [("SLOW", 100.0)]
+    assert source.reads == ["slow"]
+
+
+async def test_an_error_that_no_caller_waits_for_any_more_is_not_reported_as_lost() -> None:
+    source = Source()
+    source.error = StoreUnavailable("away")
+    lost: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: lost.append(context))
+    asking = await source.ask("slow", "slow")
+
+    for each in asking:
+        each.cancel()
+    await asyncio.wait(asking)
+    source.may_answer["slow"].set()
+    await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()}, timeout=10)
+    source.error = None
+    del asking, each  # which refer to the read
+    gc.collect()
+
+    assert lost == []
+    assert await source.cached("slow") == ("SLOW", 100.0)
