@@ -1,4 +1,4 @@
-"""What the use cases share: values that are read once for all callers."""
+"""What the use cases share: values that are read once for all callers, and lists without what cannot be read."""
 
 from __future__ import annotations
 
@@ -7,8 +7,16 @@ import gc
 from collections.abc import Sequence
 from typing import Any
 
-from packhorse.errors import StoreUnavailable
-from packhorse.jobs.services import Cached
+import pytest
+
+from packhorse.auth.access import LOCAL
+from packhorse.blobs.base import Blobs
+from packhorse.errors import CorruptRecord, StoreUnavailable
+from packhorse.jobs import view
+from packhorse.jobs.services import Cached, Services
+from packhorse.settings import Settings
+from packhorse.store.base import Filter, Store
+from tests.contract.builders import submit
 
 
 class Source:
@@ -113,3 +121,21 @@ async def test_an_error_that_no_caller_waits_for_any_more_is_not_reported_as_los
 
     assert lost == []
     assert await source.cached("slow") == ("SLOW", 100.0)
+
+
+async def test_a_job_whose_progress_cannot_be_read_hides_no_other_from_the_page(
+    store: Store, blobs: Blobs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, bad, last = [await submit(store) for _ in range(3)]
+    real = store.progress
+
+    async def progress(job_ids: Sequence[str]) -> Any:
+        if bad.id in job_ids:
+            raise CorruptRecord(what="progress", job_id=bad.id, reason="torn")
+        return await real(job_ids)
+
+    monkeypatch.setattr(store, "progress", progress)
+    rows, _ = await view.job_rows(Services(Settings(), store, blobs), LOCAL, Filter(), limit=10)
+
+    assert {row["job_id"] for row in rows} == {first.id, last.id}
+    assert caplog.text.count(f"job {bad.id} cannot be read and is left out") == 1

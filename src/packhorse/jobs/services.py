@@ -94,6 +94,17 @@ def read_field(name: str, read: Callable[[V], T], value: V) -> T:
         raise invalid(NOT_VALID, [{"field": name, "message": str(error)}]) from error
 
 
+async def read_readable(read: Callable[[Sequence[Job]], Awaitable[list[T]]], jobs: Sequence[Job]) -> list[T]:
+    """Without jobs of which a part cannot be read; the log names those."""
+    try:
+        return await read(jobs)
+    except (CorruptRecord, SchemaTooNew) as error:
+        if len(jobs) > 1:
+            return [found for job in jobs for found in await read_readable(read, [job])]
+        log.job_unreadable(jobs[0].id, error)
+        return []
+
+
 class Services:
     def __init__(
         self,
@@ -130,14 +141,7 @@ class Services:
         return access.job(caller, job, job_id)
 
     async def documents(self, jobs: Sequence[Job]) -> list[JobDocument]:
-        """Without jobs of which a part cannot be read; the log names those."""
-        try:
-            return await jobs_to_json(self.store, jobs)
-        except (CorruptRecord, SchemaTooNew) as error:
-            if len(jobs) > 1:
-                return [document for job in jobs for document in await self.documents([job])]
-            log.job_unreadable(jobs[0].id, error)
-            return []
+        return await read_readable(partial(jobs_to_json, self.store), jobs)
 
     async def document(self, job: Job) -> JobDocument:
         [document] = await jobs_to_json(self.store, [job])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import TypedDict
 
 import msgspec
@@ -19,13 +20,13 @@ from packhorse.core.plan import Status
 from packhorse.define.validation import NOT_VALID, NUL, FieldError, invalid, list_some, quote_short
 from packhorse.errors import InvalidInput, JobNotFound
 from packhorse.jobs.explain import estimate_job, explain_job
-from packhorse.jobs.services import Services
+from packhorse.jobs.services import Services, read_readable
 from packhorse.schemas import job_details
 from packhorse.schemas import jobs as job_schemas
 from packhorse.schemas.job_details import EstimateDocument, ReasonDocument, estimate_to_json, reason_to_json
 from packhorse.schemas.operations import PipelineDocument, pipeline_to_json
 from packhorse.schemas.progress import Reported, duration_ms, iso, job_percent
-from packhorse.store.base import Count, Filter, Line
+from packhorse.store.base import Count, Filter, Line, Store
 
 MOST_COUNTED = 1000
 """Jobs of a filter are counted no further than this: a page says 1,000+."""
@@ -70,8 +71,13 @@ async def job_rows(
     if filter is None:
         return [], None
     found = await services.store.find(filter, before=cursor, limit=limit + 1)
-    progress = await services.store.progress([job.id for job in found[:limit]])
-    rows: list[JobRow] = [
+    rows = await read_readable(partial(_rows, services.store), found[:limit])
+    return rows, found[limit - 1].id if len(found) > limit else None
+
+
+async def _rows(store: Store, jobs: Sequence[Job]) -> list[JobRow]:
+    progress = await store.progress([job.id for job in jobs])
+    return [
         {
             "job_id": job.id,
             "pipeline": job.plan.pipeline,
@@ -83,10 +89,9 @@ async def job_rows(
             "started_at": iso(job.started_at),
             "duration_ms": duration_ms(job.started_at, job.completed_at),
         }
-        for job in found[:limit]
+        for job in jobs
         if not job.is_purging
     ]
-    return rows, found[limit - 1].id if len(found) > limit else None
 
 
 async def count_jobs(services: Services, caller: Caller, wanted: Filter) -> job_schemas.CountDocument:
