@@ -10,7 +10,7 @@ RUNNING, JOBS, LOOKING = (Group.create_ordered(name) for name in ("Running", "Jo
 
 app = App(
     "packhorse",
-    help="Carries long jobs: from a pressed button to a finished file.",
+    help="Runs long, multi-stage jobs on user files: from a click to a finished file.",
     version=VERSION,
     default_parameter=Parameter(negative=(), show_default=False),
     help_format="plaintext",
