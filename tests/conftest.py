@@ -8,6 +8,7 @@ from itertools import chain, zip_longest
 from pathlib import Path
 
 import pytest
+from httpx2._config import DEFAULT_TIMEOUT_CONFIG
 
 from tests import tiers
 
@@ -19,6 +20,10 @@ WAITING = ("journey", "cli", "apps", "examples", "web", "docs", "deploy", "bench
 # SIGINT need the default, wherever the run itself was started.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# httpx gives up after 5 s unless told otherwise. On a busy machine a server may need longer for its first answer.
+DEFAULT_TIMEOUT_CONFIG.read = DEFAULT_TIMEOUT_CONFIG.connect = 60.0
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -213,7 +213,7 @@ def test_every_peer_has_locked_requirements_that_name_no_host() -> None:
 def test_a_contender_that_is_not_there_is_refused() -> None:
     command = [sys.executable, "-m", "bench", "peers", "--only", "celrey"]
 
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=180)
 
     assert ran.returncode == 2
     assert "there is no contender 'celrey'" in ran.stderr

@@ -39,7 +39,7 @@ def test_a_second_server_on_the_port_ends_at_once(server: Server) -> None:
         [sys.executable, "-m", "packhorse.web"],
         env=server.place.environment(),
         capture_output=True,
-        timeout=20,
+        timeout=180,
         check=False,
     )
 
@@ -178,7 +178,7 @@ def test_a_store_that_cannot_be_opened_ends_the_server_with_its_reason(tmp_path:
     environment = {**place.environment(), "PACKHORSE_STORE": "sqlite:////proc/nope/packhorse.db"}
 
     done = subprocess.run(
-        [sys.executable, "-m", "packhorse.web"], env=environment, capture_output=True, timeout=20, check=False
+        [sys.executable, "-m", "packhorse.web"], env=environment, capture_output=True, timeout=180, check=False
     )
 
     assert done.returncode != 0
