@@ -16,7 +16,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -26,6 +25,8 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from packhorse.host import free_port
 
 ROOT = Path(__file__).parents[1]
 DIST = ROOT / "dist"
@@ -93,7 +94,7 @@ class Environment:
 
     @contextmanager
     def _running_dev(self) -> Iterator[str]:
-        port = _free_port()
+        port = free_port()
         url = f"http://127.0.0.1:{port}"
         dev = subprocess.Popen(
             [self._bin / "packhorse", "dev", "--port", str(port)], cwd=self._project, env=self._variables
@@ -148,13 +149,6 @@ def _wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
         except OSError:
             time.sleep(0.2)
     raise SystemExit(f"packhorse dev did not answer within {STARTING:.0f} s")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _run(*words: object, cwd: Path = ROOT, env: dict[str, str] | None = None) -> str:

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import psutil
 
-from packhorse import host
 from packhorse.cli.__main__ import PARENT
 from packhorse.client import Client
 from packhorse.errors import Unreachable
+from tests.servers.ports import free_port
 
 T = TypeVar("T")
 
@@ -59,7 +59,7 @@ class House:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.port = host.free_port()
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.env = {name: value for name, value in os.environ.items() if not name.startswith("PACKHORSE_")}
         self.output = folder / "output.txt"

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from packhorse import host
 from packhorse.cli.registry import COMMANDS
 from packhorse.version import VERSION
 from tests.cli.conftest import Tell
 from tests.cli.house import PACKHORSE, House
+from tests.servers.ports import free_port
 
 
 def test_it_knows_its_version(house: House) -> None:
@@ -88,7 +88,7 @@ def test_the_help_of_a_submit_says_how_files_are_written(tell: Tell) -> None:
 
 @pytest.mark.parametrize("command", ["jobs", "pipelines", "show JOB", "logs JOB", "cancel JOB", "submit report"])
 def test_no_server_exits_5_and_says_how_to_start_one(tell: Tell, command: str) -> None:
-    url = f"http://127.0.0.1:{host.free_port()}"
+    url = f"http://127.0.0.1:{free_port()}"
 
     said = tell(*command.split(), "--url", url)
 
@@ -100,7 +100,7 @@ def test_no_server_exits_5_and_says_how_to_start_one(tell: Tell, command: str) -
 def test_no_server_where_none_was_named_says_which_was_tried_and_how_to_name_another(
     tell: Tell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url = f"http://127.0.0.1:{host.free_port()}"  # the real one may be taken by somebody who tries packhorse out
+    url = f"http://127.0.0.1:{free_port()}"  # the real one may be taken by somebody who tries packhorse out
     monkeypatch.setattr("packhorse.client.server.LOCAL", url)
 
     said = tell("jobs")
@@ -151,7 +151,7 @@ def test_a_broken_file_exits_2_with_one_sentence(tell: Tell, command: str, conte
     if content is not None:
         Path("app.py").write_text(content)
 
-    port = ["--port", str(host.free_port())] if command == "dev" else []  # its own may be taken by somebody's dev
+    port = ["--port", str(free_port())] if command == "dev" else []  # its own may be taken by somebody's dev
     said = tell(command, "app.py", *port)
 
     assert said.code == 2

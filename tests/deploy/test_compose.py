@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import yaml
 
-from packhorse import host
 from packhorse.cli.registry import app
 from packhorse.client import Client
 from packhorse.define.options import seconds
@@ -22,6 +21,7 @@ from packhorse.settings import load
 from tests.cli.house import LONGEST, PACKHORSE, until
 from tests.deploy.installed import ROOT
 from tests.servers import postgres, seaweed
+from tests.servers.ports import free_port
 
 FILE = ROOT / "compose.yaml"
 SECRETS = {"POSTGRES_PASSWORD": "p" * 32, "S3_SECRET_KEY": "s" * 32, "PACKHORSE_SECRET_KEY": "k" * 32}
@@ -134,7 +134,7 @@ def test_the_bucket_server_takes_its_command_line() -> None:
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[Client]:
     """Its API and its two workers as processes, with PostgreSQL and the bucket where the tests have them; and a key."""
-    port = host.free_port()
+    port = free_port()
     here = {
         "PACKHORSE_STORE": postgres.server().url(),
         "PACKHORSE_BLOBS": seaweed.running().place(),
@@ -147,7 +147,7 @@ def client(tmp_path: Path) -> Iterator[Client]:
     started = []
     with (tmp_path / "log").open("ab") as log:
         for name in names:
-            more = here | ({"PACKHORSE_METRICS_PORT": str(host.free_port())} if name == "worker" else {})
+            more = here | ({"PACKHORSE_METRICS_PORT": str(free_port())} if name == "worker" else {})
             process = subprocess.Popen(
                 [*PACKHORSE, *SERVICES[name]["command"]],
                 cwd=tmp_path,

@@ -15,12 +15,12 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from packhorse import host
 from packhorse.settings import load
 from packhorse.version import VERSION
 from tests.cli.house import LONGEST, until
 from tests.deploy.dockerfile import Stage, environment, of, only, stages
 from tests.deploy.installed import LIMIT, ROOT, lend
+from tests.servers.ports import free_port
 
 PAGE, BUILD, FINAL = stages(ROOT / "Dockerfile")
 
@@ -119,12 +119,12 @@ def test_its_steps_make_an_environment_with_our_commands(image: Path) -> None:
 
 
 def test_the_server_it_starts_answers_is_healthy_and_ends_when_told(image: Path, tmp_path: Path) -> None:
-    port = host.free_port()
+    port = free_port()
     command = only(FINAL, "CMD").words
     loopback = {"PACKHORSE_HOST": "127.0.0.1", "PACKHORSE_PORT": str(port)}
 
     with started(image, tmp_path, *command, **loopback) as (process, env):
-        before = is_healthy(env | {"PACKHORSE_PORT": str(host.free_port())})
+        before = is_healthy(env | {"PACKHORSE_PORT": str(free_port())})
         until(lambda: is_healthy(env))
         answer = httpx2.get(f"http://127.0.0.1:{port}/readyz")
         process.send_signal(getattr(signal, only(FINAL, "STOPSIGNAL").text))
@@ -136,7 +136,7 @@ def test_the_server_it_starts_answers_is_healthy_and_ends_when_told(image: Path,
 
 
 def test_a_worker_of_it_is_healthy_where_its_numbers_are(image: Path, tmp_path: Path) -> None:
-    loopback = {"PACKHORSE_HOST": "127.0.0.1", "PACKHORSE_METRICS_PORT": str(host.free_port())}
+    loopback = {"PACKHORSE_HOST": "127.0.0.1", "PACKHORSE_METRICS_PORT": str(free_port())}
 
     with started(image, tmp_path, "worker", **loopback) as (process, env):
         until(lambda: is_healthy(env))

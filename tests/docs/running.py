@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 import psutil
 
-from packhorse import host
 from tests.docs.blocks import ROOT, SHOWN, Block, blocks
+from tests.servers.ports import free_port
 
 LIMIT = 240.0
 PORTS = ("3002", "3003", "8000")
@@ -77,7 +77,7 @@ def run(
     of what is run of a page that says how to do a thing in several ways; ``at_last`` is told the address of the
     reader's application while all of it still runs.
     """
-    taken = {f"PORT_{port}": str(host.free_port()) for port in PORTS}
+    taken = {f"PORT_{port}": str(free_port()) for port in PORTS}
     pids, behind, home = folder / ".pids", folder / ".behind", folder / "home"
     pids.touch()
     behind.touch()

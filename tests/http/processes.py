@@ -23,6 +23,7 @@ from packhorse.core.models import Job
 from packhorse.factory import open_store
 from packhorse.settings import Settings
 from packhorse.store.base import Filter
+from tests.servers.ports import free_port
 
 SAMPLE = Path(__file__).with_name("sample.py")
 ROOT = Path(__file__).parents[2]
@@ -38,13 +39,6 @@ def until(condition: Callable[[], Any], limit: float = LIMIT) -> Any:
         assert time.monotonic() < end, f"still not so after {limit} s"
         time.sleep(0.02)
     return found
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Place:

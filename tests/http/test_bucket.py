@@ -16,8 +16,9 @@ from packhorse.blobs.s3.http import Signed, address
 from packhorse.blobs.s3.transfer import PART
 from packhorse.client import Client
 from tests.http.conftest import publish
-from tests.http.processes import Place, Server, free_port, served, until, working
+from tests.http.processes import Place, Server, served, until, working
 from tests.servers import seaweed
+from tests.servers.ports import free_port
 
 KIND = "Content-Type: multipart/form-data; boundary=XX"
 OPEN = b'--XX\r\nContent-Disposition: form-data; name="model"; filename="m.onnx"\r\n\r\n'

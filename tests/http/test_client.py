@@ -23,7 +23,8 @@ from packhorse.errors import (
     Unreachable,
 )
 from tests.http.both import KINDS, opened
-from tests.http.processes import Server, free_port
+from tests.http.processes import Server
+from tests.servers.ports import free_port
 
 
 def test_a_subclass_may_override_a_call_and_inherits_the_others() -> None:

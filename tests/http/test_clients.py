@@ -19,8 +19,9 @@ import packhorse
 from packhorse import AsyncClient, Client, File
 from packhorse.errors import InvalidInput, JobNotFound, Unreachable
 from tests.http.both import KINDS, opened
-from tests.http.processes import Server, free_port
+from tests.http.processes import Server
 from tests.servers.flaky import FlakyHttp
+from tests.servers.ports import free_port
 
 
 @pytest.fixture(params=KINDS)

@@ -15,10 +15,11 @@ import pytest
 
 from packhorse.client import Client
 from tests.http.conftest import publish
-from tests.http.processes import Place, Server, free_port, served
+from tests.http.processes import Place, Server, served
 from tests.http.raw import CLOSE, GOOD, KIND, OPEN, head, length, reset, sent, status
 from tests.http.test_uploads import BROKEN, settled, settles
 from tests.journey.places import PLACES
+from tests.servers.ports import free_port
 
 SILENCE = 1.0
 

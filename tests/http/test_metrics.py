@@ -16,9 +16,10 @@ from packhorse import Client
 from packhorse.errors import InvalidInput, SlotTaken, UnknownPipeline
 from packhorse.factory import open_store
 from packhorse.store.collections.queues import Level, Reading, add_reading
-from tests.http.processes import Place, Process, Server, free_port, served, until, working
+from tests.http.processes import Place, Process, Server, served, until, working
 from tests.http.unserved import unserved
 from tests.journey.places import PLACES
+from tests.servers.ports import free_port
 from tests.servers.valkey import Valkey
 
 ONNX = frozenset({("queue", "onnx")})

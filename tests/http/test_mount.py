@@ -24,7 +24,8 @@ from packhorse.http.mount import mounted_scope
 from packhorse.settings import Settings
 from packhorse.web.app import build
 from tests.http.conftest import publish
-from tests.http.processes import LIMIT, Place, free_port, until, working
+from tests.http.processes import LIMIT, Place, until, working
+from tests.servers.ports import free_port
 
 MOUNTS = [
     ("starlette", "uvicorn", "/carrier"),

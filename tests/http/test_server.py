@@ -20,7 +20,8 @@ from packhorse.http.server import check_address
 from packhorse.log import log
 from packhorse.settings import Settings
 from packhorse.web.app import serve
-from tests.http.processes import Place, Server, free_port, served, until
+from tests.http.processes import Place, Server, served, until
+from tests.servers.ports import free_port
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.0.10", "example.com", ""])

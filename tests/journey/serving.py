@@ -9,13 +9,13 @@ from contextlib import asynccontextmanager
 
 import httpx2
 
-from packhorse import host
 from tests.journey.site import Site, until
+from tests.servers.ports import free_port
 
 
 @asynccontextmanager
 async def served(site: Site) -> AsyncIterator[httpx2.AsyncClient]:
-    port = host.free_port()
+    port = free_port()
     server = subprocess.Popen(
         [sys.executable, "-m", "packhorse.web"],
         env=site.env | {"PACKHORSE_PORT": str(port), "PACKHORSE_KEYLESS": "yes"},

@@ -16,7 +16,6 @@ import asyncpg
 import httpx2
 import pytest
 
-from packhorse import host
 from packhorse.core.models import Job
 from packhorse.core.plan import Status
 from packhorse.define import File
@@ -25,6 +24,7 @@ from packhorse.runtime import Handle
 from tests.journey.site import Site, descendants, until
 from tests.servers import seaweed
 from tests.servers.flaky import FlakyHttp
+from tests.servers.ports import free_port
 from tests.servers.postgres import Postgres
 from tests.servers.valkey import Valkey, fresh_prefix
 
@@ -268,7 +268,7 @@ async def ready(client: httpx2.AsyncClient) -> bool | None:
 
 @asynccontextmanager
 async def serving(site: Site) -> AsyncIterator[httpx2.AsyncClient]:
-    port = host.free_port("127.0.0.1")
+    port = free_port()
     env = site.env | {"PACKHORSE_PORT": str(port), "PACKHORSE_KEYLESS": "yes"}
     process = subprocess.Popen(
         [sys.executable, "-m", "packhorse.web"], env=env, cwd=site.folder, stdout=site.log, stderr=site.log

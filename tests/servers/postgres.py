@@ -22,7 +22,7 @@ from typing import Any
 
 import psutil
 
-from packhorse import host
+from tests.servers.ports import free_port
 
 HOST = "127.0.0.1"
 ROLE = "postgres"
@@ -86,7 +86,7 @@ class Postgres:
     def start(self) -> None:
         """On the port and data it had before, if it has run before."""
         for _ in range(TRIES):
-            port = self.port or host.free_port()
+            port = self.port or free_port()
             options = (f"-c{name}={value}" for name, value in self._options.items())
             self._process = self._run("postgres", "-D", str(self._data), "-p", str(port), *options)
             if self._is_ready():

@@ -23,8 +23,8 @@ from urllib.parse import quote, urlencode
 import httpx2
 
 from packhorse.blobs.s3.http import Keys, Signed, address
-from packhorse.host import free_port
 from packhorse.worker.child import guard
+from tests.servers.ports import free_port
 
 KEYS = Keys("packhorse-test", "not/a+secret=")
 ENV = {"AWS_ACCESS_KEY_ID": KEYS.access, "AWS_SECRET_ACCESS_KEY": KEYS.secret}
@@ -76,7 +76,7 @@ class Seaweed:
     def start(self) -> None:
         """With new ports until nobody else has taken one meanwhile; once it has run, only with its own."""
         for tries_left in reversed(range(1 if self._ports else TRIES)):
-            ports = self._ports or {name + kind: free_port(HOST) for name in LISTENERS for kind in ("", ".grpc")}
+            ports = self._ports or {name + kind: free_port() for name in LISTENERS for kind in ("", ".grpc")}
             self._ports = ports
             if self._starts():
                 self._make_bucket()

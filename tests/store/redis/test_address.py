@@ -14,6 +14,7 @@ from packhorse.settings import without_secrets
 from packhorse.store.collections.workers import get_bookmark, put_bookmark
 from packhorse.store.redis.client import address
 from tests.servers import valkey
+from tests.servers.ports import free_port
 
 
 @pytest.mark.parametrize(
@@ -103,7 +104,7 @@ def test_no_password_is_shown(url: str) -> None:
 
 
 async def test_no_password_is_told_with_an_error() -> None:
-    port = valkey.free_port()
+    port = free_port()
 
     with pytest.raises(StoreUnavailable) as error:
         await open_store(f"redis://:canary@127.0.0.1:{port}")

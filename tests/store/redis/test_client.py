@@ -43,6 +43,7 @@ from tests.contract.builders import (
     words,
 )
 from tests.servers import valkey
+from tests.servers.ports import free_port
 from tests.store.blocked import LIMIT, until
 from tests.store.redis.inside import OpenRedis
 
@@ -135,7 +136,7 @@ async def test_a_server_that_forgot_the_scripts_is_told_them_again(
 
 async def test_a_server_that_is_not_there_cannot_be_opened(open_redis: OpenRedis) -> None:
     with pytest.raises(StoreUnavailable):
-        await open_redis(f"redis://127.0.0.1:{valkey.free_port()}")
+        await open_redis(f"redis://127.0.0.1:{free_port()}")
 
 
 async def test_a_server_that_stands_still_keeps_nobody_waiting_for_ever(
@@ -266,7 +267,7 @@ async def test_a_replica_makes_nothing_and_is_left(server: valkey.Valkey, open_r
     job = await submit(store)
     change = submission(now=1.0)
     with server.client() as client:
-        client.execute_command("REPLICAOF", "127.0.0.1", valkey.free_port())
+        client.execute_command("REPLICAOF", "127.0.0.1", free_port())
         client.config_set("replica-serve-stale-data", "yes")
 
         error = await heard(store, change)

@@ -17,6 +17,7 @@ from packhorse.store.redis import RedisStore
 from tests.contract.builders import claim_one, finish, held, submit
 from tests.contract.stores import quick_folder
 from tests.servers import tls, valkey
+from tests.servers.ports import free_port
 from tests.store.blocked import until
 from tests.store.redis.inside import OpenRedis
 
@@ -107,7 +108,7 @@ def watched() -> Iterator[Watched]:
 async def test_sentinels_lead_to_the_master_and_after_a_failover_to_the_next(
     watched: Watched, open_redis: OpenRedis
 ) -> None:
-    nobody = valkey.free_port()
+    nobody = free_port()
     url = f"redis+sentinel://127.0.0.1:{nobody},127.0.0.1:{watched.sentinel.port}/mymaster?prefix=p:"
     store = await open_redis(url)
     job = await submit(store)
@@ -190,7 +191,7 @@ async def test_a_cluster_leads_to_the_server_that_has_the_slot(nodes: Pair, open
 
 
 async def test_a_cluster_is_found_by_any_of_the_servers_that_were_named(nodes: Pair, open_redis: OpenRedis) -> None:
-    nobody = valkey.free_port()
+    nobody = free_port()
 
     store = await open_redis(f"redis+cluster://127.0.0.1:{nobody},127.0.0.1:{nodes.low.port}?prefix=%7Ba%7D:x:")
 
