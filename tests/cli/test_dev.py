@@ -141,7 +141,8 @@ def test_what_it_started_does_not_outlive_its_kill(dev: Dev) -> None:
 
     os.kill(dev.process.pid, signal.SIGKILL)
 
-    until(lambda: not any(map(is_running, tree)))
+    assert len(tree) >= 3  # server, worker, guard
+    assert until(lambda: not any(map(is_running, tree)))
 
 
 def test_a_server_that_cannot_run_like_this_ends_it(house: House) -> None:

@@ -198,8 +198,9 @@ async def test_an_attempt_may_finish_after_it_has_reported(store: Store) -> None
     change = lifecycle.fail(claimed.job, ONLY, token=claimed.token, error=BROKEN, luck=0.0, now=store.now())
 
     await store.report([report(claimed, 5)])
-
     await made(store, change)
+
+    assert (await held(store, claimed.job.id)).status is change.after.status
 
 
 # log

@@ -97,6 +97,9 @@ async def test_closing_twice_is_harmless(store: Store) -> None:
 
     await store.close()
 
+    with pytest.raises(StoreUnavailable):
+        await store.get([UNKNOWN])
+
 
 async def test_closing_one_handle_leaves_the_others_open(store: Store, other: Store) -> None:
     await store.close()

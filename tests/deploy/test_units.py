@@ -62,7 +62,9 @@ def given() -> dict[str, str]:
 
 @BOTH
 def test_its_command_is_one_of_ours(unit: Path) -> None:
-    app.parse_args(command(unit), print_error=False, exit_on_error=False)
+    found, *_ = app.parse_args(command(unit), print_error=False, exit_on_error=False)
+
+    assert found.__module__.startswith("packhorse.cli.commands.")
 
 
 def test_every_setting_of_the_example_exists_and_can_be_used() -> None:

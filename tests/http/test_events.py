@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import httpx2
@@ -159,10 +160,8 @@ def test_a_quiet_stream_is_pinged(place: Place, monkeypatch: pytest.MonkeyPatch)
     with served(place) as server:
         job_id = httpx2.post(f"{server.api}/jobs", json={"pipeline": "add", "parameters": {"a": 1}}).json()["job_id"]
         with httpx2.stream("GET", f"{server.api}/jobs/{job_id}/events", timeout=60) as response:
-            lines = response.iter_lines()
-            pings = 0
-            while pings < 2:
-                pings += next(lines) == ": ping"
+            pings = (line for line in response.iter_lines() if line == ": ping")
+            assert len(list(islice(pings, 2))) == 2
 
 
 def _wrapper(place: Place, script: str) -> str:

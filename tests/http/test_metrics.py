@@ -141,9 +141,9 @@ def test_what_is_open_is_closed_when_its_client_vanishes(server: Server, client:
         return lambda: of(scraped(server), "http_open", kind=how) == count
 
     with vanishing(server, client, how):
-        until(is_open(1))
+        assert until(is_open(1))
 
-    until(is_open(0))
+    assert until(is_open(0))
 
 
 def vanishing(server: Server, client: Client, how: str) -> socket.socket:

@@ -20,7 +20,7 @@ from packhorse.errors import Forbidden, JobNotFound, OrderNotFound, ScheduleNotF
 from packhorse.store.base import Filter
 
 OPERATOR = "default"
-"""The tenant of those who run the deployment: of what all tenants share, and of what nobody else is known to own."""
+"""The tenant of the operators: it owns what all tenants share, and what has no other known owner."""
 LOCAL_USER = "local"
 
 GRANTS = {

@@ -136,7 +136,7 @@ class DeadWorkers:
         return (card.boot, card.pid_space) == (self._me.boot, self._me.pid_space)
 
     async def _free_stages(self, card: WorkerCard) -> None:
-        """Free its stages before removing its card: without the card, nobody would find what it held."""
+        """Free its stages before removing its card: without the card, no worker would find what it held."""
         await self._record_loss(card)
         stuck = StuckJobs()
         freed, before = 0, -1

@@ -222,7 +222,7 @@ class FailureAction(Struct, frozen=True):
     attempts: int = 0
     """How often it was taken."""
     stamp: int = 0
-    """Of its record: whoever settles it must have it as it is stored. 0 if it is new."""
+    """Version of its record, which a settlement must match. 0 if the failure is new."""
 
 
 class Alarm(Struct, frozen=True, omit_defaults=True):

@@ -91,7 +91,7 @@ class Put(Incoming):
             if not each.cancel():
                 each.exception()  # the file must not be closed under it
         with suppress(OSError, BlobUnavailable):  # the sweep removes an orphan; raise what ended the put
-            if self._published:  # cancelled, or the name could not be synced: nobody knows of the object
+            if self._published:  # cancelled, or the name could not be synced: no caller refers to the object
                 tree.delete(self._root, [self.key])
             tree.prune(self._root, self._folder)
         self._forget_partial()
@@ -120,7 +120,7 @@ class Put(Incoming):
 
 
 def link_object(root: Path, source: str, key: str) -> bool:
-    """Hard-link an object, which nobody writes to; False if the file system has no links, or no more for this file."""
+    """Hard-link an object, which never changes; False if the file system has no links, or no more for this file."""
     *above, old = source.split("/")
     *folder, new = key.split("/")
     for tries_left in reversed(range(TRIES)):

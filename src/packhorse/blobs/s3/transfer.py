@@ -134,7 +134,7 @@ class Upload(Incoming):
         with suppress(BlobUnavailable):
             if self._id is not None:
                 self._signed.ask("DELETE", self.key, query={"uploadId": self._id}, expect=GONE)
-            if self._is_asked and self._is_there():  # nobody knows of it
+            if self._is_asked and self._is_there():  # no caller refers to it
                 self._signed.ask("DELETE", self.key)
 
     def _is_there(self) -> bool:

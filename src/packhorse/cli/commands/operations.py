@@ -45,7 +45,7 @@ def pause(queue: Queue, /, *, reason: str = "", remote: Remote = Remote()) -> No
     Parameters
     ----------
     reason
-        Why; whoever waits is told.
+        Reason, shown to everybody whose jobs wait.
     """
     with remote.client() as client:
         _print_queue(client.pause(queue, reason), remote)
