@@ -64,6 +64,18 @@ async def test_callers_at_the_same_time_share_one_read_until_it_is_too_old() -> 
     assert source.reads == ["slow", "slow"]
 
 
+async def test_a_refresh_reads_what_is_still_young_and_callers_get_what_it_found() -> None:
+    source = Source()
+    source.may_answer["slow"].set()
+    await source.cached("slow")
+    source.now = 101.0
+
+    await source.cached.refresh("slow")
+
+    assert await source.cached("slow") == ("SLOW", 101.0)
+    assert source.reads == ["slow", "slow"]
+
+
 async def test_a_slow_read_of_one_key_does_not_delay_another() -> None:
     source = Source()
     async with asyncio.timeout(10):

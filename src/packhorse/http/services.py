@@ -45,7 +45,7 @@ class HttpServices(Services):
 
     async def run(self) -> None:
         """The background tasks of a server."""
-        tasks = [self.feed.run, self.keyring.run, self.audit.run, self._tally]
+        tasks = [self.feed.run, self.keyring.run, self.audit.run, self.keep_current, self._tally]
         if self.authenticator.rates is not None:
             tasks.append(self.authenticator.rates.run)
         await asyncio.gather(*(_run_forever(each) for each in tasks))

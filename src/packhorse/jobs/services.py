@@ -28,12 +28,12 @@ from packhorse.store.base import Finding, Store
 
 COUNTED = 2.0
 """Seconds for which a count of all jobs is used again: some stores need several milliseconds for it."""
-SURVEYED = 2.0
-"""Seconds for which the overview page uses a survey of the queues again."""
-EXAMINED = 5.0
-"""Seconds for which the overview page uses a self-check again."""
+REFRESHED = 5.0
+"""Seconds between two reads of what the overview page shows every operator. A server reads it, not its viewers."""
+OUTDATED = 3 * REFRESHED
+"""Seconds after which a viewer reads it, because the server has not."""
 CHECKED = 60.0
-"""Seconds for which it uses the store's check of its own settings again."""
+"""Seconds for which the self-check uses the store's check of its own settings again."""
 REMEMBERED = 10.0
 """Seconds for which the durations of earlier runs are used again."""
 LONGEST_REASON = 500
@@ -56,8 +56,10 @@ class Cached(Generic[T]):
         """The value, and when it was read."""
         oldest = self._now() - self._seconds
         self._found = {name: each for name, each in self._found.items() if each[1] >= oldest}
-        if key in self._found:
-            return self._found[key]
+        return self._found[key] if key in self._found else await self.refresh(*key)
+
+    async def refresh(self, *key: str) -> tuple[T, float]:
+        """Read it now, unless somebody is reading it."""
         if key not in self._reads:
             self._reads[key] = asyncio.create_task(self._read_again(key))
             self._reads[key].add_done_callback(partial(self._end_read, key))
@@ -124,11 +126,18 @@ class Services:
         self.keyring = Keyring(store)
         self.audit = Auditor(store, keep=settings.audit_keep)
         self.counts = Cached(lambda: store.counted(MOST_COUNTED), COUNTED, store.now)
-        self.survey = Cached(lambda: queue_stats(store, settings.lease), SURVEYED, store.now)
+        self.survey = Cached(lambda: queue_stats(store, settings.lease), OUTDATED, store.now)
         self.checked = Cached(lambda: store.check(), CHECKED, store.now)
-        self.findings = Cached(self._find_bad, EXAMINED, store.now)
+        self.findings = Cached(self._find_bad, OUTDATED, store.now)
         self.past_durations = Cached(partial(past_durations, store), REMEMBERED, store.now)
         """Of the stages of a pipeline: pages that watch a job ask again and again."""
+
+    async def keep_current(self) -> None:
+        """Read what the overview page shows every operator, again and again."""
+        while True:
+            await self.survey.refresh()
+            await self.findings.refresh()
+            await asyncio.sleep(REFRESHED)
 
     async def _find_bad(self) -> list[Finding]:
         survey, _ = await self.survey()
