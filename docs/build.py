@@ -32,6 +32,7 @@ ROOMS = {
         "howto/upload-from-a-browser",
         "howto/progress-in-your-page",
         "howto/test-a-pipeline",
+        "howto/test-crashes",
         "howto/schedule",
         "howto/scale-out",
         "howto/secure-and-limit",

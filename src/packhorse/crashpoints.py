@@ -32,9 +32,10 @@ POINTS = frozenset(
     }
 )
 
-hook: Callable[[str], None] | None = None
+hook: Callable[[str, object], None] | None = None
+"""Called with the point, and with what reached it: an `Attempt`, or None."""
 
 
-def reach(point: str) -> None:
+def reach(point: str, by: object = None) -> None:
     if hook is not None:
-        hook(point)
+        hook(point, by)

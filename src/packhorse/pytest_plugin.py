@@ -1,4 +1,6 @@
-"""The pytest fixture `packhorse`. Every pytest run loads this where packhorse is installed, so it imports little."""
+"""The pytest fixtures `packhorse` and `crash_lab`. Every pytest run loads this where packhorse is installed, so it
+imports little.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ import pytest
 from packhorse.errors import PackhorseError
 
 if TYPE_CHECKING:
-    from packhorse.testing import Bench
+    from packhorse.testing import Bench, CrashLab
 
 
 @pytest.fixture
@@ -22,6 +24,25 @@ def packhorse() -> Iterator[Bench]:
 
     with Bench() as bench:
         yield bench
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--crash-lab",
+        action="store_true",
+        help="also run tests with the fixture crash_lab: they start real packhorse workers and kill them",
+    )
+
+
+@pytest.fixture
+def crash_lab(request: pytest.FixtureRequest) -> Iterator[CrashLab]:
+    """Runs a pipeline on real workers, and kills them at every point of every stage. Needs ``--crash-lab``."""
+    from packhorse.testing import CrashLab
+
+    if not request.config.getoption("--crash-lab"):
+        pytest.skip("it starts real workers and kills them, which takes a while: run pytest --crash-lab")
+    with CrashLab() as lab:
+        yield lab
 
 
 @pytest.hookimpl(wrapper=True)

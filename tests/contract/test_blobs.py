@@ -113,7 +113,7 @@ from packhorse.errors import BlobExists
 
 url, key, at, then, size = sys.argv[1:]
 
-def passing(point):
+def passing(point, by):
     if point == at and then == "die":
         os.kill(os.getpid(), signal.SIGKILL)
     if point == at and then == "wait":

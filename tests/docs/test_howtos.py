@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.docs.running import run
@@ -60,6 +61,17 @@ def test_test_a_pipeline(tmp_path: Path) -> None:
     ran = run("docs/howto/test-a-pipeline.md", folder=tmp_path)
 
     assert "8 passed" in ran.out
+
+
+@pytest.mark.release  # twenty-two kills; tests/testing/test_crash_lab.py has the same claims
+def test_find_stages_that_are_not_safe_to_repeat(tmp_path: Path) -> None:
+    ran = run("docs/howto/test-crashes.md", folder=tmp_path)
+
+    for point in ("returned", "published"):
+        assert f"charge, killed when {point}: happened more than once: 5 for JOB" in ran.out
+    assert "receipt, killed" not in ran.out
+    assert "One charge was made twice." in ran.out
+    assert ran.out.count("1 passed") == 1
 
 
 def test_schedule(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ def hang(point: str, pass_number: int) -> None:
     """Die at the n-th pass of the point, as a power cut of this process alone would have it."""
     passes: Counter[str] = Counter()
 
-    def passing(name: str) -> None:
+    def passing(name: str, _by: object) -> None:
         passes[name] += 1
         if name == point and passes[name] == pass_number:
             os.kill(os.getpid(), signal.SIGKILL)

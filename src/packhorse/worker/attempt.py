@@ -154,7 +154,7 @@ class Attempt:
     async def run(self) -> Ending:
         """Run the stage and store its files. Whatever goes wrong is an ending, too."""
         self.task = asyncio.current_task()
-        reach("attempt.claimed")
+        reach("attempt.claimed", self)
         try:
             return await self._run()
         except Exception as error:  # broad: a bug of ours must end as a failed attempt, not as a silent lease
@@ -173,7 +173,7 @@ class Attempt:
 
     async def close(self) -> None:
         """Remove what is left of it: a process that is being ended, the scratch folder."""
-        reach("attempt.settled")
+        reach("attempt.settled", self)
         if self._stopping is not None:
             await self._stopping
         if self._may_have_scratch and os.path.lexists(self._scratch):  # noqa: ASYNC240 (one system call)
@@ -254,7 +254,7 @@ class Attempt:
         finally:
             for line in self._throttle.remainder() if self._throttle is not None else ():
                 self._write(line)
-        reach("attempt.done")
+        reach("attempt.done", self)
         if self.why is StopReason.LOST:
             return self._end_as(None)
         match outcome:
@@ -284,7 +284,7 @@ class Attempt:
             self.began = self.moved_at = time.monotonic()
             self._call = child.run(self._message(child.number(), parameters, arguments, previous), self)
             self.is_sent = True
-            reach("attempt.sent")
+            reach("attempt.sent", self)
             outcome = await self._call.outcome
             if isinstance(outcome, messages.Returned):
                 self._may_have_scratch = outcome.has_scratch or self._has_inputs
@@ -354,7 +354,7 @@ class Attempt:
         except errors.InvalidInput as error:
             await self._discard()
             return self._fail(error_codes.INVALID_RESULT, str(error), permanent=True)
-        reach("attempt.published")
+        reach("attempt.published", self)
         return self._end_as(lifecycle.finish, handoff=self._handoff, result=result, width=returned.width)
 
     def _redact(self, document: messages.Document) -> messages.Document:

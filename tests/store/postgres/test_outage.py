@@ -140,7 +140,7 @@ async def dying_at(point: str, server: Postgres) -> AsyncIterator[None]:
     """The server is killed when a write passes this point for the first time."""
     killed: list[str] = []
 
-    def hook(passed: str) -> None:
+    def hook(passed: str, _by: object) -> None:
         if passed == point and not killed:
             killed.append(passed)
             server.kill()
