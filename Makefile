@@ -7,7 +7,7 @@ READY := .venv/.ready
 PAGE := src/packhorse/web/static/vendor
 MODELS := .venv/share/packhorse_video/made-from
 PROJECTS := pyproject.toml $(wildcard apps/*/pyproject.toml)  # packhorse and its apps, each a package
-CODE := src apps deploy examples tests bench docs
+CODE := src apps deploy examples tests bench lab docs
 PEERS := $(filter-out peers-oban,$(basename $(notdir $(wildcard requirements/peers-*.in))))  # that one needs Python 3.12
 PROCESSES := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 LOCK := $(BIN)/uv pip compile --quiet --generate-hashes --no-header --universal --no-emit-index-url --excludes requirements/local.in
@@ -18,7 +18,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export UV_SYSTEM_CERTS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run quick test test-all check bench peers screenshots docs release lock clean
+.PHONY: help setup run quick test test-all check lab bench peers screenshots docs release lock clean
 
 help: ## List what can be made
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name meaning; do printf '  make %-11s %s\n' "$$name" "$$meaning"; done
@@ -65,6 +65,9 @@ check: setup ## Check format, lint, types, the direction of imports and the layo
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache  # its cache keeps imports of modules that have been added since
 	$(BIN)/python -m tests.layout
+
+lab: setup ## Simulate faults with fresh seeds (LAB_SECONDS=60, LAB_SEED=a first seed, LAB_COUNT=seeds instead of seconds)
+	$(BIN)/python -m lab --seconds $(or $(LAB_SECONDS),60) $(LAB_SEED:%=--seed %) $(LAB_COUNT:%=--count %)
 
 bench: peers ## Measure it, beside others: about half an hour
 	$(BIN)/python -m bench

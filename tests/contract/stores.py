@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from lab.model_store import State, open_model
+
 from packhorse.store.base import Store
 from packhorse.store.postgres import PostgresStore
 from packhorse.store.redis import RedisStore
@@ -38,13 +40,30 @@ def _redis(address: str, clock: Now) -> Awaitable[Store]:
     return RedisStore.open(address, clock=_own(clock))
 
 
+_models: dict[str, State] = {}
+
+
+def _new_model(_folder: Path) -> str:
+    address = f"model://{len(_models)}"
+    _models[address] = State()
+    return address
+
+
+async def _open_model(address: str, clock: Now) -> Store:
+    return open_model(_models[address], clock)
+
+
 STORES: dict[str, Sort] = {
+    "model": Sort(_new_model, _open_model),
     "sqlite": Sort(lambda folder: f"sqlite://{folder}/store.db", lambda at, clock: SqliteStore.open(_file(at), clock)),
     "postgresql": Sort(lambda _: postgres.server().url(), lambda at, clock: PostgresStore.open(at, _own(clock))),
     "redis": Sort(lambda _: valkey.shared().url(valkey.fresh_prefix()), _redis),
     "redis+cluster": Sort(lambda _: valkey.shared_cluster().url(valkey.fresh_prefix(), "redis+cluster"), _redis),
 }
-"""By the scheme of their addresses. A store that is added here is held to the whole contract."""
+"""By the scheme of their addresses. A store that is added here is held to the whole contract.
+
+The first is the model that the simulation runs on: passing the contract is what makes it worth anything.
+"""
 
 
 SORTS = ["sqlite", "postgresql", "redis"]

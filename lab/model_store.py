@@ -1,0 +1,845 @@
+"""A store in memory that is simple enough to be read as a specification. The contract suite holds it to every rule.
+
+`State` is the server: plain dictionaries, and one method per operation that takes the server's time. An operation runs
+whole, so there is nothing to lock and nothing to roll back. `ModelStore` is a handle on it for tests; the simulation
+has a handle of its own, with a network in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import threading
+import time
+from bisect import insort
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+from msgspec.structs import replace
+
+from packhorse.core import changes, json
+from packhorse.core import failures as rules
+from packhorse.core.changes import Change
+from packhorse.core.models import Event, FailedRun, Job, Result, Settled, Spec, TaskId
+from packhorse.core.records import Drop, IndexEntry, LogEntry, Put, Record, Ref
+from packhorse.errors import (
+    AlreadySubmitted,
+    Conflict,
+    JobNotFound,
+    LeaseLost,
+    PackhorseError,
+    SlotTaken,
+    StoreError,
+    StoreUnavailable,
+)
+from packhorse.store import counters
+from packhorse.store.base import (
+    Claim,
+    Count,
+    Decide,
+    Filter,
+    Finding,
+    Lease,
+    Line,
+    Progress,
+    Renewal,
+    Report,
+    Sample,
+    Snapshot,
+    Store,
+)
+from packhorse.store.counters import Buckets, Charge, Counts, Head, Spent, Tally
+from packhorse.store.failures import FailureFilter, FailureGroup, Ledger, Recent
+
+FEED = 10_000
+"""Commits that the feed keeps for watchers."""
+
+Key = tuple[str, TaskId]
+"""Job and task."""
+
+
+class Held(NamedTuple):
+    """A lease as the server has it."""
+
+    token: str
+    worker: str
+    until: float
+
+
+class Queued(NamedTuple):
+    """A task in its queue. Its order is that of its rank, job, stage and element."""
+
+    rank: int
+    job_id: str
+    task: TaskId
+    queue: str
+    kind: str
+    not_before: float
+
+
+class Row(NamedTuple):
+    """A record with what it is found by."""
+
+    record: Record
+    entries: tuple[IndexEntry, ...]
+    lane: str
+    job_id: str | None
+
+
+Watcher = Callable[[Change, float], None]
+"""Is told of every change that was made, and when by the server's clock."""
+
+
+class State:
+    """The server. Every method is one atomic operation at the time ``now`` of the server."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, Job] = {}
+        self.specs: dict[str, Spec] = {}
+        self.results: dict[str, dict[TaskId, Result]] = {}
+        self.history: dict[str, list[Event]] = {}
+        self.made_changes: set[tuple[str, str]] = set()
+        self.keys: dict[str, tuple[str, str]] = {}
+        self.slots: dict[str, str] = {}
+        self.queue: dict[Key, Queued] = {}
+        self.leases: dict[Key, Held] = {}
+        self.reports: dict[str, dict[TaskId, Progress]] = {}
+        self.text: dict[str, list[Line]] = {}
+        self.last_line: Counter[str] = Counter()
+        self.measured: dict[str, dict[tuple[float, TaskId], Sample]] = {}
+        self.records: dict[Ref, Row] = {}
+        self.logs: dict[str, list[LogEntry]] = {}
+        self.last_entry: Counter[str] = Counter()
+        self.spent: dict[counters.Counter, Buckets] = {}
+        self.tallies: Counter[Tally] = Counter()
+        self.failed: dict[str, tuple[FailedRun, bool]] = {}
+        self.groups: dict[tuple[str, str], FailureGroup] = {}
+        self.failed_users: Counter[tuple[str, str, str]] = Counter()
+        self.feed: list[frozenset[str]] = []
+        self.feed_start = 0
+        """Commits that the feed no longer has."""
+        self.mark = 0
+        """Writes so far."""
+
+    def copy(self) -> State:
+        """The state as a replica has it: values are never changed in place, only the collections are."""
+        twin = State()
+        for name, value in vars(self).items():
+            if name in ("results", "history", "reports", "text", "measured", "logs", "spent"):
+                value = type(value)((key, copy.copy(each)) for key, each in value.items())
+            setattr(twin, name, copy.copy(value))
+        return twin
+
+    # Jobs.
+
+    def commit(
+        self, wanted: Sequence[Change], *, now: float, made: Watcher | None = None
+    ) -> list[PackhorseError | None]:
+        outcomes: list[PackhorseError | None] = []
+        refused: set[str] = set()
+        for change in wanted:
+            outcome: PackhorseError | None = None
+            if change.after.id in refused:
+                outcome = Conflict(job_id=change.after.id)
+            else:
+                try:
+                    self.make(change, now)
+                except PackhorseError as error:
+                    outcome = error
+            if outcome is not None:
+                refused.add(change.after.id)
+            elif made is not None:
+                made(change, now)
+            outcomes.append(outcome)
+        return outcomes
+
+    def make(self, change: Change, now: float) -> None:
+        """Check everything, then write everything."""
+        job = change.after
+        _check_writable(change)
+        for guard in change.guards:
+            self._check(guard, job, now)
+        found = self.jobs.get(job.id)
+        if change.before is None and found is not None:
+            raise Conflict(f"There is a job {job.id} already.", job_id=job.id)
+        if change.before is not None and (found is None or found.version != change.before.version):
+            raise Conflict(job_id=job.id)
+        for effect in change.effects:
+            if isinstance(effect, changes.EndLease):
+                task = None if change.before is None else change.before.task(effect.task)
+                held = self.leases.get((job.id, effect.task))
+                if held is None or task is None or held.token != task.token:
+                    raise LeaseLost(job_id=job.id, stage=effect.task.stage)
+        self.jobs[job.id] = job
+        for effect in change.effects:
+            self._apply(effect, change, now)
+        self.history.setdefault(job.id, []).extend(change.events)
+        if change.id:
+            self.made_changes.add((job.id, change.id))
+        self._touch({job.id})
+
+    def _check(self, guard: changes.Guard, job: Job, now: float) -> None:
+        match guard:
+            case changes.Holds(task, token):
+                held = self.leases.get((job.id, task))
+                if held is None or held.token != token:
+                    raise LeaseLost(job_id=job.id, stage=task.stage)
+            case changes.Overdue(task, token):
+                held = self.leases.get((job.id, task))
+                if held is None or held.token != token or held.until > now:
+                    raise Conflict(f"The lease of {task.stage} was renewed in the meantime.", job_id=job.id)
+            case changes.Waiting(task):
+                if (job.id, task) not in self.queue:
+                    raise Conflict(f"{task.stage} is not waiting any more.", job_id=job.id)
+            case changes.Foremost(task, kinds):
+                mine = (-job.priority, job.id)
+                queue = job.plan.stage(task.stage).queue
+                if any(each[:2] < mine for each in self._ready(queue, kinds, now)):
+                    raise Conflict(f"Something more urgent than {task.stage} is waiting.", job_id=job.id)
+            case changes.KeyUnused(key):
+                if key in self.keys:
+                    first, fingerprint = self.keys[key]
+                    raise AlreadySubmitted(job_id=first, fingerprint=fingerprint)
+            case changes.SlotFree(slot):
+                holder = self.slots.get(slot, job.id)
+                if holder != job.id:
+                    raise SlotTaken(active_job_id=holder)
+            case changes.RecordIs(ref, stamp):
+                if self._stamp(ref) != stamp:
+                    raise Conflict(f"The {ref.kind} {ref.id} has changed.", kind=ref.kind, id=ref.id, job_id=job.id)
+
+    def _apply(self, effect: changes.Effect, change: Change, now: float) -> None:
+        job = change.after
+        match effect:
+            case changes.MakeDue(task, queue, kind, priority, not_before):
+                self.queue[job.id, task] = Queued(-priority, job.id, task, queue, kind, not_before)
+            case changes.TakeBack(task):
+                self.queue.pop((job.id, task), None)
+            case changes.Grant(task, token, worker, seconds):
+                self.leases[job.id, task] = Held(token, worker, now + seconds)
+            case changes.EndLease(task):
+                del self.leases[job.id, task]
+            case changes.TakeSlot(slot):
+                self.slots[slot] = job.id
+            case changes.ReleaseSlot(slot):
+                if self.slots.get(slot) == job.id:
+                    del self.slots[slot]
+            case changes.KeepSpec(spec):
+                self.specs[job.id] = spec
+            case changes.RememberKey(key, fingerprint):
+                self.keys[key] = (job.id, fingerprint)
+            case changes.KeepResult(task, result):
+                self.results.setdefault(job.id, {})[task] = result
+            case changes.DropStages(stages):
+                for kept in (self.results.get(job.id, {}), self.reports.get(job.id, {})):
+                    for task in [task for task in kept if task.stage in stages]:
+                        del kept[task]
+            case changes.RecordFailure(failure):
+                ledger = self._ledger([(failure, False)])
+                ledger.record(failure)
+                self._keep(ledger)
+            case changes.SettleFailures(was):
+                of_job = [each for each in self.failed.values() if each[0].job_id == job.id and each[0].status is was]
+                ledger = self._ledger(of_job)
+                ledger.settle(job.id, effect)
+                self._keep(ledger)
+            case changes.PutRecord(put):
+                if self._refusal(put) is None:
+                    self._put(put)
+            case changes.NoteRecord(ref, note, index):
+                if (row := self.records.get(ref)) is not None:
+                    noted = replace(row.record, note=note, stamp=row.record.stamp + 1, due_at=None)
+                    self.records[ref] = Row(noted, index, row.lane, row.job_id)
+            case changes.DropRecord(ref):
+                self.records.pop(ref, None)
+
+    def get(self, job_ids: Sequence[str], *, now: float) -> list[Job | None]:
+        return [self.jobs.get(job_id) for job_id in job_ids]
+
+    def find(self, filter: Filter, *, now: float, before: str | None = None, limit: int = 50) -> list[Job]:
+        found = [job for job in self.jobs.values() if _fits(filter, job) and (before is None or job.id < before)]
+        return sorted(found, key=lambda job: job.id, reverse=True)[:limit]
+
+    def count(self, filter: Filter, *, now: float, most: int) -> Count:
+        """No more jobs are looked at than agreed: the time, and a user's jobs of one pipeline, are in no index."""
+        indexed = replace(filter, created_from=None, created_until=None)
+        if filter.user is not None:
+            indexed = replace(indexed, pipeline=None)
+        low, high = filter.ids()
+        found = [job for job in self.jobs.values() if _fits(indexed, job)]
+        found = [job for job in found if (low is None or job.id >= low) and (high is None or job.id < high)]
+        is_oldest_first = filter.created_from is None and filter.created_until is not None
+        found.sort(key=lambda job: job.id, reverse=not is_oldest_first)
+        looks = filter.looks(most)
+        number = sum(_fits(filter, job) and not job.is_purging for job in found[:looks])
+        return Count(min(number, most), number <= most and len(found) < looks)
+
+    def snapshot(
+        self, job_id: str, *, now: float, events: int, lines: int, stage: str | None = None
+    ) -> Snapshot | None:
+        job = self.jobs.get(job_id)
+        if job is None:
+            return None
+        return Snapshot(
+            job,
+            self.specs.get(job_id),
+            dict(self.results.get(job_id, {})),
+            dict(self.reports.get(job_id, {})),
+            self.events(job_id, now=now, after=max(0, job.events - events), limit=events),
+            self.lines(job_id, now=now, limit=lines, stage=stage, newest=True),
+            self.last_line[job_id] if self.text.get(job_id) else 0,
+            self.samples(job_id, now=now),
+        )
+
+    def get_specs(self, job_ids: Sequence[str], *, now: float) -> dict[str, Spec]:
+        return {job_id: self.specs[job_id] for job_id in job_ids if job_id in self.specs}
+
+    def get_results(self, job_ids: Sequence[str], *, now: float) -> dict[str, dict[TaskId, Result]]:
+        return {job_id: dict(sorted(self.results[job_id].items())) for job_id in job_ids if self.results.get(job_id)}
+
+    def events(self, job_id: str, *, now: float, after: int = 0, limit: int = 1000) -> list[Event]:
+        return [event for event in self.history.get(job_id, []) if event.n > after][:limit]
+
+    def made(self, job_id: str, change_id: str, *, now: float) -> bool:
+        return (job_id, change_id) in self.made_changes
+
+    def keyed(self, key: str, *, now: float) -> tuple[str, str] | None:
+        return self.keys.get(key)
+
+    def holder(self, slot: str, *, now: float) -> str | None:
+        return self.slots.get(slot)
+
+    # The queue.
+
+    def _ready(self, queue: str, kinds: Collection[str], now: float) -> list[Queued]:
+        """The most urgent first."""
+        return sorted(
+            each
+            for each in self.queue.values()
+            if each.queue == queue and each.kind in kinds and each.not_before <= now
+        )
+
+    def has_ready(self, queue: str, kinds: Collection[str], now: float) -> bool:
+        return any(
+            each.queue == queue and each.not_before <= now and each.kind in kinds for each in self.queue.values()
+        )
+
+    def pick(self, wants: Mapping[str, int], kinds: Collection[str], decide: Decide, now: float) -> list[Change | Key]:
+        """The first half of a claim: what to start, or the entries to remove because nothing will start them."""
+        picked: list[Change | Key] = []
+        jobs: dict[str, Job] = {}
+        for queue, limit in wants.items():
+            for entry in self._ready(queue, kinds, now)[: max(0, limit)]:
+                job = jobs.get(entry.job_id) or self.jobs.get(entry.job_id)
+                change = None
+                if job is not None:
+                    try:
+                        change = decide(job, entry.task)
+                    except PackhorseError:
+                        change = None
+                if change is None:
+                    picked.append((entry.job_id, entry.task))
+                else:
+                    jobs[entry.job_id] = change.after
+                    picked.append(change)
+        return picked
+
+    def start(self, picked: Sequence[Change | Key], now: float, made: Watcher | None = None) -> list[Claim]:
+        """The second half of a claim: make what was decided, where it still can be."""
+        for each in picked:
+            if not isinstance(each, Change):
+                self.queue.pop(each, None)
+        wanted = [each for each in picked if isinstance(each, Change)]
+        outcomes = self.commit(wanted, now=now, made=made)
+        started = [change for change, outcome in zip(wanted, outcomes, strict=True) if outcome is None]
+        return [self._claim(change) for change in started]
+
+    def claim(
+        self,
+        wants: Mapping[str, int],
+        kinds: Collection[str],
+        decide: Decide,
+        *,
+        now: float,
+        made: Watcher | None = None,
+    ) -> list[Claim]:
+        return self.start(self.pick(wants, kinds, decide, now), now, made)
+
+    def _claim(self, change: Change) -> Claim:
+        job = self.jobs[change.after.id]
+        [task] = [effect.task for effect in change.effects if isinstance(effect, changes.Grant)]
+        kept = self.results.get(job.id, {})
+        needed = {
+            need.stage: tuple(kept[at] for at in sorted(kept) if at.stage == need.stage)
+            for need in job.plan.stage(task.stage).needs
+        }
+        return Claim(job, task, self.specs[job.id], needed)
+
+    def renew(self, leases: Sequence[Lease], seconds: float | None, *, now: float) -> Renewal:
+        lost, stopping = set(), set()
+        for lease in leases:
+            held = self.leases.get((lease.job_id, lease.task))
+            if held is None or held.token != lease.token:
+                lost.add(lease)
+                continue
+            if seconds is not None:
+                self.leases[lease.job_id, lease.task] = held._replace(until=now + seconds)
+                self.mark += 1
+            if self.jobs[lease.job_id].stopping is not None:
+                stopping.add(lease)
+        return Renewal(frozenset(lost), frozenset(stopping))
+
+    def overdue(self, limit: int, *, now: float) -> list[tuple[Job, TaskId]]:
+        return self._leased(limit, lambda held: held.until <= now)
+
+    def held_by(self, worker: str, limit: int, *, now: float) -> list[tuple[Job, TaskId]]:
+        return self._leased(limit, lambda held: held.worker == worker)
+
+    def _leased(self, limit: int, fits: Callable[[Held], bool]) -> list[tuple[Job, TaskId]]:
+        found = sorted((held.until, key) for key, held in self.leases.items() if fits(held))
+        return [(self.jobs[job_id], task) for _, (job_id, task) in found[:limit]]
+
+    def expired(self, limit: int, *, now: float) -> list[Job]:
+        found = [
+            job
+            for job in self.jobs.values()
+            if job.deadline_at is not None and job.deadline_at <= now and job.stopping is None
+        ]
+        return sorted(found, key=lambda job: job.deadline_at or 0.0)[:limit]
+
+    def ahead(self, job: Job, task: TaskId, *, now: float, limit: int = 1000) -> int:
+        queue = job.plan.stage(task.stage).queue
+        mine = (-job.priority, job.id, task)
+        ready = (each for each in self.queue.values() if each.queue == queue and each.not_before <= now)
+        return min(limit, sum(each[:3] < mine for each in ready))
+
+    def ready(self, kinds: Mapping[str, Collection[str]], *, now: float, limit: int = 1000) -> dict[str, int]:
+        return {queue: min(limit, len(self._ready(queue, names, now))) for queue, names in kinds.items()}
+
+    # Notes.
+
+    def report(self, reports: Sequence[Report], *, now: float) -> None:
+        for each in reports:
+            held = self.leases.get((each.job_id, each.task))
+            if held is None or held.token != each.token:
+                continue
+            kept = self.reports.setdefault(each.job_id, {})
+            before = kept.get(each.task)
+            peak = max(before.peak, each.fraction) if before is not None and before.run == each.run else each.fraction
+            kept[each.task] = Progress(each.task, each.run, each.at, each.current, each.total, each.message, peak)
+            self._touch({each.job_id})
+
+    def log(self, lines: Sequence[Line], *, now: float, keep: int) -> None:
+        for line in lines:
+            if line.job_id in self.jobs:
+                self.last_line[line.job_id] += 1
+                kept = self.text.setdefault(line.job_id, [])
+                kept.append(replace(line, n=self.last_line[line.job_id]))
+        for job_id in {line.job_id for line in lines} & self.jobs.keys():
+            kept = self.text[job_id]
+            while sum(max(1, len(line.text.encode())) for line in kept) > keep:
+                del kept[0]
+            self._touch({job_id})
+
+    def sample(self, samples: Sequence[Sample], *, now: float, keep: int) -> None:
+        for each in samples:
+            if each.job_id in self.jobs:
+                kept = self.measured.setdefault(each.job_id, {})
+                kept[each.at, each.task] = each
+                for old in sorted(kept)[: max(0, len(kept) - keep)]:
+                    del kept[old]
+        self.mark += 1
+
+    def progress(self, job_ids: Sequence[str], *, now: float) -> dict[str, dict[TaskId, Progress]]:
+        return {job_id: dict(self.reports[job_id]) for job_id in job_ids if self.reports.get(job_id)}
+
+    def lines(
+        self,
+        job_id: str,
+        *,
+        now: float,
+        after: int = 0,
+        limit: int = 1000,
+        stage: str | None = None,
+        newest: bool = False,
+    ) -> list[Line]:
+        found = [
+            line for line in self.text.get(job_id, []) if line.n > after and (stage is None or line.task.stage == stage)
+        ]
+        return found[max(0, len(found) - limit) :] if newest else found[:limit]
+
+    def samples(self, job_id: str, *, now: float) -> list[Sample]:
+        kept = self.measured.get(job_id, {})
+        return [kept[key] for key in sorted(kept)]
+
+    # Watchers.
+
+    def _touch(self, job_ids: Iterable[str]) -> None:
+        self.mark += 1
+        self.feed.append(frozenset(job_ids))
+
+    def touched(self, since: int | None, *, now: float) -> tuple[int, Collection[str] | None]:
+        last = self.feed_start + len(self.feed)
+        if since is None or since < self.feed_start:
+            return last, None
+        return last, set().union(*self.feed[since - self.feed_start :])
+
+    # Upkeep.
+
+    def purgeable(self, limit: int, *, now: float) -> list[Job]:
+        begun = sorted((job for job in self.jobs.values() if job.is_purging), key=lambda job: job.id)
+        due = [job for job in self.jobs.values() if job.purge_at is not None and job.purge_at <= now]
+        due = sorted((job for job in due if not job.is_purging), key=lambda job: job.purge_at or 0.0)
+        return (begun + due)[:limit]
+
+    def littered(self, limit: int, *, now: float) -> list[Job]:
+        found = [
+            job for job in self.jobs.values() if job.has_litter and job.completed_at is not None and not job.is_purging
+        ]
+        return sorted(found, key=lambda job: job.id)[:limit]
+
+    def erase(self, job_id: str, *, now: float) -> None:
+        job = self.jobs.get(job_id)
+        if job is None or not job.is_purging:
+            return
+        kept: tuple[dict[str, Any], ...] = (
+            self.jobs, self.specs, self.results, self.history, self.reports, self.text, self.last_line, self.measured,
+        )  # fmt: skip
+        for each in kept:
+            each.pop(job_id, None)
+        self.keys = {key: value for key, value in self.keys.items() if value[0] != job_id}
+        self.made_changes = {each for each in self.made_changes if each[0] != job_id}
+        self.leases = {key: held for key, held in self.leases.items() if key[0] != job_id}
+        self.records = {ref: row for ref, row in self.records.items() if row.job_id != job_id}
+        self.mark += 1
+
+    def known(self, job_ids: Sequence[str], *, now: float) -> set[str]:
+        return self.jobs.keys() & set(job_ids)
+
+    def trim(self, *, now: float) -> None:
+        extra = max(0, len(self.feed) - FEED)
+        self.feed_start += extra
+        del self.feed[:extra]
+        for each in [each for each in self.tallies if each.at < now - counters.KEPT[each.step] - each.step]:
+            del self.tallies[each]
+        for counter in [each for each, kept in self.spent.items() if counters.until(each[1], kept) <= now]:
+            del self.spent[counter]
+
+    # Records.
+
+    def _stamp(self, ref: Ref) -> int:
+        row = self.records.get(ref)
+        return 0 if row is None else row.record.stamp
+
+    def _refusal(self, each: Put | Drop) -> PackhorseError | None:
+        if isinstance(each, Put):
+            if each.job_id is not None and each.job_id not in self.jobs:
+                return JobNotFound(job_id=each.job_id)
+            if each.needs is not None and each.needs not in self.records:
+                return Conflict(f"There is no {each.needs.kind} {each.needs.id}.", kind=each.kind, id=each.id)
+        elif each.leaseless and any(held.worker == each.leaseless for held in self.leases.values()):
+            return Conflict(f"The worker {each.leaseless} still holds a lease.", kind=each.kind, id=each.id)
+        found = self._stamp(Ref(each.kind, each.id))
+        if each.stamp is None or each.stamp == found:
+            return None
+        return Conflict(f"The {each.kind} {each.id} has stamp {found}, not {each.stamp}.", kind=each.kind, id=each.id)
+
+    def _put(self, each: Put) -> int:
+        ref = Ref(each.kind, each.id)
+        before = self.records.get(ref)
+        attempts = each.attempts
+        if attempts is None:
+            attempts = 0 if before is None else before.record.attempts
+        stamp = 1 if before is None else before.record.stamp + 1
+        record = Record(each.kind, each.id, each.body, b"", stamp, each.due_at, attempts)
+        self.records[ref] = Row(record, each.index, each.lane, each.job_id)
+        return stamp
+
+    def put(self, writes: Sequence[Put | Drop], *, now: float, quiet: bool = False) -> list[int]:
+        before, stamps = dict(self.records), []
+        for each in writes:
+            if (refusal := self._refusal(each)) is not None:
+                self.records = before
+                raise refusal
+            if isinstance(each, Put):
+                stamps.append(self._put(each))
+            else:
+                self.records.pop(Ref(each.kind, each.id), None)
+                stamps.append(0)
+        self.mark += not quiet
+        return stamps
+
+    def fetch(self, kind: str, ids: Sequence[str], *, now: float) -> list[Record | None]:
+        rows = [self.records.get(Ref(kind, id)) for id in ids]
+        return [None if row is None else row.record for row in rows]
+
+    def scan(
+        self,
+        kind: str,
+        index: str,
+        *,
+        now: float,
+        after: str = "",
+        before: str | None = None,
+        limit: int = 50,
+        newest: bool = False,
+    ) -> list[Record]:
+        low, high = after.encode(), None if before is None else before.encode()
+        found: list[tuple[bytes, str]] = []
+        for ref, row in self.records.items():
+            if ref.kind != kind:
+                continue
+            for entry in row.entries:
+                place = entry.place.encode()
+                if entry.name == index and place > low and (high is None or place < high):
+                    insort(found, (place, ref.id))
+        return [self.records[Ref(kind, id)].record for _, id in (found[::-1] if newest else found)[:limit]]
+
+    def take(self, kind: str, lane: str, limit: int, seconds: float, *, now: float) -> list[Record]:
+        due = [
+            (row.record.due_at, ref)
+            for ref, row in self.records.items()
+            if ref.kind == kind and row.lane == lane and row.record.due_at is not None and row.record.due_at <= now
+        ]
+        taken = []
+        for _, ref in sorted(due)[:limit]:
+            row = self.records[ref]
+            record = replace(
+                row.record, stamp=row.record.stamp + 1, attempts=row.record.attempts + 1, due_at=now + seconds
+            )
+            self.records[ref] = row._replace(record=record)
+            taken.append(record)
+        return taken
+
+    def append(self, log: str, entries: Sequence[LogEntry], *, now: float, keep: int) -> None:
+        kept = self.logs.setdefault(log, [])
+        for entry in entries:
+            self.last_entry[log] += 1
+            kept.append(entry._replace(n=self.last_entry[log]))
+        del kept[: max(0, len(kept) - keep)]
+        self.mark += 1
+
+    def tail(
+        self, log: str, *, now: float, topic: str = "", before: int | None = None, limit: int = 50
+    ) -> list[LogEntry]:
+        found = [
+            entry
+            for entry in reversed(self.logs.get(log, []))
+            if (before is None or entry.n < before) and (not topic or entry.topic == topic)
+        ]
+        return found[:limit]
+
+    # Counters and statistics.
+
+    def spend(self, charges: Sequence[Charge], *, now: float) -> Spent:
+        return counters.spend(self.spent, charges, now)
+
+    def refund(self, charges: Sequence[Charge], at: float, *, now: float) -> None:
+        counters.refund(self.spent, charges, at)
+
+    def tally(self, counts: Mapping[Tally, int], *, now: float) -> None:
+        self.tallies.update(counts)
+
+    def tallied(
+        self, step: int, since: float, *, now: float, queue: str | None = None, pipeline: str | None = None
+    ) -> list[tuple[Tally, int]]:
+        first = counters.first(step, since, now)
+        return sorted(
+            (each, count)
+            for each, count in self.tallies.items()
+            if each.step == step
+            and each.at >= first
+            and queue in (None, each.queue)
+            and pipeline in (None, each.pipeline)
+        )
+
+    def heads(self, kinds: Mapping[str, Collection[str]], *, now: float) -> list[Head]:
+        found: list[Head] = []
+        for queue, names in kinds.items():
+            for kind in names:
+                first: dict[int, Queued] = {}
+                for each in self._ready(queue, [kind], now):
+                    first.setdefault(each.rank, each)
+                ranked = [first[rank] for rank in sorted(first)[: counters.MOST_RANKS]]
+                found += [Head(queue, each.job_id, each.task) for each in ranked]
+        return found
+
+    def counted(self, most: int, *, now: float) -> Counts:
+        return counters.capped(Counter(job.status.value for job in self.jobs.values()), most, is_all=True)
+
+    # Failures.
+
+    def _ledger(self, found: Iterable[tuple[FailedRun, bool]]) -> Ledger:
+        """These failures, with their groups and users."""
+        ledger = Ledger()
+        for failure, is_counted in found:
+            key = (failure.tenant, failure.fingerprint)
+            ledger.failures[failure.id] = (failure, is_counted)
+            ledger.groups[key] = self.groups.get(key)
+            ledger.users[*key, failure.user] = self.failed_users[*key, failure.user]
+        return ledger
+
+    def _keep(self, ledger: Ledger) -> None:
+        for id in (*ledger.added, *ledger.moved):
+            self.failed[id] = ledger.failures[id]
+        for id in ledger.gone:
+            del self.failed[id]
+        self.failed_users.update({user: count - self.failed_users[user] for user, count in ledger.users.items()})
+        for key, group in ledger.groups.items():
+            if group is None:
+                self.groups.pop(key, None)
+            else:
+                self.groups[key] = group
+        for alert in ledger.alerts:
+            if self._refusal(alert) is None:
+                self._put(alert)
+        self.mark += 1
+
+    def failures(
+        self, wanted: FailureFilter | Sequence[str], *, now: float, before: str | None = None, limit: int = 50
+    ) -> list[FailedRun]:
+        if not isinstance(wanted, FailureFilter):
+            return [self.failed[id][0] for id in wanted if id in self.failed]
+        found = [
+            each for each, _ in self.failed.values() if _matches(wanted, each) and (before is None or each.id < before)
+        ]
+        return sorted(found, key=lambda each: each.id, reverse=True)[:limit]
+
+    def failure_groups(
+        self,
+        tenant: str,
+        *,
+        now: float,
+        fingerprints: Sequence[str] | None = None,
+        before: str | None = None,
+        limit: int = 50,
+        recent: Recent | None = None,
+    ) -> list[FailureGroup]:
+        if fingerprints is not None:
+            found = [self.groups[tenant, name] for name in fingerprints if (tenant, name) in self.groups]
+        else:
+            mine = [each for (owner, _), each in self.groups.items() if owner == tenant]
+            mine = [each for each in mine if before is None or each.seen < before]
+            found = sorted(mine, key=lambda each: each.seen, reverse=True)[:limit]
+        return found if recent is None else [replace(each, times=self._times(each, recent)) for each in found]
+
+    def _times(self, group: FailureGroup, recent: Recent) -> tuple[float, ...]:
+        ids = [
+            id
+            for id, (each, _) in self.failed.items()
+            if (each.tenant, each.fingerprint) == (group.tenant, group.fingerprint)
+            and id >= rules.first_id(recent.since)
+        ]
+        return tuple(rules.time_of(id) for id in sorted(ids, reverse=True)[: recent.limit])
+
+    def dismiss_failures(
+        self, ids: Sequence[str], settled: Settled, *, now: float, group: tuple[str, str] | None = None
+    ) -> list[str]:
+        ledger = self._ledger(self.failed[id] for id in dict.fromkeys(ids) if id in self.failed)
+        done = ledger.dismiss(settled)
+        if group is not None:
+            held = ledger.groups.get(group) or self.groups.get(group)
+            if held is not None:
+                ledger.groups[group] = replace(held, dismissal=settled)
+        self._keep(ledger)
+        return [id for id in dict.fromkeys(ids) if id in done]
+
+    def forget_failures(self, until: float, limit: int, *, now: float) -> int:
+        old = sorted(id for id in self.failed if id < rules.first_id(until))[:limit]
+        ledger = self._ledger(self.failed[id] for id in old)
+        count = ledger.forget()
+        self._keep(ledger)
+        return count
+
+    def check(self, *, now: float) -> list[Finding]:
+        return [Finding("model", True, "in memory", "nothing of it survives the process")]
+
+
+def _check_writable(change: Change) -> None:
+    """The other stores keep JSON, and refuse what has none."""
+    if not change.after.id:
+        raise StoreError("A job needs an id.")
+    try:
+        json.encode(change.effects)
+    except Exception as error:  # broad: whatever the encoder does not like
+        raise StoreError(f"{type(error).__name__}: {error}") from error
+
+
+def _fits(filter: Filter, job: Job) -> bool:
+    return (
+        filter.tenant in (None, job.tenant)
+        and filter.user in (None, job.user)
+        and filter.status in (None, job.status)
+        and filter.pipeline in (None, job.plan.pipeline)
+        and (filter.created_from is None or job.created_at >= filter.created_from)
+        and (filter.created_until is None or job.created_at < filter.created_until)
+    )
+
+
+def _matches(wanted: FailureFilter, failure: FailedRun) -> bool:
+    names = ("fingerprint", "job_id", "user", "pipeline", "code", "status", "schedule")
+    return (
+        wanted.tenant == failure.tenant
+        and all(getattr(wanted, name) in (None, getattr(failure, name)) for name in names)
+        and (wanted.since is None or failure.id >= rules.first_id(wanted.since))
+        and (wanted.until is None or failure.id < rules.first_id(wanted.until))
+    )
+
+
+METHODS = {
+    name: name
+    for name in (
+        "commit", "get", "find", "count", "snapshot", "events", "made", "keyed", "holder", "claim", "renew", "overdue",
+        "held_by", "expired", "ahead", "ready", "report", "log", "sample", "progress", "lines", "samples", "touched",
+        "purgeable", "littered", "erase", "known", "trim", "put", "fetch", "scan", "take", "append", "tail", "spend",
+        "refund", "tally", "tallied", "heads", "counted", "failures", "failure_groups", "dismiss_failures",
+        "forget_failures", "check",
+    )
+} | {"specs": "get_specs", "results": "get_results"}  # fmt: skip
+"""The methods of the contract that are one operation of the server, with the name that it has there.
+
+The others are `now` and `close`, which do not ask the server, and `changed`, which waits.
+"""
+
+
+class ModelStore:
+    """A handle on the state, for callers that use nothing but the contract: see `open_model`."""
+
+    def __init__(self, state: State, clock: Callable[[], float]) -> None:
+        self.now = clock
+        self._state = state
+        self._is_closed = False
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in METHODS:
+            raise AttributeError(name)
+        operation = getattr(self._state, METHODS[name])
+
+        async def method(*args: Any, **kwargs: Any) -> Any:
+            if self._is_closed:
+                raise StoreUnavailable("The store is closed.")
+            with LOCK:  # a test may use handles from several threads
+                return operation(*args, now=self.now(), **kwargs)
+
+        return method
+
+    async def changed(self, mark: int | None, timeout: float, *, is_working: bool = False) -> int:
+        if self._is_closed:
+            raise StoreUnavailable("The store is closed.")
+        deadline = time.monotonic() + timeout
+        while self._state.mark == mark and time.monotonic() < deadline:
+            await asyncio.sleep(LOOK)
+        return self._state.mark
+
+    async def close(self) -> None:
+        self._is_closed = True
+
+
+LOCK = threading.Lock()
+LOOK = 0.002
+"""Seconds between looks of a watcher."""
+
+
+def open_model(state: State, clock: Callable[[], float] = time.time) -> Store:
+    return cast(Store, ModelStore(state, clock))
