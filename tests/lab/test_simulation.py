@@ -1,0 +1,72 @@
+"""A short run of the simulation, with fixed seeds. `make lab` runs it with fresh ones, for as long as you like."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from lab.model_store import METHODS
+
+from tests import layout
+
+ROOT = Path(__file__).parents[2]
+LIMIT = 240.0
+"""Seconds: a simulation takes one, and waits for nothing."""
+
+
+def lab(*arguments: str) -> tuple[int, str]:
+    """In a process of its own: it replaces clocks and randomness."""
+    done = subprocess.run(
+        [sys.executable, "-m", "lab", "--processes", "2", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONHASHSEED": "0"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+def test_fixed_seeds_break_no_promise_and_replay_exactly() -> None:
+    code, said = lab("--seed", "1", "--count", "6", "--traces")
+    _, again = lab("--seed", "3", "--count", "2", "--traces")
+
+    assert code == 0, said
+    traces, repeated = (set(re.findall(r"seed \d+  trace \w{16}", text)) for text in (said, again))
+    assert len(traces) == 6
+    assert len(repeated) == 2
+    assert repeated < traces
+
+
+@pytest.mark.parametrize("bug", ["cancel-is-read-only-at-the-start", "slot-is-released-before-the-terminal-write"])
+def test_a_bug_that_is_put_back_is_found(bug: str) -> None:
+    code, said = lab("--bug", bug, "--seed", "1", "--count", "40", "--findings", "1", "--shrink", "0")
+
+    assert code == 1, said
+    assert "LAB:" not in said
+
+
+def test_a_failing_run_is_made_smaller_and_replays() -> None:
+    bug = ("--bug", "execute-after-a-failed-claim")
+
+    code, said = lab(*bug, "--seed", "1", "--count", "60", "--findings", "1", "--shrink", "5")
+
+    assert code == 1, said
+    [(small, trace)] = re.findall(r"workers, ([\d,]+ steps), trace (\w{16})", said)
+    [scenario] = re.findall(r"--replay '(.*)'", said)
+    code, again = lab(*bug, "--replay", scenario, "--traces", "--shrink", "0")
+    assert code == 1, again
+    assert trace in again
+    assert small.replace(",", "").removesuffix(" steps") in again
+
+
+def test_the_model_has_every_method_of_the_contract() -> None:
+    contract = layout.measure(layout.SOURCE)["contract"].places
+
+    assert {*METHODS, "changed", "close", "now"} == {*contract}
