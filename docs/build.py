@@ -51,6 +51,7 @@ ROOMS = {
         "stores",
         "operations",
         "scaling",
+        "reliability",
         "architecture",
         "design",
         "requirements",

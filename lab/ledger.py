@@ -226,7 +226,7 @@ class Ledger:
         )
 
     def job_erased(self, job_id: str, now: float) -> None:
-        """``now``: the server's time, without what was wrong for a moment."""
+        """``now``: the latest time that the server's clock has shown, but for what was wrong for a moment."""
         job = self.jobs.get(job_id)
         self.erased.add(job_id)
         if job is not None:

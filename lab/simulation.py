@@ -145,8 +145,10 @@ class Simulation:
         self._described = describe(KEEP)
         self._plans = plans_kept_for(KEEP)
         self._callers = 0
+        self._latest = 0.0
+        """The latest time that the server's clock has shown, but for what was wrong for a moment."""
         self._server.made = self._made
-        self._server.erased = lambda job_id, _: self._ledger.job_erased(job_id, self._server.steady_now())
+        self._server.erased = lambda job_id, _: self._ledger.job_erased(job_id, self._latest)
         self._objects.deleted = self._deleted
         self.loop.before_step = self._before_step
         self._install()
@@ -302,6 +304,7 @@ class Simulation:
         return self._server.frozen_since, self._server.frozen_until
 
     def _made(self, change: Change, now: float, leases: Mapping[Key, Held]) -> None:
+        self._latest = max(self._latest, self._server.steady_now())
         self._ledger.made(change, self._server.state.slots, now, leases)
 
     def _deleted(self, key: str) -> None:
@@ -320,6 +323,7 @@ class Simulation:
     def _tick(self) -> None:
         """Once a second: faults of the servers and of clocks."""
         self.loop.call_later(1.0, self._tick)
+        self._latest = max(self._latest, self._server.steady_now())
         if self.scenario.rates.get("store.failover"):
             self._server.keep_replica()
         struck = self._faults.strike(self.loop.server.faults, TIMED_FAULTS)
@@ -372,7 +376,7 @@ class Simulation:
             priority=rng.choice((0, 0, 5)),
             delay=rng.choice((0.0, 0.0, 2.0)),
         )
-        given: dict[str, Any] = {"luck": rng.random(), "seconds": rng.choice((0.05, 0.5, 2.0)), "trouble": 0.1}
+        given: dict[str, Any] = {"luck": rng.random(), "seconds": rng.choice((0.05, 0.5, 2.0, 5.0)), "trouble": 0.1}
         has_file = rng.random() < 0.4
         for _ in range(60):
             try:
