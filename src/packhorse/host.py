@@ -12,6 +12,9 @@ import psutil
 
 from packhorse.errors import PortTaken, SettingError
 
+MARK = "UNDER_PACKHORSE"
+"""Variable that says who started a process. Without the PACKHORSE_ prefix: a stage may start packhorse itself."""
+
 
 def boot() -> str:
     """An id that changes with every boot."""
@@ -35,14 +38,23 @@ def born(pid: int, *, or_zombie: bool = False) -> float | None:
     In seconds since boot, where the system tells it: the time of day jumps when the clock is set, and then every
     process would look like a new one that reuses the pid of a dead one.
     """
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except ProcessLookupError:
-        return None
-    except OSError:
+    stat = _stat(pid)
+    if stat is None:
         return _born_by_the_clock(pid, or_zombie)
+    if not stat:
+        return None
     state, *fields = stat.rpartition(b")")[2].split()  # the name before it may contain spaces and brackets
     return None if state in (b"Z", b"X") and not or_zombie else int(fields[18]) / os.sysconf("SC_CLK_TCK")
+
+
+def _stat(pid: int) -> bytes | None:
+    """What the system shows of a process: empty if it has just ended, None if nothing is shown."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes()
+    except ProcessLookupError:
+        return b""
+    except OSError:
+        return None
 
 
 def _born_by_the_clock(pid: int, or_zombie: bool) -> float | None:
@@ -66,15 +78,41 @@ def is_seen_dead(boot_id: str, space: str, pid: int, born_at: float) -> bool:
 
 
 def is_alive(pid: int, born_at: float) -> bool:
-    """Compares the start time too, because the system reuses pids."""
+    """Compares the start time too, because the system reuses pids.
+
+    A process whose start time is hidden counts as alive, as those of other users are under ``hidepid=2``.
+    """
     found = born(pid)
-    return found is not None and abs(found - born_at) < 0.05
+    return _is_hidden(pid) if found is None else abs(found - born_at) < 0.05
 
 
-def child_environment() -> dict[str, str]:
-    """The user's environment without packhorse's settings: a stage must not reach the store."""
+def _is_hidden(pid: int) -> bool:
+    """Whether there is a process of which the system shows nothing."""
+    if _stat(pid) is not None:
+        return False
+    try:
+        if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:  # a system without /proc
+            return False
+    except psutil.AccessDenied:
+        return True
+    except psutil.Error:
+        pass  # with /proc, psutil cannot tell a hidden process from one that has ended
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def child_environment(mark: str) -> dict[str, str]:
+    """The user's environment without packhorse's settings: a stage must not reach the store.
+
+    With a mark of its own, a process that the supervisor started is not taken for one that a stage left behind.
+    """
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PACKHORSE_")}
-    return kept | {"PYTHONUNBUFFERED": "1", "PACKHORSE_CHILD_OF": str(os.getpid())}
+    return kept | {"PYTHONUNBUFFERED": "1", "PACKHORSE_CHILD_OF": str(os.getpid()), MARK: mark}
 
 
 def require_free_port(host: str, port: int) -> None:

@@ -14,12 +14,13 @@ import psutil
 import pytest
 
 from packhorse import host
+from packhorse.background import alerts
 from packhorse.core import json
 from packhorse.define.registry import load
 from packhorse.errors import DefinitionError
 from packhorse.worker.child.messages import Document, Made, Moved, Run
 from packhorse.worker.pool import Pool, Room, describe
-from packhorse.worker.process import MARK, Call, Child
+from packhorse.worker.process import Call, Child
 from tests.journey.site import until
 from tests.worker.processes import running
 
@@ -292,7 +293,7 @@ async def test_only_what_a_stage_has_started_is_ended(tmp_path: Path) -> None:
     wiped = {"PATH": os.environ["PATH"]}
     with running(new_session=True, env=wiped) as before:
         await pool.open()
-        with running(new_session=True) as beside, running(new_session=True, env={MARK: "another's"}) as anothers:
+        with running(new_session=True) as beside, running(new_session=True, env={host.MARK: "another's"}) as anothers:
             try:
                 child = await pool.single()
                 parameters = Document(json.encode({"note": str(tmp_path / "wiped"), "flag": ""}))
@@ -305,6 +306,27 @@ async def test_only_what_a_stage_has_started_is_ended(tmp_path: Path) -> None:
                 assert [host.born(each.pid) is None for each in (before, beside, anothers)] == [False] * 3
             finally:
                 await pool.close()
+
+
+async def test_a_worker_spares_its_own_alert_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PACKHORSE_STORE", "redis://elsewhere")
+    pool = Pool("app.py", recycle=10, memory=0, grace=1.0, scratch=tmp_path, log_line=print)
+    note = tmp_path / "note"
+    waits = f"echo > {note}; while [ ! -e {tmp_path}/flag ]; do sleep 0.01; done"
+    await pool.open()
+    try:
+        command = asyncio.create_task(alerts.run(["/bin/sh", "-c", waits], b""))
+
+        async def has_begun() -> bool | None:
+            return note.exists() or None
+
+        await until(has_begun, 40, lambda: "the command was not started")
+
+        assert not await pool._end_orphans()
+        (tmp_path / "flag").touch()
+        assert await command is None
+    finally:
+        await pool.close()
 
 
 async def gone(pid: int) -> None:

@@ -133,7 +133,7 @@ async def run(command: Sequence[str], body: bytes) -> str | None:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.DEVNULL,
-            env=child_environment(),
+            env=child_environment("alert"),
             start_new_session=True,
         )
     except OSError as error:

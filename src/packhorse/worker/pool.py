@@ -23,7 +23,7 @@ from packhorse.core.schedules import Declared
 from packhorse.errors import DefinitionError
 from packhorse.log import log
 from packhorse.worker.child import guard
-from packhorse.worker.process import MARK, START, Child, wait_at_most
+from packhorse.worker.process import START, Child, wait_at_most
 
 SWEEP = 0.5
 """Seconds from the end of a stage to the search for processes that it left running."""
@@ -259,7 +259,7 @@ class Pool:
         if born is None or born < self._opened or os.getsid(pid) == os.getsid(0):
             return False
         environment = _environment_of(pid)
-        mark = environment.get(MARK)
+        mark = environment.get(host.MARK)
         is_ours = (
             mark.startswith(self._brand)
             if mark is not None
@@ -301,7 +301,7 @@ class _Reply(Struct):
 async def describe(app: str) -> Description:
     command = [sys.executable, "-m", "packhorse.worker.child", "describe", app]
     process = await asyncio.create_subprocess_exec(
-        *command, stdout=asyncio.subprocess.PIPE, env=host.child_environment()
+        *command, stdout=asyncio.subprocess.PIPE, env=host.child_environment("describe")
     )
     try:
         async with asyncio.timeout(START):

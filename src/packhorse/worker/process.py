@@ -38,10 +38,6 @@ LAST_WORDS = 1.0
 
 MOMENT = 60.0
 """Seconds for which the secrets of an ended call are redacted. Processes that it left running are ended long before."""
-MARK = "UNDER_PACKHORSE"
-"""The variable with a child's mark. Without the PACKHORSE_ prefix: a stage may start packhorse itself."""
-
-
 Born = Callable[["Child"], None]
 
 
@@ -117,7 +113,7 @@ class Child:
                 stderr=subprocess.STDOUT,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
-                env={**host.child_environment(), MARK: mark},
+                env=host.child_environment(mark),
             )
         except BaseException:
             ours.close()
