@@ -57,6 +57,45 @@ def test_a_process_whose_name_looks_like_more_fields_is_read_right(tmp_path: Pat
         assert host.is_alive(process.pid, born(process.pid))
 
 
+class Hidden:
+    """A system that shows nothing of other users' processes."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, how: type[OSError], answer: OSError | None) -> None:
+        def read(_path: Path) -> bytes:
+            raise how
+
+        def look(pid: int) -> None:
+            raise psutil.AccessDenied(pid) if how is PermissionError else psutil.NoSuchProcess(pid)
+
+        def kill(_pid: int, _number: int) -> None:
+            if answer is not None:
+                raise answer
+
+        monkeypatch.setattr(Path, "read_bytes", read)
+        monkeypatch.setattr(psutil, "Process", look)
+        monkeypatch.setattr(os, "kill", kill)
+
+
+@pytest.mark.parametrize("how", [FileNotFoundError, PermissionError], ids=["hidepid=2", "hidepid=1"])
+def test_a_process_of_another_user_that_is_hidden_is_alive(monkeypatch: pytest.MonkeyPatch, how: type[OSError]) -> None:
+    Hidden(monkeypatch, how, PermissionError())
+
+    assert host.is_alive(4711, 1.0)
+    assert not host.is_seen_dead(host.boot(), host.pid_space(), 4711, 1.0)
+
+
+def test_without_proc_a_process_that_takes_signals_is_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    Hidden(monkeypatch, FileNotFoundError, None)
+
+    assert host.is_alive(4711, 1.0)
+
+
+def test_where_processes_are_hidden_one_that_does_not_exist_is_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    Hidden(monkeypatch, FileNotFoundError, ProcessLookupError())
+
+    assert not host.is_alive(4711, 1.0)
+
+
 def test_this_machine_is_the_same_each_time_it_is_asked() -> None:
     assert host.boot() == host.boot() != ""
     assert host.pid_space() == host.pid_space() != ""
