@@ -389,7 +389,7 @@ async def test_what_a_stage_reports_reaches_the_store(store: Store, stand: MakeS
     on = stand(claimed, lambda _run, _: None)
 
     on.attempt.on_progress(Moved(1, 3.0, 4.0, "three of four"))
-    on.attempt.on_line("a line")
+    on.attempt.on_lines(["a line"])
     await on.resources.reporter.flush()
 
     told = (await store.progress([claimed.job.id]))[claimed.job.id][ONLY]
@@ -417,8 +417,7 @@ async def test_a_number_that_is_none_does_not_keep_others_from_being_heard(
 async def test_a_flood_of_lines_is_cut_and_counted(store: Store, stand: MakeStand) -> None:
     on = stand(await started(store), returns())
 
-    on.attempt.on_line("short")
-    on.attempt.on_line("y" * 1001)  # more than a second may bring
+    on.attempt.on_lines(["short", "y" * 1001])  # more than a second may bring
     await on.carry()
     await on.resources.reporter.flush()
 

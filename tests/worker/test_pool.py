@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
@@ -16,6 +17,7 @@ import pytest
 from packhorse import host
 from packhorse.background import alerts
 from packhorse.core import json
+from packhorse.core.redaction import redact
 from packhorse.define.registry import load
 from packhorse.errors import DefinitionError
 from packhorse.worker.child.messages import Document, Made, Moved, Run
@@ -247,7 +249,7 @@ class Deaf:
 
     def on_artifact(self, message: Made) -> None: ...
 
-    def on_line(self, text: str) -> None: ...
+    def on_lines(self, lines: Sequence[str], secrets: Sequence[str] = ()) -> None: ...
 
 
 async def test_a_daemon_goes_with_its_stage_and_its_warm_child_stays(tmp_path: Path) -> None:
@@ -360,8 +362,8 @@ class Listening(Deaf):
     def __init__(self) -> None:
         self.lines: list[str] = []
 
-    def on_line(self, text: str) -> None:
-        self.lines.append(text)
+    def on_lines(self, lines: Sequence[str], secrets: Sequence[str] = ()) -> None:
+        self.lines += [redact(line, secrets) for line in lines]
 
 
 async def test_a_stage_that_closes_its_output_does_not_hear_who_gets_the_number_next(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,7 +14,8 @@ from packhorse.core.redaction import MASK, redact
 from packhorse.define.registry import load
 from packhorse.worker.child import serve
 from packhorse.worker.child.messages import Document, FromChild, Made, Moved, Returned, Run, Said
-from packhorse.worker.process import READ, Child, _Output
+from packhorse.worker.process import LOG_RATE, READ, Child, _Output
+from packhorse.worker.reporter import LINE
 
 LONG = "x" * 100_000
 SECRET = "canary-0123456789"
@@ -24,16 +27,18 @@ class Ear:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
+        self.messages = 0
 
     def secrets(self) -> tuple[str, ...]:
         return (SECRET,)
 
-    def on_printed(self, line: str) -> None:
-        self.lines.append(line)
+    def on_printed(self, lines: Sequence[str]) -> None:
+        self.lines += lines
 
     def send(self, message: FromChild) -> None:
         assert isinstance(message, Said)
-        self.lines.append(message.text)
+        self.messages += 1
+        self.lines += message.text.split("\n")
 
 
 @pytest.mark.parametrize("size", [READ, READ + 1, 100_001, 1000])
@@ -65,6 +70,20 @@ def test_the_same_holds_where_stages_share_a_process(writes: list[str]) -> None:
     assert "".join(ear.lines[:-2]) == LONG
     assert ear.lines[-2:] == ["next", ""]
     assert "" not in ear.lines[:-2]
+
+
+def test_lines_of_one_write_share_messages_where_stages_share_a_process() -> None:
+    ear = Ear()
+    output = serve._Attributed(cast(Any, ear), cast(Any, None))
+    token = serve._running.set(RUN)
+
+    try:
+        output.write("\n" * 2 * serve.LONGEST)
+    finally:
+        serve._running.reset(token)
+
+    assert ear.lines == [""] * 2 * serve.LONGEST
+    assert ear.messages <= 3
 
 
 @pytest.mark.parametrize("at", range(len(SECRET) + 1))
@@ -127,8 +146,8 @@ class Attempt:
 
     def on_artifact(self, message: Made) -> None: ...
 
-    def on_line(self, text: str) -> None:
-        self.lines.append(text)
+    def on_lines(self, lines: Sequence[str], secrets: Sequence[str] = ()) -> None:
+        self.lines += [redact(line, secrets) for line in lines]
 
 
 async def test_what_an_earlier_stage_has_left_running_tells_the_next_none_of_its_secrets(tmp_path: Path) -> None:
@@ -145,3 +164,50 @@ async def test_what_an_earlier_stage_has_left_running_tells_the_next_none_of_its
         await child.end(0)
 
     assert second.lines == [f"heard of {MASK}"]
+
+
+CHATTY = """
+import os
+from packhorse import App
+
+os.write(1, b"\\n" * 60_000)
+app = App("chatty")
+
+@app.job
+def work() -> int:
+    return 1
+"""
+
+
+async def test_a_flood_of_newlines_costs_the_supervisor_little_per_line() -> None:
+    """Counted in calls of Python functions, which take the time: a read of newlines must not cost one per line."""
+    child = Child(cast(Any, None), is_shared=False, log=lambda _line: None)
+    output = _Output(child, -1)
+    calls = 0
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        for _ in range(8):
+            output._take(b"\n" * READ)
+    finally:
+        sys.setprofile(None)
+
+    assert calls < 8 * READ / 20
+
+
+async def test_what_an_app_prints_while_it_is_loaded_does_not_flood_the_log_of_its_worker(tmp_path: Path) -> None:
+    app = tmp_path / "chatty.py"
+    app.write_text(CHATTY)
+    lines: list[str] = []
+
+    child = await Child.start(str(app), shared=False, log=lines.append)
+    await child.end(0)
+    assert child._watching is not None
+    await child._watching
+
+    assert len(lines) < 2 * LOG_RATE / LINE
+    assert lines[-1].endswith("lines held back ...")

@@ -6,6 +6,7 @@ import pytest
 
 from packhorse.errors import StoreUnavailable, UnknownOutcome
 from packhorse.store.base import Store
+from packhorse.worker import reporter as reporters
 from packhorse.worker.reporter import LINE, Reporter, Throttle
 from tests.contract.builders import ONLY, line, report, sample, started
 from tests.contract.stores import Clock
@@ -131,6 +132,22 @@ async def test_the_log_does_not_grow_past_its_limit_while_the_store_is_away(
     assert await texts(store, job.id) == [f"{n:010}" for n in range(40, 50)]
 
 
+@pytest.mark.parametrize("is_slow", [False, True], ids=["refuses", "does not answer"])
+async def test_empty_lines_do_not_pile_up_while_the_store_is_away(
+    store: Store, reporter: Reporter, faults: Faults, monkeypatch: pytest.MonkeyPatch, is_slow: bool
+) -> None:
+    monkeypatch.setattr(reporters, "MOST_LINES", 10)
+    job = (await started(store)).job
+    faults.refuse("log", StoreUnavailable, times=1)
+
+    for _ in range(50):
+        reporter.line(line(job, ""))
+    if not is_slow:
+        await reporter.flush()
+
+    assert len(reporter._lines) <= (20 if is_slow else 10)
+
+
 async def test_samples_do_not_grow_past_their_limit_while_the_store_is_away(
     store: Store, reporter: Reporter, faults: Faults
 ) -> None:
@@ -153,9 +170,9 @@ def test_a_throttle_lets_its_rate_through_and_counts_what_it_held_back() -> None
     clock = Clock(50.0)
     throttle = Throttle(2 * (5 + LINE), clock)
 
-    admitted = [throttle.admit(text) for text in ("12345", "67890", "a", "b", "c")]
+    admitted = [throttle.admit([text]) for text in ("12345", "67890", "a", "b", "c")]
     clock.forward(0.5)
-    admitted.append(throttle.admit("d"))
+    admitted.append(throttle.admit(["d"]))
 
     assert admitted == [["12345"], ["67890"], [], [], [], ["... 3 lines held back ...", "d"]]
 
@@ -165,7 +182,7 @@ def test_a_throttle_does_not_save_up_more_than_one_second() -> None:
     throttle = Throttle(2 * (5 + LINE), clock)
     clock.forward(3_600.0)
 
-    admitted = [throttle.admit("12345") for _ in range(3)]
+    admitted = [throttle.admit(["12345"]) for _ in range(3)]
 
     assert admitted == [["12345"], ["12345"], []]
 
@@ -173,15 +190,22 @@ def test_a_throttle_does_not_save_up_more_than_one_second() -> None:
 def test_empty_lines_are_not_free() -> None:
     throttle = Throttle(1000, Clock(50.0))
 
-    admitted = [throttle.admit("") for _ in range(10_000)]
+    admitted = [throttle.admit([""] * 100) for _ in range(100)]
 
     assert sum(map(len, admitted)) <= 1000 / LINE
+    assert throttle.remainder() == [f"... {10_000 - 1000 // LINE} lines held back ..."]
+
+
+def test_a_line_that_is_too_long_does_not_hold_back_a_shorter_one_of_the_same_read() -> None:
+    throttle = Throttle(100, Clock(50.0))
+
+    assert throttle.admit(["x" * 100, "short"]) == ["... 1 lines held back ...", "short"]
 
 
 def test_what_was_held_back_at_the_end_is_told_once() -> None:
     throttle = Throttle(3, Clock(50.0))
-    throttle.admit("too long")
-    throttle.admit("as well")
+    throttle.admit(["too long"])
+    throttle.admit(["as well"])
 
     assert throttle.remainder() == ["... 2 lines held back ..."]
     assert throttle.remainder() == []
@@ -189,6 +213,6 @@ def test_what_was_held_back_at_the_end_is_told_once() -> None:
 
 def test_a_throttle_that_held_nothing_back_says_nothing() -> None:
     throttle = Throttle(100, Clock(50.0))
-    throttle.admit("short")
+    throttle.admit(["short"])
 
     assert throttle.remainder() == []

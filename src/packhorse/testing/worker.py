@@ -221,7 +221,7 @@ class InlineWorker:
             return self._apply(running, fault)
         stage = copy.copy(stage)
         stage.function = self._script.replacements.get(run.kind, stage.function) if fault is None else _raise(fault)
-        with capture_output(running.attempt.on_line):
+        with capture_output(lambda line: running.attempt.on_lines((line,))):
             try:
                 if running.child.is_shared:
                     return self._run(call_shared((pipeline, stage), run, context, running.child))

@@ -11,7 +11,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -216,11 +216,11 @@ class Attempt:
     def on_artifact(self, message: messages.Made) -> None:
         self._made.append(replace(message, name=redact_filename(message.name, self.secrets)))
 
-    def on_line(self, text: str) -> None:
+    def on_lines(self, lines: Sequence[str], secrets: Sequence[str] = ()) -> None:
         if self._throttle is None:
             self._throttle = Throttle(self._resources.settings.log_rate)
-        for line in self._throttle.admit(text):
-            self._write(line)
+        for line in self._throttle.admit(lines):
+            self._write(redact(line, secrets))
 
     def _write(self, text: str) -> None:
         self._has_spoken = True

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, Protocol, cast
 
 import msgspec
@@ -23,6 +23,7 @@ from packhorse import host
 from packhorse.core.redaction import longest_first, redact
 from packhorse.errors import DefinitionError
 from packhorse.worker.child import messages
+from packhorse.worker.reporter import Throttle
 
 Outcome = messages.Returned | messages.Raised | messages.Postponed
 READ = 64 * 1024
@@ -36,6 +37,8 @@ LAST_WORDS = 1.0
 """Seconds in which the output of a dead process is still read: another process may hold the pipe open."""
 
 
+LOG_RATE = 32 * 1024
+"""Bytes per second of output outside any stage that go to the worker's log."""
 MOMENT = 60.0
 """Seconds for which the secrets of an ended call are redacted. Processes that it left running are ended long before."""
 Born = Callable[["Child"], None]
@@ -55,7 +58,8 @@ class Listener(Protocol):
 
     def on_artifact(self, message: messages.Made) -> None: ...
 
-    def on_line(self, text: str) -> None: ...
+    def on_lines(self, lines: Sequence[str], secrets: Sequence[str] = ()) -> None:
+        """``secrets`` are those of other calls, which the lines may contain as well."""
 
 
 class Call:
@@ -89,6 +93,8 @@ class Child:
         self._numbers = itertools.count(1)
         self._listener: Listener | None = None
         self._remembered = SecretCache()
+        self._throttle = Throttle(LOG_RATE)
+        """Of what is printed outside any stage."""
         self._outbox: list[bytes] = []
         self._watching: asyncio.Task[None] | None = None
         self._tree: dict[int, psutil.Process] = {}
@@ -200,7 +206,7 @@ class Child:
             case messages.Made():
                 call.listener.on_artifact(message)
             case messages.Said():
-                call.listener.on_line(message.text)
+                call.listener.on_lines(message.text.split("\n"))
 
     async def end(self, grace: float) -> None:
         """SIGTERM to the process group, SIGKILL after ``grace``. No process of the group is left on return."""
@@ -238,15 +244,23 @@ class Child:
         await asyncio.sleep(LAST_WORDS)
         if self._output is not None:
             self._output.close()
+        for line in self._throttle.remainder():
+            self._log(line)
 
-    def on_printed(self, line: str) -> None:
-        """Output belongs to the call that runs; in a shared process, where that is unknown, to the worker.
+    def on_printed(self, lines: Sequence[str]) -> None:
+        """All lines of one read at once: a flood must cost little per line, or it delays the renewal of leases.
+
+        Output belongs to the call that runs; in a shared process, where that is unknown, to the worker.
 
         Lines that come after the result still belong to the last call. They may also come from a process that an
         earlier call has left running, so the secrets of all recent calls are redacted.
         """
-        line = redact(line, self.secrets())
-        (self._listener.on_line if self._listener is not None else self._log)(line)
+        secrets = self.secrets()
+        if self._listener is not None:
+            self._listener.on_lines(lines, secrets)
+            return
+        for line in self._throttle.admit(lines):
+            self._log(redact(line, secrets))
 
     def secrets(self) -> tuple[str, ...]:
         """Of all calls that run or ended a moment ago."""
@@ -291,12 +305,12 @@ class _Output(asyncio.Protocol):
             self._transport.close()
 
     def _take(self, data: bytes) -> None:
-        for line in self._lines.feed(self._text.decode(data), self._child.secrets):
-            self._child.on_printed(line)
+        if lines := self._lines.feed(self._text.decode(data), self._child.secrets):
+            self._child.on_printed(lines)
 
     def _end_line(self) -> None:
-        for line in self._lines.end():
-            self._child.on_printed(line)
+        if lines := self._lines.end():
+            self._child.on_printed(lines)
 
     def _pause(self) -> None:
         """Read no more for a moment: one that prints a lot must not hold up the others."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from packhorse.core.models import TaskId
 from packhorse.errors import StoreError
@@ -12,6 +12,8 @@ from packhorse.store.base import Line, Report, Sample, Store
 
 LINE = 32
 """Bytes that a line counts besides its text: otherwise empty lines would be free."""
+MOST_LINES = 20_000
+"""Lines kept while the store is away: an empty one takes memory, too."""
 PERIOD = 0.1
 """Seconds between writes, so that a watcher sees progress within a quarter of a second."""
 
@@ -23,6 +25,8 @@ class Reporter:
         self._keep = samples
         self._reports: dict[tuple[str, TaskId], Report] = {}
         self._lines: list[Line] = []
+        self._size = 0
+        """Bytes that the lines count."""
         self._samples: list[Sample] = []
         self._writing = asyncio.Lock()
 
@@ -32,6 +36,10 @@ class Reporter:
 
     def line(self, line: Line) -> None:
         self._lines.append(line)
+        self._size += max(1, len(line.text))
+        # The store is slow or away, and stages go on printing.
+        if self._size > 2 * self._log_limit or len(self._lines) > 2 * MOST_LINES:
+            self._keep_lines(self._lines)
 
     def sample(self, sample: Sample) -> None:
         self._samples.append(sample)
@@ -51,7 +59,7 @@ class Reporter:
 
     async def _flush(self) -> None:
         reports, self._reports = self._reports, {}
-        lines, self._lines = self._lines, []
+        lines, self._lines, self._size = self._lines, [], 0
         samples, self._samples = self._samples, []
         try:
             if reports:
@@ -64,17 +72,18 @@ class Reporter:
                 await self._store.sample(samples, keep=self._keep)
         except StoreError:
             self._reports = reports | self._reports
-            self._lines = _tail(lines + self._lines, self._log_limit)
+            self._keep_lines(lines + self._lines)
             self._samples = (samples + self._samples)[-self._keep :]
 
-
-def _tail(lines: list[Line], limit: int) -> list[Line]:
-    size = 0
-    for i, line in enumerate(reversed(lines)):
-        size += len(line.text)
-        if size > limit:
-            return lines[len(lines) - i :]
-    return lines
+    def _keep_lines(self, lines: list[Line]) -> None:
+        """The newest of them, up to the limit of a job in bytes and to `MOST_LINES`."""
+        kept, self._size = 0, 0
+        for line in reversed(lines[-MOST_LINES:]):
+            cost = max(1, len(line.text))
+            if self._size + cost > self._log_limit:
+                break
+            kept, self._size = kept + 1, self._size + cost
+        self._lines = lines[len(lines) - kept :]
 
 
 class Throttle:
@@ -87,16 +96,23 @@ class Throttle:
         self._at = monotonic()
         self._held_back = 0
 
-    def admit(self, text: str) -> list[str]:
+    def admit(self, lines: Sequence[str]) -> list[str]:
+        """Those of the lines that may pass. The rest is counted at once when not even an empty line may."""
         now = self._monotonic()
         self._left = min(self._rate, self._left + (now - self._at) * self._rate)
         self._at = now
-        cost = len(text) + LINE
-        if cost > self._left:
-            self._held_back += 1
-            return []
-        self._left -= cost
-        return [*self.remainder(), text]
+        admitted: list[str] = []
+        for i, text in enumerate(lines):
+            cost = len(text) + LINE
+            if self._left < LINE:
+                self._held_back += len(lines) - i
+                break
+            if cost > self._left:
+                self._held_back += 1
+                continue
+            self._left -= cost
+            admitted += [*self.remainder(), text]
+        return admitted
 
     def remainder(self) -> list[str]:
         held_back, self._held_back = self._held_back, 0

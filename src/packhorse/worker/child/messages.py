@@ -105,6 +105,7 @@ class Said(Struct, frozen=True, tag=True):
 
     call: int
     text: str
+    """One or more whole lines."""
 
 
 class Made(Struct, frozen=True, tag=True):

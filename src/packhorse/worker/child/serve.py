@@ -200,9 +200,17 @@ class _Attributed(io.TextIOBase):
             return self._original.write(text)
         if (lines := self._lines.get(run.call)) is None:
             lines = self._lines[run.call] = Lines(LONGEST)
+        said: list[str] = []
+        size = 0
         for line in lines.feed(text, run.words):
             for piece in run.pieces(line, LONGEST):
-                self._shared.send(Said(run.call, piece))
+                if size + len(piece) > LONGEST:
+                    self._shared.send(Said(run.call, "\n".join(said)))
+                    said, size = [], 0
+                said.append(piece)
+                size += len(piece) + 1
+        if said:
+            self._shared.send(Said(run.call, "\n".join(said)))
         return len(text)
 
     def end_line(self) -> None:
